@@ -1,0 +1,104 @@
+package uniqueid
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is what a generator reads the time from. The system's clock is the
+// default; tests give their own with [WithClock].
+//
+// Both methods are called from several goroutines at once.
+type Clock interface {
+	// Wall is the time of day. It may step in either direction, as the system's
+	// does when somebody sets it.
+	Wall() time.Time
+	// Monotonic is the time since some fixed moment. It must never go back.
+	Monotonic() time.Duration
+}
+
+// systemClock is the machine's own clock. The monotonic reading is taken
+// alone, as the time since start: that reads one clock where time.Now reads two.
+type systemClock struct{ start time.Time }
+
+func (systemClock) Wall() time.Time            { return time.Now() }
+func (c systemClock) Monotonic() time.Duration { return time.Since(c.start) }
+
+// carriedClock is wall time carried forward by the monotonic clock. It never
+// goes back while the process runs: a wall clock that steps back is ignored
+// until it has caught up. A wall clock that steps forward is taken up.
+//
+// Its state is read by every core and written only when the wall clock steps
+// forward and once a millisecond, so that it stays in every core's cache.
+type carriedClock struct {
+	clock Clock
+
+	// offset is what must be added to the monotonic reading to have the time
+	// since 1970, in nanoseconds. It only grows.
+	offset atomic.Int64
+	// checked is the millisecond, by this clock, in which the wall clock was
+	// last compared.
+	checked atomic.Int64
+}
+
+func newCarriedClock(clock Clock) *carriedClock {
+	c := &carriedClock{clock: clock}
+	wall := clock.Wall().UnixNano()
+	c.offset.Store(wall - int64(clock.Monotonic()))
+	return c
+}
+
+// now is the time since 1970 as milliseconds and the nanoseconds within the
+// millisecond.
+func (c *carriedClock) now() (ms, ns int64) {
+	ms, ns = splitMillis(int64(c.clock.Monotonic()) + c.offset.Load())
+	if ms == c.checked.Load() {
+		return ms, ns
+	}
+	return c.compare(ms)
+}
+
+// compare takes up a wall clock that has stepped forward. The wall is read
+// before the monotonic clock: a pause between the two readings then makes the
+// offset too small, which is ignored, and never too large, which would stay.
+func (c *carriedClock) compare(ms int64) (int64, int64) {
+	c.checked.Store(ms)
+	wall := c.clock.Wall().UnixNano()
+	mono := int64(c.clock.Monotonic())
+	for {
+		offset := c.offset.Load()
+		if wall-mono <= offset {
+			return splitMillis(mono + offset)
+		}
+		if c.offset.CompareAndSwap(offset, wall-mono) {
+			return splitMillis(wall)
+		}
+	}
+}
+
+// splitMillis divides nanoseconds since 1970 into milliseconds and the rest.
+// Times before 1970 count as 1970: no format has a place for them.
+func splitMillis(nanos int64) (ms, ns int64) {
+	u := uint64(max(nanos, 0))
+	return int64(u / uint64(time.Millisecond)), int64(u % uint64(time.Millisecond))
+}
+
+// clockSteps is how often resolutionBits reads the clock to see it move.
+const clockSteps = 64
+
+// resolutionBits tells into how many equal parts, as a power of two, the clock
+// can divide a millisecond: 0 if it does not move while it is watched, limit
+// at most.
+func resolutionBits(clock Clock, limit int) int {
+	step := time.Millisecond
+	last := clock.Monotonic()
+	for range clockSteps {
+		next := clock.Monotonic()
+		if next > last {
+			step = min(step, next-last)
+		}
+		last = next
+	}
+	return min(bits.Len64(uint64(time.Millisecond/step))-1, limit)
+}

@@ -1,0 +1,167 @@
+package uniqueid
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+)
+
+// Node is what tells one process from all others in the classic and threaded
+// layouts: an IPv4 address and a pid, or 64 random bits in their place. The
+// zero Node is address 0.0.0.0 and pid 0.
+type Node struct {
+	field  [8]byte
+	pid    uint32
+	random bool
+}
+
+// FixedNode is the node of an IPv4 address and a pid. The error says what is
+// wrong with the address.
+func FixedNode(addr netip.Addr, pid uint32) (Node, error) {
+	addr = addr.Unmap()
+	if !addr.Is4() {
+		return Node{}, fmt.Errorf("making a node: %q is not an IPv4 address", addr)
+	}
+	node := Node{pid: pid}
+	ip := addr.As4()
+	copy(node.field[:4], ip[:])
+	binary.BigEndian.PutUint32(node.field[4:], pid)
+	return node, nil
+}
+
+// RandomNode is a node of 64 random bits. Of the options, only [WithRandom]
+// matters.
+func RandomNode(options ...Option) Node {
+	node := Node{random: true}
+	binary.BigEndian.PutUint64(node.field[:], draw(newSettings(options).random))
+	return node
+}
+
+// Random tells whether the node is random bits.
+func (n Node) Random() bool { return n.random }
+
+// String is "192.0.2.1 pid 7", or "random" and 16 hexadecimal digits.
+func (n Node) String() string {
+	if n.random {
+		return fmt.Sprintf("random %x", n.field)
+	}
+	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid)
+}
+
+// Machine is what [AutoNode] looks at to tell this process from others.
+type Machine struct {
+	// Hostname is the host's name.
+	Hostname string
+	// HostnameErr is why there is no Hostname, if so.
+	HostnameErr error
+	// Addrs are the addresses that the name resolves to.
+	Addrs []netip.Addr
+	// LookupErr is why there are no Addrs, if so.
+	LookupErr error
+	// PID is the process ID, as the process itself sees it.
+	PID uint32
+	// Container tells that there are signs of a container. A pid of 1 is one
+	// without this.
+	Container bool
+}
+
+// ThisMachine is the machine that the process runs on. Resolving the name may
+// take as long as the context allows.
+func ThisMachine(ctx context.Context) Machine {
+	m := Machine{PID: uint32(os.Getpid()), Container: anyExists("/.dockerenv", "/run/.containerenv")}
+	m.Hostname, m.HostnameErr = os.Hostname()
+	if m.HostnameErr == nil {
+		m.Addrs, m.LookupErr = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
+	}
+	return m
+}
+
+func anyExists(paths ...string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+// bridges are the networks that container engines make on every host alike, so
+// that containers on different hosts have the same addresses: Docker's default
+// pools, Podman, LXC, slirp4netns, libvirt lies in Docker's.
+var bridges = []netip.Prefix{
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("10.88.0.0/16"),
+	netip.MustParsePrefix("10.89.0.0/16"),
+	netip.MustParsePrefix("10.0.2.0/24"),
+	netip.MustParsePrefix("10.0.3.0/24"),
+}
+
+// AutoNode is the node that the document of mod_unique_id asks for: the IPv4
+// address that the host's name resolves to, and the pid. Where these cannot
+// tell machines apart, the node is random and reason says why, in words for a
+// log line; otherwise reason is empty. That is so if the name resolves to no
+// IPv4 address, to loopback, to an address of the link only, or in a container
+// (pid 1, or m.Container) to an address of a bridge that every host has; and if
+// the pid does not fit in the 22 bits that the classic layout has for it.
+func AutoNode(m Machine, options ...Option) (node Node, reason string) {
+	addr, reason := m.addr()
+	if reason != "" {
+		return RandomNode(options...), reason
+	}
+	node, err := FixedNode(addr, m.PID)
+	if err != nil {
+		return RandomNode(options...), err.Error()
+	}
+	return node, ""
+}
+
+// addr is the address to use, or the reason why there is none.
+func (m Machine) addr() (netip.Addr, string) {
+	if m.HostnameErr != nil {
+		return netip.Addr{}, fmt.Sprintf("the host has no name: %v", m.HostnameErr)
+	}
+	if m.LookupErr != nil {
+		return netip.Addr{}, fmt.Sprintf("the host's name %q does not resolve: %v", m.Hostname, m.LookupErr)
+	}
+	if m.PID>>pidBits != 0 {
+		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.PID, pidBits)
+	}
+	reason := fmt.Sprintf("the host's name %q has no IPv4 address", m.Hostname)
+	for _, addr := range m.Addrs {
+		addr = addr.Unmap()
+		if !addr.Is4() {
+			continue
+		}
+		unfit := m.unfit(addr)
+		if unfit == "" {
+			return addr, ""
+		}
+		reason = fmt.Sprintf("the host's name %q resolves to %s, %s", m.Hostname, addr, unfit)
+	}
+	return netip.Addr{}, reason
+}
+
+// unfit is why an IPv4 address cannot tell machines apart, or empty.
+func (m Machine) unfit(addr netip.Addr) string {
+	switch {
+	case addr.IsLoopback():
+		return "a loopback address that every machine has"
+	case !addr.IsGlobalUnicast():
+		return "which is not an address of one machine"
+	case !m.inContainer() || !inAny(bridges, addr):
+		return ""
+	case m.PID == 1:
+		return "a bridge address that every host has, and the pid is 1 as in every container"
+	default:
+		return "a bridge address that every host has, in a container"
+	}
+}
+
+func (m Machine) inContainer() bool { return m.Container || m.PID == 1 }
+
+func inAny(prefixes []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

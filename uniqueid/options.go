@@ -1,0 +1,53 @@
+package uniqueid
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Option changes what a generator takes time and randomness from.
+type Option func(*settings)
+
+type settings struct {
+	clock  Clock
+	random func() uint64 // nil for the runtime's
+}
+
+// WithClock makes a generator read the time from clock. The default is the
+// system's clock.
+func WithClock(clock Clock) Option {
+	return func(s *settings) { s.clock = clock }
+}
+
+// WithRandom makes a generator draw its random bits from source, one caller at
+// a time, so that source need not be safe for concurrent use. The default is
+// the ChaCha8 generator of the Go runtime, which the system's entropy seeds
+// and which every thread has for itself.
+func WithRandom(source rand.Source) Option {
+	var mu sync.Mutex
+	return func(s *settings) {
+		s.random = func() uint64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return source.Uint64()
+		}
+	}
+}
+
+func newSettings(options []Option) settings {
+	s := settings{clock: systemClock{start: time.Now()}}
+	for _, option := range options {
+		option(&s)
+	}
+	return s
+}
+
+// draw is 64 bits from random, or from the runtime's generator, which is called
+// directly because it is on the path of every ID.
+func draw(random func() uint64) uint64 {
+	if random == nil {
+		return rand.Uint64()
+	}
+	return random()
+}

@@ -1,0 +1,93 @@
+package uniqueid
+
+import (
+	"encoding"
+	"fmt"
+	"unicode/utf8"
+)
+
+// ParseError is the error of everything in this package that reads an ID.
+type ParseError struct {
+	// Scheme is what was being read, such as "txid" or "unique_id classic".
+	Scheme string
+	// Input is the text or the bytes as they came.
+	Input string
+	// Offset is where in Input the trouble is, counted in bytes from 0, or -1
+	// if it is the whole, such as its length.
+	Offset int
+	// Want says what was expected.
+	Want string
+	// Found says what was there instead.
+	Found string
+}
+
+// longestInput is how much of a wrong input an error repeats, in bytes.
+const longestInput = 64
+
+// Error tells what was being read, where the trouble is, what was expected and
+// what was found. Of a long input it repeats the beginning.
+func (e *ParseError) Error() string {
+	input := fmt.Sprintf("%q", e.Input)
+	if len(e.Input) > longestInput {
+		input = fmt.Sprintf("%q...", e.Input[:longestInput])
+	}
+	if e.Offset < 0 {
+		return fmt.Sprintf("parsing %s %s: want %s, found %s", e.Scheme, input, e.Want, e.Found)
+	}
+	return fmt.Sprintf("parsing %s %s: at offset %d: want %s, found %s",
+		e.Scheme, input, e.Offset, e.Want, e.Found)
+}
+
+func lengthError(scheme, text, want string) error {
+	return &ParseError{scheme, text, -1, want, fmt.Sprintf("%d", len(text))}
+}
+
+func binaryLengthError(scheme string, data []byte, want string) error {
+	return &ParseError{scheme, string(data), -1, want, fmt.Sprintf("%d", len(data))}
+}
+
+// characterError is about the character that starts at the offset, which may
+// be longer than a byte.
+func characterError(scheme, text string, offset int, want string) error {
+	found, size := utf8.DecodeRuneInString(text[offset:])
+	if found == utf8.RuneError && size <= 1 {
+		return &ParseError{scheme, text, offset, want, fmt.Sprintf("byte 0x%02x", text[offset])}
+	}
+	return &ParseError{scheme, text, offset, want, fmt.Sprintf("%q", found)}
+}
+
+// assign sets *id only if text could be read.
+func assign[T any](id *T, parse func(string) (T, error), text string) error {
+	parsed, err := parse(text)
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}
+
+// reader is what every ID of this package can be read into.
+type reader interface {
+	encoding.TextUnmarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// scan reads what database/sql has found in a column. The lengths of binary
+// forms never are lengths of texts.
+func scan(scheme string, src any, id reader, binaryLens ...int) error {
+	switch src := src.(type) {
+	case string:
+		return id.UnmarshalText([]byte(src))
+	case []byte:
+		for _, n := range binaryLens {
+			if len(src) == n {
+				return id.UnmarshalBinary(src)
+			}
+		}
+		return id.UnmarshalText(src)
+	case nil:
+		return &ParseError{scheme, "", -1, "text or bytes", "NULL"}
+	default:
+		return &ParseError{scheme, "", -1, "text or bytes", fmt.Sprintf("a value of type %T", src)}
+	}
+}

@@ -1,0 +1,159 @@
+package uniqueid
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Of the 54 bits after the time, a generator fills the first 22 with something
+// that grows and the other 32 with its lane's number and random bits.
+const (
+	txidGrowingBits = 22
+	// txidMostTicks is the finest division of a millisecond, 15 ns: below what
+	// it takes to make an ID.
+	txidMostTicks  = 16
+	txidLaneBits   = 8
+	txidLanes      = 1 << txidLaneBits
+	txidNonceBits  = 32 - txidLaneBits
+	txidNonceMask  = 1<<txidNonceBits - 1
+	goldenRatio    = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	smallestStack  = 11                 // a goroutine's stack is 2 KiB or more
+	cacheLinePairs = 128                // processors fetch lines of 64 bytes in pairs
+)
+
+// TXIDGenerator makes TXIDs. It is safe for concurrent use, never fails, never
+// waits and never makes the same ID twice.
+//
+// The time is wall time carried forward by the monotonic clock: while the
+// process runs it never goes back, and it takes up a step forward within a
+// millisecond of it.
+//
+// The 54 bits that the format calls random are filled so that an ID can
+// neither repeat in the process nor be guessed from outside:
+//
+//	 0                          22       30                     54
+//	+---------------------------+--------+----------------------+
+//	| grows within a millisecond|  lane  |        random        |
+//	+---------------------------+--------+----------------------+
+//
+// The growing part starts with the fraction of the millisecond, as fine as the
+// clock tells it (16 bits at most, 15 ns), and goes on with random bits. An ID
+// made after another therefore sorts after it, also between goroutines, as long
+// as the clock has moved between the two. A clock that cannot divide a
+// millisecond leaves all of it to random bits.
+//
+// A lane is one of 256 cells, each on cache lines of its own, that remember the
+// last growing part. A goroutine takes the lane that the address of its stack
+// points to, so two cores seldom meet in one. In its lane every ID is greater
+// than the one before: if the clock has not moved, it is the one before plus a
+// random step. Two lanes differ in the lane bits. So nothing repeats. The lane
+// bits are XORed with a secret that changes every millisecond, which makes them
+// as good as random to other processes, and the chance that two processes make
+// the same ID is that of 54 random bits.
+//
+// Whoever sees an ID and wants to guess the next must hit the fraction of the
+// millisecond, the lane, and at least 26 bits from a cryptographically strong
+// source. A TXID is a name all the same, not a password.
+type TXIDGenerator struct {
+	clock  *carriedClock
+	random func() uint64
+	secret uint64
+
+	tickBits  int    // how many of the growing bits tell time
+	startMask uint64 // the growing bits that start at random in a tick
+	stepMask  uint64 // the most, less one, to add while the clock stands
+
+	lanes [txidLanes]txidLane
+}
+
+// txidLane remembers the 64 high bits of the last ID made in it.
+type txidLane struct {
+	last atomic.Uint64
+	_    [cacheLinePairs - 8]byte
+}
+
+// NewTXIDGenerator makes a generator. One is enough for a process; two know
+// nothing of each other and are as likely to make the same ID as two processes.
+func NewTXIDGenerator(options ...Option) *TXIDGenerator {
+	s := newSettings(options)
+	tickBits := resolutionBits(s.clock, txidMostTicks)
+	free := txidGrowingBits - tickBits
+	return &TXIDGenerator{
+		clock:     newCarriedClock(s.clock),
+		random:    s.random,
+		secret:    draw(s.random),
+		tickBits:  tickBits,
+		startMask: 1<<free - 1,
+		// A third of the free bits: even tens of thousands of steps in one
+		// millisecond then stay within it.
+		stepMask: 1<<(free/3) - 1,
+	}
+}
+
+var defaultTXIDs = sync.OnceValue(func() *TXIDGenerator { return NewTXIDGenerator() })
+
+// NewTXID makes a TXID with the process's own generator.
+func NewTXID() TXID { return defaultTXIDs().New() }
+
+// New makes a TXID.
+func (g *TXIDGenerator) New() TXID { return packTXID(g.next()) }
+
+// AppendNew makes a TXID and appends its 20 characters to dst.
+func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
+	high, low := g.next()
+	return appendTXID(dst, high, low)
+}
+
+func (g *TXIDGenerator) next() (high uint64, low uint32) {
+	ms, ns := g.clock.now()
+	random := draw(g.random)
+	tick := uint64(ns) << g.tickBits / 1e6
+	high = uint64(ms)<<txidGrowingBits |
+		tick<<(txidGrowingBits-g.tickBits) |
+		random>>txidNonceBits&g.startMask
+
+	lane := stackLane()
+	cell := &g.lanes[lane].last
+	last := cell.Load()
+	if high <= last || !cell.CompareAndSwap(last, high) {
+		high, lane = g.step(lane, high, random>>(64-txidLaneBits)&g.stepMask+1)
+	}
+	return high, g.laneBits(lane, high)<<txidNonceBits | uint32(random)&txidNonceMask
+}
+
+// step is for a lane whose last ID is not before high, because the clock has
+// not moved: it goes one step on from there. A lane in which another core is
+// busy is left for the next.
+func (g *TXIDGenerator) step(lane uint32, high, step uint64) (uint64, uint32) {
+	for ; ; lane = (lane + 1) % txidLanes {
+		cell := &g.lanes[lane].last
+		last := cell.Load()
+		next := high
+		if high <= last {
+			next = last + step
+		}
+		if cell.CompareAndSwap(last, next) {
+			return next, lane
+		}
+	}
+}
+
+// laneBits is the lane's number as the ID shows it: every lane XORed with the
+// same secret, which is another one every millisecond. It depends on the
+// millisecond in the ID and not on the clock, so that two lanes never look the
+// same.
+func (g *TXIDGenerator) laneBits(lane uint32, high uint64) uint32 {
+	ms := high >> txidGrowingBits
+	mixed := (ms ^ g.secret) * goldenRatio >> (64 - txidLaneBits)
+	return lane ^ uint32(mixed)
+}
+
+// stackLane is a lane for the calling goroutine: the place of its stack in
+// memory, spread so that neighbours come to lie far apart. Nothing but speed
+// depends on it.
+func stackLane() uint32 {
+	var here byte
+	page := uint64(uintptr(unsafe.Pointer(&here))) >> smallestStack
+	return uint32(page*goldenRatio>>(64-txidLaneBits)) % txidLanes
+}

@@ -1,0 +1,275 @@
+package uniqueid
+
+import (
+	"bytes"
+	"cmp"
+	"database/sql/driver"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Layout is one of the three layouts that Apache's UNIQUE_ID has had.
+type Layout uint8
+
+// The layouts. The zero Layout is Classic.
+const (
+	// Classic is the layout of mod_unique_id's first document: 19 characters.
+	Classic Layout = iota
+	// Threaded is the layout of Apache 2.0 to 2.4.28: 24 characters.
+	Threaded
+	// Modern is the layout of Apache 2.4.29 and later, in the alphabet of 2.4.47
+	// and later: 27 characters.
+	Modern
+)
+
+const (
+	// pidBits is how much of the pid field a pid needs: Linux gives no pid
+	// above 2^22.
+	pidBits = 22
+	// longestUniqueID is the size of the longest layout in bytes.
+	longestUniqueID = 20
+)
+
+// apacheEncoding is base64 with the two characters that mod_unique_id took in
+// place of + and /.
+var apacheEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@-").
+	WithPadding(base64.NoPadding)
+
+// layoutFacts is what differs between layouts.
+type layoutFacts struct {
+	name     string
+	scheme   string
+	size     int // in bytes
+	text     int // in characters
+	encoding *base64.Encoding
+	alphabet string
+}
+
+var layouts = [...]layoutFacts{
+	Classic:  {"classic", "unique_id classic", 14, 19, apacheEncoding, "one of A-Za-z0-9@-"},
+	Threaded: {"threaded", "unique_id threaded", 18, 24, apacheEncoding, "one of A-Za-z0-9@-"},
+	Modern:   {"modern", "unique_id modern", 20, 27, base64.RawURLEncoding, "one of A-Za-z0-9-_"},
+}
+
+// ParseLayout reads the name of a layout: classic, threaded or modern.
+func ParseLayout(name string) (Layout, error) {
+	for layout, facts := range layouts {
+		if facts.name == name {
+			return Layout(layout), nil
+		}
+	}
+	return Classic, fmt.Errorf("unknown layout %q: want classic, threaded or modern", name)
+}
+
+// String is the layout's name: classic, threaded or modern.
+func (l Layout) String() string {
+	if int(l) >= len(layouts) {
+		return fmt.Sprintf("Layout(%d)", uint8(l))
+	}
+	return layouts[l].name
+}
+
+// TextLen is how many characters an ID of the layout has: 19, 24 or 27.
+func (l Layout) TextLen() int { return layouts[l].text }
+
+// UniqueID is the UNIQUE_ID of Apache's mod_unique_id, in one of its layouts.
+// All fields are big-endian.
+//
+//	classic, 112 bits, 19 characters of A-Za-z0-9@-
+//	 0         32        64        96    112
+//	+---------+---------+---------+-------+
+//	| seconds |  IPv4   |   pid   |counter|
+//	+---------+---------+---------+-------+
+//
+//	threaded, 144 bits, 24 characters of A-Za-z0-9@-
+//	 0         32        64        96    112       144
+//	+---------+---------+---------+-------+---------+
+//	| seconds |  IPv4   |   pid   |counter| thread  |
+//	+---------+---------+---------+-------+---------+
+//
+//	modern, 160 bits, 27 characters of A-Za-z0-9-_
+//	 0         32                      112   128       160
+//	+---------+-----------------------+-------+---------+
+//	| seconds |         root          |counter| thread  |
+//	+---------+-----------------------+-------+---------+
+//
+// The text is base64 without padding; classic and modern texts end in two zero
+// bits. The document of the classic layout is the manual of mod_unique_id, that
+// of the others is Apache's source of those versions.
+//
+// Fields that a layout does not have are zero. The zero UniqueID is a valid
+// classic one.
+type UniqueID struct {
+	layout Layout
+	data   [longestUniqueID]byte
+}
+
+// ParseUniqueID reads a UniqueID of any layout; the length tells which. The
+// error is a [*ParseError].
+func ParseUniqueID(text string) (UniqueID, error) {
+	for layout, facts := range layouts {
+		if len(text) == facts.text {
+			return parseUniqueID(Layout(layout), facts, text)
+		}
+	}
+	return UniqueID{}, lengthError("unique_id", text, "19, 24 or 27 characters")
+}
+
+func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
+	id := UniqueID{layout: layout}
+	for i := range len(text) {
+		if !isBase64(text[i], facts.encoding) {
+			return UniqueID{}, characterError(facts.scheme, text, i, facts.alphabet)
+		}
+	}
+	_, err := facts.encoding.Strict().Decode(id.data[:], []byte(text))
+	if err != nil {
+		last := len(text) - 1
+		return UniqueID{}, characterError(facts.scheme, text, last, "a character whose last 2 bits are zero")
+	}
+	return id, nil
+}
+
+func isBase64(c byte, encoding *base64.Encoding) bool {
+	switch {
+	case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
+		return true
+	case encoding == apacheEncoding:
+		return c == '@'
+	default:
+		return c == '_'
+	}
+}
+
+// Layout is which layout the ID has.
+func (id UniqueID) Layout() Layout { return id.layout }
+
+// Time is when the request arrived, in UTC, to the second. The field holds
+// 32 bits: it ends in the year 2106.
+func (id UniqueID) Time() time.Time {
+	return time.Unix(int64(binary.BigEndian.Uint32(id.data[:])), 0).UTC()
+}
+
+// Addr is the machine's IPv4 address in the classic and threaded layouts. With
+// a random node it is the first half of it. In the modern layout it is the zero
+// Addr.
+func (id UniqueID) Addr() netip.Addr {
+	if id.layout == Modern {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4([4]byte(id.data[4:8]))
+}
+
+// PIDField is all 32 bits of the pid field of the classic and threaded layouts.
+func (id UniqueID) PIDField() uint32 {
+	if id.layout == Modern {
+		return 0
+	}
+	return binary.BigEndian.Uint32(id.data[8:12])
+}
+
+// PID is the process ID: in the classic layout the low 22 bits of the pid
+// field, in the threaded layout all of it.
+func (id UniqueID) PID() uint32 {
+	if id.layout == Classic {
+		return id.PIDField() & (1<<pidBits - 1)
+	}
+	return id.PIDField()
+}
+
+// Extra is the extra counter in the high 10 bits of the classic layout's pid
+// field: which 65,536 IDs of its second this one belongs to. See
+// [UniqueIDGenerator]. It is 0 to 1,023, and 0 in the other layouts.
+func (id UniqueID) Extra() uint16 {
+	if id.layout != Classic {
+		return 0
+	}
+	return uint16(id.PIDField() >> pidBits)
+}
+
+// Root is the 80 random bits of the modern layout that tell its process from
+// others.
+func (id UniqueID) Root() [10]byte {
+	if id.layout != Modern {
+		return [10]byte{}
+	}
+	return [10]byte(id.data[4:14])
+}
+
+// Counter is the 16-bit counter.
+func (id UniqueID) Counter() uint16 {
+	if id.layout == Modern {
+		return binary.BigEndian.Uint16(id.data[14:16])
+	}
+	return binary.BigEndian.Uint16(id.data[12:14])
+}
+
+// Thread is the thread index of the threaded and modern layouts. Where this
+// package made the ID, it is the extra counter. See [UniqueIDGenerator].
+func (id UniqueID) Thread() uint32 {
+	switch id.layout {
+	case Threaded:
+		return binary.BigEndian.Uint32(id.data[14:18])
+	case Modern:
+		return binary.BigEndian.Uint32(id.data[16:20])
+	}
+	return 0
+}
+
+// Compare orders IDs by time, to the second; what decides after that is fixed
+// but has no meaning. Texts do not sort this way: their alphabet is not in the
+// order of ASCII.
+func (id UniqueID) Compare(other UniqueID) int {
+	return cmp.Or(bytes.Compare(id.data[:], other.data[:]), cmp.Compare(id.layout, other.layout))
+}
+
+func (id *UniqueID) bytes() []byte { return id.data[:layouts[id.layout].size] }
+
+// String is the ID's text of 19, 24 or 27 characters.
+func (id UniqueID) String() string {
+	var text [27]byte
+	facts := &layouts[id.layout]
+	facts.encoding.Encode(text[:], id.bytes())
+	return string(text[:facts.text])
+}
+
+// AppendText appends the ID's text to dst. It never fails.
+func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
+	return layouts[id.layout].encoding.AppendEncode(dst, id.bytes()), nil
+}
+
+// MarshalText is the ID's text. It never fails.
+func (id UniqueID) MarshalText() ([]byte, error) {
+	return id.AppendText(make([]byte, 0, layouts[id.layout].text))
+}
+
+// UnmarshalText reads the text of any layout. The error is a [*ParseError].
+func (id *UniqueID) UnmarshalText(text []byte) error {
+	return assign(id, ParseUniqueID, string(text))
+}
+
+// MarshalBinary is the ID's 14, 18 or 20 bytes. It never fails.
+func (id UniqueID) MarshalBinary() ([]byte, error) { return bytes.Clone(id.bytes()), nil }
+
+// UnmarshalBinary takes the bytes that MarshalBinary gave; their number tells
+// the layout. The error is a [*ParseError].
+func (id *UniqueID) UnmarshalBinary(data []byte) error {
+	for layout, facts := range layouts {
+		if len(data) == facts.size {
+			*id = UniqueID{layout: Layout(layout)}
+			copy(id.data[:], data)
+			return nil
+		}
+	}
+	return binaryLengthError("unique_id", data, "14, 18 or 20 bytes")
+}
+
+// Value gives the ID to database/sql as its text.
+func (id UniqueID) Value() (driver.Value, error) { return id.String(), nil }
+
+// Scan takes the ID from database/sql, as text or bytes of any layout. Where a
+// column may be NULL, use sql.Null[UniqueID].
+func (id *UniqueID) Scan(src any) error { return scan("unique_id", src, id, 14, 18, 20) }

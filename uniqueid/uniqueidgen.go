@@ -1,0 +1,174 @@
+package uniqueid
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// rememberedSeconds is for how many seconds back a generator knows what it
+	// has counted: 68 minutes.
+	rememberedSeconds = 1 << 12
+	// blockBits is the size of the counter field. A block is one round of it.
+	blockBits = 16
+)
+
+// UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
+// concurrent use, never fails and never makes the same ID twice.
+//
+// The counter starts at random, as the document wishes for, is one higher in
+// every ID and rolls over. Where Apache spreads requests over many processes,
+// one process here does all the work, and 65,536 IDs may not last for a second.
+// So every second counts in blocks of 65,536: the number of the block within
+// its second, nearly always 0, is the extra counter, and it is written
+//
+//   - classic: into the high 10 bits of the pid field, which no pid of Linux
+//     reaches. 1,024 blocks make 67,108,864 IDs a second.
+//   - threaded and modern: into the thread index, all of its 32 bits.
+//
+// In a second that is full, the next second is begun early.
+//
+// The time in an ID is when the request arrived. Requests may be given IDs in
+// another order than they came in, and a clock may be set back: the generator
+// remembers for each of the last 4,096 seconds (68 minutes) how far it has
+// counted, and goes on from there. For arrivals before that, there are two
+// cases. If the clock itself is that far back, it was set: the generator forgets
+// all it remembers and starts every second in a block that it has never used.
+// It can do so 1,023 times in the classic layout. Otherwise the one request is
+// late, and is counted in the oldest second remembered.
+type UniqueIDGenerator struct {
+	layout Layout
+	clock  Clock
+	base   UniqueID // with the fields that never change
+
+	mu sync.Mutex
+	// newest is the latest second in which an ID was made; oldest is
+	// rememberedSeconds-1 before it.
+	newest int64
+	// seconds has the newest and those before it, each at its number modulo
+	// rememberedSeconds.
+	seconds [rememberedSeconds]second
+	// running is the counter of the next second that is begun.
+	running uint16
+	// floor is the first block that every second begins with; highest is the
+	// highest block used at all.
+	floor, highest uint64
+}
+
+// second is how far one second has been counted.
+type second struct {
+	number int64  // seconds since 1970
+	begin  uint16 // the counter of its first ID
+	made   uint64 // how many IDs, those of the blocks below floor included
+}
+
+// NewUniqueIDGenerator makes a generator. Each of the modern layout draws a
+// random root of its own and needs no node. For the classic layout the node's
+// pid must be below 2^22.
+func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueIDGenerator, error) {
+	if int(layout) >= len(layouts) {
+		return nil, fmt.Errorf("making a unique_id generator: unknown layout %d", layout)
+	}
+	if layout == Classic && !node.random && node.pid>>pidBits != 0 {
+		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, which the classic layout needs", node.pid, pidBits)
+	}
+	s := newSettings(options)
+	g := &UniqueIDGenerator{
+		layout:  layout,
+		clock:   s.clock,
+		base:    UniqueID{layout: layout},
+		running: uint16(draw(s.random)),
+		newest:  -1,
+	}
+	if layout == Modern {
+		binary.BigEndian.PutUint64(g.base.data[4:], draw(s.random))
+		binary.BigEndian.PutUint16(g.base.data[12:], uint16(draw(s.random)))
+	} else {
+		copy(g.base.data[4:12], node.field[:])
+	}
+	for i := range g.seconds {
+		g.seconds[i].number = -1
+	}
+	return g, nil
+}
+
+// New makes the ID of a request that arrived at the given time. A time before
+// 1970 counts as 1970.
+func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
+	number, block, counter := g.count(max(arrival.Unix(), 0))
+	id := g.base
+	binary.BigEndian.PutUint32(id.data[0:], uint32(number))
+	switch g.layout {
+	case Classic:
+		// Added and not put in place, so that a random node keeps all its bits.
+		pid := binary.BigEndian.Uint32(id.data[8:]) + uint32(block)<<pidBits
+		binary.BigEndian.PutUint32(id.data[8:], pid)
+		binary.BigEndian.PutUint16(id.data[12:], counter)
+	case Threaded:
+		binary.BigEndian.PutUint16(id.data[12:], counter)
+		binary.BigEndian.PutUint32(id.data[14:], uint32(block))
+	case Modern:
+		binary.BigEndian.PutUint16(id.data[14:], counter)
+		binary.BigEndian.PutUint32(id.data[16:], uint32(block))
+	}
+	return id
+}
+
+// count takes the next place in the second of the arrival, or in the first
+// second after it that is not full.
+func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if number <= g.newest-rememberedSeconds {
+		number = g.early(number)
+	}
+	for {
+		s := g.second(number)
+		block := s.made >> blockBits
+		if block < g.blocks() {
+			counter := s.begin + uint16(s.made)
+			s.made++
+			g.running = counter + 1
+			g.highest = max(g.highest, block)
+			return number, block, counter
+		}
+		number++
+	}
+}
+
+// second is the entry of a second that is not before the oldest.
+func (g *UniqueIDGenerator) second(number int64) *second {
+	g.newest = max(g.newest, number)
+	s := &g.seconds[number%rememberedSeconds]
+	if s.number != number {
+		*s = second{number: number, begin: g.running, made: g.floor << blockBits}
+	}
+	return s
+}
+
+// early is the second in which to count an arrival before the oldest second:
+// its own if the clock was set back and there are blocks left to start anew
+// with, otherwise the oldest.
+func (g *UniqueIDGenerator) early(number int64) int64 {
+	oldest := g.newest - rememberedSeconds + 1
+	wasSet := g.clock.Wall().Unix() < oldest
+	if !wasSet || g.highest+1 >= g.blocks() {
+		return oldest
+	}
+	g.floor = g.highest + 1
+	g.newest = number
+	for i := range g.seconds {
+		g.seconds[i].number = -1
+	}
+	return number
+}
+
+// blocks is how many blocks the extra counter can tell apart.
+func (g *UniqueIDGenerator) blocks() uint64 {
+	if g.layout == Classic {
+		return 1 << (32 - pidBits)
+	}
+	return 1 << 32
+}
