@@ -1,0 +1,171 @@
+package serializer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Engine keeps the order of any number of queues. All methods may be called
+// from many goroutines at once.
+type Engine interface {
+	// Enter takes a ticket in the queue that a names and waits for its turn.
+	// The error, if any, is a [*Refused]; then no ticket is left behind. The
+	// wait ends early when ctx is done.
+	Enter(ctx context.Context, a Arrival) (Turn, error)
+
+	// Queues lists every queue that has tickets, in the order of prefixes.
+	Queues(ctx context.Context) ([]QueueState, error)
+
+	// Evict takes one ticket out of a queue: a waiting one is refused with
+	// [ErrEvicted], one that is inside is told through [Arrival.Revoke] and
+	// keeps its place until it leaves. The error is [ErrNoTicket] where the
+	// queue has no such ticket.
+	Evict(ctx context.Context, queue string, token uint64) error
+
+	// Close refuses further arrivals. Tickets that are out stay valid until
+	// they leave; the engine frees what it holds with the last of them.
+	Close() error
+}
+
+// Arrival is what a caller says of itself when it asks for its turn.
+type Arrival struct {
+	// Queue names the queue. For [File] it is the prefix of the lock files;
+	// see [QueueName] for turning any text into one.
+	Queue string
+
+	// Client is the address this arrival came from, for people who read the
+	// queue. The zero value stands for none.
+	Client netip.AddrPort
+
+	// Rule says with whom this arrival may be inside.
+	Rule Rule
+
+	// MaxWaiting refuses the arrival with [ErrFull] where so many others
+	// already wait. Zero means no limit.
+	MaxWaiting int
+
+	// Timeout is the longest wait. Zero means to wait for ever.
+	Timeout time.Duration
+
+	// Revoke is called at most once, from another goroutine, when the turn is
+	// taken back while the caller is inside: by eviction ([ErrEvicted]) or
+	// because the engine can no longer vouch for it ([ErrLost]). The caller
+	// should stop its work and must still call [Turn.Leave]. It may be called
+	// before Enter has returned. It must not block. Nil means that the caller
+	// does not want to know.
+	Revoke func(cause error)
+}
+
+// Turn is the right to be inside.
+type Turn interface {
+	// Token is the number of the ticket. It grows with every entry of a
+	// queue, so an upstream that remembers the greatest one it has seen can
+	// reject a late writer (a fencing token).
+	Token() uint64
+
+	// Position is how many tickets were ahead on arrival.
+	Position() int
+
+	// Leave ends the turn. Calls after the first do nothing.
+	Leave()
+}
+
+// Why an arrival is refused. [Refused.Err] wraps one of these, or the cause of
+// the context that ended the wait.
+var (
+	ErrTimeout  = errors.New("waited too long in the queue")
+	ErrFull     = errors.New("too many are waiting in the queue")
+	ErrEvicted  = errors.New("evicted from the queue")
+	ErrLost     = errors.New("the engine lost its claim on the queue")
+	ErrStorage  = errors.New("the queue's storage failed")
+	ErrClosed   = errors.New("the queue's engine is closed")
+	ErrNoTicket = errors.New("no such ticket")
+)
+
+// Reason is one word for why an arrival was refused.
+type Reason string
+
+// The reasons there are.
+const (
+	ReasonTimeout Reason = "timeout"
+	ReasonFull    Reason = "queue_full"
+	ReasonEvicted Reason = "evicted"
+	ReasonLost    Reason = "lost"
+	ReasonStorage Reason = "storage"
+	ReasonGone    Reason = "gone" // the caller's context was done
+)
+
+// Refused is the error of [Engine.Enter].
+type Refused struct {
+	Reason   Reason
+	Queue    string
+	Position int    // how many were ahead on arrival, as far as it was known
+	Token    uint64 // of the ticket given up; 0 if none had been given out
+	Err      error  // the cause in full
+}
+
+func (r *Refused) Error() string {
+	return fmt.Sprintf("refused by queue %q: %v", r.Queue, r.Err)
+}
+
+func (r *Refused) Unwrap() error { return r.Err }
+
+// StorageError is the cause of refusals for [ReasonStorage]. errors.Is with
+// [ErrStorage] finds it.
+type StorageError struct {
+	Op   string // what was being done
+	Path string // to what
+	Err  error
+}
+
+func (e *StorageError) Error() string {
+	return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)
+}
+
+func (e *StorageError) Unwrap() []error { return []error{ErrStorage, e.Err} }
+
+// reasonOf tells the reason that belongs to the cause of a refusal.
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, ErrTimeout):
+		return ReasonTimeout
+	case errors.Is(err, ErrFull):
+		return ReasonFull
+	case errors.Is(err, ErrEvicted):
+		return ReasonEvicted
+	case errors.Is(err, ErrLost):
+		return ReasonLost
+	case errors.Is(err, ErrStorage), errors.Is(err, ErrClosed):
+		return ReasonStorage
+	default:
+		return ReasonGone
+	}
+}
+
+// QueueState is a queue at one moment.
+type QueueState struct {
+	Path    string        `json:"path"`   // the directory, or the engine's name for the place it keeps queues in
+	Prefix  string        `json:"prefix"` // the queue's name
+	Inside  int           `json:"inside"`
+	Waiting int           `json:"waiting"`
+	Tickets []TicketState `json:"tickets"` // in order
+}
+
+// TicketState is one ticket of a [QueueState].
+type TicketState struct {
+	Token  string    `json:"token"`
+	State  string    `json:"state"`           // [StateInside] or [StateWaiting]
+	Since  time.Time `json:"since"`           // of the entry where this process knows it, else of the arrival
+	Client string    `json:"client"`          // address and port
+	Owner  string    `json:"owner"`           // the process, for people
+	Alive  *bool     `json:"alive,omitempty"` // whether the owner runs, where that was asked for
+}
+
+// The states of a ticket.
+const (
+	StateInside  = "inside"
+	StateWaiting = "waiting"
+)

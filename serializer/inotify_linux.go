@@ -1,0 +1,93 @@
+package serializer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notifier hears from the kernel what happens in a directory.
+//
+// It reads inotify itself, not through a library: the engine must know that it
+// has heard of everything that happened before a certain moment, and a read
+// that returns with nothing more to say is that proof. Events that reach us
+// through another goroutine's channel are not.
+type notifier struct {
+	fd   int
+	buf  []byte
+	lost bool // events, so the directory must be listed
+}
+
+const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
+
+// newNotifier watches a directory. It returns nil where the system has no more
+// watches to give; then the directory is polled.
+func newNotifier(path string) *notifier {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	if _, err := unix.InotifyAddWatch(fd, path, notifyMask); err != nil {
+		_ = unix.Close(fd)
+		return nil
+	}
+	return &notifier{fd: fd, buf: make([]byte, 32<<10), lost: true}
+}
+
+const maxEvent = unix.SizeofInotifyEvent + unix.NAME_MAX + 1
+
+// read reports what happened since the last call. lost means that the
+// directory must be listed to know.
+func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
+	for more := true; more; {
+		var size int
+		size, err = unix.Read(n.fd, n.buf)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			size, err = 0, nil
+		case err != nil:
+			return true, err
+		}
+		// As many events as fit are handed over at once: with room left,
+		// there were no more.
+		more = size > len(n.buf)-maxEvent
+		n.parse(n.buf[:size], fn)
+	}
+	lost, n.lost = n.lost, false
+	return lost, nil
+}
+
+func (n *notifier) parse(events []byte, fn func(change, []byte)) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		mask := binary.NativeEndian.Uint32(events[4:])
+		size := binary.NativeEndian.Uint32(events[12:])
+		name := events[unix.SizeofInotifyEvent:][:size]
+		events = events[unix.SizeofInotifyEvent+size:]
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		switch {
+		case mask&unix.IN_Q_OVERFLOW != 0:
+			n.lost = true
+		case mask&unix.IN_ISDIR != 0:
+		case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+			fn(appeared, name)
+		case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
+			fn(vanished, name)
+		case mask&unix.IN_CLOSE_WRITE != 0:
+			fn(closed, name)
+		}
+	}
+}
+
+// wait returns when there is something to read, at the latest after timeout.
+func (n *notifier) wait(timeout time.Duration) {
+	fds := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}}
+	_, _ = unix.Poll(fds, int(max(timeout.Milliseconds(), 1)))
+}
+
+func (n *notifier) close() { _ = unix.Close(n.fd) }

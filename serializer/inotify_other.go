@@ -1,0 +1,14 @@
+//go:build unix && !linux && !aix && !solaris
+
+package serializer
+
+import "time"
+
+// notifier is not there on this system: the directory is polled.
+type notifier struct{}
+
+func newNotifier(string) *notifier { return nil }
+
+func (*notifier) read(func(change, []byte)) (bool, error) { return true, nil }
+func (*notifier) wait(time.Duration)                      {}
+func (*notifier) close()                                  {}

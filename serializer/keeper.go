@@ -1,0 +1,194 @@
+package serializer
+
+import "time"
+
+const (
+	// tickInterval is how often the engine makes sure of what nobody would
+	// tell it: that other owners live, and that the directory is the same.
+	tickInterval = 100 * time.Millisecond
+
+	// lingerTime is how long the directory stays open after the last turn.
+	lingerTime = 5 * time.Second
+
+	// strangerTime is when a file that belongs to no owner counts as
+	// abandoned.
+	strangerTime = 5 * time.Minute
+
+	// strangersLooked bounds how many strangers are looked at in one tick.
+	strangersLooked = 64
+
+	// An owner's file is closed a moment before its lock is free.
+	deathRetries = 20
+	deathPause   = time.Millisecond
+)
+
+// keep watches over the directory while it is open.
+func (d *directory) keep() {
+	defer close(d.done)
+	next := time.Now().Add(tickInterval)
+	for !d.finished() {
+		d.pause(time.Until(next))
+		d.attend()
+		if time.Now().Before(next) {
+			continue
+		}
+		d.tick()
+		next = time.Now().Add(tickInterval)
+	}
+	d.shut()
+}
+
+// pause waits for something to do: for a change in the directory if one of
+// ours waits for another process, else for a nudge.
+func (d *directory) pause(until time.Duration) {
+	if until <= 0 {
+		return
+	}
+	if d.waitsForOthers() {
+		d.sys.wait(until)
+		return
+	}
+	timer := time.NewTimer(until)
+	defer timer.Stop()
+	select {
+	case <-d.nudge:
+	case <-timer.C:
+	}
+}
+
+func (d *directory) waitsForOthers() bool {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	return d.blocked > 0 && !d.retired
+}
+
+// attend hears out the changes. Errors show in the requests that need a
+// ticket; whoever waits goes on waiting, for nothing is known to be over.
+func (d *directory) attend() {
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	if d.isRetired() {
+		return
+	}
+	if err := d.look(); err != nil {
+		d.complainAbout("", err)
+	}
+}
+
+func (d *directory) isRetired() bool {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	return d.retired
+}
+
+// tick makes sure of what nobody tells.
+func (d *directory) tick() {
+	if !d.isRetired() && d.sys.check() == errReplaced {
+		d.engine.retire(d)
+	}
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	d.buryDead()
+	if d.isRetired() {
+		return
+	}
+	d.identifyEntries(d.firstUnknown())
+	d.abandonStrangers()
+	d.clearLeftovers()
+}
+
+// firstUnknown lists tickets at the head of lines in which one of ours waits,
+// as far as we do not know whose they are.
+func (d *directory) firstUnknown() (entries []*entry) {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	for _, l := range d.lines {
+		if !l.blocked {
+			continue
+		}
+		for e := l.head; e != nil && e.waiter == nil && len(entries) < strangersLooked; e = e.next {
+			if !e.known {
+				entries = append(entries, e)
+			}
+		}
+	}
+	return entries
+}
+
+// abandonStrangers removes files of nobody's that have been there for too long.
+func (d *directory) abandonStrangers() {
+	f := d.engine
+	for _, e := range d.foreign(func(e *entry) bool {
+		since, ok := f.strangers[e.name]
+		return ok && !e.known && time.Since(since) > f.strangerTime
+	}) {
+		f.log.Warn("a lock file that belongs to no process of Orderly counts as abandoned",
+			"path", f.path, "file", e.name, "after", f.strangerTime)
+		d.removeFile(e.name)
+		f.mu.Lock()
+		delete(f.strangers, e.name)
+		d.drop(e)
+		f.mu.Unlock()
+	}
+}
+
+// clearLeftovers tries again to remove files that could not be removed.
+func (d *directory) clearLeftovers() {
+	f := d.engine
+	f.mu.Lock()
+	names := d.leftovers
+	d.leftovers = nil
+	f.mu.Unlock()
+	for i, name := range names {
+		if d.sys.remove(name) == nil {
+			continue
+		}
+		f.mu.Lock()
+		d.leftovers = append(d.leftovers, names[i:]...)
+		f.mu.Unlock()
+		return
+	}
+}
+
+// finished reports whether the directory may be closed. A replaced one stays
+// open until its turns are over, those of other processes, too: that is what
+// the new one waits for.
+func (d *directory) finished() bool {
+	f := d.engine
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d.owned > 0 || d.users > 0 {
+		return false
+	}
+	if d.retired {
+		d.sys.disown()
+		return len(d.peers) == 0
+	}
+	if f.issuing && !f.closed || len(d.leftovers) > 0 && !f.closed {
+		return false
+	}
+	if !f.closed && time.Since(d.idleSince) < lingerTime {
+		return false
+	}
+	if f.dir == d {
+		f.dir = nil
+	}
+	return true
+}
+
+// shut frees what the directory holds.
+func (d *directory) shut() {
+	for _, p := range d.peers {
+		p.close()
+	}
+	d.sys.close()
+	f := d.engine
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, old := range f.replaced {
+		if old == d {
+			f.replaced = append(f.replaced[:i:i], f.replaced[i+1:]...)
+			break
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package serializer
+
+// entry is one ticket in a line.
+type entry struct {
+	Ticket
+	name string // of its lock file; empty where there are none
+	rule Rule
+
+	prev, next *entry
+	line       *line
+	admitted   bool // by the rule; a ticket of this process is granted on top
+	out        bool // no longer in the line
+
+	known bool   // who owns it, where another process does
+	owner string // of it, for people
+	seen  uint64 // the last look at the directory that showed its file
+
+	*waiter // nil for a ticket of another process
+}
+
+// line is one queue: its tickets in order, and how far down they may enter.
+//
+// The tickets that may be inside are always the first ones of the line, for
+// whether one may enter depends only on those before it. So the line keeps the
+// border, next, and two counts of what lies before it, and a hand-over costs
+// the same whether ten or ten thousand wait.
+//
+// A line is not safe for concurrent use.
+type line struct {
+	prefix     string
+	head, tail *entry
+	next       *entry // the first that is not admitted
+	length     int    // of the whole line
+	admitted   int    // before the border
+	shared     int    // before the border, readers
+	foreign    int    // tickets of other processes
+	owned      int    // tickets of this process
+	inside     int    // tickets of this process before the border
+	special    int    // tickets of this process with a rule other than to be alone
+	blocked    bool   // counted as blocked by others
+}
+
+// waiting is how many stand behind the border.
+func (l *line) waiting() int { return l.length - l.admitted }
+
+// insert puts e into its place. Tickets nearly always come in order, so the
+// place is sought from the end.
+func (l *line) insert(e *entry) {
+	after := l.tail
+	if l.head != nil && e.before(l.head) {
+		after = nil
+	}
+	for after != nil && e.before(after) {
+		after = after.prev
+	}
+	l.link(e, after)
+	e.line = l
+	l.length++
+	l.count(e, 1)
+	if e.next != nil && e.next.admitted {
+		// A stranger's file, older than those inside. Nobody is sent out for
+		// it, but it counts.
+		l.admit(e)
+		return
+	}
+	if e.next == l.next {
+		l.next = e
+	}
+}
+
+func (l *line) link(e, after *entry) {
+	e.prev = after
+	if after == nil {
+		e.next, l.head = l.head, e
+	} else {
+		e.next, after.next = after.next, e
+	}
+	if e.next == nil {
+		l.tail = e
+	} else {
+		e.next.prev = e
+	}
+}
+
+// remove takes e out.
+func (l *line) remove(e *entry) {
+	if l.next == e {
+		l.next = e.next
+	}
+	if e.admitted {
+		l.admitted--
+		l.shared -= e.readers()
+		l.inside -= e.mine()
+	}
+	if e.prev == nil {
+		l.head = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.tail = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
+	l.length--
+	l.count(e, -1)
+}
+
+// advance moves the border past all that may now be inside, and calls granted
+// for those of this process.
+func (l *line) advance(granted func(*entry)) {
+	for l.next != nil && l.next.rule.admits(l.admitted, l.shared) {
+		e := l.next
+		l.next = e.next
+		l.admit(e)
+		if e.waiter != nil {
+			granted(e)
+		}
+	}
+}
+
+func (l *line) admit(e *entry) {
+	e.admitted = true
+	l.admitted++
+	l.shared += e.readers()
+	l.inside += e.mine()
+}
+
+// setRule corrects the rule of a ticket once it is known.
+func (l *line) setRule(e *entry, r Rule) {
+	if e.admitted {
+		l.shared -= e.readers()
+	}
+	e.rule = r
+	if e.admitted {
+		l.shared += e.readers()
+	}
+}
+
+func (l *line) count(e *entry, by int) {
+	if e.waiter == nil {
+		l.foreign += by
+		return
+	}
+	l.owned += by
+	if !e.rule.strict() {
+		l.special += by
+	}
+}
+
+// blockedByOthers reports whether somebody here waits while a ticket of
+// another process is in line.
+func (l *line) blockedByOthers() bool { return l.foreign > 0 && l.owned > l.inside }
+
+func (e *entry) readers() int {
+	if e.rule.Shared {
+		return 1
+	}
+	return 0
+}
+
+func (e *entry) mine() int {
+	if e.waiter != nil {
+		return 1
+	}
+	return 0
+}
+
+func (e *entry) before(o *entry) bool {
+	if e.Stamp != o.Stamp {
+		return e.Stamp < o.Stamp
+	}
+	return e.name < o.name
+}

@@ -1,0 +1,101 @@
+package serializer
+
+import (
+	"errors"
+	"time"
+)
+
+// lockDir is what the lock-file engine asks of a directory. Everything that
+// touches the disk goes through it, so tests can stop the engine between any
+// two of these calls, and what differs between systems stays below it.
+type lockDir interface {
+	// lock takes the guard: until unlock, nobody else gives out tickets in
+	// this directory. It may block for as long as another process holds the
+	// guard, so no request calls it. The error is errReplaced if the guard is
+	// no longer the one at its path.
+	lock() error
+	unlock()
+
+	// check returns errReplaced if the guard is no longer the one at its path.
+	check() error
+
+	// last reads the number of the last ticket given out; 0 if it is not
+	// recorded. setLast records it. Both need the guard.
+	last() (uint64, error)
+	setLast(uint64) error
+
+	// create makes a ticket's lock file, and remove removes one; a file that
+	// is not there is no error.
+	create(name string, r Rule) error
+	remove(name string) error
+
+	// changes reports what happened in the directory since the last call, in
+	// the order it happened. complete means that it reported every file there
+	// is, as appeared, instead. The name is only valid during the call of fn.
+	changes(fn func(kind change, name []byte)) (complete bool, err error)
+
+	// wait returns when something may have changed, at the latest after d.
+	// notifies reports whether that takes no polling.
+	wait(d time.Duration)
+	notifies() bool
+
+	// identify tells which file a name is: tickets of the same owner are the
+	// same file. The error is fs.ErrNotExist, or errNotOurs if its owner is a
+	// user whose files do not count here.
+	identify(name string) (fileID, error)
+
+	// owns reports whether a file is one of our own owner files.
+	owns(fileID) bool
+
+	// checksUsers reports whether files of some users do not count here.
+	checksUsers() bool
+
+	// probe opens a file to find out whether its owner lives. The error is
+	// errStranger if it is no owner's file.
+	probe(name string) (ownerProbe, error)
+
+	// mark makes an empty file.
+	mark(name string) error
+
+	// disown gives up the owner files. close frees the rest.
+	disown()
+	close()
+}
+
+// ownerProbe is another process's owner file, held open.
+type ownerProbe interface {
+	// id tells which file it is.
+	id() fileID
+	// owner is what it says of its process.
+	owner() Owner
+	// dead reports whether the process has ended or given the file up.
+	dead() (bool, error)
+	close()
+}
+
+// fileID is the identity of a file within one directory.
+type fileID struct{ dev, ino uint64 }
+
+// change is what happened to a file.
+type change uint8
+
+const (
+	appeared change = iota
+	vanished
+	closed // by somebody who had it open for writing: perhaps an owner that ended
+)
+
+// Files of ours that are no tickets. None of these names can be read as one.
+const (
+	ownFiles    = ".orderly-"
+	guardFile   = ownFiles + "guard"
+	ownerFiles  = ownFiles + "owner-"
+	evictMarker = ownFiles + "evict-" // + the token, 20 digits
+	trialFiles  = ownFiles + "trial-"
+)
+
+var (
+	errReplaced = errors.New("the lock directory or its guard file was replaced")
+	errNotOurs  = errors.New("the file belongs to a user whose files do not count in a directory that everybody may write to")
+	errStranger = errors.New("the file is not one of an owner's tickets")
+)

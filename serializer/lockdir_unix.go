@@ -1,0 +1,519 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// osDir is a real directory.
+type osDir struct {
+	path  string
+	clock func() time.Time
+
+	dir   int // the directory, open
+	guard int // the guard file, open
+	id    fileID
+	notes *notifier // nil where the system tells nothing
+
+	everybody bool // the directory is world-writable: only our files count
+	fileMode  uint32
+
+	mu      sync.Mutex
+	owners  map[Rule]*ownerFile
+	used    []*ownerFile // full or removed ones, still linked to
+	ids     map[fileID]bool
+	tickets map[string]*ownerFile // where hard links are not to be had
+
+	noLinks atomic.Bool // each ticket is a locked file
+}
+
+// ownerFile is one of our own, held locked.
+type ownerFile struct {
+	name string
+	fd   int
+}
+
+// openLockDir opens a directory that exists, and its guard.
+func openLockDir(path string, clock func() time.Time) (lockDir, error) {
+	d := &osDir{path: path, clock: clock, guard: -1,
+		owners: make(map[Rule]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
+	var err error
+	if d.dir, err = openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &StorageError{"opening lock directory", path, err}
+	}
+	if err := d.openGuard(); err != nil {
+		d.close()
+		return nil, err
+	}
+	d.notes = newNotifier(path)
+	return d, nil
+}
+
+func openRetry(path string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (d *osDir) openat(name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(d.dir, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (d *osDir) openGuard() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.dir, &st); err != nil {
+		return &StorageError{"reading the mode of lock directory", d.path, err}
+	}
+	d.everybody = st.Mode&0o002 != 0
+	d.fileMode = 0o600 | uint32(st.Mode)&0o060
+	if d.everybody {
+		d.fileMode = 0o600
+	}
+	fail := func(err error) error {
+		return &StorageError{"opening guard file", filepath.Join(d.path, guardFile), err}
+	}
+	fd, err := d.openat(guardFile, unix.O_RDWR|unix.O_CREAT, d.fileMode)
+	if err != nil {
+		return fail(err)
+	}
+	d.guard = fd
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail(err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1:
+		return fail(errors.New("it is not a plain file of its own; remove it"))
+	case d.everybody && !ourUser(st.Uid):
+		return fail(fmt.Errorf("it belongs to user %d, and everybody may write to the directory; choose a directory of your own: %w", st.Uid, errNotOurs))
+	}
+	d.id = fileID{uint64(st.Dev), st.Ino}
+	if st.Size == 0 {
+		// The process's umask may have cut what the directory's own mode
+		// allows. Only the guard's user can mend that; others use it as it is.
+		_ = unix.Fchmod(fd, d.fileMode)
+	}
+	return nil
+}
+
+// ourUser reports whether files of the user count in a directory that everybody
+// may write to.
+func ourUser(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+func (d *osDir) lock() error {
+	if err := flock(d.guard, unix.LOCK_EX); err != nil {
+		return &StorageError{"locking guard file", filepath.Join(d.path, guardFile), err}
+	}
+	if err := d.check(); err != nil {
+		d.unlock()
+		return err
+	}
+	return nil
+}
+
+func (d *osDir) unlock() { _ = flock(d.guard, unix.LOCK_UN) }
+
+func flock(fd, how int) error {
+	for {
+		if err := unix.Flock(fd, how); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func (d *osDir) check() error {
+	var st unix.Stat_t
+	path := filepath.Join(d.path, guardFile)
+	err := unix.Lstat(path, &st)
+	switch {
+	case err == unix.ENOENT, err == nil && (fileID{uint64(st.Dev), st.Ino}) != d.id:
+		return errReplaced
+	case err != nil:
+		return &StorageError{"checking guard file", path, err}
+	}
+	return nil
+}
+
+// The guard file holds the last ticket's number, 20 digits and a line feed.
+const guardSize = stampDigits + 1
+
+func (d *osDir) last() (uint64, error) {
+	var text [guardSize]byte
+	n, err := unix.Pread(d.guard, text[:], 0)
+	if err != nil {
+		return 0, &StorageError{"reading guard file", filepath.Join(d.path, guardFile), err}
+	}
+	stamp, ok := parseDigits(string(text[:min(n, stampDigits)]))
+	if n != guardSize || !ok {
+		return 0, nil
+	}
+	return stamp, nil
+}
+
+func (d *osDir) setLast(stamp uint64) error {
+	var buf [guardSize]byte
+	text := append(appendDigits(buf[:0], stamp, stampDigits), '\n')
+	n, err := unix.Pwrite(d.guard, text, 0)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return &StorageError{"writing guard file", filepath.Join(d.path, guardFile), err}
+	}
+	return nil
+}
+
+func (d *osDir) create(name string, r Rule) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.link(name, r)
+	if err == unix.EMLINK {
+		// The owner file has as many links as the file system allows.
+		d.used = append(d.used, d.owners[r])
+		delete(d.owners, r)
+		err = d.link(name, r)
+	}
+	if noHardLinks(err) {
+		d.noLinks.Store(true)
+	}
+	if d.noLinks.Load() {
+		err = d.createFile(name, r)
+	}
+	if err != nil {
+		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
+	}
+	return nil
+}
+
+// noHardLinks reports whether an error of link means that this file system or
+// directory has none.
+func noHardLinks(err error) bool {
+	return err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP
+}
+
+func (d *osDir) link(name string, r Rule) error {
+	if d.noLinks.Load() {
+		return unix.EOPNOTSUPP
+	}
+	o, err := d.owner(r)
+	if err != nil {
+		return err
+	}
+	err = linkat(d.dir, o.name, name)
+	if err == unix.ENOENT {
+		// Somebody removed our owner file. The tickets linked to it stay ours:
+		// the lock is on the file, not on its name.
+		d.used = append(d.used, o)
+		delete(d.owners, r)
+		if o, err = d.owner(r); err == nil {
+			err = linkat(d.dir, o.name, name)
+		}
+	}
+	return err
+}
+
+func linkat(dir int, from, to string) error {
+	for {
+		if err := unix.Linkat(dir, from, dir, to, 0); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func (d *osDir) owner(r Rule) (*ownerFile, error) {
+	if o := d.owners[r]; o != nil {
+		return o, nil
+	}
+	o, err := d.newOwnerFile(ownerFiles+randomName(), r)
+	if err == nil {
+		d.owners[r] = o
+	}
+	return o, err
+}
+
+func randomName() string { return strings.ToLower(rand.Text()[:16]) }
+
+// newOwnerFile makes a file, locks it and then says whose it is. The guard is
+// held, so nobody takes it for abandoned before it is locked.
+func (d *osDir) newOwnerFile(name string, r Rule) (_ *ownerFile, err error) {
+	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
+	if err != nil {
+		return nil, err
+	}
+	o := &ownerFile{name: name, fd: fd}
+	defer func() {
+		if err != nil {
+			_ = unix.Unlinkat(d.dir, name, 0)
+			_ = unix.Close(fd)
+		}
+	}()
+	if err := flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("locking it: %w", err)
+	}
+	_ = unix.Fchmod(fd, d.fileMode)
+	text := self(r, d.clock()).text()
+	n, err := unix.Write(fd, text)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the owner's name: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	d.ids[fileID{uint64(st.Dev), st.Ino}] = true
+	return o, nil
+}
+
+// createFile makes a ticket that is a locked file of its own.
+func (d *osDir) createFile(name string, r Rule) error {
+	o, err := d.newOwnerFile(name, r)
+	if err != nil {
+		return err
+	}
+	d.tickets[name] = o
+	return nil
+}
+
+func (d *osDir) remove(name string) error {
+	for {
+		err := unix.Unlinkat(d.dir, name, 0)
+		switch err {
+		case nil, unix.ENOENT:
+			d.forget(name)
+			return nil
+		case unix.EINTR:
+		default:
+			return &StorageError{"removing lock file", filepath.Join(d.path, name), err}
+		}
+	}
+}
+
+func (d *osDir) changes(fn func(change, []byte)) (complete bool, err error) {
+	if d.notes != nil {
+		lost, err := d.notes.read(fn)
+		if err != nil {
+			return false, &StorageError{"reading changes of lock directory", d.path, err}
+		}
+		if !lost {
+			return false, nil
+		}
+	}
+	names, err := d.list()
+	if err != nil {
+		return false, &StorageError{"listing lock directory", d.path, err}
+	}
+	for _, name := range names {
+		fn(appeared, []byte(name))
+	}
+	return true, nil
+}
+
+func (d *osDir) list() ([]string, error) {
+	fd, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), d.path)
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func (d *osDir) wait(timeout time.Duration) {
+	if d.notes != nil {
+		d.notes.wait(timeout)
+		return
+	}
+	time.Sleep(min(timeout, pollInterval))
+}
+
+// pollInterval is the time between two looks at the directory where the system
+// does not tell of changes.
+const pollInterval = 2 * time.Millisecond
+
+func (d *osDir) notifies() bool { return d.notes != nil }
+
+func (d *osDir) checksUsers() bool { return d.everybody }
+
+func (d *osDir) identify(name string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fileID{}, &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
+	}
+	return d.identity(&st)
+}
+
+func (d *osDir) identity(st *unix.Stat_t) (fileID, error) {
+	if d.everybody && !ourUser(st.Uid) {
+		return fileID{}, errNotOurs
+	}
+	return fileID{uint64(st.Dev), st.Ino}, nil
+}
+
+// osProbe is an owner file of another process.
+type osProbe struct {
+	fd    int
+	file  fileID
+	about Owner
+}
+
+func (d *osDir) probe(name string) (_ ownerProbe, err error) {
+	fd, err := d.openat(name, unix.O_RDONLY, 0)
+	if err == unix.ELOOP || err == unix.ENXIO {
+		return nil, errStranger // a symbolic link or a socket
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: err}
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
+	}
+	id, err := d.identity(&st)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errStranger
+	}
+	about, err := readOwner(fd)
+	if err != nil {
+		return nil, err
+	}
+	return &osProbe{fd: fd, file: id, about: about}, nil
+}
+
+func readOwner(fd int) (Owner, error) {
+	text := make([]byte, maxOwnerSize)
+	n, err := unix.Pread(fd, text, 0)
+	if err != nil {
+		return Owner{}, fmt.Errorf("reading owner file: %w", err)
+	}
+	return parseOwner(text[:n])
+}
+
+func (p *osProbe) id() fileID   { return p.file }
+func (p *osProbe) owner() Owner { return p.about }
+func (p *osProbe) close()       { _ = unix.Close(p.fd) }
+
+// dead tries the lock that the owner holds for as long as it lives. The lock is
+// shared, so that several who try at once do not take each other for the owner.
+func (p *osProbe) dead() (bool, error) {
+	err := flock(p.fd, unix.LOCK_SH|unix.LOCK_NB)
+	if err == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probing the owner's lock: %w", err)
+	}
+	return true, flock(p.fd, unix.LOCK_UN)
+}
+
+func (d *osDir) mark(name string) error {
+	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
+	if err != nil {
+		return &StorageError{"making", filepath.Join(d.path, name), err}
+	}
+	return unix.Close(fd)
+}
+
+// forget closes a ticket that was a file of its own.
+func (d *osDir) forget(name string) {
+	if !d.noLinks.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.tickets[name]; o != nil {
+		_ = unix.Close(o.fd)
+		delete(d.tickets, name)
+	}
+}
+
+func (d *osDir) owns(id fileID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ids[id]
+}
+
+func (d *osDir) disown() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.owners {
+		d.used = append(d.used, o)
+	}
+	clear(d.owners)
+	for _, o := range d.used {
+		_ = unix.Unlinkat(d.dir, o.name, 0)
+		_ = unix.Close(o.fd)
+	}
+	d.used = nil
+}
+
+func (d *osDir) close() {
+	d.disown()
+	if d.notes != nil {
+		d.notes.close()
+	}
+	if d.guard >= 0 {
+		_ = unix.Close(d.guard)
+	}
+	_ = unix.Close(d.dir)
+}
+
+// tryLockDir makes a directory if it is missing, and finds out whether the
+// engine can work there, without waiting for anybody.
+func tryLockDir(path string) error {
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return &StorageError{"making lock directory", path, err}
+	}
+	if kind := networkFileSystem(path); kind != "" {
+		return &StorageError{"using lock directory", path, fmt.Errorf(
+			"it is on a network file system (%s), where locks or notifications do not reach other machines; "+
+				"use a local directory, or the etcd engine for several machines", kind)}
+	}
+	opened, err := openLockDir(path, time.Now)
+	if err != nil {
+		return err
+	}
+	d := opened.(*osDir)
+	defer d.close()
+	name := trialFiles + strconv.Itoa(os.Getpid()) + "-" + randomName()
+	o, err := d.newOwnerFile(name, Rule{})
+	if err != nil {
+		return &StorageError{"trying out a lock file", filepath.Join(path, name), err}
+	}
+	defer unix.Close(o.fd)
+	if err := d.remove(name); err != nil {
+		return err
+	}
+	return nil
+}

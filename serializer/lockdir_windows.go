@@ -1,0 +1,292 @@
+package serializer
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// osDir is a real directory. On Windows a ticket is a locked file of its own:
+// a hard link to an open file cannot be removed there. The directory is polled.
+type osDir struct {
+	path  string
+	clock func() time.Time
+	guard windows.Handle
+
+	mu      sync.Mutex
+	tickets map[string]windows.Handle
+	ids     map[fileID]bool
+}
+
+func openLockDir(path string, clock func() time.Time) (lockDir, error) {
+	d := &osDir{path: path, clock: clock, tickets: make(map[string]windows.Handle), ids: make(map[fileID]bool)}
+	guard, err := d.open(guardFile, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_ALWAYS)
+	if err != nil {
+		return nil, &StorageError{"opening guard file", d.file(guardFile), err}
+	}
+	d.guard = guard
+	return d, nil
+}
+
+func (d *osDir) file(name string) string { return filepath.Join(d.path, name) }
+
+// open opens a file so that others may read, write and remove it meanwhile.
+func (d *osDir) open(name string, access, how uint32) (windows.Handle, error) {
+	path, err := windows.UTF16PtrFromString(d.file(name))
+	if err != nil {
+		return windows.InvalidHandle, err
+	}
+	return windows.CreateFile(path, access,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil, how,
+		windows.FILE_ATTRIBUTE_NORMAL|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
+}
+
+// The byte that stands for the lock lies far behind the end of any file, for
+// Windows keeps others from reading what is locked.
+func lockRange() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }
+
+func (d *osDir) lock() error {
+	if err := windows.LockFileEx(d.guard, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, lockRange()); err != nil {
+		return &StorageError{"locking guard file", d.file(guardFile), err}
+	}
+	if err := d.check(); err != nil {
+		d.unlock()
+		return err
+	}
+	return nil
+}
+
+func (d *osDir) unlock() { _ = windows.UnlockFileEx(d.guard, 0, 1, 0, lockRange()) }
+
+func (d *osDir) check() error {
+	want, err := handleID(d.guard)
+	if err != nil {
+		return &StorageError{"checking guard file", d.file(guardFile), err}
+	}
+	got, err := d.identify(guardFile)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && got != want {
+		return errReplaced
+	}
+	if err != nil {
+		return &StorageError{"checking guard file", d.file(guardFile), err}
+	}
+	return nil
+}
+
+const guardSize = stampDigits + 1
+
+func (d *osDir) last() (uint64, error) {
+	text, err := os.ReadFile(d.file(guardFile))
+	if err != nil {
+		return 0, &StorageError{"reading guard file", d.file(guardFile), err}
+	}
+	if len(text) != guardSize {
+		return 0, nil
+	}
+	stamp, _ := parseDigits(string(text[:stampDigits]))
+	return stamp, nil
+}
+
+func (d *osDir) setLast(stamp uint64) error {
+	text := append(appendDigits(nil, stamp, stampDigits), '\n')
+	var n uint32
+	if err := windows.WriteFile(d.guard, text, &n, &windows.Overlapped{}); err != nil {
+		return &StorageError{"writing guard file", d.file(guardFile), err}
+	}
+	return nil
+}
+
+func (d *osDir) create(name string, r Rule) error {
+	if err := d.createFile(name, r); err != nil {
+		return &StorageError{"making lock file", d.file(name), err}
+	}
+	return nil
+}
+
+func (d *osDir) createFile(name string, r Rule) error {
+	h, err := d.open(name, windows.GENERIC_READ|windows.GENERIC_WRITE|windows.DELETE, windows.CREATE_NEW)
+	if err != nil {
+		return err
+	}
+	id, err := d.claim(h, r)
+	if err != nil {
+		_ = windows.CloseHandle(h)
+		_ = os.Remove(d.file(name))
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tickets[name], d.ids[id] = h, true
+	return nil
+}
+
+// claim locks a file and says in it whose it is.
+func (d *osDir) claim(h windows.Handle, r Rule) (fileID, error) {
+	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
+	if err := windows.LockFileEx(h, how, 0, 1, 0, lockRange()); err != nil {
+		return fileID{}, fmt.Errorf("locking it: %w", err)
+	}
+	var n uint32
+	if err := windows.WriteFile(h, self(r, d.clock()).text(), &n, nil); err != nil {
+		return fileID{}, fmt.Errorf("writing the owner's name: %w", err)
+	}
+	return handleID(h)
+}
+
+func (d *osDir) remove(name string) error {
+	d.mu.Lock()
+	h, ours := d.tickets[name]
+	delete(d.tickets, name)
+	d.mu.Unlock()
+	err := os.Remove(d.file(name))
+	if ours {
+		if id, err := handleID(h); err == nil {
+			d.mu.Lock()
+			delete(d.ids, id)
+			d.mu.Unlock()
+		}
+		_ = windows.CloseHandle(h)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &StorageError{"removing lock file", d.file(name), err}
+	}
+	return nil
+}
+
+func (d *osDir) changes(fn func(change, []byte)) (complete bool, err error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return false, &StorageError{"listing lock directory", d.path, err}
+	}
+	for _, e := range entries {
+		fn(appeared, []byte(e.Name()))
+	}
+	return true, nil
+}
+
+// pollInterval is the time between two looks at the directory.
+const pollInterval = 2 * time.Millisecond
+
+func (d *osDir) wait(timeout time.Duration) { time.Sleep(min(timeout, pollInterval)) }
+func (d *osDir) notifies() bool             { return false }
+func (d *osDir) checksUsers() bool          { return false }
+
+func (d *osDir) identify(name string) (fileID, error) {
+	h, err := d.open(name, 0, windows.OPEN_EXISTING)
+	if err != nil {
+		return fileID{}, &fs.PathError{Op: "open", Path: d.file(name), Err: err}
+	}
+	defer windows.CloseHandle(h)
+	return handleID(h)
+}
+
+func handleID(h windows.Handle) (fileID, error) {
+	var info windows.ByHandleFileInformation
+	if err := windows.GetFileInformationByHandle(h, &info); err != nil {
+		return fileID{}, err
+	}
+	return fileID{uint64(info.VolumeSerialNumber), uint64(info.FileIndexHigh)<<32 | uint64(info.FileIndexLow)}, nil
+}
+
+func (d *osDir) owns(id fileID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ids[id]
+}
+
+type osProbe struct {
+	h     windows.Handle
+	file  fileID
+	about Owner
+}
+
+func (d *osDir) probe(name string) (_ ownerProbe, err error) {
+	h, err := d.open(name, windows.GENERIC_READ, windows.OPEN_EXISTING)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: d.file(name), Err: err}
+	}
+	defer func() {
+		if err != nil {
+			_ = windows.CloseHandle(h)
+		}
+	}()
+	id, err := handleID(h)
+	if err != nil {
+		return nil, err
+	}
+	text := make([]byte, maxOwnerSize)
+	var n uint32
+	if err := windows.ReadFile(h, text, &n, nil); err != nil && err != windows.ERROR_HANDLE_EOF {
+		return nil, fmt.Errorf("reading owner file: %w", err)
+	}
+	about, err := parseOwner(text[:n])
+	if err != nil {
+		return nil, err
+	}
+	return &osProbe{h: h, file: id, about: about}, nil
+}
+
+func (p *osProbe) id() fileID   { return p.file }
+func (p *osProbe) owner() Owner { return p.about }
+func (p *osProbe) close()       { _ = windows.CloseHandle(p.h) }
+
+func (p *osProbe) dead() (bool, error) {
+	err := windows.LockFileEx(p.h, windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockRange())
+	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probing the owner's lock: %w", err)
+	}
+	return true, windows.UnlockFileEx(p.h, 0, 1, 0, lockRange())
+}
+
+func (d *osDir) mark(name string) error {
+	h, err := d.open(name, windows.GENERIC_WRITE, windows.OPEN_ALWAYS)
+	if err != nil {
+		return &StorageError{"making", d.file(name), err}
+	}
+	return windows.CloseHandle(h)
+}
+
+func (d *osDir) disown() {}
+
+func (d *osDir) close() { _ = windows.CloseHandle(d.guard) }
+
+func tryLockDir(path string) error {
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return &StorageError{"making lock directory", path, err}
+	}
+	if networkFileSystem(path) != "" {
+		return &StorageError{"using lock directory", path, errors.New(
+			"it is on a network drive, where locks do not reach other machines; use a local directory, or the etcd engine for several machines")}
+	}
+	opened, err := openLockDir(path, time.Now)
+	if err != nil {
+		return err
+	}
+	d := opened.(*osDir)
+	defer d.close()
+	name := trialFiles + strings.ToLower(rand.Text()[:16])
+	if err := d.create(name, Rule{}); err != nil {
+		return err
+	}
+	return d.remove(name)
+}
+
+// networkFileSystem names the network drive that path lies on, or nothing.
+func networkFileSystem(path string) string {
+	root, err := windows.UTF16PtrFromString(filepath.VolumeName(path) + `\`)
+	if err != nil || windows.GetDriveType(root) != windows.DRIVE_REMOTE {
+		return ""
+	}
+	return "network drive"
+}

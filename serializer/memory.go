@@ -1,0 +1,181 @@
+package serializer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Memory keeps queues within one process, without a disk. A restart empties
+// them, and another process knows nothing of them. It is the plainest engine
+// there can be, and the measure of the others.
+type Memory struct {
+	clock func() time.Time
+
+	mu     sync.Mutex
+	lines  map[string]*line
+	last   uint64
+	closed bool
+}
+
+// NewMemory makes an engine whose tickets are numbered by the clock, in
+// microseconds; nil is [time.Now].
+func NewMemory(clock func() time.Time) *Memory {
+	if clock == nil {
+		clock = time.Now
+	}
+	return &Memory{clock: clock, lines: make(map[string]*line)}
+}
+
+// Enter implements [Engine].
+func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
+	p := newPlace(m, a)
+	if err := m.join(p); err != nil {
+		return nil, p.refused(err)
+	}
+	if err := p.await(ctx, a.Timeout); err != nil && !m.settle(p, err) {
+		return nil, p.refused(err)
+	}
+	return p, nil
+}
+
+func (m *Memory) join(p *place) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	l := m.lines[p.Prefix]
+	if l == nil {
+		l = &line{prefix: p.Prefix}
+		m.lines[p.Prefix] = l
+	}
+	p.position = l.length
+	if p.max > 0 && l.waiting() >= p.max {
+		return ErrFull
+	}
+	m.last = nextStamp(m.clock(), m.last)
+	p.Stamp = m.last
+	l.insert(&p.entry)
+	l.advance(granted)
+	return nil
+}
+
+// settle ends a wait that did not end with the turn. It reports whether the
+// turn came in the same moment and stands.
+func (m *Memory) settle(p *place, err error) (turn bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.admitted && err == ErrTimeout {
+		return true
+	}
+	m.remove(p)
+	return false
+}
+
+func (m *Memory) leave(p *place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remove(p)
+}
+
+func (m *Memory) remove(p *place) {
+	if p.out {
+		return
+	}
+	p.out = true
+	l := p.line
+	l.remove(&p.entry)
+	l.advance(granted)
+	if l.length == 0 {
+		delete(m.lines, l.prefix)
+	}
+}
+
+// Queues implements [Engine].
+func (m *Memory) Queues(context.Context) ([]QueueState, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	self := fmt.Sprintf("pid %d", os.Getpid())
+	return queueStates("memory", m.lines, m.clock(), func(*entry) string { return self }), nil
+}
+
+// Evict implements [Engine].
+func (m *Memory) Evict(_ context.Context, queue string, token uint64) error {
+	revoke, err := m.evict(queue, token)
+	if revoke != nil {
+		revoke(ErrEvicted)
+	}
+	return err
+}
+
+func (m *Memory) evict(queue string, token uint64) (revoke func(error), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.lines[queue].find(token)
+	if e == nil {
+		return nil, fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
+	}
+	if e.admitted {
+		return e.takeRevoke(), nil
+	}
+	m.remove(e.place)
+	e.refuse(ErrEvicted)
+	return nil, nil
+}
+
+// Close implements [Engine].
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	return nil
+}
+
+func granted(e *entry) { e.grant() }
+
+// nextStamp is the number of the next ticket: the time, but always greater than
+// the last one, whatever the clock does.
+func nextStamp(now time.Time, last uint64) uint64 {
+	return max(uint64(max(now.UnixMicro(), minStamp)), last+1)
+}
+
+// takeRevoke returns the callback for the caller inside, once.
+func (w *waiter) takeRevoke() func(error) {
+	revoke := w.revoke
+	w.revoke = nil
+	return revoke
+}
+
+// find returns the ticket with a token; l may be nil.
+func (l *line) find(token uint64) *entry {
+	if l == nil {
+		return nil
+	}
+	for e := l.head; e != nil; e = e.next {
+		if e.Stamp == token {
+			return e
+		}
+	}
+	return nil
+}
+
+// queueStates describes lines for people, in the order of prefixes.
+func queueStates(path string, lines map[string]*line, now time.Time, owner func(*entry) string) []QueueState {
+	states := make([]QueueState, 0, len(lines))
+	for _, l := range slices.SortedFunc(maps.Values(lines), func(a, b *line) int { return cmp.Compare(a.prefix, b.prefix) }) {
+		q := QueueState{Path: path, Prefix: l.prefix, Inside: l.admitted, Waiting: l.waiting()}
+		for e := l.head; e != nil; e = e.next {
+			t := e.state(now)
+			t.Owner = owner(e)
+			q.Tickets = append(q.Tickets, t)
+		}
+		states = append(states, q)
+	}
+	return states
+}

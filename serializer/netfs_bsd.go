@@ -1,0 +1,20 @@
+//go:build darwin || freebsd
+
+package serializer
+
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
+
+// networkFileSystem names the network file system that path lies on, or
+// nothing.
+func networkFileSystem(path string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Flags&unix.MNT_LOCAL != 0 {
+		return ""
+	}
+	name, _, _ := bytes.Cut(st.Fstypename[:], []byte{0})
+	return string(name)
+}

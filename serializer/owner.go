@@ -1,0 +1,93 @@
+package serializer
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Owner is what an owner file says of its process. A process has one such file
+// in a directory for each [Rule] it gives tickets by, and each ticket is a hard
+// link to it; so the ticket tells all this, too.
+//
+// The file is text, one "key: value" a line below its first:
+//
+//	orderly lock-file owner 1
+//	pid: 4711
+//	host: web1
+//	started: 2026-11-20T08:15:30Z
+//	program: /usr/bin/caddy
+//	shared: false
+//	limit: 1
+type Owner struct {
+	PID     int
+	Host    string
+	Started time.Time // of the process's work in this directory
+	Program string
+	Rule    Rule
+}
+
+const ownerMagic = "orderly lock-file owner 1"
+
+// maxOwnerSize is more than any owner file is long, in bytes.
+const maxOwnerSize = 8 << 10
+
+// self describes this process.
+func self(r Rule, now time.Time) Owner {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	program, err := os.Executable()
+	if err != nil {
+		program = "unknown"
+	}
+	return Owner{PID: os.Getpid(), Host: host, Started: now.UTC().Truncate(time.Second), Program: program, Rule: r}
+}
+
+// String names the process for people.
+func (o Owner) String() string { return fmt.Sprintf("pid %d on %s", o.PID, o.Host) }
+
+func (o Owner) text() []byte {
+	return fmt.Appendf(nil, "%s\npid: %d\nhost: %s\nstarted: %s\nprogram: %s\nshared: %t\nlimit: %d\n",
+		ownerMagic, o.PID, oneLine(o.Host), o.Started.Format(time.RFC3339), oneLine(o.Program), o.Rule.Shared, o.Rule.Limit)
+}
+
+func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
+
+// parseOwner reads the text of an owner file.
+func parseOwner(text []byte) (Owner, error) {
+	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	if !lines.Scan() || lines.Text() != ownerMagic {
+		return Owner{}, errStranger
+	}
+	var o Owner
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ": ")
+		if err := o.set(key, value); err != nil {
+			return Owner{}, fmt.Errorf("owner file: %s %q: %w", key, value, err)
+		}
+	}
+	return o, nil
+}
+
+func (o *Owner) set(key, value string) (err error) {
+	switch key {
+	case "pid":
+		o.PID, err = strconv.Atoi(value)
+	case "host":
+		o.Host = value
+	case "started":
+		o.Started, err = time.Parse(time.RFC3339, value)
+	case "program":
+		o.Program = value
+	case "shared":
+		o.Rule.Shared, err = strconv.ParseBool(value)
+	case "limit":
+		o.Rule.Limit, err = strconv.Atoi(value)
+	}
+	return err // other keys may come with later versions
+}

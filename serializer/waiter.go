@@ -1,0 +1,111 @@
+package serializer
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// place is a ticket of this process: its entry in the line and the caller who
+// waits for it, in one piece of memory. It is the Turn of the engines here.
+type place struct {
+	entry
+	waiter
+	engine leaver
+	left   atomic.Bool
+}
+
+// leaver is the engine behind a place.
+type leaver interface{ leave(*place) }
+
+// waiter is the caller of Enter, as the engine sees it. Everything but ready
+// belongs to the engine's lock.
+type waiter struct {
+	place    *place
+	ready    chan error // one message: nil for the turn, or why there is none
+	position int        // how many were ahead on arrival
+	max      int        // Arrival.MaxWaiting
+	entered  time.Time
+	revoke   func(error)
+
+	linked  bool // the lock file exists
+	givenUp bool // nobody waits for it any more
+	dir     *directory
+}
+
+func newPlace(engine leaver, a Arrival) *place {
+	p := &place{engine: engine}
+	p.Prefix, p.Client, p.rule = a.Queue, a.Client, a.Rule
+	p.entry.waiter = &p.waiter
+	p.waiter.place = p
+	p.ready = make(chan error, 1)
+	p.max, p.revoke = a.MaxWaiting, a.Revoke
+	return p
+}
+
+// Token implements [Turn].
+func (p *place) Token() uint64 { return p.Stamp }
+
+// Position implements [Turn].
+func (p *place) Position() int { return p.position }
+
+// Leave implements [Turn].
+func (p *place) Leave() {
+	if !p.left.Swap(true) {
+		p.engine.leave(p)
+	}
+}
+
+// grant tells the caller that its turn has come.
+func (w *waiter) grant() {
+	w.entered = time.Now()
+	w.ready <- nil
+}
+
+// refuse tells the caller that its turn will not come.
+func (w *waiter) refuse(err error) {
+	w.place.out = true
+	w.ready <- err
+}
+
+// await returns nil once the turn has come, and else why it has not.
+func (w *waiter) await(ctx context.Context, timeout time.Duration) error {
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case err := <-w.ready:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-expired:
+		return ErrTimeout
+	}
+}
+
+// refused is the error that the caller gets.
+func (p *place) refused(err error) error {
+	return &Refused{Reason: reasonOf(err), Queue: p.Prefix, Position: p.position, Token: p.Stamp, Err: err}
+}
+
+// state describes the entry for people.
+func (e *entry) state(now time.Time) TicketState {
+	s := TicketState{
+		Token:  tokenText(e.Stamp),
+		State:  StateWaiting,
+		Since:  e.Time().UTC(),
+		Client: e.Client.String(),
+	}
+	if e.admitted {
+		s.State = StateInside
+	}
+	if e.waiter != nil && !e.entered.IsZero() {
+		// Wall time of the entry, told from now so that it follows a clock
+		// that was set since.
+		s.Since = now.Add(-time.Since(e.entered)).UTC()
+	}
+	return s
+}
