@@ -39,16 +39,6 @@ func engines(t *testing.T, test func(t *testing.T, e Engine)) {
 	})
 }
 
-// openDeaf opens a directory that must be polled.
-func openDeaf(path string, clock func() time.Time) (lockDir, error) {
-	d, err := openLockDir(path, clock)
-	if err == nil {
-		d.(*osDir).notes.close()
-		d.(*osDir).notes = nil
-	}
-	return d, err
-}
-
 func openFile(t testing.TB, dir string) *File {
 	t.Helper()
 	e, err := OpenFile(dir, FileOptions{})
