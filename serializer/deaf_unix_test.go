@@ -19,4 +19,3 @@ func (d *osDir) goDeaf() {
 		d.notes = nil
 	}
 }
-

@@ -25,8 +25,8 @@ type Engine interface {
 	// queue has no such ticket.
 	Evict(ctx context.Context, queue string, token uint64) error
 
-	// Close refuses further arrivals. Tickets that are out stay valid until
-	// they leave; the engine frees what it holds with the last of them.
+	// Close refuses further arrivals and all who wait. Who is inside stays
+	// until it leaves; the engine frees what it holds with the last of them.
 	Close() error
 }
 

@@ -16,7 +16,7 @@ import (
 
 // engines runs a test on each engine of this package.
 func engines(t *testing.T, test func(t *testing.T, e Engine)) {
-	t.Run("memory", func(t *testing.T) { test(t, NewMemory(nil)) })
+	t.Run("memory", func(t *testing.T) { test(t, NewMemory(MemoryOptions{})) })
 	t.Run("file", func(t *testing.T) {
 		dir := t.TempDir()
 		e := openFile(t, dir)
@@ -312,7 +312,7 @@ func TestTwoEnginesOneDirectory(t *testing.T) {
 func BenchmarkEnterLeave(b *testing.B) {
 	for _, clients := range []int{1, 32, 1000} {
 		b.Run(fmt.Sprintf("file/clients=%d", clients), func(b *testing.B) { benchmarkEngine(b, openFile(b, b.TempDir()), clients) })
-		b.Run(fmt.Sprintf("memory/clients=%d", clients), func(b *testing.B) { benchmarkEngine(b, NewMemory(nil), clients) })
+		b.Run(fmt.Sprintf("memory/clients=%d", clients), func(b *testing.B) { benchmarkEngine(b, NewMemory(MemoryOptions{}), clients) })
 	}
 }
 

@@ -306,7 +306,7 @@ func (f *File) release(d *directory) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d.users--
-	if d.users == 0 && d.owned == 0 && (f.closed || d.retired) {
+	if d.users == 0 && d.owned == 0 && (f.closed || d.retired) { // nothing keeps it open
 		d.wake()
 	}
 }
@@ -400,11 +400,27 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 func (f *File) Close() error {
 	f.mu.Lock()
 	f.closed = true
+	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
+	for _, p := range f.arrivals {
+		if !p.givenUp {
+			p.refuse(closed)
+		}
+	}
+	f.arrivals = nil
 	d := f.dir
 	if d == nil {
 		f.mu.Unlock()
 		return nil
 	}
+	files := d.dismissWaiting(closed)
+	d.users++
+	f.mu.Unlock()
+	for _, name := range files {
+		d.removeFile(name)
+	}
+	f.release(d)
+
+	f.mu.Lock()
 	idle := d.owned == 0 && d.users == 0
 	d.wake()
 	f.mu.Unlock()

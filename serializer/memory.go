@@ -15,6 +15,7 @@ import (
 // them, and another process knows nothing of them. It is the plainest engine
 // there can be, and the measure of the others.
 type Memory struct {
+	path  string
 	clock func() time.Time
 
 	mu     sync.Mutex
@@ -23,13 +24,18 @@ type Memory struct {
 	closed bool
 }
 
-// NewMemory makes an engine whose tickets are numbered by the clock, in
-// microseconds; nil is [time.Now].
-func NewMemory(clock func() time.Time) *Memory {
-	if clock == nil {
-		clock = time.Now
+// MemoryOptions adjust a [Memory]. The zero value is right for most.
+type MemoryOptions struct {
+	Path  string           // what [QueueState.Path] says; empty is "memory"
+	Clock func() time.Time // numbers the tickets; nil is [time.Now]
+}
+
+// NewMemory makes an engine without any queue.
+func NewMemory(o MemoryOptions) *Memory {
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
-	return &Memory{clock: clock, lines: make(map[string]*line)}
+	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, lines: make(map[string]*line)}
 }
 
 // Enter implements [Engine].
@@ -102,7 +108,7 @@ func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	self := fmt.Sprintf("pid %d", os.Getpid())
-	return queueStates("memory", m.lines, m.clock(), func(*entry) string { return self }), nil
+	return queueStates(m.path, m.lines, m.clock(), func(*entry) string { return self }), nil
 }
 
 // Evict implements [Engine].
@@ -134,6 +140,14 @@ func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
+	for _, l := range m.lines {
+		for e := l.next; e != nil; {
+			next := e.next
+			e.refuse(ErrClosed)
+			l.remove(e)
+			e = next
+		}
+	}
 	return nil
 }
 

@@ -1,0 +1,174 @@
+package orderly
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// EngineModule is a module of the namespace http.serialize.engines: a way to
+// keep the order of queues.
+type EngineModule interface {
+	// Key tells engines apart. Handlers whose engines have the same key share
+	// one engine: across sites, servers and reloads. path is the handler's
+	// lock directory; engines that need none ignore it.
+	Key(path string) string
+
+	// Open makes the engine. It is called once for all handlers of a key.
+	// The logger is that of the handler which came first.
+	Open(path string, log *slog.Logger) (serializer.Engine, error)
+}
+
+// FileEngine keeps queues as lock files in the handler's `path`, for any number
+// of processes on one machine. It is the default.
+type FileEngine struct{}
+
+// CaddyModule returns the Caddy module information.
+func (FileEngine) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.serialize.engines.file",
+		New: func() caddy.Module { return new(FileEngine) },
+	}
+}
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine file
+func (FileEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
+
+// Key implements [EngineModule].
+func (FileEngine) Key(path string) string { return "file:" + realPath(path) }
+
+// Open implements [EngineModule].
+func (FileEngine) Open(path string, log *slog.Logger) (serializer.Engine, error) {
+	return serializer.OpenFile(path, serializer.FileOptions{Log: log})
+}
+
+// MemoryEngine keeps queues in the memory of this process. It needs no
+// directory; other processes know nothing of its queues, which are still told
+// apart by the handler's `path` and prefix.
+type MemoryEngine struct{}
+
+// CaddyModule returns the Caddy module information.
+func (MemoryEngine) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.serialize.engines.memory",
+		New: func() caddy.Module { return new(MemoryEngine) },
+	}
+}
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine memory
+func (MemoryEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
+
+// Key implements [EngineModule].
+func (MemoryEngine) Key(path string) string { return "memory:" + realPath(path) }
+
+// Open implements [EngineModule].
+func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Engine, error) {
+	return serializer.NewMemory(serializer.MemoryOptions{Path: path}), nil
+}
+
+func noOptions(d *caddyfile.Dispenser) error {
+	d.Next() // engine name
+	name := d.Val()
+	if d.NextArg() || d.NextBlock(d.Nesting()) {
+		return d.Errf("engine %s: unexpected %q; it has no options", name, d.Val())
+	}
+	return nil
+}
+
+// realPath is the one name of a directory that may have several.
+func realPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Clean(path)
+}
+
+// enginePool holds the engines in use. They outlive configurations: a reload
+// must not break the order, and requests of the old configuration still wait
+// and work while the new one serves.
+var enginePool = caddy.NewUsagePool()
+
+// sharedEngine is an engine in the pool.
+type sharedEngine struct {
+	serializer.Engine
+	key string
+}
+
+// Destruct implements [caddy.Destructor].
+func (e *sharedEngine) Destruct() error { return e.Close() }
+
+// engineRef is one handler's hold on a shared engine: one for the handler's
+// configuration, and one for each of its requests. The engine goes back to the
+// pool with the last of them.
+type engineRef struct {
+	*sharedEngine
+	refs atomic.Int64
+}
+
+// openEngine takes an engine out of the pool, or makes it.
+func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
+	key := module.Key(path)
+	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
+		engine, err := module.Open(path, log)
+		if err != nil {
+			return nil, err
+		}
+		return &sharedEngine{Engine: engine, key: key}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening engine: %w", err)
+	}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine)}
+	ref.refs.Store(1)
+	return ref, nil
+}
+
+// acquire adds a reference, unless there is none any more.
+func (e *engineRef) acquire() bool {
+	for {
+		n := e.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if e.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release drops a reference.
+func (e *engineRef) release() error {
+	if e.refs.Add(-1) > 0 {
+		return nil
+	}
+	if _, err := enginePool.Delete(e.key); err != nil {
+		return fmt.Errorf("closing engine: %w", err)
+	}
+	return nil
+}
+
+// defaultPath is where lock files lie if the configuration does not say.
+func defaultPath() string { return os.TempDir() }
+
+// Interface guards
+var (
+	_ EngineModule          = FileEngine{}
+	_ EngineModule          = MemoryEngine{}
+	_ caddyfile.Unmarshaler = FileEngine{}
+	_ caddyfile.Unmarshaler = MemoryEngine{}
+	_ caddy.Destructor      = (*sharedEngine)(nil)
+)

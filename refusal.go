@@ -1,0 +1,149 @@
+package orderly
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// refuse answers a request that does not get its turn.
+func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
+	refused, ok := errors.AsType[*serializer.Refused](err)
+	if !ok {
+		refused = &serializer.Refused{Reason: serializer.ReasonStorage, Queue: v.queue, Err: err}
+	}
+	s.meters.count(string(refused.Reason))
+	if refused.Reason == serializer.ReasonGone {
+		return caddyhttp.Error(statusClientClosed, err)
+	}
+	s.refusals.log(s.logger, r, v, refused)
+	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
+	w.Header().Set("Retry-After", strconv.Itoa(s.holds.retryAfter(refused.Position)))
+
+	status := s.ErrorCode
+	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {
+		status = http.StatusServiceUnavailable
+	}
+	if s.ErrorResponse == nil {
+		return caddyhttp.Error(status, err)
+	}
+	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
+	w.WriteHeader(status)
+	_, err = w.Write([]byte(s.ErrorResponse.Body))
+	return err
+}
+
+// statusClientClosed is what Caddy's reverse proxy, too, records for a client
+// that went away; it was nginx's invention.
+const statusClientClosed = 499
+
+// describeRefusal sets the placeholders of a refused request.
+func describeRefusal(repl *caddy.Replacer, v *visit, refused *serializer.Refused) {
+	repl.Set("http.serialize.reason", string(refused.Reason))
+	repl.Set("http.serialize.position", refused.Position)
+	repl.Set("http.serialize.wait_ms", milliseconds(v.waited))
+}
+
+// refusalLog writes refusals at most once a second for each reason, with a
+// count of those in between.
+type refusalLog struct {
+	mu      sync.Mutex
+	reasons map[serializer.Reason]*refusalCount
+}
+
+type refusalCount struct {
+	last  time.Time
+	since int
+}
+
+func (l *refusalLog) log(logger *zap.Logger, r *http.Request, v *visit, refused *serializer.Refused) {
+	count, due := l.due(refused.Reason)
+	if !due {
+		return
+	}
+	level := zap.WarnLevel
+	if refused.Reason == serializer.ReasonStorage {
+		level = zap.ErrorLevel
+	}
+	c := logger.Check(level, "refused")
+	if c == nil {
+		return
+	}
+	fields := []zap.Field{
+		zap.String("queue", v.queue),
+		zap.String("reason", string(refused.Reason)),
+		zap.Int("position", refused.Position),
+		zap.Duration("wait", v.waited),
+		zap.Int("count", count),
+		zap.Error(refused.Err),
+	}
+	if v.txid != "" {
+		fields = append(fields, zap.String("txid", v.txid))
+	}
+	if hint := selfWaitHint(r, refused); hint != "" {
+		fields = append(fields, zap.String("hint", hint))
+	}
+	c.Write(fields...)
+}
+
+// due counts a refusal, and reports how many a log line would speak for.
+func (l *refusalLog) due(reason serializer.Reason) (count int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reasons == nil {
+		l.reasons = make(map[serializer.Reason]*refusalCount)
+	}
+	c := l.reasons[reason]
+	if c == nil {
+		c = new(refusalCount)
+		l.reasons[reason] = c
+	}
+	c.since++
+	if time.Since(c.last) < time.Second {
+		return 0, false
+	}
+	count, c.since, c.last = c.since, 0, time.Now()
+	return count, true
+}
+
+// selfWaitHint names the likely cause where a request from this very machine
+// has waited in vain.
+func selfWaitHint(r *http.Request, refused *serializer.Refused) string {
+	if refused.Reason != serializer.ReasonTimeout || !clientOf(r).Addr().IsLoopback() {
+		return ""
+	}
+	return "the client is this machine itself: perhaps a request that is inside waits for this one, " +
+		"by httpInclude of a template or by a proxy to this server"
+}
+
+// holdEstimate is a moving average of how long requests stay inside.
+type holdEstimate struct{ nanoseconds atomic.Int64 }
+
+func (e *holdEstimate) add(d time.Duration) {
+	// A lost update between two requests does not matter for an estimate.
+	old := e.nanoseconds.Load()
+	e.nanoseconds.Store(old + (int64(d)-old)/8)
+}
+
+// The bounds of Retry-After, in seconds.
+const (
+	minRetryAfter = 1
+	maxRetryAfter = 120
+)
+
+// retryAfter guesses how many seconds it takes until the place where position
+// others were ahead is free.
+func (e *holdEstimate) retryAfter(position int) int {
+	wait := time.Duration(e.nanoseconds.Load()).Seconds() * float64(position+1)
+	return int(min(max(math.Ceil(wait), minRetryAfter), maxRetryAfter))
+}

@@ -1,0 +1,338 @@
+package orderly
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Serialize lets one request at a time into what is behind it. The others wait
+// in line and enter in the order they came. Requests share a queue if they
+// have the same lock directory and the same prefix: across sites, servers,
+// configurations, reloads and processes.
+//
+// A request that is refused gets `error_code` (a failing storage: 503) with a
+// `Retry-After` header, and either `error_response` or the error routes. It
+// never reaches what is behind.
+//
+// A request that comes by again in the same queue, by a rewrite or in an error
+// route, passes.
+//
+// Placeholder | Description
+// ------------|---------------
+// `{http.serialize.queue}` | The expanded prefix
+// `{http.serialize.position}` | How many were ahead on arrival
+// `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
+// `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
+// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost` or `evicted`
+type Serialize struct {
+	// Off lets every request pass. It is how the most specific of several
+	// routes says no.
+	Off bool `json:"off,omitempty"`
+
+	// Path is the directory of the lock files. It is made if it is missing.
+	// Default: the system's temporary directory.
+	Path string `json:"path,omitempty"`
+
+	// Prefix begins the names of the lock files and so names the queue. It may
+	// have placeholders; whatever they hold, the lock file stays in the
+	// directory. Default: `serializer_`.
+	Prefix string `json:"prefix,omitempty"`
+
+	// SkipMethods are the request methods that pass without waiting. Default:
+	// none.
+	SkipMethods []string `json:"skip_methods,omitempty"`
+
+	// Timeout is the longest wait. 0 is to wait for ever. Default: 60s.
+	Timeout *caddy.Duration `json:"timeout,omitempty"`
+
+	// QueueLength is how many requests may wait; one more is refused. Default:
+	// 0, no limit.
+	QueueLength int `json:"queue_length,omitempty"`
+
+	// ErrorCode is the status of a refusal, 400 to 599. Default: 500.
+	ErrorCode int `json:"error_code,omitempty"`
+
+	// ErrorResponse is the body of a refusal. Default: none; the error goes to
+	// the error routes.
+	ErrorResponse *ErrorResponse `json:"error_response,omitempty"`
+
+	// Concurrency is how many requests may be inside. With shared methods it
+	// bounds how many readers are inside, if it is greater than 1; the others
+	// are alone. Default: 1.
+	Concurrency int `json:"concurrency,omitempty"`
+
+	// SharedMethods are the request methods of readers: they are inside side
+	// by side, while all others are alone. Default: none; all are alone.
+	SharedMethods []string `json:"shared_methods,omitempty"`
+
+	// HoldTimeout is the longest stay inside. Then the request is cancelled;
+	// the next one enters when it has returned. Default: 0, no limit.
+	HoldTimeout caddy.Duration `json:"hold_timeout,omitempty"`
+
+	// OnDisconnect says what becomes of a request that is inside when its
+	// client goes away. `finish` lets it run to its end, `cancel` cancels it.
+	// Default: `finish`.
+	OnDisconnect string `json:"on_disconnect,omitempty"`
+
+	// Buffer is how much of the request body is read before the request joins
+	// the queue, as a number of bytes or a text such as `64KiB`. A client that
+	// goes away while it waits is noticed over HTTP/1.1 only once its body has
+	// been read to the end. 0 reads nothing. Default: `64KiB`.
+	Buffer *Size `json:"buffer,omitempty"`
+
+	// EngineRaw is what keeps the order. Default: `file`.
+	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
+
+	engine       *engineRef
+	module       EngineModule
+	placeholders bool   // in the prefix
+	queue        string // the queue's name where the prefix has none
+	rule, shared serializer.Rule
+	holds        *holdEstimate
+	refusals     *refusalLog
+	meters       *meters
+	ctx          caddy.Context
+	logger       *zap.Logger
+}
+
+// ErrorResponse is the body of a refusal.
+type ErrorResponse struct {
+	// ContentType is the value of the header field Content-Type.
+	ContentType string `json:"content_type"`
+
+	// Body is sent as it is.
+	Body string `json:"body"`
+}
+
+const (
+	defaultPrefix    = "serializer_"
+	defaultTimeout   = 60 * time.Second
+	defaultErrorCode = http.StatusInternalServerError
+	defaultBuffer    = 64 << 10
+	maxBuffer        = 1 << 30
+
+	onDisconnectFinish = "finish"
+	onDisconnectCancel = "cancel"
+)
+
+// CaddyModule returns the Caddy module information.
+func (Serialize) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.serialize",
+		New: func() caddy.Module { return new(Serialize) },
+	}
+}
+
+// Provision fills in the defaults, checks the settings and opens the engine.
+func (s *Serialize) Provision(ctx caddy.Context) error {
+	s.ctx, s.logger = ctx, ctx.Logger()
+	if s.Off {
+		return nil
+	}
+	if err := s.normalize(); err != nil {
+		return err
+	}
+	module, err := s.loadEngine(ctx)
+	if err != nil {
+		return err
+	}
+	s.module = module
+	if err := vectors().register(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	s.meters = newMeters(vectors(), s.Prefix)
+	s.holds, s.refusals = new(holdEstimate), new(refusalLog)
+	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	return nil
+}
+
+func (s *Serialize) loadEngine(ctx caddy.Context) (EngineModule, error) {
+	if s.EngineRaw == nil {
+		return FileEngine{}, nil
+	}
+	module, err := ctx.LoadModule(s, "EngineRaw")
+	if err != nil {
+		return nil, fmt.Errorf("loading engine: %w", err)
+	}
+	engine, ok := module.(EngineModule)
+	if !ok {
+		return nil, fmt.Errorf("loading engine: module %T is not an engine", module)
+	}
+	return engine, nil
+}
+
+// normalize fills in defaults and refuses what makes no sense.
+func (s *Serialize) normalize() error {
+	repl := caddy.NewReplacer()
+	s.Path = repl.ReplaceKnown(s.Path, "")
+	if s.Path == "" {
+		s.Path = defaultPath()
+	}
+	if s.Prefix == "" {
+		s.Prefix = defaultPrefix
+	}
+	if s.Timeout == nil {
+		timeout := caddy.Duration(defaultTimeout)
+		s.Timeout = &timeout
+	}
+	if s.ErrorCode == 0 {
+		s.ErrorCode = defaultErrorCode
+	}
+	if s.Concurrency == 0 {
+		s.Concurrency = 1
+	}
+	if s.OnDisconnect == "" {
+		s.OnDisconnect = onDisconnectFinish
+	}
+	if s.Buffer == nil {
+		buffer := Size(defaultBuffer)
+		s.Buffer = &buffer
+	}
+	s.SkipMethods = normalizeMethods(s.SkipMethods)
+	s.SharedMethods = normalizeMethods(s.SharedMethods)
+	if err := s.check(); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	s.placeholders = strings.Contains(s.Prefix, "{")
+	s.queue = serializer.QueueName(s.Prefix)
+	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
+	return nil
+}
+
+// rules turns the settings into the rules of the engine, for requests in
+// general and for those with shared methods.
+func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
+	if !readers {
+		return serializer.Rule{Limit: concurrency}, serializer.Rule{}
+	}
+	shared = serializer.Rule{Shared: true}
+	if concurrency > 1 {
+		shared.Limit = concurrency
+	}
+	return serializer.Rule{Limit: 1}, shared
+}
+
+// normalizeMethods returns the methods in upper case, each once.
+func normalizeMethods(methods []string) (normal []string) {
+	for _, text := range methods {
+		for _, method := range splitMethods(text) {
+			if !slices.Contains(normal, method) {
+				normal = append(normal, method)
+			}
+		}
+	}
+	return normal
+}
+
+func splitMethods(text string) []string {
+	return strings.FieldsFunc(strings.ToUpper(text), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
+}
+
+// ServeHTTP waits for the request's turn, serves it, and hands the turn on.
+func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if s.Off {
+		return next.ServeHTTP(w, r)
+	}
+	if slices.Contains(s.SkipMethods, r.Method) {
+		s.meters.count(outcomeSkipped)
+		return next.ServeHTTP(w, r)
+	}
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	v := &visit{handler: s, queue: s.queueName(repl), txid: knownTXID(r.Context())}
+	if comesByAgain(r.Context(), v) {
+		return next.ServeHTTP(w, r)
+	}
+	v.describe(repl)
+	if err := readAhead(r, int64(*s.Buffer)); err != nil {
+		return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body before joining the queue: %w", err))
+	}
+	var err error
+	if v.engine, err = s.useEngine(); err != nil {
+		return s.refuse(w, r, v, err)
+	}
+	v.openStay(r)
+	if err := v.enter(w, r); err != nil {
+		v.close()
+		return s.refuse(w, r, v, err)
+	}
+	return v.serve(w, r, next)
+}
+
+// queueName is the name of the request's queue.
+func (s *Serialize) queueName(repl *caddy.Replacer) string {
+	if !s.placeholders {
+		return s.queue
+	}
+	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
+}
+
+// useEngine returns the engine with a reference for one request. The handler's
+// own reference may be gone already: requests that were on their way at a
+// reload come late.
+func (s *Serialize) useEngine() (*engineRef, error) {
+	if s.engine.acquire() {
+		return s.engine, nil
+	}
+	return openEngine(s.module, s.Path, s.ctx.Slogger())
+}
+
+// Cleanup gives the engine back. Requests of this configuration keep it until
+// they are done; when the process ends, they no longer can.
+func (s *Serialize) Cleanup() error {
+	if s.engine == nil {
+		return nil
+	}
+	if caddy.Exiting() {
+		if err := s.engine.Close(); err != nil {
+			return fmt.Errorf("closing engine: %w", err)
+		}
+	}
+	return s.engine.release()
+}
+
+// visits are the queues that a request has come to.
+type visits struct{ all []*visit }
+
+const visitsVar = "orderly.serialize"
+
+// comesByAgain reports whether the request is in the queue already, and else
+// remembers that it comes there now. A request that is inside would wait for
+// itself; one that was refused is not made to wait twice. Where its turn has
+// ended, it takes a new ticket.
+func comesByAgain(ctx context.Context, v *visit) bool {
+	seen, ok := caddyhttp.GetVar(ctx, visitsVar).(*visits)
+	if !ok {
+		caddyhttp.SetVar(ctx, visitsVar, &visits{all: []*visit{v}})
+		return false
+	}
+	for _, before := range seen.all {
+		if before.handler.engine.key == v.handler.engine.key && before.queue == v.queue && !before.ended.Load() {
+			return true
+		}
+	}
+	seen.all = append(seen.all, v)
+	return false
+}
+
+var errHoldTimeout = errors.New("inside for longer than hold_timeout")
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Serialize)(nil)
+	_ caddy.CleanerUpper          = (*Serialize)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Serialize)(nil)
+)

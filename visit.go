@@ -1,0 +1,208 @@
+package orderly
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// visit is one request's way through a queue.
+type visit struct {
+	handler *Serialize
+	engine  *engineRef
+	queue   string
+	txid    string // of the request, if it has one; for logs
+
+	ctx    context.Context // of the stay inside
+	cancel context.CancelCauseFunc
+
+	turn    serializer.Turn
+	waited  time.Duration
+	entered time.Time
+	ended   atomic.Bool
+}
+
+// enter waits for the turn.
+func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
+	s := v.handler
+	rule := s.rule
+	if slices.Contains(s.SharedMethods, r.Method) {
+		rule = s.shared
+	}
+	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
+	s.meters.waiting.Inc()
+	arrived := time.Now()
+	turn, err := v.engine.Enter(r.Context(), serializer.Arrival{
+		Queue:      v.queue,
+		Client:     clientOf(r),
+		Rule:       rule,
+		MaxWaiting: s.QueueLength,
+		Timeout:    time.Duration(*s.Timeout),
+		Revoke:     v.cancel,
+	})
+	v.entered = time.Now()
+	v.waited = v.entered.Sub(arrived)
+	s.meters.waiting.Dec()
+	s.meters.wait.Observe(v.waited.Seconds())
+	clocks.restart(v.waited)
+	v.turn = turn
+	return err
+}
+
+// openStay prepares the context of the stay inside. By default it outlives the
+// client: a PHP script does not stop when its client does, and until it has,
+// the next request must not enter.
+func (v *visit) openStay(r *http.Request) {
+	parent := r.Context()
+	if v.handler.OnDisconnect == onDisconnectFinish {
+		parent = context.WithoutCancel(parent)
+	}
+	v.ctx, v.cancel = context.WithCancelCause(parent)
+}
+
+// serve runs what is behind, and hands the turn on when it has returned.
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+	s := v.handler
+	s.meters.inside.Inc()
+	v.tell(r.Context())
+	if hold := time.Duration(s.HoldTimeout); hold > 0 {
+		timer := time.AfterFunc(hold, func() { v.cancel(errHoldTimeout) })
+		defer timer.Stop()
+	}
+	if s.OnDisconnect == onDisconnectFinish {
+		w = &outlivingWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
+	}
+	defer func() {
+		if err == nil || r.Context().Done() == nil {
+			v.leave()
+			return
+		}
+		// The error routes are still part of the request, and may come to this
+		// queue again. The request's context ends with the request.
+		context.AfterFunc(r.Context(), v.leave)
+	}()
+	return v.explain(next.ServeHTTP(w, r.WithContext(v.ctx)))
+}
+
+// tell lets logs and traces know of the entry.
+func (v *visit) tell(ctx context.Context) {
+	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
+		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("serialize", trace.WithAttributes(
+			attribute.String("queue", v.queue),
+			attribute.Int("position", v.turn.Position()),
+			attribute.Float64("wait_ms", float64(v.waited.Microseconds())/1000),
+		))
+	}
+}
+
+func (v *visit) fields() []zap.Field {
+	fields := []zap.Field{zap.String("queue", v.queue), zap.String("token", v.token())}
+	if v.txid != "" {
+		fields = append(fields, zap.String("txid", v.txid))
+	}
+	return fields
+}
+
+func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
+
+// explain names the cause of an error where the stay was cut short.
+func (v *visit) explain(err error) error {
+	cause := context.Cause(v.ctx)
+	if err == nil || cause == nil {
+		return err
+	}
+	switch {
+	case errors.Is(cause, errHoldTimeout):
+		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
+	case errors.Is(cause, serializer.ErrEvicted), errors.Is(cause, serializer.ErrLost):
+		return caddyhttp.Error(http.StatusServiceUnavailable, cause)
+	}
+	return err
+}
+
+// leave ends the visit.
+func (v *visit) leave() {
+	if v.ended.Swap(true) {
+		return
+	}
+	s := v.handler
+	held := time.Since(v.entered)
+	cause := context.Cause(v.ctx)
+	v.turn.Leave()
+	v.close()
+	s.meters.inside.Dec()
+	s.meters.hold.Observe(held.Seconds())
+	s.meters.count(outcomeInside(cause))
+	s.holds.add(held)
+	v.logLeave(held, cause)
+}
+
+func (v *visit) logLeave(held time.Duration, cause error) {
+	level, message := zap.DebugLevel, "left"
+	if errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) || errors.Is(cause, serializer.ErrLost) {
+		level, message = zap.WarnLevel, "left after its stay was cut short"
+	}
+	if c := v.handler.logger.Check(level, message); c != nil {
+		c.Write(append(v.fields(), zap.Duration("hold", held), zap.NamedError("cause", cause))...)
+	}
+}
+
+// close frees what a visit holds besides its turn.
+func (v *visit) close() {
+	v.cancel(nil)
+	if err := v.engine.release(); err != nil {
+		v.handler.logger.Error("giving back the engine of a queue", zap.String("queue", v.queue), zap.Error(err))
+	}
+}
+
+// describe sets the placeholders of a request in a queue. The replacer asks
+// the youngest first, so in nested queues the innermost answers.
+func (v *visit) describe(repl *caddy.Replacer) {
+	repl.Map(func(key string) (any, bool) {
+		if key == "http.serialize.queue" {
+			return v.queue, true
+		}
+		if v.turn == nil {
+			return nil, false
+		}
+		switch key {
+		case "http.serialize.position":
+			return v.turn.Position(), true
+		case "http.serialize.wait_ms":
+			return milliseconds(v.waited), true
+		case "http.serialize.token":
+			return v.token(), true
+		}
+		return nil, false
+	})
+}
+
+// milliseconds renders a duration with three decimals.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 3, 64)
+}
+
+// clientOf is the address of the connection's peer.
+func clientOf(r *http.Request) netip.AddrPort {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.AddrPort{} // not over IP
+	}
+	return addr
+}
