@@ -22,8 +22,8 @@ type Clock interface {
 // alone, as the time since start: that reads one clock where time.Now reads two.
 type systemClock struct{ start time.Time }
 
-func (systemClock) Wall() time.Time            { return time.Now() }
-func (c systemClock) Monotonic() time.Duration { return time.Since(c.start) }
+func (*systemClock) Wall() time.Time            { return time.Now() }
+func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 
 // carriedClock is wall time carried forward by the monotonic clock. It never
 // goes back while the process runs: a wall clock that steps back is ignored
@@ -32,56 +32,61 @@ func (c systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 // Its state is read by every core and written only when the wall clock steps
 // forward and once a millisecond, so that it stays in every core's cache.
 type carriedClock struct {
-	clock Clock
+	clock  Clock
+	system *systemClock // clock if it is the system's, to call it directly
 
 	// offset is what must be added to the monotonic reading to have the time
 	// since 1970, in nanoseconds. It only grows.
 	offset atomic.Int64
-	// checked is the millisecond, by this clock, in which the wall clock was
-	// last compared.
-	checked atomic.Int64
+	// checked is the millisecond since 1970, by this clock, in which the wall
+	// clock was last compared.
+	due atomic.Int64
 }
 
 func newCarriedClock(clock Clock) *carriedClock {
 	c := &carriedClock{clock: clock}
+	c.system, _ = clock.(*systemClock)
 	wall := clock.Wall().UnixNano()
 	c.offset.Store(wall - int64(clock.Monotonic()))
 	return c
 }
 
-// now is the time since 1970 as milliseconds and the nanoseconds within the
-// millisecond.
-func (c *carriedClock) now() (ms, ns int64) {
-	ms, ns = splitMillis(int64(c.clock.Monotonic()) + c.offset.Load())
-	if ms == c.checked.Load() {
-		return ms, ns
+// monotonic reads the monotonic clock.
+func (c *carriedClock) monotonic() time.Duration {
+	if c.system != nil {
+		return time.Since(c.system.start)
 	}
-	return c.compare(ms)
+	return c.clock.Monotonic()
+}
+
+// nanos is the time since 1970 in nanoseconds.
+func (c *carriedClock) nanos() int64 {
+	var mono time.Duration
+	if c.system != nil {
+		mono = time.Since(c.system.start)
+	} else {
+		mono = c.clock.Monotonic()
+	}
+	nanos := int64(mono) + c.offset.Load()
+	if nanos < c.due.Load() {
+		return nanos
+	}
+	return c.compare()
 }
 
 // compare takes up a wall clock that has stepped forward. The wall is read
 // before the monotonic clock: a pause between the two readings then makes the
 // offset too small, which is ignored, and never too large, which would stay.
-func (c *carriedClock) compare(ms int64) (int64, int64) {
-	c.checked.Store(ms)
+func (c *carriedClock) compare() int64 {
 	wall := c.clock.Wall().UnixNano()
-	mono := int64(c.clock.Monotonic())
-	for {
-		offset := c.offset.Load()
-		if wall-mono <= offset {
-			return splitMillis(mono + offset)
-		}
-		if c.offset.CompareAndSwap(offset, wall-mono) {
-			return splitMillis(wall)
-		}
+	mono := int64(c.monotonic())
+	offset := c.offset.Load()
+	for offset < wall-mono && !c.offset.CompareAndSwap(offset, wall-mono) {
+		offset = c.offset.Load()
 	}
-}
-
-// splitMillis divides nanoseconds since 1970 into milliseconds and the rest.
-// Times before 1970 count as 1970: no format has a place for them.
-func splitMillis(nanos int64) (ms, ns int64) {
-	u := uint64(max(nanos, 0))
-	return int64(u / uint64(time.Millisecond)), int64(u % uint64(time.Millisecond))
+	nanos := mono + max(offset, wall-mono)
+	c.due.Store(nanos + int64(time.Millisecond))
+	return nanos
 }
 
 // clockSteps is how often resolutionBits reads the clock to see it move.
@@ -96,7 +101,7 @@ func resolutionBits(clock Clock, limit int) int {
 	for range clockSteps {
 		next := clock.Monotonic()
 		if next > last {
-			step = min(step, next-last)
+			step = min(step, max(next-last, 1))
 		}
 		last = next
 	}

@@ -36,7 +36,7 @@ func WithRandom(source rand.Source) Option {
 }
 
 func newSettings(options []Option) settings {
-	s := settings{clock: systemClock{start: time.Now()}}
+	s := settings{clock: &systemClock{start: time.Now()}}
 	for _, option := range options {
 		option(&s)
 	}

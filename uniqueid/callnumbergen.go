@@ -1,0 +1,219 @@
+package uniqueid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrRunsExhausted is the error once all of the 2^30 runs have been handed out.
+var ErrRunsExhausted = errors.New("all 1073741824 runs of call numbers are used up")
+
+// RunStore hands out run numbers to all processes that share it.
+//
+// NextRun gives a number, 0 to [MaxRun], that it has never given to anybody and
+// that is greater than all it gave before. It must have stored that before it
+// returns, so that no crash makes it forget. When there is no number left it
+// returns [ErrRunsExhausted] or an error that wraps it. It is called by one
+// goroutine of a generator at a time.
+type RunStore interface {
+	NextRun(ctx context.Context) (uint32, error)
+}
+
+const (
+	// prefetchAt is the sequence from which a generator asks for its next run:
+	// half of the run is left, and a process that ends early has wasted no run
+	// that it could have done without.
+	prefetchAt = RunLen / 2
+	// fetchTimeout is how long a generator gives the store for one run.
+	fetchTimeout = 30 * time.Second
+	// retryAfter is how long a generator leaves alone a store that has failed.
+	retryAfter = time.Second
+)
+
+// CallNumberGenerator makes CallNumbers of version 0. It is safe for concurrent
+// use and never makes the same number twice.
+//
+// It takes a run from its store when it first needs one, then counts by itself.
+// Halfway through a run it asks for the next in the background. If the store
+// fails, the run is counted to its end, and after that there is an error for
+// every call, until the store gives a run again: it is asked again when a
+// second has passed, and calls in between fail at once.
+type CallNumberGenerator struct {
+	store  RunStore
+	clock  Clock
+	ctx    context.Context // of fetches in the background
+	cancel context.CancelFunc
+
+	current atomic.Pointer[run]
+	// askAgain is when the background may ask the store, as a reading of the
+	// monotonic clock in nanoseconds; never while a run is ready or under way.
+	askAgain atomic.Int64
+
+	mu      sync.Mutex
+	next    *run   // fetched ahead
+	fetch   *fetch // under way
+	failure error  // of the last fetch, until the next begins
+	last    int64  // the last run from the store, -1 before the first
+}
+
+// never is a time that askAgain does not reach.
+const never = math.MaxInt64
+
+// run is a run and how far it has been counted.
+type run struct {
+	base CallNumber // of sequence 0
+	made atomic.Uint32
+}
+
+// fetch is one call of the store, for as many goroutines as wait for it.
+type fetch struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// NewCallNumberGenerator makes a generator that takes its runs from store. It
+// does not ask the store yet. Of the options, only [WithClock] matters.
+func NewCallNumberGenerator(store RunStore, options ...Option) *CallNumberGenerator {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &CallNumberGenerator{
+		store:  store,
+		clock:  newSettings(options).clock,
+		ctx:    ctx,
+		cancel: cancel,
+		last:   -1,
+	}
+}
+
+// Close ends a request to the store that is under way. Of the run at hand the
+// generator still makes numbers, and then no more.
+func (g *CallNumberGenerator) Close() { g.cancel() }
+
+// New makes a CallNumber. It waits for the store only if no run is at hand, and
+// no longer than the context allows; a run that comes too late for this call
+// serves the next. The error says why there is no run.
+func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
+	for {
+		current := g.current.Load()
+		if sequence, ok := current.take(); ok {
+			if sequence >= prefetchAt {
+				g.prefetch()
+			}
+			return current.base | shuffle(uint64(sequence)), nil
+		}
+		if err := g.advance(ctx, current); err != nil {
+			return 0, fmt.Errorf("making a call number: %w", err)
+		}
+	}
+}
+
+// take counts one further. A run that is used up is not counted on, so that the
+// counter cannot come round.
+func (r *run) take() (uint32, bool) {
+	if r == nil || r.made.Load() >= RunLen {
+		return 0, false
+	}
+	sequence := r.made.Add(1) - 1
+	return sequence, sequence < RunLen
+}
+
+// prefetch asks the store in the background if there is need to.
+func (g *CallNumberGenerator) prefetch() {
+	askAgain := g.askAgain.Load()
+	if askAgain == never || int64(g.clock.Monotonic()) < askAgain {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.next == nil && g.fetch == nil {
+		g.beginFetch()
+	}
+}
+
+// advance puts a new run in the place of one that is used up.
+func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
+	underWay, err := g.swap(used)
+	if err != nil || underWay == nil {
+		return err
+	}
+	select {
+	case <-underWay.done:
+		return underWay.err
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the next run: %w", context.Cause(ctx))
+	}
+}
+
+// swap makes the run that was fetched ahead the current one. If there is none,
+// it returns the fetch to wait for.
+func (g *CallNumberGenerator) swap(used *run) (*fetch, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.current.Load() != used {
+		return nil, nil
+	}
+	if g.next != nil {
+		g.current.Store(g.next)
+		g.next = nil
+		g.askAgain.Store(0)
+		return nil, nil
+	}
+	if g.fetch != nil {
+		return g.fetch, nil
+	}
+	if g.failure != nil && int64(g.clock.Monotonic()) < g.askAgain.Load() {
+		return nil, g.failure
+	}
+	return g.beginFetch(), nil
+}
+
+// beginFetch asks the store in a goroutine of its own. The mutex is held.
+func (g *CallNumberGenerator) beginFetch() *fetch {
+	f := &fetch{done: make(chan struct{})}
+	g.fetch = f
+	g.failure = nil
+	g.askAgain.Store(never)
+	go func() {
+		ctx, cancel := context.WithTimeout(g.ctx, fetchTimeout)
+		defer cancel()
+		if err := ctx.Err(); err != nil {
+			g.endFetch(f, 0, fmt.Errorf("the generator is closed: %w", err))
+			return
+		}
+		number, err := g.store.NextRun(ctx)
+		g.endFetch(f, number, err)
+	}()
+	return f
+}
+
+func (g *CallNumberGenerator) endFetch(f *fetch, number uint32, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer close(f.done)
+	g.fetch = nil
+	f.err = g.accept(number, err)
+	if f.err != nil {
+		g.failure = f.err
+		g.askAgain.Store(int64(g.clock.Monotonic() + retryAfter))
+	}
+}
+
+// accept keeps a run for use. A store that goes back, perhaps because it was
+// restored from a copy, has given numbers away that it knows nothing of.
+func (g *CallNumberGenerator) accept(number uint32, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("taking the next run: %w", err)
+	case number > MaxRun:
+		return fmt.Errorf("taking the next run: the store gave %d: %w", number, ErrRunsExhausted)
+	case int64(number) <= g.last:
+		return fmt.Errorf("taking the next run: the store gave %d after %d and would repeat numbers", number, g.last)
+	}
+	g.last = int64(number)
+	g.next = &run{base: shuffle(uint64(number) << sequenceBits)}
+	return nil
+}

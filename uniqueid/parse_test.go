@@ -1,0 +1,148 @@
+package uniqueid
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"encoding"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// parsers are all that reads text, by what it reads.
+var parsers = map[string]func(string) (any, error){
+	"txid":        func(s string) (any, error) { return ParseTXID(s) },
+	"unique_id":   func(s string) (any, error) { return ParseUniqueID(s) },
+	"sharded_id":  func(s string) (any, error) { return ParseShardedID(s) },
+	"of 4":        func(s string) (any, error) { return ParseShardedIDOf(s, 4) },
+	"call_number": func(s string) (any, error) { return ParseCallNumber(s) },
+	"decode":      func(s string) (any, error) { return Decode(s) },
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct{ parser, text, want string }{
+		{"txid", "", `parsing txid "": want 20 characters, found 0`},
+		{"txid", strings.Repeat("0", 21), `parsing txid "000000000000000000000": want 20 characters, found 21`},
+		{"txid", "cbpvimguo4hkaps9lf6w", `parsing txid "cbpvimguo4hkaps9lf6w": at offset 19: want one of 0-9a-v (lower-case base32hex), found 'w'`},
+		{"txid", "Cbpvimguo4hkaps9lf6g", `parsing txid "Cbpvimguo4hkaps9lf6g": at offset 0: want one of 0-9a-v (lower-case base32hex), found 'C'`},
+		{"txid", "cbpvimguo4hkaps9lf61", `parsing txid "cbpvimguo4hkaps9lf61": at offset 19: want 0 or g, whose last 4 bits are zero, found '1'`},
+		{"txid", "cbpvi\ngu\xffé4hkaps9lf", `parsing txid "cbpvi\ngu\xffé4hkaps9lf": at offset 5: want one of 0-9a-v (lower-case base32hex), found '\n'`},
+		{"txid", "\xffbpvimguo4hkaps9lf6g", `parsing txid "\xffbpvimguo4hkaps9lf6g": at offset 0: want one of 0-9a-v (lower-case base32hex), found byte 0xff`},
+		{"unique_id", "PFobLMCoAQoAADA5AQ", `parsing unique_id "PFobLMCoAQoAADA5AQ": want 19, 24 or 27 characters, found 18`},
+		{"unique_id", "PFobLMCoAQoAADA5AQJ", `parsing unique_id classic "PFobLMCoAQoAADA5AQJ": at offset 18: want a character whose last 2 bits are zero, found 'J'`},
+		{"unique_id", "PFobLMCo_QoAADA5AQI", `parsing unique_id classic "PFobLMCo_QoAADA5AQI": at offset 8: want one of A-Za-z0-9@-, found '_'`},
+		{"unique_id", "PFobLMCo\r\nAADA5AQIA", `parsing unique_id classic "PFobLMCo\r\nAADA5AQIA": at offset 8: want one of A-Za-z0-9@-, found '\r'`},
+		{"unique_id", "O5rKAMCoAQoAADA5@@+7777-", `parsing unique_id threaded "O5rKAMCoAQoAADA5@@+7777-": at offset 18: want one of A-Za-z0-9@-, found '+'`},
+		{"unique_id", "ZVPxAAARIjNEVWZ3iJmrzQAAA@c", `parsing unique_id modern "ZVPxAAARIjNEVWZ3iJmrzQAAA@c": at offset 25: want one of A-Za-z0-9-_, found '@'`},
+		{"sharded_id", "9f3c4aa5c7f2c2d33", `parsing sharded_id "9f3c4aa5c7f2c2d33": want 18 to 23 characters, found 17`},
+		{"sharded_id", "a9f3c4aa5c7f2c2d33", `parsing sharded_id "a9f3c4aa5c7f2c2d33": at offset 0: want one of 0-9 in the shard, found 'a'`},
+		{"sharded_id", "39f3c4aa5c7f2c2D33", `parsing sharded_id "39f3c4aa5c7f2c2D33": at offset 15: want one of 0-9a-f, found 'D'`},
+		{"sharded_id", "039f3c4aa5c7f2c2d33", `parsing sharded_id "039f3c4aa5c7f2c2d33": at offset 0: want a shard without leading zeros, found '0'`},
+		{"sharded_id", "09f3c4aa5c7f2f4240", `parsing sharded_id "09f3c4aa5c7f2f4240": at offset 13: want microseconds below f4240 (1000000), found f4240 (1000000)`},
+		{"sharded_id", "69f3c4aa5c7f20000a", `parsing sharded_id "69f3c4aa5c7f20000a": at offset 0: want a shard that 10 microseconds can give, found 6`},
+		{"sharded_id", "119f3c4aa5c7f20000a", `parsing sharded_id "119f3c4aa5c7f20000a": at offset 0: want a shard that 10 microseconds can give, found 11`},
+		{"of 4", "29f3c4aa5c7f2c2d33", `parsing sharded_id "29f3c4aa5c7f2c2d33": at offset 0: want shard 3, which is 798003 microseconds modulo 4 shards, found 2`},
+		{"call_number", "0000000", `parsing call_number "0000000": want 8 characters, found 7`},
+		{"call_number", "0000-000", `parsing call_number "0000-000": at offset 4: want one of 0-9A-Za-z, found '-'`},
+		{"call_number", "dxlGgaI4", `parsing call_number "dxlGgaI4": want dxlGgaI3 or less, found dxlGgaI4`},
+		{"call_number", "zzzzzzzz", `parsing call_number "zzzzzzzz": want dxlGgaI3 or less, found zzzzzzzz`},
+		{"decode", "x", `parsing id "x": want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id) or 18 to 23 (sharded_id), found 1`},
+		{"decode", strings.Repeat("x", 100), `parsing id "` + strings.Repeat("x", 64) + `"...: want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id) or 18 to 23 (sharded_id), found 100`},
+	} {
+		_, err := parsers[tt.parser](tt.text)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s of %q:\n is %v\nnot %s", tt.parser, tt.text, err, tt.want)
+		}
+		if _, ok := errors.AsType[*ParseError](err); !ok {
+			t.Errorf("%s of %q: error is a %T", tt.parser, tt.text, err)
+		}
+	}
+}
+
+// form is what every ID can be turned into and made from.
+type form interface {
+	comparable
+	String() string
+	encoding.TextAppender
+	encoding.TextMarshaler
+	encoding.BinaryMarshaler
+	driver.Valuer
+}
+
+func testForms[T form, P interface {
+	*T
+	reader
+	sql.Scanner
+}](t *testing.T, id T) {
+	t.Helper()
+	text, err := id.MarshalText()
+	if err != nil || string(text) != id.String() {
+		t.Errorf("text of %v is %q, %v", id, text, err)
+	}
+	appended, err := id.AppendText([]byte("before "))
+	if err != nil || string(appended) != "before "+id.String() {
+		t.Errorf("text of %v, appended, is %q, %v", id, appended, err)
+	}
+	data, err := id.MarshalBinary()
+	if err != nil {
+		t.Error(err)
+	}
+	value, err := id.Value()
+	if err != nil || value != id.String() {
+		t.Errorf("value of %v is %v, %v", id, value, err)
+	}
+	for name, read := range map[string]func(P) error{
+		"text":       func(p P) error { return p.UnmarshalText(text) },
+		"binary":     func(p P) error { return p.UnmarshalBinary(data) },
+		"SQL text":   func(p P) error { return p.Scan(id.String()) },
+		"SQL bytes":  func(p P) error { return p.Scan(text) },
+		"SQL binary": func(p P) error { return p.Scan(data) },
+	} {
+		var back T
+		if err := read(&back); err != nil || back != id {
+			t.Errorf("%v read from %s is %v, %v", id, name, back, err)
+		}
+	}
+	for _, bad := range []any{nil, 7, "", []byte{}, "x", []byte("x")} {
+		back := id
+		err := P(&back).Scan(bad)
+		if _, ok := errors.AsType[*ParseError](err); !ok || back != id {
+			t.Errorf("scanning %#v: %v, the ID is %v", bad, err, back)
+		}
+	}
+	for _, size := range []int{0, 1, len(data) - 1, len(data) + 1, 40} {
+		back := id
+		err := P(&back).UnmarshalBinary(make([]byte, size))
+		if _, ok := errors.AsType[*ParseError](err); !ok || back != id {
+			t.Errorf("reading %d bytes: %v, the ID is %v", size, err, back)
+		}
+	}
+}
+
+func TestForms(t *testing.T) {
+	testForms(t, NewTXID())
+	testForms(t, TXID{})
+	for layout := range layouts {
+		id := newUniqueIDs(t, Layout(layout)).New(time.Now())
+		testForms(t, id)
+		testForms(t, UniqueID{layout: Layout(layout)})
+	}
+	testForms(t, newShardedIDs(t, 1000).New())
+	testForms(t, ShardedID{})
+	testForms(t, CallNumber(12345678901))
+	testForms(t, MaxCallNumber)
+}
+
+func TestBinaryThatNobodyMakes(t *testing.T) {
+	var n CallNumber
+	err := n.UnmarshalBinary([]byte{0x80, 0, 0, 0, 0, 0})
+	if want := `parsing call_number "\x80\x00\x00\x00\x00\x00": at offset 0: want a byte whose first bit is zero, found byte 0x80`; err == nil || err.Error() != want {
+		t.Errorf("error is %v", err)
+	}
+	var id ShardedID
+	err = id.UnmarshalBinary([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff})
+	if parseErr, ok := errors.AsType[*ParseError](err); !ok || parseErr.Offset != 9 {
+		t.Errorf("error is %v", err)
+	}
+}

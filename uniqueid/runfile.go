@@ -1,0 +1,176 @@
+package uniqueid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// FileRunStore is a [RunStore] in a file, for all processes of one machine.
+//
+// The file holds one line, which a person can read: the last run that was handed
+// out and a checksum. To hand out a run, a process locks path.lock, reads the
+// file, writes the next number to path.tmp, syncs it to the disk, renames it to
+// path, syncs the directory, and only then uses the number. The kernel takes the
+// lock back when a process dies. Whenever that happens, the file holds either
+// the number before, which nobody will use again, or the next, which is lost:
+// no run is given twice.
+//
+// A file that cannot be read is an error and never a guess. So is a file that
+// has gone: path.lock says that there was one. Whoever deletes both starts again
+// from run 1, and repeats call numbers. The same happens when the file is put
+// back from an old copy; a process that notices refuses.
+//
+// The file must be on a local disk: what a file system over a network makes of
+// locks and renames is not promised.
+type FileRunStore struct {
+	path string
+	// given is the last run that this process was given.
+	given atomic.Uint32
+}
+
+// NewFileRunStore makes a store in the file at path. The directory must exist;
+// the file is made when the first run is taken. The first run is 1.
+func NewFileRunStore(path string) *FileRunStore { return &FileRunStore{path: path} }
+
+const runFileFormat = "call_number run %d crc32 %08x\n"
+
+// lockPoll is how often a lock that another process holds is tried again.
+const lockPoll = 2 * time.Millisecond
+
+// NextRun hands out the next run. It waits for other processes as long as the
+// context allows.
+func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
+	lock, err := s.lock(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("locking the run file %s: %w", s.path, err)
+	}
+	defer lock.Close()
+
+	last, err := s.read(lock)
+	if err != nil {
+		return 0, fmt.Errorf("reading the run file %s: %w", s.path, err)
+	}
+	if given := s.given.Load(); last < given {
+		return 0, fmt.Errorf("reading the run file %s: it says run %d, but run %d has been handed out", s.path, last, given)
+	}
+	if last >= MaxRun {
+		return 0, fmt.Errorf("run file %s: %w", s.path, ErrRunsExhausted)
+	}
+	if err := s.write(lock, last+1); err != nil {
+		return 0, fmt.Errorf("writing the run file %s: %w", s.path, err)
+	}
+	s.given.Store(last + 1)
+	return last + 1, nil
+}
+
+// lock waits for the lock. Closing the file gives it back.
+func (s *FileRunStore) lock(ctx context.Context) (*os.File, error) {
+	file, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ticker := time.NewTicker(lockPoll)
+	defer ticker.Stop()
+	for {
+		locked, err := tryLock(file)
+		if err == nil && locked {
+			return file, nil
+		}
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), file.Close())
+		}
+	}
+}
+
+// read is the last run that was handed out, 0 if there was none.
+func (s *FileRunStore) read(lock *os.File) (uint32, error) {
+	data, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, s.missing(lock)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var run, sum uint32
+	_, err = fmt.Sscanf(string(data), runFileFormat, &run, &sum)
+	if err != nil || string(data) != runFileLine(run) {
+		return 0, fmt.Errorf("it is damaged: want %q with the last run and the checksum of the number, found %.100q", runFileFormat, data)
+	}
+	return run, nil
+}
+
+// missing is the error if the file is not there but was once.
+func (s *FileRunStore) missing(lock *os.File) error {
+	info, err := lock.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > 0 || s.given.Load() > 0 {
+		return fmt.Errorf("it has gone: put it back, or numbers would repeat: %w", fs.ErrNotExist)
+	}
+	return nil
+}
+
+func runFileLine(run uint32) string {
+	return fmt.Sprintf(runFileFormat, run, crc32.ChecksumIEEE(fmt.Append(nil, run)))
+}
+
+// write puts run in the place of the last one, all or nothing. The lock file
+// says that there is a run file only once there is one.
+func (s *FileRunStore) write(lock *os.File, run uint32) error {
+	temporary := s.path + ".tmp"
+	if err := writeSynced(temporary, runFileLine(run)); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, s.path); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(s.path)); err != nil {
+		return err
+	}
+	info, err := lock.Stat()
+	if err != nil || info.Size() > 0 {
+		return err
+	}
+	if _, err := lock.WriteString("in use\n"); err != nil {
+		return err
+	}
+	return lock.Sync()
+}
+
+func writeSynced(path, text string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// syncDir makes a rename in the directory last. Windows has no such call.
+func syncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,233 @@
+package uniqueid
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTXIDVectors(t *testing.T) {
+	for _, tt := range []struct {
+		millis int64
+		random uint64
+		text   string
+	}{
+		{4387530288000, 0, "vthknin0000000000000"},
+		{655829050000, 0, "4om9qi54000000000000"},
+		{1700000000123, 0x123456789abcd, "cbpvimguo4hkaps9lf6g"},
+		{1700000000123, 1<<54 - 1, "cbpvimguvvvvvvvvvvvg"},
+		{1364915708000, 0x2aaaaaaaaaaaaa, "9tpd8e0o5alalalalal0"},
+		{0, 0, "00000000000000000000"},
+		{4398046511103, 1<<54 - 1, "vvvvvvvvvvvvvvvvvvvg"},
+	} {
+		id := MakeTXID(time.UnixMilli(tt.millis), tt.random)
+		if id.String() != tt.text {
+			t.Errorf("%d %x: text is %s, want %s", tt.millis, tt.random, id, tt.text)
+		}
+		parsed, err := ParseTXID(tt.text)
+		if err != nil || parsed != id {
+			t.Errorf("%s: parsed as %v, %v", tt.text, parsed, err)
+		}
+		if parsed.Time().UnixMilli() != tt.millis || parsed.Random() != tt.random {
+			t.Errorf("%s: fields are %v and %x", tt.text, parsed.Time(), parsed.Random())
+		}
+	}
+}
+
+func TestUniqueIDVectors(t *testing.T) {
+	for _, tt := range []struct {
+		bytes  string
+		layout Layout
+		text   string
+	}{
+		{"3c5a1b2c c0a8010a 00003039 0102", Classic, "PFobLMCoAQoAADA5AQI"},
+		{"3b9aca00 7f000001 00000001 0001", Classic, "O5rKAH8AAAEAAAABAAE"},
+		{strings.Repeat("ff", 14), Classic, "------------------8"},
+		{"3b9aca00 c0a8010a 00003039 fbef fbefbeff", Threaded, "O5rKAMCoAQoAADA5@@-7777-"},
+		{"6553f100 00112233445566778899 abcd 00000007", Modern, "ZVPxAAARIjNEVWZ3iJmrzQAAAAc"},
+		{"6553f100 fbefbefbefbefffefdfc ffff 00000000", Modern, "ZVPxAPvvvvvvvv_-_fz__wAAAAA"},
+	} {
+		data, err := hex.DecodeString(strings.ReplaceAll(tt.bytes, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var id UniqueID
+		if err := id.UnmarshalBinary(data); err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := ParseUniqueID(tt.text)
+		if err != nil || parsed != id || id.String() != tt.text || id.Layout() != tt.layout {
+			t.Errorf("%s: text is %v, layout %v; parsed as %v, %v", tt.text, id, id.Layout(), parsed, err)
+		}
+	}
+}
+
+func TestUniqueIDFields(t *testing.T) {
+	for _, tt := range []struct {
+		text     string
+		time     int64
+		addr     string
+		pidField uint32
+		pid      uint32
+		extra    uint16
+		counter  uint16
+		thread   uint32
+	}{
+		{"PFobLMCoAQoAADA5AQI", 0x3c5a1b2c, "192.168.1.10", 12345, 12345, 0, 0x0102, 0},
+		{"------------------8", 1<<32 - 1, "255.255.255.255", 1<<32 - 1, 1<<22 - 1, 1023, 0xffff, 0},
+		{"O5rKAMCoAQoAADA5@@-7777-", 1e9, "192.168.1.10", 12345, 12345, 0, 0xfbef, 0xfbefbeff},
+		{"ZVPxAAARIjNEVWZ3iJmrzQAAAAc", 0x6553f100, "invalid IP", 0, 0, 0, 0xabcd, 7},
+		// Seen in the wild.
+		{"W4kEeX8AAQEAAHUu-mgAAAAA", 0x5b890479, "127.0.1.1", 29998, 29998, 0, 0xfe68, 0},
+		{"ZFJGec8R3U_ldaMTbxzC3wAAAAM", 0x64524679, "invalid IP", 0, 0, 0, 0xc2df, 3},
+	} {
+		id, err := ParseUniqueID(tt.text)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if id.Time().Unix() != tt.time || id.Addr().String() != tt.addr || id.PIDField() != tt.pidField ||
+			id.PID() != tt.pid || id.Extra() != tt.extra || id.Counter() != tt.counter || id.Thread() != tt.thread {
+			t.Errorf("%s: %d %v %d %d %d %#x %d", tt.text, id.Time().Unix(), id.Addr(), id.PIDField(),
+				id.PID(), id.Extra(), id.Counter(), id.Thread())
+		}
+	}
+	modern, err := ParseUniqueID("ZVPxAAARIjNEVWZ3iJmrzQAAAAc")
+	if root := modern.Root(); err != nil || hex.EncodeToString(root[:]) != "00112233445566778899" {
+		t.Errorf("root is %x, %v", root, err)
+	}
+}
+
+func TestShardedIDVectors(t *testing.T) {
+	for _, tt := range []struct {
+		random uint16
+		time   uint64
+		shards int
+		text   string
+	}{
+		{0x9f3c, 0x4aa5c7f2c2d33, 4, "39f3c4aa5c7f2c2d33"},
+		{0x00aa, 0x4aa5c7f2c2d51, 10, "300aa4aa5c7f2c2d51"},
+		{0x0000, 0x4aa5c7f2c2d4a, 16, "1000004aa5c7f2c2d4a"},
+	} {
+		at := time.Unix(int64(tt.time>>20), int64(tt.time&(1<<20-1))*1000)
+		id, err := MakeShardedID(at, tt.random, tt.shards)
+		if err != nil || id.String() != tt.text {
+			t.Errorf("%s: made %v, %v", tt.text, id, err)
+		}
+		parsed, err := ParseShardedID(tt.text)
+		if err != nil || parsed != id || !parsed.Time().Equal(at) || parsed.Random() != tt.random {
+			t.Errorf("%s: parsed as %v, %v", tt.text, parsed, err)
+		}
+		if parsed, err := ParseShardedIDOf(tt.text, tt.shards); err != nil || parsed != id {
+			t.Errorf("%s: parsed with %d shards as %v, %v", tt.text, tt.shards, parsed, err)
+		}
+	}
+}
+
+func TestCallNumberVectors(t *testing.T) {
+	for _, tt := range []struct {
+		version  uint8
+		run      uint32
+		sequence uint16
+		text     string
+	}{
+		{0, 0, 0, "00000000"},
+		{0, 0, 1, "00bVJxYW"},
+		{0, 1, 0, "009NKUO8"},
+		{0, 99, 345, "2VznWE2i"},
+		{0, 8452, 11827, "03KOE60u"},
+		{7, MaxRun, RunLen - 1, "dxlGgaI3"},
+	} {
+		n, err := MakeCallNumber(tt.version, tt.run, tt.sequence)
+		if err != nil || n.String() != tt.text {
+			t.Errorf("%s: made %v, %v", tt.text, n, err)
+		}
+		parsed, err := ParseCallNumber(tt.text)
+		if err != nil || parsed != n {
+			t.Errorf("%s: parsed as %v, %v", tt.text, parsed, err)
+		}
+		if n.Version() != tt.version || n.Run() != tt.run || n.Sequence() != tt.sequence {
+			t.Errorf("%s: fields are %d %d %d", tt.text, n.Version(), n.Run(), n.Sequence())
+		}
+	}
+}
+
+func TestCallNumberFieldsOutOfRange(t *testing.T) {
+	for _, tt := range []struct {
+		version  uint8
+		run      uint32
+		sequence uint16
+		want     string
+	}{
+		{8, 0, 0, "making a call number: version is 8: want 0 to 7"},
+		{0, MaxRun + 1, 0, "making a call number: run is 1073741824: want 0 to 1073741823"},
+		{0, 0, RunLen, "making a call number: sequence is 16384: want 0 to 16383"},
+	} {
+		if _, err := MakeCallNumber(tt.version, tt.run, tt.sequence); err == nil || err.Error() != tt.want {
+			t.Errorf("error is %v, want %s", err, tt.want)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	early, late := time.Unix(1e9, 0), time.Unix(2e9, 0)
+	if MakeTXID(early, 9).Compare(MakeTXID(late, 1)) != -1 || MakeTXID(late, 1).Compare(MakeTXID(late, 1)) != 0 {
+		t.Error("txids do not compare by time")
+	}
+	gen := newUniqueIDs(t, Classic)
+	if gen.New(late).Compare(gen.New(early)) != 1 {
+		t.Error("unique_ids do not compare by time")
+	}
+	a, errA := MakeShardedID(early, 9, 10)
+	b, errB := MakeShardedID(late, 1, 1)
+	if errA != nil || errB != nil || a.Compare(b) != -1 || b.Compare(b) != 0 {
+		t.Error("sharded_ids do not compare by time")
+	}
+	first, errA := MakeCallNumber(0, 1, RunLen-1)
+	second, errB := MakeCallNumber(0, 2, 0)
+	if errA != nil || errB != nil || first.Compare(second) != -1 || second.Compare(second) != 0 {
+		t.Error("call numbers do not compare by run")
+	}
+}
+
+func TestLayoutNames(t *testing.T) {
+	for layout := range layouts {
+		parsed, err := ParseLayout(Layout(layout).String())
+		if err != nil || parsed != Layout(layout) {
+			t.Errorf("%v: %v, %v", Layout(layout), parsed, err)
+		}
+		if id := newUniqueIDs(t, parsed).New(time.Now()); len(id.String()) != parsed.TextLen() {
+			t.Errorf("%v: %q has not %d characters", parsed, id, parsed.TextLen())
+		}
+	}
+	if _, err := ParseLayout("Modern"); err == nil || err.Error() != `unknown layout "Modern": want classic, threaded or modern` {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := NewUniqueIDGenerator(3, Node{}); err == nil || Layout(3).String() != "Layout(3)" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func newUniqueIDs(tb testing.TB, layout Layout, options ...Option) *UniqueIDGenerator {
+	tb.Helper()
+	node, err := FixedNode(netip.MustParseAddr("192.0.2.7"), 4711)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	gen, err := NewUniqueIDGenerator(layout, node, options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return gen
+}
+
+func newShardedIDs(tb testing.TB, shards int, options ...Option) *ShardedIDGenerator {
+	tb.Helper()
+	gen, err := NewShardedIDGenerator(shards, options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return gen
+}
