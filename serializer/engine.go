@@ -127,8 +127,9 @@ func (e *StorageError) Error() string {
 
 func (e *StorageError) Unwrap() []error { return []error{ErrStorage, e.Err} }
 
-// reasonOf tells the reason that belongs to the cause of a refusal.
-func reasonOf(err error) Reason {
+// ReasonOf tells the reason that belongs to the cause of a refusal. A cause that
+// this package does not know is that of a context: [ReasonGone].
+func ReasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, ErrTimeout):
 		return ReasonTimeout

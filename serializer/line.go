@@ -110,7 +110,7 @@ func (l *line) remove(e *entry) {
 // advance moves the border past all that may now be inside, and calls granted
 // for those of this process.
 func (l *line) advance(granted func(*entry)) {
-	for l.next != nil && l.next.rule.admits(l.admitted, l.shared) {
+	for l.next != nil && l.next.rule.Admits(l.admitted, l.shared) {
 		e := l.next
 		l.next = e.next
 		l.admit(e)

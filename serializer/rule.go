@@ -13,10 +13,10 @@ type Rule struct {
 	Limit int
 }
 
-// admits reports whether an arrival may enter where ahead others are before it
+// Admits reports whether an arrival may enter where ahead others are before it
 // in line, of which shared ones are readers. Who stands further back never
 // matters, so a reader behind a waiting writer waits, and no writer starves.
-func (r Rule) admits(ahead, shared int) bool {
+func (r Rule) Admits(ahead, shared int) bool {
 	if r.Shared {
 		return shared == ahead && (r.Limit <= 0 || ahead < r.Limit)
 	}

@@ -88,7 +88,7 @@ func (w *waiter) await(ctx context.Context, timeout time.Duration) error {
 
 // refused is the error that the caller gets.
 func (p *place) refused(err error) error {
-	return &Refused{Reason: reasonOf(err), Queue: p.Prefix, Position: p.position, Token: p.Stamp, Err: err}
+	return &Refused{Reason: ReasonOf(err), Queue: p.Prefix, Position: p.position, Token: p.Stamp, Err: err}
 }
 
 // state describes the entry for people.
