@@ -46,7 +46,7 @@ type carriedClock struct {
 func newCarriedClock(clock Clock) *carriedClock {
 	c := &carriedClock{clock: clock}
 	c.system, _ = clock.(*systemClock)
-	wall := clock.Wall().UnixNano()
+	wall := max(clock.Wall().UnixNano(), 0)
 	c.offset.Store(wall - int64(clock.Monotonic()))
 	return c
 }
@@ -78,7 +78,7 @@ func (c *carriedClock) nanos() int64 {
 // before the monotonic clock: a pause between the two readings then makes the
 // offset too small, which is ignored, and never too large, which would stay.
 func (c *carriedClock) compare() int64 {
-	wall := c.clock.Wall().UnixNano()
+	wall := max(c.clock.Wall().UnixNano(), 0)
 	mono := int64(c.monotonic())
 	offset := c.offset.Load()
 	for offset < wall-mono && !c.offset.CompareAndSwap(offset, wall-mono) {

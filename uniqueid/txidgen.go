@@ -13,7 +13,10 @@ const (
 	txidGrowingBits = 22
 	// txidMostTicks is the finest division of a millisecond, 15 ns: below what
 	// it takes to make an ID.
-	txidMostTicks  = 16
+	txidMostTicks = 16
+	// txidLaneTicks is how finely the clock must tell time for IDs of several
+	// lanes to be in order: to 122 ns.
+	txidLaneTicks  = 13
 	txidLaneBits   = 8
 	txidLanes      = 1 << txidLaneBits
 	txidNonceBits  = 32 - txidLaneBits
@@ -51,7 +54,9 @@ const (
 // random step. Two lanes differ in the lane bits. So nothing repeats. The lane
 // bits are XORed with a secret that changes every millisecond, which makes them
 // as good as random to other processes, and the chance that two processes make
-// the same ID is that of 54 random bits.
+// the same ID is that of 54 random bits. With a clock that is coarser
+// than 122 ns there is one lane for all, so that IDs are in order even so; it
+// may run into the next millisecond before the clock does.
 //
 // Whoever sees an ID and wants to guess the next must hit the fraction of the
 // millisecond, the lane, and at least 26 bits from a cryptographically strong
@@ -64,6 +69,7 @@ type TXIDGenerator struct {
 	tickBits  int    // how many of the growing bits tell time
 	startMask uint64 // the growing bits that start at random in a tick
 	stepMask  uint64 // the most, less one, to add while the clock stands
+	laneMask  uint32 // which lanes are in use
 
 	lanes [txidLanes]txidLane
 }
@@ -80,7 +86,7 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 	s := newSettings(options)
 	tickBits := resolutionBits(s.clock, txidMostTicks)
 	free := txidGrowingBits - tickBits
-	return &TXIDGenerator{
+	g := &TXIDGenerator{
 		clock:     newCarriedClock(s.clock),
 		random:    s.random,
 		secret:    draw(s.random),
@@ -90,6 +96,10 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 		// millisecond then stay within it.
 		stepMask: 1<<(free/3) - 1,
 	}
+	if tickBits >= txidLaneTicks {
+		g.laneMask = txidLanes - 1
+	}
+	return g
 }
 
 // defaultTXIDs is the process's own generator, made when first used.
@@ -120,8 +130,8 @@ func (g *TXIDGenerator) next() (high uint64, low uint32) {
 	random := draw(g.random)
 	high = txidStamp(nanos)&^g.startMask | random>>txidNonceBits&g.startMask
 
-	lane := stackLane()
-	cell := &g.lanes[lane].last
+	lane := stackLane() & g.laneMask
+	cell := &g.lanes[lane%txidLanes].last
 	last := cell.Load()
 	if high <= last || !cell.CompareAndSwap(last, high) {
 		high, lane = g.step(lane, high, random>>(64-txidLaneBits)&g.stepMask+1)
@@ -144,8 +154,8 @@ func txidStamp(nanos int64) uint64 {
 // not moved: it goes one step on from there. A lane in which another core is
 // busy is left for the next.
 func (g *TXIDGenerator) step(lane uint32, high, step uint64) (uint64, uint32) {
-	for ; ; lane = (lane + 1) % txidLanes {
-		cell := &g.lanes[lane].last
+	for ; ; lane = (lane + 1) & g.laneMask {
+		cell := &g.lanes[lane%txidLanes].last
 		last := cell.Load()
 		next := high
 		if high <= last {

@@ -1,0 +1,233 @@
+package uniqueid
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// memoryStore is a RunStore whose next answers tests can choose. Each call of
+// NextRun first takes a word from gate, if there is one.
+type memoryStore struct {
+	gate chan error
+
+	mu    sync.Mutex
+	last  uint32
+	err   error
+	calls int
+}
+
+func (s *memoryStore) NextRun(ctx context.Context) (uint32, error) {
+	if s.gate != nil {
+		select {
+		case err := <-s.gate:
+			if err != nil {
+				return 0, err
+			}
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.last++
+	return s.last, nil
+}
+
+func (s *memoryStore) set(last uint32, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.err = last, err
+}
+
+func (s *memoryStore) called() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// take makes n call numbers and checks that they are of one run, counted from
+// first.
+func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) {
+	t.Helper()
+	for i := range n {
+		number, err := gen.New(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if number.Version() != 0 || number.Run() != run || int(number.Sequence()) != first+i {
+			t.Fatalf("made %d.%d.%d, want 0.%d.%d", number.Version(), number.Run(), number.Sequence(), run, first+i)
+		}
+	}
+}
+
+func TestCallNumberUnique(t *testing.T) {
+	gen := NewCallNumberGenerator(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))
+	defer gen.Close()
+	wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), anyOrder, func() key {
+		number, err := gen.New(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		return key{low: uint64(number)}
+	}))
+}
+
+func TestCallNumberCounts(t *testing.T) {
+	store := &memoryStore{}
+	gen := NewCallNumberGenerator(store)
+	for run := range uint32(4) {
+		take(t, gen, RunLen, run+1, 0)
+	}
+}
+
+// While the store takes its time, the second half of the run is handed out.
+func TestCallNumberPrefetches(t *testing.T) {
+	store := &memoryStore{gate: make(chan error)}
+	gen := NewCallNumberGenerator(store)
+	go func() { store.gate <- nil }()
+	take(t, gen, prefetchAt, 1, 0)
+	if calls := store.called(); calls != 1 {
+		t.Errorf("the store was asked %d times for the first half", calls)
+	}
+	take(t, gen, 1, 1, prefetchAt)
+	store.gate <- nil // only a fetch that has begun takes this
+	take(t, gen, RunLen-prefetchAt-1, 1, prefetchAt+1)
+	take(t, gen, 1, 2, 0)
+}
+
+func TestCallNumberWhileStoreIsGone(t *testing.T) {
+	clock := newFakeClock(0)
+	gone := errors.New("no such disk")
+	store := &memoryStore{}
+	gen := NewCallNumberGenerator(store, WithClock(clock))
+	take(t, gen, 1, 1, 0)
+	store.set(1, gone)
+	take(t, gen, RunLen-1, 1, 1)
+	for range 3 {
+		number, err := gen.New(t.Context())
+		if want := "making a call number: taking the next run: no such disk"; number != 0 || !errors.Is(err, gone) || err.Error() != want {
+			t.Fatalf("made %v, %v", number, err)
+		}
+	}
+	if calls := store.called(); calls != 2 {
+		t.Errorf("the store was asked %d times, want 2: one that has failed is left alone", calls)
+	}
+
+	store.set(1, nil)
+	if _, err := gen.New(t.Context()); !errors.Is(err, gone) {
+		t.Errorf("before the second was over: %v", err)
+	}
+	clock.pass(retryAfter)
+	take(t, gen, RunLen, 2, 0)
+	take(t, gen, 1, 3, 0)
+}
+
+// A fetch ahead that fails is tried again before the run is used up.
+func TestCallNumberPrefetchRecovers(t *testing.T) {
+	clock := newFakeClock(0)
+	store := &memoryStore{gate: make(chan error)}
+	gen := NewCallNumberGenerator(store, WithClock(clock))
+	go func() { store.gate <- nil }()
+	take(t, gen, prefetchAt+1, 1, 0)
+	store.gate <- errors.New("no such disk")
+	waitForFetch(gen)
+	take(t, gen, 100, 1, prefetchAt+1)
+	clock.pass(retryAfter)
+	take(t, gen, 1, 1, prefetchAt+101)
+	store.gate <- nil
+	waitForFetch(gen)
+	take(t, gen, RunLen-prefetchAt-102, 1, prefetchAt+102)
+	take(t, gen, 1, 2, 0)
+}
+
+func waitForFetch(gen *CallNumberGenerator) {
+	gen.mu.Lock()
+	underWay := gen.fetch
+	gen.mu.Unlock()
+	if underWay != nil {
+		<-underWay.done
+	}
+}
+
+func TestCallNumberStoreThatErrs(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		last uint32
+		want string
+	}{
+		{"goes back", 0, "making a call number: taking the next run: the store gave 1 after 6 and would repeat numbers"},
+		{"stands", 5, "making a call number: taking the next run: the store gave 6 after 6 and would repeat numbers"},
+		{"goes too far", MaxRun, "making a call number: taking the next run: the store gave 1073741824: all 1073741824 runs of call numbers are used up"},
+	} {
+		store := &memoryStore{last: 5}
+		gen := NewCallNumberGenerator(store)
+		take(t, gen, prefetchAt, 6, 0)
+		store.set(tt.last, nil)
+		take(t, gen, RunLen-prefetchAt, 6, prefetchAt)
+		if _, err := gen.New(t.Context()); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: error is %v", tt.name, err)
+		}
+	}
+}
+
+func TestCallNumberLastRun(t *testing.T) {
+	store := &memoryStore{last: MaxRun - 1}
+	gen := NewCallNumberGenerator(store)
+	take(t, gen, RunLen, MaxRun, 0)
+	if _, err := gen.New(t.Context()); !errors.Is(err, ErrRunsExhausted) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A caller that gives up leaves the fetch to the next.
+func TestCallNumberCallerGivesUp(t *testing.T) {
+	store := &memoryStore{gate: make(chan error)}
+	gen := NewCallNumberGenerator(store)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := gen.New(ctx)
+	if want := "making a call number: waiting for the next run: context canceled"; err == nil || err.Error() != want {
+		t.Errorf("error is %v", err)
+	}
+	store.gate <- nil
+	take(t, gen, 1, 1, 0)
+}
+
+func TestCallNumberClose(t *testing.T) {
+	store := &memoryStore{gate: make(chan error)}
+	gen := NewCallNumberGenerator(store)
+	go func() { store.gate <- nil }()
+	take(t, gen, 1, 1, 0)
+	gen.Close()
+	take(t, gen, RunLen-1, 1, 1)
+	if _, err := gen.New(t.Context()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A run that is used up stays so, however often it is asked.
+func TestRunDoesNotComeRound(t *testing.T) {
+	var r run
+	r.made.Store(RunLen)
+	for range 3 {
+		if sequence, ok := r.take(); ok || r.made.Load() != RunLen {
+			t.Errorf("made %d, the counter is at %d", sequence, r.made.Load())
+		}
+	}
+}
+
+func BenchmarkCallNumber(b *testing.B) {
+	gen := NewCallNumberGenerator(&memoryStore{})
+	for b.Loop() {
+		if _, err := gen.New(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package uniqueid
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// texts are where fuzzing starts: an ID of every kind, and what is nearly one.
+var texts = []string{
+	"", "x",
+	"cbpvimguo4hkaps9lf6g", "vvvvvvvvvvvvvvvvvvvg", "00000000000000000000", "vvvvvvvvvvvvvvvvvvvv",
+	"PFobLMCoAQoAADA5AQI", "------------------8", "-------------------",
+	"O5rKAMCoAQoAADA5@@-7777-", "W4kEeX8AAQEAAHUu-mgAAAAA",
+	"ZVPxAAARIjNEVWZ3iJmrzQAAAAc", "ZFJGec8R3U-ldaMTb@zC3wAAAAM", "ZFJGec8R3U_ldaMTbxzC3wAAA\r\n",
+	"39f3c4aa5c7f2c2d33", "1000004aa5c7f2c2d4a", "99999900004aa5c7f2f423f",
+	"00000000", "2VznWE2i", "dxlGgaI3", "dxlGgaI4", "zzzzzzzz",
+}
+
+// fuzzParser checks that a text is read as something that writes the same text,
+// or is refused with an error of the right kind.
+func fuzzParser[T interface{ String() string }](f *testing.F, parse func(string) (T, error)) {
+	for _, text := range texts {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		id, err := parse(text)
+		if err == nil {
+			if id.String() != text {
+				t.Errorf("%q is read as %q", text, id)
+			}
+			return
+		}
+		parseErr, ok := errors.AsType[*ParseError](err)
+		if !ok || parseErr.Offset >= max(len(text), 1) || parseErr.Want == "" || parseErr.Found == "" {
+			t.Errorf("%q: error is %#v", text, err)
+		}
+		if strings.ContainsAny(err.Error(), "\n\r\x00") {
+			t.Errorf("%q: error %q is not for one line", text, err)
+		}
+	})
+}
+
+func FuzzParseTXID(f *testing.F)       { fuzzParser(f, ParseTXID) }
+func FuzzParseUniqueID(f *testing.F)   { fuzzParser(f, ParseUniqueID) }
+func FuzzParseShardedID(f *testing.F)  { fuzzParser(f, ParseShardedID) }
+func FuzzParseCallNumber(f *testing.F) { fuzzParser(f, ParseCallNumber) }
+
+func FuzzParseShardedIDOf(f *testing.F) {
+	for i, text := range texts {
+		f.Add(text, i)
+	}
+	f.Fuzz(func(t *testing.T, text string, shards int) {
+		id, err := ParseShardedIDOf(text, shards)
+		if err == nil && (id.String() != text || id.Shard() >= shards) {
+			t.Errorf("%q of %d shards is read as %q, shard %d", text, shards, id, id.Shard())
+		}
+	})
+}
+
+// Whatever a text can be, its parser says so, too, and the other way round.
+func FuzzDecode(f *testing.F) {
+	for _, text := range texts {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		readings, err := Decode(text)
+		if (err == nil) == (len(readings) == 0) {
+			t.Errorf("%q: %d readings and %v", text, len(readings), err)
+		}
+		parsed := 0
+		for _, scheme := range []string{"txid", "unique_id", "sharded_id", "call_number"} {
+			if _, err := parsers[scheme](text); err == nil {
+				parsed++
+			}
+		}
+		for _, reading := range readings {
+			if reading.Note != "" {
+				parsed++
+			}
+			if _, err := reading.MarshalJSON(); err != nil || reading.Text != text || len(reading.Fields) == 0 {
+				t.Errorf("%q: %+v, %v", text, reading, err)
+			}
+		}
+		if parsed != len(readings) {
+			t.Errorf("%q: %d parsers read it, Decode %d", text, parsed, len(readings))
+		}
+	})
+}
+
+func FuzzUnmarshalBinary(f *testing.F) {
+	for _, n := range []int{0, 6, 12, 14, 18, 20} {
+		f.Add(make([]byte, n))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, id := range []interface {
+			reader
+			MarshalBinary() ([]byte, error)
+		}{new(TXID), new(UniqueID), new(ShardedID), new(CallNumber)} {
+			if err := id.UnmarshalBinary(data); err != nil {
+				continue
+			}
+			back, err := id.MarshalBinary()
+			if err != nil || string(back) != string(data) {
+				t.Errorf("%x is read as %v, which is %x, %v", data, id, back, err)
+			}
+			text, err := id.(interface{ MarshalText() ([]byte, error) }).MarshalText()
+			if err != nil || id.UnmarshalText(text) != nil {
+				t.Errorf("%x is read as %s, which cannot be read", data, text)
+			}
+		}
+	})
+}

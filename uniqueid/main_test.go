@@ -1,0 +1,144 @@
+package uniqueid
+
+import (
+	"cmp"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// long turns the uniqueness tests from a million IDs to fifty million:
+//
+//	go test -run 'Unique|Restart|Kill|Processes' -timeout 60m -v ./uniqueid -long
+var long = flag.Bool("long", false, "make 50 million IDs of each scheme and kill many more processes")
+
+// TestMain runs the tests or, where a test has started this binary again, the
+// part of the test that is a process of its own.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(runChild(role))
+	}
+	os.Exit(m.Run())
+}
+
+// scaled is how often to do something: short, or long with the flag.
+func scaled(short, longer int) int {
+	if *long {
+		return longer
+	}
+	return short
+}
+
+// fakeClock is a clock that tests set. Each monotonic reading moves it on by
+// tick.
+type fakeClock struct {
+	mu   sync.Mutex
+	wall time.Time
+	mono time.Duration
+	tick time.Duration
+}
+
+func newFakeClock(tick time.Duration) *fakeClock {
+	return &fakeClock{wall: time.UnixMilli(1_700_000_000_000), tick: tick}
+}
+
+func (c *fakeClock) Wall() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wall
+}
+
+func (c *fakeClock) Monotonic() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mono += c.tick
+	c.wall = c.wall.Add(c.tick)
+	return c.mono
+}
+
+// pass lets time pass.
+func (c *fakeClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mono += d
+	c.wall = c.wall.Add(d)
+}
+
+// set sets the time of day without any time passing.
+func (c *fakeClock) set(wall time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall = wall
+}
+
+// seeded is a source of random bits that is the same in every run of a test.
+func seeded() Option { return WithRandom(rand.NewPCG(1, 2)) }
+
+// key is an ID as two words, for looking for equal ones.
+type key struct{ high, low uint64 }
+
+func compareKeys(a, b key) int {
+	return cmp.Or(cmp.Compare(a.high, b.high), cmp.Compare(a.low, b.low))
+}
+
+func txidKey(id TXID) key {
+	high, low := id.words()
+	return key{high, uint64(low)}
+}
+
+// uniqueIDKey is what a generator varies: the time, the pid field and the
+// counters.
+func uniqueIDKey(id UniqueID) key {
+	return key{
+		uint64(id.Time().Unix())<<32 | uint64(id.PIDField()),
+		uint64(id.Counter())<<32 | uint64(id.Thread()),
+	}
+}
+
+// makeFromAllCores makes n IDs in total, some on every core at once. In what
+// each goroutine makes, ascends must hold from one to the next.
+func makeFromAllCores(t *testing.T, n int, ascends func(a, b key) bool, make1 func() key) []key {
+	t.Helper()
+	cores := runtime.GOMAXPROCS(0)
+	keys := make([]key, n/cores*cores)
+	began := time.Now()
+	var wg sync.WaitGroup
+	for mine := range slices.Chunk(keys, n/cores) {
+		wg.Go(func() {
+			for i := range mine {
+				mine[i] = make1()
+				if i > 0 && !ascends(mine[i-1], mine[i]) {
+					t.Errorf("after %x came %x", mine[i-1], mine[i])
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d IDs from %d cores in %v", len(keys), cores, time.Since(began).Round(time.Millisecond))
+	return keys
+}
+
+// wantDistinct sorts keys and fails if two are equal.
+func wantDistinct(t *testing.T, keys []key) {
+	t.Helper()
+	slices.SortFunc(keys, compareKeys)
+	repeated := 0
+	for i := 1; i < len(keys); i++ {
+		if keys[i] == keys[i-1] {
+			repeated++
+		}
+	}
+	if repeated > 0 {
+		t.Errorf("%d of %d IDs came twice", repeated, len(keys))
+	}
+}
+
+func anyOrder(_, _ key) bool { return true }
+
+func strictly(a, b key) bool { return compareKeys(a, b) < 0 }

@@ -1,0 +1,176 @@
+package uniqueid
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func newRunFile(t *testing.T) (*FileRunStore, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "runs")
+	return NewFileRunStore(path), path
+}
+
+func wantRun(t *testing.T, store *FileRunStore, want uint32) {
+	t.Helper()
+	if run, err := store.NextRun(t.Context()); err != nil || run != want {
+		t.Fatalf("run is %d, %v, want %d", run, err, want)
+	}
+}
+
+func wantNoRun(t *testing.T, store *FileRunStore, want string) {
+	t.Helper()
+	run, err := store.NextRun(t.Context())
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Fatalf("run is %d, error is %v, want %s", run, err, want)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunFileCounts(t *testing.T) {
+	store, path := newRunFile(t)
+	wantRun(t, store, 1)
+	wantRun(t, store, 2)
+	wantRun(t, NewFileRunStore(path), 3)
+	wantRun(t, store, 4)
+	text, err := os.ReadFile(path)
+	if want := "call_number run 4 crc32 f3b61b38\n"; err != nil || string(text) != want {
+		t.Errorf("the file says %q, %v, want %q", text, err, want)
+	}
+}
+
+func TestRunFileDamaged(t *testing.T) {
+	for _, text := range []string{
+		"",
+		"\n",
+		"4",
+		"call_number run 4 crc32 f3b61b38",
+		"call_number run 4 crc32 f3b61b39\n",
+		"call_number run 5 crc32 f3b61b38\n",
+		"call_number run 04 crc32 f3b61b38\n",
+		"call_number run -4 crc32 f3b61b38\n",
+		"call_number run 4 crc32 f3b61b38\n\n",
+		"call_number run 4 crc32 f3b61b38\ncall_number run 4 crc32 f3b61b38\n",
+		strings.Repeat("\x00", 32),
+		strings.Repeat("x", 1000),
+	} {
+		store, path := newRunFile(t)
+		write(t, path, text)
+		wantNoRun(t, store, "reading the run file "+path+": it is damaged: want ")
+		if left, err := os.ReadFile(path); err != nil || string(left) != text {
+			t.Errorf("%q was changed to %q, %v", text, left, err)
+		}
+		write(t, path, runFileLine(4))
+		wantRun(t, store, 5)
+	}
+}
+
+func TestRunFileGone(t *testing.T) {
+	store, path := newRunFile(t)
+	wantRun(t, store, 1)
+	if err := os.Rename(path, path+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	wantNoRun(t, store, "it has gone: put it back, or numbers would repeat")
+	wantNoRun(t, NewFileRunStore(path), "it has gone")
+	if _, err := store.NextRun(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error is %v", err)
+	}
+
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	wantNoRun(t, store, "it has gone") // this process remembers
+
+	if err := os.Rename(path+".moved", path); err != nil {
+		t.Fatal(err)
+	}
+	wantRun(t, store, 2)
+}
+
+func TestRunFileFromOldCopy(t *testing.T) {
+	store, path := newRunFile(t)
+	write(t, path, runFileLine(100))
+	wantRun(t, store, 101)
+	write(t, path, runFileLine(100))
+	wantNoRun(t, store, "it says run 100, but run 101 has been handed out")
+}
+
+func TestRunFileExhausted(t *testing.T) {
+	store, path := newRunFile(t)
+	write(t, path, runFileLine(MaxRun-1))
+	wantRun(t, store, MaxRun)
+	if _, err := store.NextRun(t.Context()); !errors.Is(err, ErrRunsExhausted) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestRunFileWithoutDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing", "runs")
+	wantNoRun(t, NewFileRunStore(path), "locking the run file "+path+": ")
+}
+
+// What a crash leaves behind between the steps of writing does not matter.
+func TestRunFileAfterCrash(t *testing.T) {
+	store, path := newRunFile(t)
+	write(t, path+".lock", "")
+	write(t, path+".tmp", "call_number run 7 cr")
+	wantRun(t, store, 1)
+	write(t, path+".tmp", runFileLine(3))
+	wantRun(t, store, 2)
+}
+
+func TestRunFileLocked(t *testing.T) {
+	store, path := newRunFile(t)
+	lock, err := store.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+	defer cancel()
+	_, err = store.NextRun(ctx)
+	if want := "locking the run file " + path + ": context deadline exceeded"; err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantRun(t, store, 1)
+}
+
+func TestRunFileFromManyGoroutines(t *testing.T) {
+	store, path := newRunFile(t)
+	var mu sync.Mutex
+	seen := map[uint32]bool{}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		mine := store
+		if i%2 == 1 {
+			mine = NewFileRunStore(path)
+		}
+		wg.Go(func() {
+			for range 10 {
+				run, err := mine.NextRun(t.Context())
+				mu.Lock()
+				if err != nil || seen[run] {
+					t.Errorf("run is %d, %v", run, err)
+				}
+				seen[run] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}

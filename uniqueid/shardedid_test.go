@@ -1,0 +1,89 @@
+package uniqueid
+
+import (
+	"testing"
+	"time"
+)
+
+func TestShardedIDUnique(t *testing.T) {
+	gen := newShardedIDs(t, 16)
+	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key {
+		id := gen.New()
+		return key{high: uint64(id.seconds), low: uint64(id.micros)}
+	}))
+}
+
+// Two generators of a process, perhaps for other numbers of shards, share the
+// microseconds.
+func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
+	var keys []key
+	gens := []*ShardedIDGenerator{newShardedIDs(t, 2), newShardedIDs(t, 3)}
+	for i := range 10_000 {
+		id := gens[i%2].New()
+		keys = append(keys, key{high: uint64(id.seconds), low: uint64(id.micros)})
+	}
+	wantDistinct(t, keys)
+}
+
+func TestShardedIDClock(t *testing.T) {
+	clock := newFakeClock(100 * time.Nanosecond)
+	gen := newShardedIDs(t, 1000, WithClock(clock), seeded())
+	last := gen.New()
+	for i := range 50_000 {
+		if i == 20_000 {
+			clock.set(clock.Wall().Add(-time.Hour))
+		}
+		if i == 40_000 {
+			clock.set(clock.Wall().Add(2 * time.Hour))
+			clock.pass(time.Millisecond)
+		}
+		id := gen.New()
+		if !id.Time().After(last.Time()) || id.Shard() != int(id.micros%1000) {
+			t.Fatalf("after %v came %v", last, id)
+		}
+		if i < 20_000 && id.Time().Sub(last.Time()) > time.Microsecond {
+			t.Fatalf("after %v it is %v", last.Time(), id.Time())
+		}
+		last = id
+	}
+	if late := clock.Wall().Sub(last.Time()); late > time.Millisecond {
+		t.Errorf("the step forward was not taken up: the time is %v late", late)
+	}
+}
+
+func TestShardsOutOfRange(t *testing.T) {
+	for _, shards := range []int{-1, 0, MaxShards + 1} {
+		if _, err := NewShardedIDGenerator(shards); err == nil {
+			t.Errorf("%d shards are possible", shards)
+		}
+		if _, err := MakeShardedID(time.Now(), 0, shards); err == nil {
+			t.Errorf("%d shards are possible", shards)
+		}
+		if _, err := ParseShardedIDOf("39f3c4aa5c7f2c2d33", shards); err == nil {
+			t.Errorf("%d shards are possible", shards)
+		}
+	}
+	_, err := NewShardedIDGenerator(0)
+	if want := "making a sharded_id generator: number of shards is 0: want 1 to 1000000"; err == nil || err.Error() != want {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// What is made for a number of shards can be read with and without it.
+func TestShardedIDProperty(t *testing.T) {
+	for shards := 1; shards <= MaxShards; shards = shards*3 + 1 {
+		for micros := int64(1.7e15); micros < 1.7e15+1e6; micros += 7919 {
+			id, err := MakeShardedID(time.UnixMicro(micros), uint16(micros), shards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, err := ParseShardedID(id.String())
+			if err != nil || parsed != id {
+				t.Fatalf("%d shards: %v is read as %v, %v", shards, id, parsed, err)
+			}
+			if _, err := ParseShardedIDOf(id.String(), shards); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

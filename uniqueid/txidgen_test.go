@@ -1,0 +1,256 @@
+package uniqueid
+
+import (
+	"math/big"
+	"math/bits"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestTXIDUnique(t *testing.T) {
+	wantDistinct(t, makeFromAllCores(t, scaled(2e6, 50e6), strictly, func() key { return txidKey(NewTXID()) }))
+}
+
+// A clock that stands still is the hardest case: all IDs come from one lane.
+func TestTXIDUniqueWhileClockStands(t *testing.T) {
+	gen := NewTXIDGenerator(WithClock(newFakeClock(0)))
+	if gen.tickBits != 0 {
+		t.Fatalf("a clock that stands tells %d bits of time", gen.tickBits)
+	}
+	wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), strictly, func() key { return txidKey(gen.New()) }))
+}
+
+// All goroutines crowd into one lane and must be moved on to others.
+func TestTXIDUniqueInOneLane(t *testing.T) {
+	gen := NewTXIDGenerator()
+	if gen.laneMask == 0 {
+		gen.laneMask = txidLanes - 1
+	}
+	var mu sync.Mutex
+	var keys []key
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20_000 {
+				high, lane := gen.step(7, 1<<40, 1)
+				mu.Lock()
+				keys = append(keys, key{high, uint64(gen.laneBits(lane, high))})
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	wantDistinct(t, keys)
+}
+
+func TestTXIDSortsAcrossGoroutines(t *testing.T) {
+	ids := make(chan TXID)
+	go func() {
+		defer close(ids)
+		for range 50_000 {
+			ids <- NewTXID()
+		}
+	}()
+	for theirs := range ids {
+		if ours := NewTXID(); ours.Compare(theirs) <= 0 || ours.String() <= theirs.String() {
+			t.Fatalf("after %v came %v", theirs, ours)
+		}
+	}
+}
+
+func TestTXIDClock(t *testing.T) {
+	clock := newFakeClock(0)
+	gen := NewTXIDGenerator(WithClock(clock), seeded())
+	start := clock.Wall()
+	last := gen.New()
+	for _, tt := range []struct {
+		name string
+		set  time.Duration // of the wall clock, after start
+		pass time.Duration
+		want time.Duration // of the ID, after start
+	}{
+		{"nothing", 0, 0, 0},
+		{"a millisecond", 0, time.Millisecond, time.Millisecond},
+		{"back an hour", -time.Hour, 0, time.Millisecond},
+		{"a second after that", -time.Hour, time.Second, time.Second + time.Millisecond},
+		{"forward an hour", time.Hour, time.Millisecond, time.Hour + time.Millisecond},
+		{"back to the truth", time.Second, 0, time.Hour + time.Millisecond},
+		{"a minute after that", time.Minute, time.Minute, time.Hour + time.Minute + time.Millisecond},
+		{"the truth has caught up", 3 * time.Hour, time.Millisecond, 3*time.Hour + time.Millisecond},
+	} {
+		clock.set(start.Add(tt.set))
+		clock.pass(tt.pass)
+		for range 1000 {
+			id := gen.New()
+			if id.Compare(last) <= 0 {
+				t.Fatalf("%s: after %v came %v", tt.name, last, id)
+			}
+			// While the clock stands, IDs may run into the next millisecond.
+			if got := id.Time().Sub(start); got != tt.want && got != tt.want+time.Millisecond {
+				t.Fatalf("%s: time is %v after the start, want %v", tt.name, got, tt.want)
+			}
+			last = id
+		}
+	}
+}
+
+// Whatever the clocks do, IDs made one after another ascend and never repeat.
+func TestTXIDProperty(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	clock := newFakeClock(0)
+	gen := NewTXIDGenerator(WithClock(clock))
+	last := gen.New()
+	for range 200_000 {
+		switch random.IntN(10) {
+		case 0:
+			clock.set(clock.Wall().Add(time.Duration(random.Int64N(int64(2*time.Hour))) - time.Hour))
+		case 1, 2, 3:
+			clock.pass(time.Duration(random.Int64N(int64(time.Millisecond))))
+		}
+		id := gen.New()
+		if id.Compare(last) <= 0 {
+			t.Fatalf("after %v came %v", last, id)
+		}
+		last = id
+	}
+}
+
+func TestTXIDTimeIsTrue(t *testing.T) {
+	for range 100_000 {
+		before := time.Now().Truncate(time.Millisecond)
+		id := NewTXID()
+		after := time.Now()
+		// A reading of both clocks takes time, during which either may be set.
+		if id.Time().Before(before.Add(-time.Millisecond)) || id.Time().After(after.Add(time.Millisecond)) {
+			t.Fatalf("made between %v and %v, it says %v", before, after, id.Time())
+		}
+	}
+}
+
+func TestTXIDBeforeTheEpoch(t *testing.T) {
+	clock := newFakeClock(0)
+	clock.set(time.Unix(-1e9, 0))
+	if id := NewTXIDGenerator(WithClock(clock)).New(); !id.Time().Equal(time.Unix(0, 0)) {
+		t.Errorf("time is %v", id.Time())
+	}
+}
+
+func TestResolutionBits(t *testing.T) {
+	for _, tt := range []struct {
+		tick time.Duration
+		want int
+	}{
+		{0, 0},
+		{time.Millisecond, 0},
+		{time.Second, 0},
+		{500 * time.Microsecond, 1},
+		{time.Microsecond, 9},
+		{100 * time.Nanosecond, 13},
+		{25 * time.Nanosecond, 15},
+		{1, 16},
+	} {
+		if got := resolutionBits(newFakeClock(tt.tick), txidMostTicks); got != tt.want {
+			t.Errorf("a clock that moves by %v tells %d bits, want %d", tt.tick, got, tt.want)
+		}
+	}
+}
+
+func TestTXIDStampIsExact(t *testing.T) {
+	check := func(nanos uint64) {
+		exact := new(big.Int).SetUint64(nanos)
+		exact.Lsh(exact, txidGrowingBits).Div(exact, big.NewInt(1e6))
+		stamp := txidStamp(int64(nanos))
+		if stamp>>txidGrowingBits != nanos/1e6 || stamp-exact.Uint64() > 1 {
+			t.Errorf("%d nanoseconds are %d, want %d", nanos, stamp, exact)
+		}
+	}
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 200_000 {
+		millis := random.Uint64N(1 << 42)
+		for _, nanos := range []uint64{0, 1, random.Uint64N(1e6), 999_999} {
+			check(millis*1e6 + nanos)
+		}
+	}
+}
+
+// Every bit after the time is set in about half of the IDs, and two IDs agree
+// in about half of them.
+func TestTXIDBitsLookRandom(t *testing.T) {
+	const n = 4000
+	clock := newFakeClock(0)
+	gen := NewTXIDGenerator(WithClock(clock))
+	var set [txidRandomBits]int
+	differ, last := 0, uint64(0)
+	for range n {
+		clock.pass(time.Millisecond)
+		random := gen.New().Random()
+		for i := range set {
+			set[i] += int(random >> i & 1)
+		}
+		differ += bits.OnesCount64(random ^ last)
+		last = random
+	}
+	for i, count := range set {
+		if count < n*4/10 || count > n*6/10 {
+			t.Errorf("bit %d is set in %d of %d IDs", i, count, n)
+		}
+	}
+	if mean := float64(differ) / n; mean < 26 || mean > 28 {
+		t.Errorf("two IDs differ in %.2f bits, want 27", mean)
+	}
+}
+
+func TestTXIDAllocations(t *testing.T) {
+	gen := NewTXIDGenerator()
+	buf := make([]byte, 0, txidTextLen)
+	for name, make1 := range map[string]func(){
+		"New":        func() { gen.New() },
+		"AppendText": func() { buf, _ = NewTXID().AppendText(buf[:0]) },
+		"AppendNew":  func() { buf = gen.AppendNew(buf[:0]) },
+	} {
+		if n := testing.AllocsPerRun(1000, make1); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func TestTXIDAppendNew(t *testing.T) {
+	gen := NewTXIDGenerator()
+	text := string(gen.AppendNew([]byte("id=")))
+	id, err := ParseTXID(text[3:])
+	if err != nil || text[:3] != "id=" || gen.New().Compare(id) <= 0 {
+		t.Errorf("appended %q, which is %v, %v", text, id, err)
+	}
+}
+
+func TestTXIDWithItsOwnRandomness(t *testing.T) {
+	clock := newFakeClock(0)
+	a := NewTXIDGenerator(WithClock(clock), seeded()).New()
+	b := NewTXIDGenerator(WithClock(clock), seeded()).New()
+	if a.Time() != b.Time() || a.Random()&txidNonceMask != b.Random()&txidNonceMask {
+		t.Errorf("the same clock and randomness gave %v and %v", a, b)
+	}
+}
+
+func BenchmarkTXID(b *testing.B) {
+	b.Run("String", func(b *testing.B) {
+		for b.Loop() {
+			_ = NewTXID().String()
+		}
+	})
+	b.Run("AppendText", func(b *testing.B) {
+		buf := make([]byte, 0, txidTextLen)
+		for b.Loop() {
+			buf, _ = NewTXID().AppendText(buf[:0])
+		}
+	})
+	b.Run("AppendNew", func(b *testing.B) {
+		gen := NewTXIDGenerator()
+		buf := make([]byte, 0, txidTextLen)
+		for b.Loop() {
+			buf = gen.AppendNew(buf[:0])
+		}
+	})
+}

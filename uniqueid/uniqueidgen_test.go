@@ -1,0 +1,254 @@
+package uniqueid
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestUniqueIDUnique(t *testing.T) {
+	for layout := range layouts {
+		t.Run(Layout(layout).String(), func(t *testing.T) {
+			gen := newUniqueIDs(t, Layout(layout))
+			wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), anyOrder, func() key {
+				return uniqueIDKey(gen.New(time.Now()))
+			}))
+		})
+	}
+}
+
+// Many times 65,536 classic IDs a second, for a tenth of a second or ten, in 19
+// characters whose time is within a second of the truth.
+func TestUniqueIDUniqueAtFullSpeed(t *testing.T) {
+	const perSecond = 5_000_000
+	duration := time.Duration(scaled(100, 10_000)) * time.Millisecond
+	gen := newUniqueIDs(t, Classic)
+	cores := runtime.GOMAXPROCS(0)
+	made := make([][]key, cores)
+	var wg sync.WaitGroup
+	for core := range cores {
+		wg.Go(func() { made[core] = makePaced(t, gen, perSecond/cores, duration) })
+	}
+	wg.Wait()
+	var keys []key
+	for _, some := range made {
+		keys = append(keys, some...)
+	}
+	rate := float64(len(keys)) / duration.Seconds()
+	t.Logf("%d IDs in %v, %.0f a second", len(keys), duration, rate)
+	if *long && rate <= 65_536 {
+		t.Errorf("%.0f a second are too few to show anything", rate)
+	}
+	wantDistinct(t, keys)
+}
+
+// makePaced makes as many IDs a second, for as long, as it is told.
+func makePaced(t *testing.T, gen *UniqueIDGenerator, perSecond int, duration time.Duration) []key {
+	began := time.Now()
+	var keys []key
+	for now := began; now.Sub(began) < duration; now = time.Now() {
+		due := int(now.Sub(began).Seconds() * float64(perSecond))
+		for len(keys) < due {
+			id := gen.New(now)
+			if off := now.Sub(id.Time()); off < 0 || off >= time.Second || len(id.String()) != 19 {
+				t.Errorf("at %v came %v, which says %v", now, id, id.Time())
+				return keys
+			}
+			keys = append(keys, uniqueIDKey(id))
+		}
+		runtime.Gosched()
+	}
+	return keys
+}
+
+func TestUniqueIDBlocks(t *testing.T) {
+	arrival := time.Unix(1.7e9, 999)
+	for _, tt := range []struct {
+		layout Layout
+		block  func(UniqueID) int
+	}{
+		{Classic, func(id UniqueID) int { return int(id.Extra()) }},
+		{Threaded, func(id UniqueID) int { return int(id.Thread()) }},
+		{Modern, func(id UniqueID) int { return int(id.Thread()) }},
+	} {
+		gen := newUniqueIDs(t, tt.layout)
+		first := gen.New(arrival)
+		keys := []key{uniqueIDKey(first)}
+		for i := 1; i < 200_000; i++ {
+			id := gen.New(arrival)
+			if id.Counter() != first.Counter()+uint16(i) || tt.block(id) != i>>16 || id.Time().Unix() != 1.7e9 {
+				t.Fatalf("%v: ID %d has counter %d, block %d, time %v", tt.layout, i, id.Counter(), tt.block(id), id.Time())
+			}
+			keys = append(keys, uniqueIDKey(id))
+		}
+		wantDistinct(t, keys)
+		next := gen.New(arrival.Add(time.Second))
+		if next.Counter() != first.Counter()+uint16(200_000%65_536) || tt.block(next) != 0 {
+			t.Errorf("%v: the next second starts at counter %d, block %d", tt.layout, next.Counter(), tt.block(next))
+		}
+	}
+}
+
+func TestUniqueIDCounterStartsAtRandom(t *testing.T) {
+	starts := map[uint16]bool{}
+	for range 20 {
+		starts[newUniqueIDs(t, Classic).New(time.Now()).Counter()] = true
+	}
+	if len(starts) < 15 {
+		t.Errorf("20 generators started at %d counters", len(starts))
+	}
+}
+
+// A second that is full runs over into the next, and no further.
+func TestUniqueIDFullSecond(t *testing.T) {
+	gen := newUniqueIDs(t, Classic)
+	arrival := time.Unix(1.7e9, 0)
+	gen.New(arrival)
+	gen.second(1.7e9).made = gen.blocks()<<blockBits - 2
+	var keys []key
+	for i := range 5 {
+		id := gen.New(arrival)
+		want := int64(1.7e9)
+		if i >= 2 {
+			want++
+		}
+		if id.Time().Unix() != want {
+			t.Errorf("ID %d says %v", i, id.Time())
+		}
+		keys = append(keys, uniqueIDKey(id))
+	}
+	wantDistinct(t, keys)
+}
+
+func TestUniqueIDClock(t *testing.T) {
+	start := time.Unix(1.7e9, 0)
+	clock := newFakeClock(0)
+	gen := newUniqueIDs(t, Classic, WithClock(clock))
+	var keys []key
+	for _, tt := range []struct {
+		name          string
+		wall, arrival time.Duration // after start
+		want          time.Duration // of the ID, after start
+	}{
+		{"start", 0, 0, 0},
+		{"an early arrival", 10 * time.Second, 0, 0},
+		{"a second", 10 * time.Second, 10 * time.Second, 10 * time.Second},
+		{"back an hour", -time.Hour, -time.Hour, -time.Hour},
+		{"a minute after that", -59 * time.Minute, -59 * time.Minute, -59 * time.Minute},
+		{"the first time again", 0, 0, 0},
+		{"the oldest second", 0, -4085 * time.Second, -4085 * time.Second},
+		{"too late", 0, -4086 * time.Second, -4085 * time.Second},
+		{"much too late", 0, -24 * time.Hour, -4085 * time.Second},
+		{"back a day", -24 * time.Hour, -24 * time.Hour, -24 * time.Hour},
+		{"forward again", 0, 0, 0},
+		{"and the second after that", 10 * time.Second, 10 * time.Second, 10 * time.Second},
+		{"back a day again", -24 * time.Hour, -24 * time.Hour, -24 * time.Hour},
+	} {
+		clock.set(start.Add(tt.wall))
+		for range 70_000 {
+			id := gen.New(start.Add(tt.arrival))
+			if got := id.Time().Sub(start); got-tt.want > time.Second || got < tt.want {
+				t.Fatalf("%s: time is %v after the start, want %v", tt.name, got, tt.want)
+			}
+			keys = append(keys, uniqueIDKey(id))
+		}
+	}
+	wantDistinct(t, keys)
+}
+
+// When no fresh block is left to start anew with, the oldest second serves.
+func TestUniqueIDClockSetTooOften(t *testing.T) {
+	start := time.Unix(1.7e9, 0)
+	clock := newFakeClock(0)
+	gen := newUniqueIDs(t, Classic, WithClock(clock))
+	var keys []key
+	for i := range 1100 {
+		at := start.Add(time.Duration(-i) * 2 * time.Hour)
+		clock.set(at)
+		id := gen.New(at)
+		want := max(-i, -1023)
+		if got := id.Time().Sub(start); got < time.Duration(want)*2*time.Hour-rememberedSeconds*time.Second {
+			t.Fatalf("setting %d: time is %v after the start", i, got)
+		}
+		keys = append(keys, uniqueIDKey(id))
+	}
+	wantDistinct(t, keys)
+}
+
+// Whatever arrives when, nothing repeats, and nothing that arrived within the
+// last 68 minutes has another second than its own.
+func TestUniqueIDProperty(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for layout := range layouts {
+		clock := newFakeClock(0)
+		gen := newUniqueIDs(t, Layout(layout), WithClock(clock))
+		now := time.Unix(1.7e9, 0)
+		newest := now
+		var keys []key
+		for range 300_000 {
+			if random.IntN(1000) == 0 {
+				now = now.Add(time.Duration(random.Int64N(int64(4*time.Hour))) - 2*time.Hour)
+			}
+			now = now.Add(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
+			clock.set(now)
+			arrival := now.Add(-time.Duration(random.Int64N(int64(10 * time.Second))))
+			id := gen.New(arrival)
+			if newest.Sub(arrival) < time.Hour && id.Time().Unix() != arrival.Unix() {
+				t.Fatalf("arrived at %v, the ID says %v", arrival, id.Time())
+			}
+			if arrival.After(newest) {
+				newest = arrival
+			}
+			keys = append(keys, uniqueIDKey(id))
+		}
+		wantDistinct(t, keys)
+	}
+}
+
+func TestUniqueIDBeforeTheEpoch(t *testing.T) {
+	if id := newUniqueIDs(t, Classic).New(time.Time{}); id.Time().Unix() != 0 {
+		t.Errorf("time is %v", id.Time())
+	}
+}
+
+func TestUniqueIDRandomNode(t *testing.T) {
+	arrival := time.Unix(1.7e9, 0)
+	node := RandomNode()
+	gen, err := NewUniqueIDGenerator(Classic, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []key
+	for range 200_000 {
+		keys = append(keys, uniqueIDKey(gen.New(arrival)))
+	}
+	wantDistinct(t, keys)
+	if other := RandomNode(); other == node || !node.Random() {
+		t.Errorf("two random nodes are %v and %v", node, other)
+	}
+}
+
+func TestClassicNeedsASmallPID(t *testing.T) {
+	node, err := FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = NewUniqueIDGenerator(Classic, node)
+	if want := "making a unique_id generator: pid 4194304 does not fit in 22 bits, which the classic layout needs"; err == nil || err.Error() != want {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := NewUniqueIDGenerator(Threaded, node); err != nil {
+		t.Error(err)
+	}
+}
+
+func BenchmarkUniqueID(b *testing.B) {
+	gen := newUniqueIDs(b, Classic)
+	arrival := time.Now()
+	for b.Loop() {
+		_ = gen.New(arrival).String()
+	}
+}
