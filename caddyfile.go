@@ -15,7 +15,12 @@ import (
 
 // parseUniqueIDs sets up the unique_ids directive. Syntax:
 //
-//	unique_ids [<matcher>]
+//	unique_ids [<matcher>] {
+//	    layout  classic|threaded|modern
+//	    node    auto|random|<IPv4>
+//	    shards  <n>
+//	    trust   <header>
+//	}
 func parseUniqueIDs(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	u := new(UniqueIDs)
 	return u, u.UnmarshalCaddyfile(h.Dispenser)
@@ -23,16 +28,47 @@ func parseUniqueIDs(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
-//	unique_ids
+//	unique_ids {
+//	    layout  classic|threaded|modern
+//	    node    auto|random|<IPv4>
+//	    shards  <n>
+//	    trust   <header>
+//	}
 func (u *UniqueIDs) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	if d.NextArg() {
-		return d.Errf("unique_ids: unexpected argument %q", d.Val())
+		return d.Errf("unique_ids: unexpected argument %q; expected a block", d.Val())
 	}
 	for d.NextBlock(0) {
-		return unknownSubdirective(d, "unique_ids", nil)
+		if err := u.parseSubdirective(d); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (u *UniqueIDs) parseSubdirective(d *caddyfile.Dispenser) (err error) {
+	switch d.Val() {
+	case "layout":
+		if u.Layout, err = value(d, "classic, threaded or modern"); err == nil {
+			err = in(d, checkLayout(u.Layout))
+		}
+	case "node":
+		if u.Node, err = value(d, "auto, random or an IPv4 address"); err == nil {
+			err = in(d, checkNode(u.Node))
+		}
+	case "shards":
+		if u.Shards, err = count(d, 1); err == nil {
+			err = in(d, checkShards(u.Shards))
+		}
+	case "trust":
+		if u.Trust, err = value(d, "the name of a request header field"); err == nil {
+			err = in(d, checkTrust(u.Trust))
+		}
+	default:
+		err = unknownSubdirective(d, "unique_ids", []string{"layout", "node", "shards", "trust"})
+	}
+	return err
 }
 
 // parseSerialize sets up the serialize directive. Of all serialize directives
@@ -168,9 +204,6 @@ func (s *Serialize) parseSubdirective(d *caddyfile.Dispenser) error {
 }
 
 func unknownSubdirective(d *caddyfile.Dispenser, directive string, known []string) error {
-	if len(known) == 0 {
-		return d.Errf("%s: unknown subdirective %q; there are none", directive, d.Val())
-	}
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", directive, d.Val(), strings.Join(known, ", "))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -22,14 +23,39 @@ import (
 // Placeholder | Description
 // ------------|---------------
 // `{http.request.txid}` | 96 bits, 20 characters of lower-case base32hex; sorts by time (nginx's ngx_txid)
-// `{unique_id}` | 112 bits, 19 characters of `[A-Za-z0-9@-]` (Apache's mod_unique_id)
+// `{unique_id}` | 112 bits, 19 characters of `[A-Za-z0-9@-]` (Apache's mod_unique_id), or another `layout`
+// `{http.request.sharded_id}` | shard number, 4 random hex digits, 13 hex digits of time
+// `{http.request.call_number}` | 47 bits, 8 characters of base62, never twice; from run numbers in Caddy's storage
 //
 // With access logs on, the entry has the field `txid`. An error that passes by
 // gets the txid as its ID, so that the error log's `err_id` and the access log
 // join.
+//
+// Where Caddy's storage fails, `{http.request.call_number}` is empty and the
+// log says why.
 type UniqueIDs struct {
-	txids     *uniqueid.TXIDGenerator
-	uniqueIDs *uniqueid.UniqueIDGenerator
+	// Layout is the layout of `{unique_id}`: `classic`, `threaded` or
+	// `modern`, which have 19, 24 and 27 characters. Default: `classic`.
+	Layout string `json:"layout,omitempty"`
+
+	// Node is what tells this machine from others in the layouts classic and
+	// threaded: an IPv4 address, `random`, or `auto`. That is the address
+	// which the host's name resolves to, or random bits where this cannot tell
+	// machines apart. Default: `auto`.
+	Node string `json:"node,omitempty"`
+
+	// Shards is the number of shards of `{http.request.sharded_id}`, 1 or
+	// more. Default: 1.
+	Shards int `json:"shards,omitempty"`
+
+	// Trust names a request header field that carries the caller's ID. If the
+	// peer is a trusted proxy of the server, a value of 1 to 128 characters of
+	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; anything else is taken
+	// out of the request. Default: none.
+	Trust string `json:"trust,omitempty"`
+
+	makers *idMakers
+	logger *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -40,50 +66,121 @@ func (UniqueIDs) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision sets up the generators.
+const (
+	nodeAuto   = "auto"
+	nodeRandom = "random"
+)
+
+// Provision checks the settings and takes hold of the generators.
 func (u *UniqueIDs) Provision(ctx caddy.Context) error {
-	logger := ctx.Logger()
-	node, reason := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
-	if reason != "" {
-		logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
+	u.logger = ctx.Logger()
+	if u.Layout == "" {
+		u.Layout = uniqueid.Classic.String()
 	}
-	u.txids = uniqueid.NewTXIDGenerator()
+	if u.Node == "" {
+		u.Node = nodeAuto
+	}
+	if u.Shards == 0 {
+		u.Shards = 1
+	}
+	u.Trust = http.CanonicalHeaderKey(u.Trust)
+	if err := u.check(); err != nil {
+		return fmt.Errorf("unique_ids: %w", err)
+	}
 	var err error
-	if u.uniqueIDs, err = uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node); err != nil {
-		return fmt.Errorf("setting up unique_id: %w", err)
+	if u.makers, err = openIDMakers(ctx, u); err != nil {
+		return fmt.Errorf("unique_ids: %w", err)
 	}
 	return nil
 }
 
-// requestIDs are the IDs of one request, as far as they were asked for.
-// Requests are served by one goroutine at a time, so there is no lock.
+func (u *UniqueIDs) check() error {
+	return errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
+}
+
+// Cleanup gives the generators back.
+func (u *UniqueIDs) Cleanup() error {
+	if u.makers == nil {
+		return nil
+	}
+	return u.makers.close()
+}
+
+// requestIDs are the IDs of one request, as far as they were asked for. A
+// request is served by one goroutine at a time, so there is no lock.
 type requestIDs struct {
-	handler  *UniqueIDs
-	arrival  time.Time
-	txid     string
-	uniqueID string
+	handler *UniqueIDs
+	ctx     context.Context // of the request: the IDs live as long as it does
+
+	txid, uniqueID, shardedID string
+
+	callNumber      string
+	callNumberAsked bool
 }
 
 const idsVar = "orderly.ids"
 
 // ServeHTTP makes the IDs available to all that comes later.
 func (u *UniqueIDs) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	ids, again := caddyhttp.GetVar(r.Context(), idsVar).(*requestIDs)
+	ctx := r.Context()
+	ids, again := caddyhttp.GetVar(ctx, idsVar).(*requestIDs)
 	if !again {
-		ids = &requestIDs{handler: u, arrival: time.Now()}
-		caddyhttp.SetVar(r.Context(), idsVar, ids)
-		r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
-		logTXID(r.Context(), ids)
+		ids = &requestIDs{handler: u, ctx: ctx}
+		caddyhttp.SetVar(ctx, idsVar, ids)
+		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
+		ids.log()
+		ids.adopt(r)
 	}
-	return ids.name(next.ServeHTTP(w, r))
+	err := next.ServeHTTP(w, r)
+	if err == nil {
+		return nil
+	}
+	return ids.name(err)
 }
 
-// logTXID adds the txid to the access log. Where there is none, nothing is
-// ever rendered, and so no ID is made.
-func logTXID(ctx context.Context, ids *requestIDs) {
-	if fields, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+// log adds the txid to the access log, if there is one. The log renders it, and
+// so makes it, when the request is over.
+func (ids *requestIDs) log() {
+	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || server.Logs == nil {
+		return
+	}
+	if fields, ok := ids.ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 		fields.Set(zap.Stringer("txid", ids))
 	}
+}
+
+// adopt takes over the caller's ID where the caller is trusted. An ID that is
+// not taken over is nobody's, so what is behind does not get to see it.
+func (ids *requestIDs) adopt(r *http.Request) {
+	header := ids.handler.Trust
+	if header == "" {
+		return
+	}
+	values, ok := r.Header[header]
+	if !ok {
+		return
+	}
+	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
+	if !trusted || len(values) != 1 || !isCallersID(values[0]) {
+		r.Header.Del(header)
+		return
+	}
+	ids.txid = values[0]
+}
+
+// maxCallersID is how long an ID from a trusted proxy may be, in characters.
+const maxCallersID = 128
+
+func isCallersID(text string) bool {
+	const signs = "._@-"
+	for _, c := range []byte(text) {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && strings.IndexByte(signs, c) < 0 {
+			return false
+		}
+	}
+	return len(text) >= 1 && len(text) <= maxCallersID
 }
 
 // knownTXID returns the txid of a request that has been given one already.
@@ -101,6 +198,10 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 		return ids.TXID(), true
 	case "unique_id":
 		return ids.UniqueID(), true
+	case "http.request.sharded_id":
+		return ids.ShardedID(), true
+	case "http.request.call_number":
+		return ids.CallNumber(), true
 	}
 	return nil, false
 }
@@ -111,24 +212,50 @@ func (ids *requestIDs) String() string { return ids.TXID() }
 // TXID returns the request's txid.
 func (ids *requestIDs) TXID() string {
 	if ids.txid == "" {
-		ids.txid = ids.handler.txids.New().String()
+		ids.txid = uniqueid.NewTXID().String()
 	}
 	return ids.txid
 }
 
-// UniqueID returns the request's unique_id.
+// UniqueID returns the request's unique_id. Its time is when the request
+// arrived.
 func (ids *requestIDs) UniqueID() string {
 	if ids.uniqueID == "" {
-		ids.uniqueID = ids.handler.uniqueIDs.New(ids.arrival).String()
+		arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time)
+		if !ok {
+			arrival = time.Now()
+		}
+		ids.uniqueID = ids.handler.makers.uniqueIDs.New(arrival).String()
 	}
 	return ids.uniqueID
 }
 
+// ShardedID returns the request's sharded ID.
+func (ids *requestIDs) ShardedID() string {
+	if ids.shardedID == "" {
+		ids.shardedID = newShardedID(ids.handler.Shards)
+	}
+	return ids.shardedID
+}
+
+// CallNumber returns the request's call number, or nothing if there is none to
+// be had.
+func (ids *requestIDs) CallNumber() string {
+	if ids.callNumberAsked {
+		return ids.callNumber
+	}
+	ids.callNumberAsked = true
+	number, err := ids.handler.makers.callNumbers.New(ids.ctx)
+	if err != nil {
+		ids.handler.makers.callNumbers.complain(ids.handler.logger, err)
+		return ""
+	}
+	ids.callNumber = number.String()
+	return ids.callNumber
+}
+
 // name gives an error that passes by the request's txid as its ID.
 func (ids *requestIDs) name(err error) error {
-	if err == nil {
-		return nil
-	}
 	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
 	if !ok {
 		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
@@ -140,5 +267,6 @@ func (ids *requestIDs) name(err error) error {
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*UniqueIDs)(nil)
+	_ caddy.CleanerUpper          = (*UniqueIDs)(nil)
 	_ caddyhttp.MiddlewareHandler = (*UniqueIDs)(nil)
 )
