@@ -17,7 +17,8 @@ import (
 //
 // The timestamp counts microseconds since 1970. It starts with four zeros and
 // then none, which spans the years 2001 to 2286 and marks where the prefix
-// ends. The family is Linux's AF_INET or AF_INET6.
+// ends. The family is Linux's AF_INET or AF_INET6; as in the example, which is
+// the document's, a socket of IPv6 may have a peer with an IPv4 address.
 const (
 	stampDigits  = 20
 	familyDigits = 3
@@ -112,7 +113,7 @@ func parseTicketAt(name string, at int) (Ticket, bool) {
 		return Ticket{}, false
 	}
 	addr, err := netip.ParseAddr(rest[fixedDigits:])
-	if err != nil || addr.Zone() != "" || addr.Is4() != (family == familyIPv4) {
+	if err != nil || addr.Zone() != "" || family == familyIPv4 && !addr.Is4() {
 		return Ticket{}, false
 	}
 	return Ticket{Prefix: name[:at], Stamp: stamp, Client: netip.AddrPortFrom(addr, uint16(port))}, true
