@@ -296,6 +296,9 @@ func (d *directory) look() error {
 	}
 	if complete {
 		d.sweep()
+		f.mu.Lock()
+		d.others = true // whose tickets came and went unheard
+		f.mu.Unlock()
 	}
 	d.followUp()
 	d.surveyed = true

@@ -3,6 +3,7 @@ package serializer
 import (
 	"bytes"
 	"encoding/binary"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,18 +23,31 @@ type notifier struct {
 
 const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
 
-// newNotifier watches a directory. It returns nil where the system has no more
-// watches to give; then the directory is polled.
-func newNotifier(path string) *notifier {
+// newNotifier watches a directory that is open. It returns nil where the system
+// has no more watches to give; then the directory is polled.
+func newNotifier(dir int, path string) *notifier {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
 		return nil
 	}
-	if _, err := unix.InotifyAddWatch(fd, path, notifyMask); err != nil {
+	if err := watch(fd, dir, path); err != nil {
 		_ = unix.Close(fd)
 		return nil
 	}
 	return &notifier{fd: fd, buf: make([]byte, 32<<10), lost: true}
+}
+
+// watch adds the watch. By its path, it could be on another directory that was
+// put in the place of the open one meanwhile.
+func watch(fd, dir int, path string) error {
+	_, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dir), notifyMask)
+	if err == nil {
+		return nil
+	}
+	// There is no /proc. That path still leads to the open directory is checked
+	// with each ticket.
+	_, err = unix.InotifyAddWatch(fd, path, notifyMask)
+	return err
 }
 
 const maxEvent = unix.SizeofInotifyEvent + unix.NAME_MAX + 1
@@ -50,6 +64,7 @@ func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
 		case err == unix.EAGAIN:
 			size, err = 0, nil
 		case err != nil:
+			n.mistrust()
 			return true, err
 		}
 		// As many events as fit are handed over at once: with room left,
@@ -64,7 +79,11 @@ func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
 func (n *notifier) parse(events []byte, fn func(change, []byte)) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(events[4:])
-		size := binary.NativeEndian.Uint32(events[12:])
+		size := int(binary.NativeEndian.Uint32(events[12:]))
+		if size > len(events)-unix.SizeofInotifyEvent {
+			n.mistrust()
+			return
+		}
 		name := events[unix.SizeofInotifyEvent:][:size]
 		events = events[unix.SizeofInotifyEvent+size:]
 		if i := bytes.IndexByte(name, 0); i >= 0 {
@@ -83,6 +102,9 @@ func (n *notifier) parse(events []byte, fn func(change, []byte)) {
 		}
 	}
 }
+
+// mistrust makes the next read report a loss.
+func (n *notifier) mistrust() { n.lost = true }
 
 // wait returns when there is something to read, at the latest after timeout.
 func (n *notifier) wait(timeout time.Duration) {

@@ -7,8 +7,9 @@ import "time"
 // notifier is not there on this system: the directory is polled.
 type notifier struct{}
 
-func newNotifier(string) *notifier { return nil }
+func newNotifier(int, string) *notifier { return nil }
 
 func (*notifier) read(func(change, []byte)) (bool, error) { return true, nil }
+func (*notifier) mistrust()                               {}
 func (*notifier) wait(time.Duration)                      {}
 func (*notifier) close()                                  {}

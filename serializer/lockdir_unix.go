@@ -59,7 +59,7 @@ func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 		d.close()
 		return nil, err
 	}
-	d.notes = newNotifier(path)
+	d.notes = newNotifier(d.dir, path)
 	return d, nil
 }
 
@@ -324,6 +324,9 @@ func (d *osDir) changes(fn func(change, []byte)) (complete bool, err error) {
 	}
 	names, err := d.list()
 	if err != nil {
+		if d.notes != nil {
+			d.notes.mistrust() // the next call must list it, too
+		}
 		return false, &StorageError{"listing lock directory", d.path, err}
 	}
 	for _, name := range names {

@@ -1,0 +1,183 @@
+package serializer
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func openOS(t testing.TB, path string) *osDir {
+	t.Helper()
+	opened, err := openLockDir(path, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.close)
+	return opened.(*osDir)
+}
+
+func touch(t testing.TB, path ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(path...), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func noChange(change, []byte) {}
+
+// Bug: when the directory could not be listed, for want of a file descriptor,
+// the next look trusted the notifications alone and knew of no ticket that had
+// been there before. Two were inside at once.
+func TestFailedListingIsRepeated(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, dir, "before")
+	d := openOS(t, dir)
+
+	open := d.dir
+	d.dir = -1
+	if _, err := d.changes(noChange); err == nil {
+		t.Fatal("listing without a directory did not fail")
+	}
+	d.dir = open
+
+	var names []string
+	complete, err := d.changes(func(_ change, name []byte) { names = append(names, string(name)) })
+	if err != nil || !complete || !slices.Contains(names, "before") {
+		t.Errorf("after a failure: names %q, complete %v, error %v", names, complete, err)
+	}
+}
+
+// Bug: tickets of others that came and went while notifications were lost were
+// never heard of, so the last number was not read from the guard file, and with
+// a clock that was behind a smaller one was given out.
+func TestLostNotificationsKeepNumbersGrowing(t *testing.T) {
+	dir := t.TempDir()
+	late, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	right := openFile(t, dir)
+	defer right.Close()
+	enter(t, late, arrival("a_")).Leave()
+
+	late.dir.observing.Lock()
+	overflow(t, dir)
+	turn := enter(t, right, arrival("a_"))
+	turn.Leave()
+	late.dir.observing.Unlock()
+
+	next := enter(t, late, arrival("a_"))
+	defer next.Leave()
+	if next.Token() <= turn.Token() {
+		t.Errorf("token %d after %d", next.Token(), turn.Token())
+	}
+}
+
+// overflow makes more happen in a directory than notifications are kept for.
+func overflow(t testing.TB, dir string) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	if err != nil {
+		t.Skip(err)
+	}
+	events, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || events > 1<<20 {
+		t.Skipf("the queue of notifications holds %q; lower it: sysctl fs.inotify.max_queued_events=16384", text)
+	}
+	noise := filepath.Join(dir, "noise")
+	for range events/2 + 1 {
+		if err := os.Mkdir(noise, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(noise); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Bug: the watch was set by path, so with another directory in that place for a
+// moment, the engine listened to that one and worked in the first.
+func TestNotifierWatchesTheOpenDirectory(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	d := openOS(t, dir)
+	n := newNotifier(d.dir, elsewhere)
+	if n == nil {
+		t.Fatal("no watch")
+	}
+	defer n.close()
+	touch(t, dir, "here")
+	touch(t, elsewhere, "there")
+	var names []string
+	if _, err := n.read(func(_ change, name []byte) { names = append(names, string(name)) }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(names, "here") || slices.Contains(names, "there") {
+		t.Errorf("heard of %q", names)
+	}
+}
+
+// Events that are cut or damaged must not bring the engine down: then there is
+// nothing more to read from them.
+func FuzzNotifierParse(f *testing.F) {
+	f.Add(event(unix.IN_CREATE, "a_0000160969386537851500200036794192.168.0.1", 64))
+	f.Add(slices.Concat(event(unix.IN_MOVED_FROM, "a", 16), event(unix.IN_DELETE, "b", 16), event(unix.IN_Q_OVERFLOW, "", 0)))
+	f.Add(event(unix.IN_CLOSE_WRITE, "without an end", 14))
+	f.Add([]byte("too short"))
+	f.Fuzz(func(t *testing.T, events []byte) {
+		n := &notifier{}
+		n.parse(events, func(_ change, name []byte) {
+			if slices.Contains(name, 0) {
+				t.Errorf("name %q", name)
+			}
+		})
+	})
+}
+
+func event(mask uint32, name string, size int) []byte {
+	e := make([]byte, unix.SizeofInotifyEvent, unix.SizeofInotifyEvent+size)
+	binary.NativeEndian.PutUint32(e[4:], mask)
+	binary.NativeEndian.PutUint32(e[12:], uint32(size))
+	return append(append(e, name...), make([]byte, size-len(name))...)
+}
+
+// A process that was stopped for long hears of an overflow and lists the
+// directory: whoever waits there must still get in, in order.
+func TestOverflowWhileWaiting(t *testing.T) {
+	dir := t.TempDir()
+	one, two := openFile(t, dir), openFile(t, dir)
+	defer one.Close()
+	defer two.Close()
+	holder := enter(t, one, arrival("a_"))
+	waiting := join(t, two, arrival("a_"))
+	two.dir.observing.Lock()
+	overflow(t, dir)
+	holder.Leave()
+	again := make(chan result, 1)
+	go func() {
+		turn, err := one.Enter(context.Background(), arrival("a_"))
+		again <- result{turn, err}
+	}()
+	two.dir.observing.Unlock()
+	first := <-waiting
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	if len(again) > 0 {
+		t.Error("a later ticket went first")
+	}
+	first.turn.Leave()
+	second := <-again
+	if second.err != nil {
+		t.Fatal(second.err)
+	}
+	second.turn.Leave()
+}
