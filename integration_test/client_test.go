@@ -1,0 +1,105 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// response is an answer that has been read to its end, or why there is none.
+type response struct {
+	status int
+	proto  string
+	header http.Header
+	body   string
+	err    error
+}
+
+func (r response) String() string {
+	if r.err != nil {
+		return r.err.Error()
+	}
+	return fmt.Sprintf("%d %v %q", r.status, r.header, r.body)
+}
+
+// The certificates are of authorities that Caddy makes for each process.
+var insecure = &tls.Config{InsecureSkipVerify: true} //nolint:gosec
+
+// newClient makes a client for one version of HTTP, "1.1" or "2".
+func newClient(t testing.TB, version string) *http.Client {
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: 256,
+		TLSClientConfig:     insecure.Clone(),
+		Protocols:           new(http.Protocols),
+	}
+	transport.Protocols.SetHTTP1(version == "1.1")
+	transport.Protocols.SetHTTP2(version == "2")
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       2 * patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// bothVersions runs a test over HTTP/1.1 and over HTTP/2.
+func bothVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
+	for _, version := range []string{"1.1", "2"} {
+		t.Run("HTTP/"+version, func(t *testing.T) { test(t, newClient(t, version)) })
+	}
+}
+
+// do makes a request. Header fields are given as "Name: value".
+func do(client *http.Client, method, url, body string, header ...string) response {
+	return doContext(context.Background(), client, method, url, strings.NewReader(body), header...)
+}
+
+func doContext(ctx context.Context, client *http.Client, method, url string, body io.Reader, header ...string) response {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return response{err: err}
+	}
+	for _, field := range header {
+		name, value, _ := strings.Cut(field, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return response{err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return response{status: resp.StatusCode, proto: resp.Proto, header: resp.Header, body: string(text), err: err}
+}
+
+// get makes a request of its own connection and returns the answer.
+func (c *caddy) get(path string, header ...string) response {
+	c.t.Helper()
+	return do(newClient(c.t, "1.1"), "GET", c.url+path, "", header...)
+}
+
+// getting makes a request in the background.
+func (c *caddy) getting(path string, header ...string) <-chan response {
+	return inBackground(func() response { return c.get(path, header...) })
+}
+
+func inBackground(request func() response) <-chan response {
+	answer := make(chan response, 1)
+	go func() { answer <- request() }()
+	return answer
+}
+
+// want fails the test unless the answer has a status.
+func (r response) want(t testing.TB, status int) response {
+	t.Helper()
+	if r.err != nil || r.status != status {
+		t.Fatalf("answer: %v, want status %d", r, status)
+	}
+	return r
+}

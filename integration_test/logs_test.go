@@ -1,0 +1,75 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"sync"
+)
+
+// logs collects what a process writes.
+type logs struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	waiting map[string]chan struct{} // for a text to be seen
+}
+
+// entry is one line of Caddy's log.
+type entry map[string]any
+
+func newLogs() *logs { return &logs{waiting: make(map[string]chan struct{})} }
+
+// Write implements [io.Writer].
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(p)
+	l.tell()
+	return len(p), nil
+}
+
+func (l *logs) tell() {
+	for text, seen := range l.waiting {
+		if strings.Contains(l.text.String(), text) {
+			close(seen)
+			delete(l.waiting, text)
+		}
+	}
+}
+
+// seen returns a channel that is closed once the text is in the log. There is
+// one for each text.
+func (l *logs) seen(text string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := make(chan struct{})
+	l.waiting[text] = seen
+	l.tell()
+	return seen
+}
+
+// String returns all that was written.
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// entries returns the entries of the log with a message.
+func (l *logs) entries(message string) (found []entry) {
+	for line := range strings.Lines(l.String()) {
+		var e entry
+		if json.Unmarshal([]byte(line), &e) == nil && e["msg"] == message {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// text returns a field of an entry.
+func (e entry) text(field string) string {
+	text, _ := e[field].(string)
+	return text
+}

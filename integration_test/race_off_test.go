@@ -1,0 +1,5 @@
+//go:build unix && !race
+
+package integration_test
+
+const raceDetector = false
