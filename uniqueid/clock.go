@@ -38,8 +38,8 @@ type carriedClock struct {
 	// offset is what must be added to the monotonic reading to have the time
 	// since 1970, in nanoseconds. It only grows.
 	offset atomic.Int64
-	// checked is the millisecond since 1970, by this clock, in which the wall
-	// clock was last compared.
+	// due is when to compare with the wall clock again, in nanoseconds since
+	// 1970 by this clock.
 	due atomic.Int64
 }
 
@@ -51,7 +51,6 @@ func newCarriedClock(clock Clock) *carriedClock {
 	return c
 }
 
-// monotonic reads the monotonic clock.
 func (c *carriedClock) monotonic() time.Duration {
 	if c.system != nil {
 		return time.Since(c.system.start)
@@ -61,13 +60,7 @@ func (c *carriedClock) monotonic() time.Duration {
 
 // nanos is the time since 1970 in nanoseconds.
 func (c *carriedClock) nanos() int64 {
-	var mono time.Duration
-	if c.system != nil {
-		mono = time.Since(c.system.start)
-	} else {
-		mono = c.clock.Monotonic()
-	}
-	nanos := int64(mono) + c.offset.Load()
+	nanos := int64(c.monotonic()) + c.offset.Load()
 	if nanos < c.due.Load() {
 		return nanos
 	}

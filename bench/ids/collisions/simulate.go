@@ -1,0 +1,257 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// experiment makes IDs of a scheme with fewer random bits than it has, so that
+// there are collisions to count, and all else as it is. The formula is then
+// asked about the same number of bits.
+type experiment struct {
+	name     string
+	rate     float64
+	scaled   string
+	counted  int     // pairs of equal IDs
+	expected float64 // by the formula
+	// deviation is the standard deviation of what is counted: the root of what
+	// is expected where pairs are independent and Poisson's law holds, otherwise
+	// taken from the counts themselves.
+	deviation float64
+}
+
+// apart is how many standard deviations lie between what was counted and what
+// was expected.
+func (e experiment) apart() float64 {
+	return (float64(e.counted) - e.expected) / e.deviation
+}
+
+// poissonian is an experiment whose pairs are independent.
+func poissonian(name string, rate float64, scaled string, counted int, expected float64) experiment {
+	return experiment{name, rate, scaled, counted, expected, math.Sqrt(expected)}
+}
+
+// simulator makes the experiments from one source of randomness.
+type simulator struct{ random *rand.Rand }
+
+func (s *simulator) all() []experiment {
+	var list []experiment
+	for _, rate := range rates {
+		list = append(list, s.windows("txid", rate, 1e-3, bitsFor(rate*1e-3), 2000, true))
+	}
+	list = append(list, s.generators(1e7, 2000))
+	for _, rate := range rates {
+		list = append(list, s.windows("sharded_id", rate, 1e-6, 16, int(4e7/max(1, rate/1e6)), true))
+	}
+	for _, rate := range rates {
+		list = append(list, s.windows("UUIDv7, ULID", rate, 1e-3, bitsFor(rate*1e-3), 2000, false))
+	}
+	for _, bits := range []int{34, 36, 38} {
+		list = append(list, s.whole("UUIDv4", 2_000_000, bits))
+	}
+	for _, rate := range rates {
+		list = append(list, s.nodes("unique_id, random node", rate, 12, 16, 100_000))
+	}
+	for _, rate := range rates {
+		list = append(list, s.nodes("xid", rate, 12, 24, 100_000))
+	}
+	return list
+}
+
+// bitsFor is how many random bits let about one pair of m IDs collide.
+func bitsFor(m float64) int { return int(math.Log2(m * m / 2)) }
+
+// windows makes the IDs of many ticks of the clock.
+func (s *simulator) windows(name string, rate, tick float64, bits, windows int, distinct bool) experiment {
+	m := rate * tick
+	counted := 0
+	for range windows {
+		counted += s.window(s.poisson(m), bits, distinct)
+	}
+	return poissonian(
+		name, rate,
+		fmt.Sprintf("%d random bits, %d windows of %v", bits, windows, time.Duration(tick*1e9)),
+		counted,
+		pairsInWindow(m, fleetSize, distinct)/math.Exp2(float64(bits))*float64(windows),
+	)
+}
+
+// window counts the pairs among n IDs of one tick. Where a process never
+// repeats itself, a pair of one process does not count.
+func (s *simulator) window(n, bits int, distinct bool) (pairs int) {
+	if n < 2 {
+		return 0
+	}
+	makers := make(map[uint64][]int, n)
+	for range n {
+		value := s.random.Uint64N(1 << bits)
+		process := s.random.IntN(fleetSize)
+		for _, other := range makers[value] {
+			if !distinct || other != process {
+				pairs++
+			}
+		}
+		makers[value] = append(makers[value], process)
+	}
+	return pairs
+}
+
+// whole makes n IDs that consist of nothing but random bits.
+func (s *simulator) whole(name string, n, bits int) experiment {
+	pairs := 0
+	seen := make(map[uint64]int, n)
+	for range n {
+		value := s.random.Uint64N(1 << bits)
+		pairs += seen[value]
+		seen[value]++
+	}
+	return poissonian(
+		name, 0, fmt.Sprintf("%d random bits, %d IDs", bits, n),
+		pairs, float64(n)*float64(n)/2/math.Exp2(float64(bits)),
+	)
+}
+
+// nodes makes many fleets for one second each, with node bits so few that some
+// processes agree in them. Such processes make many equal IDs or none, so the
+// deviation is that of the fleets' counts.
+func (s *simulator) nodes(name string, rate float64, bits, counterBits, fleets int) experiment {
+	r := int(rate / fleetSize)
+	var sum, squares float64
+	for range fleets {
+		pairs := float64(s.fleet(r, bits, counterBits))
+		sum += pairs
+		squares += pairs * pairs
+	}
+	mean := sum / float64(fleets)
+	return experiment{
+		name, rate,
+		fmt.Sprintf("%d bits of node, %d fleets of %d for 1 s", bits, fleets, fleetSize),
+		int(sum),
+		nodePairs(fleetSize, bits) * meetings(float64(r), counterBits) * float64(fleets),
+		math.Sqrt(squares - mean*sum),
+	}
+}
+
+// fleet counts the equal IDs of one fleet whose processes make r IDs each.
+func (s *simulator) fleet(r, bits, counterBits int) (pairs int) {
+	starts := make(map[uint64][]int, fleetSize)
+	for range fleetSize {
+		node := s.random.Uint64N(1 << bits)
+		start := s.random.IntN(1 << counterBits)
+		for _, other := range starts[node] {
+			pairs += overlap(start, other, r, 1<<counterBits)
+		}
+		starts[node] = append(starts[node], start)
+	}
+	return pairs
+}
+
+// overlap is how many equal (round, counter) pairs two processes have that
+// count r each, from a and from b, where the round goes up whenever the counter
+// is back at where the process began.
+func overlap(a, b, r, size int) int {
+	ahead := ((b-a)%size + size) % size
+	equal := 0
+	for first := 0; first < r; first += size {
+		n := min(size, r-first)
+		equal += max(0, n-ahead) + max(0, n-(size-ahead)%size)
+		if ahead == 0 {
+			equal -= n
+		}
+	}
+	return equal
+}
+
+// generators lets generators of package uniqueid run against each other, on
+// clocks of their own that tell nanoseconds, and compares the first 30 of their
+// 54 bits: those that are not drawn at random for every ID, but grow with the
+// time or tell lanes apart.
+func (s *simulator) generators(rate float64, windows int) experiment {
+	const bits = 30
+	m := rate * 1e-3
+	pairs := 0
+	clock := &clock{}
+	gens := make([]*uniqueid.TXIDGenerator, fleetSize)
+	for i := range gens {
+		gens[i] = uniqueid.NewTXIDGenerator(uniqueid.WithClock(clock))
+	}
+	for window := range windows {
+		makers := make(map[uint64][]int)
+		for _, at := range s.arrivals(s.poisson(m)) {
+			clock.set(time.Duration(window+1)*time.Millisecond + at)
+			process := s.random.IntN(fleetSize)
+			id := gens[process].New()
+			value := uint64(id.Time().UnixMilli())<<bits | id.Random()>>(54-bits)
+			for _, other := range makers[value] {
+				if other != process {
+					pairs++
+				}
+			}
+			makers[value] = append(makers[value], process)
+		}
+	}
+	return poissonian(
+		"txid, real generators", rate,
+		fmt.Sprintf("first %d of 54 bits, %d windows of 1ms", bits, windows),
+		pairs,
+		pairsInWindow(m, fleetSize, true)/math.Exp2(bits)*float64(windows),
+	)
+}
+
+// arrivals are n moments within a millisecond, in order.
+func (s *simulator) arrivals(n int) []time.Duration {
+	list := make([]time.Duration, n)
+	for i := range list {
+		list[i] = time.Duration(s.random.Int64N(int64(time.Millisecond)))
+	}
+	return sorted(list)
+}
+
+// poisson draws how many arrive where m do on average.
+func (s *simulator) poisson(m float64) int {
+	if m > 500 {
+		return int(math.Round(m + math.Sqrt(m)*s.random.NormFloat64()))
+	}
+	n := -1
+	for left := m; left >= 0; n++ {
+		left -= s.random.ExpFloat64()
+	}
+	return n
+}
+
+// clock is a clock that all generators of an experiment share. It moves on by a
+// nanosecond when read before the first set, so that a generator that looks how
+// fine it is sees that.
+type clock struct {
+	mu   sync.Mutex
+	mono time.Duration
+	ran  bool
+}
+
+var epoch = time.UnixMilli(1_700_000_000_000)
+
+func (c *clock) Wall() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return epoch.Add(c.mono)
+}
+
+func (c *clock) Monotonic() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ran {
+		c.mono++
+	}
+	return c.mono
+}
+
+func (c *clock) set(mono time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mono, c.ran = mono, true
+}

@@ -1,0 +1,14 @@
+module github.com/orderly-http/caddy-orderly/bench/ids
+
+go 1.26.0
+
+require (
+	github.com/gofrs/uuid/v5 v5.5.1
+	github.com/google/uuid v1.6.0
+	github.com/oklog/ulid/v2 v2.1.2
+	github.com/orderly-http/caddy-orderly v0.0.0
+	github.com/rs/xid v1.6.0
+	github.com/segmentio/ksuid v1.0.4
+)
+
+replace github.com/orderly-http/caddy-orderly => ../../

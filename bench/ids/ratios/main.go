@@ -1,0 +1,129 @@
+// Command ratios measures every maker of IDs in turns, round after round, and
+// prints the median time of each and its ratio to rs/xid. Then it measures how
+// much more two cores make than one. Work that shares nothing has a turn there,
+// too: where that falls short of 2, the machine had other things to do.
+//
+//	go run ./ratios
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	ids "github.com/orderly-http/caddy-orderly/bench/ids"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 41, "how often every maker has its turn")
+	perTurn := flag.Int("n", 200_000, "IDs in a turn")
+	match := flag.String("match", "", "measure only rs/xid and makers whose name contains this")
+	flag.Parse()
+	log.SetFlags(0)
+
+	ours, err := ids.Ours()
+	if err != nil {
+		log.Fatal(err)
+	}
+	makers := slices.DeleteFunc(append(ids.Theirs(), ours...), func(m ids.Maker) bool {
+		return !strings.Contains(m.Name, *match) && m.Name != "rs/xid"
+	})
+	if err := printTimes(makers, *rounds, *perTurn); err != nil {
+		log.Fatal(err)
+	}
+	if err := printScaling(append(makers, ids.Unshared()), *rounds, *perTurn); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// printTimes prints nanoseconds for an ID and the ratio to the first maker. The
+// ratio is the median of the ratios of the rounds: what disturbs the machine
+// disturbs neighbours alike.
+func printTimes(makers []ids.Maker, rounds, n int) error {
+	times := make([][]float64, len(makers))
+	ratios := make([][]float64, len(makers))
+	for range rounds {
+		var first float64
+		for i, maker := range makers {
+			took := turn(maker, n)
+			if i == 0 {
+				first = took
+			}
+			times[i] = append(times[i], took)
+			ratios[i] = append(ratios[i], took/first)
+		}
+	}
+
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "one goroutine\tns, median\tbest\tratio to %s, median\tallocations\n", makers[0].Name)
+	for i, maker := range makers {
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.2f\t%.0f\n", maker.Name, median(times[i]), slices.Min(times[i]),
+			median(ratios[i]), allocations(maker))
+	}
+	return w.Flush()
+}
+
+// printScaling prints how many more IDs two goroutines make in a time than one.
+func printScaling(makers []ids.Maker, rounds, n int) error {
+	runtime.GOMAXPROCS(2)
+	scalings := make([][]float64, len(makers))
+	for range rounds {
+		for i, maker := range makers {
+			alone := turn(maker, n)
+			scalings[i] = append(scalings[i], 2*alone/together(maker, n))
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\ntwo cores\ttimes what one makes, median\tbest")
+	for i, maker := range makers {
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\n", maker.Name, median(scalings[i]), slices.Max(scalings[i]))
+	}
+	return w.Flush()
+}
+
+// turn is the nanoseconds that one ID takes.
+func turn(maker ids.Maker, n int) float64 {
+	began := time.Now()
+	maker.Times(n)
+	return float64(time.Since(began).Nanoseconds()) / float64(n)
+}
+
+// together is the nanoseconds that two IDs take, one on each core.
+func together(maker ids.Maker, n int) float64 {
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	ready.Add(2)
+	for range 2 {
+		done.Go(func() {
+			ready.Done()
+			<-start
+			maker.Times(n)
+		})
+	}
+	ready.Wait()
+	began := time.Now()
+	close(start)
+	done.Wait()
+	return float64(time.Since(began).Nanoseconds()) / float64(n)
+}
+
+func allocations(maker ids.Maker) float64 {
+	const many = 10_000
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	maker.Times(many)
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / many
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
