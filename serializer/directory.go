@@ -26,10 +26,10 @@ type directory struct {
 	users     int               // calls under way that need sys
 	blocked   int               // lines in which one of ours waits for another process
 	leftovers []string          // files that could not be removed
-	recorded  uint64            // the last number, as we wrote it
-	others    bool              // another process gave out a ticket since then
+	others    bool              // another process gave out a ticket since we wrote down the last number
 	looks     uint64            // how often the directory was looked at
 	retired   bool
+	parted    bool // retired, and all whose tickets are still out are known
 	idleSince time.Time
 
 	// observing orders those who look at the directory. It guards the rest.
@@ -77,11 +77,11 @@ func (d *directory) wake() {
 	}
 }
 
-// lastStamp is the greatest number ever given out. The caller holds the guard
-// and has observed.
-func (d *directory) lastStamp() (uint64, error) {
+// lastStamp is the number after which a batch's tickets are to be numbered: the
+// greatest ever given out. The caller holds the guard and has observed.
+func (d *directory) lastStamp(batch []*place) (uint64, error) {
 	d.engine.mu.Lock()
-	others, last := d.others, d.recorded
+	others, last := d.others, d.engine.last
 	d.engine.mu.Unlock()
 	if !others && d.sys.notifies() {
 		return last, nil
@@ -91,7 +91,7 @@ func (d *directory) lastStamp() (uint64, error) {
 		return 0, err
 	}
 	if recorded >= minStamp && recorded < maxStamp {
-		return max(last, recorded), nil
+		return d.raise(batch, max(last, recorded)), nil
 	}
 	return max(last, d.greatest()), nil
 }
@@ -105,12 +105,50 @@ func (d *directory) greatest() (stamp uint64) {
 	return stamp
 }
 
+// raise returns last, or more if somebody put a smaller number into the guard
+// file than tickets in the batch's lines have: before those, a new one would be
+// let in. Strangers' files do not count, whatever their numbers are.
+func (d *directory) raise(batch []*place, last uint64) uint64 {
+	later := d.later(batch, last)
+	if later == nil {
+		return last
+	}
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	for _, e := range later {
+		if e.waiter == nil && !e.known {
+			d.identify(e)
+		}
+		if e.waiter != nil || e.known {
+			last = max(last, e.Stamp)
+		}
+	}
+	return last
+}
+
+// later lists tickets in the batch's lines that have greater numbers.
+func (d *directory) later(batch []*place, last uint64) (entries []*entry) {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	for _, p := range batch {
+		l := d.lines[p.Prefix]
+		if l == nil {
+			continue
+		}
+		for e := l.tail; e != nil && e.Stamp > last; e = e.prev {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
 // record writes down the last number that is being given out.
 func (d *directory) record(last uint64) error {
 	err := d.sys.setLast(last)
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
-	d.recorded, d.others = last, err != nil
+	d.others = err != nil
+	d.engine.last = max(d.engine.last, last)
 	return err
 }
 

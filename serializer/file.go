@@ -72,6 +72,7 @@ type File struct {
 	dir       *directory
 	replaced  []*directory         // old ones, with turns still out
 	strangers map[string]time.Time // when their files were first seen
+	last      uint64               // the greatest number known to have been given out
 	closed    bool
 
 	strangerTime time.Duration
@@ -226,7 +227,7 @@ func (f *File) issueBatch(batch []*place) error {
 	if err := d.observe(); err != nil {
 		return err
 	}
-	last, err := d.lastStamp()
+	last, err := d.lastStamp(batch)
 	if err != nil {
 		return err
 	}
@@ -252,9 +253,11 @@ func (f *File) acquire() (*directory, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = d.sys.lock()
-		if err == nil {
-			return d, nil
+		if err = d.sys.lock(); err == nil {
+			if err = d.sys.check(); err == nil {
+				return d, nil
+			}
+			d.sys.unlock()
 		}
 		if errors.Is(err, errReplaced) {
 			f.retire(d)
@@ -274,7 +277,7 @@ func (f *File) awake() (*directory, error) {
 	}
 	for f.oldTurnsOut() {
 		if !f.wanted() {
-			return nil, &StorageError{"waiting for turns in the old lock directory", f.path, errReplaced}
+			return nil, &StorageError{"waiting for turns in the old lock directory", f.path, ErrClosed}
 		}
 		time.Sleep(pollInterval)
 	}

@@ -14,16 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func openOS(t testing.TB, path string) *osDir {
-	t.Helper()
-	opened, err := openLockDir(path, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(opened.close)
-	return opened.(*osDir)
-}
-
 func touch(t testing.TB, path ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(path...), nil, 0o600); err != nil {

@@ -1,6 +1,10 @@
 package serializer
 
-import "time"
+import (
+	"errors"
+	"io/fs"
+	"time"
+)
 
 const (
 	// tickInterval is how often the engine makes sure of what nobody would
@@ -28,6 +32,7 @@ func (d *directory) keep() {
 	next := time.Now().Add(tickInterval)
 	for !d.finished() {
 		d.pause(time.Until(next))
+		d.part()
 		d.attend()
 		if time.Now().Before(next) {
 			continue
@@ -161,8 +166,9 @@ func (d *directory) finished() bool {
 		return false
 	}
 	if d.retired {
-		d.sys.disown()
-		return len(d.peers) == 0
+		// The new one lies in the same place if only the guard was replaced, or
+		// if the directory is back: there, the tickets speak for themselves.
+		return d.parted && (len(d.peers) == 0 || d.sys.here())
 	}
 	if f.issuing && !f.closed || len(d.leftovers) > 0 && !f.closed {
 		return false
@@ -174,6 +180,60 @@ func (d *directory) finished() bool {
 		f.dir = nil
 	}
 	return true
+}
+
+// part gives up a replaced directory once none of our tickets is in it, and
+// takes a last look under its guard. Whoever gave out tickets in it until now is
+// known after that, and nobody else will: they look for the guard at its path.
+func (d *directory) part() {
+	if !d.deserted() {
+		return
+	}
+	d.sys.disown()
+	err := d.sys.lock()
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	if err != nil {
+		d.complainAbout("", err)
+		return
+	}
+	defer d.sys.unlock()
+	last, err := d.lastLook()
+	if err != nil {
+		d.complainAbout("", err)
+		return
+	}
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	d.parted = true
+	if last < maxStamp {
+		d.engine.last = max(d.engine.last, last)
+	}
+}
+
+var errUnread = errors.New("an owner file cannot be read yet")
+
+// lastLook looks at a replaced directory, and returns the last number that was
+// given out in it. There is nothing to look at where it was deleted.
+func (d *directory) lastLook() (last uint64, err error) {
+	if last, err = d.sys.last(); err != nil {
+		return 0, err
+	}
+	if err := d.look(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if d.found.owners != nil {
+		return 0, errUnread
+	}
+	return last, nil
+}
+
+// deserted reports whether a replaced directory is used no more but for what
+// others do in it.
+func (d *directory) deserted() bool {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	return d.retired && !d.parted && d.owned == 0 && d.users == 0
 }
 
 // shut frees what the directory holds.

@@ -10,14 +10,17 @@ import (
 // two of these calls, and what differs between systems stays below it.
 type lockDir interface {
 	// lock takes the guard: until unlock, nobody else gives out tickets in
-	// this directory. It may block for as long as another process holds the
-	// guard, so no request calls it. The error is errReplaced if the guard is
-	// no longer the one at its path.
+	// this directory, unless the guard was replaced: see check. It may block for
+	// as long as another process holds the guard, so no request calls it.
 	lock() error
 	unlock()
 
 	// check returns errReplaced if the guard is no longer the one at its path.
 	check() error
+
+	// here reports whether the path still leads to the same directory, be it
+	// with another guard.
+	here() bool
 
 	// last reads the number of the last ticket given out; 0 if it is not
 	// recorded. setLast records it. Both need the guard.

@@ -125,10 +125,6 @@ func (d *osDir) lock() error {
 	if err := flock(d.guard, unix.LOCK_EX); err != nil {
 		return &StorageError{"locking guard file", filepath.Join(d.path, guardFile), err}
 	}
-	if err := d.check(); err != nil {
-		d.unlock()
-		return err
-	}
 	return nil
 }
 
@@ -153,6 +149,11 @@ func (d *osDir) check() error {
 		return &StorageError{"checking guard file", path, err}
 	}
 	return nil
+}
+
+func (d *osDir) here() bool {
+	var st, own unix.Stat_t
+	return unix.Stat(d.path, &st) == nil && unix.Fstat(d.dir, &own) == nil && st.Dev == own.Dev && st.Ino == own.Ino
 }
 
 // The guard file holds the last ticket's number, 20 digits and a line feed.

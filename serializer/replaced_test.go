@@ -1,0 +1,241 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// replace renames a directory away and makes another in its place. It returns
+// the new name of the old one.
+func replace(t testing.TB, dir string) (old string) {
+	t.Helper()
+	old = dir + ".old"
+	if err := os.Rename(dir, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return old
+}
+
+func openOS(t testing.TB, path string) *osDir {
+	t.Helper()
+	opened, err := openLockDir(path, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.close)
+	return opened.(*osDir)
+}
+
+func openAt(t testing.TB, dir string, ahead time.Duration) *File {
+	t.Helper()
+	e, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return time.Now().Add(ahead) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// started starts an arrival and does not wait for its ticket.
+func started(e Engine, a Arrival) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		turn, err := e.Enter(context.Background(), a)
+		done <- result{turn, err}
+	}()
+	return done
+}
+
+// stays makes sure that an arrival does not get in for a while, in which it
+// would if it could.
+func stays(t testing.TB, waiting <-chan result, why string) {
+	t.Helper()
+	select {
+	case r := <-waiting:
+		t.Fatalf("%s: got in with error %v", why, r.err)
+	case <-time.After(3 * tickInterval):
+	}
+}
+
+func get(t testing.TB, waiting <-chan result) Turn {
+	t.Helper()
+	select {
+	case r := <-waiting:
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		return r.turn
+	case <-time.After(10 * time.Second):
+		t.Fatal("gave up waiting for the turn")
+	}
+	return nil
+}
+
+// Those inside finish first when the directory is replaced, also those of other
+// engines; who waits is refused; numbers go on growing.
+func TestDirectoryReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := openAt(t, dir, 24*time.Hour), openAt(t, dir, 0)
+	enter(t, two, arrival("b_")).Leave()
+	holder := enter(t, one, arrival("a_"))
+	waiting := started(two, arrival("a_"))
+	waitUntil(t, "two waits", func() bool { return length(t, one, "a_") == 2 })
+
+	replace(t, dir)
+	r := <-waiting
+	wantRefusal(t, r.err, ReasonStorage, errReplaced)
+	next := started(two, arrival("a_"))
+	stays(t, next, "the old directory's holder is still inside")
+	holder.Leave()
+	turn := get(t, next)
+	defer turn.Leave()
+	if turn.Token() <= holder.Token() {
+		t.Errorf("token %d after %d", turn.Token(), holder.Token())
+	}
+}
+
+// Bug: an owner that came into the directory after the last look at it was not
+// known when the directory was replaced, and not waited for.
+func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	knowing, fresh := openAt(t, dir, 0), openAt(t, dir, 0)
+	enter(t, knowing, arrival("a_")).Leave()
+
+	knowing.dir.observing.Lock()
+	holder := enter(t, fresh, arrival("a_"))
+	replace(t, dir)
+	knowing.retire(knowing.dir)
+	old := knowing.replaced[0]
+	old.observing.Unlock()
+
+	next := started(knowing, arrival("a_"))
+	stays(t, next, "the old directory's holder is still inside")
+	holder.Leave()
+	get(t, next).Leave()
+}
+
+// Bug: an engine that had turned away from a directory waited for the others in
+// it for ever if the directory came back before they had noticed, for they
+// never left it.
+func TestDirectoryPutBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := openAt(t, dir, 0), openAt(t, dir, 0)
+	busy := enter(t, one, arrival("b_"))
+	defer busy.Leave()
+	enter(t, two, arrival("a_")).Leave()
+
+	one.dir.observing.Lock() // it notices nothing
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	old := two.dir
+	waitUntil(t, "the second engine notices", func() bool { two.mu.Lock(); defer two.mu.Unlock(); return old.retired })
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	one.dir.observing.Unlock()
+	get(t, started(two, arrival("a_"))).Leave()
+}
+
+// A directory that is missing refuses, and serves again once it is back.
+func TestDirectoryRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	e := openAt(t, dir, 0)
+	enter(t, e, arrival("a_")).Leave()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Enter(context.Background(), arrival("a_"))
+	wantRefusal(t, err, ReasonStorage, os.ErrNotExist)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	enter(t, e, arrival("a_")).Leave()
+}
+
+// Bug: with the guard file removed, the number went back to the clock, which may
+// be behind.
+func TestGuardRemoved(t *testing.T) {
+	dir := t.TempDir()
+	ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
+	enter(t, behind, arrival("a_")).Leave()
+	first := enter(t, ahead, arrival("a_"))
+	next := started(behind, arrival("a_"))
+	waitUntil(t, "the next one waits", func() bool { return length(t, ahead, "a_") == 2 })
+	if err := os.Remove(filepath.Join(dir, guardFile)); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, (<-next).err, ReasonStorage, errReplaced)
+	again := started(behind, arrival("a_"))
+	stays(t, again, "the first is inside")
+	first.Leave()
+	turn := get(t, again)
+	turn.Leave()
+	if turn.Token() <= first.Token() {
+		t.Errorf("token %d after %d", turn.Token(), first.Token())
+	}
+}
+
+// A guard file whose content is gone or nonsense is written anew, with a number
+// above all tickets there are.
+func TestGuardSpoiled(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":     "",
+		"nonsense":  "nonsense, and more\n",
+		"cut":       "00001609693",
+		"too small": "00001609693865378515\n",
+		"too early": "00000000000000000001\n",
+		"too late":  "99999999999999999999\n",
+		"too long":  "00001609693865378515\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
+			enter(t, behind, arrival("a_")).Leave()
+			first := enter(t, ahead, arrival("a_"))
+			if err := os.WriteFile(filepath.Join(dir, guardFile), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			next := started(behind, arrival("a_"))
+			stays(t, next, "the first is inside")
+			first.Leave()
+			turn := get(t, next)
+			turn.Leave()
+			if turn.Token() <= first.Token() {
+				t.Errorf("token %d after %d", turn.Token(), first.Token())
+			}
+			recorded, err := openOS(t, dir).last()
+			if err != nil || recorded != turn.Token() {
+				t.Errorf("recorded %d, error %v, want %d", recorded, err, turn.Token())
+			}
+		})
+	}
+}
+
+// An engine that is closed while it waits for an old directory's turns refuses.
+func TestCloseWhileReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := openAt(t, dir, 0), openAt(t, dir, 0)
+	enter(t, two, arrival("b_")).Leave()
+	holder := enter(t, one, arrival("a_"))
+	defer holder.Leave()
+	enter(t, two, arrival("b_")).Leave()
+	replace(t, dir)
+	next := started(two, arrival("a_"))
+	stays(t, next, "the old directory's holder is still inside")
+	if err := two.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-next).err; !errors.Is(err, ErrStorage) {
+		t.Errorf("got %v", err)
+	}
+}
