@@ -100,22 +100,44 @@ func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 
 // blockGroup is the group of the serialize directives of one block.
 type blockGroup struct {
-	block    uintptr // identity of the block's state, which nested blocks get a copy of
+	block    blockID
 	name     string
 	matchers []caddy.ModuleMap
+}
+
+// blockID tells blocks apart. Nested ones have a copy of the state of the block
+// around them; all sites share one state, but have addresses of their own.
+type blockID struct{ state, site uintptr }
+
+func blockOf(h httpcaddyfile.Helper) blockID {
+	return blockID{reflect.ValueOf(h.BlockState).Pointer(), siteOf(h)}
+}
+
+// siteOf identifies the site that a directive stands in, by where its addresses
+// lie in memory. Caddy does not export it; 0 means that there is no telling.
+func siteOf(h httpcaddyfile.Helper) uintptr {
+	site := reflect.ValueOf(h).FieldByName("parentBlock")
+	if !site.IsValid() || site.Kind() != reflect.Struct {
+		return 0
+	}
+	addresses := site.FieldByName("Keys")
+	if !addresses.IsValid() || addresses.Kind() != reflect.Slice {
+		return 0
+	}
+	return addresses.Pointer()
 }
 
 // serializeGroup returns the name of the block's group of routes.
 func serializeGroup(h httpcaddyfile.Helper, matcher caddy.ModuleMap) (string, error) {
 	const key = "orderly.serialize"
-	block := reflect.ValueOf(h.BlockState).Pointer()
+	block := blockOf(h)
 	group, ok := h.BlockState[key].(*blockGroup)
 	if !ok || group.block != block {
 		group = &blockGroup{block: block, name: nextGroup(h)}
 		h.BlockState[key] = group
 	}
 	for _, other := range group.matchers {
-		if reflect.DeepEqual(other, matcher) {
+		if block.site != 0 && reflect.DeepEqual(other, matcher) {
 			return "", h.Err("serialize: there is another one with the same matcher in this block; " +
 				"only the most specific applies to a request, so one of them would have no effect")
 		}
