@@ -1,6 +1,67 @@
 // Package uniqueid makes and reads four kinds of IDs that name things without
-// asking anybody.
+// asking anybody, or next to nobody.
 //
-//   - [TXID]: 96 bits that sort by time, 20 characters, after nginx's ngx_txid.
-//   - [UniqueID]: Apache's UNIQUE_ID of mod_unique_id, in its three layouts.
+// # txid
+//
+// [TXID] is the transaction ID of the nginx module ngx_txid ("ngx_txid:
+// overview"): it sorts by time, as bytes and as text.
+//
+//	+--------------------+--------------------------------------+
+//	| milliseconds   42  |               random 54              |  96 bits
+//	+--------------------+--------------------------------------+
+//	cbpvimguo4hkaps9lf6g    20 characters of 0-9a-v (base32hex, RFC 4648)
+//
+// # unique_id
+//
+// [UniqueID] is the UNIQUE_ID of Apache's mod_unique_id ("Apache module
+// mod_unique_id"; the later layouts are those of its source).
+//
+//	+------------+------------+------------+---------+
+//	| seconds 32 |  IPv4   32 |   pid   32 | count 16|              112 bits, classic
+//	+------------+------------+------------+---------+------------+
+//	| seconds 32 |  IPv4   32 |   pid   32 | count 16| thread  32 | 144 bits, threaded
+//	+------------+------------+------------+---------+------------+
+//	| seconds 32 |         root 80         | count 16| thread  32 | 160 bits, modern
+//	+------------+-------------------------+---------+------------+
+//	PFobLMCoAQoAADA5AQI            19 characters of A-Za-z0-9@- (base64)
+//	O5rKAMCoAQoAADA5@@-7777-       24 characters of the same
+//	ZVPxAAARIjNEVWZ3iJmrzQAAAAc    27 characters of A-Za-z0-9-_ (base64url)
+//
+// One process here does the work of many of Apache's, and a counter of 16 bits
+// does not last for a second. The count goes on in the top 10 bits of the
+// classic layout's pid field, which no pid of Linux reaches, and in the thread
+// index of the others: see [UniqueIDGenerator].
+//
+// # sharded_id
+//
+// [ShardedID] carries the number of the shard that its object belongs to
+// ("UUID generation with shard numbers in PHP").
+//
+//	+-------------+---------+----------------+-------------------+
+//	| shard, dec. | random 4| seconds, hex 8 | microseconds, hex 5|
+//	+-------------+---------+----------------+-------------------+
+//	39f3c4aa5c7f2c2d33    18 to 23 characters of 0-9a-f
+//
+// # call_number
+//
+// [CallNumber] is short enough to be read over the telephone ("Distributed ID
+// Generation and Bit Packing", of the mailing list archive Chibrary). Run
+// numbers come from a [RunStore] that all processes share; a process asks it
+// once for 16,384 call numbers.
+//
+//	+-----------+------------------------------+-----------------+
+//	| version 3 |            run 30            |   sequence 14   |  47 bits, shuffled
+//	+-----------+------------------------------+-----------------+
+//	03KOE60u    8 characters of 0-9A-Za-z (base62)
+//
+// # Making and reading
+//
+// Numbers are big-endian, fields packed from the most significant bit. Every
+// kind has a generator that can be given a clock and a source of randomness, a
+// Parse function that refuses what no generator makes and says in a
+// [*ParseError] what it wanted, what it found and where, the text, binary and
+// SQL forms, its fields, and Compare. [Decode] tells which kinds a text can be.
+//
+// TXIDs need no more than [NewTXID]. There is no generator of unique_ids for the
+// whole process, because somebody must choose the node; [AutoNode] helps.
 package uniqueid

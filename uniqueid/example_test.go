@@ -1,0 +1,132 @@
+package uniqueid_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+func ExampleNewTXID() {
+	first, second := uniqueid.NewTXID(), uniqueid.NewTXID()
+	fmt.Println(len(first.String()), first.String() < second.String())
+	// Output: 20 true
+}
+
+func ExampleParseTXID() {
+	id, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(id.Time())
+	fmt.Printf("%x\n", id.Random())
+	// Output:
+	// 2023-11-14 22:13:20.123 +0000 UTC
+	// 123456789abcd
+}
+
+func ExampleTXIDGenerator_AppendNew() {
+	gen := uniqueid.NewTXIDGenerator()
+	line := make([]byte, 0, 64)
+	line = append(line, "request="...)
+	line = gen.AppendNew(line)
+	fmt.Println(len(line))
+	// Output: 28
+}
+
+func ExampleParseError() {
+	_, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6z")
+	if parseErr, ok := errors.AsType[*uniqueid.ParseError](err); ok {
+		fmt.Println(parseErr.Offset, parseErr.Found)
+	}
+	fmt.Println(err)
+	// Output:
+	// 19 'z'
+	// parsing txid "cbpvimguo4hkaps9lf6z": at offset 19: want one of 0-9a-v (lower-case base32hex), found 'z'
+}
+
+func ExampleUniqueIDGenerator() {
+	node, err := uniqueid.FixedNode(netip.MustParseAddr("192.0.2.10"), 12345)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	gen, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	id := gen.New(time.Unix(1_700_000_000, 0))
+	fmt.Println(len(id.String()), id.Time(), id.Addr(), id.PID())
+	// Output: 19 2023-11-14 22:13:20 +0000 UTC 192.0.2.10 12345
+}
+
+func ExampleAutoNode() {
+	node, reason := uniqueid.AutoNode(uniqueid.Machine{
+		Hostname: "web1",
+		Addrs:    []netip.Addr{netip.MustParseAddr("127.0.1.1")},
+		PID:      4711,
+	})
+	fmt.Println(node.Random(), reason)
+	// Output: true the host's name "web1" resolves to 127.0.1.1, a loopback address that every machine has
+}
+
+func ExampleParseShardedID() {
+	id, err := uniqueid.ParseShardedID("39f3c4aa5c7f2c2d33")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(id.Shard(), id.Time())
+	// Output: 3 2009-09-08 02:56:50.798003 +0000 UTC
+}
+
+func ExampleCallNumberGenerator() {
+	dir, err := os.MkdirTemp("", "runs")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+
+	gen := uniqueid.NewCallNumberGenerator(uniqueid.NewFileRunStore(filepath.Join(dir, "runs")))
+	defer gen.Close()
+	for range 3 {
+		number, err := gen.New(context.Background())
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(number, number.Run(), number.Sequence())
+	}
+	// Output:
+	// 009NKUO8 1 0
+	// 00kseRwe 1 1
+	// 009NKUOe 1 2
+}
+
+func ExampleDecode() {
+	readings, err := uniqueid.Decode("1000004aa5c7f2c2d48")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, reading := range readings {
+		text, err := json.Marshal(reading)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(string(text))
+	}
+	// Output:
+	// {"id":"1000004aa5c7f2c2d48","scheme":"sharded_id","time":"2009-09-08T02:56:50.798024Z","fields":{"shard":10,"random":"0000"}}
+	// {"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}
+}
