@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	checkInterval = time.Second      // between looks at what a watch should have told
+	lingerTime    = 10 * time.Second // that an empty line is kept with its watch
+	maxVerify     = 64               // tickets asked for one by one
+	longLine      = 256              // tickets; reading so many costs more than asking for a few
+)
+
+// keeper does for a line what needs etcd: it watches what the first of ours
+// waits for, and looks at the queue where the line must know more.
+type keeper struct {
+	*line
+	ours   watch  // deletions of our own tickets by others
+	ahead  watch  // what the first of ours waits for
+	target string // of ahead: a ticket's key, the prefix of all, or none
+}
+
+// task is what a line needs.
+type task struct {
+	look   bool   // at the whole queue
+	target string // to be watched
+	retire bool   // nothing; the line is not needed any more
+	check  bool   // a look now and then, in case a watch has failed
+	rev    int64  // that a look must have reached
+}
+
+// keep runs from the first ticket of a line until the line is forgotten.
+func (l *line) keep() {
+	k := &keeper{line: l}
+	defer k.ours.stop()
+	defer k.ahead.stop()
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for l.session.ctx.Err() == nil {
+		t := l.task()
+		if t.retire {
+			return
+		}
+		acted, err := k.act(t)
+		if err != nil {
+			l.session.complain(l.queue, err)
+			sleep(l.session.ctx, retryPause)
+			continue
+		}
+		if acted {
+			continue
+		}
+		select {
+		case <-l.changed:
+		case answer, ok := <-k.ours.answers:
+			k.heedOurs(answer, ok)
+		case answer, ok := <-k.ahead.answers:
+			k.heedAhead(answer, ok)
+		case <-ticker.C:
+			if t.check {
+				err = k.look(t.rev)
+			}
+		case <-l.session.ctx.Done():
+		}
+		if err != nil {
+			l.session.complain(l.queue, err)
+		}
+	}
+}
+
+// task finds out what the line needs now.
+func (l *line) task() task {
+	e := l.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := task{check: time.Now().Before(l.doubt), rev: l.covered}
+	if l.tail != nil {
+		t.rev = max(t.rev, l.tail.rev)
+	}
+	if l.first == nil {
+		t.retire = l.empty() && !t.check && time.Since(l.idle) > lingerTime
+		if t.retire {
+			delete(l.session.lines, l.queue)
+		}
+		return t
+	}
+	// Half of those who wait may be unknown to the line: so it looks once for
+	// many that enter, and still always knows who is next.
+	t.look = l.first.rev > l.covered || l.uncovered > l.waiting-l.uncovered
+	t.target = l.blocker()
+	t.check = t.check || t.target != ""
+	return t
+}
+
+// blocker is what must be watched for the first of ours to enter in time. One
+// that must be alone enters when all before it have gone, so the last of those
+// will do. Any other may enter when one of many goes. The caller holds the lock.
+func (l *line) blocker() string {
+	if len(l.foreign) == 0 {
+		return ""
+	}
+	for e := l.first.prev; e != nil; e = e.prev {
+		switch {
+		case e.place != nil:
+		case strict(l.first):
+			return e.key
+		default:
+			return l.prefix
+		}
+	}
+	return ""
+}
+
+func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
+
+// act does what a task needs first. It reports whether it did something, so
+// that there may be another task now.
+func (k *keeper) act(t task) (bool, error) {
+	if k.ours.answers == nil {
+		prefix := k.session.engine.keys.tickets(k.queue, k.session.id)
+		rev, err := k.ours.start(k.session, prefix, clientv3.WithPrefix(), clientv3.WithFilterPut())
+		if err != nil {
+			return true, err
+		}
+		t.rev = max(t.rev, rev)
+	}
+	switch {
+	case t.target != "" && t.target != k.target:
+		return true, k.attend(t)
+	case t.look:
+		return true, k.look(t.rev)
+	}
+	return false, nil
+}
+
+// attend watches another target. First the watch, then the look: what the look
+// shows, the watch will tell the end of.
+func (k *keeper) attend(t task) error {
+	k.ahead.stop()
+	k.target = ""
+	opts := []clientv3.OpOption{clientv3.WithFilterPut()}
+	if t.target == k.prefix {
+		opts = append(opts, clientv3.WithPrefix())
+	}
+	rev, err := k.ahead.start(k.session, t.target, opts...)
+	if err != nil {
+		return err
+	}
+	k.target = t.target
+	return k.look(max(t.rev, rev))
+}
+
+// heedOurs hears of tickets of ours that were deleted.
+func (k *keeper) heedOurs(answer clientv3.WatchResponse, ok bool) {
+	if !ok || answer.Canceled {
+		k.ours.stop()
+		return
+	}
+	s := k.session
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, event := range answer.Events {
+		if p := s.places[string(event.Kv.Key)]; p != nil && p.joined {
+			k.gone(&p.entry)
+		}
+	}
+	k.update()
+}
+
+// heedAhead hears of tickets of others that were deleted.
+func (k *keeper) heedAhead(answer clientv3.WatchResponse, ok bool) {
+	if !ok || answer.Canceled {
+		k.ahead.stop()
+		k.target = ""
+		return
+	}
+	if rev, unsure := k.heed(answer.Events); unsure {
+		if err := k.look(rev); err != nil {
+			k.session.complain(k.queue, err)
+		}
+	}
+}
+
+// heed takes the deleted tickets out of the line. What is unsure then is
+// whether those before the last one are there still: a ticket that was deleted
+// may have been inside, and have waited for all of them, or may have been given
+// up.
+func (k *keeper) heed(events []*clientv3.Event) (rev int64, unsure bool) {
+	s := k.session
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, event := range events {
+		if e := k.foreign[string(event.Kv.Key)]; e != nil {
+			k.line.gone(e)
+		}
+		rev = max(rev, event.Kv.ModRevision)
+	}
+	k.update()
+	return rev, k.first != nil && strict(k.first) && k.blocker() != ""
+}
+
+// look brings the line to the present, or to a revision at least.
+func (k *keeper) look(rev int64) error {
+	if doubtful := k.doubtful(); len(doubtful) > 0 {
+		return k.verify(doubtful, rev)
+	}
+	answer, err := k.session.read(rev, clientv3.OpGet(k.prefix, clientv3.WithPrefix()))
+	if err != nil {
+		return fmt.Errorf("reading the queue: %w", err)
+	}
+	k.session.engine.mu.Lock()
+	defer k.session.engine.mu.Unlock()
+	k.apply(answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
+	k.update()
+	return nil
+}
+
+// doubtful returns the keys of the tickets ahead of our first one, where it is
+// enough to ask for these, and cheaper than for the whole queue.
+func (k *keeper) doubtful() (keys []string) {
+	k.session.engine.mu.Lock()
+	defer k.session.engine.mu.Unlock()
+	if k.length < longLine || k.first == nil || k.first.rev > k.covered || k.uncovered > k.waiting-k.uncovered {
+		return nil
+	}
+	for e := k.first.prev; e != nil; e = e.prev {
+		if e.place != nil {
+			continue
+		}
+		if len(keys) == maxVerify {
+			return nil
+		}
+		keys = append(keys, e.key)
+	}
+	return keys
+}
+
+// verify asks which of some tickets still stand.
+func (k *keeper) verify(keys []string, rev int64) error {
+	ops := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		ops[i] = clientv3.OpGet(key, clientv3.WithCountOnly())
+	}
+	answer, err := k.session.read(rev, ops...)
+	if err != nil {
+		return fmt.Errorf("reading the tickets ahead: %w", err)
+	}
+	k.session.engine.mu.Lock()
+	defer k.session.engine.mu.Unlock()
+	for i, key := range keys {
+		if e := k.foreign[key]; e != nil && answer.Responses[i].GetResponseRange().Count == 0 {
+			k.line.gone(e)
+		}
+	}
+	k.update()
+	return nil
+}
+
+// read reads at one revision, which is rev or later. It asks the nearest member
+// for what it has, which is cheap. If that is too old, or no answer comes, it
+// has the cluster agree first.
+func (s *session) read(rev int64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	local := make([]clientv3.Op, len(ops))
+	for i, op := range ops {
+		clientv3.WithSerializable()(&op)
+		local[i] = op
+	}
+	var err error
+	for tries, ops := range [][]clientv3.Op{local, ops, ops} {
+		var answer *clientv3.TxnResponse
+		if answer, err = s.readOnce(tries, ops); err == nil && answer.Header.Revision >= rev {
+			return answer, nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("etcd is behind revision %d", rev)
+	}
+	return nil, err
+}
+
+func (s *session) readOnce(tries int, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
+	defer cancel()
+	return s.client.Txn(ctx).Then(ops...).Commit()
+}
+
+// watch is a watch that begins now. One that begins in the past is served by
+// etcd only ten times a second, so nothing here asks for it; that also leaves
+// nothing for a compaction to take away.
+type watch struct {
+	answers clientv3.WatchChan
+	cancel  context.CancelFunc
+}
+
+// start begins the watch and returns the revision from which on it tells all.
+func (w *watch) start(s *session, key string, opts ...clientv3.OpOption) (int64, error) {
+	w.stop()
+	// Without a leader, a member knows of nothing new; the watch then goes to
+	// another one.
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	stuck := time.AfterFunc(attemptTime(0), cancel)
+	answers := s.client.Watch(ctx, key, append(opts, clientv3.WithCreatedNotify())...)
+	created, ok := <-answers
+	if !stuck.Stop() || !ok || !created.Created || created.Canceled {
+		cancel()
+		return 0, fmt.Errorf("watching %s: %w", key, watchError(created))
+	}
+	w.answers, w.cancel = answers, cancel
+	return created.Header.Revision, nil
+}
+
+func watchError(answer clientv3.WatchResponse) error {
+	if err := answer.Err(); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+func (w *watch) stop() {
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.answers, w.cancel = nil, nil
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Queues implements [serializer.Engine]. It lists the queues of the namespace,
+// with the tickets of all machines, as they are at one moment. Who is inside is
+// told by the rule of admission; since, for tickets of other processes, is the
+// arrival by the clock of their machine.
+func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	s, err := e.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.client.Get(ctx, string(e.keys), clientv3.WithPrefix())
+	if err != nil {
+		return nil, e.storageError("reading queues from etcd", err)
+	}
+	tickets := make(map[string][]*mvccpb.KeyValue)
+	for _, kv := range found.Kvs {
+		if strings.HasPrefix(string(kv.Key), string(e.keys)+evictions) {
+			continue
+		}
+		if queue, _, ok := e.keys.parseTicket(string(kv.Key)); ok {
+			tickets[queue] = append(tickets[queue], kv)
+		}
+	}
+	states := make([]serializer.QueueState, 0, len(tickets))
+	for _, queue := range slices.Sorted(maps.Keys(tickets)) {
+		if q := s.state(queue, tickets[queue]); len(q.Tickets) > 0 {
+			states = append(states, q)
+		}
+	}
+	return states, nil
+}
+
+// state describes one queue.
+func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.QueueState {
+	slices.SortFunc(tickets, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := serializer.QueueState{Path: e.Path(), Prefix: queue}
+	shared, open := 0, true
+	for _, kv := range tickets {
+		if _, left := s.leaving[string(kv.Key)]; left {
+			continue
+		}
+		r := parseRecord(kv.Value)
+		t := serializer.TicketState{
+			Token:  strconv.FormatInt(kv.CreateRevision, 10),
+			State:  serializer.StateWaiting,
+			Since:  r.Since,
+			Client: r.Client,
+			Owner:  r.Owner,
+		}
+		open = open && r.rule().Admits(q.Inside, shared)
+		if open {
+			t.State = serializer.StateInside
+			q.Inside++
+			if r.Shared {
+				shared++
+			}
+		} else {
+			q.Waiting++
+		}
+		if p := s.places[string(kv.Key)]; p != nil && p.granted {
+			t.Since = e.clock().Add(-time.Since(p.entered)).UTC()
+		}
+		q.Tickets = append(q.Tickets, t)
+	}
+	return q
+}

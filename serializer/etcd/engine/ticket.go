@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// keyspace names the keys of one namespace:
+//
+//	<namespace><queue>/<lease>-<seq>          a ticket; the lease in hex
+//	<namespace>!evict/<lease>/<token>         asks the owner of a lease to take a ticket out
+//
+// The queue's name is URL-escaped as one segment, so it holds neither a slash
+// nor an exclamation mark, and no queue's keys lie among another's.
+type keyspace string
+
+const evictions = "!evict/"
+
+// queue is the prefix of a queue's tickets.
+func (n keyspace) queue(queue string) string { return string(n) + url.PathEscape(queue) + "/" }
+
+// tickets is the prefix of those that belong to a lease.
+func (n keyspace) tickets(queue string, lease clientv3.LeaseID) string {
+	return fmt.Sprintf("%s%x-", n.queue(queue), int64(lease))
+}
+
+// ticket is the key of one ticket.
+func (n keyspace) ticket(queue string, lease clientv3.LeaseID, seq uint64) string {
+	return n.tickets(queue, lease) + strconv.FormatUint(seq, 10)
+}
+
+// evictions is the prefix of what others ask of a lease's owner.
+func (n keyspace) evictions(lease clientv3.LeaseID) string {
+	return fmt.Sprintf("%s%s%x/", n, evictions, int64(lease))
+}
+
+// parseTicket reads a key. Keys of other forms are no tickets.
+func (n keyspace) parseTicket(key string) (queue string, lease clientv3.LeaseID, ok bool) {
+	rest, ok := strings.CutPrefix(key, string(n))
+	if !ok {
+		return "", 0, false
+	}
+	escaped, name, ok := strings.Cut(rest, "/")
+	if !ok {
+		return "", 0, false
+	}
+	queue, err := url.PathUnescape(escaped)
+	if err != nil || url.PathEscape(queue) != escaped {
+		return "", 0, false
+	}
+	hex, seq, ok := strings.Cut(name, "-")
+	if !ok {
+		return "", 0, false
+	}
+	id, err := strconv.ParseInt(hex, 16, 64)
+	if err != nil {
+		return "", 0, false
+	}
+	if _, err := strconv.ParseUint(seq, 10, 64); err != nil {
+		return "", 0, false
+	}
+	return queue, clientv3.LeaseID(id), true
+}
+
+// record is the value of a ticket's key: what others need to know of it, and
+// what people want to.
+type record struct {
+	Owner  string    `json:"owner"`
+	Client string    `json:"client,omitempty"`
+	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only
+	Shared bool      `json:"shared,omitempty"`
+	Limit  int       `json:"limit,omitempty"`
+}
+
+func newRecord(owner string, a serializer.Arrival, now time.Time) string {
+	r := record{Owner: owner, Since: now.UTC(), Shared: a.Rule.Shared, Limit: a.Rule.Limit}
+	if a.Client != (netip.AddrPort{}) {
+		r.Client = a.Client.String()
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // texts, numbers and a time of this century always marshal
+	}
+	return string(text)
+}
+
+// parseRecord reads a value. What cannot be read wants to be alone: that is
+// the rule under which nobody enters too early.
+func parseRecord(value []byte) record {
+	var r record
+	if json.Unmarshal(value, &r) != nil {
+		return record{Owner: "unknown"}
+	}
+	return r
+}
+
+func (r record) rule() serializer.Rule { return serializer.Rule{Shared: r.Shared, Limit: r.Limit} }
+
+// self names this process for people.
+func self() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
+}

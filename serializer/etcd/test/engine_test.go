@@ -1,0 +1,364 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+func arrival(queue string) serializer.Arrival {
+	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: 20 * time.Second}
+}
+
+func enter(t testing.TB, e serializer.Engine, a serializer.Arrival) serializer.Turn {
+	t.Helper()
+	turn, err := e.Enter(context.Background(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+type result struct {
+	turn serializer.Turn
+	err  error
+}
+
+func (r result) leave(t testing.TB) {
+	t.Helper()
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	r.turn.Leave()
+}
+
+// join starts an arrival and returns once it stands in line.
+func join(t testing.TB, e serializer.Engine, a serializer.Arrival) <-chan result {
+	t.Helper()
+	before := length(t, e, a.Queue)
+	done := make(chan result, 1)
+	go func() {
+		turn, err := e.Enter(context.Background(), a)
+		done <- result{turn, err}
+	}()
+	waitUntil(t, "the arrival has its ticket", func() bool { return length(t, e, a.Queue) > before || len(done) > 0 })
+	return done
+}
+
+func length(t testing.TB, e serializer.Engine, queue string) int {
+	t.Helper()
+	q := queueOf(t, e, queue)
+	return q.Inside + q.Waiting
+}
+
+func queueOf(t testing.TB, e serializer.Engine, queue string) serializer.QueueState {
+	t.Helper()
+	queues, err := e.Queues(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range queues {
+		if q.Prefix == queue {
+			return q
+		}
+	}
+	return serializer.QueueState{}
+}
+
+func tokenOf(t testing.TB, s serializer.TicketState) uint64 {
+	t.Helper()
+	token, err := strconv.ParseUint(s.Token, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error) {
+	t.Helper()
+	var refused *serializer.Refused
+	if !errors.As(err, &refused) || refused.Reason != reason || !errors.Is(err, cause) {
+		t.Errorf("got %v, want a refusal for %s", err, reason)
+	}
+}
+
+// Engines on one cluster are to each other what processes on several machines
+// are.
+func TestOneAtATimeInOrder(t *testing.T) {
+	m := startEtcd(t)
+	for _, engines := range []int{1, 2, 5} {
+		t.Run(strconv.Itoa(engines)+" engines", func(t *testing.T) {
+			var inside, overlaps, inversions atomic.Int64
+			var last atomic.Uint64
+			var group sync.WaitGroup
+			for range engines {
+				e := open(t, engine.Options{}, m.url)
+				for range 8 {
+					group.Go(func() {
+						for range 40 {
+							turn, err := e.Enter(context.Background(), arrival("a_"))
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if inside.Add(1) > 1 {
+								overlaps.Add(1)
+							}
+							if last.Swap(turn.Token()) >= turn.Token() {
+								inversions.Add(1)
+							}
+							inside.Add(-1)
+							turn.Leave()
+						}
+					})
+				}
+			}
+			group.Wait()
+			if overlaps.Load() != 0 || inversions.Load() != 0 {
+				t.Errorf("%d overlaps, %d inversions", overlaps.Load(), inversions.Load())
+			}
+		})
+	}
+	waitUntilEmpty(t, m.client(t))
+}
+
+func TestRefusals(t *testing.T) {
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	first := join(t, there, arrival("a_"))
+	for name, e := range map[string]*engine.Engine{"beside the holder": here, "beside the waiter": there} {
+		t.Run(name, func(t *testing.T) {
+			full := arrival("a_")
+			full.MaxWaiting = 1
+			_, err := e.Enter(context.Background(), full)
+			wantRefusal(t, err, serializer.ReasonFull, serializer.ErrFull)
+
+			late := arrival("a_")
+			late.Timeout = 300 * time.Millisecond
+			_, err = e.Enter(context.Background(), late)
+			wantRefusal(t, err, serializer.ReasonTimeout, serializer.ErrTimeout)
+			waitUntil(t, "two are left", func() bool { return len(keysOf(t, m.client(t))) == 2 })
+
+			late.MaxWaiting = 2
+			_, err = e.Enter(context.Background(), late)
+			wantRefusal(t, err, serializer.ReasonTimeout, serializer.ErrTimeout)
+			var refused *serializer.Refused
+			if errors.As(err, &refused) && refused.Position != 2 {
+				t.Errorf("position %d, want 2", refused.Position)
+			}
+
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, err = e.Enter(ctx, arrival("a_"))
+			wantRefusal(t, err, serializer.ReasonGone, context.Canceled)
+			waitUntil(t, "two are left", func() bool { return len(keysOf(t, m.client(t))) == 2 })
+		})
+	}
+	holder.Leave()
+	(<-first).leave(t)
+	waitUntilEmpty(t, m.client(t))
+}
+
+func TestEvict(t *testing.T) {
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	for name, e := range map[string]*engine.Engine{"own": here, "of another machine": there} {
+		t.Run(name, func(t *testing.T) {
+			revoked := make(chan error, 1)
+			a := arrival("a/b_")
+			a.Revoke = func(err error) { revoked <- err }
+			holder := enter(t, here, a)
+			waiting := join(t, here, arrival("a/b_"))
+			next := join(t, here, arrival("a/b_"))
+
+			token := tokenOf(t, queueOf(t, e, "a/b_").Tickets[1])
+			if err := e.Evict(context.Background(), "a/b_", token); err != nil {
+				t.Fatal(err)
+			}
+			wantRefusal(t, (<-waiting).err, serializer.ReasonEvicted, serializer.ErrEvicted)
+
+			if err := e.Evict(context.Background(), "a/b_", holder.Token()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
+				t.Errorf("revoked with %v", err)
+			}
+			if len(next) > 0 {
+				t.Error("the next one entered before the evicted one had left")
+			}
+			holder.Leave()
+			(<-next).leave(t)
+			if err := e.Evict(context.Background(), "a/b_", token); !errors.Is(err, serializer.ErrNoTicket) {
+				t.Errorf("evicting twice: %v", err)
+			}
+			waitUntilEmpty(t, m.client(t))
+		})
+	}
+}
+
+func TestSeveralInside(t *testing.T) {
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	exclusive, shared := serializer.Rule{Limit: 1}, serializer.Rule{Shared: true}
+	two, twoShared := serializer.Rule{Limit: 2}, serializer.Rule{Shared: true, Limit: 2}
+	for _, test := range []struct {
+		name   string
+		rules  []serializer.Rule // alternately here and there
+		inside []int             // how many of them, at first and after each has left in turn
+	}{
+		{"one", []serializer.Rule{exclusive, exclusive, exclusive}, []int{1, 2, 3}},
+		{"two", []serializer.Rule{two, two, two, two}, []int{2, 3, 4, 4}},
+		{"readers", []serializer.Rule{shared, shared, shared}, []int{3, 3, 3}},
+		{"a writer waits for readers", []serializer.Rule{shared, shared, exclusive, shared}, []int{2, 2, 3, 4}},
+		{"readers wait for a writer", []serializer.Rule{exclusive, shared, shared, exclusive}, []int{1, 3, 3, 4}},
+		{"two readers", []serializer.Rule{twoShared, twoShared, twoShared, twoShared}, []int{2, 3, 4, 4}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var places []<-chan result
+			for i, rule := range test.rules {
+				a := arrival(test.name)
+				a.Rule = rule
+				places = append(places, join(t, []*engine.Engine{here, there}[i%2], a))
+			}
+			for i, want := range test.inside {
+				waitUntil(t, strconv.Itoa(want)+" have entered", func() bool { return entered(places) >= want })
+				// Whoever enters too many does so at once, or when the line is
+				// looked at next.
+				time.Sleep(30 * time.Millisecond)
+				if n := entered(places); n != want {
+					t.Fatalf("after %d have left: %d have entered, want %d", i, n, want)
+				}
+				(<-places[i]).leave(t)
+				refill := make(chan result, 1)
+				refill <- result{turn: gone{}}
+				places[i] = refill
+			}
+			waitUntil(t, "the queue is empty", func() bool { return length(t, here, test.name) == 0 })
+		})
+	}
+}
+
+// gone stands for a turn that has ended.
+type gone struct{ serializer.Turn }
+
+func entered(places []<-chan result) (n int) {
+	for _, p := range places {
+		n += len(p)
+	}
+	return n
+}
+
+func TestQueues(t *testing.T) {
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	holder := enter(t, here, arrival("b"))
+	waiting := join(t, there, arrival("b"))
+	other := enter(t, there, arrival("a"))
+	for name, e := range map[string]*engine.Engine{"here": here, "there": there} {
+		queues, err := e.Queues(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(queues) != 2 || queues[0].Prefix != "a" || queues[1].Prefix != "b" {
+			t.Fatalf("%s: %+v", name, queues)
+		}
+		b := queues[1]
+		if b.Inside != 1 || b.Waiting != 1 || len(b.Tickets) != 2 || b.Path != "etcd:orderly" {
+			t.Errorf("%s: %+v", name, b)
+		}
+		if b.Tickets[0].State != serializer.StateInside || tokenOf(t, b.Tickets[0]) != holder.Token() ||
+			b.Tickets[1].State != serializer.StateWaiting || b.Tickets[0].Owner == "" ||
+			b.Tickets[0].Client != "192.168.0.1:36794" || time.Since(b.Tickets[1].Since).Abs() > time.Minute {
+			t.Errorf("%s: %+v", name, b.Tickets)
+		}
+	}
+	holder.Leave()
+	other.Leave()
+	(<-waiting).leave(t)
+}
+
+func TestQueuesAreApart(t *testing.T) {
+	names := []string{"a_", "a_b_", "", "a/b", "a", "!evict", "!evict/1/", "%2F", "ü", "\x00\xff", "a "}
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	other := open(t, engine.Options{Namespace: "other/"}, m.url)
+	var turns []serializer.Turn
+	for i, name := range names {
+		turns = append(turns, enter(t, []*engine.Engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
+	}
+	queues, err := here.Queues(context.Background())
+	if err != nil || len(queues) != len(names) {
+		t.Errorf("%d queues, want %d (%v)", len(queues), len(names), err)
+	}
+	for _, turn := range turns {
+		turn.Leave()
+	}
+	waitUntilEmpty(t, m.client(t))
+}
+
+func TestClose(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	e := open(t, engine.Options{}, m.url)
+	turn := enter(t, e, arrival("a_"))
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Enter(context.Background(), arrival("a_"))
+	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrClosed)
+	if len(keysOf(t, c)) != 1 {
+		t.Error("the ticket inside is gone though its turn has not ended")
+	}
+	turn.Leave()
+	waitUntilEmpty(t, c)
+	waitUntil(t, "the lease is given back", func() bool {
+		leases, err := c.Leases(context.Background())
+		return err == nil && len(leases.Leases) == 0
+	})
+}
+
+// A queue of many, on two machines: nobody is forgotten, and the order stands
+// also where a long line is not read anew each time.
+func TestLongQueue(t *testing.T) {
+	const waiting = 1000
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	var group sync.WaitGroup
+	var inversions, failures atomic.Int64
+	var last atomic.Uint64
+	for i := range waiting {
+		group.Go(func() {
+			a := arrival("a_")
+			a.Timeout = time.Minute
+			turn, err := []*engine.Engine{here, there}[i%2].Enter(context.Background(), a)
+			if err != nil {
+				failures.Add(1)
+				return
+			}
+			if last.Swap(turn.Token()) >= turn.Token() {
+				inversions.Add(1)
+			}
+			turn.Leave()
+		})
+	}
+	c := m.client(t)
+	waitUntil(t, "all have tickets", func() bool { return len(keysOf(t, c)) == waiting+1 })
+	start := time.Now()
+	holder.Leave()
+	group.Wait()
+	t.Logf("%d hand-overs in %s", waiting, time.Since(start).Round(time.Millisecond))
+	if inversions.Load() != 0 || failures.Load() != 0 {
+		t.Errorf("%d inversions, %d refused", inversions.Load(), failures.Load())
+	}
+	waitUntilEmpty(t, m.client(t))
+}

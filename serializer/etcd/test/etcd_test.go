@@ -1,0 +1,155 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+// member is an etcd server in this process.
+type member struct {
+	config *embed.Config
+	server *embed.Etcd
+	url    string
+}
+
+// freeAddress returns an address of loopback that nobody listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// newMember prepares a cluster of one.
+func newMember(t testing.TB) *member {
+	t.Helper()
+	c := embed.NewConfig()
+	c.Name = "only"
+	c.Dir = filepath.Join(t.TempDir(), "data")
+	c.Logger, c.ZapLoggerBuilder = "zap", embed.NewZapLoggerBuilder(zap.NewNop())
+	clients, peers := endpoint(t, freeAddress(t)), endpoint(t, freeAddress(t))
+	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
+	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.QuotaBackendBytes = 1 << 30
+	return &member{config: c, url: clients[0].String()}
+}
+
+func endpoint(t testing.TB, address string) []url.URL {
+	t.Helper()
+	return []url.URL{{Scheme: "http", Host: address}}
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	server, err := embed.StartEtcd(m.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.server = server
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd did not become ready")
+	}
+}
+
+func (m *member) stop() {
+	if m.server != nil {
+		m.server.Close()
+		m.server = nil
+	}
+}
+
+// startEtcd runs a cluster of one until the test ends.
+func startEtcd(t testing.TB) *member {
+	t.Helper()
+	m := newMember(t)
+	m.start(t)
+	t.Cleanup(m.stop)
+	return m
+}
+
+// client talks to etcd as an operator would.
+func (m *member) client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.url}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// open makes an engine, as one process has it.
+func open(t testing.TB, o engine.Options, endpoints ...string) *engine.Engine {
+	t.Helper()
+	o.Endpoints = endpoints
+	e, err := engine.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// keysOf lists what is in etcd.
+func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
+	t.Helper()
+	answer, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range answer.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+// waitUntil waits for a condition, for at most a minute.
+func waitUntil(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("gave up waiting until %s", what)
+		}
+	}
+}
+
+func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
+	t.Helper()
+	var keys []string
+	waitUntil(t, "no key is left in etcd", func() bool {
+		keys = keysOf(t, c)
+		return len(keys) == 0
+	})
+	if len(keys) > 0 {
+		t.Log(strings.Join(keys, "\n"))
+	}
+}
+
+// TestMain keeps etcd's client quiet: it says on standard error what the tests
+// do to it.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
