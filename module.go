@@ -21,6 +21,7 @@ func init() {
 	caddy.RegisterModule(Serialize{})
 	caddy.RegisterModule(FileEngine{})
 	caddy.RegisterModule(MemoryEngine{})
+	caddy.RegisterModule(AdminAPI{})
 
 	httpcaddyfile.RegisterHandlerDirective("unique_ids", parseUniqueIDs)
 	httpcaddyfile.RegisterDirectiveOrder("unique_ids", httpcaddyfile.Before, "tracing")
