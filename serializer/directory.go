@@ -46,7 +46,7 @@ type findings struct {
 	unknown   []*entry // tickets whose rule, or right to be here, is not known
 	evictions []string // markers that appeared
 	missing   []*place // tickets of ours whose file somebody removed
-	closed    bool     // a file was closed; perhaps its owner has ended
+	closed    []string // owner files that their owners closed
 }
 
 // peer is another process, or one of its owner files.
@@ -173,7 +173,7 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 			d.update(l)
 			continue
 		}
-		stamp := nextStamp(f.clock(), last)
+		stamp := d.number(p, last)
 		if stamp > maxStamp {
 			p.refuse(&StorageError{"numbering tickets in", f.path,
 				fmt.Errorf("the clock or the last number, %d, is beyond the year 2286", last)})
@@ -181,8 +181,6 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 			continue
 		}
 		last = stamp
-		p.Stamp = stamp
-		p.name = p.Name()
 		p.dir = d
 		p.seen = d.looks
 		d.files[p.name] = &p.entry
@@ -192,6 +190,20 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 		joined = append(joined, p)
 	}
 	return joined, last, nil
+}
+
+// number gives an arrival its number and name. A stranger may have a file of
+// that name already.
+func (d *directory) number(p *place, last uint64) (stamp uint64) {
+	stamp = nextStamp(d.engine.clock(), last)
+	for ; stamp <= maxStamp; stamp++ {
+		p.Stamp = stamp
+		p.name = p.Name()
+		if d.files[p.name] == nil {
+			break
+		}
+	}
+	return stamp
 }
 
 // line returns the line of a queue, for an insertion.
@@ -244,7 +256,9 @@ func (d *directory) linked(p *place, err error) {
 		d.drop(&p.entry)
 		p.refuse(err)
 		f.mu.Unlock()
-		d.removeFile(p.name)
+		if !errors.Is(err, fs.ErrExist) { // else it is somebody else's
+			d.removeFile(p.name)
+		}
 	case p.givenUp:
 		p.linked = true
 		f.mu.Unlock()
@@ -311,15 +325,16 @@ func (d *directory) removeFile(name string) {
 	d.leftovers = append(d.leftovers, name)
 }
 
-// observe hears out all that has happened in the directory up to now.
-func (d *directory) observe() error {
+// observe hears out all that has happened in the directory up to now. guarded
+// tells whether the caller holds the guard.
+func (d *directory) observe(guarded bool) error {
 	d.observing.Lock()
 	defer d.observing.Unlock()
-	return d.look()
+	return d.look(guarded)
 }
 
 // look is observe for those who hold observing.
-func (d *directory) look() error {
+func (d *directory) look(guarded bool) error {
 	f := d.engine
 	f.mu.Lock()
 	d.looks++
@@ -338,7 +353,7 @@ func (d *directory) look() error {
 		d.others = true // whose tickets came and went unheard
 		f.mu.Unlock()
 	}
-	d.followUp()
+	d.followUp(guarded)
 	d.surveyed = true
 	return nil
 }
@@ -358,7 +373,9 @@ func (d *directory) note(kind change, name []byte) {
 			d.noteGone(e)
 		}
 	case closed:
-		d.found.closed = d.found.closed || bytes.HasPrefix(name, []byte(ownFiles))
+		if bytes.HasPrefix(name, []byte(ownerFiles)) {
+			d.found.closed = append(d.found.closed, string(name))
+		}
 	}
 }
 
@@ -411,14 +428,14 @@ func (d *directory) sweep() {
 }
 
 // followUp does what a look has left to be done.
-func (d *directory) followUp() {
+func (d *directory) followUp(guarded bool) {
 	found := d.found
-	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil && !found.closed {
+	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil && found.closed == nil {
 		return
 	}
 	d.found = findings{}
 	for _, name := range found.owners {
-		d.meet(name)
+		d.meet(name, guarded)
 	}
 	d.identifyEntries(found.unknown)
 	for _, name := range found.evictions {
@@ -427,39 +444,50 @@ func (d *directory) followUp() {
 	for _, p := range found.missing {
 		d.restore(p)
 	}
-	if found.closed {
-		d.buryDead()
+	for _, name := range found.closed {
+		d.buryClosed(name)
 	}
 }
 
-// meet opens an owner file that appeared.
-func (d *directory) meet(name string) {
+// meet opens an owner file that appeared. What cannot be opened now is looked
+// at again.
+func (d *directory) meet(name string, guarded bool) {
 	id, err := d.sys.identify(name)
-	if err != nil || d.peers[id] != nil || d.ours(id) {
+	if p := d.peers[id]; err == nil && p != nil {
+		p.name = name // until now, we knew it by a ticket
 		return
 	}
-	probe, err := d.sys.probe(name)
+	if err == nil && d.sys.owns(id) {
+		return
+	}
+	var probe ownerProbe
+	if err == nil {
+		probe, err = d.sys.probe(name)
+	}
 	switch {
-	case errors.Is(err, errStranger) && !d.surveyed:
-		// We hold the guard, under which owner files are made: whoever began
-		// this one has died over it.
-		d.removeFile(name)
-	case errors.Is(err, errStranger):
-		d.found.owners = append(d.found.owners, name) // being written; look again
-	case err != nil:
-		d.complainAbout(name, err)
-	default:
+	case err == nil:
 		d.peers[id] = &peer{ownerProbe: probe, name: name}
 		d.buryIfDead(id)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
+	case errors.Is(err, errStranger) && d.abandoned(name, guarded):
+		d.removeFile(name)
+	default:
+		d.complainAbout(name, err)
+		d.found.owners = append(d.found.owners, name)
 	}
 }
 
-// ours reports whether a file is one of our own owner files.
-func (d *directory) ours(id fileID) bool { return d.sys.owns(id) }
+// abandoned reports whether a file that says nothing of its owner is left over
+// from one who died over it. Owner files are made under the guard, so with the
+// guard in our hands nobody is about to write one. The file of a trial does not
+// need its name any more once it is made.
+func (d *directory) abandoned(name string, guarded bool) bool {
+	return guarded || strings.HasPrefix(name, trialFiles)
+}
 
 // complainAbout logs an error that is not anybody's in particular, now and then.
 func (d *directory) complainAbout(name string, err error) {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || time.Since(d.complain) < time.Second {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errStranger) || time.Since(d.complain) < time.Second {
 		return
 	}
 	d.complain = time.Now()
@@ -551,6 +579,22 @@ func (d *directory) buryDead() {
 	}
 }
 
+// buryClosed buries an owner whose file was closed. We may hear of that a moment
+// before its lock is free.
+func (d *directory) buryClosed(name string) {
+	for id, p := range d.peers {
+		if p.name != name {
+			continue
+		}
+		for range deathRetries {
+			if d.buryIfDead(id); d.peers[id] == nil {
+				break
+			}
+			time.Sleep(deathPause)
+		}
+	}
+}
+
 func (d *directory) buryIfDead(id fileID) {
 	p := d.peers[id]
 	dead, err := p.dead()
@@ -564,8 +608,13 @@ func (d *directory) buryIfDead(id fileID) {
 	for _, e := range d.foreign(func(*entry) bool { return true }) {
 		// The name must still be the dead owner's file: numbers are never
 		// used twice, but what we know of the name may be old.
-		if now, err := d.sys.identify(e.name); err != nil || now != id {
+		now, err := d.sys.identify(e.name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs), err == nil && now != id:
 			continue
+		case err != nil:
+			d.complainAbout(e.name, err)
+			return // the tick comes back to it
 		}
 		d.removeFile(e.name)
 		d.engine.mu.Lock()

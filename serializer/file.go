@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -144,6 +145,9 @@ func (f *File) settle(p *place, err error) (turn bool) {
 		f.mu.Unlock()
 	case !p.linked: // the issuing goroutine passes it over, or takes it back
 		p.givenUp = true
+		if i := slices.Index(f.arrivals, p); i >= 0 {
+			f.arrivals = slices.Delete(f.arrivals, i, i+1)
+		}
 		f.mu.Unlock()
 	case p.admitted && err == ErrTimeout:
 		f.mu.Unlock()
@@ -177,8 +181,12 @@ const batchSize = 64
 
 // issue gives out tickets until nobody asks for one.
 func (f *File) issue() {
+	var batch []*place
 	for {
-		batch := f.nextBatch()
+		// Whoever is about to arrive may do so now: one guard for all is
+		// cheaper, and with nobody there this costs nothing.
+		runtime.Gosched()
+		batch = f.nextBatch(batch)
 		if batch == nil {
 			return
 		}
@@ -192,17 +200,23 @@ func (f *File) issue() {
 	}
 }
 
-func (f *File) nextBatch() []*place {
+// nextBatch returns those who ask for a ticket now, in the order they came, or
+// nil. done is a batch whose memory is free.
+func (f *File) nextBatch(done []*place) []*place {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.arrivals = slices.DeleteFunc(f.arrivals, func(p *place) bool { return p.givenUp })
 	if len(f.arrivals) == 0 {
 		f.issuing = false
 		return nil
 	}
-	n := min(len(f.arrivals), batchSize)
-	batch := f.arrivals[:n:n]
-	f.arrivals = f.arrivals[n:]
+	if len(f.arrivals) <= batchSize {
+		batch := f.arrivals
+		clear(done)
+		f.arrivals = done[:0]
+		return batch
+	}
+	batch := f.arrivals[:batchSize:batchSize]
+	f.arrivals = f.arrivals[batchSize:]
 	return batch
 }
 
@@ -224,7 +238,7 @@ func (f *File) issueBatch(batch []*place) error {
 	}
 	defer f.release(d)
 	defer d.sys.unlock()
-	if err := d.observe(); err != nil {
+	if err := d.observe(true); err != nil {
 		return err
 	}
 	last, err := d.lastStamp(batch)
@@ -359,7 +373,7 @@ func (f *File) Queues(context.Context) ([]QueueState, error) {
 		return nil, nil
 	}
 	defer f.release(d)
-	if err := d.observe(); err != nil {
+	if err := d.observe(false); err != nil {
 		return nil, err
 	}
 	d.identifyAll()
@@ -382,7 +396,7 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
 	defer f.release(d)
-	if err := d.observe(); err != nil {
+	if err := d.observe(false); err != nil {
 		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 	}
 	f.mu.Lock()

@@ -21,9 +21,10 @@ const (
 	// strangersLooked bounds how many strangers are looked at in one tick.
 	strangersLooked = 64
 
-	// An owner's file is closed a moment before its lock is free.
+	// How often, and how soon, an owner is looked at again that has closed its
+	// file and still holds its lock.
 	deathRetries = 20
-	deathPause   = time.Millisecond
+	deathPause   = 100 * time.Microsecond
 )
 
 // keep watches over the directory while it is open.
@@ -75,7 +76,7 @@ func (d *directory) attend() {
 	if d.isRetired() {
 		return
 	}
-	if err := d.look(); err != nil {
+	if err := d.look(false); err != nil {
 		d.complainAbout("", err)
 	}
 }
@@ -219,7 +220,7 @@ func (d *directory) lastLook() (last uint64, err error) {
 	if last, err = d.sys.last(); err != nil {
 		return 0, err
 	}
-	if err := d.look(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.look(true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	if d.found.owners != nil {

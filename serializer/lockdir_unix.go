@@ -45,6 +45,7 @@ type osDir struct {
 type ownerFile struct {
 	name string
 	fd   int
+	id   fileID
 }
 
 // openLockDir opens a directory that exists, and its guard.
@@ -285,7 +286,8 @@ func (d *osDir) newOwnerFile(name string, r Rule) (_ *ownerFile, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	d.ids[fileID{uint64(st.Dev), st.Ino}] = true
+	o.id = fileID{uint64(st.Dev), st.Ino}
+	d.ids[o.id] = true
 	return o, nil
 }
 
@@ -459,6 +461,7 @@ func (d *osDir) forget(name string) {
 	if o := d.tickets[name]; o != nil {
 		_ = unix.Close(o.fd)
 		delete(d.tickets, name)
+		delete(d.ids, o.id)
 	}
 }
 

@@ -1,0 +1,242 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hooked is a real directory in which calls can be made to fail.
+type hooked struct {
+	lockDir
+	failing atomic.Pointer[error] // of identify and probe
+}
+
+func (h *hooked) fail(err error) { h.failing.Store(&err) }
+
+func (h *hooked) identify(name string) (fileID, error) {
+	if err := h.failing.Load(); err != nil && *err != nil {
+		return fileID{}, *err
+	}
+	return h.lockDir.identify(name)
+}
+
+func (h *hooked) probe(name string) (ownerProbe, error) {
+	if err := h.failing.Load(); err != nil && *err != nil {
+		return nil, *err
+	}
+	return h.lockDir.probe(name)
+}
+
+// openHooked opens an engine and its directory.
+func openHooked(t testing.TB, dir string) (*File, *hooked) {
+	t.Helper()
+	h := new(hooked)
+	e := openAt(t, dir, 0)
+	e.open = func(path string, clock func() time.Time) (_ lockDir, err error) {
+		h.lockDir, err = openLockDir(path, clock)
+		return h, err
+	}
+	enter(t, e, arrival("first_")).Leave()
+	return e, h
+}
+
+// deadOwner makes an owner who holds a ticket, and whose process has ended if
+// the function it returns is called.
+func deadOwner(t testing.TB, dir, queue string) (ticket string, die func()) {
+	t.Helper()
+	d := openOS(t, dir)
+	if err := d.lock(); err != nil {
+		t.Fatal(err)
+	}
+	defer d.unlock()
+	last, err := d.last()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := Ticket{Prefix: queue, Stamp: max(last, minStamp) + 1}.Name()
+	if err := errors.Join(d.setLast(max(last, minStamp)+1), d.create(name, Rule{})); err != nil {
+		t.Fatal(err)
+	}
+	return name, func() {
+		for _, o := range d.owners {
+			if err := unix.Close(o.fd); err != nil {
+				t.Error(err)
+			}
+		}
+		clear(d.owners)
+	}
+}
+
+// The death of an owner is heard of at once, and by the tick if it was not.
+func TestDeadOwnerIsBuried(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	enter(t, e, arrival("b_")).Leave()
+	ticket, die := deadOwner(t, dir, "a_")
+	next := started(e, arrival("a_"))
+	stays(t, next, "the owner lives")
+	died := time.Now()
+	die()
+	get(t, next).Leave()
+	if took := time.Since(died); took > 250*time.Millisecond {
+		t.Errorf("took %v", took)
+	}
+	waitUntil(t, "its files are gone", func() bool {
+		_, err := os.Lstat(filepath.Join(dir, ticket))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// Bug: if the tickets of a dead owner could not be looked at when its death was
+// noticed, the owner was forgotten, and they were waited for without end.
+func TestDeadOwnerIsBuriedLater(t *testing.T) {
+	dir := t.TempDir()
+	_, die := deadOwner(t, dir, "a_")
+	e, h := openHooked(t, dir)
+	next := started(e, arrival("a_"))
+	stays(t, next, "the owner lives")
+	h.fail(fs.ErrPermission)
+	die()
+	stays(t, next, "nothing can be looked at")
+	h.fail(nil)
+	get(t, next).Leave()
+}
+
+// Bug: an owner file that could not be opened when it appeared was never opened
+// again, so its owner was not waited for when the directory was replaced.
+func TestUnreadableOwnerIsMetLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	e, h := openHooked(t, dir)
+	h.fail(unix.EMFILE)
+	_, die := deadOwner(t, dir, "a_")
+	if err := e.dir.observe(false); err != nil {
+		t.Fatal(err)
+	}
+	h.fail(nil)
+	replace(t, dir)
+	next := started(e, arrival("a_"))
+	stays(t, next, "the old directory's holder is still inside")
+	die()
+	get(t, next).Leave()
+}
+
+// Bug: the keeper's first look could come before the guard was ours. It took the
+// owner file that another process was about to write for one left over, and
+// removed it.
+func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	other := openOS(t, dir)
+	if err := other.lock(); err != nil {
+		t.Fatal(err)
+	}
+	young := ownerFiles + "young"
+	touch(t, dir, young)
+	e := openAt(t, dir, 0)
+	next := started(e, arrival("a_"))
+	stays(t, next, "the guard is taken")
+	if _, err := os.Lstat(filepath.Join(dir, young)); err != nil {
+		t.Error(err)
+	}
+	other.unlock()
+	get(t, next).Leave()
+	if _, err := os.Lstat(filepath.Join(dir, young)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left over under the guard: %v", err)
+	}
+}
+
+// Bug: a stranger's file with the name that a new ticket was to have lost its
+// place in line, and then was removed.
+func TestNameTaken(t *testing.T) {
+	dir := t.TempDir()
+	moment := time.UnixMicro(1_700_000_000_000_000)
+	e, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return moment }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	a := arrival("a_")
+	taken := Ticket{Prefix: "a_", Stamp: uint64(moment.UnixMicro()), Client: a.Client}.Name()
+	touch(t, dir, taken)
+	waiting := started(e, a)
+	stays(t, waiting, "the stranger is first")
+	if err := os.Remove(filepath.Join(dir, taken)); err != nil {
+		t.Fatal(err)
+	}
+	turn := get(t, waiting)
+	defer turn.Leave()
+	if turn.Token() != uint64(moment.UnixMicro())+1 {
+		t.Errorf("token %d", turn.Token())
+	}
+}
+
+// Bug: the same, where the stranger's file came while the ticket was made.
+func TestNameTakenMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	taken := ""
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		d, err := openLockDir(path, clock)
+		return &intruder{d, func(name string) { taken = name; touch(t, dir, name) }}, err
+	}
+	_, err := e.Enter(t.Context(), arrival("a_"))
+	wantRefusal(t, err, ReasonStorage, fs.ErrExist)
+	if _, err := os.Lstat(filepath.Join(dir, taken)); err != nil {
+		t.Errorf("the stranger's file: %v", err)
+	}
+}
+
+// intruder does something just before a ticket's file is made.
+type intruder struct {
+	lockDir
+	before func(name string)
+}
+
+func (d *intruder) create(name string, r Rule) error {
+	d.before(name)
+	return d.lockDir.create(name, r)
+}
+
+// Where there are no hard links, each ticket is a file of its own. Bug: the
+// engine remembered each of them for ever.
+func TestWithoutHardLinks(t *testing.T) {
+	dir := t.TempDir()
+	var d *osDir
+	e := openAt(t, dir, 0)
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		opened, err := openLockDir(path, clock)
+		if err != nil {
+			return nil, err
+		}
+		d = opened.(*osDir)
+		d.noLinks.Store(true)
+		return d, nil
+	}
+	other := openAt(t, dir, 0)
+	for range 20 {
+		turn := enter(t, e, arrival("a_"))
+		waiting := started(other, arrival("a_"))
+		waitUntil(t, "the other waits", func() bool { return length(t, e, "a_") == 2 })
+		turn.Leave()
+		get(t, waiting).Leave()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.tickets) != 0 || len(d.ids) != 0 {
+		t.Errorf("remembers %d tickets, %d files", len(d.tickets), len(d.ids))
+	}
+	for _, name := range filesOf(t, dir) {
+		if !strings.HasPrefix(name, ownFiles) {
+			t.Errorf("left behind: %s", name)
+		}
+	}
+}
