@@ -88,15 +88,14 @@ func anyExists(paths ...string) bool {
 }
 
 // bridges are the networks that container engines make on every host alike, so
-// that containers on different hosts have the same addresses: Docker's default
-// pools, Podman, LXC, slirp4netns, libvirt lies in Docker's.
+// that containers on different hosts have the same addresses.
 var bridges = []netip.Prefix{
-	netip.MustParsePrefix("172.16.0.0/12"),
-	netip.MustParsePrefix("192.168.0.0/16"),
-	netip.MustParsePrefix("10.88.0.0/16"),
-	netip.MustParsePrefix("10.89.0.0/16"),
-	netip.MustParsePrefix("10.0.2.0/24"),
-	netip.MustParsePrefix("10.0.3.0/24"),
+	netip.MustParsePrefix("172.16.0.0/12"),  // Docker
+	netip.MustParsePrefix("192.168.0.0/16"), // Docker, when the first pool is used up
+	netip.MustParsePrefix("10.88.0.0/16"),   // Podman
+	netip.MustParsePrefix("10.89.0.0/16"),   // Podman's further networks
+	netip.MustParsePrefix("10.0.2.0/24"),    // Podman and Docker without root
+	netip.MustParsePrefix("10.0.3.0/24"),    // LXC
 }
 
 // AutoNode is the node that the document of mod_unique_id asks for: the IPv4

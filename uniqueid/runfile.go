@@ -73,26 +73,43 @@ func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
 
 // lock waits for the lock. Closing the file gives it back.
 func (s *FileRunStore) lock(ctx context.Context) (*os.File, error) {
-	file, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	ticker := time.NewTicker(lockPoll)
 	defer ticker.Stop()
 	for {
-		locked, err := tryLock(file)
-		if err == nil && locked {
-			return file, nil
-		}
-		if err != nil {
-			return nil, errors.Join(err, file.Close())
+		file, err := s.tryLock()
+		if err != nil || file != nil {
+			return file, err
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), file.Close())
+			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// tryLock is the locked file, or nil if somebody else has the lock. A file that
+// is not the one at its path any more, because somebody has deleted it, keeps
+// nobody out and does not count.
+func (s *FileRunStore) tryLock() (*os.File, error) {
+	file, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	locked, err := tryLock(file)
+	if err == nil && locked && isAt(file, s.path+".lock") {
+		return file, nil
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+func isAt(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, found)
 }
 
 // read is the last run that was handed out, 0 if there was none.

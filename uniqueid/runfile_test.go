@@ -174,3 +174,26 @@ func TestRunFileFromManyGoroutines(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A lock on a file that was deleted meanwhile keeps nobody out.
+func TestRunFileLockDeleted(t *testing.T) {
+	store, path := newRunFile(t)
+	wantRun(t, store, 1)
+	lock, err := store.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isAt(lock, path+".lock") {
+		t.Error("the lock is not where it is")
+	}
+	if err := os.Remove(path + ".lock"); err != nil {
+		t.Fatal(err)
+	}
+	if isAt(lock, path+".lock") {
+		t.Error("the lock is where it is not")
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantRun(t, store, 2)
+}
