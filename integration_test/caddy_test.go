@@ -26,7 +26,7 @@ const patience = 30 * time.Second
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
 // {$PORT}, {$DIR} and {$BACKEND} and what env names are filled in.
 type setup struct {
-	site     string            // what is inside the site's block
+	site     string            // what is inside the block of the site {$SITE}
 	global   string            // more global options
 	servers  string            // more options of servers
 	more     string            // more sites and snippets, after the global options
@@ -36,6 +36,7 @@ type setup struct {
 	env      map[string]string // further {$NAME}s
 	user     *user             // who runs it; default whoever runs the test
 	launcher []string          // a command that starts the command it is given
+	files    []*os.File        // open files for it, from number 3
 }
 
 // user is a user of the system.
@@ -142,11 +143,14 @@ func (c *caddy) caddyfile(s setup) string {
 }
 
 %s
-
-{$SITE} {
-	%s
+`, s.servers, s.global, s.more) + site(s.site)
 }
-`, s.servers, s.global, s.more, s.site)
+
+func site(inside string) string {
+	if inside == "" {
+		return ""
+	}
+	return fmt.Sprintf("{$SITE} {\n%s\n}\n", inside)
 }
 
 func (c *caddy) run(args ...string) {
@@ -162,6 +166,7 @@ func (c *caddy) run(args ...string) {
 	}
 	c.cmd.Dir = c.home
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.ExtraFiles = c.setup.files
 	c.cmd.SysProcAttr = endWithTest()
 	if u := c.setup.user; u != nil {
 		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid}

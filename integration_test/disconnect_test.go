@@ -1,0 +1,139 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// hangUpAfterTenth makes a request, and hangs up a tenth of a second after it
+// has got where it should.
+func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived func() bool) {
+	t.Helper()
+	ctx, hangUp := context.WithCancel(t.Context())
+	answer := inBackground(func() response { return doContext(ctx, client, "GET", url, nil) })
+	eventually(t, patience, "the request has arrived", arrived)
+	time.Sleep(100 * time.Millisecond)
+	hangUp()
+	if r := <-answer; r.err == nil {
+		t.Fatalf("answered before the client hung up: %v", r)
+	}
+}
+
+// A client that goes away while its request is inside does not end the turn:
+// what is behind runs on undisturbed.
+func TestClientHangsUpInside(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"", "&flush"} {
+		bothVersions(t, func(t *testing.T, client *http.Client) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{tls: true, site: serialized, backend: b})
+			hangUpAfterTenth(t, client, c.url+"/?name=first&work=1s"+query, func() bool { return b.visit("first") != nil })
+			c.get("/?name=second").want(t, http.StatusOK)
+			first := b.awaitExit(t, "first")
+			if first.cancelled || first.left.Sub(first.entered) < time.Second {
+				t.Errorf("the request behind was cancelled after %v", first.left.Sub(first.entered))
+			}
+			b.wantOrder(t, "first", "second")
+			b.wantAlone(t)
+		})
+	}
+}
+
+// With on_disconnect cancel, the request behind is cancelled with its client.
+func TestClientHangsUpInsideCancel(t *testing.T) {
+	t.Parallel()
+	bothVersions(t, func(t *testing.T, client *http.Client) {
+		t.Parallel()
+		b := newBackend(t)
+		c := start(t, setup{tls: true, backend: b, site: `
+			serialize {
+				path {$DIR}
+				on_disconnect cancel
+			}
+			reverse_proxy {$BACKEND}`})
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
+		c.get("/?name=second").want(t, http.StatusOK)
+		if !b.awaitExit(t, "first").cancelled {
+			t.Error("the request behind was not cancelled")
+		}
+		c.wantNoTickets()
+	})
+}
+
+// A client that goes away while it waits leaves the queue within a second.
+func TestClientHangsUpWaiting(t *testing.T) {
+	t.Parallel()
+	const limit = 16 << 10
+	requests := []struct {
+		name   string
+		method string
+		body   []byte
+	}{
+		{"GET", "GET", nil},
+		{"POST", "POST", []byte("small")},
+		{"POST as large as the buffer", "POST", bytes.Repeat([]byte("x"), limit)},
+	}
+	for _, chunked := range []bool{false, true} {
+		for _, request := range requests {
+			if chunked && (len(request.body) == 0 || len(request.body) == limit) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, chunked %t", request.name, chunked), func(t *testing.T) {
+				t.Parallel()
+				bothVersions(t, func(t *testing.T, client *http.Client) {
+					testHangUpWaiting(t, client, request.method, func() io.Reader {
+						if chunked {
+							return io.MultiReader(bytes.NewReader(request.body)) // hides the length
+						}
+						return bytes.NewReader(request.body)
+					})
+				})
+			})
+		}
+	}
+	// Over HTTP/2, the body does not matter.
+	t.Run("POST larger than the buffer, HTTP/2", func(t *testing.T) {
+		t.Parallel()
+		testHangUpWaiting(t, newClient(t, "2"), "POST", func() io.Reader {
+			return bytes.NewReader(bytes.Repeat([]byte("x"), 4*limit))
+		})
+	})
+}
+
+func testHangUpWaiting(t *testing.T, client *http.Client, method string, body func() io.Reader) {
+	b := newBackend(t)
+	c := start(t, setup{tls: true, backend: b, site: `
+		serialize {
+			path {$DIR}
+			buffer 16KiB
+		}
+		reverse_proxy {$BACKEND}`})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+
+	ctx, hangUp := context.WithCancel(t.Context())
+	waiting := inBackground(func() response {
+		return doContext(ctx, client, method, c.url+"/?name=waiting", body())
+	})
+	c.awaitTickets(2)
+	hangUp()
+	gone := time.Now()
+	<-waiting
+	c.awaitTickets(1)
+	if took := time.Since(gone); took > time.Second {
+		t.Errorf("the ticket was there for %v", took)
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	c.get("/?name=last").want(t, http.StatusOK)
+	b.wantOrder(t, "holder", "last")
+	c.wantNoTickets()
+}

@@ -1,0 +1,110 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// nobody is a user without rights. Only root can become another.
+func nobody(t *testing.T) *user {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run Caddy as another user; run the tests with: sudo go test ./...")
+	}
+	return &user{uid: 65534, gid: 65534}
+}
+
+// A configuration that cannot work is refused when it is loaded, with a message
+// that names the directory.
+func TestLoadErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		site string
+		make func(t *testing.T, s *setup) // prepares the directory
+		want []string
+	}{
+		{
+			name: "directory below a file",
+			make: func(t *testing.T, s *setup) {
+				file := filepath.Join(tempDir(t), "file")
+				writeFile(t, file, "")
+				s.dir = filepath.Join(file, "locks")
+			},
+			want: []string{"making lock directory", "not a directory"},
+		},
+		{
+			name: "directory is a file",
+			make: func(t *testing.T, s *setup) {
+				s.dir = filepath.Join(tempDir(t), "file")
+				writeFile(t, s.dir, "")
+			},
+			want: []string{"making lock directory", "not a directory"},
+		},
+		{
+			name: "directory of another user",
+			make: func(t *testing.T, s *setup) { s.user = nobody(t) },
+			want: []string{"opening guard file", "permission denied"},
+		},
+		{
+			name: "directory that another user may not make",
+			make: func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(tempDir(t), "a", "b") },
+			want: []string{"making lock directory", "permission denied"},
+		},
+		{
+			name: "guard is a symbolic link",
+			make: func(t *testing.T, s *setup) {
+				s.dir = tempDir(t)
+				target := filepath.Join(tempDir(t), "target")
+				writeFile(t, target, "")
+				check(t, os.Symlink(target, filepath.Join(s.dir, guardFile)))
+			},
+			want: []string{"opening guard file", guardFile},
+		},
+		{
+			name: "guard of another user in a directory for all",
+			make: func(t *testing.T, s *setup) {
+				s.user, s.dir = nobody(t), tempDir(t)
+				check(t, os.Chmod(s.dir, 0o1777))
+				writeFile(t, filepath.Join(s.dir, guardFile), "")
+				check(t, os.Chown(filepath.Join(s.dir, guardFile), 65533, 65533))
+				check(t, os.Chmod(filepath.Join(s.dir, guardFile), 0o666))
+			},
+			want: []string{"opening guard file", "belongs to user 65533"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := setup{site: "serialize {\n path {$DIR}\n}"}
+			test.make(t, &s)
+			log := startInVain(t, s)
+			for _, want := range append(test.want, s.dir) {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not tell of %q:\n%s", want, log)
+				}
+			}
+		})
+	}
+}
+
+// A reload that fails leaves the running configuration as it was.
+func TestFailedReload(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{site: serialized, backend: b})
+	c.get("/?name=before").want(t, 200)
+	file := filepath.Join(c.home, "file")
+	writeFile(t, file, "")
+	bad := setup{site: "serialize {\n path " + file + "/locks\n}\nserialize /a {\n path {$DIR}\n}\nrespond hello"}
+	if err := c.reload(bad); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("reload: %v, want an error that names %s", err, file)
+	}
+	c.get("/?name=after").want(t, 200)
+	b.wantOrder(t, "before", "after")
+	c.wantNoTickets()
+}

@@ -1,0 +1,95 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// phpFPM is a PHP process manager that serves the scripts of a directory.
+type phpFPM struct {
+	root   string // of the scripts, which may write here
+	socket string
+}
+
+// startPHP starts php-fpm in the foreground, on a socket of its own.
+func startPHP(t *testing.T, scripts map[string]string) *phpFPM {
+	t.Helper()
+	const install = "install it with: apt-get install php-fpm php-cli"
+	program := findPHP()
+	if program == "" {
+		t.Skip("no php-fpm here; " + install)
+	}
+	p := &phpFPM{root: tempDir(t), socket: filepath.Join(tempDir(t), "php")}
+	check(t, os.Chmod(p.root, 0o777))
+	for name, script := range scripts {
+		writeFile(t, filepath.Join(p.root, name), script)
+	}
+	config := filepath.Join(tempDir(t), "fpm.conf")
+	user := ""
+	if os.Geteuid() == 0 {
+		user = "user = nobody\ngroup = nogroup\n"
+	}
+	writeFile(t, config, fmt.Sprintf(`[global]
+daemonize = no
+error_log = /dev/stderr
+[test]
+%slisten = %s
+listen.mode = 0666
+pm = static
+pm.max_children = 8
+clear_env = yes
+`, user, p.socket))
+
+	log := newLogs()
+	cmd := exec.Command(program, "--nodaemonize", "--fpm-config", config)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = endWithTest()
+	check(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // which its children do not survive
+		_ = cmd.Wait()
+	})
+	select {
+	case <-log.seen("ready to handle connections"):
+	case <-time.After(patience):
+		t.Fatalf("php-fpm does not serve:\n%s", log)
+	}
+	return p
+}
+
+// findPHP returns the path of php-fpm. Debian has it under its version.
+func findPHP() string {
+	if path, err := exec.LookPath("php-fpm"); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/sbin", "/usr/local/sbin"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, "php-fpm*")); len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// env is what a site with php_fastcgi needs to know.
+func (p *phpFPM) env() map[string]string {
+	return map[string]string{"PHP": p.socket, "ROOT": p.root}
+}
+
+// read returns the text of a file that scripts write.
+func (p *phpFPM) read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.root, name))
+	if os.IsNotExist(err) {
+		return ""
+	}
+	check(t, err)
+	return strings.TrimSpace(string(text))
+}
