@@ -60,7 +60,7 @@ type resumedBody struct {
 // then swallows the rest. What is behind runs on to its end, as if somebody
 // still listened: only then is the place really free.
 type outlivingWriter struct {
-	*caddyhttp.ResponseWriterWrapper
+	caddyhttp.ResponseWriterWrapper
 	gone atomic.Bool
 }
 

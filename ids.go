@@ -184,8 +184,8 @@ func isCallersID(text string) bool {
 }
 
 // knownTXID returns the txid of a request that has been given one already.
-func knownTXID(ctx context.Context) string {
-	if ids, ok := caddyhttp.GetVar(ctx, idsVar).(*requestIDs); ok {
+func knownTXID(vars map[string]any) string {
+	if ids, ok := vars[idsVar].(*requestIDs); ok {
 		return ids.txid
 	}
 	return ""

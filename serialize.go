@@ -1,7 +1,6 @@
 package orderly
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -252,8 +251,9 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		return next.ServeHTTP(w, r)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	v := &visit{handler: s, queue: s.queueName(repl), txid: knownTXID(r.Context())}
-	if comesByAgain(r.Context(), v) {
+	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl), txid: knownTXID(vars)}
+	if comesByAgain(vars, v) {
 		return next.ServeHTTP(w, r)
 	}
 	v.describe(repl)
@@ -304,27 +304,21 @@ func (s *Serialize) Cleanup() error {
 	return s.engine.release()
 }
 
-// visits are the queues that a request has come to.
-type visits struct{ all []*visit }
-
 const visitsVar = "orderly.serialize"
 
 // comesByAgain reports whether the request is in the queue already, and else
 // remembers that it comes there now. A request that is inside would wait for
 // itself; one that was refused is not made to wait twice. Where its turn has
 // ended, it takes a new ticket.
-func comesByAgain(ctx context.Context, v *visit) bool {
-	seen, ok := caddyhttp.GetVar(ctx, visitsVar).(*visits)
-	if !ok {
-		caddyhttp.SetVar(ctx, visitsVar, &visits{all: []*visit{v}})
-		return false
-	}
-	for _, before := range seen.all {
-		if before.handler.engine.key == v.handler.engine.key && before.queue == v.queue && !before.ended.Load() {
+func comesByAgain(vars map[string]any, v *visit) bool {
+	first, _ := vars[visitsVar].(*visit)
+	for before := first; before != nil; before = before.next {
+		if before.key == v.key && before.queue == v.queue && !before.ended.Load() {
 			return true
 		}
 	}
-	seen.all = append(seen.all, v)
+	v.next = first
+	vars[visitsVar] = v
 	return false
 }
 

@@ -23,6 +23,7 @@ import (
 type visit struct {
 	handler *Serialize
 	engine  *engineRef
+	key     string // of the engine
 	queue   string
 	txid    string // of the request, if it has one; for logs
 
@@ -33,6 +34,9 @@ type visit struct {
 	waited  time.Duration
 	entered time.Time
 	ended   atomic.Bool
+	writer  outlivingWriter
+
+	next *visit // of the same request
 }
 
 // enter waits for the turn.
@@ -83,7 +87,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		defer timer.Stop()
 	}
 	if s.OnDisconnect == onDisconnectFinish {
-		w = &outlivingWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
+		v.writer.ResponseWriter = w
+		w = &v.writer
 	}
 	defer func() {
 		if err == nil || r.Context().Done() == nil {

@@ -2,6 +2,8 @@ package serializer
 
 import (
 	"context"
+	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -68,12 +70,24 @@ func (w *waiter) refuse(err error) {
 	w.ready <- err
 }
 
+// timers are stopped ones, for use again. Every arrival that waits needs one,
+// and hardly any of them runs out.
+var timers = sync.Pool{New: func() any {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return timer
+}}
+
 // await returns nil once the turn has come, and else why it has not.
 func (w *waiter) await(ctx context.Context, timeout time.Duration) error {
 	var expired <-chan time.Time
 	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
+		timer := timers.Get().(*time.Timer)
+		timer.Reset(timeout)
+		defer func() {
+			timer.Stop()
+			timers.Put(timer)
+		}()
 		expired = timer.C
 	}
 	select {
@@ -91,13 +105,22 @@ func (p *place) refused(err error) error {
 	return &Refused{Reason: ReasonOf(err), Queue: p.Prefix, Position: p.position, Token: p.Stamp, Err: err}
 }
 
+// clientText is an address for people: nothing where there is none, which the
+// name of a lock file has to write as zeros.
+func clientText(client netip.AddrPort) string {
+	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
+		return ""
+	}
+	return client.String()
+}
+
 // state describes the entry for people.
 func (e *entry) state(now time.Time) TicketState {
 	s := TicketState{
 		Token:  tokenText(e.Stamp),
 		State:  StateWaiting,
 		Since:  e.Time().UTC(),
-		Client: e.Client.String(),
+		Client: clientText(e.Client),
 	}
 	if e.admitted {
 		s.State = StateInside
