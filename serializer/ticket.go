@@ -140,8 +140,9 @@ const (
 // QueueName turns any text into a name that is safe as the start of a file
 // name, and different for different texts. Letters, digits, spaces and most
 // signs of ASCII stay as they are; what has a meaning in paths, control
-// characters and everything beyond ASCII become %XX; what would be longer than
-// 150 bytes is cut, and "%~" and a SHA-256 of the text stand for the rest.
+// characters, everything beyond ASCII and the dot of ".orderly-" at the start
+// become %XX; what would be longer than 150 bytes is cut, and "%~" and a SHA-256
+// of the text stand for the rest.
 func QueueName(text string) string {
 	if plainQueueName(text) {
 		return text
@@ -164,14 +165,14 @@ func plainQueueName(text string) bool {
 			return false
 		}
 	}
-	return len(text) <= maxQueueName && !AmbiguousQueueName(text)
+	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ownFiles)
 }
 
 func escapeQueueName(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
 		c := text[i]
-		if mustEscape(c) || i == len(text)-1 && AmbiguousQueueName(text) {
+		if mustEscape(c) || i == len(text)-1 && AmbiguousQueueName(text) || i == 0 && strings.HasPrefix(text, ownFiles) {
 			fmt.Fprintf(&b, "%%%02X", c)
 			continue
 		}
