@@ -1,0 +1,108 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A process that is killed while it holds the queue frees the others: within
+// 250 ms, the next one is inside. The machine may be busy with other things, so
+// what counts is the median of several kills.
+func TestKillHolder(t *testing.T) {
+	const kills, limit = 5, 250 * time.Millisecond
+	b := newBackend(t)
+	survivor := start(t, setup{site: serialized, backend: b})
+	var recoveries []time.Duration
+	for i := range kills {
+		victim := start(t, setup{site: serialized, backend: b, dir: survivor.dir})
+		holder, waiter, next := fmt.Sprint("holder", i), fmt.Sprint("waiter", i), fmt.Sprint("next", i)
+		victim.getting("/?gate&name=" + holder)
+		b.awaitEntry(t, holder)
+		victim.getting("/?name=" + waiter)
+		survivor.awaitTickets(2)
+		answer := survivor.getting("/?name=" + next)
+		survivor.awaitTickets(3)
+
+		killed := time.Now()
+		victim.signal(syscall.SIGKILL)
+		recoveries = append(recoveries, b.awaitEntry(t, next).entered.Sub(killed))
+		(<-answer).want(t, http.StatusOK)
+		b.wantNever(t, waiter)
+		survivor.wantNoTickets()
+	}
+	slices.Sort(recoveries)
+	t.Logf("the next one was inside after %v", recoveries)
+	if recoveries[kills/2] > limit {
+		t.Errorf("the next one was inside after %v, want at most %v", recoveries, limit)
+	}
+}
+
+// Those who wait in a process that is killed are no obstacle either.
+func TestKillWaiter(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	survivor := start(t, setup{site: serialized, backend: b})
+	victim := start(t, setup{site: serialized, backend: b, dir: survivor.dir})
+	holder := survivor.getting("/?gate&name=holder")
+	b.awaitEntry(t, "holder")
+	victim.getting("/?name=waiter")
+	survivor.awaitTickets(2)
+	next := survivor.getting("/?name=next")
+	survivor.awaitTickets(3)
+	victim.signal(syscall.SIGKILL)
+	<-victim.exited
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	(<-next).want(t, http.StatusOK)
+	b.wantOrder(t, "holder", "next")
+	survivor.wantNoTickets()
+}
+
+// A process that is stopped keeps its turn, for it may go on at any time. The
+// others wait, and end by their own timeouts.
+func TestStoppedHolder(t *testing.T) {
+	t.Parallel()
+	const site = `
+		serialize {
+			path {$DIR}
+			timeout 500ms
+		}
+		reverse_proxy {$BACKEND}`
+	b := newBackend(t)
+	stopped := start(t, setup{site: site, backend: b})
+	other := start(t, setup{site: site, backend: b, dir: stopped.dir})
+	holder := stopped.getting("/?gate&name=holder")
+	b.awaitEntry(t, "holder")
+	stopped.signal(syscall.SIGSTOP)
+	other.get("/?name=refused").want(t, http.StatusInternalServerError)
+	b.wantNever(t, "refused")
+
+	stopped.signal(syscall.SIGCONT)
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	other.get("/?name=next").want(t, http.StatusOK)
+	b.wantOrder(t, "holder", "next")
+}
+
+// A process that is killed leaves nothing that hinders one that starts later.
+func TestStartAfterKill(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	victim := start(t, setup{site: serialized, backend: b})
+	victim.getting("/?gate&name=holder")
+	b.awaitEntry(t, "holder")
+	victim.signal(syscall.SIGKILL)
+	<-victim.exited
+	if len(lockFiles(t, victim.dir)) != 1 {
+		t.Errorf("lock files %v", lockFiles(t, victim.dir))
+	}
+	next := start(t, setup{site: serialized, backend: b, dir: victim.dir})
+	next.get("/?name=next").want(t, http.StatusOK)
+	next.wantNoTickets()
+}
