@@ -1,0 +1,193 @@
+package etcd
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+)
+
+const one = "endpoints http://10.0.0.1:2379\n"
+
+func TestCaddyfile(t *testing.T) {
+	for name, test := range map[string]struct{ caddyfile, json string }{
+		"shortest": {one, `{"endpoints":["http://10.0.0.1:2379"]}`},
+		"all": {`
+			endpoints https://a:2379 https://b
+			namespace shop
+			ttl 5s
+			username orderly
+			password {env.ETCD_PASSWORD}
+			tls {
+				ca ca.pem
+				cert cert.pem
+				key key.pem
+				server_name etcd.example
+			}`, `{"endpoints":["https://a:2379","https://b"],"namespace":"shop","ttl":5000000000,"username":"orderly","password":"{env.ETCD_PASSWORD}",
+			"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"etcd.example"}}`},
+		"the later one overrides": {"endpoints http://a\nttl 3s\n" + one + "ttl 4s", `{"endpoints":["http://10.0.0.1:2379"],"ttl":4000000000}`},
+		"placeholders":            {"endpoints {env.ETCD}\nnamespace {env.NAME}", `{"endpoints":["{env.ETCD}"],"namespace":"{env.NAME}"}`},
+		"in hours":                 {one + "ttl 1h", `{"endpoints":["http://10.0.0.1:2379"],"ttl":3600000000000}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := new(Engine)
+			if err := e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("etcd {\n" + test.caddyfile + "\n}")); err != nil {
+				t.Fatal(err)
+			}
+			var want Engine
+			if err := json.Unmarshal([]byte(test.json), &want); err != nil {
+				t.Fatal(err)
+			}
+			got, wanted := marshal(t, e), marshal(t, &want)
+			if got != wanted {
+				t.Errorf("got  %s\nwant %s", got, wanted)
+			}
+		})
+	}
+}
+
+func marshal(t *testing.T, e *Engine) string {
+	t.Helper()
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestCaddyfileRefused(t *testing.T) {
+	for name, test := range map[string]struct{ caddyfile, err string }{
+		"nothing":               {"", "engine etcd: no endpoints"},
+		"no endpoint":           {"endpoints", "endpoints: no value; expected a URL such as https://10.0.0.1:2379, one or more, at Testfile:2"},
+		"no scheme":             {"endpoints 10.0.0.1:2379", `endpoints "10.0.0.1:2379": expected a URL such as`},
+		"other scheme":          {"endpoints ftp://a", `endpoints "ftp://a": expected a URL`},
+		"path":                  {"endpoints http://a/b", "expected a URL"},
+		"unknown":               {one + "timeout 3s", `engine etcd: unknown subdirective "timeout"; expected one of endpoints, namespace, ttl, username, password, tls, at Testfile:3`},
+		"ttl, no value":         {one + "ttl", "ttl: no value; expected whole seconds from 2s to 1h"},
+		"ttl, no duration":      {one + "ttl soon", `ttl "soon": expected whole seconds`},
+		"ttl, too short":        {one + "ttl 1s", "ttl 1s: expected whole seconds from 2s to 1h"},
+		"ttl, too long":         {one + "ttl 2h", "ttl 2h0m0s: expected"},
+		"ttl, parts of seconds": {one + "ttl 2500ms", "ttl 2.5s: expected"},
+		"ttl, zero":             {one + "ttl 0", "expected whole seconds"},
+		"two namespaces":        {one + "namespace a b", `namespace: unexpected "b" after the value`},
+		"blank namespace":       {one + `namespace " "`, `namespace " ": expected 1 to 200`},
+		"empty namespace":       {one + `namespace ""`, "namespace: empty"},
+		"username alone":        {one + "username a", "expected username and password"},
+		"password alone":        {one + "password a", "expected username and password"},
+		"tls, argument":         {one + "tls on", `tls: unexpected argument "on"`},
+		"tls, unknown":          {one + "tls {\nverify off\n}", `tls: unknown subdirective "verify"; expected one of ca, cert, key, server_name, at Testfile:4`},
+		"tls, cert alone":       {one + "tls {\ncert a.pem\n}", "tls: expected cert and key, both or neither"},
+		"tls, no value":         {one + "tls {\nca\n}", "ca: no value; expected a PEM file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := new(Engine).UnmarshalCaddyfile(caddyfile.NewTestDispenser("etcd {\n" + test.caddyfile + "\n}"))
+			if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") {
+				t.Errorf("got %v, want %s", err, test.err)
+			}
+		})
+	}
+	if err := new(Engine).UnmarshalCaddyfile(caddyfile.NewTestDispenser("etcd http://a")); err == nil {
+		t.Error("an argument is taken")
+	}
+}
+
+// The engine within the directive that names it.
+func TestCaddyfileWhole(t *testing.T) {
+	const text = `:8080 {
+	serialize {
+		prefix a_
+		engine etcd {
+			endpoints http://10.0.0.1:2379
+			tls {
+				ca a.pem
+			}
+			ttl 3s
+		}
+		timeout 5s
+	}
+}`
+	adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+	if err != nil {
+		t.Fatal(err, warnings)
+	}
+	const want = `"engine":{"endpoints":["http://10.0.0.1:2379"],"engine":"etcd","tls":{"ca":"a.pem"},"ttl":3000000000}`
+	if !strings.Contains(string(adapted), want) || !strings.Contains(string(adapted), `"timeout":5000000000`) {
+		t.Errorf("got %s", adapted)
+	}
+}
+
+func TestProvision(t *testing.T) {
+	t.Setenv("ETCD_ENDPOINTS", "http://a http://b:1")
+	t.Setenv("ETCD_PASSWORD", "secret")
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ json, err string }{
+		"least":               {`{"endpoints":["http://a"]}`, ""},
+		"from environment":    {`{"endpoints":["{env.ETCD_ENDPOINTS}"],"username":"u","password":"{env.ETCD_PASSWORD}"}`, ""},
+		"https":               {`{"endpoints":["https://a"]}`, ""},
+		"no endpoints":        {`{}`, "endpoints: none; expected at least one"},
+		"bad endpoint":        {`{"endpoints":["a"]}`, `endpoints "a": expected a URL`},
+		"mixed":               {`{"endpoints":["https://a","http://b"]}`, "expected all http or all https"},
+		"no such environment": {`{"endpoints":["http://a"],"username":"u","password":"{env.NO_SUCH_PASSWORD}"}`, "password: evaluated placeholder"},
+		"no such file":        {`{"endpoints":["http://a"],"username":"u","password":"{file.` + dir + `/none}"}`, "password: "},
+		"half a login":        {`{"endpoints":["http://a"],"username":"u"}`, "username and password"},
+		"short ttl":           {`{"endpoints":["http://a"],"ttl":1000000}`, "ttl 1ms: expected"},
+		"tls without https":   {`{"endpoints":["http://a"],"tls":{}}`, `tls: endpoint "http://a" is not https`},
+		"no ca":               {`{"endpoints":["https://a"],"tls":{"ca":"` + dir + `/none.pem"}}`, "tls ca: open"},
+		"empty ca":            {`{"endpoints":["https://a"],"tls":{"ca":"` + empty + `"}}`, "found no certificate"},
+		"no cert":             {`{"endpoints":["https://a"],"tls":{"cert":"` + empty + `","key":"` + empty + `"}}`, "tls cert"},
+		"bad namespace":       {`{"endpoints":["http://a"],"namespace":"/"}`, "namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e Engine
+			if err := json.Unmarshal([]byte(test.json), &e); err != nil {
+				t.Fatal(err)
+			}
+			err := e.Provision(caddy.Context{})
+			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
+				t.Fatalf("got %v, want %q", err, test.err)
+			}
+			if strings.Contains(e.key, "secret") || (err == nil) != strings.HasPrefix(e.key, "etcd:orderly/:") {
+				t.Errorf("key %q", e.key)
+			}
+		})
+	}
+}
+
+func TestEndpointsAreCompleted(t *testing.T) {
+	t.Setenv("ETCD_ENDPOINTS", "http://a/ http://[::1] http://b:1")
+	e := Engine{Endpoints: []string{"{env.ETCD_ENDPOINTS}"}, Namespace: "shop"}
+	if err := e.Provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(e.options.Endpoints, " "); got != "http://a:2379 http://[::1]:2379 http://b:1" {
+		t.Errorf("endpoints %s", got)
+	}
+	if e.options.Namespace != "shop/" {
+		t.Errorf("namespace %s", e.options.Namespace)
+	}
+}
+
+// An unreachable cluster must not keep a configuration from being loaded.
+func TestOpenUnreachable(t *testing.T) {
+	e := Engine{Endpoints: []string{"http://127.0.0.1:1"}}
+	if err := e.Provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := e.Open("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

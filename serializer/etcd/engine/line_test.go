@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func TestTicketKeys(t *testing.T) {
+	const keys = keyspace("orderly/")
+	for _, queue := range []string{"a", "", "a/b", "!evict", "%", "\x00\xff", "ü /", "."} {
+		key := keys.ticket(queue, 0x7abc, 17)
+		got, lease, ok := keys.parseTicket(key)
+		if !ok || got != queue || lease != 0x7abc {
+			t.Errorf("%q is key %q, read as %q of lease %x (%t)", queue, key, got, int64(lease), ok)
+		}
+	}
+	for _, key := range []string{"", "orderly/", "orderly/a", "orderly/a/", "orderly/a/1", "orderly/a/1-", "orderly/a/-1", "orderly/a/x-1",
+		"orderly/a/1-x", "orderly/a/b/1-1", "orderly/!evict/1/17", "orderly/!/1-1", "orderly/%zz/1-1", "other/a/1-1", "orderly/%61/1-1"} {
+		if queue, _, ok := keys.parseTicket(key); ok {
+			t.Errorf("key %q is taken for a ticket of %q", key, queue)
+		}
+	}
+}
+
+func FuzzTicketKeys(f *testing.F) {
+	f.Add("orderly/a%2Fb/7abc-17")
+	f.Fuzz(func(t *testing.T, key string) {
+		const keys = keyspace("orderly/")
+		queue, lease, ok := keys.parseTicket(key)
+		if !ok {
+			return
+		}
+		again, sameLease, ok := keys.parseTicket(keys.ticket(queue, lease, 1))
+		if !ok || again != queue || sameLease != lease {
+			t.Errorf("%q is read as queue %q of lease %x, which is not what that makes", key, queue, int64(lease))
+		}
+	})
+}
+
+// What cannot be read must make others wait rather than let them in.
+func TestRecordUnreadable(t *testing.T) {
+	if r := parseRecord([]byte("{")).rule(); r != (serializer.Rule{}) {
+		t.Errorf("rule %+v", r)
+	}
+}
+
+// testLine is a line without a cluster and without a keeper.
+func testLine() *line {
+	e := &Engine{keys: "o/", tickets: 1 << 20}
+	s := &session{engine: e, id: 1, places: make(map[string]*place), leaving: make(map[string]struct{}), deadline: time.Now().Add(time.Hour)}
+	s.deleters = maxDeleters // nobody deletes
+	return &line{session: s, queue: "q", prefix: e.keys.queue("q"), foreign: make(map[string]*entry), changed: make(chan struct{}, 1)}
+}
+
+// world is a queue as it is in etcd, and what one process makes of it.
+type world struct {
+	*line
+	random  *rand.Rand
+	rev     int64
+	tickets []*mvccpb.KeyValue // that stand, in order
+	rules   map[int64]serializer.Rule
+	places  map[int64]*place // ours, by revision
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		line:   testLine(),
+		random: rand.New(rand.NewPCG(seed, 1)),
+		rules:  make(map[int64]serializer.Rule),
+		places: make(map[int64]*place),
+	}
+}
+
+// TestLineAgainstModel compares the line with the plainest way to say the same:
+// all tickets that stand are gone through in order, each time.
+func TestLineAgainstModel(t *testing.T) {
+	for seed := range uint64(300) {
+		w := newWorld(seed)
+		for range 200 {
+			switch w.random.IntN(6) {
+			case 0, 1:
+				w.arrive()
+			case 2:
+				w.answer()
+			case 3:
+				w.depart()
+			case 4:
+				w.hear()
+			case 5:
+				w.look()
+				w.compare(t, seed, true)
+			}
+			w.compare(t, seed, false)
+		}
+	}
+}
+
+// arrive makes a ticket, of ours or of another process.
+func (w *world) arrive() {
+	w.rev += 1 + w.random.Int64N(3)
+	rule := []serializer.Rule{{}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}}[w.random.IntN(4)]
+	s := w.session
+	kv := &mvccpb.KeyValue{CreateRevision: w.rev, Value: []byte(newRecord("test", serializer.Arrival{Rule: rule}, time.Time{}))}
+	w.tickets, w.rules[w.rev] = append(w.tickets, kv), rule
+	if w.random.IntN(2) == 0 {
+		kv.Key = []byte(s.engine.keys.ticket("q", 2, uint64(w.rev)))
+		return
+	}
+	kv.Key = []byte(s.engine.keys.ticket("q", s.id, uint64(w.rev)))
+	p := &place{session: s, line: w.line, ready: make(chan error, 1)}
+	p.key, p.rule, p.entry.place = string(kv.Key), rule, p
+	s.places[p.key] = p
+	w.places[w.rev] = p
+}
+
+// answer lets us hear that a ticket of ours was made.
+func (w *world) answer() {
+	for rev, p := range w.places {
+		if !p.joined && !p.refused {
+			w.join(p, rev)
+			w.update()
+			return
+		}
+	}
+}
+
+// depart ends a turn or a wait.
+func (w *world) depart() {
+	if len(w.tickets) == 0 {
+		return
+	}
+	i := w.random.IntN(min(len(w.tickets), 4))
+	rev := w.tickets[i].CreateRevision
+	if p := w.places[rev]; p != nil {
+		if !p.joined {
+			return
+		}
+		w.session.drop(p)
+		delete(w.places, rev)
+	}
+	w.tickets = slices.Delete(w.tickets, i, i+1)
+	w.rev++
+}
+
+// hear lets us hear of one ticket that has gone.
+func (w *world) hear() {
+	for _, e := range w.foreign {
+		if !slices.ContainsFunc(w.tickets, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == e.rev }) {
+			w.gone(e)
+			w.update()
+			return
+		}
+	}
+}
+
+func (w *world) look() {
+	w.apply(slices.Clone(w.tickets), w.rev)
+	w.update()
+}
+
+// compare checks that we have let in nobody too early and, where we know all,
+// nobody too late.
+func (w *world) compare(t *testing.T, seed uint64, complete bool) {
+	t.Helper()
+	ahead, shared, open := 0, 0, true
+	waiting, uncovered := 0, 0
+	for _, kv := range w.tickets {
+		rule := w.rules[kv.CreateRevision]
+		open = open && rule.Admits(ahead, shared)
+		ahead++
+		if rule.Shared {
+			shared++
+		}
+		p := w.places[kv.CreateRevision]
+		if p == nil {
+			continue
+		}
+		if p.granted && !open {
+			t.Fatalf("seed %d: ticket %d is inside and must not be", seed, kv.CreateRevision)
+		}
+		if complete && open && !p.granted {
+			t.Fatalf("seed %d: ticket %d is not inside and should be", seed, kv.CreateRevision)
+		}
+		if p.joined && !p.granted {
+			waiting++
+			if p.rev > w.covered {
+				uncovered++
+			}
+		}
+	}
+	if w.waiting != waiting || w.uncovered != uncovered {
+		t.Fatalf("seed %d: %d waiting, %d uncovered; the line counts %d and %d", seed, waiting, uncovered, w.waiting, w.uncovered)
+	}
+	if (w.first == nil) != (waiting == 0) {
+		t.Fatalf("seed %d: %d waiting; the line's first is %v", seed, waiting, w.first)
+	}
+}
+
+// A ticket of ours that somebody deletes is evicted if it waits, and told to
+// stop if it is inside; it then still keeps the others of ours out.
+func TestOurTicketDeleted(t *testing.T) {
+	w := newWorld(1)
+	for len(w.places) < 3 {
+		w.arrive()
+		if p := w.places[w.rev]; p != nil {
+			p.rule = serializer.Rule{}
+		} else {
+			w.tickets = w.tickets[:len(w.tickets)-1]
+		}
+	}
+	w.look()
+	revoked := make(chan error, 1)
+	inside, waiting, last := w.head.place, w.head.next.place, w.tail.place
+	inside.arrival.Revoke = func(err error) { revoked <- err }
+	w.tickets = w.tickets[2:]
+	w.rev++
+	w.look()
+	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {
+		t.Errorf("revoked with %v", err)
+	}
+	if err := <-waiting.ready; !errors.Is(err, serializer.ErrEvicted) {
+		t.Errorf("refused with %v", err)
+	}
+	if last.granted {
+		t.Error("the next one of ours is let in beside the one that was told to stop")
+	}
+	w.session.drop(inside)
+	if !last.granted {
+		t.Error("the next one is not let in")
+	}
+}

@@ -1,0 +1,160 @@
+// Package etcd makes the etcd engine a module of Caddy. The engine itself,
+// which knows nothing of Caddy, is the package below this one.
+//
+//	xcaddy build --with github.com/orderly-http/caddy-orderly \
+//	    --with github.com/orderly-http/caddy-orderly/serializer/etcd
+package etcd
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	orderly "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+func init() {
+	caddy.RegisterModule(Engine{})
+}
+
+// Engine keeps queues in an etcd cluster, for any number of machines. All
+// handlers with the same cluster, namespace and prefix share a queue; their
+// `path` does not matter.
+//
+// The cluster need not be there when the configuration is loaded. While it
+// cannot be used, requests are refused with 503.
+//
+// All texts may have placeholders such as `{env.ETCD_PASSWORD}` and
+// `{file./run/secrets/etcd}`.
+type Engine struct {
+	// Endpoints are the URLs of the cluster's members, all http or all https.
+	// A URL without a port means 2379. At least one is required.
+	Endpoints []string `json:"endpoints,omitempty"`
+
+	// Namespace begins the names of all keys in etcd. Handlers with different
+	// namespaces have different queues. Default: `orderly`.
+	Namespace string `json:"namespace,omitempty"`
+
+	// TTL is for how long the others wait for a Caddy that died or is cut off.
+	// Whole seconds, `2s` to `1h`. Default: `10s`.
+	TTL caddy.Duration `json:"ttl,omitempty"`
+
+	// Username and Password log in to etcd. Default: none.
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+
+	// TLS is for https endpoints. Default: the system's certificate
+	// authorities, and no client certificate.
+	TLS *TLS `json:"tls,omitempty"`
+
+	options engine.Options
+	key     string
+}
+
+// CaddyModule returns the Caddy module information.
+func (Engine) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.serialize.engines.etcd",
+		New: func() caddy.Module { return new(Engine) },
+	}
+}
+
+// Provision fills in placeholders and defaults, checks the settings and reads
+// the certificates.
+func (e *Engine) Provision(caddy.Context) error {
+	set, err := e.expand(caddy.NewReplacer())
+	if err != nil {
+		return fmt.Errorf("engine etcd: %w", err)
+	}
+	if err := set.check(); err != nil {
+		return fmt.Errorf("engine etcd: %w", err)
+	}
+	e.options = engine.Options{
+		Namespace: namespace(set.Namespace),
+		TTL:       time.Duration(set.TTL),
+		Username:  set.Username,
+		Password:  set.Password,
+	}
+	for _, endpoint := range set.Endpoints {
+		e.options.Endpoints = append(e.options.Endpoints, withPort(endpoint))
+	}
+	if set.secure() {
+		if e.options.TLS, err = set.TLS.config(); err != nil {
+			return fmt.Errorf("engine etcd: %w", err)
+		}
+	}
+	e.key, err = set.identity()
+	return err
+}
+
+// expand returns the settings with placeholders filled in.
+func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
+	set := &Engine{TTL: e.TTL}
+	for _, endpoint := range e.Endpoints {
+		text, err := repl.ReplaceOrErr(endpoint, true, true)
+		if err != nil {
+			return nil, fmt.Errorf("endpoints: %w", err)
+		}
+		set.Endpoints = append(set.Endpoints, strings.Fields(text)...)
+	}
+	texts := []struct {
+		name     string
+		from, to *string
+	}{
+		{"namespace", &e.Namespace, &set.Namespace},
+		{"username", &e.Username, &set.Username},
+		{"password", &e.Password, &set.Password},
+	}
+	if e.TLS != nil {
+		set.TLS = new(TLS)
+		texts = append(texts, []struct {
+			name     string
+			from, to *string
+		}{
+			{"tls ca", &e.TLS.CA, &set.TLS.CA},
+			{"tls cert", &e.TLS.Cert, &set.TLS.Cert},
+			{"tls key", &e.TLS.Key, &set.TLS.Key},
+			{"tls server_name", &e.TLS.ServerName, &set.TLS.ServerName},
+		}...)
+	}
+	for _, text := range texts {
+		var err error
+		if *text.to, err = repl.ReplaceOrErr(*text.from, true, true); err != nil {
+			return nil, fmt.Errorf("%s: %w", text.name, err)
+		}
+	}
+	return set, nil
+}
+
+// identity tells clusters, namespaces and ways to reach them apart. It gives
+// no secret away.
+func (e *Engine) identity() (string, error) {
+	all, err := json.Marshal(e)
+	if err != nil {
+		return "", fmt.Errorf("naming engine etcd: %w", err)
+	}
+	return fmt.Sprintf("etcd:%s:%x", namespace(e.Namespace), sha256.Sum256(all)), nil
+}
+
+// Key implements [orderly.EngineModule].
+func (e *Engine) Key(string) string { return e.key }
+
+// Open implements [orderly.EngineModule].
+func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
+	o := e.options
+	o.Log = log
+	return engine.Open(o)
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner    = (*Engine)(nil)
+	_ orderly.EngineModule = (*Engine)(nil)
+)
