@@ -169,9 +169,6 @@ func TestAdminEvictsInside(t *testing.T) {
 		t.Errorf("the evicted request got %d; expected 503", got.StatusCode)
 	}
 	testcaddy.Await(t, two)
-	if s.Most() != 1 {
-		t.Errorf("%d were inside at once", s.Most())
-	}
 }
 
 // A ticket of another process in the same directory is evicted by that process.

@@ -14,6 +14,7 @@ package orderly
 import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 )
 
 func init() {
@@ -22,6 +23,7 @@ func init() {
 	caddy.RegisterModule(FileEngine{})
 	caddy.RegisterModule(MemoryEngine{})
 	caddy.RegisterModule(AdminAPI{})
+	caddycmd.RegisterCommand(serializeCommands)
 
 	httpcaddyfile.RegisterHandlerDirective("unique_ids", parseUniqueIDs)
 	httpcaddyfile.RegisterDirectiveOrder("unique_ids", httpcaddyfile.Before, "tracing")

@@ -1,0 +1,235 @@
+package serializer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"time"
+)
+
+// ErrInside is why [EvictFrom] left a ticket alone: its request is inside, and
+// that was not asked for.
+var ErrInside = errors.New("the ticket is inside")
+
+// ErrNotObeyed is why [EvictFrom] failed: the process that owns the ticket does
+// not react. It may be stopped.
+var ErrNotObeyed = errors.New("the owner of the ticket does not react")
+
+// Inspect lists the queues of a lock directory, in the order of prefixes, as
+// they stand on the disk. It takes no part in them: it makes no files, takes no
+// guard, follows no symbolic links, and works as any user who can read the
+// directory, whether or not anybody works there.
+//
+// Who is inside follows from the order and the owners' rules, as it does for
+// the engine. [TicketState.Since] is always the time of arrival.
+// [TicketState.Alive] tells whether the owner's lock is held; it is nil where
+// this user may not open the lock file. A file of another program has no lock
+// to tell: it counts as alive for as long as [File] waits for it, five minutes.
+func Inspect(path string) ([]QueueState, error) {
+	d, err := openOutside(path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	s, err := survey(d)
+	if err != nil {
+		return nil, err
+	}
+	return s.states(d.path), nil
+}
+
+// sighting is a lock directory as it was seen once, from outside.
+type sighting struct {
+	lines  map[string]*line
+	owners map[*entry]ownerSeen
+}
+
+// ownerSeen is what can be told of a ticket's owner.
+type ownerSeen struct {
+	name  string
+	ours  bool // it is one, not another program
+	rule  Rule
+	alive *bool // nil is not known
+}
+
+// survey reads a directory.
+func survey(d *outsideDir) (*sighting, error) {
+	names, err := d.list()
+	if err != nil {
+		return nil, &StorageError{"listing lock directory", d.path, err}
+	}
+	s := &sighting{lines: make(map[string]*line), owners: make(map[*entry]ownerSeen)}
+	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
+	for _, name := range names {
+		t, err := ParseTicket(name)
+		if err != nil {
+			continue // not of any queue
+		}
+		id, user, err := d.whose(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) {
+			continue
+		}
+		if err != nil {
+			return nil, &StorageError{"looking at lock file", filepath.Join(d.path, name), err}
+		}
+		owner, ok := known[id]
+		if !ok {
+			if owner, err = d.ask(t, name, user); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, &StorageError{"looking at lock file", filepath.Join(d.path, name), err}
+			}
+			known[id] = owner
+		}
+		s.add(&entry{Ticket: t, name: name, rule: owner.rule}, owner)
+	}
+	for _, l := range s.lines {
+		l.advance(nil) // nobody here to be let in
+	}
+	return s, nil
+}
+
+func (s *sighting) add(e *entry, owner ownerSeen) {
+	l := s.lines[e.Prefix]
+	if l == nil {
+		l = &line{prefix: e.Prefix}
+		s.lines[e.Prefix] = l
+	}
+	l.insert(e)
+	s.owners[e] = owner
+}
+
+// ask finds out about a ticket's owner.
+func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
+	probe, err := d.probe(name)
+	switch {
+	case errors.Is(err, errStranger):
+		alive := time.Since(t.Time()) < strangerTime
+		return ownerSeen{name: "not a ticket of Orderly", alive: &alive}, nil
+	case errors.Is(err, fs.ErrPermission):
+		return ownerSeen{name: "unreadable, of " + user}, nil
+	case err != nil:
+		return ownerSeen{}, err
+	}
+	defer probe.close()
+	dead, err := probe.dead()
+	if err != nil {
+		return ownerSeen{}, err
+	}
+	return ownerSeen{name: probe.owner().String(), ours: true, rule: probe.owner().Rule, alive: new(!dead)}, nil
+}
+
+// states describes the queues for people.
+func (s *sighting) states(path string) []QueueState {
+	states := queueStates(path, s.lines, time.Now(), func(e *entry) string { return s.owners[e].name })
+	for _, q := range states {
+		e := s.lines[q.Prefix].head
+		for i := range q.Tickets {
+			q.Tickets[i].Alive = s.owners[e].alive
+			e = e.next
+		}
+	}
+	return states
+}
+
+// Evicted says what became of a ticket.
+type Evicted struct {
+	// Ticket is the ticket as it was found.
+	Ticket TicketState
+
+	// Removed means that no living process of ours owned the ticket, so its
+	// lock file was removed. Else the owner was told, and has obeyed.
+	Removed bool
+
+	// Returned means that the request is no longer in the queue. One that is
+	// inside may take its time to return after it was told.
+	Returned bool
+}
+
+const (
+	// obeyTime is how long an owner may take to notice that it is told to
+	// evict a ticket. It looks ten times a second.
+	obeyTime = 3 * time.Second
+
+	evictPoll = 10 * time.Millisecond
+)
+
+// EvictFrom takes a ticket out of a queue of a lock directory, from outside. A
+// living owner is told by a file in the directory, and EvictFrom waits until
+// it has obeyed and, as long as ctx lasts, until the ticket is gone. What has
+// no living owner is removed.
+//
+// A ticket that is inside is only touched where inside says so; else the error
+// is [ErrInside]. One that enters between this look and the owner's is told to
+// leave all the same. The error is [ErrNoTicket] if there is no such ticket,
+// and [ErrNotObeyed] if its owner does not react within three seconds; the
+// ticket is then left alone.
+func EvictFrom(ctx context.Context, path, queue string, token uint64, inside bool) (Evicted, error) {
+	d, err := openOutside(path)
+	if err != nil {
+		return Evicted{}, err
+	}
+	defer d.close()
+	s, err := survey(d)
+	if err != nil {
+		return Evicted{}, err
+	}
+	e := s.lines[queue].find(token)
+	if e == nil {
+		return Evicted{}, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrNoTicket)
+	}
+	owner := s.owners[e]
+	found := Evicted{Ticket: e.state(time.Now())}
+	found.Ticket.Owner, found.Ticket.Alive = owner.name, owner.alive
+	if e.admitted && !inside {
+		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrInside)
+	}
+	found.Removed = !owner.ours || !isTrue(owner.alive)
+	if err := evictFile(d, e.Ticket); err != nil {
+		return found, err
+	}
+	return d.awaitEviction(ctx, e, found)
+}
+
+// awaitEviction returns when a ticket is gone, or when its owner has been told
+// and ctx is done.
+func (d *outsideDir) awaitEviction(ctx context.Context, e *entry, found Evicted) (Evicted, error) {
+	marker := evictMarker + string(appendDigits(nil, e.Stamp, stampDigits))
+	defer func() { _ = d.remove(marker) }() // of a ticket that went by itself
+	patience := time.NewTimer(obeyTime)
+	defer patience.Stop()
+	look := time.NewTicker(evictPoll)
+	defer look.Stop()
+	for {
+		if !d.exists(e.name) {
+			found.Returned = true
+			return found, nil
+		}
+		told := !d.exists(marker)
+		if told && ctx.Err() != nil {
+			return found, nil
+		}
+		if !told && ctx.Err() != nil {
+			return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", e.Stamp, e.Prefix, d.path, ctx.Err())
+		}
+		select {
+		case <-ctx.Done():
+		case <-look.C:
+		case <-patience.C:
+			if !told {
+				return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w: %s", e.Stamp, e.Prefix, d.path, ErrNotObeyed, found.Ticket.Owner)
+			}
+		}
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func (d *outsideDir) exists(name string) bool {
+	_, err := d.identify(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}

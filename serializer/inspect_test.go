@@ -1,0 +1,213 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// files lists a directory.
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestInspectOnlyLooks(t *testing.T) {
+	dir := t.TempDir()
+	queues, err := Inspect(dir)
+	if err != nil || len(queues) != 0 || len(files(t, dir)) != 0 {
+		t.Errorf("an empty directory: queues %v, error %v, files %v", queues, err, files(t, dir))
+	}
+	missing := filepath.Join(dir, "missing")
+	if _, err := Inspect(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing directory: %v", err)
+	}
+	if len(files(t, dir)) != 0 {
+		t.Errorf("there are now files: %v", files(t, dir))
+	}
+}
+
+func TestInspectAgreesWithEngine(t *testing.T) {
+	dir := t.TempDir()
+	f, err := OpenFile(dir, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	rules := []Rule{{Shared: true}, {Shared: true}, {Limit: 1}, {Shared: true}}
+	done := make(chan struct{}, 10)
+	for i, r := range rules {
+		for _, queue := range []string{"a_", "a_b_"} {
+			go func() {
+				turn, err := f.Enter(ctx, Arrival{Queue: queue, Rule: r, Client: netip.MustParseAddrPort(fmt.Sprintf("[2001:db8::1]:%d", i+1))})
+				if err == nil {
+					<-ctx.Done()
+					turn.Leave()
+				}
+				done <- struct{}{}
+			}()
+		}
+		await(t, func() bool {
+			queues, err := f.Queues(ctx)
+			return err == nil && len(queues) == 2 && len(queues[0].Tickets) == i+1 && len(queues[1].Tickets) == i+1
+		})
+	}
+	before := files(t, dir)
+	want, _ := f.Queues(ctx)
+	got, err := Inspect(dir)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("queues are %v, error %v; expected %v", got, err, want)
+	}
+	for i := range want {
+		if got[i].Prefix != want[i].Prefix || got[i].Inside != 2 || got[i].Waiting != 2 || want[i].Inside != 2 {
+			t.Errorf("queue %d: %+v; the engine says %+v", i, got[i], want[i])
+		}
+		for j := range want[i].Tickets {
+			g, w := got[i].Tickets[j], want[i].Tickets[j]
+			if g.Token != w.Token || g.State != w.State || g.Client != w.Client || g.Owner != w.Owner || !isTrue(g.Alive) {
+				t.Errorf("ticket %d: %+v; the engine says %+v", j, g, w)
+			}
+		}
+	}
+	if after := files(t, dir); !slices.Equal(before, after) {
+		t.Errorf("files were %v and are %v", before, after)
+	}
+	cancel()
+	for range 2 * len(rules) {
+		<-done
+	}
+}
+
+func await(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+// Files that only look like tickets are of other programs, or links to
+// somewhere else, and are never opened.
+func TestInspectStrangers(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+	old := Ticket{Prefix: "a_", Stamp: minStamp + 1}
+	young := Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.1:80")}
+	write(t, elsewhere, string(self(Rule{}, time.Now()).text()))
+	if err := os.Symlink(elsewhere, filepath.Join(dir, old.Name())); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, young.Name()), "")
+	write(t, filepath.Join(dir, "a_no_ticket"), "")
+	queues, err := Inspect(dir)
+	if err != nil || len(queues) != 1 || len(queues[0].Tickets) != 2 {
+		t.Fatalf("queues are %+v, error %v; expected one with two tickets", queues, err)
+	}
+	for i, alive := range []bool{false, true} {
+		ticket := queues[0].Tickets[i]
+		if ticket.Owner != "not a ticket of Orderly" || ticket.Alive == nil || *ticket.Alive != alive {
+			t.Errorf("ticket %d is %+v; expected a stranger's, alive %t", i, ticket, alive)
+		}
+	}
+	if evicted, err := EvictFrom(t.Context(), dir, "a_", old.Stamp, true); err != nil || !evicted.Removed || !evicted.Returned {
+		t.Errorf("evicting a stranger: %+v, %v", evicted, err)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Errorf("what a link led to is gone: %v", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEvictFrom(t *testing.T) {
+	dir := t.TempDir()
+	f, err := OpenFile(dir, FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	revoked := make(chan error, 1)
+	turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := EvictFrom(t.Context(), dir, "a_", turn.Token()+1, true); !errors.Is(err, ErrNoTicket) {
+		t.Errorf("evicting what is not there: %v", err)
+	}
+	if _, err := EvictFrom(t.Context(), dir, "a", turn.Token(), true); !errors.Is(err, ErrNoTicket) {
+		t.Errorf("evicting from another queue: %v", err)
+	}
+	if _, err := EvictFrom(t.Context(), dir, "a_", turn.Token(), false); !errors.Is(err, ErrInside) {
+		t.Errorf("evicting one inside unasked: %v", err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := f.Enter(t.Context(), Arrival{Queue: "a_"})
+		refused <- err
+	}()
+	var waiting uint64
+	await(t, func() bool {
+		queues, err := Inspect(dir)
+		if err != nil || len(queues[0].Tickets) < 2 {
+			return false
+		}
+		_, err = fmt.Sscan(queues[0].Tickets[1].Token, &waiting)
+		return err == nil
+	})
+	evicted, err := EvictFrom(t.Context(), dir, "a_", waiting, false)
+	if err != nil || !evicted.Returned || evicted.Removed || evicted.Ticket.State != StateWaiting {
+		t.Errorf("evicting a waiting one: %+v, %v", evicted, err)
+	}
+	if err := <-refused; !errors.Is(err, ErrEvicted) {
+		t.Errorf("the waiting one was told %v", err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	evicted, err = EvictFrom(ctx, dir, "a_", turn.Token(), true)
+	if err != nil || evicted.Returned {
+		t.Errorf("evicting one inside that does not return: %+v, %v", evicted, err)
+	}
+	if err := <-revoked; !errors.Is(err, ErrEvicted) {
+		t.Errorf("the one inside was told %v", err)
+	}
+	turn.Leave()
+}
+
+// Another user than the server's sees the order, but not whose the tickets are.
+func TestInspectUnreadable(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may open everything; run the tests as another user")
+	}
+	dir := t.TempDir()
+	name := Ticket{Prefix: "a_", Stamp: minStamp + 1}.Name()
+	if err := os.WriteFile(filepath.Join(dir, name), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	queues, err := Inspect(dir)
+	if err != nil || len(queues) != 1 || queues[0].Tickets[0].Alive != nil {
+		t.Errorf("queues are %+v, error %v; expected one ticket of which little is known", queues, err)
+	}
+}

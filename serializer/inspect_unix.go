@@ -1,0 +1,87 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// outsideDir is a lock directory that is looked at from outside: without its
+// guard, and without hearing of changes.
+type outsideDir struct {
+	*osDir
+	users []uint32 // whose files count; nil is everybody's
+}
+
+// openOutside opens a directory to look at it.
+func openOutside(path string) (*outsideDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding lock directory: %w", err)
+	}
+	dir, err := openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &StorageError{"opening lock directory", path, err}
+	}
+	d := &outsideDir{osDir: &osDir{path: path, clock: time.Now, dir: dir, guard: -1}}
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		d.close()
+		return nil, &StorageError{"reading the mode of lock directory", path, err}
+	}
+	d.fileMode = 0o600 | uint32(st.Mode)&0o060
+	if st.Mode&0o002 != 0 {
+		d.fileMode = 0o600
+		d.users = []uint32{0, d.guardUser()}
+	}
+	return d, nil
+}
+
+// guardUser is the user who works in a directory that everybody may write to:
+// the engine refuses to work beside another's guard.
+func (d *outsideDir) guardUser() uint32 {
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.dir, guardFile, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return uint32(unix.Geteuid())
+	}
+	return st.Uid
+}
+
+// whose tells which file a name is, and whose user's. The error is errNotOurs
+// if files of that user do not count here.
+func (d *outsideDir) whose(name string) (fileID, string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fileID{}, "", &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
+	}
+	if d.users != nil && !slices.Contains(d.users, st.Uid) {
+		return fileID{}, "", errNotOurs
+	}
+	return fileID{uint64(st.Dev), st.Ino}, userName(st.Uid), nil
+}
+
+// mark makes an empty file that belongs to the user who works in the directory,
+// so that the engine can remove it in a directory where everybody may only
+// remove their own.
+func (d *outsideDir) mark(name string) error {
+	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
+	if err != nil {
+		return &StorageError{"telling the owner of a ticket by", filepath.Join(d.path, name), err}
+	}
+	defer unix.Close(fd)
+	if unix.Geteuid() == 0 {
+		// If it fails, we remove the file ourselves once it was obeyed.
+		_ = unix.Fchown(fd, int(d.guardUser()), -1)
+	}
+	return nil
+}
+
+// userName names a user for people.
+func userName(uid uint32) string { return "user " + strconv.FormatUint(uint64(uid), 10) }

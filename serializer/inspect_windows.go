@@ -1,0 +1,39 @@
+package serializer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// outsideDir is a lock directory that is looked at from outside, without its
+// guard.
+type outsideDir struct{ *osDir }
+
+// openOutside opens a directory to look at it.
+func openOutside(path string) (*outsideDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding lock directory: %w", err)
+	}
+	return &outsideDir{&osDir{path: path, clock: time.Now, guard: windows.InvalidHandle}}, nil
+}
+
+func (d *outsideDir) list() (names []string, err error) {
+	entries, err := os.ReadDir(d.path)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// whose tells which file a name is.
+func (d *outsideDir) whose(name string) (fileID, string, error) {
+	id, err := d.identify(name)
+	return id, "another user", err
+}
+
+func (d *outsideDir) close() {}
