@@ -1,0 +1,210 @@
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// storageFault breaks the storage of a Caddy process and mends it again.
+type storageFault struct {
+	name   string
+	setup  func(t *testing.T, s *setup)
+	broken func(t *testing.T, c *caddy) (mend func())
+	says   string // in the log
+	cold   bool   // shows only before the first request
+}
+
+var storageFaults = []storageFault{
+	{
+		name: "directory removed",
+		broken: func(t *testing.T, c *caddy) func() {
+			check(t, os.RemoveAll(c.dir))
+			return func() { check(t, os.Mkdir(c.dir, 0o755)) }
+		},
+		says: "no such file or directory",
+	},
+	{
+		name: "directory replaced by a file",
+		broken: func(t *testing.T, c *caddy) func() {
+			check(t, os.RemoveAll(c.dir))
+			writeFile(t, c.dir, "")
+			return func() {
+				check(t, os.Remove(c.dir))
+				check(t, os.Mkdir(c.dir, 0o755))
+			}
+		},
+		says: "not a directory",
+	},
+	{
+		name: "permissions taken away",
+		setup: func(t *testing.T, s *setup) {
+			s.user, s.dir = nobody(t), tempDir(t)
+			check(t, os.Chown(s.dir, int(s.user.uid), int(s.user.gid)))
+		},
+		broken: func(t *testing.T, c *caddy) func() {
+			check(t, os.Chmod(c.dir, 0o500))
+			return func() { check(t, os.Chmod(c.dir, 0o700)) }
+		},
+		says: "permission denied",
+	},
+	{
+		name:  "no bytes left",
+		setup: func(t *testing.T, s *setup) { onTmpfs(t, s, "size=64k") },
+		broken: func(t *testing.T, c *caddy) func() {
+			filler := filepath.Join(c.dir, "filler")
+			err := os.WriteFile(filler, make([]byte, 1<<20), 0o600)
+			if err == nil {
+				t.Fatal("the file system is not full")
+			}
+			return func() { check(t, os.Remove(filler)) }
+		},
+		says: "no space left on device",
+		cold: true, // a ticket takes no bytes, only the owner file does
+	},
+	{
+		name:  "no inodes left",
+		setup: func(t *testing.T, s *setup) { onTmpfs(t, s, "nr_inodes=32") },
+		broken: func(t *testing.T, c *caddy) func() {
+			fillers := filepath.Join(c.dir, "fillers")
+			check(t, os.Mkdir(fillers, 0o700))
+			for i := 0; ; i++ {
+				if os.WriteFile(filepath.Join(fillers, fmt.Sprint(i)), nil, 0o600) != nil {
+					break
+				}
+			}
+			return func() { check(t, os.RemoveAll(fillers)) }
+		},
+		says: "no space left on device",
+	},
+	{
+		name: "no file descriptors left",
+		broken: func(t *testing.T, c *caddy) func() {
+			var before unix.Rlimit
+			few := unix.Rlimit{Cur: 3}
+			check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &before))
+			few.Max = before.Max
+			check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil))
+			return func() { check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, &before, nil)) }
+		},
+		says: "too many open files",
+		cold: true, // a ticket takes none, only the directory does
+	},
+}
+
+// onTmpfs gives a Caddy process a small file system of its own. No other
+// process sees it, and it ends with the process.
+func onTmpfs(t *testing.T, s *setup, options string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount; run the tests with: sudo go test ./...")
+	}
+	mount := fmt.Sprintf(`mount -t tmpfs -o %s tmpfs "$DIR" && exec "$0" "$@"`, options)
+	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
+}
+
+// Where the storage fails, every request is refused with 503 and never reaches
+// what is behind; the log names path and error. When the storage works again, so
+// do the queues, without a restart.
+func TestStorageFails(t *testing.T) {
+	t.Parallel()
+	for _, fault := range storageFaults {
+		for _, cold := range []bool{true, false} {
+			if fault.cold && !cold {
+				continue
+			}
+			name := fault.name + " before the first request"
+			if !cold {
+				name = fault.name + " after the first request"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				testStorageFault(t, fault, cold)
+			})
+		}
+	}
+}
+
+func testStorageFault(t *testing.T, fault storageFault, cold bool) {
+	b := newBackend(t)
+	s := setup{backend: b, site: `
+		serialize /hello off
+		respond /hello hello
+		serialize {
+			path {$DIR}
+			error_code 409
+		}
+		reverse_proxy {$BACKEND}
+		handle_errors {
+			respond "{http.serialize.reason}"
+		}`}
+	if fault.setup != nil {
+		fault.setup(t, &s)
+	}
+	c := start(t, s)
+	dir := c.dir
+	if s.launcher != nil { // it is there in its own view of the file systems only
+		c.dir = fmt.Sprintf("/proc/%d/root%s", c.cmd.Process.Pid, dir)
+	}
+	client := newClient(t, "1.1")
+	do(client, "GET", c.url+"/hello", "").want(t, http.StatusOK) // connects
+	if !cold {
+		do(client, "GET", c.url+"/?name=first", "").want(t, http.StatusOK)
+	}
+
+	mend := fault.broken(t, c)
+	begin := time.Now()
+	const refusals = 10
+	for range refusals {
+		r := do(client, "GET", c.url+"/?name=refused", "").want(t, http.StatusServiceUnavailable)
+		r.wantRetryAfter(t)
+		if r.body != "storage" {
+			t.Errorf("{http.serialize.reason} is %q, want storage", r.body)
+		}
+	}
+	took := time.Since(begin)
+	line := c.wantRefusalLogged("storage", "serializer_")
+	if line.text("level") != "error" || !strings.Contains(line.text("error"), dir) || !strings.Contains(line.text("error"), fault.says) {
+		t.Errorf("the log names not both path and error (%q): %v", fault.says, line)
+	}
+	if lines, most := len(c.log.entries("refused")), 1+int(took/time.Second); lines > most {
+		t.Errorf("%d lines in the log for %d refusals in %v, want at most %d", lines, refusals, took, most)
+	}
+
+	mend()
+	do(client, "GET", c.url+"/?name=last", "").want(t, http.StatusOK)
+	b.wantNever(t, "refused")
+	c.wantNoTickets()
+}
+
+// A lock directory is removed and made anew while a request is inside. Nobody
+// enters before it has left.
+func TestDirectoryReplacedUnderHolder(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: serialized})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	old := c.dir + ".old"
+	check(t, os.Rename(c.dir, old))
+	t.Cleanup(func() { check(t, os.RemoveAll(old)) })
+	check(t, os.Mkdir(c.dir, 0o755))
+
+	next := c.getting("/?name=next")
+	select {
+	case r := <-next:
+		t.Fatalf("answered while another was inside: %v", r)
+	case <-time.After(500 * time.Millisecond):
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	(<-next).want(t, http.StatusOK)
+	b.wantAlone(t)
+	c.wantNoTickets()
+}
