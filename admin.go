@@ -20,7 +20,7 @@ import (
 // AdminAPI shows the queues of this process in Caddy's admin API, and takes
 // tickets out of them.
 //
-//	GET    /serialize/queues                  every queue that has tickets
+//	GET    /serialize/queues                  every queue of this process
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
 //
@@ -171,7 +171,7 @@ func findQueue(ctx context.Context, queue string) (foundQueue, error) {
 		return foundQueue{}, adminError(http.StatusInternalServerError, fmt.Errorf("looking for queue %s: %w", queue, failed))
 	}
 	return foundQueue{}, adminError(http.StatusNotFound, fmt.Errorf(
-		"this process has no queue %s; %s lists the queues that have tickets", queue, adminQueues))
+		"this process has no queue %s; %s lists those it has", queue, adminQueues))
 }
 
 // allQueues lists the queues of all engines, in the order of paths and

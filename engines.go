@@ -1,10 +1,14 @@
 package orderly
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
@@ -106,6 +110,41 @@ var enginePool = caddy.NewUsagePool()
 type sharedEngine struct {
 	serializer.Engine
 	key string
+
+	mu         sync.Mutex
+	configured map[string]int // handlers by queue, where its name is known beforehand
+}
+
+// configure notes that a handler uses a queue, or by -1 that it no longer does.
+func (e *sharedEngine) configure(queue string, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.configured == nil {
+		e.configured = make(map[string]int)
+	}
+	e.configured[queue] += by
+	if e.configured[queue] == 0 {
+		delete(e.configured, queue)
+	}
+}
+
+// Queues implements [serializer.Engine]. It lists the queues of the
+// configuration, too, though nobody may be in them.
+func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	states, err := e.Engine.Queues(ctx)
+	place, ok := e.Engine.(interface{ Path() string })
+	if err != nil || !ok {
+		return states, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for queue := range e.configured {
+		if !slices.ContainsFunc(states, func(s serializer.QueueState) bool { return s.Prefix == queue }) {
+			states = append(states, serializer.QueueState{Path: place.Path(), Prefix: queue})
+		}
+	}
+	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return states, nil
 }
 
 // Destruct implements [caddy.Destructor].

@@ -156,6 +156,9 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
+	if !s.placeholders {
+		s.engine.configure(s.queue, 1)
+	}
 	return nil
 }
 
@@ -295,6 +298,9 @@ func (s *Serialize) useEngine() (*engineRef, error) {
 func (s *Serialize) Cleanup() error {
 	if s.engine == nil {
 		return nil
+	}
+	if !s.placeholders {
+		s.engine.configure(s.queue, -1)
 	}
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {

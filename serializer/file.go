@@ -366,6 +366,9 @@ func (f *File) retire(d *directory) {
 	}
 }
 
+// Path is the directory, as an absolute path.
+func (f *File) Path() string { return f.path }
+
 // Queues implements [Engine].
 func (f *File) Queues(context.Context) ([]QueueState, error) {
 	d := f.current()

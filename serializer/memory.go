@@ -103,6 +103,9 @@ func (m *Memory) remove(p *place) {
 	}
 }
 
+// Path is what [QueueState.Path] says.
+func (m *Memory) Path() string { return m.path }
+
 // Queues implements [Engine].
 func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
