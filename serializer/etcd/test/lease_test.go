@@ -1,0 +1,333 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+// A process that is cut off must stop before etcd lets others in.
+func TestDeadline(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	link := startRelay(t, m.url)
+	const ttl = 3 * time.Second
+	cutOff := open(t, engine.Options{TTL: ttl}, link.url())
+	other := open(t, engine.Options{TTL: ttl}, m.url)
+
+	revoked := make(chan error, 1)
+	a := arrival("a_")
+	a.Revoke = func(err error) {
+		if keys := keysOf(t, c); len(keys) == 0 || len(queueOf(t, other, "a_").Tickets) == 0 {
+			t.Error("etcd has ended the lease before the process gave it up")
+		}
+		revoked <- err
+	}
+	holder := enter(t, cutOff, a)
+	waiting := join(t, cutOff, arrival("a_"))
+	next := join(t, other, arrival("a_"))
+
+	link.hold(true)
+	start := time.Now()
+	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {
+		t.Errorf("revoked with %v", err)
+	}
+	if took := time.Since(start); took > ttl {
+		t.Errorf("revoked after %s", took)
+	}
+	wantRefusal(t, (<-waiting).err, serializer.ReasonLost, serializer.ErrLost)
+	late := arrival("a_")
+	late.Timeout = 0
+	_, err := cutOff.Enter(context.Background(), late)
+	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
+
+	(<-next).leave(t)
+	if took := time.Since(start); took > ttl+2*time.Second {
+		t.Errorf("the next one entered after %s", took)
+	}
+
+	link.hold(false)
+	link.cut()
+	waitUntil(t, "the process has a lease again", func() bool {
+		turn, err := cutOff.Enter(context.Background(), arrival("a_"))
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+	holder.Leave()
+	waitUntilEmpty(t, c)
+}
+
+// An operator revokes the lease.
+func TestLeaseRevoked(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	e := open(t, engine.Options{TTL: 4 * time.Second}, m.url)
+	revoked := make(chan error, 1)
+	a := arrival("a_")
+	a.Revoke = func(err error) { revoked <- err }
+	holder := enter(t, e, a)
+	leases, err := c.Leases(context.Background())
+	if err != nil || len(leases.Leases) != 1 {
+		t.Fatalf("%d leases (%v)", len(leases.Leases), err)
+	}
+	if _, err := c.Revoke(context.Background(), leases.Leases[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {
+		t.Errorf("revoked with %v", err)
+	}
+	holder.Leave()
+	waitUntil(t, "the process has another lease", func() bool {
+		turn, err := e.Enter(context.Background(), arrival("a_"))
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+	waitUntilEmpty(t, c)
+}
+
+// An operator deletes the key of a ticket that waits.
+func TestTicketDeleted(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	e := open(t, engine.Options{}, m.url)
+	holder := enter(t, e, arrival("a_"))
+	waiting := join(t, e, arrival("a_"))
+	keys, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Delete(context.Background(), string(keys.Kvs[0].Key)); err != nil {
+		t.Fatal(err)
+	}
+	wantRefusal(t, (<-waiting).err, serializer.ReasonEvicted, serializer.ErrEvicted)
+	holder.Leave()
+	waitUntilEmpty(t, c)
+}
+
+// A request whose answer is lost is sent again, and must not take a second
+// place: nobody would ever leave it.
+func TestLostAnswer(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	link := startRelay(t, m.url)
+	e := open(t, engine.Options{TTL: time.Minute}, link.url())
+	enter(t, e, arrival("a_")).Leave()
+	waitUntilEmpty(t, c)
+	history := c.Watch(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+
+	for range 5 {
+		link.hold(true)
+		done := make(chan result, 1)
+		go func() {
+			turn, err := e.Enter(context.Background(), arrival("a_"))
+			done <- result{turn, err}
+		}()
+		waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 1 })
+		link.cut()
+		link.hold(false)
+		r := <-done
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if r.turn.Position() != 0 {
+			t.Errorf("position %d: it has waited for itself", r.turn.Position())
+		}
+		r.turn.Leave()
+		waitUntilEmpty(t, c)
+	}
+	puts := 0
+	for puts < 5 {
+		for _, event := range (<-history).Events {
+			if event.IsCreate() {
+				puts++
+			}
+		}
+	}
+	select {
+	case more := <-history:
+		for _, event := range more.Events {
+			if event.IsCreate() {
+				t.Errorf("another ticket was made: %s", event.Kv.Key)
+			}
+		}
+	case <-time.After(time.Second): // longer than any request is on its way
+	}
+}
+
+// A key that appears again after it was deleted, by a request that was long on
+// its way, is nobody's. It must not hold the queue.
+func TestStray(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	link := startRelay(t, m.url)
+	e := open(t, engine.Options{TTL: time.Minute}, link.url())
+	enter(t, e, arrival("a_")).Leave()
+	waitUntilEmpty(t, c)
+
+	link.hold(true)
+	done := make(chan result, 1)
+	go func() {
+		turn, err := e.Enter(context.Background(), arrival("a_"))
+		done <- result{turn, err}
+	}()
+	var stray *clientv3.GetResponse
+	waitUntil(t, "the ticket exists", func() bool {
+		answer, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+		stray = answer
+		return err == nil && answer.Count == 1
+	})
+	link.cut()
+	link.hold(false)
+	(<-done).leave(t)
+	waitUntilEmpty(t, c)
+
+	kv := stray.Kvs[0]
+	if _, err := c.Put(context.Background(), string(kv.Key), string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease))); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilEmpty(t, c)
+}
+
+// While etcd is away, nobody new enters; when it is back, the line goes on.
+func TestRestart(t *testing.T) {
+	m := startEtcd(t)
+	here, there := open(t, engine.Options{TTL: time.Minute}, m.url), open(t, engine.Options{TTL: time.Minute}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	waiting := join(t, there, arrival("a_"))
+	m.stop()
+	holder.Leave()
+	late := make(chan result, 1)
+	go func() {
+		turn, err := here.Enter(context.Background(), arrival("a_"))
+		late <- result{turn, err}
+	}()
+	select {
+	case <-waiting:
+		t.Error("entered without etcd")
+	case <-late:
+		t.Error("took a ticket without etcd")
+	case <-time.After(300 * time.Millisecond):
+	}
+	m.start(t)
+	(<-waiting).leave(t)
+	(<-late).leave(t)
+	waitUntilEmpty(t, m.client(t))
+}
+
+// The cluster need not be there when the engine is opened.
+func TestUnreachable(t *testing.T) {
+	m := newMember(t)
+	e := open(t, engine.Options{}, m.url)
+	_, err := e.Enter(context.Background(), arrival("a_"))
+	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
+	if !strings.Contains(err.Error(), m.url) {
+		t.Errorf("the error does not name the cluster: %v", err)
+	}
+	if _, err := e.Queues(context.Background()); !errors.Is(err, serializer.ErrStorage) {
+		t.Errorf("listing queues: %v", err)
+	}
+	m.start(t)
+	t.Cleanup(m.stop)
+	waitUntil(t, "the engine has found the cluster", func() bool {
+		turn, err := e.Enter(context.Background(), arrival("a_"))
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+}
+
+// History is compacted away while many wait, and connections break.
+func TestCompactionAndLostWatches(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	links := []*relay{startRelay(t, m.url), startRelay(t, m.url)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for ctx.Err() == nil {
+			if answer, err := c.Get(ctx, "x"); err == nil {
+				_, _ = c.Compact(ctx, answer.Header.Revision) // fails where nothing is new
+			}
+			for _, link := range links {
+				link.cut()
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	var inside, overlaps, hands atomic.Int64
+	var group sync.WaitGroup
+	for i := range 2 {
+		e := open(t, engine.Options{TTL: time.Minute}, links[i].url())
+		for range 4 {
+			group.Go(func() {
+				for range 40 {
+					turn, err := e.Enter(context.Background(), arrival("a_"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside.Add(1) > 1 {
+						overlaps.Add(1)
+					}
+					hands.Add(1)
+					time.Sleep(2 * time.Millisecond)
+					inside.Add(-1)
+					turn.Leave()
+				}
+			})
+		}
+	}
+	group.Wait()
+	cancel()
+	faults.Wait()
+	if overlaps.Load() != 0 || hands.Load() != 320 {
+		t.Errorf("%d overlaps, %d hand-overs", overlaps.Load(), hands.Load())
+	}
+	waitUntilEmpty(t, c)
+}
+
+// A slow link costs time and nothing else.
+func TestSlowLink(t *testing.T) {
+	m := startEtcd(t)
+	link := startRelay(t, m.url)
+	link.slow(50 * time.Millisecond)
+	far, near := open(t, engine.Options{}, link.url()), open(t, engine.Options{}, m.url)
+	var inside, overlaps atomic.Int64
+	var group sync.WaitGroup
+	for _, e := range []*engine.Engine{far, near} {
+		for range 4 {
+			group.Go(func() {
+				for range 10 {
+					turn, err := e.Enter(context.Background(), arrival("a_"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside.Add(1) > 1 {
+						overlaps.Add(1)
+					}
+					inside.Add(-1)
+					turn.Leave()
+				}
+			})
+		}
+	}
+	group.Wait()
+	if overlaps.Load() != 0 {
+		t.Errorf("%d overlaps", overlaps.Load())
+	}
+}
