@@ -1,0 +1,54 @@
+//go:build mutants && unix && !aix && !solaris
+
+package serializer
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mutants are ways in which the lock-file engine can be made wrong, for the
+// harness in ./torture: it must find out each of them. Only a program built with
+// -tags mutants has them.
+var Mutants = map[string]func(lockDir) lockDir{
+	"noguard": func(d lockDir) lockDir { return &noGuard{d} },
+	"nocheck": func(d lockDir) lockDir { return &noCheck{d} },
+	"nolast":  func(d lockDir) lockDir { return &noLast{d} },
+}
+
+// OpenMutant opens an engine that is wrong in one way.
+func OpenMutant(name, path string, o FileOptions) (*File, error) {
+	mutate := Mutants[name]
+	if mutate == nil {
+		return nil, fmt.Errorf("no mutant %q", name)
+	}
+	f, err := OpenFile(path, o)
+	if err != nil {
+		return nil, err
+	}
+	f.open = func(path string, clock func() time.Time) (lockDir, error) {
+		d, err := openLockDir(path, clock)
+		if err != nil {
+			return nil, err
+		}
+		return mutate(d), nil
+	}
+	return f, nil
+}
+
+// noGuard gives out tickets without the guard.
+type noGuard struct{ lockDir }
+
+func (*noGuard) lock() error { return nil }
+func (*noGuard) unlock()     {}
+
+// noCheck never looks whether the guard is still at its path.
+type noCheck struct{ lockDir }
+
+func (*noCheck) check() error { return nil }
+
+// noLast does not record the last number.
+type noLast struct{ lockDir }
+
+func (*noLast) last() (uint64, error) { return 0, nil }
+func (*noLast) setLast(uint64) error  { return nil }

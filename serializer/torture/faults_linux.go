@@ -1,0 +1,505 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// fault is something that goes wrong.
+type fault struct {
+	name   string
+	help   string
+	weight int
+	throw  func(h *harness, r *rand.Rand) bool // nil where the processes do it themselves
+}
+
+var faults []fault
+
+func init() {
+	faults = []fault{
+		{"kill", "kill -9 of a process, mostly of one that is inside, and a new one in its place", 10, killHolder},
+		{"killguard", "kill -9 of a process in the middle of giving out tickets", 3, killInGuard},
+		{"stop", "SIGSTOP of a process, and SIGCONT after a while", 6, stopProcess},
+		{"stopguard", "SIGSTOP of a process in the middle of giving out tickets, and SIGCONT", 2, stopInGuard},
+		{"reload", "another engine in the same process, and the old one closed", 10, reload},
+		{"cancel", "callers who go away while they wait", 0, nil},
+		{"timeout", "callers who wait for milliseconds only", 0, nil},
+		{"clock", "the clock of a process steps: an hour back, a day ahead, or right again", 5, stepClock},
+		{"away", "the directory renamed away, and put back", 2, takeAway},
+		{"replace", "the directory renamed away for good, and a new one in its place", 1, replaceDirectory},
+		{"guard", "the guard file removed, emptied or filled with nonsense", 1, spoilGuard},
+		{"permissions", "the directory's permissions taken away, and given back", 2, takePermissions},
+		{"inodes", "no inodes left (as root: on a tmpfs of its own)", 2, useInodes},
+		{"bytes", "no space left (as root: on a tmpfs of its own)", 1, useBytes},
+		{"descriptors", "no file descriptors left to a process", 4, useDescriptors},
+	}
+	for _, f := range faults {
+		allFaults = append(allFaults, f.name)
+	}
+}
+
+var allFaults []string
+
+func faultHelp() string {
+	var b strings.Builder
+	for _, f := range faults {
+		fmt.Fprintf(&b, "  %-12s %s\n", f.name, f.help)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// chooseFaults reads the value of -faults.
+func chooseFaults(text string) (chosen []string, err error) {
+	for i, name := range strings.Split(text, ",") {
+		without, minus := strings.CutPrefix(name, "-")
+		switch {
+		case name == "none":
+			chosen = nil
+		case name == "all", minus && i == 0:
+			chosen = slices.Clone(allFaults)
+		}
+		if name == "all" || name == "none" {
+			continue
+		}
+		if !slices.Contains(allFaults, without) {
+			return nil, fmt.Errorf("unknown fault %q; there are %s", without, strings.Join(allFaults, ", "))
+		}
+		chosen = slices.DeleteFunc(chosen, func(c string) bool { return c == without })
+		if !minus {
+			chosen = append(chosen, name)
+		}
+	}
+	return chosen, nil
+}
+
+// activity counts the faults that are on.
+type activity struct {
+	on    atomic.Int64
+	since atomic.Int64 // when the last one ended
+	disk  sync.Mutex   // of the faults that concern all, one at a time
+}
+
+// settleTime is after a fault until the queue counts as undisturbed.
+const settleTime = 300 * time.Millisecond
+
+// throwFaults throws faults until ctx is done, and waits for the last to end.
+func (h *harness) throwFaults(ctx context.Context) {
+	total := 0
+	var chosen []fault
+	for _, f := range faults {
+		if f.throw != nil && h.has(f.name) {
+			chosen = append(chosen, f)
+			total += f.weight
+		}
+	}
+	if total == 0 {
+		return
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	for h.pause(ctx) {
+		n := h.rand.IntN(total)
+		r := rand.New(rand.NewPCG(h.rand.Uint64(), 0))
+		for _, f := range chosen {
+			if n -= f.weight; n >= 0 {
+				continue
+			}
+			if f.name == "kill" && r.IntN(3) > 0 && h.calmDown(ctx) {
+				h.throw(f, func() bool { return killMeasured(h, r) })
+				break
+			}
+			h.active.on.Add(1)
+			group.Go(func() {
+				defer h.oracle.moment(&h.oracle.troubled)()
+				h.throw(f, func() bool { return f.throw(h, r) })
+				h.active.since.Store(now())
+				h.active.on.Add(-1)
+			})
+			break
+		}
+	}
+}
+
+func (h *harness) throw(f fault, do func() bool) {
+	if do() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.faulted[f.name]++
+	}
+}
+
+func (h *harness) faultsThrown() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(h.faulted)) {
+		fmt.Fprintf(&b, " %s %d", name, h.faulted[name])
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// pause waits for the time of the next fault.
+func (h *harness) pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Duration(h.rand.ExpFloat64() * float64(h.pace))):
+		return true
+	}
+}
+
+// calmDown waits until no fault is on.
+func (h *harness) calmDown(ctx context.Context) bool {
+	for h.active.on.Load() > 0 || since(h.active.since.Load()) < settleTime {
+		if ctx.Err() != nil {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}
+
+// take locks the slot of some process that runs and that no fault is at work on.
+func (h *harness) take(r *rand.Rand) *slot {
+	for _, i := range r.Perm(len(h.slots)) {
+		if s := h.slots[i]; s.TryLock() {
+			if h.get(control(i, ctlUp)) != 0 {
+				return s
+			}
+			s.Unlock()
+		}
+	}
+	return nil
+}
+
+// takeHolder locks the slot of the process that was last inside the busiest
+// queue, so it is inside or next in line for one.
+func (h *harness) takeHolder(r *rand.Rand) *slot {
+	if i := int(h.get(wordHolders)) - 1; i >= 0 && h.slots[i].TryLock() {
+		if h.get(control(i, ctlUp)) != 0 {
+			return h.slots[i]
+		}
+		h.slots[i].Unlock()
+	}
+	return h.take(r)
+}
+
+func killHolder(h *harness, r *rand.Rand) bool { return h.kill(h.takeHolder(r), false) }
+
+// killMeasured kills a process that is inside while nothing else is wrong, and
+// waits until the queue must have recovered.
+func killMeasured(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	hold := control(s.index, ctlHold)
+	h.set(hold, holdNext)
+	for patience := time.Now().Add(hookPatience); h.get(hold) != holdBegun && time.Now().Before(patience); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(milliseconds(r, 1, 20))
+	if h.get(hold) != holdBegun {
+		h.set(hold, holdNot)
+		s.Unlock()
+		return false
+	}
+	if !h.kill(s, true) {
+		return false
+	}
+	time.Sleep(settleTime)
+	return true
+}
+
+func (h *harness) kill(s *slot, measured bool) bool {
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	s.killed = true
+	h.oracle.killed(s.number, measured)
+	_ = s.cmd.Process.Signal(syscall.SIGKILL)
+	return h.replace(s)
+}
+
+// replace starts a new process in the place of one that was killed.
+func (h *harness) replace(s *slot) bool {
+	<-s.exited
+	h.oracle.catchUp()
+	h.bury(s, true)
+	if err := h.start(s); err != nil {
+		h.problem("%v", err)
+		return false
+	}
+	return true
+}
+
+// hookPatience is how long a fault waits for its process to give out a ticket.
+const hookPatience = 500 * time.Millisecond
+
+func killInGuard(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	s.killed = true
+	h.set(control(s.index, ctlHook), hookKill)
+	select {
+	case <-s.exited:
+		return h.replace(s)
+	case <-time.After(hookPatience):
+	}
+	if h.swap(control(s.index, ctlHook), hookKill, hookNone) {
+		s.killed = false
+		return false // it gave out none
+	}
+	return h.replace(s)
+}
+
+func stopProcess(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if r.IntN(2) == 0 && s != nil {
+		s.Unlock()
+		s = h.takeHolder(r)
+	}
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(milliseconds(r, 1, 1500))
+	return h.wakeOrKill(s, r)
+}
+
+// wakeOrKill ends a stop, sometimes for good.
+func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
+	if h.has("kill") && r.IntN(5) == 0 {
+		s.killed = true
+		h.oracle.killed(s.number, false)
+		_ = s.cmd.Process.Signal(syscall.SIGKILL)
+		return h.replace(s)
+	}
+	return s.cmd.Process.Signal(syscall.SIGCONT) == nil
+}
+
+func stopInGuard(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	h.set(control(s.index, ctlHook), hookStop)
+	for patience := time.Now().Add(hookPatience); h.get(control(s.index, ctlHook)) != hookNone; time.Sleep(time.Millisecond) {
+		if time.Now().After(patience) && h.swap(control(s.index, ctlHook), hookStop, hookNone) {
+			return false
+		}
+	}
+	waitStopped(s.cmd.Process.Pid)
+	time.Sleep(milliseconds(r, 1, 800))
+	return h.wakeOrKill(s, r)
+}
+
+// waitStopped waits until a process that is about to stop has stopped.
+func waitStopped(pid int) {
+	for range 1000 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return
+		}
+		if _, state, ok := strings.Cut(string(text), ") "); ok && (state[0] == 'T' || state[0] == 'Z') {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func reload(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	h.add(control(s.index, ctlReloads), 1)
+	return true
+}
+
+func stepClock(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	steps := []time.Duration{0, -time.Hour, 24 * time.Hour}
+	h.set(control(s.index, ctlClock), uint64(steps[r.IntN(len(steps))]))
+	return true
+}
+
+// takeAway renames the directory away for a while. Nobody can make another in
+// its place meanwhile.
+func takeAway(h *harness, r *rand.Rand) bool {
+	h.active.disk.Lock()
+	defer h.active.disk.Unlock()
+	away := h.locks + ".away"
+	if os.Chmod(h.base, 0o555) != nil || os.Rename(h.locks, away) != nil {
+		return false
+	}
+	time.Sleep(milliseconds(r, 1, 400))
+	if err := os.Rename(away, h.locks); err != nil {
+		h.problem("putting the directory back: %v", err)
+	}
+	_ = h.openBase()
+	return true
+}
+
+// replaceDirectory puts a new directory in the place of the old one, once
+// everybody knows the present one.
+func replaceDirectory(h *harness, r *rand.Rand) bool {
+	h.active.disk.Lock()
+	defer h.active.disk.Unlock()
+	if !h.waitUntilKnown() {
+		return false
+	}
+	end := h.oracle.moment(&h.oracle.replaced)
+	err := os.Rename(h.locks, fmt.Sprintf("%s.%d", h.locks, now()))
+	end()
+	if err != nil {
+		return false
+	}
+	if r.IntN(2) == 0 {
+		time.Sleep(milliseconds(r, 1, 200)) // else a process makes it
+	}
+	if err := h.makeLocks(); err != nil {
+		h.problem("%v", err)
+	}
+	return true
+}
+
+// waitUntilKnown waits until every process has worked in the directory since
+// the last time it was replaced.
+func (h *harness) waitUntilKnown() bool {
+	h.oracle.mu.Lock()
+	var last int64
+	if n := len(h.oracle.replaced); n > 0 {
+		last = h.oracle.replaced[n-1].to
+	}
+	h.oracle.mu.Unlock()
+	for range 500 {
+		known := true
+		for i := range h.slots {
+			known = known && int64(h.get(control(i, ctlLastEntry))) > last
+		}
+		if known {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+// spoilGuard damages the guard file, or takes it away.
+func spoilGuard(h *harness, r *rand.Rand) bool {
+	h.active.disk.Lock()
+	defer h.active.disk.Unlock()
+	if !h.waitUntilKnown() {
+		return false
+	}
+	guard := filepath.Join(h.locks, ".orderly-guard")
+	defer h.oracle.moment(&h.oracle.forgotten)()
+	var err error
+	switch r.IntN(3) {
+	case 0:
+		err = os.Remove(guard)
+	case 1:
+		err = os.Truncate(guard, 0)
+	case 2:
+		err = os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0)
+	}
+	return err == nil
+}
+
+func takePermissions(h *harness, r *rand.Rand) bool {
+	h.active.disk.Lock()
+	defer h.active.disk.Unlock()
+	if os.Chmod(h.locks, 0) != nil {
+		return false
+	}
+	time.Sleep(milliseconds(r, 1, 300))
+	return os.Chmod(h.locks, 0o750) == nil
+}
+
+func useInodes(h *harness, r *rand.Rand) bool {
+	return h.fill(r, func(dir string) error {
+		for i := 0; ; i++ {
+			f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
+			if err != nil {
+				return err
+			}
+			f.Close()
+		}
+	})
+}
+
+func useBytes(h *harness, r *rand.Rand) bool {
+	return h.fill(r, func(dir string) error {
+		f, err := os.Create(filepath.Join(dir, "filler"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		for {
+			if _, err := f.Write(make([]byte, 4096)); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// fill uses something up for a while.
+func (h *harness) fill(r *rand.Rand, use func(dir string) error) bool {
+	if !inOwnNamespace() {
+		return false // it would be the machine's
+	}
+	h.active.disk.Lock()
+	defer h.active.disk.Unlock()
+	dir := filepath.Join(h.base, "filler")
+	if os.Mkdir(dir, 0o700) != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	for range r.IntN(4) + 1 {
+		_ = use(dir) // again, for what was given back meanwhile
+		time.Sleep(milliseconds(r, 1, 100))
+	}
+	return true
+}
+
+func useDescriptors(h *harness, r *rand.Rand) bool {
+	s := h.take(r)
+	if s == nil {
+		return false
+	}
+	defer s.Unlock()
+	h.set(control(s.index, ctlFileLimit), uint64(1+r.IntN(4)))
+	time.Sleep(milliseconds(r, 5, 50))
+	if h.has("reload") && r.IntN(2) == 0 {
+		h.add(control(s.index, ctlReloads), 1)
+	}
+	time.Sleep(milliseconds(r, 1, 500))
+	h.set(control(s.index, ctlFileLimit), 0)
+	return true
+}
+
+func milliseconds(r *rand.Rand, from, to int) time.Duration {
+	return time.Duration(from+r.IntN(to-from)) * time.Millisecond
+}

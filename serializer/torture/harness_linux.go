@@ -1,0 +1,405 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// harness is one run.
+type harness struct {
+	config
+	*shared
+	oracle *oracle
+	uid    int    // of the processes
+	base   string // everything lies below it
+	locks  string // the directory under torture
+	rand   *rand.Rand
+
+	slots   []*slot
+	numbers atomic.Int64
+	launch  chan func() // what must be done by the thread that starts processes
+	ending  atomic.Bool
+	active  activity
+
+	mu       sync.Mutex
+	problems []string
+	counts   [outcomes]uint64
+	begun    uint64
+	cutOff   uint64
+	faulted  map[string]int
+}
+
+// slot is a place for a process. Its lock is held by the fault that is at work
+// on the process.
+type slot struct {
+	sync.Mutex
+	index  int
+	number int
+	cmd    *exec.Cmd
+	exited chan struct{}
+	killed bool
+}
+
+const nobody = 65534
+
+// torture makes a run.
+func torture(ctx context.Context, c config) (*report, error) {
+	h := &harness{config: c, rand: rand.New(rand.NewPCG(c.seed, 0)), launch: make(chan func()), faulted: make(map[string]int)}
+	if err := h.setUp(); err != nil {
+		return nil, err
+	}
+	defer h.tearDown()
+	start := time.Now()
+	h.progress("seed %d, %d processes with %d goroutines each, engine %s, in %s", c.seed, c.procs, c.goroutines, c.engine, h.locks)
+	for i := range c.procs {
+		s := &slot{index: i}
+		h.slots = append(h.slots, s)
+		if err := h.start(s); err != nil {
+			return nil, err
+		}
+	}
+	h.watch(ctx)
+	took := time.Since(start)
+	h.finish()
+	return h.report(took), nil
+}
+
+func (h *harness) setUp() (err error) {
+	h.uid = os.Getuid()
+	if h.uid == 0 {
+		h.uid = nobody // root is not stopped by permissions
+	}
+	if h.base = h.dir; h.base == "" {
+		if h.base, err = os.MkdirTemp("", "torture"); err != nil {
+			return fmt.Errorf("making a directory: %w", err)
+		}
+	}
+	if h.needsMount() && inOwnNamespace() {
+		if err := mountSmall(h.base, h.procs*h.goroutines); err != nil {
+			return err
+		}
+	}
+	h.locks = filepath.Join(h.base, "locks")
+	if err := h.openBase(); err != nil {
+		return err
+	}
+	if err := h.makeLocks(); err != nil {
+		return err
+	}
+	if h.shared, err = newShared(2*h.handovers + 4*h.procs*h.goroutines + 200_000); err != nil {
+		return err
+	}
+	h.oracle = newOracle(h.shared)
+	go h.launcher()
+	return nil
+}
+
+func (h *harness) openBase() error {
+	if err := errors.Join(os.Chmod(h.base, 0o755), os.Chown(h.base, h.uid, -1)); err != nil {
+		return fmt.Errorf("preparing directory: %w", err)
+	}
+	return nil
+}
+
+// makeLocks makes the lock directory, unless a process was faster.
+func (h *harness) makeLocks() error {
+	if err := os.Mkdir(h.locks, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making lock directory: %w", err)
+	}
+	if err := os.Chown(h.locks, h.uid, -1); err != nil {
+		return fmt.Errorf("preparing lock directory: %w", err)
+	}
+	return nil
+}
+
+func (h *harness) tearDown() {
+	h.ending.Store(true)
+	for _, s := range h.slots {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Kill()
+			<-s.exited
+		}
+	}
+	close(h.launch)
+	h.shared.close()
+	if h.needsMount() && inOwnNamespace() {
+		_ = unix.Unmount(h.base, unix.MNT_DETACH)
+	}
+	if h.dir == "" {
+		_ = os.RemoveAll(h.base)
+	}
+}
+
+// launcher starts all processes from one thread: they end with that thread.
+func (h *harness) launcher() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for do := range h.launch {
+		do()
+	}
+}
+
+// start starts a process in a slot, anew or for the first time.
+func (h *harness) start(s *slot) error {
+	number := int(h.numbers.Add(1))
+	text, err := json.Marshal(orders{
+		Slot:       s.index,
+		Number:     number,
+		Dir:        h.locks,
+		Engine:     h.engine,
+		Goroutines: h.goroutines,
+		Seed:       h.seed,
+		UID:        h.uid,
+		Cancel:     h.has("cancel"),
+		Timeout:    h.has("timeout"),
+	})
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), processEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{h.file}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	for w := range controlWords {
+		h.set(control(s.index, w), 0)
+	}
+	h.oracle.born(number, s.index)
+	started := make(chan error)
+	h.launch <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting a process: %w", err)
+	}
+	s.number, s.cmd, s.killed, s.exited = number, cmd, false, make(chan struct{})
+	go h.reap(s, cmd, s.exited)
+	return nil
+}
+
+// reap waits for a process to end.
+func (h *harness) reap(s *slot, cmd *exec.Cmd, exited chan struct{}) {
+	err := cmd.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+		err = nil // ours
+	}
+	if err != nil {
+		h.problem("a process ended by itself: %v", err)
+	}
+	close(exited)
+}
+
+// bury takes stock of a process that has ended, before its slot is used again.
+func (h *harness) bury(s *slot, killed bool) {
+	<-s.exited
+	h.oracle.ended(s.number)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for g := range h.goroutines {
+		begun, ended := h.get(goroutineWord(s.index, g, goBegun)), uint64(0)
+		for o := range outcomes {
+			n := h.get(goroutineWord(s.index, g, goOutcomes+o))
+			h.counts[o] += n
+			ended += n
+		}
+		h.begun += begun
+		switch {
+		case begun == ended:
+		case killed && begun == ended+1:
+			h.cutOff++
+		default:
+			h.problems = append(h.problems, fmt.Sprintf("lost: goroutine %d.%d began %d arrivals and ended %d", s.number, g, begun, ended))
+		}
+	}
+}
+
+// watch lets the run go on until it is done or fails.
+func (h *harness) watch(ctx context.Context) {
+	faults, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { h.throwFaults(faults) })
+	defer group.Wait()
+	defer stop()
+	end := time.After(h.limit)
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	last := 0
+	for seconds := 1; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-end:
+			return
+		case <-look.C:
+			h.oracle.catchUp()
+			n, overlaps, inverted, _ := h.oracle.sofar()
+			if n >= h.handovers || h.failed() || h.stop == "overlap" && overlaps > 0 || h.stop == "inversion" && inverted > 0 {
+				return
+			}
+		case <-second.C:
+			n, overlaps, inverted, recoveries := h.oracle.sofar()
+			if seconds%5 == 0 {
+				h.progress("%d hand-overs, %d/s, %d overlaps, %d inversions, %d recoveries, faults %v", n, n-last, overlaps, inverted, recoveries, h.faultsThrown())
+			}
+			last = n
+			seconds++
+			h.checkDeadlines()
+		}
+	}
+}
+
+// graceTime is how late Enter may come back. It covers what is not the
+// queue's fault: a stopped process, a busy machine.
+const graceTime = 15 * time.Second
+
+func (h *harness) checkDeadlines() {
+	for _, s := range h.slots {
+		if !s.TryLock() {
+			continue
+		}
+		for g := range h.goroutines {
+			ended := uint64(0)
+			for o := range outcomes {
+				ended += h.get(goroutineWord(s.index, g, goOutcomes+o))
+			}
+			late := since(int64(h.get(goroutineWord(s.index, g, goDeadline))))
+			out := h.get(goroutineWord(s.index, g, goBegun)) > ended
+			slow := h.dump > 0 && since(int64(h.get(goroutineWord(s.index, g, goSince)))) > h.dump
+			if out && (late > graceTime || slow) {
+				h.problem("lost: goroutine %d.%d is %v over its deadline", s.number, g, late)
+				_ = s.cmd.Process.Signal(syscall.SIGQUIT) // shows where it hangs
+				break
+			}
+		}
+		s.Unlock()
+	}
+}
+
+// failed reports whether going on makes no sense.
+func (h *harness) failed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.problems) > 0
+}
+
+// finish lets all processes end their arrivals, and looks at what is left.
+func (h *harness) finish() {
+	h.ending.Store(true)
+	h.set(wordStop, 1)
+	deadline := time.After(longTimeout + graceTime)
+	for _, s := range h.slots {
+		s.Lock()
+		select {
+		case <-s.exited:
+		case <-deadline:
+			h.problem("lost: process %d does not end", s.number)
+			_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+			select {
+			case <-s.exited:
+			case <-time.After(5 * time.Second):
+				_ = s.cmd.Process.Kill()
+			}
+		}
+		h.oracle.catchUp()
+		h.bury(s, s.killed)
+		s.Unlock()
+	}
+	h.oracle.catchUp()
+	if h.engine == "file" {
+		h.checkLeftovers()
+	}
+}
+
+// checkLeftovers makes sure that the directory is left empty but for the guard.
+func (h *harness) checkLeftovers() {
+	entries, err := os.ReadDir(h.locks)
+	if err != nil {
+		h.problem("the lock directory at the end: %v", err)
+		return
+	}
+	var left []string
+	for _, e := range entries {
+		if e.Name() != ".orderly-guard" {
+			left = append(left, e.Name())
+		}
+	}
+	if len(left) > 0 {
+		h.problem("files left behind: %q", left[:min(len(left), 5)])
+	}
+}
+
+func (h *harness) problem(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.problems = append(h.problems, fmt.Sprintf(format, args...))
+}
+
+func (h *harness) progress(format string, args ...any) {
+	if !h.quiet {
+		fmt.Fprintf(os.Stderr, "torture: "+format+"\n", args...)
+	}
+}
+
+// namespaceEnv tells that the program has a mount namespace of its own: then a
+// mount vanishes with it, however it ends.
+const namespaceEnv = "ORDERLY_TORTURE_NAMESPACE"
+
+func inOwnNamespace() bool { return os.Getenv(namespaceEnv) != "" }
+
+// needsMount reports whether the run needs a small file system.
+func (c config) needsMount() bool { return (c.has("inodes") || c.has("bytes")) && os.Getuid() == 0 }
+
+// runInNamespace runs this program again in a mount namespace of its own.
+func runInNamespace(ctx context.Context) (status int) {
+	program, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		return 2
+	}
+	runtime.LockOSThread()
+	cmd := exec.CommandContext(ctx, program, os.Args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	cmd.WaitDelay = time.Minute
+	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	case err != nil && ctx.Err() == nil:
+		fmt.Fprintln(os.Stderr, "torture: running in a mount namespace (leave out inodes and bytes to do without):", err)
+		return 2
+	}
+	return 0
+}
+
+// mountSmall mounts a file system with little more room than the tickets need.
+func mountSmall(dir string, tickets int) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	if err := unix.Mount("torture", dir, "tmpfs", 0, fmt.Sprintf("nr_inodes=%d,size=1m,mode=755", 2*tickets+500)); err != nil {
+		return fmt.Errorf("mounting a small file system: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// oracle reads the log and judges.
+//
+// A process that is killed is inside until the kill: the moment before the
+// signal was sent. After that, the next one may enter.
+//
+// When the directory is replaced, those who knew the old one must let its
+// tickets finish first. An engine that came later cannot know of them, so the
+// two may overlap, and one may have the smaller token; nothing else is excused.
+// When the last number is lost, tokens may fall once for those who had gone.
+type oracle struct {
+	*shared
+	next int // record to read
+
+	queues    []queueOracle
+	entries   int
+	overlaps  int
+	inverted  int
+	examples  []string
+	recovered []time.Duration
+
+	mu        sync.Mutex
+	deaths    map[int]death   // by number of the process
+	slots     map[int]int     // by number of the process: its control block, while it is its own
+	engines   map[int][]int64 // of those that have ended
+	replaced  []moment        // the directory or the guard
+	forgotten []moment        // the last number
+	troubled  []moment        // when any other fault was on
+}
+
+// death is the end of a process that was killed.
+type death struct {
+	at       int64
+	measured bool // nothing else was going on
+}
+
+// moment is when something happened: after from and before to.
+type moment struct{ from, to int64 }
+
+// queueOracle is what the oracle knows of one queue.
+type queueOracle struct {
+	testQueue
+	inside     map[who]record
+	last       record // the greatest token that has entered
+	lastWriter record
+	recent     []passed // of a limited queue
+}
+
+// passed is a token that has entered, and how many smaller ones came later.
+type passed struct {
+	record
+	by int
+}
+
+const (
+	recentKept   = 512
+	examplesKept = 10
+)
+
+func newOracle(s *shared) *oracle {
+	o := &oracle{shared: s, deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}
+	for _, q := range testQueues {
+		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
+	}
+	return o
+}
+
+// catchUp reads the log as far as it is written.
+func (o *oracle) catchUp() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.next < o.records() {
+		r, used, complete := o.read(o.next)
+		if !used {
+			return
+		}
+		died, dead := o.death(r.process)
+		if !complete && !dead {
+			return // it is being written
+		}
+		o.next++
+		switch {
+		case r.leaving:
+			delete(o.queues[r.queue].inside, r.who)
+		case !complete, dead && r.at >= died.at:
+			// It was killed while it entered.
+		default:
+			o.enter(r)
+		}
+	}
+}
+
+// death tells when a process was killed, or killed itself.
+func (o *oracle) death(process int) (death, bool) {
+	if d, ok := o.deaths[process]; ok {
+		return d, true
+	}
+	if slot, ok := o.slots[process]; ok {
+		if at := o.get(control(slot, ctlDied)); at != 0 {
+			return death{at: int64(at)}, true
+		}
+	}
+	return death{}, false
+}
+
+func (o *oracle) enter(e record) {
+	o.entries++
+	q := &o.queues[e.queue]
+	for _, h := range q.inside {
+		if d, dead := o.death(h.process); dead && e.at >= d.at {
+			o.bury(q, h, d, e)
+		}
+	}
+	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
+		o.overlaps++
+		o.tell("overlap in %q: %v while %v inside", q.prefix, e, others)
+	}
+	q.inside[e.who] = e
+	o.checkOrder(q, e)
+}
+
+// bury ends the stay of one that was killed. e is the next to enter.
+func (o *oracle) bury(q *queueOracle, h record, d death, e record) {
+	delete(q.inside, h.who)
+	if q.kind != exclusive || !d.measured || e.arrived > d.at {
+		return
+	}
+	for _, t := range o.troubled {
+		if t.from < e.at && d.at < t.to {
+			return
+		}
+	}
+	o.recovered = append(o.recovered, time.Duration(e.at-d.at))
+}
+
+// fits reports whether e may be inside with others.
+func (q *queueOracle) fits(e record, others []record) bool {
+	switch q.kind {
+	case limited:
+		return len(others) < limit
+	case mixed:
+		return !slices.ContainsFunc(others, func(h record) bool { return !h.shared || !e.shared })
+	}
+	return len(others) == 0
+}
+
+// checkOrder compares the token with those before. Readers, and those in a
+// limited queue, are let in by order but may reach the log in another; so one
+// is compared with whom it must have waited for.
+func (o *oracle) checkOrder(q *queueOracle, e record) {
+	before := q.last
+	switch {
+	case q.kind == limited:
+		o.checkRecent(q, e)
+		return
+	case q.kind == mixed && e.shared:
+		before = q.lastWriter
+	}
+	if e.token <= before.token {
+		if !o.forgiven(before, e) {
+			o.inverted++
+			o.tell("inversion in %q: %v after %v", q.prefix, e, before)
+		}
+		q.last, q.lastWriter = e, record{}
+	}
+	if e.token > q.last.token {
+		q.last = e
+	}
+	if !e.shared {
+		q.lastWriter = e
+	}
+}
+
+// checkRecent looks for tokens that went in before too many smaller ones.
+func (o *oracle) checkRecent(q *queueOracle, e record) {
+	for i := range q.recent {
+		before := &q.recent[i]
+		if before.token < e.token || o.forgiven(before.record, e) {
+			continue
+		}
+		before.by++
+		if before.by == limit {
+			o.inverted++
+			o.tell("inversion in %q: %v after %v", q.prefix, e, before.record)
+		}
+	}
+	if len(q.recent) == recentKept {
+		q.recent = append(q.recent[:0], q.recent[recentKept/2:]...)
+	}
+	q.recent = append(q.recent, passed{record: e})
+}
+
+// excused reports whether two may overlap because the directory was replaced.
+func (o *oracle) excused(a, b record) bool {
+	return slices.ContainsFunc(o.replaced, func(m moment) bool {
+		return o.unknown(m, a, b) || o.unknown(m, b, a)
+	})
+}
+
+// forgiven reports whether the token of e may be smaller than an earlier one.
+func (o *oracle) forgiven(before, e record) bool {
+	return o.excused(before, e) || slices.ContainsFunc(o.forgotten, func(m moment) bool {
+		return before.arrived < m.to && e.arrived > m.from
+	})
+}
+
+// unknown reports whether old's ticket may be from before the moment, and the
+// engine of young from after it.
+func (o *oracle) unknown(m moment, old, young record) bool {
+	return old.arrived < m.to && o.opened(young) > m.from
+}
+
+// opened tells when the engine behind a record had come to know the directory.
+func (o *oracle) opened(r record) int64 {
+	if times := o.engines[r.process]; times != nil {
+		return times[r.engine%enginesKept]
+	}
+	if slot, ok := o.slots[r.process]; ok {
+		return int64(o.get(control(slot, ctlEngines+r.engine%enginesKept)))
+	}
+	return math.MaxInt64
+}
+
+func (o *oracle) tell(format string, args ...any) {
+	if len(o.examples) < examplesKept {
+		o.examples = append(o.examples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r record) String() string {
+	what := "alone"
+	if r.shared {
+		what = "shared"
+	}
+	return fmt.Sprintf("[process %d.%d goroutine %d token %d %s arrived %d entered %d]",
+		r.process, r.engine, r.goroutine, r.token, what, r.arrived, r.at)
+}
+
+// born, killed and ended follow the lives of processes.
+
+func (o *oracle) born(process, slot int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.slots[process] = slot
+}
+
+func (o *oracle) killed(process int, measured bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deaths[process] = death{now(), measured}
+}
+
+// ended keeps what will be asked of a process whose control block is needed
+// for the next one.
+func (o *oracle) ended(process int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	slot := o.slots[process]
+	if d, dead := o.death(process); dead {
+		o.deaths[process] = d
+	}
+	times := make([]int64, enginesKept)
+	for i := range times {
+		times[i] = int64(o.get(control(slot, ctlEngines+i)))
+	}
+	o.engines[process] = times
+	delete(o.slots, process)
+}
+
+// moment begins a moment in one of the lists. The function it returns ends it.
+func (o *oracle) moment(list *[]moment) (end func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := len(*list)
+	*list = append(*list, moment{now(), math.MaxInt64})
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		(*list)[i].to = now()
+	}
+}
+
+// sofar are the counts at this moment.
+func (o *oracle) sofar() (entries, overlaps, inverted, recoveries int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.entries, o.overlaps, o.inverted, len(o.recovered)
+}

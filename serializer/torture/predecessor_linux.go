@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// predecessor is the algorithm of mod_serializer, with its defects. The harness
+// must find them: a harness that passes this one proves nothing.
+//
+//   - It reads the clock first and makes the file later.
+//   - It removes what is older than five minutes by the clock.
+//   - It takes whatever begins with its prefix for a file of its queue.
+//   - It takes an error in reading the directory for the end of it.
+//   - It looks again every 5 ms.
+type predecessor struct {
+	dir   string
+	clock func() time.Time
+}
+
+const (
+	predecessorPoll  = 5 * time.Millisecond
+	predecessorStale = 5 * time.Minute
+)
+
+func openPredecessor(dir string, clock func() time.Time) (serializer.Engine, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("making lock directory: %w", err)
+	}
+	return &predecessor{dir, clock}, nil
+}
+
+func (p *predecessor) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
+	ticket := serializer.Ticket{Prefix: a.Queue, Stamp: uint64(p.clock().UnixMicro()), Client: a.Client}
+	name := ticket.Name()
+	path := filepath.Join(p.dir, name)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return nil, refusal(a, serializer.ReasonStorage, err)
+	}
+	turn := &predecessorTurn{token: ticket.Stamp, path: path}
+	var expired <-chan time.Time
+	if a.Timeout > 0 {
+		expired = time.After(a.Timeout)
+	}
+	for p.earlier(a.Queue, name) {
+		select {
+		case <-time.After(predecessorPoll):
+		case <-expired:
+			turn.Leave()
+			return nil, refusal(a, serializer.ReasonTimeout, serializer.ErrTimeout)
+		case <-ctx.Done():
+			turn.Leave()
+			return nil, refusal(a, serializer.ReasonGone, context.Cause(ctx))
+		}
+	}
+	return turn, nil
+}
+
+// earlier reports whether there is an earlier file, and removes the old ones.
+func (p *predecessor) earlier(prefix, own string) bool {
+	entries, _ := os.ReadDir(p.dir)
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, prefix) || name >= own {
+			continue
+		}
+		if p.stale(name[len(prefix):]) {
+			_ = os.Remove(filepath.Join(p.dir, name))
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+func (p *predecessor) stale(digits string) bool {
+	stamp, _ := strconv.ParseInt(digits[:min(20, len(digits))], 10, 64)
+	return p.clock().Sub(time.UnixMicro(stamp)) > predecessorStale
+}
+
+func refusal(a serializer.Arrival, reason serializer.Reason, err error) error {
+	return &serializer.Refused{Reason: reason, Queue: a.Queue, Err: err}
+}
+
+func (p *predecessor) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
+
+func (p *predecessor) Evict(context.Context, string, uint64) error { return serializer.ErrNoTicket }
+
+func (p *predecessor) Close() error { return nil }
+
+type predecessorTurn struct {
+	token uint64
+	path  string
+	once  sync.Once
+}
+
+func (t *predecessorTurn) Token() uint64 { return t.token }
+func (t *predecessorTurn) Position() int { return 0 }
+
+func (t *predecessorTurn) Leave() {
+	t.once.Do(func() {
+		if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(t.path)
+		}
+	})
+}

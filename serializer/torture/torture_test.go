@@ -1,0 +1,129 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	if isProcess() {
+		os.Exit(beProcess())
+	}
+	os.Exit(m.Run())
+}
+
+// short is a run that fits into go test.
+func short(t *testing.T) config {
+	c := defaults()
+	c.procs, c.goroutines = 4, 16
+	c.handovers, c.limit = 1<<20, 8*time.Second
+	c.pace = 60 * time.Millisecond
+	c.quiet = !testing.Verbose()
+	t.Logf("go run ./serializer/torture -seed %d -procs %d -goroutines %d -limit %v -pace %v", c.seed, c.procs, c.goroutines, c.limit, c.pace)
+	return c
+}
+
+func run(t *testing.T, c config) *report {
+	t.Helper()
+	r, err := torture(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The queue holds, with all faults that need no file system of their own.
+func TestQueueHolds(t *testing.T) {
+	r := run(t, short(t))
+	t.Logf("\n%s", r)
+	if !r.holds() {
+		t.Error("the queue does not hold")
+	}
+	if r.handovers == 0 {
+		t.Error("nothing happened")
+	}
+}
+
+// A small disk needs a mount, and so root and a namespace: then the harness is
+// a program of its own.
+func TestQueueHoldsOnFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a small file system needs root: sudo go test ./serializer/torture")
+	}
+	program := build(t)
+	out, err := exec.Command(program, "-quiet", "-procs", "4", "-goroutines", "16", "-limit", "4s",
+		"-handovers", "1000000", "-pace", "60ms", "-faults", "inodes,bytes,kill,reload").CombinedOutput()
+	t.Logf("\n%s", out)
+	if err != nil && !strings.Contains(string(out), "holds, but") {
+		t.Error(err)
+	}
+	if !strings.Contains(string(out), "inodes") {
+		t.Error("the disk was never full")
+	}
+}
+
+func build(t *testing.T, flags ...string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "torture")
+	args := slices.Concat([]string{"build", "-o", program}, flags, []string{"."})
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, out)
+	}
+	return program
+}
+
+// The harness finds the predecessor's overlaps, and nothing is needed for that
+// but many who come at once.
+func TestPredecessorIsFound(t *testing.T) {
+	c := short(t)
+	c.engine = "predecessor"
+	c.faults = nil
+	c.limit = 20 * time.Second
+	c.stop = "overlap"
+	start := time.Now()
+	r := run(t, c)
+	t.Logf("after %v: %d overlaps, %d inversions in %d hand-overs", time.Since(start).Round(time.Millisecond), r.overlaps, r.inverted, r.handovers)
+	if r.overlaps == 0 {
+		t.Error("no overlap was found")
+	}
+}
+
+// The harness finds what is wrong with engines that lack one thing.
+func TestMutantsAreFound(t *testing.T) {
+	program := build(t, "-tags", "mutants")
+	for _, mutant := range []struct{ name, faults, found string }{
+		{"noguard", "none", "overlaps"},
+		{"nocheck", "replace,reload", "overlaps"},
+		{"nolast", "clock,reload", "inversions"},
+	} {
+		t.Run(mutant.name, func(t *testing.T) {
+			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", strings.TrimSuffix(mutant.found, "s"), "-quiet",
+				"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", "20s", "-handovers", "1000000").CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || count(string(out), mutant.found) == 0 {
+				t.Errorf("not found: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// count reads a figure from a report.
+func count(report, name string) (n int) {
+	for line := range strings.Lines(report) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			fmt.Sscan(rest, &n)
+			return n
+		}
+	}
+	return 0
+}
