@@ -75,7 +75,7 @@ func Unshared() Maker {
 		source := rand.NewPCG(1, 2)
 		var sum uint64
 		for range n {
-			for range 16 {
+			for range 32 {
 				sum += source.Uint64()
 			}
 		}

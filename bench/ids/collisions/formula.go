@@ -32,9 +32,9 @@ func schemes() []scheme {
 	return []scheme{
 		windowed("txid", "ms in a year * m^2/2 * (1-1/P) / 2^54, m = R/1000", 1e-3, 54, true),
 		never("unique_id classic, by address", "0: address and pid differ"),
-		byNode("unique_id classic, random node", "seconds * P(P-1)/2 / 2^64 * r^2/2^16, r = R/P (in whole rounds of 2^16: r)", 64, 16),
-		byNode("unique_id threaded, random node", "the same", 64, 16),
-		byNode("unique_id modern", "the same with 2^80", 80, 16),
+		byNode("unique_id classic, random node", "seconds * P(P-1)/2 / 2^64 * r^2/2^16, r = R/P", 64, 16, true),
+		byNode("unique_id threaded, random node", "the same, but r in whole rounds of 2^16", 64, 16, false),
+		byNode("unique_id modern", "as threaded, with 2^80", 80, 16, false),
 		windowed("sharded_id", "us in a year * m^2/2 * (1-1/P) / 2^16, m = R/10^6", 1e-6, 16, true),
 		never("call_number", "0: the store gives no run twice"),
 		{
@@ -42,7 +42,7 @@ func schemes() []scheme {
 			uuid4, func(f fleet) float64 { return atLeastOne(uuid4(f)) },
 		},
 		windowed("UUIDv7", "as txid with 2^74, without 1-1/P", 1e-3, 74, false),
-		byNode("xid", "as with a random node, with 2^(24+16) and 2^24", 24+16, 24),
+		byNode("xid", "as threaded, with 2^(24+16) and 2^24", 24+16, 24, false),
 		windowed("ULID", "as txid with 2^80, without 1-1/P", 1e-3, 80, false),
 	}
 }
@@ -70,13 +70,18 @@ func pairsInWindow(m, processes float64, distinct bool) float64 {
 // byNode is a scheme whose processes differ in bits that were drawn or hashed
 // once, and count by themselves from a random start. Two processes that agree
 // in the bits go on repeating each other, and if there are such, they meet
-// within a year.
-func byNode(name, formula string, bits, counterBits int) scheme {
+// within a year. Where extra counters are added to the bits, so do processes
+// that differ by less than they count.
+func byNode(name, formula string, bits, counterBits int, shifted bool) scheme {
+	met, alike := meetings, func(float64) float64 { return 1 }
+	if shifted {
+		met, alike = shiftedMeetings, func(r float64) float64 { return 2*math.Ceil(r/math.Exp2(float64(counterBits))) - 1 }
+	}
 	return scheme{name, formula,
 		func(f fleet) float64 {
-			return nodePairs(f.processes, bits) * yearSeconds * meetings(f.rate/f.processes, counterBits)
+			return nodePairs(f.processes, bits) * yearSeconds * met(f.rate/f.processes, counterBits)
 		},
-		func(f fleet) float64 { return atLeastOne(nodePairs(f.processes, bits)) },
+		func(f fleet) float64 { return atLeastOne(nodePairs(f.processes, bits) * alike(f.rate/f.processes)) },
 	}
 }
 
@@ -92,6 +97,15 @@ func meetings(r float64, bits int) float64 {
 	round := math.Exp2(float64(bits))
 	rest := math.Mod(r, round)
 	return r - rest + rest*rest/round
+}
+
+// shiftedMeetings is the same for extra counters that are added to the node
+// bits, as in the classic layout: a later round of one process then looks like
+// an earlier one of a process whose bits are higher by the difference. There are
+// as many such neighbours as rounds, so that every ID of the one may meet every
+// ID of the other.
+func shiftedMeetings(r float64, bits int) float64 {
+	return r * r / math.Exp2(float64(bits))
 }
 
 func uuid4(f fleet) float64 {

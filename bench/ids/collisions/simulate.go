@@ -55,10 +55,13 @@ func (s *simulator) all() []experiment {
 		list = append(list, s.whole("UUIDv4", 2_000_000, bits))
 	}
 	for _, rate := range rates {
-		list = append(list, s.nodes("unique_id, random node", rate, 12, 16, 100_000))
+		list = append(list, s.nodes("unique_id classic, random node", rate, nodeBits{12, 4, 16}, 100_000))
 	}
 	for _, rate := range rates {
-		list = append(list, s.nodes("xid", rate, 12, 24, 100_000))
+		list = append(list, s.nodes("unique_id threaded, random node", rate, nodeBits{12, 0, 16}, 100_000))
+	}
+	for _, rate := range rates {
+		list = append(list, s.nodes("xid", rate, nodeBits{12, 0, 24}, 100_000))
 	}
 	return list
 }
@@ -116,55 +119,79 @@ func (s *simulator) whole(name string, n, bits int) experiment {
 	)
 }
 
+// nodeBits is how the processes of an experiment differ.
+type nodeBits struct {
+	all     int // bits of the node
+	shifted int // of these, the top ones that extra counters are added to
+	counter int
+}
+
 // nodes makes many fleets for one second each, with node bits so few that some
 // processes agree in them. Such processes make many equal IDs or none, so the
 // deviation is that of the fleets' counts.
-func (s *simulator) nodes(name string, rate float64, bits, counterBits, fleets int) experiment {
+func (s *simulator) nodes(name string, rate float64, bits nodeBits, fleets int) experiment {
 	r := int(rate / fleetSize)
 	var sum, squares float64
 	for range fleets {
-		pairs := float64(s.fleet(r, bits, counterBits))
+		pairs := float64(s.fleet(r, bits))
 		sum += pairs
 		squares += pairs * pairs
+	}
+	met := meetings
+	if bits.shifted > 0 {
+		met = shiftedMeetings
 	}
 	mean := sum / float64(fleets)
 	return experiment{
 		name, rate,
-		fmt.Sprintf("%d bits of node, %d fleets of %d for 1 s", bits, fleets, fleetSize),
+		fmt.Sprintf("%d bits of node, %d fleets of %d for 1 s", bits.all, fleets, fleetSize),
 		int(sum),
-		nodePairs(fleetSize, bits) * meetings(float64(r), counterBits) * float64(fleets),
+		nodePairs(fleetSize, bits.all) * met(float64(r), bits.counter) * float64(fleets),
 		math.Sqrt(squares - mean*sum),
 	}
 }
 
+// process is one process of a simulated fleet.
+type process struct{ shift, start int }
+
 // fleet counts the equal IDs of one fleet whose processes make r IDs each.
-func (s *simulator) fleet(r, bits, counterBits int) (pairs int) {
-	starts := make(map[uint64][]int, fleetSize)
+func (s *simulator) fleet(r int, bits nodeBits) (pairs int) {
+	alike := make(map[uint64][]process, fleetSize)
 	for range fleetSize {
-		node := s.random.Uint64N(1 << bits)
-		start := s.random.IntN(1 << counterBits)
-		for _, other := range starts[node] {
-			pairs += overlap(start, other, r, 1<<counterBits)
+		node := s.random.Uint64N(1 << (bits.all - bits.shifted))
+		p := process{s.random.IntN(1 << bits.shifted), s.random.IntN(1 << bits.counter)}
+		for _, other := range alike[node] {
+			pairs += met(p, other, r, bits)
 		}
-		starts[node] = append(starts[node], start)
+		alike[node] = append(alike[node], p)
 	}
 	return pairs
 }
 
-// overlap is how many equal (round, counter) pairs two processes have that
-// count r each, from a and from b, where the round goes up whenever the counter
-// is back at where the process began.
-func overlap(a, b, r, size int) int {
-	ahead := ((b-a)%size + size) % size
-	equal := 0
-	for first := 0; first < r; first += size {
-		n := min(size, r-first)
-		equal += max(0, n-ahead) + max(0, n-(size-ahead)%size)
-		if ahead == 0 {
-			equal -= n
+// met is how many equal IDs two processes make that count r each and agree in
+// the bits that do not shift.
+func met(a, b process, r int, bits nodeBits) (equal int) {
+	size := 1 << bits.counter
+	apart := b.shift - a.shift
+	for i := 0; i*size < r; i++ {
+		for j := 0; j*size < r; j++ {
+			if bits.shifted == 0 && i == j || bits.shifted > 0 && (i-j-apart)%(1<<bits.shifted) == 0 {
+				equal += overlap(a.start, min(size, r-i*size), b.start, min(size, r-j*size), size)
+			}
 		}
 	}
 	return equal
+}
+
+// overlap is how many counters there are both among the n from a on and among
+// the m from b on, where the counter rolls over at size.
+func overlap(a, n, b, m, size int) int {
+	ahead := ((b-a)%size + size) % size // b is so far after a
+	fromB := max(0, min(n-ahead, m))
+	if ahead == 0 {
+		return fromB
+	}
+	return fromB + max(0, min(m-(size-ahead), n))
 }
 
 // generators lets generators of package uniqueid run against each other, on

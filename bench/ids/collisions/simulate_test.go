@@ -6,40 +6,58 @@ import (
 	"testing"
 )
 
-// The overlap of two counters is what counting them shows.
-func TestOverlap(t *testing.T) {
-	const size = 16
-	for a := range size {
-		for b := range size {
-			for r := range 3 * size {
-				type id struct{ round, counter int }
-				made := map[id]bool{}
-				for i := range r {
-					made[id{i / size, (a + i) % size}] = true
+// The equal IDs of two processes are those that making all IDs shows.
+func TestMet(t *testing.T) {
+	type id struct{ extra, counter int }
+	for _, bits := range []nodeBits{{6, 0, 4}, {6, 3, 4}} {
+		size := 1 << bits.counter
+		made := func(p process, r int) map[id]bool {
+			ids := map[id]bool{}
+			for i := range r {
+				extra := i / size
+				if bits.shifted > 0 {
+					extra = (p.shift + i/size) % (1 << bits.shifted)
 				}
-				want := 0
-				for i := range r {
-					if made[id{i / size, (b + i) % size}] {
-						want++
-					}
+				ids[id{extra, (p.start + i) % size}] = true
+			}
+			return ids
+		}
+		random := rand.New(rand.NewPCG(9, 9))
+		for range 20_000 {
+			r := random.IntN(4 * size)
+			a := process{random.IntN(1 << bits.shifted), random.IntN(size)}
+			b := process{random.IntN(1 << bits.shifted), random.IntN(size)}
+			want, ofA := 0, made(a, r)
+			for id := range made(b, r) {
+				if ofA[id] {
+					want++
 				}
-				if got := overlap(a, b, r, size); got != want {
-					t.Fatalf("%d counted from %d and %d overlap in %d, want %d", r, a, b, got, want)
-				}
+			}
+			if got := met(a, b, r, bits); got != want {
+				t.Fatalf("%+v: %d IDs of %v and %v are equal in %d, want %d", bits, r, a, b, got, want)
 			}
 		}
 	}
 }
 
 func TestMeetings(t *testing.T) {
-	const bits, size = 4, 16
-	for r := range 3 * size {
+	const counter, size = 4, 16
+	for r := range 4 * size {
 		sum := 0
-		for a := range size {
-			sum += overlap(0, a, r, size)
+		for start := range size {
+			sum += met(process{}, process{0, start}, r, nodeBits{6, 0, counter})
 		}
-		if got, want := meetings(float64(r), bits), float64(sum)/size; math.Abs(got-want) > 1e-9 {
+		if got, want := meetings(float64(r), counter), float64(sum)/size; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%d IDs each: %v are equal on average, want %v", r, got, want)
+		}
+		sum = 0
+		for start := range size {
+			for shift := range 8 {
+				sum += met(process{}, process{shift, start}, r, nodeBits{6, 3, counter})
+			}
+		}
+		if got, want := shiftedMeetings(float64(r), counter), float64(sum)/size; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%d IDs each, shifted: %v are equal on average, want %v", r, got, want)
 		}
 	}
 }
@@ -79,8 +97,9 @@ func TestFormulasHoldInSimulation(t *testing.T) {
 		s.windows("txid", 1e5, 1e-3, 10, 300, true),
 		s.windows("UUIDv7", 1e6, 1e-3, 18, 50, false),
 		s.whole("UUIDv4", 100_000, 28),
-		s.nodes("unique_id", 1e6, 8, 16, 500),
-		s.nodes("xid", 1e7, 8, 20, 500),
+		s.nodes("unique_id classic", 1e7, nodeBits{8, 3, 16}, 500),
+		s.nodes("unique_id threaded", 1e7, nodeBits{8, 0, 16}, 500),
+		s.nodes("xid", 1e7, nodeBits{8, 0, 20}, 500),
 		s.generators(1e7, 100),
 	} {
 		if apart := e.apart(); math.Abs(apart) > 5 {

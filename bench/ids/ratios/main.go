@@ -1,7 +1,6 @@
 // Command ratios measures every maker of IDs in turns, round after round, and
 // prints the median time of each and its ratio to rs/xid. Then it measures how
-// much more two cores make than one. Work that shares nothing has a turn there,
-// too: where that falls short of 2, the machine had other things to do.
+// much more two cores make than one.
 //
 //	go run ./ratios
 package main
@@ -71,21 +70,35 @@ func printTimes(makers []ids.Maker, rounds, n int) error {
 }
 
 // printScaling prints how many more IDs two goroutines make in a time than one.
+// A measurement counts only if, right after it, work that shares nothing was
+// done about twice as fast by two: otherwise the machine had no second core to
+// give.
 func printScaling(makers []ids.Maker, rounds, n int) error {
 	runtime.GOMAXPROCS(2)
 	scalings := make([][]float64, len(makers))
 	for range rounds {
 		for i, maker := range makers {
-			alone := turn(maker, n)
-			scalings[i] = append(scalings[i], 2*alone/together(maker, n))
+			measured := scaling(maker, n)
+			if free := scaling(ids.Unshared(), n); 1.9 < free && free < 2.1 {
+				scalings[i] = append(scalings[i], measured)
+			}
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\ntwo cores\ttimes what one makes, median\tbest")
+	fmt.Fprintln(w, "\ntwo cores\ttimes what one makes, median\tof measurements")
 	for i, maker := range makers {
-		fmt.Fprintf(w, "%s\t%.2f\t%.2f\n", maker.Name, median(scalings[i]), slices.Max(scalings[i]))
+		if len(scalings[i]) == 0 {
+			fmt.Fprintf(w, "%s\tno second core\t0\n", maker.Name)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%.2f\t%d\n", maker.Name, median(scalings[i]), len(scalings[i]))
 	}
 	return w.Flush()
+}
+
+func scaling(maker ids.Maker, n int) float64 {
+	alone := turn(maker, n)
+	return 2 * alone / together(maker, n)
 }
 
 // turn is the nanoseconds that one ID takes.
