@@ -75,6 +75,29 @@ func (v *visit) openStay(r *http.Request) {
 		parent = context.WithoutCancel(parent)
 	}
 	v.ctx, v.cancel = context.WithCancelCause(parent)
+	if outer := v.around(); outer != nil {
+		// What cuts short the stay around this one, cuts this one short.
+		context.AfterFunc(outer.ctx, func() {
+			if cause := context.Cause(outer.ctx); cutsShort(cause) {
+				v.cancel(cause)
+			}
+		})
+	}
+}
+
+// around is the request's visit to another queue that it is inside now.
+func (v *visit) around() *visit {
+	for outer := v.next; outer != nil; outer = outer.next {
+		if outer.turn != nil && !outer.ended.Load() {
+			return outer
+		}
+	}
+	return nil
+}
+
+// cutsShort reports whether a stay was ended by its queue, not by its client.
+func cutsShort(cause error) bool {
+	return errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) || errors.Is(cause, serializer.ErrLost)
 }
 
 // serve runs what is behind, and hands the turn on when it has returned.
@@ -160,7 +183,7 @@ func (v *visit) leave() {
 
 func (v *visit) logLeave(held time.Duration, cause error) {
 	level, message := zap.DebugLevel, "left"
-	if errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) || errors.Is(cause, serializer.ErrLost) {
+	if cutsShort(cause) {
 		level, message = zap.WarnLevel, "left after its stay was cut short"
 	}
 	if c := v.handler.logger.Check(level, message); c != nil {

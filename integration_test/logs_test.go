@@ -73,3 +73,15 @@ func (e entry) text(field string) string {
 	text, _ := e[field].(string)
 	return text
 }
+
+// awaitEntryOf waits until the log has an entry with a message, and returns the
+// last one.
+func (c *caddy) awaitEntryOf(message string) entry {
+	c.t.Helper()
+	var found []entry
+	eventually(c.t, patience, "the log says "+message, func() bool {
+		found = c.log.entries(message)
+		return len(found) > 0
+	})
+	return found[len(found)-1]
+}
