@@ -81,6 +81,7 @@ type meters struct {
 	waiting    prometheus.Gauge
 	inside     prometheus.Gauge
 	wait, hold prometheus.Observer
+	recent     *recent // of the record; nil before the handler is provisioned
 }
 
 func newMeters(m *metricVectors, queue string) *meters {

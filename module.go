@@ -22,6 +22,7 @@ func init() {
 	caddy.RegisterModule(Serialize{})
 	caddy.RegisterModule(FileEngine{})
 	caddy.RegisterModule(MemoryEngine{})
+	caddy.RegisterModule(SerializeStatus{})
 	caddy.RegisterModule(AdminAPI{})
 	caddycmd.RegisterCommand(serializeCommands)
 
@@ -32,4 +33,9 @@ func init() {
 	// specific serialize of a block applies; that needs a group of routes.
 	httpcaddyfile.RegisterDirective("serialize", parseSerialize)
 	httpcaddyfile.RegisterDirectiveOrder("serialize", httpcaddyfile.After, "templates")
+
+	// Where all of a site is serialized, its status page must not stand in
+	// line itself; but it must come after those who ask for a password.
+	httpcaddyfile.RegisterHandlerDirective("serialize_status", parseSerializeStatus)
+	httpcaddyfile.RegisterDirectiveOrder("serialize_status", httpcaddyfile.Before, "templates")
 }

@@ -26,6 +26,7 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	if refused.Reason == serializer.ReasonGone {
 		return caddyhttp.Error(statusClientClosed, err)
 	}
+	s.meters.recent.refused(time.Now())
 	s.refusals.log(s.logger, r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", strconv.Itoa(s.holds.retryAfter(refused.Position)))

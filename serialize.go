@@ -102,6 +102,7 @@ type Serialize struct {
 	holds        *holdEstimate
 	refusals     *refusalLog
 	meters       *meters
+	record       *record
 	ctx          caddy.Context
 	logger       *zap.Logger
 }
@@ -159,6 +160,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	if !s.placeholders {
 		s.engine.configure(s.queue, 1)
 	}
+	s.record = openRecord(s.Prefix, realPath(s.Path), s.meters)
 	return nil
 }
 
@@ -302,6 +304,7 @@ func (s *Serialize) Cleanup() error {
 	if !s.placeholders {
 		s.engine.configure(s.queue, -1)
 	}
+	s.record.close(realPath(s.Path))
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {
 			return fmt.Errorf("closing engine: %w", err)

@@ -104,6 +104,7 @@ func cutsShort(cause error) bool {
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	s := v.handler
 	s.meters.inside.Inc()
+	s.meters.recent.entered(v.entered, v.waited)
 	v.tell(r.Context())
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.cancel(errHoldTimeout) })

@@ -1,0 +1,99 @@
+package orderly
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The status page looks back over so many spans of time.
+const (
+	recentSpan  = 5 * time.Second
+	recentSpans = 120
+)
+
+// recent is what requests met with lately: a ring of spans, of a fixed size.
+// To note a request costs a few atomic additions and no lock, except for the
+// first one in a span.
+type recent struct {
+	mu   sync.Mutex // of whoever takes a span into use anew
+	ring [recentSpans]span
+}
+
+// span counts what happened within five seconds.
+type span struct {
+	number           atomic.Int64 // of the span, counted from 1970
+	entered, refused atomic.Int64
+	waited, longest  atomic.Int64 // nanoseconds, of those that entered
+}
+
+// entered notes that a request has had its turn.
+func (r *recent) entered(now time.Time, waited time.Duration) {
+	s := r.at(now)
+	s.entered.Add(1)
+	s.waited.Add(int64(waited))
+	for longest := s.longest.Load(); int64(waited) > longest; longest = s.longest.Load() {
+		if s.longest.CompareAndSwap(longest, int64(waited)) {
+			return
+		}
+	}
+}
+
+// refused notes that a request never had its turn.
+func (r *recent) refused(now time.Time) { r.at(now).refused.Add(1) }
+
+func spanNumber(t time.Time) int64 { return t.UnixNano() / int64(recentSpan) }
+
+// at returns the span of a time, empty if it is new.
+func (r *recent) at(now time.Time) *span {
+	number := spanNumber(now)
+	s := &r.ring[number%recentSpans]
+	if s.number.Load() == number {
+		return s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.number.Load() < number { // a clock set back goes on with the old span
+		s.entered.Store(0)
+		s.refused.Store(0)
+		s.waited.Store(0)
+		s.longest.Store(0)
+		s.number.Store(number)
+	}
+	return s
+}
+
+// recentCounts are the spans up to now, the oldest first.
+type recentCounts struct {
+	Entered []int64   `json:"entered"`         // requests that had their turn
+	Refused []int64   `json:"refused"`         // requests that never had it
+	Mean    []float64 `json:"wait_mean_ms"`    // of those that entered
+	Longest []float64 `json:"wait_longest_ms"` // of those that entered
+}
+
+// counts reads the ring.
+func (r *recent) counts(now time.Time) recentCounts {
+	c := recentCounts{
+		Entered: make([]int64, recentSpans), Refused: make([]int64, recentSpans),
+		Mean: make([]float64, recentSpans), Longest: make([]float64, recentSpans),
+	}
+	last := spanNumber(now)
+	for i := range recentSpans {
+		number := last - recentSpans + 1 + int64(i)
+		s := &r.ring[number%recentSpans]
+		if s.number.Load() != number {
+			continue // nothing happened then
+		}
+		c.Refused[i] = s.refused.Load()
+		if n := s.entered.Load(); n > 0 {
+			c.Entered[i] = n
+			c.Mean[i] = inMilliseconds(s.waited.Load() / n)
+			c.Longest[i] = inMilliseconds(s.longest.Load())
+		}
+	}
+	return c
+}
+
+func inMilliseconds(nanoseconds int64) float64 {
+	return float64(time.Duration(nanoseconds).Microseconds()) / 1000
+}
