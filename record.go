@@ -24,8 +24,9 @@ var (
 	records   = make(map[string]*record) // by prefix
 )
 
-// openRecord adds a handler to the record of its prefix.
-func openRecord(prefix, path string, m *meters) *record {
+// openRecord adds a handler to the record of its prefix, until the function that
+// it returns is called.
+func openRecord(prefix, path string, m *meters) (closeRecord func()) {
 	recordsMu.Lock()
 	defer recordsMu.Unlock()
 	r := records[prefix]
@@ -35,7 +36,7 @@ func openRecord(prefix, path string, m *meters) *record {
 	}
 	r.paths[path]++
 	m.recent = &r.recent
-	return r
+	return func() { r.close(path) }
 }
 
 // close takes a handler out of a record.

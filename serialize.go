@@ -102,7 +102,7 @@ type Serialize struct {
 	holds        *holdEstimate
 	refusals     *refusalLog
 	meters       *meters
-	record       *record
+	closeRecord  func()
 	ctx          caddy.Context
 	logger       *zap.Logger
 }
@@ -160,7 +160,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	if !s.placeholders {
 		s.engine.configure(s.queue, 1)
 	}
-	s.record = openRecord(s.Prefix, realPath(s.Path), s.meters)
+	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
 	return nil
 }
 
@@ -304,7 +304,7 @@ func (s *Serialize) Cleanup() error {
 	if !s.placeholders {
 		s.engine.configure(s.queue, -1)
 	}
-	s.record.close(realPath(s.Path))
+	s.closeRecord()
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {
 			return fmt.Errorf("closing engine: %w", err)
