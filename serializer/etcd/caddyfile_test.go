@@ -33,7 +33,7 @@ func TestCaddyfile(t *testing.T) {
 			"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"etcd.example"}}`},
 		"the later one overrides": {"endpoints http://a\nttl 3s\n" + one + "ttl 4s", `{"endpoints":["http://10.0.0.1:2379"],"ttl":4000000000}`},
 		"placeholders":            {"endpoints {env.ETCD}\nnamespace {env.NAME}", `{"endpoints":["{env.ETCD}"],"namespace":"{env.NAME}"}`},
-		"in hours":                 {one + "ttl 1h", `{"endpoints":["http://10.0.0.1:2379"],"ttl":3600000000000}`},
+		"in hours":                {one + "ttl 1h", `{"endpoints":["http://10.0.0.1:2379"],"ttl":3600000000000}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := new(Engine)

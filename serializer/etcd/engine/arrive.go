@@ -35,9 +35,8 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*place, error) {
 	if a.MaxWaiting > 0 && l.waiting >= a.MaxWaiting {
 		return nil, serializer.ErrFull
 	}
-	s.seq++
-	p := &place{arrival: a, session: s, line: l, ready: make(chan error, 1)}
-	p.key = e.keys.ticket(a.Queue, s.id, s.seq)
+	p := &place{arrival: a, session: s, line: l, ready: make(chan error, 1), slot: l.slot(), after: s.deleted}
+	p.key = e.keys.ticket(a.Queue, s.id, p.slot)
 	p.rule = a.Rule
 	p.entry.place = p
 	p.value = newRecord(e.owner, a, e.clock())
@@ -93,6 +92,7 @@ func (s *session) retry(p *place, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p.line.doubt = time.Now().Add(doubtTime)
+	p.doubtful = true
 	return transient(err) && !p.refused
 }
 

@@ -139,5 +139,5 @@ func (s *session) obey(key, queue string) {
 	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	s.remove(key)
+	s.remove(deletion{key: key})
 }

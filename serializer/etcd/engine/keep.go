@@ -82,7 +82,7 @@ func (l *line) task() task {
 		t.rev = max(t.rev, l.tail.rev)
 	}
 	if l.first == nil {
-		t.retire = l.empty() && !t.check && time.Since(l.idle) > lingerTime
+		t.retire = l.empty() && l.leaving == 0 && !t.check && time.Since(l.idle) > lingerTime
 		if t.retire {
 			delete(l.session.lines, l.queue)
 		}
@@ -164,9 +164,7 @@ func (k *keeper) heedOurs(answer clientv3.WatchResponse, ok bool) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	for _, event := range answer.Events {
-		if p := s.places[string(event.Kv.Key)]; p != nil && p.joined {
-			k.gone(&p.entry)
-		}
+		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
 	}
 	k.update()
 }
@@ -194,9 +192,7 @@ func (k *keeper) heed(events []*clientv3.Event) (rev int64, unsure bool) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	for _, event := range events {
-		if e := k.foreign[string(event.Kv.Key)]; e != nil {
-			k.line.gone(e)
-		}
+		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
 		rev = max(rev, event.Kv.ModRevision)
 	}
 	k.update()
@@ -219,9 +215,9 @@ func (k *keeper) look(rev int64) error {
 	return nil
 }
 
-// doubtful returns the keys of the tickets ahead of our first one, where it is
-// enough to ask for these, and cheaper than for the whole queue.
-func (k *keeper) doubtful() (keys []string) {
+// doubtful returns the tickets ahead of our first one, where it is enough to
+// ask for these, and cheaper than for the whole queue.
+func (k *keeper) doubtful() (tickets []*entry) {
 	k.session.engine.mu.Lock()
 	defer k.session.engine.mu.Unlock()
 	if k.length < longLine || k.first == nil || k.first.rev > k.covered || k.uncovered > k.waiting-k.uncovered {
@@ -231,19 +227,19 @@ func (k *keeper) doubtful() (keys []string) {
 		if e.place != nil {
 			continue
 		}
-		if len(keys) == maxVerify {
+		if len(tickets) == maxVerify {
 			return nil
 		}
-		keys = append(keys, e.key)
+		tickets = append(tickets, e)
 	}
-	return keys
+	return tickets
 }
 
 // verify asks which of some tickets still stand.
-func (k *keeper) verify(keys []string, rev int64) error {
-	ops := make([]clientv3.Op, len(keys))
-	for i, key := range keys {
-		ops[i] = clientv3.OpGet(key, clientv3.WithCountOnly())
+func (k *keeper) verify(tickets []*entry, rev int64) error {
+	ops := make([]clientv3.Op, len(tickets))
+	for i, e := range tickets {
+		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
 	}
 	answer, err := k.session.read(rev, ops...)
 	if err != nil {
@@ -251,8 +247,9 @@ func (k *keeper) verify(keys []string, rev int64) error {
 	}
 	k.session.engine.mu.Lock()
 	defer k.session.engine.mu.Unlock()
-	for i, key := range keys {
-		if e := k.foreign[key]; e != nil && answer.Responses[i].GetResponseRange().Count == 0 {
+	for i, e := range tickets {
+		now := firstOf(answer.Responses[i].GetResponseRange().Kvs)
+		if k.foreign[e.key] == e && now.CreateRevision != e.rev {
 			k.line.gone(e)
 		}
 	}

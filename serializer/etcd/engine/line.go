@@ -48,6 +48,10 @@ type line struct {
 	making     int   // of ours, asked for and not answered yet
 	covered    int64 // revision
 
+	slots   uint64   // how many keys of ours were ever in use at a time
+	free    []uint64 // of those, not in use now
+	leaving int      // being deleted
+
 	doubt   time.Time // until then, tickets of ours that nobody knows of may turn up
 	idle    time.Time // when the last of ours left
 	changed chan struct{}
@@ -67,6 +71,19 @@ func (s *session) line(queue string) *line {
 		go l.keep()
 	}
 	return l
+}
+
+// slot returns a number for the key of another ticket. Numbers are used again:
+// etcd keeps a deleted key in its index until the next compaction, and whatever
+// reads the queue goes through all that were ever used.
+func (l *line) slot() uint64 {
+	if n := len(l.free); n > 0 {
+		slot := l.free[n-1]
+		l.free = l.free[:n-1]
+		return slot
+	}
+	l.slots++
+	return l.slots
 }
 
 // empty reports whether no ticket of ours is in the line or on its way.
@@ -113,7 +130,7 @@ func (l *line) remove(e *entry) {
 	} else if e.place != nil {
 		l.settled(e)
 	}
-	if e.place == nil {
+	if l.foreign[e.key] == e {
 		delete(l.foreign, e.key)
 	}
 	if e.prev == nil {
@@ -252,15 +269,27 @@ func (l *line) meet(kv *mvccpb.KeyValue, before *entry, position int) bool {
 	p := s.places[key]
 	switch {
 	case p == nil: // it has left, or was given up before we heard of it
-		s.remove(key)
+		s.remove(deletion{l, key, kv.CreateRevision, 0})
 		return false
-	case p.joined || p.refused:
+	case p.joined || p.refused || kv.CreateRevision <= p.after:
 		return false
 	}
 	// The look has overtaken the answer that tells of the ticket.
 	p.position = position
 	l.joinBefore(p, kv.CreateRevision, before)
 	return true
+}
+
+// heard notes that a key was deleted. The key may have been used again before
+// or after that, so only a ticket that is older than the deletion has gone.
+func (l *line) heard(key string, deleted int64) {
+	e := l.foreign[key]
+	if p := l.session.places[key]; p != nil && p.joined {
+		e = &p.entry
+	}
+	if e != nil && e.rev < deleted {
+		l.gone(e)
+	}
 }
 
 // gone notes that a ticket no longer exists. One of ours has been deleted by

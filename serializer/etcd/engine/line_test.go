@@ -67,6 +67,10 @@ type world struct {
 	tickets []*mvccpb.KeyValue // that stand, in order
 	rules   map[int64]serializer.Rule
 	places  map[int64]*place // ours, by revision
+
+	events      []deletion // that happened, and may be told late and twice
+	lateRev     int64      // of a look that is still on its way
+	lateTickets []*mvccpb.KeyValue
 }
 
 func newWorld(seed uint64) *world {
@@ -84,7 +88,7 @@ func TestLineAgainstModel(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
 		for range 200 {
-			switch w.random.IntN(6) {
+			switch w.random.IntN(9) {
 			case 0, 1:
 				w.arrive()
 			case 2:
@@ -96,6 +100,14 @@ func TestLineAgainstModel(t *testing.T) {
 			case 5:
 				w.look()
 				w.compare(t, seed, true)
+			case 6:
+				w.lateRev, w.lateTickets = w.rev, slices.Clone(w.tickets)
+			case 7:
+				w.apply(slices.Clone(w.lateTickets), w.lateRev)
+				w.update()
+			case 8:
+				w.session.settleDeletions(w.session.deletions, w.rev)
+				w.session.deletions = nil
 			}
 			w.compare(t, seed, false)
 		}
@@ -110,14 +122,22 @@ func (w *world) arrive() {
 	kv := &mvccpb.KeyValue{CreateRevision: w.rev, Value: []byte(newRecord("test", serializer.Arrival{Rule: rule}, time.Time{}))}
 	w.tickets, w.rules[w.rev] = append(w.tickets, kv), rule
 	if w.random.IntN(2) == 0 {
-		kv.Key = []byte(s.engine.keys.ticket("q", 2, uint64(w.rev)))
+		for slot := uint64(1); kv.Key == nil; slot++ {
+			if key := s.engine.keys.ticket("q", 2, slot); !w.stands(key) {
+				kv.Key = []byte(key)
+			}
+		}
 		return
 	}
-	kv.Key = []byte(s.engine.keys.ticket("q", s.id, uint64(w.rev)))
-	p := &place{session: s, line: w.line, ready: make(chan error, 1)}
+	p := &place{session: s, line: w.line, ready: make(chan error, 1), slot: w.slot(), after: s.deleted}
+	kv.Key = []byte(s.engine.keys.ticket("q", s.id, p.slot))
 	p.key, p.rule, p.entry.place = string(kv.Key), rule, p
 	s.places[p.key] = p
 	w.places[w.rev] = p
+}
+
+func (w *world) stands(key string) bool {
+	return slices.ContainsFunc(w.tickets, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == key })
 }
 
 // answer lets us hear that a ticket of ours was made.
@@ -145,18 +165,17 @@ func (w *world) depart() {
 		w.session.drop(p)
 		delete(w.places, rev)
 	}
-	w.tickets = slices.Delete(w.tickets, i, i+1)
 	w.rev++
+	w.events = append(w.events, deletion{key: string(w.tickets[i].Key), rev: w.rev})
+	w.tickets = slices.Delete(w.tickets, i, i+1)
 }
 
 // hear lets us hear of one ticket that has gone.
 func (w *world) hear() {
-	for _, e := range w.foreign {
-		if !slices.ContainsFunc(w.tickets, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision == e.rev }) {
-			w.gone(e)
-			w.update()
-			return
-		}
+	if n := len(w.events); n > 0 {
+		event := w.events[w.random.IntN(n)]
+		w.heard(event.key, event.rev)
+		w.update()
 	}
 }
 

@@ -17,6 +17,8 @@ type place struct {
 	session *session
 	line    *line
 	value   string     // of the key
+	slot    uint64     // in the key; see line.slot
+	after   int64      // the key as it stood at this revision was another ticket's
 	ready   chan error // one message: nil for the turn, or why there is none
 	left    atomic.Bool
 
@@ -26,6 +28,7 @@ type place struct {
 	granted  bool // told that its turn has come
 	revoked  bool // told to leave again
 	vanished bool // somebody else deleted the key
+	doubtful bool // a request for the ticket had no answer: the key must not be used again
 	position int
 	entered  time.Time
 }

@@ -11,16 +11,26 @@ const (
 	deleteBatch = 100 // keys in a request; etcd takes 128 operations
 )
 
+// deletion is a key of ours to be deleted.
+type deletion struct {
+	line *line // nil for keys that are no tickets
+	key  string
+	rev  int64  // of the ticket; 0 deletes whatever stands there
+	slot uint64 // free again after that; 0 is none
+}
+
 // remove has a key deleted, soon. The turn is handed on before: where the next
 // one is ours, it knows already; where it is not, the deletion is what tells
-// it. A ticket's key is never used again, so deleting it twice does no harm.
-// The caller holds the engine's lock.
-func (s *session) remove(key string) {
-	if _, twice := s.leaving[key]; twice || s.over {
+// it. The caller holds the engine's lock.
+func (s *session) remove(d deletion) {
+	if _, twice := s.leaving[d.key]; twice || s.over {
 		return
 	}
-	s.leaving[key] = struct{}{}
-	s.deletions = append(s.deletions, key)
+	s.leaving[d.key] = struct{}{}
+	if d.line != nil {
+		d.line.leaving++
+	}
+	s.deletions = append(s.deletions, d)
 	if s.deleters < maxDeleters {
 		s.deleters++
 		go s.deleteKeys()
@@ -36,28 +46,41 @@ func (s *session) deleteKeys() {
 			return
 		}
 		ops := make([]clientv3.Op, len(batch))
-		for i, key := range batch {
-			ops[i] = clientv3.OpDelete(key)
+		for i, d := range batch {
+			ops[i] = d.op()
 		}
 		for tries := 0; s.ctx.Err() == nil; tries++ {
-			if s.try(tries, ops) == nil {
+			rev, err := s.deleteOnce(tries, ops)
+			if err == nil {
+				s.settleDeletions(batch, rev)
 				break
 			}
 			sleep(s.ctx, retryPause)
 		}
-		s.deleted(batch)
 	}
 }
 
-// try sends one request.
-func (s *session) try(tries int, ops []clientv3.Op) error {
-	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
-	defer cancel()
-	_, err := s.client.Txn(ctx).Then(ops...).Commit()
-	return err
+// op deletes the ticket that is meant, and none that took the key after it:
+// the request may be carried out twice, and the second time late.
+func (d deletion) op() clientv3.Op {
+	if d.rev == 0 {
+		return clientv3.OpDelete(d.key)
+	}
+	same := clientv3.Compare(clientv3.CreateRevision(d.key), "=", d.rev)
+	return clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
 }
 
-func (s *session) nextDeletions() []string {
+func (s *session) deleteOnce(tries int, ops []clientv3.Op) (rev int64, err error) {
+	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
+	defer cancel()
+	answer, err := s.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return 0, err
+	}
+	return answer.Header.Revision, nil
+}
+
+func (s *session) nextDeletions() []deletion {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	n := min(len(s.deletions), deleteBatch)
@@ -70,10 +93,19 @@ func (s *session) nextDeletions() []string {
 	return batch
 }
 
-func (s *session) deleted(keys []string) {
+// settleDeletions notes that keys are gone, as of a revision.
+func (s *session) settleDeletions(batch []deletion, rev int64) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	for _, key := range keys {
-		delete(s.leaving, key)
+	s.deleted = max(s.deleted, rev)
+	for _, d := range batch {
+		delete(s.leaving, d.key)
+		if d.line == nil {
+			continue
+		}
+		d.line.leaving--
+		if d.slot != 0 {
+			d.line.free = append(d.line.free, d.slot)
+		}
 	}
 }

@@ -27,14 +27,14 @@ type session struct {
 	deadline time.Time // on the monotonic clock; see margin
 	timer    *time.Timer
 	over     bool
-	seq      uint64
 	lines    map[string]*line
 	places   map[string]*place // whose keys stand or may come to stand
 	insiders int               // left when the session was lost
 
-	deletions []string            // keys to delete
-	leaving   map[string]struct{} // keys to delete or being deleted
+	deletions []deletion          // to be sent
+	leaving   map[string]struct{} // the keys of those, and of those sent and not answered yet
 	deleters  int
+	deleted   int64 // the revision of the last one that was answered
 }
 
 // begin asks for a lease.
@@ -47,6 +47,9 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 	defer cancel()
 	sent := time.Now()
 	granted, err := client.Grant(ctx, int64(e.ttl/time.Second))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("asking etcd for a lease: no member answered within %s: %w", attemptTime(0), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("asking etcd for a lease: %w", err)
 	}
@@ -230,10 +233,12 @@ func (s *session) drop(p *place) {
 	if p.joined {
 		p.line.remove(&p.entry)
 	}
-	p.line.update()
-	if !p.vanished {
-		s.remove(p.key)
+	slot := p.slot
+	if p.doubtful {
+		slot = 0
 	}
+	s.remove(deletion{p.line, p.key, p.rev, slot})
+	p.line.update()
 }
 
 const retryPause = 100 * time.Millisecond

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"net/url"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
 )
+
+// long is for figures and for faults that take their time.
+var long = flag.Bool("long", false, "measure longer and with more faults")
 
 // member is an etcd server in this process.
 type member struct {
