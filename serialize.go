@@ -261,7 +261,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if comesByAgain(vars, v) {
 		return next.ServeHTTP(w, r)
 	}
-	v.describe(repl)
+	v.describe(repl, vars)
 	if err := readAhead(r, int64(*s.Buffer)); err != nil {
 		return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body before joining the queue: %w", err))
 	}

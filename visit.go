@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -200,26 +201,47 @@ func (v *visit) close() {
 	}
 }
 
-// describe sets the placeholders of a request in a queue. The replacer asks
-// the youngest first, so in nested queues the innermost answers.
-func (v *visit) describe(repl *caddy.Replacer) {
+// describe sets the placeholders of a request that comes to a queue. Later
+// visits to other queues are in vars, too.
+func (v *visit) describe(repl *caddy.Replacer, vars map[string]any) {
+	if v.next != nil {
+		return // the first one has
+	}
 	repl.Map(func(key string) (any, bool) {
-		if key == "http.serialize.queue" {
-			return v.queue, true
-		}
-		if v.turn == nil {
+		if !strings.HasPrefix(key, "http.serialize.") {
 			return nil, false
 		}
-		switch key {
-		case "http.serialize.position":
-			return v.turn.Position(), true
-		case "http.serialize.wait_ms":
-			return milliseconds(v.waited), true
-		case "http.serialize.token":
-			return v.token(), true
-		}
-		return nil, false
+		return vars[visitsVar].(*visit).innermost().placeholder(key)
 	})
+}
+
+// innermost is the request's youngest visit that has not ended, or else the
+// youngest, which v is.
+func (v *visit) innermost() *visit {
+	for inner := v; inner != nil; inner = inner.next {
+		if !inner.ended.Load() {
+			return inner
+		}
+	}
+	return v
+}
+
+func (v *visit) placeholder(key string) (any, bool) {
+	if key == "http.serialize.queue" {
+		return v.queue, true
+	}
+	if v.turn == nil {
+		return nil, false
+	}
+	switch key {
+	case "http.serialize.position":
+		return v.turn.Position(), true
+	case "http.serialize.wait_ms":
+		return milliseconds(v.waited), true
+	case "http.serialize.token":
+		return v.token(), true
+	}
+	return nil, false
 }
 
 // milliseconds renders a duration with three decimals.

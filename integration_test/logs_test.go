@@ -57,15 +57,20 @@ func (l *logs) String() string {
 	return l.text.String()
 }
 
-// entries returns the entries of the log with a message.
-func (l *logs) entries(message string) (found []entry) {
+// all returns the entries of the log that are wanted.
+func (l *logs) all(wanted func(entry) bool) (found []entry) {
 	for line := range strings.Lines(l.String()) {
 		var e entry
-		if json.Unmarshal([]byte(line), &e) == nil && e["msg"] == message {
+		if json.Unmarshal([]byte(line), &e) == nil && wanted(e) {
 			found = append(found, e)
 		}
 	}
 	return found
+}
+
+// entries returns the entries with a message.
+func (l *logs) entries(message string) []entry {
+	return l.all(func(e entry) bool { return e["msg"] == message })
 }
 
 // text returns a field of an entry.
@@ -75,13 +80,18 @@ func (e entry) text(field string) string {
 }
 
 // awaitEntryOf waits until the log has an entry with a message, and returns the
-// last one.
+// first one.
 func (c *caddy) awaitEntryOf(message string) entry {
 	c.t.Helper()
+	return c.awaitEntry("the log says "+message, func(e entry) bool { return e["msg"] == message })
+}
+
+func (c *caddy) awaitEntry(what string, wanted func(entry) bool) entry {
+	c.t.Helper()
 	var found []entry
-	eventually(c.t, patience, "the log says "+message, func() bool {
-		found = c.log.entries(message)
+	eventually(c.t, patience, what, func() bool {
+		found = c.log.all(wanted)
 		return len(found) > 0
 	})
-	return found[len(found)-1]
+	return found[0]
 }

@@ -93,19 +93,9 @@ func TestRefusals(t *testing.T) {
 // wantRefusalLogged fails the test unless the log tells of a refusal.
 func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 	c.t.Helper()
-	var found entry
-	_ = poll(patience, func() bool {
-		for _, e := range c.log.entries("refused") {
-			if e.text("reason") == reason && e.text("queue") == queue {
-				found = e
-			}
-		}
-		return found != nil
+	return c.awaitEntry("the log tells of the refusal", func(e entry) bool {
+		return e["msg"] == "refused" && e.text("reason") == reason && e.text("queue") == queue
 	})
-	if found == nil {
-		c.t.Fatal("the log does not tell of the refusal")
-	}
-	return found
 }
 
 // With timeout 0, a request waits for ever: here, longer than any other

@@ -1,0 +1,244 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A request that comes by again in the queue it is in passes. If it did not, it
+// would wait for itself until the timeout.
+func TestComingByAgain(t *testing.T) {
+	t.Parallel()
+	const queue = `serialize {
+		path {$DIR}
+		timeout 5s
+	}
+	`
+	tests := []struct {
+		name   string
+		more   string
+		site   string
+		status int
+		body   string
+		visits int // of the backend
+	}{
+		{
+			name:   "nested blocks",
+			site:   queue + "route {\n" + queue + "handle {\n" + queue + "reverse_proxy {$BACKEND}\n}\n}",
+			status: 200, body: "served me", visits: 1,
+		},
+		{
+			name:   "rewrite",
+			site:   queue + "route /a {\nrewrite /b?name=me\nroute /b {\n" + queue + "reverse_proxy {$BACKEND}\n}\n}",
+			status: 200, body: "served me", visits: 1,
+		},
+		{
+			name:   "invoke",
+			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			site:   "invoke shared",
+			status: 200, body: "served me", visits: 1,
+		},
+		{
+			name:   "invoke in the queue",
+			more:   "&(shared) {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			site:   queue + "invoke shared",
+			status: 200, body: "served me", visits: 1,
+		},
+		{
+			name:   "error behind the queue",
+			site:   "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			status: 200, body: "served me", visits: 1,
+		},
+		{
+			name: "error of an error route",
+			site: "route {\n" + queue + "error 418\n}\nhandle_errors 418 {\n" + queue +
+				"respond \"still {http.serialize.queue}\" 418\n}",
+			status: 418, body: "still serializer_",
+		},
+		{
+			name: "answer of the upstream",
+			site: queue + "reverse_proxy {$BACKEND} {\n@ok status 200\nhandle_response @ok {\n" + queue +
+				"respond again 203\n}\n}",
+			status: 203, body: "again", visits: 1,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, more: test.more, site: test.site})
+			for range 2 { // and its turn has ended for the next one
+				r := c.get("/a?name=me").want(t, test.status)
+				if r.body != test.body {
+					t.Errorf("answered %q, want %q", r.body, test.body)
+				}
+			}
+			if visits := len(b.order()); visits != 2*test.visits {
+				t.Errorf("the backend saw %d requests, want %d", visits, 2*test.visits)
+			}
+			c.wantNoTickets()
+		})
+	}
+}
+
+// The error routes are still part of the turn: the next request enters when
+// they are done.
+func TestTurnLastsThroughErrorRoutes(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		route {
+			serialize {
+				path {$DIR}
+			}
+			error 418
+		}
+		handle_errors {
+			serialize {
+				path {$DIR}
+			}
+			reverse_proxy {$BACKEND}
+		}`})
+	first := c.getting("/?name=first&gate")
+	b.awaitEntry(t, "first")
+	second := c.getting("/?name=second")
+	c.awaitTickets(2)
+	b.wantNever(t, "second")
+	b.open("first")
+	(<-first).want(t, http.StatusOK)
+	(<-second).want(t, http.StatusOK)
+	b.wantAlone(t)
+	c.wantNoTickets()
+}
+
+// A request that was refused is not made to wait a second time in the error
+// routes.
+func TestRefusedThenErrorRoutes(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		serialize {
+			path {$DIR}
+			timeout 200ms
+		}
+		reverse_proxy {$BACKEND}
+		handle_errors {
+			serialize {
+				path {$DIR}
+				timeout 1h
+			}
+			respond "sorry: {http.serialize.reason}"
+		}`})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	if r := c.get("/?name=refused").want(t, http.StatusInternalServerError); r.body != "sorry: timeout" {
+		t.Errorf("answered %q", r.body)
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	c.wantNoTickets()
+}
+
+// A queue within a queue is entered for itself: its own ticket, its own
+// placeholders. They used to be the outer one's.
+func TestQueueWithinQueue(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		serialize {
+			path {$DIR}
+			prefix outer_
+		}
+		route {
+			serialize {
+				path {$DIR}
+				prefix inner_
+			}
+			reverse_proxy {$BACKEND} {
+				header_up X-Queue {http.serialize.queue}
+			}
+		}`})
+	answer := c.getting("/?name=me&gate")
+	if got := b.awaitEntry(t, "me").header.Get("X-Queue"); got != "inner_" {
+		t.Errorf("{http.serialize.queue} is %q, want inner_", got)
+	}
+	if files := lockFiles(t, c.dir); len(files) != 2 {
+		t.Errorf("lock files %v, want one of each queue", files)
+	}
+	b.open("me")
+	(<-answer).want(t, http.StatusOK)
+	c.wantNoTickets()
+}
+
+// What cannot be recognised as the same request ends by timeout, and the log
+// names the likely cause.
+func TestWaitingForItself(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		site string
+	}{
+		{"proxy to itself", `
+			serialize {
+				path {$DIR}
+				timeout 300ms
+			}
+			handle /outer.html {
+				rewrite /inner
+				reverse_proxy 127.0.0.1:{$PORT} {
+					header_up Host 127.0.0.1:{$PORT}
+				}
+			}
+			respond inner`},
+		{"httpInclude in the turn", `
+			root {$HOME}
+			route {
+				serialize {
+					path {$DIR}
+					timeout 300ms
+				}
+				templates
+				respond /inner inner
+				file_server
+			}`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{site: test.site})
+			writeFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
+			c.get("/outer.html").want(t, http.StatusInternalServerError)
+			line := c.wantRefusalLogged("timeout", "serializer_")
+			for _, cause := range []string{"httpInclude", "proxy to this server"} {
+				if !strings.Contains(line.text("hint"), cause) {
+					t.Errorf("the log does not name the likely cause: %v", line)
+				}
+			}
+			c.wantNoTickets()
+		})
+	}
+}
+
+// In the usual order, templates are carried out after the turn: what they
+// include may be behind the same queue.
+func TestIncludeAfterTurn(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: `
+		root {$HOME}
+		serialize {
+			path {$DIR}
+			timeout 5s
+		}
+		templates
+		respond /inner inner
+		file_server`})
+	writeFile(t, filepath.Join(c.home, "outer.html"), `outer {{httpInclude "/inner"}}`)
+	if r := c.get("/outer.html").want(t, http.StatusOK); r.body != "outer inner" {
+		t.Errorf("answered %q", r.body)
+	}
+	c.wantNoTickets()
+}
