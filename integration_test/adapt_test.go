@@ -72,8 +72,13 @@ func compareAdapted(t *testing.T, got, want string) {
 
 func decode(t *testing.T, text string) (value any) {
 	t.Helper()
-	check(t, json.Unmarshal([]byte(text), &value))
+	decodeInto(t, text, &value)
 	return value
+}
+
+func decodeInto(t testing.TB, text string, value any) {
+	t.Helper()
+	check(t, json.Unmarshal([]byte(text), value))
 }
 
 func indented(t *testing.T, text string) string {

@@ -1,0 +1,212 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// Whoever asks for a request's IDs gets the same ones, wherever the request
+// goes.
+func TestIDsStayTheSame(t *testing.T) {
+	t.Parallel()
+	const idBody = `respond "{http.request.txid} {unique_id} {http.request.sharded_id} {http.request.call_number}"`
+	tests := []struct {
+		name string
+		more string
+		site string
+	}{
+		{"as it is", "", idBody},
+		{"rewrite", "", "rewrite /elsewhere?{query}\nroute /elsewhere {\n" + idBody + "\n}"},
+		{"error routes", "", "handle {\nerror 418\n}\nhandle_errors {\n" + idBody + "\n}"},
+		{"named route", "&(named) {\n" + idBody + "\n}", "invoke named"},
+		{"subroute", "", "route {\nunique_ids {\nlayout modern\n}\nhandle {\n" + idBody + "\n}\n}"},
+		{"behind a queue", "", "serialize {\npath {$DIR}\n}\n" + idBody},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{more: test.more, site: `
+				unique_ids
+				log
+				header X-Request-Id {http.request.txid}
+				header X-Ids "{http.request.txid} {unique_id} {http.request.sharded_id} {http.request.call_number}"
+				` + test.site})
+			seen := make(map[string]bool)
+			for range 3 {
+				r := c.get("/")
+				ids := r.header.Get("X-Ids")
+				if r.err != nil || r.body != ids || seen[ids] {
+					t.Fatalf("answered %v", r)
+				}
+				seen[ids] = true
+				wantIDs(t, ids)
+				c.awaitAccess(r.header.Get("X-Request-Id"))
+			}
+		})
+	}
+}
+
+// wantIDs fails the test unless the text has one ID of each kind.
+func wantIDs(t *testing.T, text string) {
+	t.Helper()
+	ids := strings.Fields(text)
+	if len(ids) != 4 {
+		t.Fatalf("IDs %q", text)
+	}
+	_, err := uniqueid.ParseTXID(ids[0])
+	check(t, err)
+	unique, err := uniqueid.ParseUniqueID(ids[1])
+	check(t, err)
+	if unique.Layout() != uniqueid.Classic {
+		t.Errorf("%s has the layout %v", ids[1], unique.Layout())
+	}
+	_, err = uniqueid.ParseShardedID(ids[2])
+	check(t, err)
+	_, err = uniqueid.ParseCallNumber(ids[3])
+	check(t, err)
+}
+
+// awaitAccess waits for the access log's entry of a request.
+func (c *caddy) awaitAccess(txid string) entry {
+	c.t.Helper()
+	return c.awaitEntry("the access log has txid "+txid, func(e entry) bool {
+		return strings.HasPrefix(e.text("logger"), "http.log.access") && e.text("txid") == txid
+	})
+}
+
+// The upstream sees the IDs of the answer.
+func TestUpstreamSeesIDs(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		unique_ids
+		header X-Request-Id {http.request.txid}
+		header X-Unique-Id {unique_id}
+		serialize {
+			path {$DIR}
+		}
+		reverse_proxy {$BACKEND} {
+			header_up X-Request-Id {http.request.txid}
+			header_up X-Unique-Id {unique_id}
+		}`})
+	for i := range 3 {
+		name := fmt.Sprint("request", i)
+		r := c.get("/?name="+name).want(t, http.StatusOK)
+		for _, field := range []string{"X-Request-Id", "X-Unique-Id"} {
+			if got, want := b.visit(name).header.Get(field), r.header.Get(field); got != want || got == "" {
+				t.Errorf("%s: the upstream sees %q, the client %q", field, got, want)
+			}
+		}
+	}
+}
+
+// An error that passes by has the txid as its ID, so the error log and the
+// access log join.
+func TestErrorLogJoinsAccessLog(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		site   string
+		status int
+	}{
+		{"error", "error broken 503", http.StatusServiceUnavailable},
+		{"upstream down", "reverse_proxy 127.0.0.1:1", http.StatusBadGateway},
+		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\ntimeout 1ms\n}\nreverse_proxy {$BACKEND}", http.StatusInternalServerError},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, site: `
+				unique_ids
+				log
+				header X-Request-Id {http.request.txid}
+				` + test.site})
+			if test.name == "refused" {
+				c.getting("/?name=holder&gate")
+				b.awaitEntry(t, "holder")
+			}
+			txid := c.get("/").want(t, test.status).header.Get("X-Request-Id")
+			if txid == "" {
+				t.Fatal("no X-Request-Id")
+			}
+			c.awaitAccess(txid)
+			c.awaitEntry("the error log has err_id "+txid, func(e entry) bool {
+				return strings.HasPrefix(e.text("logger"), "http.log.error") && e.text("err_id") == txid
+			})
+			if test.name == "refused" {
+				if line := c.wantRefusalLogged("timeout", "serializer_"); line.text("txid") != txid {
+					t.Errorf("the log of the refusal has the txid %q, want %q", line.text("txid"), txid)
+				}
+			}
+		})
+	}
+}
+
+// A request that asks for no ID makes none: unique_ids count, and the count
+// shows none between.
+func TestNoIDWithoutNeed(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: `
+		unique_ids
+		respond /ask {unique_id}
+		respond hello`})
+	ask := func() uint16 {
+		id, err := uniqueid.ParseUniqueID(c.get("/ask").want(t, http.StatusOK).body)
+		check(t, err)
+		return id.Counter()
+	}
+	before := ask()
+	for range 10 {
+		c.get("/").want(t, http.StatusOK)
+	}
+	if after := ask(); after != before+1 {
+		t.Errorf("the count went from %d to %d", before, after)
+	}
+}
+
+// trust takes over the ID of a caller that is a trusted proxy, and drops that of
+// any other.
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	const site = `
+		unique_ids {
+			trust X-Request-Id
+		}
+		respond "{http.request.txid} {header.X-Request-Id}"`
+	tests := []struct {
+		name    string
+		servers string
+		id      string
+		adopted bool
+	}{
+		{"trusted", "trusted_proxies static 127.0.0.1/32", "caller.ID-1@x_y", true},
+		{"trusted, 128 characters", "trusted_proxies static 127.0.0.1/32", strings.Repeat("x", 128), true},
+		{"trusted, too long", "trusted_proxies static 127.0.0.1/32", strings.Repeat("x", 129), false},
+		{"trusted, other signs", "trusted_proxies static 127.0.0.1/32", "caller/1", false},
+		{"another is trusted", "trusted_proxies static 192.0.2.1/32", "caller1", false},
+		{"nobody is trusted", "", "caller1", false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{servers: test.servers, site: site})
+			txid, header, _ := strings.Cut(c.get("/", "X-Request-Id: "+test.id).want(t, http.StatusOK).body, " ")
+			if test.adopted {
+				if txid != test.id || header != test.id {
+					t.Errorf("txid %q, header %q, want %q", txid, header, test.id)
+				}
+				return
+			}
+			if _, err := uniqueid.ParseTXID(txid); err != nil || header != "" {
+				t.Errorf("txid %q, header %q, want a fresh txid and no header", txid, header)
+			}
+		})
+	}
+}
