@@ -90,7 +90,8 @@ func (l *line) task() task {
 	}
 	// Half of those who wait may be unknown to the line: so it looks once for
 	// many that enter, and still always knows who is next.
-	t.look = l.first.rev > l.covered || l.uncovered > l.waiting-l.uncovered
+	t.look = l.unsure || l.first.rev > l.covered || l.uncovered > l.waiting-l.uncovered
+	t.rev = max(t.rev, l.missed)
 	t.target = l.blocker()
 	t.check = t.check || t.target != ""
 	return t
@@ -220,7 +221,7 @@ func (k *keeper) look(rev int64) error {
 func (k *keeper) doubtful() (tickets []*entry) {
 	k.session.engine.mu.Lock()
 	defer k.session.engine.mu.Unlock()
-	if k.length < longLine || k.first == nil || k.first.rev > k.covered || k.uncovered > k.waiting-k.uncovered {
+	if k.length < longLine || k.unsure || k.first == nil || k.first.rev > k.covered || k.uncovered > k.waiting-k.uncovered {
 		return nil
 	}
 	for e := k.first.prev; e != nil; e = e.prev {

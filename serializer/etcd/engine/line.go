@@ -48,6 +48,9 @@ type line struct {
 	making     int   // of ours, asked for and not answered yet
 	covered    int64 // revision
 
+	missed int64 // the last deletion heard of a ticket that the line does not know
+	unsure bool  // such a ticket may have come into the line after that
+
 	slots   uint64   // how many keys of ours were ever in use at a time
 	free    []uint64 // of those, not in use now
 	leaving int      // being deleted
@@ -229,12 +232,13 @@ func (l *line) apply(tickets []*mvccpb.KeyValue, rev int64) {
 			position++
 			continue
 		}
-		if l.meet(kv, at, position) {
+		if l.meet(kv, rev, at, position) {
 			position++
 		}
 	}
 	l.skipGone(at, rev+1)
 	l.covered = rev
+	l.unsure = l.unsure && rev < l.missed
 	l.uncovered = 0
 	for e := l.tail; e != nil && e.rev > rev; e = e.prev {
 		if e.place != nil && !e.admitted {
@@ -254,9 +258,9 @@ func (l *line) skipGone(at *entry, rev int64) *entry {
 	return at
 }
 
-// meet enters a ticket that the line did not know. It reports whether it
-// counts.
-func (l *line) meet(kv *mvccpb.KeyValue, before *entry, position int) bool {
+// meet enters a ticket that the line did not know, seen at a revision. It
+// reports whether it counts.
+func (l *line) meet(kv *mvccpb.KeyValue, rev int64, before *entry, position int) bool {
 	key, s := string(kv.Key), l.session
 	_, lease, ok := s.engine.keys.parseTicket(key)
 	if !ok {
@@ -264,6 +268,7 @@ func (l *line) meet(kv *mvccpb.KeyValue, before *entry, position int) bool {
 	}
 	if lease != s.id {
 		l.insert(&entry{key: key, rev: kv.CreateRevision, rule: parseRecord(kv.Value).rule()}, before)
+		l.unsure = l.unsure || rev < l.missed
 		return true
 	}
 	p := s.places[key]
@@ -287,7 +292,10 @@ func (l *line) heard(key string, deleted int64) {
 	if p := l.session.places[key]; p != nil && p.joined {
 		e = &p.entry
 	}
-	if e != nil && e.rev < deleted {
+	switch {
+	case e == nil:
+		l.missed = max(l.missed, deleted)
+	case e.rev < deleted:
 		l.gone(e)
 	}
 }

@@ -255,3 +255,24 @@ func TestOurTicketDeleted(t *testing.T) {
 		t.Error("the next one is not let in")
 	}
 }
+
+// A watch may tell of a deletion before the answer has come that shows the
+// ticket. Nobody would tell of it again.
+func TestDeletionHeardTooEarly(t *testing.T) {
+	w := newWorld(1)
+	key := w.session.engine.keys.ticket("q", 2, 1)
+	w.heard(key, 10)
+	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 5}}, 8)
+	if !w.unsure {
+		t.Error("the line relies on a watch that has told already")
+	}
+	w.apply(nil, 10)
+	if w.unsure || w.length != 0 {
+		t.Errorf("after a look: unsure %t, %d tickets", w.unsure, w.length)
+	}
+	w.heard(key, 10)
+	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 11}}, 12)
+	if w.unsure {
+		t.Error("the deletion of an earlier ticket makes the line unsure of a later one")
+	}
+}
