@@ -183,10 +183,13 @@ func isCallersID(text string) bool {
 	return len(text) >= 1 && len(text) <= maxCallersID
 }
 
-// knownTXID returns the txid of a request that has been given one already.
-func knownTXID(vars map[string]any) string {
+// txidOf returns the txid of a request, for a log line; nothing where
+// unique_ids does not name requests. Only the goroutine that serves the request
+// may ask.
+func txidOf(ctx context.Context) string {
+	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if ids, ok := vars[idsVar].(*requestIDs); ok {
-		return ids.txid
+		return ids.TXID()
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package orderly
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -28,6 +31,7 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	}
 	s.meters.recent.refused(time.Now())
 	s.refusals.log(s.logger, r, v, refused)
+	traceRefusal(r.Context(), v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", strconv.Itoa(s.holds.retryAfter(refused.Position)))
 
@@ -42,6 +46,18 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	w.WriteHeader(status)
 	_, err = w.Write([]byte(s.ErrorResponse.Body))
 	return err
+}
+
+// traceRefusal lets the request's trace, if any, know of the refusal.
+func traceRefusal(ctx context.Context, v *visit, refused *serializer.Refused) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("serialize refused", trace.WithAttributes(
+			attribute.String("queue", v.queue),
+			attribute.String("reason", string(refused.Reason)),
+			attribute.Int("position", refused.Position),
+			attribute.Float64("wait_ms", inMilliseconds(int64(v.waited))),
+		))
+	}
 }
 
 // statusClientClosed is what Caddy's reverse proxy, too, records for a client
@@ -88,8 +104,8 @@ func (l *refusalLog) log(logger *zap.Logger, r *http.Request, v *visit, refused 
 		zap.Int("count", count),
 		zap.Error(refused.Err),
 	}
-	if v.txid != "" {
-		fields = append(fields, zap.String("txid", v.txid))
+	if txid := txidOf(r.Context()); txid != "" {
+		fields = append(fields, zap.String("txid", txid))
 	}
 	if hint := selfWaitHint(r, refused); hint != "" {
 		fields = append(fields, zap.String("hint", hint))

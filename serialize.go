@@ -257,7 +257,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl), txid: knownTXID(vars)}
+	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl)}
 	if comesByAgain(vars, v) {
 		return next.ServeHTTP(w, r)
 	}

@@ -26,7 +26,7 @@ type visit struct {
 	engine  *engineRef
 	key     string // of the engine
 	queue   string
-	txid    string // of the request, if it has one; for logs
+	txid    string // of the request, if it has one; for logs, and made when there is something to log
 
 	ctx    context.Context // of the stay inside
 	cancel context.CancelCauseFunc
@@ -116,6 +116,9 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		w = &v.writer
 	}
 	defer func() {
+		if cutsShort(context.Cause(v.ctx)) {
+			v.txid = txidOf(r.Context()) // for the log, while this goroutine serves the request
+		}
 		if err == nil || r.Context().Done() == nil {
 			v.leave()
 			return
@@ -130,13 +133,14 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 // tell lets logs and traces know of the entry.
 func (v *visit) tell(ctx context.Context) {
 	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
+		v.txid = txidOf(ctx)
 		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("serialize", trace.WithAttributes(
 			attribute.String("queue", v.queue),
 			attribute.Int("position", v.turn.Position()),
-			attribute.Float64("wait_ms", float64(v.waited.Microseconds())/1000),
+			attribute.Float64("wait_ms", inMilliseconds(int64(v.waited))),
 		))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -259,7 +258,7 @@ func Need(t testing.TB, program, install string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		t.Skip(fmt.Sprintf("%s is missing; install it with: %s", program, install))
+		t.Skipf("%s is missing; install it with: %s", program, install)
 	}
 	return path
 }
