@@ -62,7 +62,7 @@ func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			size, err = 0, nil
+			size = 0
 		case err != nil:
 			n.mistrust()
 			return true, err
