@@ -60,12 +60,16 @@ func (c *carriedClock) monotonic() time.Duration {
 
 // nanos is the time since 1970 in nanoseconds.
 func (c *carriedClock) nanos() int64 {
-	nanos := int64(c.monotonic()) + c.offset.Load()
-	if nanos < c.due.Load() {
-		return nanos
+	nanos := c.read()
+	if nanos >= c.due.Load() {
+		return c.compare()
 	}
-	return c.compare()
+	return nanos
 }
+
+// read is the time since 1970 in nanoseconds, if that is before due; otherwise
+// compare must be asked.
+func (c *carriedClock) read() int64 { return int64(c.monotonic()) + c.offset.Load() }
 
 // compare takes up a wall clock that has stepped forward. The wall is read
 // before the monotonic clock: a pause between the two readings then makes the

@@ -112,8 +112,7 @@ func (id TXID) String() string {
 
 // AppendText appends the ID's 20 characters to dst. It never fails.
 func (id TXID) AppendText(dst []byte) ([]byte, error) {
-	high, low := id.words()
-	return appendTXID(dst, high, low), nil
+	return appendTXID(dst, &id), nil
 }
 
 // MarshalText is the ID's 20 characters. It never fails.
@@ -146,38 +145,36 @@ func (id TXID) Value() (driver.Value, error) { return id.String(), nil }
 // Where a column may be NULL, use sql.Null[TXID].
 func (id *TXID) Scan(src any) error { return scan("txid", src, id, len(id)) }
 
-// The five-bit groups of eight characters, one in each byte of a word.
-const (
-	everyByte = 0x0101010101010101
-	lowFive   = 0x1f * everyByte
-)
-
-func appendTXID(dst []byte, high uint64, low uint32) []byte {
+func appendTXID(dst []byte, id *TXID) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
+	high, low := id.words()
 	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
 	return dst
 }
 
-// putTXID writes eight characters at a time: the ID is 40 + 40 + 16 bits.
+// txidPairs are the texts of ten bits: two characters, the first in the low byte.
+var txidPairs = func() (pairs [1 << 10]uint16) {
+	for i := range pairs {
+		pairs[i] = uint16(txidAlphabet[i>>5]) | uint16(txidAlphabet[i&31])<<8
+	}
+	return pairs
+}()
+
+// putTXID writes two characters at a time: twelve from the high word, the rest
+// from its last four bits and the low word, which four zero bits follow.
 func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
-	binary.BigEndian.PutUint64(text[0:8], base32Chars(spread(high>>24)))
-	binary.BigEndian.PutUint64(text[8:16], base32Chars(spread(high<<16|uint64(low>>16))))
-	binary.BigEndian.PutUint32(text[16:20], uint32(base32Chars(spread(uint64(low)<<24))>>32))
-}
-
-// spread moves the low 40 bits of x, five by five, into the eight bytes of the
-// result: halves, quarters, eighths.
-func spread(x uint64) uint64 {
-	x = x<<12&(0xfffff<<32) | x&0xfffff
-	x = x<<6&0x03ff000003ff0000 | x&0x000003ff000003ff
-	return x<<3&0x1f001f001f001f00 | x&0x001f001f001f001f
-}
-
-// base32Chars turns eight values below 32, one in each byte, into characters:
-// '0' is added to each, and to those above 9 also the distance from '9'+1 to
-// 'a'. Adding 118 sets a byte's top bit from 10 on.
-func base32Chars(x uint64) uint64 {
-	letters := (x + 118*everyByte) >> 7 & everyByte
-	return x + '0'*everyByte + letters*('a'-'9'-1)
+	const ten = 1<<10 - 1
+	pairs := &txidPairs
+	binary.LittleEndian.PutUint16(text[0:], pairs[high>>54])
+	binary.LittleEndian.PutUint16(text[2:], pairs[high>>44&ten])
+	binary.LittleEndian.PutUint16(text[4:], pairs[high>>34&ten])
+	binary.LittleEndian.PutUint16(text[6:], pairs[high>>24&ten])
+	binary.LittleEndian.PutUint16(text[8:], pairs[high>>14&ten])
+	binary.LittleEndian.PutUint16(text[10:], pairs[high>>4&ten])
+	rest := high<<36 | uint64(low)<<4
+	binary.LittleEndian.PutUint16(text[12:], pairs[rest>>30&ten])
+	binary.LittleEndian.PutUint16(text[14:], pairs[rest>>20&ten])
+	binary.LittleEndian.PutUint16(text[16:], pairs[rest>>10&ten])
+	binary.LittleEndian.PutUint16(text[18:], pairs[rest&ten])
 }

@@ -2,6 +2,7 @@ package uniqueid
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -22,8 +23,9 @@ const (
 	txidNonceBits  = 32 - txidLaneBits
 	txidNonceMask  = 1<<txidNonceBits - 1
 	goldenRatio    = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
-	smallestStack  = 11                 // a goroutine's stack is 2 KiB or more
-	cacheLinePairs = 128                // processors fetch lines of 64 bytes in pairs
+	mixingPrime    = 0xd6e8feb86659fd93
+	smallestStack  = 11  // a goroutine's stack is 2 KiB or more
+	cacheLinePairs = 128 // processors fetch lines of 64 bytes in pairs
 )
 
 // TXIDGenerator makes TXIDs. It is safe for concurrent use, never fails, never
@@ -58,13 +60,21 @@ const (
 // than 122 ns there is one lane for all, so that IDs are in order even so; it
 // may run into the next millisecond before the clock does.
 //
-// Whoever sees an ID and wants to guess the next must hit the fraction of the
-// millisecond, the lane, and at least 26 bits from a cryptographically strong
-// source. A TXID is a name all the same, not a password.
+// The random part, and what the clock does not fill of the growing part, mixes
+// the nanosecond and the lane with a key. The key is drawn from the source of
+// randomness, by default a cryptographically strong one, and replaced every
+// millisecond in which IDs are made. While the clock stands, each ID has random
+// bits drawn for itself.
+//
+// Whoever sees an ID and wants to guess the next must therefore hit the moment
+// to a few nanoseconds, the lane and 24 bits or more; seeing many IDs helps only
+// if a key of 64 bits can be computed from them and used within the same
+// millisecond. A TXID is a name all the same, not a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
-	secret uint64
+	secret uint64        // of the lane bits
+	key    atomic.Uint64 // of the random bits, another one every millisecond
 
 	tickBits  int    // how many of the growing bits tell time
 	startMask uint64 // the growing bits that start at random in a tick
@@ -121,22 +131,37 @@ func (g *TXIDGenerator) New() TXID { return packTXID(g.next()) }
 
 // AppendNew makes a TXID and appends its 20 characters to dst.
 func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low := g.next()
-	return appendTXID(dst, high, low)
+	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
+	return dst
 }
 
 func (g *TXIDGenerator) next() (high uint64, low uint32) {
-	nanos := g.clock.nanos()
-	random := draw(g.random)
+	nanos := g.clock.read()
+	if nanos >= g.clock.due.Load() {
+		nanos = g.clock.compare()
+		g.key.Store(draw(g.random))
+	}
+	lane := stackLane() & g.laneMask
+	random := mix(g.key.Load(), uint64(nanos)^uint64(lane)<<(64-txidLaneBits))
 	high = txidStamp(nanos)&^g.startMask | random>>txidNonceBits&g.startMask
 
-	lane := stackLane() & g.laneMask
 	cell := &g.lanes[lane%txidLanes].last
 	last := cell.Load()
 	if high <= last || !cell.CompareAndSwap(last, high) {
+		random = draw(g.random)
 		high, lane = g.step(lane, high, random>>(64-txidLaneBits)&g.stepMask+1)
 	}
 	return high, g.laneBits(lane, high)<<txidNonceBits | uint32(random)&txidNonceMask
+}
+
+// mix makes bits that look random of a number that does not repeat and of a key.
+func mix(key, number uint64) uint64 {
+	high, low := bits.Mul64(number^key, goldenRatio)
+	high, low = bits.Mul64((high^low)+key, mixingPrime)
+	return high ^ low
 }
 
 // txidStamp turns nanoseconds since 1970 into milliseconds with 22 binary

@@ -202,6 +202,48 @@ func TestTXIDBitsLookRandom(t *testing.T) {
 	}
 }
 
+// Within a millisecond, too, whose IDs share a key.
+func TestTXIDBitsLookRandomWithinAMillisecond(t *testing.T) {
+	const n = 4000
+	clock := newFakeClock(25 * time.Nanosecond)
+	gen := NewTXIDGenerator(WithClock(clock))
+	last := gen.New().Random()
+	seen := map[uint64]bool{}
+	var set, changed [txidNonceBits]int
+	for range n {
+		clock.pass(200 * time.Nanosecond)
+		random := gen.New().Random()
+		for i := range set {
+			set[i] += int(random >> i & 1)
+			changed[i] += int((random ^ last) >> i & 1)
+		}
+		seen[random&txidNonceMask] = true
+		last = random
+	}
+	for i := range set {
+		if set[i] < n*4/10 || set[i] > n*6/10 || changed[i] < n*4/10 || changed[i] > n*6/10 {
+			t.Errorf("bit %d is set in %d of %d IDs and changed in %d", i, set[i], n, changed[i])
+		}
+	}
+	if len(seen) < n-8 {
+		t.Errorf("%d IDs have %d random parts, want about %.1f less", n, len(seen), float64(n)*n/2/(1<<txidNonceBits))
+	}
+}
+
+func TestTXIDKeyChanges(t *testing.T) {
+	clock := newFakeClock(25 * time.Nanosecond)
+	gen := NewTXIDGenerator(WithClock(clock))
+	keys := map[uint64]bool{}
+	for range 1000 {
+		clock.pass(500 * time.Microsecond)
+		gen.New()
+		keys[gen.key.Load()] = true
+	}
+	if len(keys) < 490 || len(keys) > 510 {
+		t.Errorf("%d keys in 500 ms", len(keys))
+	}
+}
+
 func TestTXIDAllocations(t *testing.T) {
 	gen := NewTXIDGenerator()
 	buf := make([]byte, 0, txidTextLen)

@@ -21,8 +21,10 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 41, "how often every maker has its turn")
-	perTurn := flag.Int("n", 200_000, "IDs in a turn")
+	rounds := flag.Int("rounds", 501, "how often every maker has its turn")
+	perTurn := flag.Int("n", 2000, "IDs in a turn: few, so that most turns are not interrupted")
+	pairs := flag.Int("pairs", 101, "how often every maker has a turn on two cores")
+	perPair := flag.Int("m", 20_000, "IDs in a turn of each of two cores")
 	match := flag.String("match", "", "measure only rs/xid and makers whose name contains this")
 	flag.Parse()
 	log.SetFlags(0)
@@ -37,7 +39,7 @@ func main() {
 	if err := printTimes(makers, *rounds, *perTurn); err != nil {
 		log.Fatal(err)
 	}
-	if err := printScaling(append(makers, ids.Unshared()), *rounds, *perTurn); err != nil {
+	if err := printScaling(append(makers, ids.Unshared()), *pairs, *perPair); err != nil {
 		log.Fatal(err)
 	}
 }
