@@ -58,6 +58,12 @@ func (l *line) insert(e *entry) {
 	l.length++
 	l.count(e, 1)
 	if e.next != nil && e.next.admitted {
+		if l.inside == 0 {
+			// The directory was listed, in no order: those behind e only
+			// seemed to be the first.
+			l.withdraw()
+			return
+		}
 		// A stranger's file, older than those inside. Nobody is sent out for
 		// it, but it counts.
 		l.admit(e)
@@ -118,6 +124,15 @@ func (l *line) advance(granted func(*entry)) {
 			granted(e)
 		}
 	}
+}
+
+// withdraw moves the border back to the start, where none of this process is
+// before it.
+func (l *line) withdraw() {
+	for e := l.head; e != l.next; e = e.next {
+		e.admitted = false
+	}
+	l.next, l.admitted, l.shared = l.head, 0, 0
 }
 
 func (l *line) admit(e *entry) {
