@@ -98,7 +98,8 @@ func (v *visit) around() *visit {
 
 // cutsShort reports whether a stay was ended by its queue, not by its client.
 func cutsShort(cause error) bool {
-	return errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) || errors.Is(cause, serializer.ErrLost)
+	return errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) ||
+		errors.Is(cause, serializer.ErrLost) || errors.Is(cause, serializer.ErrClosed)
 }
 
 // serve runs what is behind, and hands the turn on when it has returned.
@@ -164,7 +165,7 @@ func (v *visit) explain(err error) error {
 	switch {
 	case errors.Is(cause, errHoldTimeout):
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
-	case errors.Is(cause, serializer.ErrEvicted), errors.Is(cause, serializer.ErrLost):
+	case cutsShort(cause):
 		return caddyhttp.Error(http.StatusServiceUnavailable, cause)
 	}
 	return err
@@ -233,6 +234,9 @@ func (v *visit) innermost() *visit {
 func (v *visit) placeholder(key string) (any, bool) {
 	if key == "http.serialize.queue" {
 		return v.queue, true
+	}
+	if key == "http.serialize.reason" {
+		return "", true // until it is refused
 	}
 	if v.turn == nil {
 		return nil, false

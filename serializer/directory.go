@@ -297,6 +297,22 @@ func (d *directory) dismissWaiting(err error) (files []string) {
 	return files
 }
 
+// takeRevokes returns the callbacks of ours that are inside. The caller holds
+// engine.mu.
+func (d *directory) takeRevokes() (revokes []func(error)) {
+	for _, l := range d.lines {
+		for e := l.head; e != nil; e = e.next {
+			if e.waiter == nil {
+				continue
+			}
+			if revoke := e.takeRevoke(); revoke != nil {
+				revokes = append(revokes, revoke)
+			}
+		}
+	}
+	return revokes
+}
+
 // drop takes a ticket out of its line and lets the next in. The caller holds
 // engine.mu.
 func (d *directory) drop(e *entry) {

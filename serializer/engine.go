@@ -25,8 +25,9 @@ type Engine interface {
 	// queue has no such ticket.
 	Evict(ctx context.Context, queue string, token uint64) error
 
-	// Close refuses further arrivals and all who wait. Who is inside stays
-	// until it leaves; the engine frees what it holds with the last of them.
+	// Close refuses further arrivals and all who wait. Who is inside is told
+	// through [Arrival.Revoke] ([ErrClosed]) and stays until it leaves; the
+	// engine frees what it holds with the last of them.
 	Close() error
 }
 
@@ -51,8 +52,9 @@ type Arrival struct {
 	Timeout time.Duration
 
 	// Revoke is called at most once, from another goroutine, when the turn is
-	// taken back while the caller is inside: by eviction ([ErrEvicted]) or
-	// because the engine can no longer vouch for it ([ErrLost]). The caller
+	// taken back while the caller is inside: by eviction ([ErrEvicted]),
+	// because the engine can no longer vouch for it ([ErrLost]) or because it
+	// closes ([ErrClosed]). The caller
 	// should stop its work and must still call [Turn.Leave]. It may be called
 	// before Enter has returned. It must not block. Nil means that the caller
 	// does not want to know.

@@ -415,8 +415,11 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	return evictFile(d.sys, e.Ticket)
 }
 
+// closeTime is how long Close waits for those inside, once they are told.
+const closeTime = time.Second
+
 // Close implements [Engine]. It waits for the directory to be left in order
-// where no turn is out.
+// where no turn is out, and for a moment where those inside have been told.
 func (f *File) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -433,8 +436,12 @@ func (f *File) Close() error {
 		return nil
 	}
 	files := d.dismissWaiting(closed)
+	revokes := d.takeRevokes()
 	d.users++
 	f.mu.Unlock()
+	for _, revoke := range revokes {
+		revoke(ErrClosed)
+	}
 	for _, name := range files {
 		d.removeFile(name)
 	}
@@ -444,8 +451,14 @@ func (f *File) Close() error {
 	idle := d.owned == 0 && d.users == 0
 	d.wake()
 	f.mu.Unlock()
-	if idle {
+	switch {
+	case idle:
 		<-d.done
+	case len(revokes) > 0:
+		select {
+		case <-d.done:
+		case <-time.After(closeTime):
+		}
 	}
 	return nil
 }

@@ -140,10 +140,23 @@ func (m *Memory) evict(queue string, token uint64) (revoke func(error), err erro
 
 // Close implements [Engine].
 func (m *Memory) Close() error {
+	for _, revoke := range m.close() {
+		revoke(ErrClosed)
+	}
+	return nil
+}
+
+// close refuses all who wait, and returns the callbacks of those inside.
+func (m *Memory) close() (revokes []func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
 	for _, l := range m.lines {
+		for e := l.head; e != l.next; e = e.next {
+			if revoke := e.takeRevoke(); revoke != nil {
+				revokes = append(revokes, revoke)
+			}
+		}
 		for e := l.next; e != nil; {
 			next := e.next
 			e.refuse(ErrClosed)
@@ -151,7 +164,7 @@ func (m *Memory) Close() error {
 			e = next
 		}
 	}
-	return nil
+	return revokes
 }
 
 func granted(e *entry) { e.grant() }

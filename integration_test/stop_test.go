@@ -1,0 +1,93 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stopSignals are those that make Caddy stop in good order.
+var stopSignals = map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "Ctrl-C": syscall.SIGINT}
+
+// awaitStopping waits until Caddy has begun to stop.
+func (c *caddy) awaitStopping() {
+	c.t.Helper()
+	c.awaitEntry("Caddy stops", func(e entry) bool {
+		return e.text("signal") != "" && e.text("msg") != ""
+	})
+}
+
+// On stop, who waits is served within the grace period, and nothing is left.
+func TestStopServesWaiting(t *testing.T) {
+	t.Parallel()
+	for name, signal := range stopSignals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, global: "grace_period 1m", site: serialized})
+			answers := []<-chan response{c.getting("/?name=holder&gate")}
+			b.awaitEntry(t, "holder")
+			for i, name := range []string{"waiter1", "waiter2"} {
+				answers = append(answers, c.getting("/?name="+name))
+				c.awaitTickets(i + 2)
+			}
+			c.signal(signal)
+			c.awaitStopping()
+			b.open("holder")
+			for _, answer := range answers {
+				(<-answer).want(t, http.StatusOK)
+			}
+			c.awaitExit()
+			if c.err != nil {
+				t.Errorf("ended with %v", c.err)
+			}
+			b.wantOrder(t, "holder", "waiter1", "waiter2")
+			b.wantAlone(t)
+			c.wantOnlyGuard()
+		})
+	}
+}
+
+// After the grace period, who waits is refused, and never gets inside. Who is
+// inside is cut short, and leaves: it used to leave its ticket and the owner file
+// behind.
+func TestStopRefusesWaiting(t *testing.T) {
+	t.Parallel()
+	for name, signal := range stopSignals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, global: "grace_period 300ms", site: serialized})
+			holder := c.getting("/?name=holder&gate")
+			b.awaitEntry(t, "holder")
+			waiter := c.getting("/?name=waiter")
+			c.awaitTickets(2)
+			c.signal(signal)
+			c.awaitExit()
+			// The process may end before it has sent its answers.
+			for who, answer := range map[string]<-chan response{"holder": holder, "waiter": waiter} {
+				if r := <-answer; r.err == nil && r.status < 500 {
+					t.Errorf("%s: %v", who, r)
+				}
+			}
+			b.wantOrder(t, "holder")
+			c.wantOnlyGuard()
+		})
+	}
+}
+
+// A process that has served nobody leaves nothing either.
+func TestStopIdle(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: serialized})
+	c.get("/").want(t, http.StatusOK)
+	c.signal(syscall.SIGTERM)
+	began := time.Now()
+	c.awaitExit()
+	t.Logf("stopped after %v", time.Since(began))
+	c.wantOnlyGuard()
+}
