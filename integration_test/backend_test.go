@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -37,6 +38,7 @@ type visit struct {
 	path      string
 	header    http.Header
 	length    int64 // of the body
+	digest    [sha256.Size]byte
 	entered   time.Time
 	left      time.Time // zero while it is inside
 	cancelled bool      // by the proxy
@@ -59,8 +61,9 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	v := b.enter(r)
 	defer b.leave(v)
-	n, err := io.Copy(io.Discard, r.Body)
-	b.update(func() { v.length = n })
+	digest := sha256.New()
+	n, err := io.Copy(digest, r.Body)
+	b.update(func() { v.length, v.digest = n, [sha256.Size]byte(digest.Sum(nil)) })
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

@@ -1,0 +1,93 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// metric returns the value of a metric, as the admin API shows it, or nothing.
+func (c *caddy) metric(name string) string {
+	c.t.Helper()
+	for line := range strings.Lines(c.ask("/metrics")) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func (c *caddy) wantMetric(name, value string) {
+	c.t.Helper()
+	var got string
+	if poll(5*time.Second, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) != nil {
+		c.t.Errorf("%s is %q, want %s", name, got, value)
+	}
+}
+
+// The metrics count every outcome, by the configured prefix, across reloads.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	const site = `
+		serialize {
+			path {$DIR}
+			prefix q_{http.request.uri.query.user}
+			skip_methods HEAD
+			queue_length 1
+			timeout %s
+		}
+		reverse_proxy {$BACKEND}`
+	b := newBackend(t)
+	s := setup{backend: b, global: "metrics", site: fmt.Sprintf(site, "1m")}
+	c := start(t, s)
+	client := newClient(t, "1.1")
+	const queue = `queue="q_{http.request.uri.query.user}"`
+	requests := func(outcome string) string { return fmt.Sprintf(`requests_total{outcome="%s",%s}`, outcome, queue) }
+
+	for i := range 3 {
+		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").want(t, http.StatusOK)
+	}
+	do(client, "HEAD", c.url, "").want(t, http.StatusOK)
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	waiter := c.getting("/?name=waiter")
+	c.awaitTickets(2)
+	c.get("/").want(t, http.StatusInternalServerError)
+
+	c.wantMetric(requests("entered"), "3")
+	c.wantMetric(requests("skipped"), "1")
+	c.wantMetric(requests("queue_full"), "1")
+	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "1")
+	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "1")
+
+	s.site = fmt.Sprintf(site, "100ms")
+	check(t, c.reload(s))
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	(<-waiter).want(t, http.StatusOK)
+	c.wantMetric(requests("entered"), "5")
+	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "0")
+	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "0")
+	c.wantMetric(fmt.Sprintf("hold_seconds_count{%s}", queue), "5")
+	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "6")
+
+	last := c.getting("/?name=last&gate")
+	b.awaitEntry(t, "last")
+	c.get("/").want(t, http.StatusInternalServerError)
+	c.wantMetric(requests("timeout"), "1")
+	b.open("last")
+	(<-last).want(t, http.StatusOK)
+	for _, outcome := range []string{"gone", "storage", "lost", "evicted"} {
+		c.wantMetric(requests(outcome), "0")
+	}
+	// The label is the configured prefix; it does not grow with traffic.
+	for line := range strings.Lines(c.ask("/metrics")) {
+		if strings.HasPrefix(line, "caddy_serialize_") && !strings.Contains(line, queue) {
+			t.Errorf("another label: %s", line)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// eventsBackend sends one server-sent event for each text that the test hands
+// out, and ends with the last one.
+func eventsBackend(t *testing.T, events <-chan string) *backend {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for event := range events {
+			fmt.Fprintf(w, "data: %s\n\n", event)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	return &backend{addr: strings.TrimPrefix(server.URL, "http://")}
+}
+
+// Server-sent events come through one by one, while the request is inside.
+func TestServerSentEvents(t *testing.T) {
+	t.Parallel()
+	for _, onDisconnect := range []string{"finish", "cancel"} {
+		bothVersions(t, func(t *testing.T, client *http.Client) {
+			t.Parallel()
+			events := make(chan string)
+			c := start(t, setup{tls: true, backend: eventsBackend(t, events), site: `
+				serialize {
+					path {$DIR}
+					on_disconnect ` + onDisconnect + `
+				}
+				reverse_proxy {$BACKEND}`})
+			answer := make(chan *http.Response, 1)
+			go func() {
+				resp, err := client.Get(c.url)
+				if err != nil {
+					t.Error(err)
+				}
+				answer <- resp
+			}()
+			events <- "0" // which sends the head, too
+			resp := <-answer
+			defer resp.Body.Close()
+			lines := bufio.NewScanner(resp.Body)
+			for i := range 5 {
+				if i > 0 {
+					events <- fmt.Sprint(i)
+				}
+				if want := fmt.Sprint("data: ", i); !lines.Scan() || lines.Text() != want || !lines.Scan() {
+					t.Fatalf("line %q, want %q", lines.Text(), want)
+				}
+				if i == 0 && len(lockFiles(t, c.dir)) != 1 {
+					t.Error("the request is not inside")
+				}
+			}
+			close(events)
+			if lines.Scan() {
+				t.Errorf("one more line: %q", lines.Text())
+			}
+			c.wantNoTickets()
+		})
+	}
+}
+
+// echoBackend takes over the connection and sends back whatever comes.
+func echoBackend(t *testing.T) *backend {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+		_, _ = io.Copy(conn, rw)
+	}))
+	t.Cleanup(server.Close)
+	return &backend{addr: strings.TrimPrefix(server.URL, "http://")}
+}
+
+// A WebSocket keeps its turn for as long as it is open. When its client is gone,
+// so is its turn.
+func TestWebSocket(t *testing.T) {
+	t.Parallel()
+	for _, onDisconnect := range []string{"finish", "cancel"} {
+		t.Run(onDisconnect, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{backend: echoBackend(t), site: `
+				serialize {
+					path {$DIR}
+					on_disconnect ` + onDisconnect + `
+				}
+				reverse_proxy {$BACKEND}`})
+			for range 2 {
+				conn := c.dial()
+				_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+					"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+				check(t, err)
+				reader := bufio.NewReader(conn)
+				resp, err := http.ReadResponse(reader, nil)
+				check(t, err)
+				if resp.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatalf("answered %s", resp.Status)
+				}
+				for i := range 3 {
+					want := fmt.Sprintf("frame %d\n", i)
+					_, err := io.WriteString(conn, want)
+					check(t, err)
+					if got, err := reader.ReadString('\n'); got != want {
+						t.Fatalf("got %q, %v, want %q", got, err, want)
+					}
+				}
+				if len(lockFiles(t, c.dir)) != 1 {
+					t.Error("the request is not inside")
+				}
+				check(t, conn.Close())
+				c.awaitTickets(0)
+			}
+		})
+	}
+}
