@@ -1,0 +1,273 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// site is three members of etcd and three Caddys, each on a machine of its own,
+// in front of one oracle.
+type site struct {
+	t       *testing.T
+	dir     string
+	ttl     time.Duration
+	oracle  *oracle
+	members []*process
+	caddys  []*process
+	clients sync.WaitGroup
+	ctx     context.Context
+	answers [600]atomic.Int64 // by status
+}
+
+// process is a program on a machine.
+type process struct {
+	machine *machine
+	program string
+	args    []string
+	env     []string
+	cmd     *exec.Cmd
+	output  lockedBuffer
+	leads   atomic.Bool // for members of etcd
+}
+
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	p.cmd = p.machine.command(p.program, p.args...)
+	p.cmd.Env = append(os.Environ(), p.env...)
+	p.cmd.Stderr = &p.output
+	// Should the test be killed, its processes are, too.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.listen(stdout)
+}
+
+func (p *process) listen(stdout io.Reader) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if leads, ok := strings.CutPrefix(lines.Text(), "leader: "); ok {
+			p.leads.Store(leads == "true")
+		}
+	}
+	p.leads.Store(false)
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("%s: %v", s, err)
+	}
+}
+
+// kill is kill -9.
+func (p *process) kill() {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait() // says that it was killed
+		p.cmd = nil
+	}
+}
+
+// build makes the programs of the test.
+func build(t *testing.T, dir string) (etcd, caddy string) {
+	t.Helper()
+	etcd, caddy = filepath.Join(dir, "etcdserver"), filepath.Join(dir, "caddy")
+	run(t, "go", "build", "-o", etcd, "./etcdserver")
+	run(t, "go", "build", "-o", caddy, "github.com/orderly-http/caddy-orderly/serializer/etcd/cmd/caddy")
+	return etcd, caddy
+}
+
+func newSite(t *testing.T, ttl time.Duration) *site {
+	t.Helper()
+	n := newNetwork(t)
+	// Paths of unix sockets must be short.
+	dir, err := os.MkdirTemp("", "ord")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	etcd, caddy := build(t, dir)
+	s := &site{t: t, dir: dir, ttl: ttl, oracle: newOracle()}
+	s.oracle.serve(t, s.socket("oracle"))
+	s.addMembers(n, etcd)
+	for i := range 3 {
+		s.addCaddy(n, i, caddy)
+	}
+	t.Cleanup(func() {
+		for _, p := range append(s.caddys, s.members...) {
+			p.kill()
+		}
+		if t.Failed() {
+			for i, p := range s.caddys {
+				t.Logf("Caddy %d said:\n%s", i, tail(p.output.String()))
+			}
+		}
+	})
+	return s
+}
+
+func tail(text string) string { return text[max(0, len(text)-6000):] }
+
+func (s *site) socket(name string) string { return filepath.Join(s.dir, name+".sock") }
+
+func (s *site) addMembers(n *network, program string) {
+	var cluster []string
+	for i := range 3 {
+		m := &process{machine: n.machine(s.t), program: program}
+		s.members = append(s.members, m)
+		cluster = append(cluster, fmt.Sprintf("m%d=http://%s:2380", i, m.machine.address))
+	}
+	for i, m := range s.members {
+		m.args = []string{
+			"-name", "m" + strconv.Itoa(i), "-dir", filepath.Join(s.dir, "m"+strconv.Itoa(i)),
+			"-client", "http://" + m.machine.address + ":2379", "-peer", "http://" + m.machine.address + ":2380",
+			"-cluster", strings.Join(cluster, ","),
+		}
+		m.start(s.t)
+	}
+	waitUntil(s.t, "etcd has a leader", func() bool { return s.leader() != nil })
+}
+
+func (s *site) leader() *process {
+	for _, m := range s.members {
+		if m.leads.Load() {
+			return m
+		}
+	}
+	return nil
+}
+
+const caddyfile = `{
+	admin off
+	persist_config off
+}
+http:// {
+	bind unix/%s
+	serialize {
+		prefix a_
+		timeout 30s
+		engine etcd {
+			endpoints %s
+			ttl %s
+		}
+	}
+	reverse_proxy unix/%s {
+		header_up Token {http.serialize.token}
+	}
+}
+`
+
+func (s *site) addCaddy(n *network, i int, program string) {
+	var endpoints []string
+	for _, m := range s.members {
+		endpoints = append(endpoints, "http://"+m.machine.address+":2379")
+	}
+	name := "caddy" + strconv.Itoa(i)
+	config := filepath.Join(s.dir, name+".Caddyfile")
+	text := fmt.Sprintf(caddyfile, s.socket(name), strings.Join(endpoints, " "), s.ttl, s.socket("oracle"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	p := &process{
+		machine: n.machine(s.t), program: program,
+		args: []string{"run", "--config", config, "--adapter", "caddyfile"},
+		env:  []string{"HOME=" + s.dir, "XDG_DATA_HOME=" + filepath.Join(s.dir, name), "XDG_CONFIG_HOME=" + s.dir},
+	}
+	p.start(s.t)
+	s.caddys = append(s.caddys, p)
+}
+
+// visitAll keeps clients coming to each Caddy until the function returned is
+// called.
+func (s *site) visitAll(clients int) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	for i := range s.caddys {
+		for j := range clients {
+			s.clients.Go(func() { s.visit(ctx, i, i*clients+j) })
+		}
+	}
+	return func() {
+		cancel()
+		s.clients.Wait()
+	}
+}
+
+// visit sends one request after the other.
+func (s *site) visit(ctx context.Context, caddy, client int) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.socket("caddy"+strconv.Itoa(caddy)))
+	}}
+	defer transport.CloseIdleConnections()
+	for ctx.Err() == nil {
+		status := s.request(ctx, transport, client)
+		s.answers[status].Add(1)
+		if status != http.StatusOK {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func (s *site) request(ctx context.Context, transport http.RoundTripper, client int) (status int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://site/", nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Client", strconv.Itoa(client))
+	r.Header.Set("Asked", strconv.FormatInt(int64(s.oracle.now()), 10))
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return 0 // the Caddy is not there
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
+
+// statuses sums up the answers.
+func (s *site) statuses() string {
+	var texts []string
+	for status := range s.answers {
+		if n := s.answers[status].Load(); n > 0 {
+			texts = append(texts, fmt.Sprintf("%d × %d", n, status))
+		}
+	}
+	return strings.Join(texts, ", ")
+}

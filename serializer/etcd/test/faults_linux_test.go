@@ -1,0 +1,188 @@
+package test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFaults runs three Caddys and three members of etcd, each on a machine of
+// its own, kills, stops and cuts them off, and looks from behind the queue
+// whether two were ever inside at once.
+func TestFaults(t *testing.T) {
+	const ttl = 5 * time.Second
+	s := newSite(t, ttl)
+	stop := s.visitAll(3)
+	rounds := 1
+	if *long {
+		rounds = 5
+	}
+	s.oracle.catchUp(t)
+	for range rounds {
+		s.killHolder()
+		s.stopHolder()
+		s.cutHolder()
+		s.killLeader()
+		s.cutLeader()
+		s.slowMember()
+	}
+	stop()
+	o := s.oracle
+	o.check(t)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.Logf("%d visits (answers: %s); overlaps without a check of the token: %d, all with a Caddy that was stopped or killed: %t",
+		o.entries, s.statuses(), o.overlaps, o.overlaps == o.forcedOverlaps())
+	t.Logf("writes of one after another had entered: %d accepted without a check of the token, 0 with it", o.late)
+	if o.overlaps != o.forcedOverlaps() {
+		t.Error("two were inside though no process was stopped")
+	}
+	if o.entries < 100 {
+		t.Errorf("only %d visits: the test shows nothing", o.entries)
+	}
+}
+
+// catchUp waits until the site works.
+func (o *oracle) catchUp(t *testing.T) {
+	t.Helper()
+	waitUntil(t, "visitors come", func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.entries > 20
+	})
+}
+
+// forcedOverlaps counts the entries while one was inside whose Caddy was
+// stopped or killed. The caller holds the lock.
+func (o *oracle) forcedOverlaps() (n int) {
+	for _, s := range o.history {
+		for _, other := range o.history {
+			if other != s && other.forced > 0 && other.came < s.came && s.came < other.went {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// holder catches the one inside, and returns its Caddy.
+func (s *site) holder() (*stay, *process) {
+	visit := s.oracle.catch()
+	return visit, s.caddys[visit.client*len(s.caddys)/(3*len(s.caddys))]
+}
+
+// recovered reports how long nobody new has entered after a fault, and fails
+// the test if that was longer than promised.
+func (s *site) recovered(fault string, since, promised time.Duration) {
+	took := s.oracle.next(since) - since
+	s.t.Logf("%-45s next entry after %6.2f s (at most %.0f s)", fault, took.Seconds(), promised.Seconds())
+	if took > promised {
+		s.t.Errorf("%s: the next one entered after %s, promised are %s", fault, took, promised)
+	}
+}
+
+// stalled reports the longest time without an entry after a fault of etcd, from
+// now on until visitors come regularly.
+func (s *site) stalled(fault string, since time.Duration) {
+	s.works("after " + fault)
+	took := s.oracle.longestGap(since)
+	s.t.Logf("%-45s longest time without an entry %.2f s (at most %.0f s)", fault, took.Seconds(), (s.ttl + 2*time.Second).Seconds())
+	if took > s.ttl+2*time.Second {
+		s.t.Errorf("%s: nobody entered for %s", fault, took)
+	}
+}
+
+func (s *site) killHolder() {
+	visit, caddy := s.holder()
+	s.oracle.force(visit)
+	caddy.kill()
+	s.recovered("kill -9 of the Caddy inside:", visit.forced, s.ttl+2*time.Second)
+	caddy.start(s.t)
+}
+
+// stopHolder stops the Caddy inside for longer than its lease. The request
+// behind it goes on meanwhile.
+func (s *site) stopHolder() {
+	visit, caddy := s.holder()
+	s.oracle.force(visit)
+	caddy.signal(s.t, syscall.SIGSTOP)
+	s.recovered("SIGSTOP of the Caddy inside:", visit.forced, s.ttl+2*time.Second)
+	time.Sleep(time.Second) // others work while the stopped one's request does, too
+	caddy.signal(s.t, syscall.SIGCONT)
+	s.works("after SIGCONT")
+}
+
+// cutHolder cuts the Caddy inside off from etcd. It runs, so it must stop in
+// time.
+func (s *site) cutHolder() {
+	_, caddy := s.holder()
+	since := s.oracle.now()
+	caddy.machine.cut(s.t)
+	s.recovered("the Caddy inside cut off from etcd:", since, s.ttl+2*time.Second)
+	caddy.machine.heal(s.t)
+	s.works("after the link is back")
+}
+
+// killLeader kills the member that leads. No lease should be lost over that.
+func (s *site) killLeader() {
+	leader := s.waitLeader()
+	since := s.oracle.now()
+	leader.kill()
+	s.stalled("kill -9 of etcd's leader:", since)
+	s.waitLeader()
+	s.works("with two members")
+	leader.start(s.t)
+}
+
+// cutLeader cuts the member that leads off from all others.
+func (s *site) cutLeader() {
+	leader := s.waitLeader()
+	since := s.oracle.now()
+	leader.machine.cut(s.t)
+	s.stalled("etcd's leader cut off:", since)
+	s.works("with two members")
+	leader.machine.heal(s.t)
+}
+
+// slowMember gives a member, and then a Caddy, a bad link for a while.
+func (s *site) slowMember() {
+	for name, machine := range map[string]*machine{"a member of etcd": s.members[0].machine, "a Caddy": s.caddys[0].machine} {
+		how := machine.slow(s.t)
+		if how == "" {
+			continue
+		}
+		before, start := s.entries(), time.Now()
+		time.Sleep(3 * time.Second)
+		s.t.Logf("%-45s %.0f visits a second (%s)", name+" on a slow link:", float64(s.entries()-before)/time.Since(start).Seconds(), how)
+		machine.quick(s.t)
+		s.works("after the slow link")
+	}
+}
+
+func (s *site) entries() int {
+	s.oracle.mu.Lock()
+	defer s.oracle.mu.Unlock()
+	return s.oracle.entries
+}
+
+// works waits until visitors come again.
+func (s *site) works(when string) {
+	before := s.entries()
+	waitUntil(s.t, "visitors come "+when, func() bool { return s.entries() > before+50 })
+}
+
+// waitLeader waits until one member leads, and alone.
+func (s *site) waitLeader() (leader *process) {
+	waitUntil(s.t, "etcd has a leader", func() bool {
+		n := 0
+		for _, m := range s.members {
+			if m.leads.Load() {
+				leader = m
+				n++
+			}
+		}
+		return n == 1
+	})
+	return leader
+}
