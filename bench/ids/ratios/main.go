@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -72,17 +73,17 @@ func printTimes(makers []ids.Maker, rounds, n int) error {
 }
 
 // printScaling prints how many more IDs two goroutines make in a time than one.
-// A measurement counts only if, right after it, work that shares nothing was
-// done about twice as fast by two: otherwise the machine had no second core to
-// give.
+// A measurement counts only if the machine gave the processor time: one core
+// while one worked, two while two did.
 func printScaling(makers []ids.Maker, rounds, n int) error {
 	runtime.GOMAXPROCS(2)
 	scalings := make([][]float64, len(makers))
 	for range rounds {
 		for i, maker := range makers {
-			measured := scaling(maker, n)
-			if free := scaling(ids.Unshared(), n); 1.9 < free && free < 2.1 {
-				scalings[i] = append(scalings[i], measured)
+			one, oneHad := timed(func() { maker.Times(n) })
+			two, twoHad := timed(func() { together(maker, n) })
+			if oneHad > 0.95 && twoHad > 1.9 {
+				scalings[i] = append(scalings[i], 2*one.Seconds()/two.Seconds())
 			}
 		}
 	}
@@ -98,35 +99,37 @@ func printScaling(makers []ids.Maker, rounds, n int) error {
 	return w.Flush()
 }
 
-func scaling(maker ids.Maker, n int) float64 {
-	alone := turn(maker, n)
-	return 2 * alone / together(maker, n)
-}
-
 // turn is the nanoseconds that one ID takes.
 func turn(maker ids.Maker, n int) float64 {
-	began := time.Now()
-	maker.Times(n)
-	return float64(time.Since(began).Nanoseconds()) / float64(n)
+	took, _ := timed(func() { maker.Times(n) })
+	return float64(took.Nanoseconds()) / float64(n)
 }
 
-// together is the nanoseconds that two IDs take, one on each core.
-func together(maker ids.Maker, n int) float64 {
-	var ready, done sync.WaitGroup
-	start := make(chan struct{})
-	ready.Add(2)
+// together makes n IDs in each of two goroutines.
+func together(maker ids.Maker, n int) {
+	var both sync.WaitGroup
 	for range 2 {
-		done.Go(func() {
-			ready.Done()
-			<-start
-			maker.Times(n)
-		})
+		both.Go(func() { maker.Times(n) })
 	}
-	ready.Wait()
+	both.Wait()
+}
+
+// timed is how long f took, and how many cores the process had meanwhile.
+func timed(f func()) (took time.Duration, cores float64) {
+	before := processorTime()
 	began := time.Now()
-	close(start)
-	done.Wait()
-	return float64(time.Since(began).Nanoseconds()) / float64(n)
+	f()
+	took = time.Since(began)
+	return took, float64(processorTime()-before) / float64(took)
+}
+
+// processorTime is what the process has had so far of all cores.
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		log.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func allocations(maker ids.Maker) float64 {
