@@ -1,0 +1,110 @@
+// Package recipes runs the recipes of the documentation as they stand there.
+package recipes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// The test binary is Caddy as well; see package testcaddy.
+func init() { testcaddy.RunIfCaddy() }
+
+// blocks are the fenced blocks of a language under a heading of a document.
+func blocks(t *testing.T, document, heading, language string) (found []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, under := false, false
+	var block strings.Builder
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case in && strings.HasPrefix(line, "```"):
+			in = false
+			found = append(found, block.String())
+		case in:
+			block.WriteString(line)
+		case strings.HasPrefix(line, "#"):
+			under = strings.TrimSpace(strings.TrimLeft(line, "#")) == heading
+		case under && strings.TrimSpace(line) == "```"+language:
+			in = true
+			block.Reset()
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("docs/%s has no %s under the heading %q", document, language, heading)
+	}
+	return found
+}
+
+// kitchen is a recipe that is being run.
+type kitchen struct {
+	*testcaddy.Server
+	*testcaddy.Place
+	url string // of the site example.com
+	dir string // of the lock files
+
+	inner string // host:port of the other site, if the recipe has one
+}
+
+// cook runs the Caddyfile under a heading of the recipes. What stands there
+// for an address or a directory is replaced by one of the test's, and so are
+// further pairs of old and new.
+func cook(t *testing.T, heading string, pairs ...string) *kitchen {
+	t.Helper()
+	t.Parallel()
+	k := &kitchen{Place: testcaddy.NewPlace(t), dir: filepath.Join(t.TempDir(), "queues")}
+	site, inner := testcaddy.FreeAddr(t), testcaddy.FreeAddr(t)
+	k.url, k.inner = "http://"+site+"/", inner
+	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
+	text = strings.NewReplacer(append(pairs,
+		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+inner,
+		"localhost:9000", k.Place.Addr,
+		"127.0.0.1:8081", inner, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
+	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
+	for _, left := range []string{"example.com", "/var/", "localhost"} {
+		if strings.Contains(text, left) {
+			t.Fatalf("the test would run a Caddyfile with %s in it:\n%s", left, text)
+		}
+	}
+	k.Server = testcaddy.Start(t, text)
+	return k
+}
+
+func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testcaddy.Answer {
+	t.Helper()
+	return testcaddy.Send(t, "GET", k.url+path, "", header...)
+}
+
+// awaitTickets waits until a queue has so many tickets.
+func (k *kitchen) awaitTickets(t *testing.T, prefix string, n int) {
+	t.Helper()
+	k.Eventually(fmt.Sprintf("there are %d tickets", n), func() error {
+		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"0000*"))
+		if err != nil {
+			return err
+		}
+		if len(files) != n {
+			return fmt.Errorf("there are %d", len(files))
+		}
+		return nil
+	})
+}
+
+// want fails the test unless an answer has a status and, if not empty, a body
+// with a text.
+func want(t *testing.T, answers <-chan testcaddy.Answer, status int, text string) testcaddy.Answer {
+	t.Helper()
+	a := testcaddy.Await(t, answers)
+	if a.StatusCode != status || !strings.Contains(a.Text, text) {
+		t.Errorf("the answer is %d %q; expected %d %q", a.StatusCode, a.Text, status, text)
+	}
+	return a
+}

@@ -1,0 +1,27 @@
+package recipes
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// bigResponse is an upstream that answers with more than a network buffers.
+func bigResponse(t *testing.T) (addr string) {
+	t.Helper()
+	body := bytes.Repeat([]byte("large "), 4<<20) // 24 MiB
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			_, _ = w.Write(body)
+			return
+		}
+		_, _ = w.Write(body[:6])
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return strings.TrimPrefix(server.URL, "http://")
+}

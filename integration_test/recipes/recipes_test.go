@@ -1,0 +1,305 @@
+package recipes
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// as is the header of a user of the recipes.
+func as(user string) []string {
+	token := map[string]string{"anna": "YW5uYTphbm5hLXNlY3JldA==", "ben": "YmVuOmJlbi1zZWNyZXQ="}[user]
+	return []string{"Authorization", "Basic " + token}
+}
+
+func TestOneAtATimeForEachUser(t *testing.T) {
+	k := cook(t, "One at a time for each user")
+	want(t, k.get(t, "nobody"), 401, "")
+	first := k.get(t, "anna1", as("anna")...)
+	anna := k.NextNamed("anna1")
+	second := k.get(t, "anna2", as("anna")...)
+	k.awaitTickets(t, "user_anna_", 2)
+	third := k.get(t, "ben1", as("ben")...)
+	k.NextNamed("ben1").Leave()
+	want(t, third, 200, "served ben1")
+	k.Nobody()
+	anna.Leave()
+	want(t, first, 200, "served anna1")
+	k.NextNamed("anna2").Leave()
+	want(t, second, 200, "served anna2")
+}
+
+func TestReadersAndWriters(t *testing.T) {
+	k := cook(t, "Readers and writers")
+	var answers []<-chan testcaddy.Answer
+	for i, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
+		answers = append(answers, testcaddy.Send(t, method, k.url+fmt.Sprint(i), ""))
+		k.awaitTickets(t, "catalogue_", i+1)
+	}
+	readers := []*testcaddy.Visitor{k.Next(), k.Next()}
+	k.Nobody()
+	for _, v := range readers {
+		v.Leave()
+	}
+	writer := k.NextNamed("2")
+	k.Nobody()
+	writer.Leave()
+	k.NextNamed("3").Leave()
+	for _, a := range answers {
+		want(t, a, 200, "")
+	}
+}
+
+func TestNWorkers(t *testing.T) {
+	k := cook(t, "N workers")
+	var answers []<-chan testcaddy.Answer
+	for i := range 7 {
+		answers = append(answers, k.get(t, fmt.Sprint(i)))
+		k.awaitTickets(t, "render_", i+1)
+	}
+	inside := []*testcaddy.Visitor{k.Next(), k.Next(), k.Next(), k.Next()}
+	k.Nobody()
+	for i := 4; i < 7; i++ {
+		inside[0].Leave()
+		inside = append(inside[1:], k.NextNamed(fmt.Sprint(i)))
+	}
+	for _, v := range inside {
+		v.Leave()
+	}
+	for _, a := range answers {
+		want(t, a, 200, "served")
+	}
+	if k.Most() != 4 {
+		t.Errorf("%d were inside at once; expected 4", k.Most())
+	}
+}
+
+func TestServerTiming(t *testing.T) {
+	k := cook(t, "Tell the client how long it waited")
+	first := k.get(t, "0")
+	inside := k.NextNamed("0")
+	second := k.get(t, "1")
+	k.awaitTickets(t, "app_", 2)
+	inside.Leave()
+	k.NextNamed("1").Leave()
+	for i, answer := range []<-chan testcaddy.Answer{first, second} {
+		timing := want(t, answer, 200, "").Header.Get("Server-Timing")
+		start, milliseconds, _ := strings.Cut(timing, ";dur=")
+		ms, err := strconv.ParseFloat(milliseconds, 64)
+		if start != fmt.Sprintf(`queue;desc="%d ahead"`, i) || err != nil || i > 0 && ms < 1 {
+			t.Errorf("Server-Timing of request %d is %s", i, timing)
+		}
+	}
+}
+
+func TestWaitingRoom(t *testing.T) {
+	k := cook(t, "A waiting-room page", "queue_length 20", "queue_length 2")
+	var answers []<-chan testcaddy.Answer
+	for i := range 3 {
+		answers = append(answers, k.get(t, fmt.Sprint(i)))
+		k.awaitTickets(t, "tickets_", i+1)
+	}
+	a := want(t, k.get(t, "3"), 503, "<p>3 are ahead of you.")
+	if a.Header.Get("Refresh") != "10" || a.Header.Get("Retry-After") == "" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("the page has the header %v", a.Header)
+	}
+	for i, answer := range answers {
+		k.NextNamed(fmt.Sprint(i)).Leave()
+		want(t, answer, 200, "served")
+	}
+}
+
+func TestDefaultsForManySites(t *testing.T) {
+	k := cook(t, "Defaults for many sites")
+	first := k.get(t, "0")
+	inside := k.NextNamed("0")
+	var config struct {
+		Apps struct {
+			HTTP struct{ Servers map[string]any }
+		}
+	}
+	text := testcaddy.Get(t, "http://"+k.Admin+"/config/").Text
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	found := handlers(config.Apps.HTTP.Servers)
+	if len(found) != 3 {
+		t.Fatalf("there are %d handlers; expected 3 in %s", len(found), text)
+	}
+	for _, h := range found {
+		switch h["prefix"] {
+		case "one_":
+			if h["queue_length"] != 100.0 || h["error_code"] != 503.0 || h["error_response"] == nil || h["timeout"] != 20e9 {
+				t.Errorf("the first site has %v", h)
+			}
+		case "two_":
+			if h["queue_length"] != 1.0 || h["error_code"] != 503.0 || h["error_response"] != nil || h["timeout"] != 20e9 {
+				t.Errorf("the second site has %v", h)
+			}
+		default:
+			if h["off"] != true {
+				t.Errorf("there is a handler %v", h)
+			}
+		}
+	}
+	inside.Leave()
+	want(t, first, 200, "served 0")
+}
+
+// handlers finds the serialize handlers of a configuration.
+func handlers(node any) (found []map[string]any) {
+	switch node := node.(type) {
+	case []any:
+		for _, child := range node {
+			found = append(found, handlers(child)...)
+		}
+	case map[string]any:
+		if node["handler"] == "serialize" {
+			return []map[string]any{node}
+		}
+		for _, child := range node {
+			found = append(found, handlers(child)...)
+		}
+	}
+	return found
+}
+
+func TestAccessLogFields(t *testing.T) {
+	k := cook(t, "Fields in the access log", "queue_length 10", "queue_length 1")
+	first := k.get(t, "0")
+	inside := k.NextNamed("0")
+	second := k.get(t, "1")
+	k.awaitTickets(t, "app_", 2)
+	want(t, k.get(t, "2"), 500, "")
+	inside.Leave()
+	k.NextNamed("1").Leave()
+	want(t, first, 200, "")
+	want(t, second, 200, "")
+	var entries []map[string]any
+	k.Eventually("all requests are logged", func() error {
+		entries = nil
+		for line := range strings.Lines(k.Log()) {
+			var entry map[string]any
+			if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["logger"]), "http.log.access") {
+				entries = append(entries, entry)
+			}
+		}
+		if len(entries) != 3 {
+			return fmt.Errorf("%d entries", len(entries))
+		}
+		return nil
+	})
+	for _, e := range entries {
+		refused := e["status"] == 500.0
+		if e["queue"] != "app_" || e["txid"] == nil || e["queue_wait_ms"] == "" || refused != (e["queue_refused"] == "queue_full") || refused != (e["queue_token"] == nil) {
+			t.Errorf("an entry is %v", e)
+		}
+	}
+}
+
+// The turn of a large response ends though its client does not read. Without
+// the site in between, it does not.
+func TestSlowReaders(t *testing.T) {
+	k := cook(t, "Slow readers", "localhost:9000", bigResponse(t))
+	slow := readLittle(t, k.inner)
+	held := testcaddy.Send(t, "GET", "http://"+k.inner+"/next", "")
+	select {
+	case <-held:
+		t.Error("a client that does not read does not hold the queue; there is nothing to solve")
+	case <-time.After(300 * time.Millisecond):
+	}
+	_ = slow.Close()
+	want(t, held, 200, "large")
+
+	readLittle(t, strings.Trim(strings.TrimPrefix(k.url, "http:"), "/"))
+	want(t, k.get(t, "next"), 200, "large")
+}
+
+// readLittle asks for a response of 24 MiB and reads twelve bytes of it.
+func readLittle(t *testing.T, host string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 12)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestStatusPageBehindAPassword(t *testing.T) {
+	k := cook(t, "A status page behind a password")
+	first := k.get(t, "0")
+	inside := k.NextNamed("0")
+	want(t, k.get(t, "queues"), 401, "")
+	want(t, k.get(t, "queues", as("anna")...), 200, "<title>Queues</title>")
+	inside.Leave()
+	want(t, first, 200, "served 0")
+}
+
+// Files in mod_serializer's format are waited for, and removed by hand or by
+// their program they let the next one in.
+func TestMovingFromModSerializer(t *testing.T) {
+	k := cook(t, "Moving from mod_serializer")
+	first := k.get(t, "api/0")
+	k.NextNamed("api/0").Leave()
+	want(t, first, 200, "served api/0")
+	free := k.get(t, "other")
+	k.NextNamed("other").Leave()
+	want(t, free, 200, "served other")
+
+	apache := serializer.Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.7:40000")}
+	file := filepath.Join(k.dir, apache.Name())
+	testcaddy.WriteFile(t, file, "")
+	second := k.get(t, "api/1")
+	k.awaitTickets(t, "a_", 2)
+	k.Nobody()
+	out, errs, code := testcaddy.Output(t, "serialize", "queues", "--path", k.dir)
+	if code != 0 || !strings.Contains(out, "not a ticket of Orderly") || !strings.Contains(out, "192.0.2.7:40000") {
+		t.Errorf("the command shows %d %s%s", code, out, errs)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	k.NextNamed("api/1").Leave()
+	want(t, second, 200, "served api/1")
+}
+
+// Every Caddyfile of the recipes is run by one of these tests.
+func TestEveryRecipeHasATest(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "recipes.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("recipes_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	php, err := os.ReadFile("php_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := string(slices.Concat(source, php))
+	for line := range strings.Lines(string(text)) {
+		heading, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
+		if ok && !strings.Contains(tests, strconv.Quote(heading)) {
+			t.Errorf("no test runs the recipe %q", heading)
+		}
+	}
+}
