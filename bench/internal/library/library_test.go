@@ -1,0 +1,68 @@
+package library
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
+)
+
+func TestMain(m *testing.M) {
+	proc.PlayRole(context.Background())
+	os.Exit(m.Run())
+}
+
+func TestQueueing(t *testing.T) {
+	for _, engine := range []string{File, Memory, Channel, Predecessor} {
+		got, err := Queueing{Engine: engine, Dir: t.TempDir(), Waiting: 3, Turns: 20, Limit: 10 * time.Second}.Run(t.Context())
+		if err != nil || got.Turns != 20 || got.Cost <= 0 || got.Late < got.HandOver {
+			t.Errorf("%s: %+v, %v", engine, got, err)
+		}
+	}
+}
+
+func TestRelay(t *testing.T) {
+	for _, processes := range []int{1, 2} {
+		got, err := Relay{Dir: t.TempDir(), Processes: processes, Runners: 2, Hold: time.Millisecond, Laps: 50}.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (got.Between.N > 0) != (processes > 1) || got.Within.N+got.Between.N == 0 {
+			t.Errorf("%d processes: %+v", processes, got)
+		}
+	}
+}
+
+// Only those who waited for the one before them were handed a turn.
+func TestEvaluate(t *testing.T) {
+	got, err := evaluate([]lap{
+		{Token: 30, Entered: 310, Left: 400, LeftWall: 40, Process: 1}, // was waiting
+		{Token: 10, Entered: 100, Left: 300, LeftWall: 35, Process: 0},
+		{Token: 50, Entered: 505, Left: 600, LeftWall: 60, Process: 1}, // came later
+	})
+	if err != nil || got.Between != (Passes{1, 10, 10}) || got.Within.N != 0 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := evaluate([]lap{{Token: 1, Entered: 1, Left: 9}, {Token: 2, Entered: 5}}); err == nil {
+		t.Error("two were inside at once, and nobody says so")
+	}
+}
+
+func TestFootprint(t *testing.T) {
+	got, err := Footprinting{Work{Engine: Memory, Callers: 2, Turns: 1000}, 500}.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Allocations < 1 || got.Allocations > 50 || got.WaitingHeap < 100 || got.WaitingHeap > 10_000 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestParseCalls(t *testing.T) {
+	got := parseCalls([]byte("    calls syscall\n--------- ----------------\n      100 flock\n        2 futex\n--------- ----------------\n      102 total\n"))
+	if len(got) != 2 || got["flock"] != 100 || got.Sum() != 102 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,119 @@
+package library
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
+)
+
+// Footprint is what the library takes of the memory.
+type Footprint struct {
+	WaitingHeap  float64 // bytes on the heap for one who waits
+	WaitingStack float64 // bytes of stack, over a goroutine that waits for a channel
+	Allocations  float64 // for a turn
+	Allocated    float64 // bytes for a turn
+}
+
+// Footprinting says how to find out.
+type Footprinting struct {
+	Work
+	Waiting int
+}
+
+func init() { proc.Role("footprint", footprint) }
+
+// Run measures it in a process of its own.
+func (f Footprinting) Run(ctx context.Context) (Footprint, error) {
+	return proc.Ask[Footprint](ctx, "footprint", f, nil)
+}
+
+func footprint(ctx context.Context, f Footprinting) (fp Footprint, err error) {
+	if err := f.turning(ctx, &fp); err != nil {
+		return fp, err
+	}
+	return fp, f.waiting(ctx, &fp)
+}
+
+// turning counts the allocations of turns.
+func (f Footprinting) turning(ctx context.Context, fp *Footprint) error {
+	engine, err := open(f.Engine, f.Dir)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	if err := turns(ctx, engine, 100); err != nil {
+		return err
+	}
+	before := memory()
+	if err := f.do(ctx, func() error { return turns(ctx, engine, f.Turns) }); err != nil {
+		return err
+	}
+	after := memory()
+	n := float64(f.Callers * f.Turns)
+	fp.Allocations = float64(after.Mallocs-before.Mallocs) / n
+	fp.Allocated = float64(after.TotalAlloc-before.TotalAlloc) / n
+	return nil
+}
+
+// waiting compares callers who wait with goroutines that wait for a channel.
+func (f Footprinting) waiting(ctx context.Context, fp *Footprint) error {
+	over := make(chan struct{})
+	asleep, err := f.crowd(func() { <-over }, func() { close(over) }, func() (bool, error) { return true, nil })
+	if err != nil {
+		return err
+	}
+	engine, err := open(f.Engine, f.Dir)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	turn, err := engine.Enter(ctx, arrival)
+	if err != nil {
+		return err
+	}
+	defer turn.Leave()
+	queued, err := f.crowd(
+		func() { _, _ = engine.Enter(ctx, arrival) }, // until the engine is closed
+		func() { _ = engine.Close() },
+		func() (bool, error) {
+			states, err := engine.Queues(ctx)
+			return err == nil && states[0].Waiting == f.Waiting, err
+		})
+	fp.WaitingHeap = queued.heap - asleep.heap
+	fp.WaitingStack = queued.stack - asleep.stack
+	return err
+}
+
+// weight is what one of a crowd takes.
+type weight struct{ heap, stack float64 }
+
+// crowd weighs goroutines that wait for something, once all of them do.
+func (f Footprinting) crowd(wait, end func(), all func() (bool, error)) (each weight, err error) {
+	before := memory()
+	var done sync.WaitGroup
+	for range f.Waiting {
+		done.Go(wait)
+	}
+	for waiting := false; !waiting && err == nil; waiting, err = all() {
+		time.Sleep(200 * time.Millisecond)
+	}
+	after := memory()
+	end()
+	done.Wait()
+	n := float64(f.Waiting)
+	return weight{
+		heap:  (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n,
+		stack: (float64(after.StackInuse) - float64(before.StackInuse)) / n,
+	}, err
+}
+
+// memory is what is in use after the garbage is gone.
+func memory() (m runtime.MemStats) {
+	runtime.GC()
+	runtime.GC() // what the first left in pools
+	runtime.ReadMemStats(&m)
+	return m
+}
