@@ -58,24 +58,24 @@ func waitingOf(c results.Case) int { return c.Waiting }
 func everything(results.Case) bool { return true }
 
 func drawRespond(s results.Set, dir string) error {
-	panel := func(metric, y string) plots.Panel {
-		return plots.Panel{X: "clients", Y: y, Curves: curves(s, metric, clientsOf, everything), XTicks: ticks(s, metric, clientsOf)}
+	panel := func(metric, title string) plots.Panel {
+		return plots.Panel{Title: title, X: "clients", Curves: curves(s, metric, clientsOf, everything), XTicks: ticks(s, metric, clientsOf)}
 	}
 	return plots.Figure{
 		Title: "respond in Caddy: free, and behind the queue",
 		Panels: [][]plots.Panel{{
-			panel(rateMetric, "requests a second (more is better)"),
-			panel(lateMetric, "99th percentile of the wait, ms (less is better)"),
+			panel(rateMetric, "requests a second"),
+			panel(lateMetric, "99th percentile of the wait, ms"),
 		}},
 	}.Save(filepath.Join(dir, "respond.png"))
 }
 
 func drawProxy(s results.Set, dir string) error {
-	row := func(metric, y string) (panels []plots.Panel) {
+	row := func(metric, title string) (panels []plots.Panel) {
 		for _, hold := range holdsOf(s) {
 			at := func(c results.Case) bool { return c.Hold == hold }
 			panels = append(panels, plots.Panel{
-				Title: "backend takes " + holdText(hold), X: "clients", Y: y,
+				Title: fmt.Sprintf("%s; the backend takes %s", title, holdText(hold)), X: "clients",
 				Curves: curves(s, metric, clientsOf, at), XTicks: ticks(s, metric, clientsOf),
 			})
 		}
@@ -84,8 +84,8 @@ func drawProxy(s results.Set, dir string) error {
 	return plots.Figure{
 		Title: "In front of one backend: Caddy and HAProxy, free and one at a time",
 		Panels: [][]plots.Panel{
-			row(rateMetric, "requests a second (more is better)"),
-			row(lateMetric, "99th percentile of the wait, ms (less is better)"),
+			row(rateMetric, "requests a second"),
+			row(lateMetric, "99th percentile of the wait, ms"),
 		},
 	}.Save(filepath.Join(dir, "proxy.png"))
 }
@@ -103,10 +103,10 @@ func drawWaiting(s results.Set, dir string) error {
 	return plots.Figure{
 		Title: "What a turn costs while others wait",
 		Panels: [][]plots.Panel{{{
-			X: "waiting", Y: "cost of a turn, microseconds (less is better)",
+			Title: "cost of a turn, µs", X: "waiting",
 			Curves: curves(s, costMetric, waitingOf, everything),
 		}, {
-			X: "waiting", Y: "from Leave to the next Enter, median, microseconds",
+			Title: "from Leave to the next Enter, median, µs", X: "waiting",
 			Curves: curves(s, handOverMetric, waitingOf, everything),
 		}}},
 	}.Save(filepath.Join(dir, "waiting.png"))

@@ -43,10 +43,10 @@ func (b Bars) Save(path string) error {
 		return fmt.Errorf("drawing %s: %w", path, err)
 	}
 	pl.Y.Tick.Length = 0
-	pl.Legend.Top, pl.Legend.Left = false, false
+	pl.Legend.Top, pl.Legend.Left = true, false
 	pl.Legend.TextStyle.Font.Size = fontSize
 	pl.Legend.Padding = vg.Millimeter
-	pl.Legend.YOffs, pl.Legend.XOffs = vg.Millimeter*4, -vg.Millimeter*2
+	pl.Legend.YOffs, pl.Legend.XOffs = -vg.Millimeter*4, -vg.Millimeter*2
 
 	height := vg.Length(len(b.Bars))*0.72*vg.Centimeter + 2.8*vg.Centimeter
 	img := vgimg.NewWith(vgimg.UseWH(20*vg.Centimeter, height), vgimg.UseDPI(dpi))
@@ -118,5 +118,5 @@ type spreads []Bar
 func (s spreads) Len() int                { return len(s) }
 func (s spreads) XY(i int) (x, y float64) { return s[i].Value, float64(len(s) - 1 - i) }
 func (s spreads) XError(i int) (low, high float64) {
-	return s[i].Low - s[i].Value, s[i].High - s[i].Value
+	return s[i].Value - s[i].Low, s[i].High - s[i].Value
 }

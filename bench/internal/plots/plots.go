@@ -7,9 +7,11 @@ import (
 	"image/color"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -28,8 +30,8 @@ type Curve struct {
 
 // Panel is one pair of axes, both logarithmic.
 type Panel struct {
-	Title  string
-	X, Y   string
+	Title  string // says what the y axis shows
+	X      string
 	Curves []Curve
 	XTicks []float64
 }
@@ -62,11 +64,16 @@ var dashes = [][]vg.Length{
 
 var grid = color.Gray{Y: 225}
 
+func init() {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	plotter.DefaultFont = plot.DefaultFont
+}
+
 const (
 	dpi        = 160
-	fontSize   = vg.Length(9.5)
+	fontSize   = vg.Length(9)
 	titleSize  = vg.Length(13)
-	panelSize  = 10 * vg.Centimeter
+	panelSize  = 8 * vg.Centimeter
 	panelWidth = 11 * vg.Centimeter
 	titleSpace = 0.9 * vg.Centimeter
 	legendLine = 0.62 * vg.Centimeter
@@ -129,7 +136,7 @@ func (f Figure) drawTitle(c draw.Canvas) {
 
 func (p Panel) plot() (*plot.Plot, error) {
 	pl := plot.New()
-	pl.Title.Text, pl.X.Label.Text, pl.Y.Label.Text = p.Title, p.X, p.Y
+	pl.Title.Text, pl.X.Label.Text = p.Title, p.X
 	pl.Title.TextStyle.Font.Size = fontSize + 1.5
 	pl.Title.Padding = vg.Points(4)
 	for _, axis := range []*plot.Axis{&pl.X, &pl.Y} {
@@ -161,7 +168,7 @@ type ranges []Point
 
 func (r ranges) Len() int                         { return len(r) }
 func (r ranges) XY(i int) (x, y float64)          { return r[i].X, r[i].Y }
-func (r ranges) YError(i int) (low, high float64) { return r[i].Low - r[i].Y, r[i].High - r[i].Y }
+func (r ranges) YError(i int) (low, high float64) { return r[i].Y - r[i].Low, r[i].High - r[i].Y }
 
 func (c Curve) addTo(pl *plot.Plot) error {
 	if len(c.Points) == 0 {
@@ -205,7 +212,8 @@ func decades(low, high float64) (ticks []plot.Tick) {
 			ticks = append(ticks, plot.Tick{Value: i * value})
 		}
 	}
-	return ticks
+	// For ticks beyond the axis, plot would leave space.
+	return slices.DeleteFunc(ticks, func(t plot.Tick) bool { return t.Value < low*0.999 || t.Value > high*1.001 })
 }
 
 func at(values []float64) plot.ConstantTicks {
