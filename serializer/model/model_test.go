@@ -1,0 +1,65 @@
+// Package model checks the model of the lock-file queue with Spin.
+package model
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The model as it is must hold, and with something left out it must not: else it
+// would not show anything.
+func TestModel(t *testing.T) {
+	for _, tool := range []string{"spin", "gcc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is missing: apt-get install spin gcc", tool)
+		}
+	}
+	for _, test := range []struct{ name, defines, want string }{
+		{"three processes, two crashes", "", "errors: 0"},
+		{"two requests in one process", "-DPAIR -DCRASHES=1", "errors: 0"},
+		{"coming twice", "-DROUNDS=2 -DCRASHES=0", "errors: 0"},
+		{"without the guard", "-DNOGUARD", "assertion violated (inside==0)"},
+		{"scan error ignored", "-DFAILOPEN", "assertion violated (inside==0)"},
+		{"probe trusted at once", "-DTRUSTPROBE", "assertion violated (inside==0)"},
+		{"dead not reaped", "-DNOREAP", "invalid end state"},
+		{"watch set too late", "-DWATCHLATE", "invalid end state"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out := verify(t, strings.Fields(test.defines))
+			if !strings.Contains(out, test.want) || strings.Contains(out, "search not completed") && strings.HasPrefix(test.want, "errors") {
+				t.Errorf("want %q:\n%s", test.want, out)
+			}
+			t.Log(states.FindString(out))
+		})
+	}
+}
+
+var states = regexp.MustCompile(`\d+ states, stored`)
+
+// verify compiles the model and lets Spin try everything.
+func verify(t *testing.T, defines []string) string {
+	t.Helper()
+	source, err := filepath.Abs("queue.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	command(t, dir, "spin", append(append([]string{"-a"}, defines...), source)...)
+	command(t, dir, "gcc", "-w", "-O2", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=2000", "-o", "verify", "pan.c")
+	return command(t, dir, "./verify", "-m100000")
+}
+
+func command(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatal(fmt.Errorf("%s %v: %w\n%s", name, args, err, out))
+	}
+	return string(out)
+}

@@ -1,0 +1,221 @@
+/*
+ * The lock-file queue, as far as its order depends on it: tickets, the guard,
+ * crashes, the reaping of the dead, timeouts, and the turn that passes within a
+ * process and between processes.
+ *
+ * Three processes with a request each; with PAIR, two processes, of which one has
+ * two requests. Each request comes ROUNDS times. Up to CRASHES processes are
+ * killed, at any moment.
+ * Spin tries every order in which the steps can happen, and checks:
+ *
+ *   mutual exclusion   an assertion at the entry: nobody else is inside
+ *   order              an assertion at the entry: the number is greater than
+ *                      that of everyone who entered before
+ *   no lost wake-up    no invalid end state: whoever waits gets in, gives up or
+ *                      is killed. There is no safety net here: processes look at
+ *                      the directory only when they are told of a change.
+ *
+ * What happens in one system call, or under the engine's mutex, is one step
+ * (atomic). Hearing of changes is in order and complete, as inotify's queue is;
+ * so hearing everything out is to know the directory as it is at that moment.
+ *
+ * With one of these, the model is wrong on purpose, and Spin must say so:
+ *
+ *   NOGUARD      tickets are given out without the guard
+ *   FAILOPEN     an error in reading the directory is taken for its end
+ *   TRUSTPROBE   a ticket whose owner has not locked it yet counts as dead
+ *   NOREAP       nobody takes out the tickets of the dead
+ *   WATCHLATE    the watch is set after looking, not before
+ */
+
+#define PROCS   3
+#define TICKETS 3
+#ifndef ROUNDS
+#define ROUNDS  1
+#endif
+#ifndef CRASHES
+#define CRASHES 2
+#endif
+
+/* OF is the process of a ticket. */
+#ifdef PAIR
+#define OF(t) ((t) == 2 -> 0 : (t))
+#else
+#define OF(t) (t)
+#endif
+
+typedef lines { byte number[TICKETS] }
+
+byte guard;              /* who holds it: a ticket plus 1 */
+byte last;               /* the last number, in the guard file */
+byte file[TICKETS];      /* the lock files: the number, or 0 for none */
+bool locked[TICKETS];    /* by the owner; only matters with TRUSTPROBE */
+bool alive[PROCS] = true;
+bool changed[PROCS];     /* the process was told of a change it has not heard out */
+lines line[PROCS];       /* what a process knows: all tickets in their order */
+bool linked[TICKETS];    /* the file was made */
+byte inside;             /* who is: a ticket plus 1 */
+byte entered;            /* the greatest number that was inside */
+
+/* WAITS: a ticket of the process is in its line. */
+#define MINE(p, t) (OF(t) == p && line[p].number[t] != 0)
+#define WAITS(p) (MINE(p, 0) || MINE(p, 1) || MINE(p, 2))
+
+/* ATTENDS: it matters to the process what it is told. */
+#ifdef NOGUARD
+#define ATTENDS(p) alive[p]
+#else
+#define ATTENDS(p) (alive[p] && (WAITS(p) || guard != 0 && OF(guard - 1) == p))
+#endif
+
+/* tell tells all processes but one of a change in the directory. */
+inline tell(p) {
+	changed[0] = ATTENDS(0) && (changed[0] || p != 0);
+	changed[1] = ATTENDS(1) && (changed[1] || p != 1);
+	changed[2] = ATTENDS(2) && (changed[2] || p != 2)
+}
+
+/* hear takes one ticket of the directory into the line, unless it is our own. */
+#define HEAR(p, t) line[p].number[t] = (OF(t) == p -> line[p].number[t] : file[t])
+
+inline observe(p) {
+#ifdef WATCHLATE
+	d_step { HEAR(p, 0); HEAR(p, 1); HEAR(p, 2) };
+	changed[p] = false
+#else
+	d_step { changed[p] = false; HEAR(p, 0); HEAR(p, 1); HEAR(p, 2) }
+#endif
+}
+
+/* forget clears what a process knows where that does not matter any more. */
+inline forget(p) {
+	changed[p] = false;
+	line[p].number[0] = 0;
+	line[p].number[1] = 0;
+	line[p].number[2] = 0
+}
+
+/* BEFORE: ticket u is before ticket t in the line of p. */
+#define BEFORE(p, u, t) (u != t && line[p].number[u] != 0 && \
+	(line[p].number[u] < line[p].number[t] || line[p].number[u] == line[p].number[t] && u < t))
+
+/* TURN: ticket t is the first in the line of its process. */
+#define TURN(p, t) (linked[t] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
+
+/* remove is the end of a lock file. */
+inline remove(p, t) { d_step { file[t] = 0; locked[t] = false; tell(p) } }
+
+/* Request comes and goes in one process; the process can be killed in between. */
+proctype Request(byte t) {
+	byte p = OF(t);
+	byte round;
+	{
+		do
+		:: round == ROUNDS -> break
+		:: else ->
+			round++;
+#ifndef NOGUARD
+			atomic { guard == 0 -> guard = t + 1 };
+#endif
+#ifdef FAILOPEN
+			if
+			:: observe(p)
+			:: skip
+			fi;
+#else
+			observe(p);
+#endif
+			d_step { last++; line[p].number[t] = last };
+			d_step { file[t] = line[p].number[t]; tell(p) };
+#ifdef TRUSTPROBE
+			locked[t] = true;
+#endif
+			d_step {
+				linked[t] = true;
+#ifndef NOGUARD
+				guard = 0
+#endif
+			};
+			if
+			:: atomic { TURN(p, t) ->
+				assert(inside == 0);
+				assert(line[p].number[t] > entered);
+				inside = t + 1;
+				entered = line[p].number[t] };
+				inside = 0
+			:: t == 0 /* it times out, or its client hangs up; the others wait for ever */
+			fi;
+			/* The turn passes on within the process first. */
+			d_step {
+				line[p].number[t] = 0;
+				linked[t] = false;
+				if
+				:: !ATTENDS(p) -> forget(p)
+				:: else
+				fi
+			};
+			remove(p, t)
+		od
+	} unless { d_step { !alive[p] -> round = 0 } }
+}
+
+/* DEAD: the process knows of a ticket whose owner has died. */
+#ifdef TRUSTPROBE
+#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && file[t] == line[p].number[t] && (!alive[OF(t)] || !locked[t]))
+#else
+#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && file[t] == line[p].number[t] && !alive[OF(t)])
+#endif
+
+inline reap(p, t) {
+	d_step { DEAD(p, t) -> file[t] = 0; locked[t] = false; line[p].number[t] = 0; tell(p) }
+}
+
+/* Keeper hears of changes while one of its process's requests waits. */
+proctype Keeper(byte p) {
+	{
+end:		do
+		:: changed[p] && WAITS(p) -> observe(p)
+#ifndef NOREAP
+		:: reap(p, 0)
+		:: reap(p, 1)
+		:: reap(p, 2)
+#endif
+		od
+	} unless { !alive[p] }
+}
+
+/* kill -9: the kernel takes back the locks. Whoever was inside is no more. */
+inline kill(p) {
+	d_step {
+		alive[p] = false;
+		forget(p);
+		linked[0] = linked[0] && p != OF(0);
+		linked[1] = linked[1] && p != OF(1);
+		linked[2] = linked[2] && p != OF(2);
+		if
+		:: guard != 0 && OF(guard - 1) == p -> guard = 0
+		:: else
+		fi;
+		if
+		:: inside != 0 && OF(inside - 1) == p -> inside = 0
+		:: else
+		fi
+	}
+}
+
+proctype Killer() {
+	byte left = CRASHES;
+end:	do
+	:: left > 0 && alive[0] -> kill(0); left--
+	:: left > 0 && alive[1] -> kill(1); left--
+	:: left > 0 && alive[2] -> kill(2); left--
+	od
+}
+
+init {
+	atomic {
+		run Request(0); run Request(1); run Request(2);
+		run Keeper(0); run Keeper(1); run Keeper(2);
+		run Killer()
+	}
+}
