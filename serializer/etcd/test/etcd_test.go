@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,6 +148,24 @@ func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
 	if len(keys) > 0 {
 		t.Log(strings.Join(keys, "\n"))
 	}
+}
+
+// lockedBuffer takes what a process says while the test reads it.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 // TestMain keeps etcd's client quiet: it says on standard error what the tests

@@ -1,0 +1,180 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A Caddy whose cluster is not there loads its configuration, refuses requests
+// with 503, and serves once the cluster is there. Caddys share the queue; a
+// reload keeps the lease, and the end gives it back.
+func TestCaddy(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ord") // paths of unix sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "caddy")
+	if text, err := exec.Command("go", "build", "-o", program, "github.com/orderly-http/caddy-orderly/serializer/etcd/cmd/caddy").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	m := newMember(t)
+	a, b := startCaddy(t, program, dir, "a", m.url), startCaddy(t, program, dir, "b", m.url)
+	if status, body := a.get(t, "/"); status != http.StatusServiceUnavailable {
+		t.Errorf("without etcd: %d %s", status, body)
+	}
+
+	m.start(t)
+	t.Cleanup(m.stop)
+	c := m.client(t)
+	var last uint64
+	for _, caddy := range []*caddyProcess{a, b, a} {
+		waitUntil(t, "the Caddy serves", func() bool {
+			status, body := caddy.get(t, "/")
+			if status == http.StatusOK {
+				last = greater(t, body, last)
+			}
+			return status == http.StatusOK
+		})
+	}
+
+	before := leases(t, c)
+	a.reload(t, program)
+	status, body := a.get(t, "/")
+	if status != http.StatusOK {
+		t.Errorf("after a reload: %d", status)
+	}
+	greater(t, body, last)
+	if after := leases(t, c); before != 2 || after != 2 {
+		t.Errorf("%d leases before a reload, %d after it; want 2", before, after)
+	}
+
+	for _, caddy := range []*caddyProcess{a, b} {
+		if err := caddy.cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = caddy.cmd.Wait() // Caddy's exit code after an interrupt says nothing
+	}
+	if n := leases(t, c); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
+// greater reads a token, and checks that it has grown.
+func greater(t *testing.T, text string, last uint64) uint64 {
+	t.Helper()
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || token <= last {
+		t.Errorf("token %q after %d", text, last)
+	}
+	return token
+}
+
+func leases(t *testing.T, c *clientv3.Client) int {
+	t.Helper()
+	answer, err := c.Leases(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(answer.Leases)
+}
+
+type caddyProcess struct {
+	cmd    *exec.Cmd
+	config string
+	admin  string
+	client *http.Client
+}
+
+func startCaddy(t *testing.T, program, dir, name, endpoint string) *caddyProcess {
+	t.Helper()
+	c := &caddyProcess{config: filepath.Join(dir, name+".Caddyfile"), admin: filepath.Join(dir, name+".admin")}
+	socket := filepath.Join(dir, name)
+	text := fmt.Sprintf(`{
+	admin unix/%s
+	persist_config off
+}
+http:// {
+	bind unix/%s
+	serialize {
+		timeout 5s
+		engine etcd {
+			endpoints {env.ORDERLY_ETCD}
+			ttl 3s
+		}
+	}
+	respond {http.serialize.token}
+}
+`, c.admin, socket)
+	if err := os.WriteFile(c.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	c.cmd = exec.Command(program, "run", "--config", c.config, "--adapter", "caddyfile")
+	c.cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "ORDERLY_ETCD="+endpoint)
+	var output lockedBuffer
+	c.cmd.Stderr = &output
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // may have ended
+		_ = c.cmd.Wait()
+		if t.Failed() {
+			t.Logf("Caddy %s said:\n%s", name, output.String())
+		}
+	})
+	waitUntil(t, "Caddy listens", func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	})
+	return c
+}
+
+func (c *caddyProcess) get(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	answer, err := c.client.Get("http://site" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, strings.TrimSpace(string(text))
+}
+
+// reload loads the configuration again, with a change.
+func (c *caddyProcess) reload(t *testing.T, program string) {
+	t.Helper()
+	text, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "timeout 5s", "timeout 6s", 1)
+	if err := os.WriteFile(c.config, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reload := exec.Command(program, "reload", "--config", c.config, "--adapter", "caddyfile", "--address", "unix/"+c.admin)
+	reload.Env = c.cmd.Env
+	if text, err := reload.CombinedOutput(); err != nil {
+		t.Fatalf("reload: %v: %s", err, text)
+	}
+}
