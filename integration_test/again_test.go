@@ -133,8 +133,7 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 			}
 			respond "sorry: {http.serialize.reason}"
 		}`})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
 	if r := c.get("/?name=refused").want(t, http.StatusInternalServerError); r.body != "sorry: timeout" {
 		t.Errorf("answered %q", r.body)
 	}

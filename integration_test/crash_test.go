@@ -71,14 +71,13 @@ func TestStoppedHolder(t *testing.T) {
 	const site = `
 		serialize {
 			path {$DIR}
-			timeout 500ms
+			timeout 1s
 		}
 		reverse_proxy {$BACKEND}`
 	b := newBackend(t)
 	stopped := start(t, setup{site: site, backend: b})
 	other := start(t, setup{site: site, backend: b, dir: stopped.dir})
-	holder := stopped.getting("/?gate&name=holder")
-	b.awaitEntry(t, "holder")
+	holder := b.hold(t, func() response { return stopped.get("/?gate&name=holder") })
 	stopped.signal(syscall.SIGSTOP)
 	other.get("/?name=refused").want(t, http.StatusInternalServerError)
 	b.wantNever(t, "refused")

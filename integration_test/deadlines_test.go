@@ -12,7 +12,7 @@ import (
 // Time spent waiting is not taken off the server's timeouts.
 func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	t.Parallel()
-	const timeout = 400 * time.Millisecond
+	const timeout = time.Second
 	tests := []struct {
 		name   string
 		body   string
@@ -60,7 +60,7 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 // The timeouts hold for what is behind the queue as they would without it.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()
-	const timeout = 500 * time.Millisecond
+	const timeout = time.Second
 	bothVersions(t, func(t *testing.T, client *http.Client) {
 		t.Parallel()
 		b := newBackend(t)
@@ -70,7 +70,7 @@ func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 			servers: "timeouts {\n write " + timeout.String() + "\n}",
 			site:    serialized,
 		})
-		r := do(client, "GET", c.url+"/?name=slow&work=1500ms", "")
+		r := do(client, "GET", c.url+"/?name=slow&work=2500ms", "")
 		if r.err == nil {
 			t.Errorf("answered after the write timeout: %v", r)
 		}

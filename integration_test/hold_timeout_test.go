@@ -13,7 +13,7 @@ import (
 // has returned, and the log says so.
 func TestHoldTimeout(t *testing.T) {
 	t.Parallel()
-	const limit = 300 * time.Millisecond
+	const limit = 500 * time.Millisecond
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +72,7 @@ func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 		serialize {
 			path {$DIR}
 			prefix outer_
-			hold_timeout 200ms
+			hold_timeout 500ms
 		}
 		route {
 			serialize {

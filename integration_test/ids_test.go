@@ -117,7 +117,7 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 	}{
 		{"error", "error broken 503", http.StatusServiceUnavailable},
 		{"upstream down", "reverse_proxy 127.0.0.1:1", http.StatusBadGateway},
-		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\ntimeout 1ms\n}\nreverse_proxy {$BACKEND}", http.StatusInternalServerError},
+		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\n}\nreverse_proxy {$BACKEND}", http.StatusInternalServerError},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -131,6 +131,8 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 			if test.name == "refused" {
 				c.getting("/?name=holder&gate")
 				b.awaitEntry(t, "holder")
+				c.getting("/?name=waiter")
+				c.awaitTickets(2)
 			}
 			txid := c.get("/").want(t, test.status).header.Get("X-Request-Id")
 			if txid == "" {
@@ -141,7 +143,7 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 				return strings.HasPrefix(e.text("logger"), "http.log.error") && e.text("err_id") == txid
 			})
 			if test.name == "refused" {
-				if line := c.wantRefusalLogged("timeout", "serializer_"); line.text("txid") != txid {
+				if line := c.wantRefusalLogged("queue_full", "serializer_"); line.text("txid") != txid {
 					t.Errorf("the log of the refusal has the txid %q, want %q", line.text("txid"), txid)
 				}
 			}

@@ -48,9 +48,7 @@ func TestLocations(t *testing.T) {
 			request := func(method, query string) response {
 				return do(client, method, c.url+test.path+"?"+query, "")
 			}
-			holder := inBackground(func() response { return request("POST", "name=holder&gate") })
-			b.awaitEntry(t, "holder")
-
+			holder := b.hold(t, func() response { return request("POST", "name=holder&gate") })
 			if test.prefix == "" {
 				request("POST", "name=second").want(t, http.StatusOK)
 				b.wantOrder(t, "holder", "second")

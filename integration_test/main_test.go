@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -26,30 +28,49 @@ var caddyBinary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	runManyAtOnce()
 	os.Exit(buildAndRun(m))
+}
+
+// runManyAtOnce lets more tests run in parallel than there are processors, for
+// most of their time is waiting.
+func runManyAtOnce() {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
+	}
 }
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "orderly")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = prepare(dir)
 	}
-	defer os.RemoveAll(dir)
-	if caddyBinary, err = buildCaddy(dir); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
+func prepare(dir string) error {
+	// Other users run what is in it, too.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if err := makeCertificate(dir); err != nil {
+		return err
+	}
+	var err error
+	caddyBinary, err = buildCaddy(dir)
+	return err
+}
+
 func buildCaddy(dir string) (string, error) {
 	if *prebuilt != "" {
 		return filepath.Abs(*prebuilt)
-	}
-	// Other users run it, too.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return "", err
 	}
 	if err := lookAtSources(".."); err != nil {
 		return "", err

@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "1")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "1")
 
-	s.site = fmt.Sprintf(site, "100ms")
+	s.site = fmt.Sprintf(site, "1s")
 	check(t, c.reload(s))
 	b.open("holder")
 	(<-holder).want(t, http.StatusOK)

@@ -228,6 +228,7 @@ func TestConfigurationReadBack(t *testing.T) {
 		}}}}
 	}`)
 	check(t, c.load("application/json", config))
+	c.awaitOneListener()
 	holder := inBackground(func() response { return do(newClient(t, "1.1"), "POST", c.url+"/?name=holder&gate", "") })
 	b.awaitEntry(t, "holder")
 	c.get("/?name=skips").want(t, http.StatusOK)

@@ -62,8 +62,7 @@ func TestRefusals(t *testing.T) {
 					}
 					reverse_proxy {$BACKEND}
 					%s`, cause.options, answer.options, answer.site)})
-				holder := c.getting("/?name=holder&gate")
-				b.awaitEntry(t, "holder")
+				holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
 				position := "1"
 				var waiter <-chan response
 				if cause.reason == "queue_full" {

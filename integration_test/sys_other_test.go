@@ -2,6 +2,12 @@
 
 package integration_test
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 func endWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+// awaitOneListener waits for a moment, for the system tells nothing.
+func (c *caddy) awaitOneListener() { time.Sleep(200 * time.Millisecond) }

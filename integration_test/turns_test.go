@@ -74,7 +74,7 @@ func TestOverlapWithoutQueue(t *testing.T) {
 }
 
 func TestServedInOrder(t *testing.T) {
-	dir := tempDir(t)
+	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		processes int
@@ -83,7 +83,8 @@ func TestServedInOrder(t *testing.T) {
 		{"two processes in turn", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := newBackend(t)
+			t.Parallel()
+			b, dir := newBackend(t), tempDir(t)
 			var processes []*caddy
 			for range test.processes {
 				processes = append(processes, start(t, setup{site: serialized, backend: b, dir: dir}))
