@@ -2,6 +2,7 @@ package orderly
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -61,7 +62,22 @@ type resumedBody struct {
 // still listened: only then is the place really free.
 type outlivingWriter struct {
 	caddyhttp.ResponseWriterWrapper
+	stay context.Context
+	ends bool // the request, with its client; then nothing outlives anything
 	gone atomic.Bool
+
+	unanswered bool // the response was left to the queue
+}
+
+// WriteHeader implements [http.ResponseWriter]. A handler that was cancelled
+// takes it that its client is gone, and reverse_proxy says so. Where it was the
+// queue that ended the stay, the client is there and gets the queue's answer.
+func (w *outlivingWriter) WriteHeader(status int) {
+	if status == statusClientClosed && cutsShort(context.Cause(w.stay)) {
+		w.unanswered = true
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements [http.ResponseWriter].
@@ -105,7 +121,7 @@ func (w *outlivingWriter) FlushError() error {
 // outlived reports whether an error means that the client is gone, or as good
 // as gone.
 func (w *outlivingWriter) outlived(err error) bool {
-	if err == nil || errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) ||
+	if err == nil || w.ends || errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) ||
 		errors.Is(err, http.ErrHijacked) || errors.Is(err, http.ErrNotSupported) {
 		return false
 	}

@@ -56,7 +56,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		Rule:       rule,
 		MaxWaiting: s.QueueLength,
 		Timeout:    time.Duration(*s.Timeout),
-		Revoke:     v.cancel,
+		Revoke:     v.cutShort,
 	})
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
@@ -96,10 +96,24 @@ func (v *visit) around() *visit {
 	return nil
 }
 
-// cutsShort reports whether a stay was ended by its queue, not by its client.
+// cutShort is the cause of a stay that was ended by its queue, not by its
+// client. To the handlers behind it is a cancelled request like any other:
+// reverse_proxy would else count it as a failure of the upstream, and try again
+// while the turn is held.
+type cutShort struct{ error }
+
+// Is makes it a cancellation.
+func (cutShort) Is(target error) bool { return target == context.Canceled }
+
+// Unwrap returns why the queue ended the stay.
+func (c cutShort) Unwrap() error { return c.error }
+
+// cutShort ends the stay.
+func (v *visit) cutShort(cause error) { v.cancel(cutShort{cause}) }
+
 func cutsShort(cause error) bool {
-	return errors.Is(cause, errHoldTimeout) || errors.Is(cause, serializer.ErrEvicted) ||
-		errors.Is(cause, serializer.ErrLost) || errors.Is(cause, serializer.ErrClosed)
+	_, ok := errors.AsType[cutShort](cause)
+	return ok
 }
 
 // serve runs what is behind, and hands the turn on when it has returned.
@@ -109,13 +123,12 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	s.meters.recent.entered(v.entered, v.waited)
 	v.tell(r.Context())
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
-		timer := time.AfterFunc(hold, func() { v.cancel(errHoldTimeout) })
+		timer := time.AfterFunc(hold, func() { v.cutShort(errHoldTimeout) })
 		defer timer.Stop()
 	}
-	if s.OnDisconnect == onDisconnectFinish {
-		v.writer.ResponseWriter = w
-		w = &v.writer
-	}
+	v.writer.ResponseWriter, v.writer.stay = w, v.ctx
+	v.writer.ends = s.OnDisconnect != onDisconnectFinish
+	w = &v.writer
 	defer func() {
 		if cutsShort(context.Cause(v.ctx)) {
 			v.txid = txidOf(r.Context()) // for the log, while this goroutine serves the request
@@ -158,17 +171,17 @@ func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
 
 // explain names the cause of an error where the stay was cut short.
 func (v *visit) explain(err error) error {
-	cause := context.Cause(v.ctx)
-	if err == nil || cause == nil {
-		return err
+	if err == nil && !v.writer.unanswered {
+		return nil
 	}
+	short, ok := errors.AsType[cutShort](context.Cause(v.ctx))
 	switch {
-	case errors.Is(cause, errHoldTimeout):
-		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
-	case cutsShort(cause):
-		return caddyhttp.Error(http.StatusServiceUnavailable, cause)
+	case !ok:
+		return err
+	case errors.Is(short, errHoldTimeout):
+		return caddyhttp.Error(http.StatusGatewayTimeout, short.error)
 	}
-	return err
+	return caddyhttp.Error(http.StatusServiceUnavailable, short.error)
 }
 
 // leave ends the visit.
