@@ -1,0 +1,422 @@
+package serializer
+
+import (
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// simDir is a lock directory that exists in memory only, shared by simulated
+// processes. Before each call, a process can be stopped or killed.
+type simDir struct {
+	noLinks bool // each ticket is a file of its own
+
+	mu     sync.Mutex
+	files  map[string]*simFile
+	ids    uint64
+	stamp  uint64 // in the guard file
+	procs  []*simProc
+	guard  chan struct{} // has room for who holds the guard
+	holder *simProc
+	ended  chan struct{} // closed when the killed may fade away
+}
+
+// simFile is a file; its name may be one of several.
+type simFile struct {
+	id      fileID
+	locked  bool // by its owner
+	written bool // it says who that is
+	about   Owner
+}
+
+// simProc is a process's view of the directory.
+type simProc struct {
+	*simDir
+	number int
+	calls  int
+	halt   func(call int) haltMode // what happens before a call
+	mode   haltMode
+	resume chan struct{}
+
+	events []simEvent
+	listed bool
+	notify chan struct{}
+	owners map[Rule]string
+	own    map[fileID]*simFile
+	wrong  mutation
+}
+
+type simEvent struct {
+	kind change
+	name string
+}
+
+// haltMode is the state of a simulated process.
+type haltMode int
+
+const (
+	running haltMode = iota
+	stopped
+	killed
+)
+
+// mutation makes a simulated process's view wrong in one way.
+type mutation int
+
+const (
+	right mutation = iota
+	withoutGuard
+	scanErrorIgnored
+	probeTrusted
+)
+
+func newSimDir() *simDir {
+	return &simDir{files: make(map[string]*simFile), guard: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+func (s *simDir) newProc() *simProc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &simProc{simDir: s, number: len(s.procs), resume: make(chan struct{}), notify: make(chan struct{}, 1),
+		owners: make(map[Rule]string), own: make(map[fileID]*simFile)}
+	s.procs = append(s.procs, p)
+	return p
+}
+
+// call is the start of each call. It reports false to a process that is dead:
+// then the call must do nothing.
+func (p *simProc) call() bool {
+	runtime.Gosched()
+	p.mu.Lock()
+	p.calls++
+	if p.mode == running && p.halt != nil {
+		p.mode = p.halt(p.calls)
+		if p.mode == killed {
+			p.die()
+		}
+	}
+	mode, resume := p.mode, p.resume
+	p.mu.Unlock()
+	switch mode {
+	case stopped:
+		<-resume
+	case killed:
+		<-p.ended
+		return false
+	}
+	return true
+}
+
+func (p *simProc) dead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mode == killed
+}
+
+// wake ends a stop.
+func (p *simProc) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.halt = nil
+	if p.mode == stopped {
+		p.mode = running
+		close(p.resume)
+		p.resume = make(chan struct{})
+	}
+}
+
+// haltAfter stops the process before any call from a certain one.
+func (p *simProc) haltAfter(call int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.halt = func(n int) haltMode {
+		if n >= call {
+			return stopped
+		}
+		return running
+	}
+}
+
+// die gives up what the kernel takes back. Others hear that owner files are
+// closed a moment before their locks are free.
+func (p *simProc) die() {
+	p.mode = killed
+	if p.holder == p {
+		p.holder = nil
+		<-p.guard
+	}
+	for name, f := range p.files {
+		if p.own[f.id] != nil && strings.HasPrefix(name, ownerFiles) {
+			p.tell(closed, name)
+		}
+	}
+	time.AfterFunc(50*time.Microsecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, f := range p.own {
+			f.locked = false
+		}
+	})
+}
+
+func (s *simDir) tell(kind change, name string) {
+	for _, p := range s.procs {
+		p.events = append(p.events, simEvent{kind, name})
+		select {
+		case p.notify <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *simProc) lock() error {
+	if !p.call() || p.wrong == withoutGuard {
+		return nil
+	}
+	p.guard <- struct{}{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mode == killed { // while it waited
+		<-p.guard
+		return nil
+	}
+	p.holder = p
+	return nil
+}
+
+func (p *simProc) unlock() {
+	if !p.call() || p.wrong == withoutGuard {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holder == p {
+		p.holder = nil
+		<-p.guard
+	}
+}
+
+func (p *simProc) check() error { p.call(); return nil }
+func (p *simProc) here() bool   { return true }
+
+func (p *simProc) last() (uint64, error) {
+	if !p.call() {
+		return 0, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stamp, nil
+}
+
+func (p *simProc) setLast(n uint64) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stamp = n
+	return nil
+}
+
+// create makes an owner file if there is none yet, in three calls, and links
+// the ticket to it. Without links, the ticket is made in three calls.
+func (p *simProc) create(name string, r Rule) error {
+	if p.noLinks {
+		p.makeFile(name, r)
+		return nil
+	}
+	owner := p.ownerName(r)
+	p.mu.Lock()
+	made := p.files[owner] != nil
+	p.mu.Unlock()
+	if !made {
+		p.makeFile(owner, r)
+	}
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owners[r] = owner
+	if p.files[name] != nil {
+		return fs.ErrExist
+	}
+	if p.files[owner] == nil {
+		return fs.ErrNotExist
+	}
+	p.put(name, p.files[owner])
+	return nil
+}
+
+func (p *simProc) ownerName(r Rule) string {
+	return fmt.Sprintf("%s%d-%t-%d", ownerFiles, p.number, r.Shared, r.Limit)
+}
+
+func (s *simDir) put(name string, f *simFile) {
+	s.files[name] = f
+	s.tell(appeared, name)
+}
+
+// makeFile makes a file, locks it and writes to it.
+func (p *simProc) makeFile(name string, r Rule) {
+	f := &simFile{about: Owner{PID: p.number, Rule: r}}
+	for _, step := range []func(){
+		func() {
+			p.ids++
+			f.id = fileID{1, p.ids}
+			p.own[f.id] = f
+			p.put(name, f)
+		},
+		func() { f.locked = true },
+		func() { f.written = true },
+	} {
+		if !p.call() {
+			return
+		}
+		p.mu.Lock()
+		step()
+		p.mu.Unlock()
+	}
+}
+
+func (p *simProc) remove(name string) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.files[name] != nil {
+		delete(p.files, name)
+		p.tell(vanished, name)
+	}
+	return nil
+}
+
+func (p *simProc) changes(fn func(change, []byte)) (complete bool, err error) {
+	if !p.call() {
+		return false, nil
+	}
+	p.mu.Lock()
+	events := p.events
+	p.events = nil
+	complete = !p.listed
+	if complete && p.wrong == scanErrorIgnored {
+		complete, p.listed = false, true
+	}
+	if complete {
+		p.listed = true
+		events = nil
+		for name := range p.files {
+			events = append(events, simEvent{appeared, name})
+		}
+		slices.SortFunc(events, func(a, b simEvent) int { return strings.Compare(a.name, b.name) })
+	}
+	p.mu.Unlock()
+	for _, e := range events {
+		fn(e.kind, []byte(e.name))
+	}
+	return complete, nil
+}
+
+func (p *simProc) wait(d time.Duration) {
+	select {
+	case <-p.notify:
+	case <-time.After(d):
+	}
+}
+
+func (p *simProc) notifies() bool    { return true }
+func (p *simProc) checksUsers() bool { return false }
+
+func (p *simProc) find(name string) (*simFile, error) {
+	if !p.call() {
+		return nil, fs.ErrNotExist
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.files[name]; f != nil {
+		return f, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (p *simProc) identify(name string) (fileID, error) {
+	f, err := p.find(name)
+	if err != nil {
+		return fileID{}, err
+	}
+	return f.id, nil
+}
+
+func (p *simProc) owns(id fileID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.own[id] != nil
+}
+
+func (p *simProc) probe(name string) (ownerProbe, error) {
+	f, err := p.find(name)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !f.written && p.wrong != probeTrusted {
+		return nil, errStranger
+	}
+	return &simProbe{p, f}, nil
+}
+
+// simProbe is another process's file.
+type simProbe struct {
+	proc *simProc
+	file *simFile
+}
+
+func (b *simProbe) id() fileID   { return b.file.id }
+func (b *simProbe) owner() Owner { return b.file.about }
+func (b *simProbe) close()       {}
+
+func (b *simProbe) dead() (bool, error) {
+	if !b.proc.call() {
+		return false, nil
+	}
+	b.proc.mu.Lock()
+	defer b.proc.mu.Unlock()
+	return !b.file.locked, nil
+}
+
+func (p *simProc) mark(name string) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ids++
+	p.put(name, &simFile{id: fileID{1, p.ids}})
+	return nil
+}
+
+func (p *simProc) disown() {
+	if !p.call() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range p.owners {
+		f := p.files[name]
+		delete(p.files, name)
+		p.tell(vanished, name)
+		p.tell(closed, name)
+		if f != nil {
+			f.locked = false
+		}
+	}
+	clear(p.owners)
+}
+
+func (p *simProc) close() { p.disown() }
