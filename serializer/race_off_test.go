@@ -1,0 +1,5 @@
+//go:build !race
+
+package serializer
+
+const raceDetector = false
