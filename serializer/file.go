@@ -123,6 +123,9 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 
 // arrive asks for a ticket.
 func (f *File) arrive(p *place) error {
+	if cannotName(p.Prefix) {
+		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", p.Prefix)}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

@@ -172,13 +172,18 @@ func escapeQueueName(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
 		c := text[i]
-		if mustEscape(c) || i == len(text)-1 && AmbiguousQueueName(text) || i == 0 && strings.HasPrefix(text, ownFiles) {
+		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ownFiles) {
 			fmt.Fprintf(&b, "%%%02X", c)
 			continue
 		}
 		b.WriteByte(c)
 	}
-	return b.String()
+	name := b.String()
+	if AmbiguousQueueName(name) { // perhaps only by the digits of an escape
+		last := len(name) - 1
+		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
+	}
+	return name
 }
 
 func mustEscape(c byte) bool {
@@ -190,6 +195,12 @@ func mustEscape(c byte) bool {
 func AmbiguousQueueName(text string) bool {
 	n := len(text)
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
+}
+
+// cannotName reports whether a queue's name cannot be the start of a lock file's:
+// the file would lie elsewhere, or be taken for another.
+func cannotName(queue string) bool {
+	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
 }
 
 // tokenText is the token as programs and people see it.
