@@ -3,12 +3,19 @@ package serializer
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // costEnv has the name of a directory in which this test binary, run again
@@ -81,4 +88,65 @@ func tracedCalls(t *testing.T, strace string, callers, n int) (sum int) {
 var schedulers = map[string]bool{
 	"futex": true, "nanosleep": true, "sched_yield": true, "epoll_pwait": true, "tgkill": true,
 	"rt_sigreturn": true, "getpid": true, "total": true,
+}
+
+// A turn costs about the same however many wait. What is left of a difference
+// is the machine's: thousands of callers are more memory than its caches hold.
+// An engine that looks at everyone who waits is found out by far: 8,000 are 160
+// times 50. The time is that of the processor, which others do not use up.
+func TestTurnsDoNotGrowWithTheQueue(t *testing.T) {
+	const few, many, most, rounds = 50, 8000, 10, 3
+	file, _ := openCounted(t)
+	for _, e := range []Engine{NewMemory(MemoryOptions{}), file} {
+		short, long := time.Hour, time.Hour
+		for range rounds {
+			short, long = min(short, costOfTurn(t, e, few)), min(long, costOfTurn(t, e, many))
+		}
+		ratio := float64(long) / float64(short)
+		t.Logf("%T: a turn takes %v with %d waiting and %v with %d, %.2f times as much", e, short, few, long, many, ratio)
+		if ratio > most {
+			t.Errorf("%T: with %d waiting, a turn costs %.1f times what it does with %d", e, many, ratio, few)
+		}
+	}
+}
+
+// costOfTurn is the processor's time for a turn while others wait. Whoever
+// leaves lines up again.
+func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
+	const counted = 2000
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector's work is not the engine's
+	holder := enter(t, e, arrivalFor(time.Minute))
+	over, end := context.WithCancel(t.Context())
+	defer end()
+	var used time.Duration
+	var began atomic.Int64
+	var passed atomic.Int64
+	var done sync.WaitGroup
+	for range waiting {
+		done.Go(func() {
+			for over.Err() == nil {
+				turn, err := e.Enter(over, arrivalFor(time.Minute))
+				if err != nil {
+					return
+				}
+				if passed.Add(1) == counted {
+					used = time.Duration(int64(processorTime()) - began.Load())
+					end()
+				}
+				turn.Leave()
+			}
+		})
+	}
+	awaitLine(t, e, waiting+1)
+	began.Store(int64(processorTime()))
+	holder.Leave()
+	done.Wait()
+	return used / counted
+}
+
+// processorTime is how long this process has been at work, on all processors.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

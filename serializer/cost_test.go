@@ -168,7 +168,7 @@ func TestMemoryOfOneWhoWaits(t *testing.T) {
 		for range crowd {
 			done.Go(func() { _, _ = e.Enter(gone, arrivalFor(time.Minute)) })
 		}
-		waitUntil(t, "all wait", func() bool { return queueOf(t, e, "a_").Waiting == crowd })
+		awaitLine(t, e, crowd+1)
 		each := (heap() - before) / crowd
 		leave()
 		done.Wait()
@@ -193,60 +193,21 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A turn costs about the same however many wait. What is left of a difference
-// is the machine's: thousands of callers are more memory than its caches hold.
-// An engine that looks at everyone who waits is found out by far: 8,000 are 160
-// times 50.
-func TestTurnsDoNotGrowWithTheQueue(t *testing.T) {
-	const few, many, most = 50, 8000, 10
-	rounds := 5
-	if raceDetector {
-		rounds = 2
-	}
-	file, _ := openCounted(t)
-	for _, e := range []Engine{NewMemory(MemoryOptions{}), file} {
-		// The least of several times is the one that other programs disturbed
-		// least.
-		short, long := time.Hour, time.Hour
-		for range rounds {
-			short, long = min(short, costOfTurn(t, e, few)), min(long, costOfTurn(t, e, many))
+// awaitLine waits until so many stand in line. It does not list them: that would
+// be most of what a test of thousands does.
+func awaitLine(t testing.TB, e Engine, n int) {
+	t.Helper()
+	waitUntil(t, "all stand in line", func() bool {
+		switch e := e.(type) {
+		case *Memory:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.lines["a_"].length == n
+		case *File:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return !e.issuing && e.dir.lines["a_"].length == n
 		}
-		ratio := float64(long) / float64(short)
-		t.Logf("%T: a turn takes %v with %d waiting and %v with %d, %.2f times as much", e, short, few, long, many, ratio)
-		if ratio > most {
-			t.Errorf("%T: with %d waiting, a turn costs %.1f times what it does with %d", e, many, ratio, few)
-		}
-	}
-}
-
-// costOfTurn is the time of a turn while others wait. Whoever leaves lines up
-// again.
-func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
-	const counted = 2000
-	holder := enter(t, e, arrivalFor(time.Minute))
-	over, end := context.WithCancel(t.Context())
-	defer end()
-	var done sync.WaitGroup
-	var passed atomic.Int64
-	for range waiting {
-		done.Go(func() {
-			for over.Err() == nil {
-				turn, err := e.Enter(over, arrivalFor(time.Minute))
-				if err != nil {
-					return
-				}
-				if passed.Add(1) == counted {
-					end()
-				}
-				turn.Leave()
-			}
-		})
-	}
-	waitUntil(t, "all wait", func() bool { return queueOf(t, e, "a_").Waiting == waiting })
-	began := time.Now()
-	holder.Leave()
-	<-over.Done()
-	took := time.Since(began)
-	done.Wait()
-	return took / counted
+		return false
+	})
 }
