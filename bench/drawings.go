@@ -103,8 +103,11 @@ func drawWaiting(s results.Set, dir string) error {
 	return plots.Figure{
 		Title: "What a turn costs while others wait",
 		Panels: [][]plots.Panel{{{
-			Title: "cost of a turn, µs", X: "waiting",
+			Title: "time of a turn, µs", X: "waiting",
 			Curves: curves(s, costMetric, waitingOf, everything),
+		}, {
+			Title: "processor's time of a turn, µs", X: "waiting",
+			Curves: curves(s, workMetric, waitingOf, everything),
 		}, {
 			Title: "from Leave to the next Enter, median, µs", X: "waiting",
 			Curves: curves(s, handOverMetric, waitingOf, everything),

@@ -23,6 +23,7 @@ var costSuite = &suite{name: "cost", measure: measureCost, tables: costTables}
 // The figures of costs that are not time.
 const (
 	callsMetric      = "system calls"
+	ownCallsMetric   = "system calls without the scheduler's"
 	callPrefix       = "system calls: " // + the name of one
 	allocsMetric     = "allocations"
 	allocatedMetric  = "bytes allocated"
@@ -97,6 +98,7 @@ func (b *workbench) countCalls(ctx context.Context, set *results.Set) error {
 			}
 			c := results.Case{Subject: q.subject, Clients: callers}
 			set.Add(c, run+1, callsMetric, calls.Sum(), "")
+			set.Add(c, run+1, ownCallsMetric, calls.Own(), "")
 			for _, name := range slices.Sorted(maps.Keys(calls)) {
 				set.Add(c, run+1, callPrefix+name, calls[name], "")
 			}

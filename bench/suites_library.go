@@ -15,6 +15,7 @@ import (
 // The figures of the library.
 const (
 	costMetric        = "cost of a turn"
+	workMetric        = "processor's time of a turn"
 	handOverMetric    = "hand-over"
 	lateHandOver      = "hand-over, 99th percentile"
 	memorySubject     = "memory"
@@ -77,6 +78,7 @@ func (b *workbench) turning(ctx context.Context, set *results.Set, q queue, leng
 		}
 		b.say("run %d, %5d waiting: %-32s %v a turn", run, length, q.subject, t.Cost)
 		set.Add(c, run, costMetric, microseconds(t.Cost), "µs")
+		set.Add(c, run, workMetric, microseconds(t.Work), "µs")
 		set.Add(c, run, handOverMetric, microseconds(t.HandOver), "µs")
 		set.Add(c, run, lateHandOver, microseconds(t.Late), "µs")
 		return nil

@@ -104,7 +104,7 @@ func sharingTables(s results.Set) (tables []table) {
 func waitingTables(s results.Set) []table {
 	t := table{
 		title: "The library alone: a turn while so many wait, microseconds. A turn is a ticket made, the turn handed on and the ticket gone.",
-		head:  []string{"queue", "waiting", "cost of a turn", "of that with 50 waiting", "from Leave to the next Enter, median", "99th percentile"},
+		head:  []string{"queue", "waiting", "cost of a turn", "of that with 50", "processor's time", "of that with 50", "from Leave to the next Enter, median", "99th percentile"},
 	}
 	for _, subject := range s.Subjects(costMetric) {
 		for _, c := range s.Cases(costMetric) {
@@ -113,6 +113,7 @@ func waitingTables(s results.Set) []table {
 			}
 			few := results.Case{Subject: subject, Waiting: 50}
 			t.add(subject, thousands(fmt.Sprint(c.Waiting)), spread(s.Summary(c, costMetric)), number(s.Ratio(c, few, costMetric).Median),
+				spread(s.Summary(c, workMetric)), number(s.Ratio(c, few, workMetric).Median),
 				spread(s.Summary(c, handOverMetric)), number(s.Summary(c, lateHandOver).Median))
 		}
 	}
@@ -190,7 +191,7 @@ func libraryTable(s results.Set) table {
 func callsTable(s results.Set) table {
 	t := table{
 		title: "System calls of a turn in the library, counted by strace, with the runtime's own.",
-		head:  []string{"queue", "callers", "calls", "of which"},
+		head:  []string{"queue", "callers", "calls", "without the scheduler's", "of which"},
 	}
 	for _, c := range s.Cases(callsMetric) {
 		var parts []string
@@ -200,7 +201,7 @@ func callsTable(s results.Set) table {
 				parts = append(parts, fmt.Sprintf("%s %.2f", name, n))
 			}
 		}
-		t.add(c.Subject, fmt.Sprint(c.Clients), spread(s.Summary(c, callsMetric)), strings.Join(parts, ", "))
+		t.add(c.Subject, fmt.Sprint(c.Clients), spread(s.Summary(c, callsMetric)), number(s.Summary(c, ownCallsMetric).Median), strings.Join(parts, ", "))
 	}
 	return t
 }

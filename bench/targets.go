@@ -76,12 +76,14 @@ func targets(all map[string]results.Set) (ts []target) {
 	}
 	for _, subject := range waiting.Subjects(costMetric) {
 		if strings.HasPrefix(subject, filePrefix) || subject == memorySubject {
-			atMost("a turn with 8,000 waiting, of that with 50, "+subject, 1.5, "",
-				waiting.Ratio(results.Case{Subject: subject, Waiting: 8000}, results.Case{Subject: subject, Waiting: 50}, costMetric))
+			many, few := results.Case{Subject: subject, Waiting: 8000}, results.Case{Subject: subject, Waiting: 50}
+			atMost("a turn with 8,000 waiting, of that with 50, "+subject, 1.5, "", waiting.Ratio(many, few, costMetric))
+			atMost("the same, processor's time", 1.5, "", waiting.Ratio(many, few, workMetric))
 		}
 	}
 	for _, c := range cost.Cases(callsMetric) {
-		atMost(fmt.Sprintf("system calls of a turn, %d callers", c.Clients), 8, "", cost.Summary(c, callsMetric))
+		atMost(fmt.Sprintf("system calls of a turn, %d callers, with the runtime's own", c.Clients), 8, "", cost.Summary(c, callsMetric))
+		atMost("the same, without those of the runtime's scheduler", 8, "", cost.Summary(c, ownCallsMetric))
 	}
 	for _, c := range cost.Cases(heapMetric) {
 		if c.Clients == 1 && strings.HasPrefix(c.Subject, filePrefix) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,6 +54,20 @@ type Calls map[string]float64
 func (c Calls) Sum() (sum float64) {
 	for _, n := range c {
 		sum += n
+	}
+	return sum
+}
+
+// schedulers are the calls with which Go's runtime puts threads to sleep and
+// wakes them. Under strace, their number tells how slow strace is.
+var schedulers = []string{"futex", "nanosleep", "sched_yield", "epoll_pwait", "tgkill", "rt_sigreturn", "getpid"}
+
+// Own is the number of calls without those of the runtime's scheduler.
+func (c Calls) Own() (sum float64) {
+	for name, n := range c {
+		if !slices.Contains(schedulers, name) {
+			sum += n
+		}
 	}
 	return sum
 }

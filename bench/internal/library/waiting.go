@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 	"github.com/orderly-http/caddy-orderly/bench/internal/stats"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -26,6 +28,7 @@ type Queueing struct {
 type Turning struct {
 	Turns    int
 	Cost     time.Duration // of a turn: a ticket made, the turn handed on, the ticket gone
+	Work     time.Duration // of all processors for that
 	HandOver time.Duration // from a Leave to the return of the next Enter, median
 	Late     time.Duration // the 99th percentile of that
 }
@@ -70,7 +73,7 @@ func queueing(ctx context.Context, q Queueing) (t Turning, err error) {
 	if err := c.fill(ctx, q); err != nil {
 		return t, err
 	}
-	began := time.Now()
+	began, worked := time.Now(), processorTime()
 	limit := time.AfterFunc(q.Limit, func() { c.stop.Store(true) })
 	defer limit.Stop()
 	close(c.start)
@@ -79,7 +82,10 @@ func queueing(ctx context.Context, q Queueing) (t Turning, err error) {
 	if err := <-c.done; err != nil {
 		return t, err
 	}
-	return c.report(began), nil
+	worked = processorTime() - worked
+	t = c.report(began)
+	t.Work = worked / time.Duration(max(1, t.Turns))
+	return t, nil
 }
 
 // fill returns when all stand in line.
@@ -145,4 +151,12 @@ func (c *carousel) report(began time.Time) Turning {
 		HandOver: time.Duration(stats.Quantile(c.passed, 0.5)),
 		Late:     time.Duration(stats.Quantile(c.passed, 0.99)),
 	}
+}
+
+// processorTime is how long this process has been at work, on all processors.
+// Unlike the clock, it does not count what other programs do meanwhile.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
