@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -209,26 +208,6 @@ func startsWithOne(name string, starts []string) bool {
 		}
 	}
 	return false
-}
-
-// A process that is stopped keeps its tickets; it cannot obey.
-func TestCommandEvictFromStopped(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	q := s.awaitTickets(t, 1)
-	s.Signal(syscall.SIGSTOP)
-	text, code := s.evict(t, q.Tickets[0].Token, "--force")
-	if code != 4 || !strings.Contains(text, "does not react") {
-		t.Errorf("exit code %d: %s; expected 4", code, text)
-	}
-	s.Signal(syscall.SIGCONT)
-	inside.Leave()
-	if a := testcaddy.Await(t, one); a.StatusCode != 200 {
-		t.Errorf("the request got %d; expected that nothing happened to it", a.StatusCode)
-	}
-	s.noFilesBut(t, ".orderly-guard", ".orderly-owner-")
 }
 
 // A killed process leaves its files; nobody holds their lock.

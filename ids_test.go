@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -222,7 +221,7 @@ func TestCallNumbers(t *testing.T) {
 	}
 	server, url := idsSite(t, "", "{http.request.call_number}", "STORE="+store)
 	first := collect(url, 20)
-	server.Signal(syscall.SIGKILL)
+	server.Kill()
 	_, url = idsSite(t, "", "{http.request.call_number}", "STORE="+store)
 	if second := collect(url, 20); second <= first {
 		t.Errorf("run %d after run %d; want a greater one after a kill", second, first)

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -152,14 +151,6 @@ func (s *Server) Reload(caddyfile string) {
 // Log is what the server has written so far.
 func (s *Server) Log() string { return s.log.String() }
 
-// Signal sends the process a signal.
-func (s *Server) Signal(signal syscall.Signal) {
-	s.t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		s.t.Fatalf("sending %s to caddy: %v", signal, err)
-	}
-}
-
 // Kill ends the process at once, and waits until it is gone.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
@@ -167,7 +158,7 @@ func (s *Server) Kill() {
 }
 
 func (s *Server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	s.goOn()
 	_ = s.cmd.Process.Signal(os.Interrupt)
 	select {
 	case <-s.done:

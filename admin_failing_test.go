@@ -1,0 +1,88 @@
+package orderly
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// failingEngine is one whose directory cannot be read.
+type failingEngine struct{ serializer.Engine }
+
+func (failingEngine) Queues(context.Context) ([]serializer.QueueState, error) {
+	return nil, &serializer.StorageError{Op: "listing lock directory", Path: "/gone", Err: errors.New("no such file")}
+}
+
+func (failingEngine) Close() error { return nil }
+
+// share puts an engine into the pool until the end of the test.
+func share(t *testing.T, key string, engine serializer.Engine) {
+	t.Helper()
+	_, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
+		return &sharedEngine{Engine: engine, key: key}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = enginePool.Delete(key) })
+}
+
+// A directory that fails does not hide the queues of the others, as far as one
+// of them is asked for; and it never looks like an empty list.
+func TestAdminWithFailingEngine(t *testing.T) {
+	working := serializer.NewMemory(serializer.MemoryOptions{Path: "/works"})
+	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	share(t, "test:fails", failingEngine{})
+	share(t, "test:works", working)
+	for _, c := range []struct {
+		path   string
+		status int
+		says   string
+	}{
+		{"", 500, "/gone"},
+		{"/%2Fworks%2Fa_", 200, `"inside":1`},
+		{"/%2Fworks%2Fb_", 500, "/gone"},
+	} {
+		status, text := ask(t, adminQueues+c.path)
+		if status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
+		}
+	}
+	status := new(SerializeStatus)
+	status.logger = caddy.Log()
+	data := status.look(t.Context(), time.Now())
+	if len(data.Errors) != 1 || len(data.Lines) != 1 {
+		t.Errorf("the status page has errors %v and lines %v; expected one of each", data.Errors, data.Lines)
+	}
+}
+
+// ask sends a request to the admin API's handlers, as Caddy does.
+func ask(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	for _, route := range (AdminAPI{}).Routes() {
+		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+			err := route.Handler.ServeHTTP(w, r)
+			if api, ok := errors.AsType[caddy.APIError](err); ok {
+				w.WriteHeader(api.HTTPStatus)
+				_ = json.NewEncoder(w).Encode(map[string]string{"error": api.Err.Error()})
+			}
+		})
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}

@@ -1,0 +1,3 @@
+package testcaddy
+
+func (s *Server) goOn() {} // processes cannot be stopped here
