@@ -389,7 +389,7 @@ func (e *Engine) giveBack() {
 			e.log.Warn("giving the lease back failed; it will run out", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", int64(s.id)), "error", err)
 		}
 	}
-	client.Close()
+	_ = client.Close() // it says that it was closed
 }
 
 // complain logs an error that is nobody's in particular, once a second.

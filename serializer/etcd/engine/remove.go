@@ -45,12 +45,8 @@ func (s *session) deleteKeys() {
 		if batch == nil {
 			return
 		}
-		ops := make([]clientv3.Op, len(batch))
-		for i, d := range batch {
-			ops[i] = d.op()
-		}
 		for tries := 0; s.ctx.Err() == nil; tries++ {
-			rev, err := s.deleteOnce(tries, ops)
+			rev, err := s.deleteOnce(tries, batch)
 			if err == nil {
 				s.settleDeletions(batch, rev)
 				break
@@ -60,24 +56,35 @@ func (s *session) deleteKeys() {
 	}
 }
 
-// op deletes the ticket that is meant, and none that took the key after it:
-// the request may be carried out twice, and the second time late.
-func (d deletion) op() clientv3.Op {
-	if d.rev == 0 {
-		return clientv3.OpDelete(d.key)
-	}
-	same := clientv3.Compare(clientv3.CreateRevision(d.key), "=", d.rev)
-	return clientv3.OpTxn([]clientv3.Cmp{same}, []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
-}
-
-func (s *session) deleteOnce(tries int, ops []clientv3.Op) (rev int64, err error) {
+// deleteOnce sends one request. It deletes the tickets that are meant, and none
+// that took their keys after them: the request may be carried out twice, and
+// the second time late.
+func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
 	defer cancel()
-	answer, err := s.client.Txn(ctx).Then(ops...).Commit()
+	txn := s.client.Txn(ctx)
+	if d := batch[0]; len(batch) == 1 {
+		txn = txn.If(d.same()...).Then(clientv3.OpDelete(d.key))
+	} else {
+		ops := make([]clientv3.Op, len(batch))
+		for i, d := range batch {
+			ops[i] = clientv3.OpTxn(d.same(), []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
+		}
+		txn = txn.Then(ops...)
+	}
+	answer, err := txn.Commit()
 	if err != nil {
 		return 0, err
 	}
 	return answer.Header.Revision, nil
+}
+
+// same is the condition that the key is still that of the ticket.
+func (d deletion) same() []clientv3.Cmp {
+	if d.rev == 0 {
+		return nil
+	}
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(d.key), "=", d.rev)}
 }
 
 func (s *session) nextDeletions() []deletion {

@@ -201,18 +201,17 @@ func (s *session) finish() {
 }
 
 // forget gives the lease back once nobody of its time is inside any more, so
-// that others need not wait for it to run out. Should that fail, it runs out.
+// that others need not wait for it to run out. It tries for as long as the
+// lease stands: without a majority of its members, etcd ends none.
 func (s *session) forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.ttl)
-	defer cancel()
-	for ctx.Err() == nil && s.engine.ctx.Err() == nil {
-		attempt, done := context.WithTimeout(ctx, attemptTime(0))
-		_, err := s.client.Revoke(attempt, s.id)
-		done()
+	for s.engine.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.engine.ctx, attemptTime(0))
+		_, err := s.client.Revoke(ctx, s.id)
+		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return
 		}
-		sleep(ctx, retryPause)
+		sleep(s.engine.ctx, retryPause)
 	}
 }
 

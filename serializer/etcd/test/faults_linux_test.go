@@ -24,6 +24,7 @@ func TestFaults(t *testing.T) {
 		s.cutHolder()
 		s.killLeader()
 		s.cutLeader()
+		s.loseMajority()
 		s.slowMember()
 	}
 	stop()
@@ -143,6 +144,28 @@ func (s *site) cutLeader() {
 	s.stalled("etcd's leader cut off:", since)
 	s.works("with two members")
 	leader.machine.heal(s.t)
+}
+
+// loseMajority kills two of three members. Nobody may enter on what a single
+// one says, and whoever is inside must stop.
+func (s *site) loseMajority() {
+	visit, _ := s.holder()
+	since := s.oracle.now()
+	for _, member := range s.members[:2] {
+		member.kill()
+	}
+	waitUntil(s.t, "the request inside is cancelled", func() bool { return s.oracle.gone(visit) })
+	s.t.Logf("%-45s the request inside was cancelled after %.2f s", "two of three members killed:", (s.oracle.now() - since).Seconds())
+	time.Sleep(s.ttl)
+	if late := s.oracle.after(since + s.ttl); late > 0 {
+		s.t.Errorf("%d entered without a majority of etcd's members", late)
+	}
+	since = s.oracle.now()
+	for _, member := range s.members[:2] {
+		member.start(s.t)
+	}
+	s.recovered("the members are back:", since, s.ttl+10*time.Second)
+	s.works("after the members are back")
 }
 
 // slowMember gives a member, and then a Caddy, a bad link for a while.

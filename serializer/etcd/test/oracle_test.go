@@ -146,6 +146,25 @@ func (o *oracle) next(after time.Duration) time.Duration {
 	}
 }
 
+// gone reports whether a visit has ended.
+func (o *oracle) gone(s *stay) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.inside[s]
+}
+
+// after counts the entries after a moment.
+func (o *oracle) after(moment time.Duration) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.history {
+		if s.came > moment {
+			n++
+		}
+	}
+	return n
+}
+
 // longestGap is the longest time between two entries after a moment.
 func (o *oracle) longestGap(since time.Duration) (gap time.Duration) {
 	o.mu.Lock()
