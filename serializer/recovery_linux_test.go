@@ -1,0 +1,257 @@
+package serializer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The holder's process is killed: the next one gets in at once, for the kernel
+// tells that the lock is free.
+func TestRecoveryAfterKill(t *testing.T) {
+	const typical, worst = 50 * time.Millisecond, 250 * time.Millisecond
+	var took []time.Duration
+	for attempt := range 3 { // on a busy machine, the dying takes its time
+		took = recoveries(t, 9)
+		t.Logf("median %v, worst %v", took[len(took)/2], took[len(took)-1])
+		if took[len(took)/2] <= typical && took[len(took)-1] <= worst {
+			return
+		}
+		t.Logf("attempt %d was too slow", attempt+1)
+	}
+	t.Errorf("want a median of at most %v and a worst of at most %v", typical, worst)
+}
+
+func recoveries(t *testing.T, times int) (took []time.Duration) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	for range times {
+		holder := helper{Dir: dir, Queue: "a_"}.start(t)
+		holder.says(t, "open")
+		holder.says(t, "inside")
+		next := started(e, arrival("a_"))
+		waitUntil(t, "the next one waits", func() bool { return length(t, e, "a_") == 2 })
+		killed := time.Now()
+		holder.signal(t, syscall.SIGKILL)
+		turn := get(t, next)
+		took = append(took, time.Since(killed))
+		turn.Leave()
+	}
+	if n := len(filesOf(t, dir)); n > 2 {
+		t.Errorf("%d files are left, want the guard and our owner file", n)
+	}
+	slices.Sort(took)
+	return took
+}
+
+// A process that stops while it gives out tickets keeps the guard. The others'
+// requests end by their own timeouts, and go on when it does.
+func TestStoppedInGuard(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	enter(t, e, arrival("b_")).Leave()
+	p := helper{Dir: dir, Queue: "a_", StopInGuard: true}.start(t)
+	p.says(t, "open")
+	p.stopped(t)
+
+	a := arrival("b_")
+	a.Timeout = 50 * time.Millisecond
+	start := time.Now()
+	_, err := e.Enter(context.Background(), a)
+	wantRefusal(t, err, ReasonTimeout, ErrTimeout)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err = e.Enter(ctx, arrival("b_"))
+	wantRefusal(t, err, ReasonGone, context.DeadlineExceeded)
+
+	waiting := started(e, arrival("a_"))
+	p.signal(t, syscall.SIGCONT)
+	p.says(t, "inside")
+	p.leave(t)
+	get(t, waiting).Leave()
+}
+
+// A process that is stopped inside keeps its turn, and whoever is killed while
+// stopped gives it up.
+func TestStoppedInside(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	p := helper{Dir: dir, Queue: "a_"}.start(t)
+	p.says(t, "open")
+	p.says(t, "inside")
+	p.signal(t, syscall.SIGSTOP)
+	p.stopped(t)
+	next := started(e, arrival("a_"))
+	stays(t, next, "the holder is stopped, not dead")
+	p.signal(t, syscall.SIGKILL)
+	get(t, next).Leave()
+}
+
+// stranger makes a lock file as mod_serializer does.
+func stranger(t testing.TB, dir, queue string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, Ticket{Prefix: queue, Stamp: uint64(time.Now().UnixMicro()), Client: arrival("").Client}.Name())
+	touch(t, path)
+	return path
+}
+
+// A stranger's file is waited for; once it is gone, the next one enters at once.
+func TestStrangerIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	path := stranger(t, dir, "a_")
+	next := started(e, arrival("a_"))
+	stays(t, next, "the stranger is first")
+	removed := time.Now()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	get(t, next).Leave()
+	if took := time.Since(removed); took > 250*time.Millisecond {
+		t.Logf("took %v", took)
+	}
+}
+
+// A stranger's file that stays for too long counts as abandoned, and the log
+// says so.
+func TestStrangerIsAbandoned(t *testing.T) {
+	dir := t.TempDir()
+	log := new(logBuffer)
+	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.strangerTime = 5 * tickInterval
+	path := stranger(t, dir, "a_")
+	next := started(e, arrival("a_"))
+	stays(t, next, "the stranger is young")
+	get(t, next).Leave()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file: %v", err)
+	}
+	if text := log.String(); !strings.Contains(text, "abandoned") || !strings.Contains(text, filepath.Base(path)) {
+		t.Errorf("log: %s", text)
+	}
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// Files that only begin like the queue's are none of it, however old they are.
+func TestLookAlikesAreIgnored(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{
+		"a_", "a_b_0000100000000000000000200000001192.168.0.1", "a_0000100000000000000000200000001",
+		"a_0000100000000000000000300000001192.168.0.1", "a_0000100000000000000000200000001192.168.0.1.txt",
+		"a_00010000000000000000200000001192.168.0.1", "a_10000100000000000000000200000001192.168.0.1",
+		"a0000100000000000000000200000001192.168.0.1", "0000100000000000000000200000001192.168.0.1",
+	} {
+		touch(t, dir, name)
+	}
+	before := filesOf(t, dir)
+	e := openAt(t, dir, 0)
+	enter(t, e, arrival("a_")).Leave()
+	e.Close()
+	for _, name := range before {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Clocks that are far back and far ahead do not change the order.
+func TestClocksApart(t *testing.T) {
+	dir := t.TempDir()
+	engines := []*File{openAt(t, dir, 0), openAt(t, dir, -time.Hour), openAt(t, dir, 24*time.Hour), openAt(t, dir, -30*365*24*time.Hour)}
+	var last uint64
+	var waiting []<-chan result
+	for i := range 12 {
+		waiting = append(waiting, started(engines[i%len(engines)], arrival("a_")))
+		waitUntil(t, "the ticket is there", func() bool {
+			names := slices.DeleteFunc(filesOf(t, dir), func(name string) bool { return !strings.HasPrefix(name, "a_") })
+			return len(names) == i+1
+		})
+	}
+	for i, w := range waiting {
+		turn := get(t, w)
+		if turn.Token() <= last {
+			t.Errorf("arrival %d has token %d after %d", i, turn.Token(), last)
+		}
+		last = turn.Token()
+		turn.Leave()
+	}
+}
+
+// A ticket of another process is taken out by a marker that the process sees: a
+// waiting one is refused, and one inside is told.
+func TestEvictOtherProcess(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	holder := helper{Dir: dir, Queue: "a_"}.start(t)
+	holder.says(t, "open")
+	holder.says(t, "inside")
+	waiter := helper{Dir: dir, Queue: "a_"}.start(t)
+	waiter.says(t, "open")
+	enter(t, e, arrival("b_")).Leave()
+	waitUntil(t, "both are in line", func() bool { return length(t, e, "a_") == 2 })
+	tickets := queueOf(t, e, "a_").Tickets
+
+	for _, step := range []struct {
+		p    *process
+		says string
+	}{{holder, "told: evicted"}, {waiter, "error: "}} {
+		token := tickets[0].Token
+		tickets = tickets[1:]
+		if err := e.Evict(context.Background(), "a_", parseToken(t, token)); err != nil {
+			t.Fatal(err)
+		}
+		if line := step.p.says(t, step.says); !strings.Contains(line, "evicted") {
+			t.Errorf("the process says %q", line)
+		}
+	}
+	next := started(e, arrival("a_"))
+	stays(t, next, "the evicted holder is still inside")
+	holder.leave(t)
+	get(t, next).Leave()
+	for _, name := range filesOf(t, dir) {
+		if strings.HasPrefix(name, evictMarker) {
+			t.Errorf("left behind: %s", name)
+		}
+	}
+}
+
+func parseToken(t testing.TB, text string) uint64 {
+	t.Helper()
+	n, ok := parseDigits(text)
+	if !ok {
+		t.Fatalf("token %q", text)
+	}
+	return n
+}
