@@ -1,0 +1,181 @@
+package serializer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// File systems allow so many links to a file: then the next owner file is taken.
+func TestLinkLimit(t *testing.T) {
+	dir := t.TempDir()
+	var d *osDir
+	e := openAt(t, dir, 0)
+	e.open = openInto(&d)
+	first := enter(t, e, arrival("a_"))
+	full := d.owners[Rule{}]
+	if err := fillLinks(dir, full.name); err != unix.EMLINK {
+		t.Skipf("no limit of links below 70,000 here (%v); with TMPDIR on ext4 there is one", err)
+	}
+	next := started(e, arrival("a_"))
+	other := openAt(t, dir, 0)
+	third := started(other, arrival("a_"))
+	stays(t, third, "the first is inside")
+	first.Leave()
+	second := get(t, next)
+	if d.owners[Rule{}] == full {
+		t.Error("the full owner file is still used")
+	}
+	stays(t, third, "the second is inside")
+	second.Leave()
+	get(t, third).Leave()
+}
+
+func openInto(d **osDir) func(string, func() time.Time) (lockDir, error) {
+	return func(path string, clock func() time.Time) (lockDir, error) {
+		opened, err := openLockDir(path, clock)
+		if err == nil {
+			*d = opened.(*osDir)
+		}
+		return opened, err
+	}
+}
+
+// fillLinks links to a file until that fails.
+func fillLinks(dir, name string) error {
+	more := filepath.Join(dir, "links")
+	if err := os.Mkdir(more, 0o700); err != nil {
+		return err
+	}
+	fd, err := unix.Open(more, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	from, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	for i := range 70_000 {
+		if err := unix.Linkat(from, name, fd, tokenText(uint64(i)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Where the system refuses links, each ticket becomes a file of its own. An
+// owner file that may only be appended to is refused in the same way as on a
+// file system that has no links.
+func TestLinksRefused(t *testing.T) {
+	dir := t.TempDir()
+	var d *osDir
+	e := openAt(t, dir, 0)
+	e.open = openInto(&d)
+	enter(t, e, arrival("a_")).Leave()
+	owner := filepath.Join(dir, d.owners[Rule{}].name)
+	if err := setAppendOnly(owner, true); err != nil {
+		t.Skipf("making a file append-only needs root and ext4, btrfs, xfs or tmpfs: %v", err)
+	}
+	defer setAppendOnly(owner, false)
+
+	first := enter(t, e, arrival("a_"))
+	if !d.noLinks.Load() {
+		t.Error("the engine did not notice")
+	}
+	other := openAt(t, dir, 0)
+	next := started(other, arrival("a_"))
+	stays(t, next, "the first is inside")
+	first.Leave()
+	second := get(t, next)
+	third := started(e, arrival("a_"))
+	stays(t, third, "the second is inside")
+	second.Leave()
+	get(t, third).Leave()
+}
+
+func setAppendOnly(path string, on bool) error {
+	const appendOnly = 0x20
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	flags &^= appendOnly
+	if on {
+		flags |= appendOnly
+	}
+	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)
+}
+
+// Network file systems are refused when the engine is opened, and the message
+// says what to use instead.
+func TestNetworkFileSystems(t *testing.T) {
+	for name, magic := range map[string]int64{
+		"NFS": unix.NFS_SUPER_MAGIC, "SMB": unix.SMB_SUPER_MAGIC, "SMB2": unix.SMB2_SUPER_MAGIC, "CIFS": unix.CIFS_SUPER_MAGIC,
+		"FUSE": unix.FUSE_SUPER_MAGIC, "9P": unix.V9FS_MAGIC, "Ceph": unix.CEPH_SUPER_MAGIC, "AFS": unix.AFS_SUPER_MAGIC,
+		"Coda": unix.CODA_SUPER_MAGIC, "NCP": unix.NCP_SUPER_MAGIC, "OCFS2": unix.OCFS2_SUPER_MAGIC,
+	} {
+		if got := networkFileSystems[magic]; got != name {
+			t.Errorf("%#x is %q, want %q", magic, got, name)
+		}
+	}
+	for _, magic := range []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC} {
+		if got := networkFileSystems[magic]; got != "" {
+			t.Errorf("%#x is %q", magic, got)
+		}
+	}
+
+	dir := t.TempDir()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	here := int64(uint32(st.Type))
+	networkFileSystems[here] = "NFS"
+	defer delete(networkFileSystems, here)
+	_, err := OpenFile(dir, FileOptions{})
+	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "NFS") || !strings.Contains(err.Error(), "etcd") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v", err)
+	}
+	if n := len(filesOf(t, dir)); n != 0 {
+		t.Errorf("%d files were made", n)
+	}
+}
+
+// Where file descriptors are short, requests are refused and none gets in beside
+// another; when there are some again, all is as before.
+func TestFileDescriptorsShort(t *testing.T) {
+	dir := t.TempDir()
+	one, two := openAt(t, dir, 0), openAt(t, dir, 0)
+	holder := enter(t, one, arrival("a_"))
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	short := limit
+	short.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &short); err != nil {
+		t.Fatal(err)
+	}
+	_, err := two.Enter(context.Background(), arrival("a_"))
+	if err2 := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err2 != nil {
+		t.Fatal(err2)
+	}
+	wantRefusal(t, err, ReasonStorage, unix.EMFILE)
+	next := started(two, arrival("a_"))
+	stays(t, next, "the first is inside")
+	holder.Leave()
+	get(t, next).Leave()
+}
