@@ -1,0 +1,183 @@
+package serializer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+// findings are what a look at the directory leaves to be done.
+type findings struct {
+	owners    []string // owner files that appeared
+	unknown   []*entry // tickets whose rule, or right to be here, is not known
+	evictions []string // markers that appeared
+	missing   []*place // tickets of ours whose file somebody removed
+	closed    []string // owner files that their owners closed
+}
+
+// observe hears out all that has happened in the directory up to now. guarded
+// tells whether the caller holds the guard.
+func (d *directory) observe(guarded bool) error {
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	return d.look(guarded)
+}
+
+// look is observe for those who hold observing.
+func (d *directory) look(guarded bool) error {
+	f := d.engine
+	f.mu.Lock()
+	d.looks++
+	f.mu.Unlock()
+	complete, err := d.sys.changes(func(kind change, name []byte) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		d.note(kind, name)
+	})
+	if err != nil {
+		return err
+	}
+	if complete {
+		d.sweep()
+		f.mu.Lock()
+		d.others = true // whose tickets came and went unheard
+		f.mu.Unlock()
+	}
+	d.followUp(guarded)
+	d.surveyed = true
+	return nil
+}
+
+// note enters one change in the lines. The caller holds engine.mu.
+func (d *directory) note(kind change, name []byte) {
+	e := d.files[string(name)]
+	switch kind {
+	case appeared:
+		if e != nil {
+			e.seen = d.looks
+			return
+		}
+		d.noteNew(string(name))
+	case vanished:
+		if e != nil {
+			d.noteGone(e)
+		}
+	case closed:
+		if bytes.HasPrefix(name, []byte(ownerFiles)) {
+			d.found.closed = append(d.found.closed, string(name))
+		}
+	}
+}
+
+func (d *directory) noteNew(name string) {
+	switch {
+	case strings.HasPrefix(name, ownerFiles), strings.HasPrefix(name, trialFiles):
+		d.found.owners = append(d.found.owners, name)
+		return
+	case strings.HasPrefix(name, evictMarker):
+		d.found.evictions = append(d.found.evictions, name)
+		return
+	}
+	t, err := ParseTicket(name)
+	if err != nil {
+		return // not of any queue
+	}
+	e := &entry{Ticket: t, name: name, seen: d.looks}
+	d.files[name] = e
+	d.others = true
+	l := d.line(t.Prefix)
+	l.insert(e)
+	d.update(l)
+	if d.sys.checksUsers() || l.special > 0 {
+		d.found.unknown = append(d.found.unknown, e)
+	}
+}
+
+func (d *directory) noteGone(e *entry) {
+	delete(d.files, e.name)
+	switch {
+	case e.out:
+	case e.waiter == nil:
+		delete(d.engine.strangers, e.name)
+		d.drop(e)
+	case e.linked:
+		d.found.missing = append(d.found.missing, e.place)
+	}
+}
+
+// sweep takes out the tickets that a complete look did not show.
+func (d *directory) sweep() {
+	f := d.engine
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range d.files {
+		if e.seen < d.looks && (e.waiter == nil || e.linked || e.out) {
+			d.noteGone(e)
+		}
+	}
+}
+
+// followUp does what a look has left to be done.
+func (d *directory) followUp(guarded bool) {
+	found := d.found
+	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil && found.closed == nil {
+		return
+	}
+	d.found = findings{}
+	for _, name := range found.owners {
+		d.meet(name, guarded)
+	}
+	d.identifyEntries(found.unknown)
+	for _, name := range found.evictions {
+		d.obey(name)
+	}
+	for _, p := range found.missing {
+		d.restore(p)
+	}
+	for _, name := range found.closed {
+		d.buryClosed(name)
+	}
+}
+
+// restore deals with a ticket of ours whose file somebody removed. One that
+// waits is out, as if evicted: its place is gone for all other processes. One
+// that is inside gets its file back, so that nobody else enters.
+func (d *directory) restore(p *place) {
+	f := d.engine
+	f.mu.Lock()
+	if p.out {
+		f.mu.Unlock()
+		return
+	}
+	inside := p.admitted
+	if !inside {
+		d.drop(&p.entry)
+		p.refuse(fmt.Errorf("%w: its lock file was removed", ErrEvicted))
+	} else {
+		d.files[p.name] = &p.entry
+		p.seen = d.looks
+	}
+	f.mu.Unlock()
+	path := filepath.Join(f.path, p.name)
+	if !inside {
+		f.log.Warn("the lock file of a waiting request was removed; it is refused", "path", path)
+		return
+	}
+	f.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
+	if err := d.sys.create(p.name, p.rule); err != nil && !errors.Is(err, fs.ErrExist) {
+		f.log.Error("putting back a lock file failed", "path", path, "error", err)
+	}
+	if p.gone(f) {
+		d.removeFile(p.name)
+	}
+}
+
+// gone reports whether the place has been left.
+func (p *place) gone(f *File) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return p.out
+}

@@ -1,0 +1,199 @@
+package serializer
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// peer is another process, or one of its owner files.
+type peer struct {
+	ownerProbe
+	name string // of the owner file
+}
+
+// meet opens an owner file that appeared. What cannot be opened now is looked
+// at again.
+func (d *directory) meet(name string, guarded bool) {
+	id, err := d.sys.identify(name)
+	if p := d.peers[id]; err == nil && p != nil {
+		p.name = name // until now, we knew it by a ticket
+		return
+	}
+	if err == nil && d.sys.owns(id) {
+		return
+	}
+	var probe ownerProbe
+	if err == nil {
+		probe, err = d.sys.probe(name)
+	}
+	switch {
+	case err == nil:
+		d.peers[id] = &peer{ownerProbe: probe, name: name}
+		d.buryIfDead(id)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
+	case errors.Is(err, errStranger) && d.abandoned(name, guarded):
+		d.removeFile(name)
+	default:
+		d.complainAbout(name, err)
+		d.found.owners = append(d.found.owners, name)
+	}
+}
+
+// abandoned reports whether a file that says nothing of its owner is left over
+// from one who died over it. Owner files are made under the guard, so with the
+// guard in our hands nobody is about to write one. The file of a trial does not
+// need its name any more once it is made.
+func (d *directory) abandoned(name string, guarded bool) bool {
+	return guarded || strings.HasPrefix(name, trialFiles)
+}
+
+// complainAbout logs an error that is not anybody's in particular, now and then.
+func (d *directory) complainAbout(name string, err error) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errStranger) || time.Since(d.complain) < time.Second {
+		return
+	}
+	d.complain = time.Now()
+	d.engine.log.Error("looking at a lock file failed", "path", filepath.Join(d.engine.path, name), "error", err)
+}
+
+// identifyEntries finds out whose tickets these are.
+func (d *directory) identifyEntries(entries []*entry) {
+	for _, e := range entries {
+		d.identify(e)
+	}
+}
+
+// identifyAll does so for all tickets of others.
+func (d *directory) identifyAll() {
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	d.identifyEntries(d.foreign(func(e *entry) bool { return !e.known }))
+}
+
+// foreign lists the tickets of others that are in line and wanted.
+func (d *directory) foreign(wanted func(*entry) bool) (entries []*entry) {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	for _, e := range d.files {
+		if e.waiter == nil && !e.out && wanted(e) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// identify finds out whose ticket e is. Until it is known, the ticket counts as
+// one that wants to be alone.
+func (d *directory) identify(e *entry) {
+	id, err := d.sys.identify(e.name)
+	if errors.Is(err, errNotOurs) {
+		d.engine.mu.Lock()
+		defer d.engine.mu.Unlock()
+		d.drop(e)
+		return
+	}
+	if err != nil {
+		d.complainAbout(e.name, err) // if it is gone, we will hear of that
+		return
+	}
+	p, err := d.peer(id, e.name)
+	f := d.engine
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case e.out:
+	case errors.Is(err, errStranger):
+		e.owner = "not a ticket of Orderly"
+		if _, ok := f.strangers[e.name]; !ok {
+			f.strangers[e.name] = time.Now()
+		}
+	case err == nil:
+		e.known = true
+		e.owner = p.owner().String()
+		e.line.setRule(e, p.owner().Rule)
+		d.update(e.line)
+	}
+}
+
+// peer returns the owner of a ticket.
+func (d *directory) peer(id fileID, name string) (*peer, error) {
+	if p := d.peers[id]; p != nil {
+		return p, nil
+	}
+	probe, err := d.sys.probe(name)
+	if err != nil {
+		d.complainAbout(name, err)
+		return nil, err
+	}
+	if probe.id() != id {
+		probe.close()
+		return nil, fs.ErrNotExist // replaced in between
+	}
+	p := &peer{ownerProbe: probe, name: name}
+	d.peers[id] = p
+	return p, nil
+}
+
+// buryDead takes out the tickets of all owners that have died.
+func (d *directory) buryDead() {
+	for id := range d.peers {
+		d.buryIfDead(id)
+	}
+}
+
+// buryClosed buries an owner whose file was closed. We may hear of that a moment
+// before its lock is free.
+func (d *directory) buryClosed(name string) {
+	for id, p := range d.peers {
+		if p.name != name {
+			continue
+		}
+		for range deathRetries {
+			if d.buryIfDead(id); d.peers[id] == nil {
+				break
+			}
+			time.Sleep(deathPause)
+		}
+	}
+}
+
+func (d *directory) buryIfDead(id fileID) {
+	p := d.peers[id]
+	dead, err := p.dead()
+	if err != nil {
+		d.complainAbout(p.name, err)
+	}
+	if !dead || err != nil {
+		return
+	}
+	taken := 0
+	for _, e := range d.foreign(func(*entry) bool { return true }) {
+		// The name must still be the dead owner's file: numbers are never
+		// used twice, but what we know of the name may be old.
+		now, err := d.sys.identify(e.name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs), err == nil && now != id:
+			continue
+		case err != nil:
+			d.complainAbout(e.name, err)
+			return // the tick comes back to it
+		}
+		d.removeFile(e.name)
+		d.engine.mu.Lock()
+		d.drop(e)
+		d.engine.mu.Unlock()
+		taken++
+	}
+	if now, err := d.sys.identify(p.name); err == nil && now == id {
+		d.removeFile(p.name)
+	}
+	if taken > 0 {
+		d.engine.log.Warn("a process ended without leaving its queues; its tickets are taken out",
+			"path", d.engine.path, "owner", p.owner().String(), "tickets", taken)
+	}
+	p.close()
+	delete(d.peers, id)
+}
