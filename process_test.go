@@ -34,12 +34,13 @@ func joinSite(t *testing.T, place *testcaddy.Place, dir, options string) *site {
 	return &site{Server: server, Place: place, url: "http://" + addr + "/", dir: dir}
 }
 
-// queueSite is a Caddyfile with a queue.
+// queueSite is a Caddyfile with a queue. Its requests outwait a slow machine.
 func queueSite(addr, upstream, dir, options string) string {
 	return `http://` + addr + ` {
 	serialize {
 		path ` + dir + `
 		prefix a_
+		timeout 10m
 		` + options + `
 	}
 	reverse_proxy ` + upstream + `

@@ -36,7 +36,7 @@ func RunIfCaddy() {
 }
 
 // Patience is how long a test waits for what should happen at once.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // Command is the command caddy with arguments. It is killed at the end of the
 // test, should it still run.
