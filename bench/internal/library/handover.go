@@ -89,7 +89,7 @@ func run(ctx context.Context, r runners) ([]lap, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer engine.Close()
+	defer func() { _ = engine.Close() }()
 	time.Sleep(time.Duration(r.Start - monotonic()))
 	laps := make([][]lap, r.Runners)
 	errs := make([]error, r.Runners)

@@ -43,12 +43,12 @@ func (f Footprinting) turning(ctx context.Context, fp *Footprint) error {
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
+	defer func() { _ = engine.Close() }()
 	if err := turns(ctx, engine, 100); err != nil {
 		return err
 	}
 	before := memory()
-	if err := f.do(ctx, func() error { return turns(ctx, engine, f.Turns) }); err != nil {
+	if err := f.do(func() error { return turns(ctx, engine, f.Turns) }); err != nil {
 		return err
 	}
 	after := memory()
@@ -69,7 +69,7 @@ func (f Footprinting) waiting(ctx context.Context, fp *Footprint) error {
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
+	defer func() { _ = engine.Close() }()
 	turn, err := engine.Enter(ctx, arrival)
 	if err != nil {
 		return err

@@ -32,12 +32,12 @@ func work(ctx context.Context, w Work) (struct{}, error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	defer engine.Close()
-	return struct{}{}, w.do(ctx, func() error { return turns(ctx, engine, w.Turns) })
+	defer func() { _ = engine.Close() }()
+	return struct{}{}, w.do(func() error { return turns(ctx, engine, w.Turns) })
 }
 
 // do has each caller do something.
-func (w Work) do(ctx context.Context, something func() error) error {
+func (w Work) do(something func() error) error {
 	errs := make([]error, w.Callers)
 	var done sync.WaitGroup
 	for i := range errs {

@@ -60,7 +60,7 @@ func queueing(ctx context.Context, q Queueing) (t Turning, err error) {
 	if err != nil {
 		return t, err
 	}
-	defer engine.Close()
+	defer func() { _ = engine.Close() }()
 	c := &carousel{
 		engine: engine,
 		start:  make(chan struct{}),

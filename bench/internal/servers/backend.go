@@ -134,7 +134,7 @@ var (
 )
 
 func (p *place) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	over := make(chan struct{}, 1)
 	buf := make([]byte, 8<<10)
 	for {
