@@ -129,11 +129,13 @@ func (b *workbench) run(ctx context.Context, s *suite) error {
 	began := time.Now()
 	b.say("== %s", s.name)
 	var set results.Set
-	if err := s.measure(ctx, b, &set); err != nil {
+	err := s.measure(ctx, b, &set)
+	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
+	if len(set) == 0 {
 		return err
 	}
-	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
-	return set.WriteFile(filepath.Join(b.out, s.name+".csv"))
+	// What was measured before an error, or before an interruption, stands.
+	return errors.Join(err, set.WriteFile(filepath.Join(b.out, s.name+".csv")))
 }
 
 // caddy is a Caddy with the plugin, built when it is first asked for.
