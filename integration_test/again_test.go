@@ -89,30 +89,25 @@ func TestComingByAgain(t *testing.T) {
 // they are done.
 func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
-		route {
-			serialize {
-				path {$DIR}
-			}
-			error 418
-		}
-		handle_errors {
-			serialize {
-				path {$DIR}
-			}
-			reverse_proxy {$BACKEND}
-		}`})
-	first := c.getting("/?name=first&gate")
-	b.awaitEntry(t, "first")
-	second := c.getting("/?name=second")
-	c.awaitTickets(2)
-	b.wantNever(t, "second")
-	b.open("first")
-	(<-first).want(t, http.StatusOK)
-	(<-second).want(t, http.StatusOK)
-	b.wantAlone(t)
-	c.wantNoTickets()
+	const queue = "serialize {\npath {$DIR}\n}\n"
+	for name, again := range map[string]string{"which come by again": queue, "which do not": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, site: "route {\n" + queue + "error 418\n}\n" +
+				"handle_errors {\n" + again + "reverse_proxy {$BACKEND}\n}"})
+			first := c.getting("/?name=first&gate")
+			b.awaitEntry(t, "first")
+			second := c.getting("/?name=second")
+			c.awaitTickets(2)
+			b.wantNever(t, "second")
+			b.open("first")
+			(<-first).want(t, http.StatusOK)
+			(<-second).want(t, http.StatusOK)
+			b.wantAlone(t)
+			c.wantNoTickets()
+		})
+	}
 }
 
 // A request that was refused is not made to wait a second time in the error

@@ -19,8 +19,8 @@ import (
 // backend is the fragile place behind the queue. It notes who is inside when,
 // on the monotonic clock of this process. The query of a request says what is
 // to be done: "name" names the visit, "work" is how long it takes; with "gate"
-// it takes until the test opens the gate of that name. "flush" sends the
-// beginning of the answer first, and "status" is its status.
+// it takes until the test opens the gate of that name. With "stream" it sends
+// its answer all the while, and "status" is its status.
 type backend struct {
 	addr string
 
@@ -67,21 +67,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	if query.Has("flush") {
-		_, _ = io.WriteString(w, "begun, ")
-		_ = http.NewResponseController(w).Flush()
-	}
-	var worked <-chan time.Time
-	opened := b.gate(v.name)
-	if work, err := time.ParseDuration(query.Get("work")); err == nil {
-		worked, opened = time.After(work), nil
-	} else if !query.Has("gate") {
-		opened = alwaysOpen
-	}
-	select {
-	case <-worked:
-	case <-opened:
-	case <-r.Context().Done():
+	if !b.work(v, w, r) {
 		b.update(func() { v.cancelled = true })
 		return
 	}
@@ -89,6 +75,37 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 	}
 	fmt.Fprintf(w, "served %s", v.name)
+}
+
+// work does what the request asks for. It reports whether it came to its end.
+func (b *backend) work(v *visit, w io.Writer, r *http.Request) bool {
+	query := r.URL.Query()
+	var worked, tick <-chan time.Time
+	opened := b.gate(v.name)
+	if work, err := time.ParseDuration(query.Get("work")); err == nil {
+		worked, opened = time.After(work), nil
+	} else if !query.Has("gate") {
+		opened = alwaysOpen
+	}
+	if query.Has("stream") {
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		select {
+		case <-worked:
+			return true
+		case <-opened:
+			return true
+		case <-r.Context().Done():
+			return false
+		case <-tick:
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return false
+			}
+		}
+	}
 }
 
 var alwaysOpen = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

@@ -30,7 +30,7 @@ func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived fun
 // what is behind runs on undisturbed.
 func TestClientHangsUpInside(t *testing.T) {
 	t.Parallel()
-	for _, query := range []string{"", "&flush"} {
+	for _, query := range []string{"", "&stream"} {
 		bothVersions(t, func(t *testing.T, client *http.Client) {
 			t.Parallel()
 			b := newBackend(t)

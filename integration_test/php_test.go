@@ -104,7 +104,7 @@ if (isset($_GET["flush"])) {
 for ($i = 0; $i < 10; $i++) {
 	usleep(100000);
 	if (isset($_GET["flush"])) {
-		echo ".";
+		echo str_repeat(".", 65536);
 		flush();
 	}
 }
