@@ -195,19 +195,3 @@ func TestEvictFrom(t *testing.T) {
 	}
 	turn.Leave()
 }
-
-// Another user than the server's sees the order, but not whose the tickets are.
-func TestInspectUnreadable(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may open everything; run the tests as another user")
-	}
-	dir := t.TempDir()
-	name := Ticket{Prefix: "a_", Stamp: minStamp + 1}.Name()
-	if err := os.WriteFile(filepath.Join(dir, name), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	queues, err := Inspect(dir)
-	if err != nil || len(queues) != 1 || queues[0].Tickets[0].Alive != nil {
-		t.Errorf("queues are %+v, error %v; expected one ticket of which little is known", queues, err)
-	}
-}
