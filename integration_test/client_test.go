@@ -30,7 +30,7 @@ func (r response) String() string {
 }
 
 // The certificates are of authorities that Caddy makes for each process.
-var insecure = &tls.Config{InsecureSkipVerify: true} //nolint:gosec
+var insecure = &tls.Config{InsecureSkipVerify: true}
 
 // newClient makes a client for one version of HTTP, "1.1" or "2".
 func newClient(t testing.TB, version string) *http.Client {
