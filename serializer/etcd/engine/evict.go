@@ -107,7 +107,7 @@ func (s *session) heedEvictions() {
 func (s *session) watchEvictions(prefix string) error {
 	var w watch
 	defer w.stop()
-	rev, err := w.start(s, prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete())
+	rev, err := w.start(s.ctx, s, prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete())
 	if err != nil {
 		return err
 	}

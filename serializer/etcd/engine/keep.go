@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,15 +14,34 @@ const (
 	lingerTime    = 10 * time.Second // that an empty line is kept with its watch
 	maxVerify     = 64               // tickets asked for one by one
 	longLine      = 256              // tickets; reading so many costs more than asking for a few
+	maxTargets    = 4                // watched at a time, of which one is needed
 )
 
 // keeper does for a line what needs etcd: it watches what the first of ours
 // waits for, and looks at the queue where the line must know more.
+//
+// It goes on watching the last few keys that it had to. Keys are used again, and
+// where a few processes take turns, the one ahead is often the same: then a
+// hand-over needs no new watch.
 type keeper struct {
 	*line
-	ours   watch  // deletions of our own tickets by others
-	ahead  watch  // what the first of ours waits for
-	target string // of ahead: a ticket's key, the prefix of all, or none
+	ctx   context.Context // done with the keeper
+	ours  watch           // deletions of our own tickets by others
+	ahead []*target       // the last needed one first
+	told  chan told       // by all of ahead
+}
+
+// target is a ticket's key, or the prefix of all, and the watch for it.
+type target struct {
+	key string
+	watch
+}
+
+// told is what a target's watch tells.
+type told struct {
+	target *target
+	answer clientv3.WatchResponse
+	ended  bool
 }
 
 // task is what a line needs.
@@ -35,9 +55,9 @@ type task struct {
 
 // keep runs from the first ticket of a line until the line is forgotten.
 func (l *line) keep() {
-	k := &keeper{line: l}
-	defer k.ours.stop()
-	defer k.ahead.stop()
+	ctx, cancel := context.WithCancel(l.session.ctx)
+	defer cancel() // of all watches, too
+	k := &keeper{line: l, ctx: ctx, told: make(chan told)}
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for l.session.ctx.Err() == nil {
@@ -58,8 +78,8 @@ func (l *line) keep() {
 		case <-l.changed:
 		case answer, ok := <-k.ours.answers:
 			k.heedOurs(answer, ok)
-		case answer, ok := <-k.ahead.answers:
-			k.heedAhead(answer, ok)
+		case told := <-k.told:
+			k.heedAhead(told)
 		case <-ticker.C:
 			if t.check {
 				err = k.look(t.rev)
@@ -101,19 +121,26 @@ func (l *line) task() task {
 // that must be alone enters when all before it have gone, so the last of those
 // will do. Any other may enter when one of many goes. The caller holds the lock.
 func (l *line) blocker() string {
-	if len(l.foreign) == 0 {
+	last := l.blockerOf(l.first)
+	switch {
+	case last == nil:
 		return ""
+	case strict(l.first):
+		return last.key
+	default:
+		return l.prefix
 	}
-	for e := l.first.prev; e != nil; e = e.prev {
-		switch {
-		case e.place != nil:
-		case strict(l.first):
-			return e.key
-		default:
-			return l.prefix
-		}
+}
+
+// blockerOf returns the last ticket of others before e, which may be nil.
+func (l *line) blockerOf(e *entry) *entry {
+	if e == nil || len(l.foreign) == 0 {
+		return nil
 	}
-	return ""
+	for e = e.prev; e != nil && e.place != nil; {
+		e = e.prev
+	}
+	return e
 }
 
 func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
@@ -123,14 +150,14 @@ func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
 func (k *keeper) act(t task) (bool, error) {
 	if k.ours.answers == nil {
 		prefix := k.session.engine.keys.tickets(k.queue, k.session.id)
-		rev, err := k.ours.start(k.session, prefix, clientv3.WithPrefix(), clientv3.WithFilterPut())
+		rev, err := k.ours.start(k.ctx, k.session, prefix, clientv3.WithPrefix(), clientv3.WithFilterPut())
 		if err != nil {
 			return true, err
 		}
 		t.rev = max(t.rev, rev)
 	}
 	switch {
-	case t.target != "" && t.target != k.target:
+	case t.target != "" && !k.watches(t.target):
 		return true, k.attend(t)
 	case t.look:
 		return true, k.look(t.rev)
@@ -138,21 +165,56 @@ func (k *keeper) act(t task) (bool, error) {
 	return false, nil
 }
 
+// watches reports whether a key is watched, and notes that it is needed.
+func (k *keeper) watches(key string) bool {
+	i := slices.IndexFunc(k.ahead, func(t *target) bool { return t.key == key })
+	if i < 0 {
+		return false
+	}
+	needed := k.ahead[i]
+	copy(k.ahead[1:i+1], k.ahead[:i])
+	k.ahead[0] = needed
+	return true
+}
+
 // attend watches another target. First the watch, then the look: what the look
 // shows, the watch will tell the end of.
 func (k *keeper) attend(t task) error {
-	k.ahead.stop()
-	k.target = ""
 	opts := []clientv3.OpOption{clientv3.WithFilterPut()}
 	if t.target == k.prefix {
 		opts = append(opts, clientv3.WithPrefix())
 	}
-	rev, err := k.ahead.start(k.session, t.target, opts...)
+	w := &target{key: t.target}
+	rev, err := w.start(k.ctx, k.session, t.target, opts...)
 	if err != nil {
 		return err
 	}
-	k.target = t.target
+	if len(k.ahead) == maxTargets {
+		k.ahead[maxTargets-1].stop()
+		k.ahead = k.ahead[:maxTargets-1]
+	}
+	k.ahead = slices.Insert(k.ahead, 0, w)
+	go k.listen(w, w.answers)
 	return k.look(max(t.rev, rev))
+}
+
+// listen passes on what a target's watch tells.
+func (k *keeper) listen(w *target, answers clientv3.WatchChan) {
+	for answer := range answers {
+		if !k.tell(told{w, answer, answer.Canceled}) {
+			return
+		}
+	}
+	k.tell(told{target: w, ended: true})
+}
+
+func (k *keeper) tell(t told) bool {
+	select {
+	case k.told <- t:
+		return true
+	case <-k.ctx.Done():
+		return false
+	}
 }
 
 // heedOurs hears of tickets of ours that were deleted.
@@ -171,33 +233,35 @@ func (k *keeper) heedOurs(answer clientv3.WatchResponse, ok bool) {
 }
 
 // heedAhead hears of tickets of others that were deleted.
-func (k *keeper) heedAhead(answer clientv3.WatchResponse, ok bool) {
-	if !ok || answer.Canceled {
-		k.ahead.stop()
-		k.target = ""
+func (k *keeper) heedAhead(t told) {
+	if t.ended {
+		t.target.stop()
+		k.ahead = slices.DeleteFunc(k.ahead, func(w *target) bool { return w == t.target })
 		return
 	}
-	if rev, unsure := k.heed(answer.Events); unsure {
+	if rev, unsure := k.heed(t.answer.Events); unsure {
 		if err := k.look(rev); err != nil {
 			k.session.complain(k.queue, err)
 		}
 	}
 }
 
-// heed takes the deleted tickets out of the line. What is unsure then is
-// whether those before the last one are there still: a ticket that was deleted
+// heed takes the deleted tickets out of the line. Where one was the last before
+// our first one, it is unsure then whether those before it are there still: it
 // may have been inside, and have waited for all of them, or may have been given
 // up.
 func (k *keeper) heed(events []*clientv3.Event) (rev int64, unsure bool) {
 	s := k.session
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
+	first, before := k.first, k.blockerOf(k.first)
 	for _, event := range events {
 		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
 		rev = max(rev, event.Kv.ModRevision)
 	}
 	k.update()
-	return rev, k.first != nil && strict(k.first) && k.blocker() != ""
+	now := k.blockerOf(k.first)
+	return rev, now != nil && now != before && k.first == first && strict(first)
 }
 
 // look brings the line to the present, or to a revision at least.
@@ -295,11 +359,11 @@ type watch struct {
 }
 
 // start begins the watch and returns the revision from which on it tells all.
-func (w *watch) start(s *session, key string, opts ...clientv3.OpOption) (int64, error) {
+func (w *watch) start(parent context.Context, s *session, key string, opts ...clientv3.OpOption) (int64, error) {
 	w.stop()
 	// Without a leader, a member knows of nothing new; the watch then goes to
 	// another one.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(parent))
 	stuck := time.AfterFunc(attemptTime(0), cancel)
 	answers := s.client.Watch(ctx, key, append(opts, clientv3.WithCreatedNotify())...)
 	created, ok := <-answers

@@ -329,7 +329,7 @@ func TestClose(t *testing.T) {
 // A queue of many, on two machines: nobody is forgotten, and the order stands
 // also where a long line is not read anew each time.
 func TestLongQueue(t *testing.T) {
-	const waiting = 1000
+	const waiting = 400
 	m := startEtcd(t)
 	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
 	holder := enter(t, here, arrival("a_"))
