@@ -41,7 +41,7 @@ type workbench struct {
 func newBench(o options) (b *workbench, err error) {
 	raiseFileLimit()
 	b = &workbench{options: o}
-	if b.home, err = os.MkdirTemp("", "orderly-bench-"); err != nil {
+	if b.home, err = os.MkdirTemp("", "queue-bench-"); err != nil {
 		return nil, fmt.Errorf("making a directory for temporary files: %w", err)
 	}
 	if err := os.Chmod(b.home, 0o755); err != nil { // servers may go on as another user
@@ -70,7 +70,7 @@ func onDisk(wish string) string {
 }
 
 func lockDirectory(parent string) (string, error) {
-	dir, err := os.MkdirTemp(parent, "orderly-bench-")
+	dir, err := os.MkdirTemp(parent, "queue-bench-")
 	if err != nil {
 		return "", fmt.Errorf("making a directory for lock files: %w", err)
 	}
