@@ -54,7 +54,7 @@ func TestRecordUnreadable(t *testing.T) {
 // testLine is a line without a cluster and without a keeper.
 func testLine() *line {
 	e := &Engine{keys: "o/", tickets: 1 << 20}
-	s := &session{engine: e, id: 1, places: make(map[string]*place), leaving: make(map[string]struct{}), deadline: time.Now().Add(time.Hour)}
+	s := &session{engine: e, id: 1, places: make(map[string]*place), leaving: make(map[string]int64), deadline: time.Now().Add(time.Hour)}
 	s.deleters = maxDeleters // nobody deletes
 	return &line{session: s, queue: "q", prefix: e.keys.queue("q"), foreign: make(map[string]*entry), changed: make(chan struct{}, 1)}
 }
@@ -274,5 +274,19 @@ func TestDeletionHeardTooEarly(t *testing.T) {
 	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 11}}, 12)
 	if w.unsure {
 		t.Error("the deletion of an earlier ticket makes the line unsure of a later one")
+	}
+}
+
+// A ticket that stands again, by a request that was long on its way, may be
+// seen while the deletion of the first one is under way. If it were passed over
+// then, no later look would show anything new.
+func TestStrayWhileLeaving(t *testing.T) {
+	w := newWorld(1)
+	key := w.session.engine.keys.ticket("q", w.session.id, 1)
+	w.session.remove(deletion{w.line, key, 20, 0})
+	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 30)
+	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 31)
+	if n := len(w.session.deletions); n != 2 || w.session.deletions[1].rev != 30 {
+		t.Errorf("%d deletions, want one of each ticket", n)
 	}
 }

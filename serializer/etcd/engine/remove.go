@@ -23,10 +23,10 @@ type deletion struct {
 // one is ours, it knows already; where it is not, the deletion is what tells
 // it. The caller holds the engine's lock.
 func (s *session) remove(d deletion) {
-	if _, twice := s.leaving[d.key]; twice || s.over {
+	if rev, twice := s.leaving[d.key]; s.over || twice && rev >= d.rev {
 		return
 	}
-	s.leaving[d.key] = struct{}{}
+	s.leaving[d.key] = d.rev
 	if d.line != nil {
 		d.line.leaving++
 	}

@@ -31,8 +31,8 @@ type session struct {
 	places   map[string]*place // whose keys stand or may come to stand
 	insiders int               // left when the session was lost
 
-	deletions []deletion          // to be sent
-	leaving   map[string]struct{} // the keys of those, and of those sent and not answered yet
+	deletions []deletion       // to be sent
+	leaving   map[string]int64 // the keys of those, and of those sent and not answered yet; the tickets' revisions
 	deleters  int
 	deleted   int64 // the revision of the last one that was answered
 }
@@ -59,7 +59,7 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 		id:      granted.ID,
 		lines:   make(map[string]*line),
 		places:  make(map[string]*place),
-		leaving: make(map[string]struct{}),
+		leaving: make(map[string]int64),
 	}
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	e.mu.Lock()
