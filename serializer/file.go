@@ -292,11 +292,11 @@ func (f *File) awake() (*directory, error) {
 	if d := f.current(); d != nil {
 		return d, nil
 	}
-	for f.oldTurnsOut() {
-		if !f.wanted() {
-			return nil, &StorageError{"waiting for turns in the old lock directory", f.path, ErrClosed}
-		}
+	for f.oldTurnsOut() && f.wanted() {
 		time.Sleep(pollInterval)
+	}
+	if !f.wanted() {
+		return nil, &StorageError{"entering lock directory", f.path, ErrClosed}
 	}
 	sys, err := f.open(f.path, f.clock)
 	if err != nil {
@@ -433,9 +433,14 @@ func (f *File) Close() error {
 		}
 	}
 	f.arrivals = nil
+	old := slices.DeleteFunc(slices.Clone(f.replaced), (*directory).busy)
+	for _, d := range old {
+		d.wake()
+	}
 	d := f.dir
 	if d == nil {
 		f.mu.Unlock()
+		awaitAll(old)
 		return nil
 	}
 	files := d.dismissWaiting(closed)
@@ -451,9 +456,10 @@ func (f *File) Close() error {
 	f.release(d)
 
 	f.mu.Lock()
-	idle := d.owned == 0 && d.users == 0
+	idle := !d.busy()
 	d.wake()
 	f.mu.Unlock()
+	awaitAll(old)
 	switch {
 	case idle:
 		<-d.done
@@ -464,4 +470,17 @@ func (f *File) Close() error {
 		}
 	}
 	return nil
+}
+
+// awaitAll waits until directories are left, but not for long: somebody may
+// have stopped who holds the guard of one.
+func awaitAll(directories []*directory) {
+	enough := time.After(closeTime)
+	for _, d := range directories {
+		select {
+		case <-d.done:
+		case <-enough:
+			return
+		}
+	}
 }

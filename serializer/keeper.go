@@ -163,10 +163,10 @@ func (d *directory) finished() bool {
 	f := d.engine
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if d.owned > 0 || d.users > 0 {
+	if d.busy() {
 		return false
 	}
-	if d.retired {
+	if d.retired && !f.closed {
 		// The new one lies in the same place if only the guard was replaced, or
 		// if the directory is back: there, the tickets speak for themselves.
 		return d.parted && (len(d.peers) == 0 || d.sys.here())
@@ -236,6 +236,9 @@ func (d *directory) deserted() bool {
 	defer d.engine.mu.Unlock()
 	return d.retired && !d.parted && d.owned == 0 && d.users == 0
 }
+
+// busy reports whether the directory is used. The caller holds engine.mu.
+func (d *directory) busy() bool { return d.owned > 0 || d.users > 0 }
 
 // shut frees what the directory holds.
 func (d *directory) shut() {

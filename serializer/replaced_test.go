@@ -239,3 +239,23 @@ func TestCloseWhileReplaced(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Bug: an engine that was closed after its directory had been replaced did not
+// wait for the old one to be left, so its process ended and left its owner file.
+func TestCloseLeavesReplacedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	e, other := openAt(t, dir, 0), openAt(t, dir, 0)
+	enter(t, e, arrival("a_")).Leave()
+	holder := enter(t, other, arrival("a_"))
+	defer holder.Leave()
+	if err := os.Remove(filepath.Join(dir, guardFile)); err != nil {
+		t.Fatal(err)
+	}
+	e.retire(e.dir)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(filesOf(t, dir)); n != 2 {
+		t.Errorf("%d files are left, want the other's owner file and its ticket", n)
+	}
+}
