@@ -348,7 +348,9 @@ func stepClock(h *harness, r *rand.Rand) bool {
 // takeAway renames the directory away for a while. Nobody can make another in
 // its place meanwhile.
 func takeAway(h *harness, r *rand.Rand) bool {
-	h.active.disk.Lock()
+	if !h.active.disk.TryLock() {
+		return false
+	}
 	defer h.active.disk.Unlock()
 	away := h.locks + ".away"
 	if os.Chmod(h.base, 0o555) != nil || os.Rename(h.locks, away) != nil {
@@ -365,7 +367,9 @@ func takeAway(h *harness, r *rand.Rand) bool {
 // replaceDirectory puts a new directory in the place of the old one, once
 // everybody knows the present one.
 func replaceDirectory(h *harness, r *rand.Rand) bool {
-	h.active.disk.Lock()
+	if !h.active.disk.TryLock() {
+		return false
+	}
 	defer h.active.disk.Unlock()
 	if !h.waitUntilKnown() {
 		return false
@@ -394,7 +398,7 @@ func (h *harness) waitUntilKnown() bool {
 		last = h.oracle.replaced[n-1].to
 	}
 	h.oracle.mu.Unlock()
-	for range 500 {
+	for i := 0; i < 500 && !h.ending.Load(); i++ {
 		known := true
 		for i := range h.slots {
 			known = known && int64(h.get(control(i, ctlLastEntry))) > last
@@ -409,7 +413,9 @@ func (h *harness) waitUntilKnown() bool {
 
 // spoilGuard damages the guard file, or takes it away.
 func spoilGuard(h *harness, r *rand.Rand) bool {
-	h.active.disk.Lock()
+	if !h.active.disk.TryLock() {
+		return false
+	}
 	defer h.active.disk.Unlock()
 	if !h.waitUntilKnown() {
 		return false
@@ -429,7 +435,9 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 }
 
 func takePermissions(h *harness, r *rand.Rand) bool {
-	h.active.disk.Lock()
+	if !h.active.disk.TryLock() {
+		return false
+	}
 	defer h.active.disk.Unlock()
 	if os.Chmod(h.locks, 0) != nil {
 		return false
@@ -470,7 +478,9 @@ func (h *harness) fill(r *rand.Rand, use func(dir string) error) bool {
 	if !inOwnNamespace() {
 		return false // it would be the machine's
 	}
-	h.active.disk.Lock()
+	if !h.active.disk.TryLock() {
+		return false
+	}
 	defer h.active.disk.Unlock()
 	dir := filepath.Join(h.base, "filler")
 	if os.Mkdir(dir, 0o700) != nil {

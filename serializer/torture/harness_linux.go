@@ -236,6 +236,7 @@ func (h *harness) watch(ctx context.Context) {
 	group.Go(func() { h.throwFaults(faults) })
 	defer group.Wait()
 	defer stop()
+	defer h.ending.Store(true)
 	end := time.After(h.limit)
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

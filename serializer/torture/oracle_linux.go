@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -20,7 +21,8 @@ import (
 // When the last number is lost, tokens may fall once for those who had gone.
 type oracle struct {
 	*shared
-	next int // record to read
+	start int64
+	next  int // record to read
 
 	queues    []queueOracle
 	entries   int
@@ -68,7 +70,7 @@ const (
 )
 
 func newOracle(s *shared) *oracle {
-	o := &oracle{shared: s, deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}
+	o := &oracle{shared: s, start: now(), deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}
 	for _, q := range testQueues {
 		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
 	}
@@ -123,7 +125,7 @@ func (o *oracle) enter(e record) {
 	}
 	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
 		o.overlaps++
-		o.tell("overlap in %q: %v while %v inside", q.prefix, e, others)
+		o.tell("overlap in %q: %s while %s inside", q.prefix, o.describe(e), o.describe(others...))
 	}
 	q.inside[e.who] = e
 	o.checkOrder(q, e)
@@ -169,7 +171,7 @@ func (o *oracle) checkOrder(q *queueOracle, e record) {
 	if e.token <= before.token {
 		if !o.forgiven(before, e) {
 			o.inverted++
-			o.tell("inversion in %q: %v after %v", q.prefix, e, before)
+			o.tell("inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before))
 		}
 		q.last, q.lastWriter = e, record{}
 	}
@@ -191,7 +193,7 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 		before.by++
 		if before.by == limit {
 			o.inverted++
-			o.tell("inversion in %q: %v after %v", q.prefix, e, before.record)
+			o.tell("inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before.record))
 		}
 	}
 	if len(q.recent) == recentKept {
@@ -210,7 +212,7 @@ func (o *oracle) excused(a, b record) bool {
 // forgiven reports whether the token of e may be smaller than an earlier one.
 func (o *oracle) forgiven(before, e record) bool {
 	return o.excused(before, e) || slices.ContainsFunc(o.forgotten, func(m moment) bool {
-		return before.arrived < m.to && e.arrived > m.from
+		return before.arrived < m.to && e.at > m.from
 	})
 }
 
@@ -237,13 +239,24 @@ func (o *oracle) tell(format string, args ...any) {
 	}
 }
 
-func (r record) String() string {
-	what := "alone"
-	if r.shared {
-		what = "shared"
+// describe tells all about records, in milliseconds since the run began.
+func (o *oracle) describe(records ...record) string {
+	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
+	var b strings.Builder
+	for _, r := range records {
+		what := "alone"
+		if r.shared {
+			what = "shared"
+		}
+		fmt.Fprintf(&b, "[process %d.%d opened %.3f goroutine %d token %d %s arrived %.3f entered %.3f]",
+			r.process, r.engine, ms(o.opened(r)), r.goroutine, r.token, what, ms(r.arrived), ms(r.at))
 	}
-	return fmt.Sprintf("[process %d.%d goroutine %d token %d %s arrived %d entered %d]",
-		r.process, r.engine, r.goroutine, r.token, what, r.arrived, r.at)
+	for name, list := range map[string][]moment{"replaced": o.replaced, "forgotten": o.forgotten} {
+		if n := len(list); n > 0 {
+			fmt.Fprintf(&b, " %s %.3f", name, ms(list[n-1].from))
+		}
+	}
+	return b.String()
 }
 
 // born, killed and ended follow the lives of processes.
