@@ -40,7 +40,8 @@ import (
 //
 // Waking. Only the first of ours in a queue, where it waits for others, watches
 // anything: the ticket right before its own, the last that must go. When that
-// one goes, no other process hears of it. The rules that let several in
+// one goes, only those hear of it that stood right behind that key, now or a
+// moment ago. The rules that let several in
 // ([serializer.Rule]) cannot be watched by one key; then the first of ours
 // hears of every ticket of the queue that goes, and still asks for nothing. Our
 // own tickets are watched, too, once in a queue: one that waits and is deleted by
