@@ -203,17 +203,11 @@ func killMeasured(h *harness, r *rand.Rand) bool {
 	if s == nil {
 		return false
 	}
-	hold := control(s.index, ctlHold)
-	h.set(hold, holdNext)
-	for patience := time.Now().Add(hookPatience); h.get(hold) != holdBegun && time.Now().Before(patience); {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(milliseconds(r, 1, 20))
-	if h.get(hold) != holdBegun {
-		h.set(hold, holdNot)
+	if !h.catch(s, ctlInside) {
 		s.Unlock()
 		return false
 	}
+	time.Sleep(milliseconds(r, 1, 20))
 	if !h.kill(s, true) {
 		return false
 	}
@@ -244,27 +238,31 @@ func (h *harness) replace(s *slot) bool {
 	return true
 }
 
-// hookPatience is how long a fault waits for its process to give out a ticket.
-const hookPatience = 500 * time.Millisecond
+// catchPatience is how long a fault waits for a process to come to some point.
+const catchPatience = 500 * time.Millisecond
+
+// catch makes a process stay at a point. It reports whether it is there.
+func (h *harness) catch(s *slot, point int) bool {
+	word := control(s.index, point)
+	h.set(word, holdNext)
+	for patience := time.Now().Add(catchPatience); h.get(word) != holdBegun; time.Sleep(time.Millisecond) {
+		if time.Now().After(patience) && h.swap(word, holdNext, holdNot) {
+			return false
+		}
+	}
+	return true
+}
 
 func killInGuard(h *harness, r *rand.Rand) bool {
 	s := h.take(r)
 	if s == nil {
 		return false
 	}
-	defer s.Unlock()
-	s.killed = true
-	h.set(control(s.index, ctlHook), hookKill)
-	select {
-	case <-s.exited:
-		return h.replace(s)
-	case <-time.After(hookPatience):
+	if !h.catch(s, ctlGuard) {
+		s.Unlock()
+		return false
 	}
-	if h.swap(control(s.index, ctlHook), hookKill, hookNone) {
-		s.killed = false
-		return false // it gave out none
-	}
-	return h.replace(s)
+	return h.kill(s, false)
 }
 
 func stopProcess(h *harness, r *rand.Rand) bool {
@@ -299,29 +297,13 @@ func stopInGuard(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer s.Unlock()
-	h.set(control(s.index, ctlHook), hookStop)
-	for patience := time.Now().Add(hookPatience); h.get(control(s.index, ctlHook)) != hookNone; time.Sleep(time.Millisecond) {
-		if time.Now().After(patience) && h.swap(control(s.index, ctlHook), hookStop, hookNone) {
-			return false
-		}
+	if !h.catch(s, ctlGuard) {
+		return false
 	}
-	waitStopped(s.cmd.Process.Pid)
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	h.set(control(s.index, ctlGuard), holdNot)
 	time.Sleep(milliseconds(r, 1, 800))
 	return h.wakeOrKill(s, r)
-}
-
-// waitStopped waits until a process that is about to stop has stopped.
-func waitStopped(pid int) {
-	for range 1000 {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return
-		}
-		if _, state, ok := strings.Cut(string(text), ") "); ok && (state[0] == 'T' || state[0] == 'Z') {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 func reload(h *harness, r *rand.Rand) bool {

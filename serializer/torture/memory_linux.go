@@ -35,13 +35,12 @@ const (
 // Words of a process's control block.
 const (
 	ctlClock      = iota // how far its clock is off, in nanoseconds
-	ctlHook              // what its clock does when it is next read: see hook
+	ctlGuard             // see hold: in the middle of giving out tickets
 	ctlReloads           // how many times it should have reopened its engine
 	ctlFileLimit         // how many file descriptors it should leave itself; 0 is no limit
-	ctlDied              // when it killed itself
 	ctlUp                // 1 once its first engine works
 	ctlOpenErrors        // how often its engine could not be opened
-	ctlHold              // see hold
+	ctlInside            // see hold: inside the first queue
 	ctlLastEntry         // when the last arrival that got in had come, through the newest engine
 	ctlEngines    = 64   // when each of its engines had come to know the directory
 	ctlGoroutines = 320  // their states
@@ -49,11 +48,12 @@ const (
 
 const enginesKept = 256
 
-// hold makes a process stay inside the first queue until it is killed.
+// hold makes a process stay at a certain point when it next comes there, so that
+// it can be stopped or killed there for sure.
 const (
 	holdNot   = iota
-	holdNext  // when it is next inside
-	holdBegun // it is inside
+	holdNext  // it should stay
+	holdBegun // it stays
 )
 
 // Words of a goroutine's state.
@@ -63,14 +63,6 @@ const (
 	goDeadline        // when Enter should be back
 	goOutcomes        // one count an outcome
 	goWords    = goOutcomes + outcomes
-)
-
-// hook is something that happens in the middle of giving out tickets, where the
-// engine reads the clock and holds the guard.
-const (
-	hookNone = iota
-	hookStop // the process stops itself
-	hookKill // the process kills itself
 )
 
 func newShared(records int) (*shared, error) {

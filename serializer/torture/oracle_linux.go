@@ -102,17 +102,10 @@ func (o *oracle) catchUp() {
 	}
 }
 
-// death tells when a process was killed, or killed itself.
+// death tells when a process was killed.
 func (o *oracle) death(process int) (death, bool) {
-	if d, ok := o.deaths[process]; ok {
-		return d, true
-	}
-	if slot, ok := o.slots[process]; ok {
-		if at := o.get(control(slot, ctlDied)); at != 0 {
-			return death{at: int64(at)}, true
-		}
-	}
-	return death{}, false
+	d, ok := o.deaths[process]
+	return d, ok
 }
 
 func (o *oracle) enter(e record) {
@@ -279,9 +272,6 @@ func (o *oracle) ended(process int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	slot := o.slots[process]
-	if d, dead := o.death(process); dead {
-		o.deaths[process] = d
-	}
 	times := make([]int64, enginesKept)
 	for i := range times {
 		times[i] = int64(o.get(control(slot, ctlEngines+i)))

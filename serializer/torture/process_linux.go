@@ -197,17 +197,21 @@ func (p *process) reload() {
 }
 
 // clock is what the engine numbers its tickets by. It reads it while it holds
-// the guard, so this is also the place for what shall happen there.
+// the guard, so this is also the place to be held there.
 func (p *process) clock() time.Time {
-	hook := control(p.Slot, ctlHook)
-	switch {
-	case p.swap(hook, hookStop, hookNone):
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	case p.swap(hook, hookKill, hookNone):
-		p.set(control(p.Slot, ctlDied), uint64(now()))
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	}
+	p.hold(ctlGuard)
 	return time.Now().Add(time.Duration(p.get(control(p.Slot, ctlClock))))
+}
+
+// hold stays here if it is told to, until it is told otherwise.
+func (p *process) hold(point int) {
+	word := control(p.Slot, point)
+	if !p.swap(word, holdNext, holdBegun) {
+		return
+	}
+	for p.get(word) == holdBegun && !p.stopped() {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // limitFiles leaves the process n-1 file descriptors more than it has; 0 takes
@@ -300,8 +304,8 @@ func (p *process) enter(ctx context.Context, r *rand.Rand, g, q int, a serialize
 	}
 	p.set(wordHolders+q, uint64(p.Slot+1))
 	p.set(goroutineWord(p.Slot, g, goDeadline), uint64(now()+int64(longTimeout)))
-	if q == 0 && p.swap(control(p.Slot, ctlHold), holdNext, holdBegun) {
-		p.hold()
+	if q == 0 {
+		p.hold(ctlInside)
 	}
 	stay(r)
 	rec.leaving = true
@@ -309,13 +313,6 @@ func (p *process) enter(ctx context.Context, r *rand.Rand, g, q int, a serialize
 	p.note(rec)
 	turn.Leave()
 	return entered
-}
-
-// hold waits to be killed.
-func (p *process) hold() {
-	for p.get(control(p.Slot, ctlHold)) == holdBegun && !p.stopped() {
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // stay is the time inside: mostly next to none, so that the queue is what is
