@@ -29,9 +29,11 @@ func Describe(ctx context.Context, dirs []string) []Fact {
 		{"Go", runtime.Version()},
 		{"load average at the start", loadAverage()},
 	}
+	var systems []string
 	for _, dir := range dirs {
-		facts = append(facts, Fact{"lock files on " + FileSystem(dir), "a directory of its own"})
+		systems = append(systems, FileSystem(dir))
 	}
+	facts = append(facts, Fact{"lock files on", strings.Join(systems, ", ")})
 	return append(facts, programs(ctx)...)
 }
 
