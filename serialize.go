@@ -262,6 +262,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		return next.ServeHTTP(w, r)
 	}
 	v.describe(repl, vars)
+	_, v.traced = vars[traceVar]
 	if err := readAhead(r, int64(*s.Buffer)); err != nil {
 		return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body before joining the queue: %w", err))
 	}
@@ -313,7 +314,13 @@ func (s *Serialize) Cleanup() error {
 	return s.engine.release()
 }
 
-const visitsVar = "orderly.serialize"
+const (
+	visitsVar = "orderly.serialize"
+
+	// traceVar is set by Caddy's tracing. To look for a span in the request's
+	// context takes longer.
+	traceVar = "trace_id"
+)
 
 // comesByAgain reports whether the request is in the queue already, and else
 // remembers that it comes there now. A request that is inside would wait for

@@ -26,6 +26,7 @@ type visit struct {
 	engine  *engineRef
 	key     string // of the engine
 	queue   string
+	traced  bool
 	txid    string // of the request, if it has one; for logs, and made when there is something to log
 
 	ctx    context.Context // of the stay inside
@@ -149,6 +150,9 @@ func (v *visit) tell(ctx context.Context) {
 	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
 		v.txid = txidOf(ctx)
 		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
+	}
+	if !v.traced {
+		return
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("serialize", trace.WithAttributes(

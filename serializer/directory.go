@@ -68,10 +68,11 @@ func (d *directory) line(prefix string) *line {
 }
 
 // update draws the consequences of a change in a line: it lets in who may
-// enter, and forgets the line if it is empty.
-func (d *directory) update(l *line) {
+// enter, and forgets the line if it is empty. It reports whether it let one of
+// ours in.
+func (d *directory) update(l *line) (granted bool) {
 	if !d.retired {
-		l.advance(grantLinked)
+		granted = l.advance(grantLinked)
 	}
 	if blocked := l.blockedByOthers(); blocked != l.blocked {
 		l.blocked = blocked
@@ -85,6 +86,7 @@ func (d *directory) update(l *line) {
 	if l.length == 0 {
 		delete(d.lines, l.prefix)
 	}
+	return granted
 }
 
 // grantLinked lets a ticket of ours in, unless its file is still being made:
@@ -128,19 +130,21 @@ func (d *directory) takeRevokes() (revokes []func(error)) {
 	return revokes
 }
 
-// drop takes a ticket out of its line and lets the next in. The caller holds
-// engine.mu.
-func (d *directory) drop(e *entry) {
+// drop takes a ticket out of its line and lets the next in. It reports whether
+// that is one of ours. The caller holds engine.mu.
+func (d *directory) drop(e *entry) (granted bool) {
 	if e.out {
-		return
+		return false
 	}
 	e.out = true
 	if e.waiter != nil {
 		d.owned--
-		d.idleSince = time.Now()
+		if d.owned == 0 {
+			d.idleSince = time.Now()
+		}
 	}
 	e.line.remove(e)
-	d.update(e.line)
+	return d.update(e.line)
 }
 
 // removeFile removes a file of ours; the keeper tries again if that fails, for

@@ -170,10 +170,13 @@ func (f *File) leave(p *place) {
 		return
 	}
 	d := p.dir
-	d.drop(&p.entry)
+	granted := d.drop(&p.entry)
 	d.users++
 	f.mu.Unlock()
 
+	if granted {
+		stepAside()
+	}
 	d.removeFile(p.name)
 	f.release(d)
 }

@@ -16,9 +16,10 @@ import (
 // that returns with nothing more to say is that proof. Events that reach us
 // through another goroutine's channel are not.
 type notifier struct {
-	fd   int
-	buf  []byte
-	lost bool // events, so the directory must be listed
+	fd    int
+	alarm *alarm
+	buf   []byte
+	lost  bool // events, so the directory must be listed
 }
 
 const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
@@ -34,7 +35,12 @@ func newNotifier(dir int, path string) *notifier {
 		_ = unix.Close(fd)
 		return nil
 	}
-	return &notifier{fd: fd, buf: make([]byte, 32<<10), lost: true}
+	alarm, err := newAlarm(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil
+	}
+	return &notifier{fd: fd, alarm: alarm, buf: make([]byte, 32<<10), lost: true}
 }
 
 // watch adds the watch. By its path, it could be on another directory that was
@@ -107,9 +113,9 @@ func (n *notifier) parse(events []byte, fn func(change, []byte)) {
 func (n *notifier) mistrust() { n.lost = true }
 
 // wait returns when there is something to read, at the latest after timeout.
-func (n *notifier) wait(timeout time.Duration) {
-	fds := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}}
-	_, _ = unix.Poll(fds, int(max(timeout.Milliseconds(), 1)))
-}
+func (n *notifier) wait(timeout time.Duration) { n.alarm.wait(timeout) }
 
-func (n *notifier) close() { _ = unix.Close(n.fd) }
+func (n *notifier) close() {
+	n.alarm.close()
+	_ = unix.Close(n.fd)
+}

@@ -113,17 +113,19 @@ func (l *line) remove(e *entry) {
 	l.count(e, -1)
 }
 
-// advance moves the border past all that may now be inside, and calls granted
-// for those of this process.
-func (l *line) advance(granted func(*entry)) {
+// advance moves the border past all that may now be inside, and calls grant for
+// those of this process. It reports whether there were any.
+func (l *line) advance(grant func(*entry)) (granted bool) {
 	for l.next != nil && l.next.rule.Admits(l.admitted, l.shared) {
 		e := l.next
 		l.next = e.next
 		l.admit(e)
 		if e.waiter != nil {
-			granted(e)
+			grant(e)
+			granted = true
 		}
 	}
+	return granted
 }
 
 // withdraw moves the border back to the start, where none of this process is

@@ -32,11 +32,17 @@ func (d *directory) look(guarded bool) error {
 	f.mu.Lock()
 	d.looks++
 	f.mu.Unlock()
+	locked := false // once, from the first change to the last
 	complete, err := d.sys.changes(func(kind change, name []byte) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		if !locked {
+			f.mu.Lock()
+			locked = true
+		}
 		d.note(kind, name)
 	})
+	if locked {
+		f.mu.Unlock()
+	}
 	if err != nil {
 		return err
 	}

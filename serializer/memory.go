@@ -68,7 +68,7 @@ func (m *Memory) join(p *place) error {
 	m.last = nextStamp(m.clock(), m.last)
 	p.Stamp = m.last
 	l.insert(&p.entry)
-	l.advance(granted)
+	l.advance(grant)
 	return nil
 }
 
@@ -86,21 +86,27 @@ func (m *Memory) settle(p *place, err error) (turn bool) {
 
 func (m *Memory) leave(p *place) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.remove(p)
+	granted := m.remove(p)
+	m.mu.Unlock()
+	if granted {
+		stepAside()
+	}
 }
 
-func (m *Memory) remove(p *place) {
+// remove takes a ticket out and lets the next in. It reports whether there was
+// one.
+func (m *Memory) remove(p *place) (granted bool) {
 	if p.out {
-		return
+		return false
 	}
 	p.out = true
 	l := p.line
 	l.remove(&p.entry)
-	l.advance(granted)
+	granted = l.advance(grant)
 	if l.length == 0 {
 		delete(m.lines, l.prefix)
 	}
+	return granted
 }
 
 // Path is what [QueueState.Path] says.
@@ -167,7 +173,7 @@ func (m *Memory) close() (revokes []func(error)) {
 	return revokes
 }
 
-func granted(e *entry) { e.grant() }
+func grant(e *entry) { e.grant() }
 
 // nextStamp is the number of the next ticket: the time, but always greater than
 // the last one, whatever the clock does.

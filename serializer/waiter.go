@@ -3,6 +3,7 @@ package serializer
 import (
 	"context"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,11 @@ func (w *waiter) grant() {
 	w.entered = time.Now()
 	w.ready <- nil
 }
+
+// stepAside lets the goroutine run at once that was just let in. It is the next
+// one of this thread, but the caller has things to do first, and meanwhile
+// nobody would be inside.
+func stepAside() { runtime.Gosched() }
 
 // refuse tells the caller that its turn will not come.
 func (w *waiter) refuse(err error) {

@@ -1,0 +1,79 @@
+package serializer
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// alarm waits until a file descriptor can be read, in the runtime's poller. A
+// system call that blocks would keep a processor of the runtime for a while,
+// and with it the goroutine that was just let in.
+//
+// The poller hears nothing of the descriptor while nobody waits: every ticket of
+// our own makes an event, too, and would wake a thread for nothing. So between
+// the two stands an epoll set that reports one event each time it is armed.
+type alarm struct {
+	fd   int
+	set  *os.File // the epoll set
+	conn syscall.RawConn
+}
+
+const disarmed = unix.EPOLLONESHOT // and no event to report
+
+func newAlarm(fd int) (_ *alarm, err error) {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(set)
+		}
+	}()
+	if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: disarmed}); err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(set, true); err != nil { // makes os.File use the poller
+		return nil, err
+	}
+	a := &alarm{fd: fd, set: os.NewFile(uintptr(set), "alarm")}
+	a.conn, err = a.set.SyscallConn()
+	return a, err
+}
+
+// wait returns once the descriptor can be read, at the latest after timeout.
+func (a *alarm) wait(timeout time.Duration) {
+	_ = a.set.SetReadDeadline(time.Now().Add(timeout))
+	armed := false
+	err := a.conn.Read(func(set uintptr) bool {
+		if armed {
+			return rang(int(set))
+		}
+		// Now, for the poller hears what comes from here on.
+		armed = a.arm(int(set), unix.EPOLLIN|unix.EPOLLONESHOT) == nil
+		return !armed
+	})
+	switch {
+	case !armed:
+		time.Sleep(min(timeout, pollInterval))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		_ = a.conn.Control(func(set uintptr) { _ = a.arm(int(set), disarmed) })
+	}
+}
+
+func (a *alarm) arm(set int, events uint32) error {
+	return unix.EpollCtl(set, unix.EPOLL_CTL_MOD, a.fd, &unix.EpollEvent{Events: events})
+}
+
+// rang reports whether there was an event, and takes it out of the set.
+func rang(set int) bool {
+	var events [1]unix.EpollEvent
+	n, err := unix.EpollWait(set, events[:], 0)
+	return n > 0 || err != nil && err != unix.EINTR
+}
+
+func (a *alarm) close() { _ = a.set.Close() }
