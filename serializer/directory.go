@@ -14,6 +14,8 @@ type directory struct {
 	nudge  chan struct{} // wakes the keeper
 	done   chan struct{} // closed when the keeper has ended
 
+	removals
+
 	// Guarded by engine.mu.
 	lines     map[string]*line
 	files     map[string]*entry // by name; ours stay until we hear that the file is gone

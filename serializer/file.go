@@ -176,6 +176,8 @@ func (f *File) leave(p *place) {
 
 	if granted {
 		stepAside()
+		d.removeFinished(p.name)
+		return
 	}
 	d.removeFile(p.name)
 	f.release(d)
@@ -260,9 +262,7 @@ func (f *File) issueBatch(batch []*place) error {
 		d.dismiss(joined, err)
 		return nil
 	}
-	for _, p := range joined {
-		d.linked(p, d.sys.create(p.name, p.rule))
-	}
+	d.createAll(joined)
 	return nil
 }
 

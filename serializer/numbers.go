@@ -135,6 +135,16 @@ func (d *directory) number(p *place, last uint64) (stamp uint64) {
 	return stamp
 }
 
+// createAll makes the files of tickets.
+func (d *directory) createAll(joined []*place) {
+	d.changing.Lock()
+	for _, p := range joined {
+		d.linked(p, d.sys.create(p.name, p.rule))
+	}
+	d.changing.Unlock()
+	d.removeLeft()
+}
+
 // linked notes that the file of a ticket was made, or not.
 func (d *directory) linked(p *place, err error) {
 	f := d.engine
