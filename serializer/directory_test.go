@@ -112,6 +112,27 @@ func TestDeadOwnerIsBuriedLater(t *testing.T) {
 	get(t, next).Leave()
 }
 
+// Bug: an engine that closed before it could bury an owner left the files to
+// whoever came next.
+func TestCloseBuriesTheDead(t *testing.T) {
+	dir := t.TempDir()
+	_, die := deadOwner(t, dir, "a_")
+	e, h := openHooked(t, dir)
+	enter(t, e, arrival("b_")).Leave()
+	h.fail(fs.ErrPermission)
+	die()
+	if err := e.dir.observe(false); err != nil {
+		t.Fatal(err)
+	}
+	h.fail(nil)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if files := filesOf(t, dir); len(files) != 1 {
+		t.Errorf("left in the lock directory: %v", files)
+	}
+}
+
 // Bug: an owner file that could not be opened when it appeared was never opened
 // again, so its owner was not waited for when the directory was replaced.
 func TestUnreadableOwnerIsMetLater(t *testing.T) {

@@ -41,7 +41,23 @@ func (d *directory) keep() {
 		d.tick()
 		next = time.Now().Add(tickInterval)
 	}
+	d.lookBack()
 	d.shut()
+}
+
+// lookBack takes out, before we go, what the dead have left: the next to come
+// may be a long time off.
+func (d *directory) lookBack() {
+	if d.isRetired() {
+		return
+	}
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	if err := d.look(false); err != nil {
+		d.complainAbout("", err)
+		return
+	}
+	d.buryDead()
 }
 
 // pause waits for something to do: for a change in the directory if one of
