@@ -14,13 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func touch(t testing.TB, path ...string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(path...), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func noChange(change, []byte) {}
 
 // Bug: when the directory could not be listed, for want of a file descriptor,

@@ -35,51 +35,6 @@ func openOS(t testing.TB, path string) *osDir {
 	return opened.(*osDir)
 }
 
-func openAt(t testing.TB, dir string, ahead time.Duration) *File {
-	t.Helper()
-	e, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return time.Now().Add(ahead) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	return e
-}
-
-// started starts an arrival and does not wait for its ticket.
-func started(e Engine, a Arrival) <-chan result {
-	done := make(chan result, 1)
-	go func() {
-		turn, err := e.Enter(context.Background(), a)
-		done <- result{turn, err}
-	}()
-	return done
-}
-
-// stays makes sure that an arrival does not get in for a while, in which it
-// would if it could.
-func stays(t testing.TB, waiting <-chan result, why string) {
-	t.Helper()
-	select {
-	case r := <-waiting:
-		t.Fatalf("%s: got in with error %v", why, r.err)
-	case <-time.After(3 * tickInterval):
-	}
-}
-
-func get(t testing.TB, waiting <-chan result) Turn {
-	t.Helper()
-	select {
-	case r := <-waiting:
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		return r.turn
-	case <-time.After(10 * time.Second):
-		t.Fatal("gave up waiting for the turn")
-	}
-	return nil
-}
-
 // Those inside finish first when the directory is replaced, also those of other
 // engines; who waits is refused; numbers go on growing.
 func TestDirectoryReplaced(t *testing.T) {
