@@ -33,7 +33,7 @@ func (d countedDir) lock() error {
 	return d.lockDir.lock()
 }
 
-func (d countedDir) changes(fn func(change, []byte)) (bool, error) {
+func (d countedDir) changes(fn func(change, []byte)) error {
 	d.calls.changes.Add(1)
 	return d.lockDir.changes(fn)
 }

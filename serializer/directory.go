@@ -24,7 +24,7 @@ type directory struct {
 	blocked   int               // lines in which one of ours waits for another process
 	leftovers []string          // files that could not be removed
 	others    bool              // another process gave out a ticket since we wrote down the last number
-	looks     uint64            // how often the directory was looked at
+	listings  uint64            // how often the directory was listed
 	retired   bool
 	parted    bool // retired, and all whose tickets are still out are known
 	idleSince time.Time

@@ -26,13 +26,17 @@ func TestFailedListingIsRepeated(t *testing.T) {
 
 	open := d.dir
 	d.dir = -1
-	if _, err := d.changes(noChange); err == nil {
+	if err := d.changes(noChange); err == nil {
 		t.Fatal("listing without a directory did not fail")
 	}
 	d.dir = open
 
 	var names []string
-	complete, err := d.changes(func(_ change, name []byte) { names = append(names, string(name)) })
+	complete := false
+	err := d.changes(func(kind change, name []byte) {
+		complete = complete || kind == listing
+		names = append(names, string(name))
+	})
 	if err != nil || !complete || !slices.Contains(names, "before") {
 		t.Errorf("after a failure: names %q, complete %v, error %v", names, complete, err)
 	}
@@ -163,4 +167,20 @@ func TestOverflowWhileWaiting(t *testing.T) {
 		t.Fatal(second.err)
 	}
 	second.turn.Leave()
+}
+
+// Bug: a ticket of which only the coming was heard, and then no more, counted as
+// seen in the listing that followed. It was waited for without end.
+func TestOverflowAfterTicketCame(t *testing.T) {
+	dir := t.TempDir()
+	one, two := openFile(t, dir), openFile(t, dir)
+	defer one.Close()
+	defer two.Close()
+	enter(t, two, arrival("b_")).Leave()
+	two.dir.observing.Lock()
+	turn := enter(t, one, arrival("a_"))
+	overflow(t, dir)
+	turn.Leave()
+	two.dir.observing.Unlock()
+	get(t, started(two, arrival("a_"))).Leave()
 }

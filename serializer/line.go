@@ -13,7 +13,7 @@ type entry struct {
 
 	known bool   // who owns it, where another process does
 	owner string // of it, for people
-	seen  uint64 // the last look at the directory that showed its file
+	seen  uint64 // the last listing of the directory that showed its file, or came before it
 
 	*waiter // nil for a ticket of another process
 }

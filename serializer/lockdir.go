@@ -33,9 +33,10 @@ type lockDir interface {
 	remove(name string) error
 
 	// changes reports what happened in the directory since the last call, in
-	// the order it happened. complete means that it reported every file there
-	// is, as appeared, instead. The name is only valid during the call of fn.
-	changes(fn func(kind change, name []byte)) (complete bool, err error)
+	// the order it happened. Where something was not heard of, it reports
+	// listing and then every file there is, as appeared; before listing, it may
+	// report part of what happened. The name is only valid during the call of fn.
+	changes(fn func(kind change, name []byte)) error
 
 	// wait returns when something may have changed, at the latest after d.
 	// notifies reports whether that takes no polling.
@@ -85,7 +86,8 @@ type change uint8
 const (
 	appeared change = iota
 	vanished
-	closed // by somebody who had it open for writing: perhaps an owner that ended
+	closed  // by somebody who had it open for writing: perhaps an owner that ended
+	listing // no file: what follows is all there is, and may take its time
 )
 
 // Files of ours that are no tickets. None of these names can be read as one.

@@ -315,27 +315,28 @@ func (d *osDir) remove(name string) error {
 	}
 }
 
-func (d *osDir) changes(fn func(change, []byte)) (complete bool, err error) {
+func (d *osDir) changes(fn func(change, []byte)) error {
 	if d.notes != nil {
 		lost, err := d.notes.read(fn)
 		if err != nil {
-			return false, &StorageError{"reading changes of lock directory", d.path, err}
+			return &StorageError{"reading changes of lock directory", d.path, err}
 		}
 		if !lost {
-			return false, nil
+			return nil
 		}
 	}
+	fn(listing, nil)
 	names, err := d.list()
 	if err != nil {
 		if d.notes != nil {
 			d.notes.mistrust() // the next call must list it, too
 		}
-		return false, &StorageError{"listing lock directory", d.path, err}
+		return &StorageError{"listing lock directory", d.path, err}
 	}
 	for _, name := range names {
 		fn(appeared, []byte(name))
 	}
-	return true, nil
+	return nil
 }
 
 func (d *osDir) list() ([]string, error) {

@@ -161,15 +161,16 @@ func (d *osDir) remove(name string) error {
 	return nil
 }
 
-func (d *osDir) changes(fn func(change, []byte)) (complete bool, err error) {
+func (d *osDir) changes(fn func(change, []byte)) error {
+	fn(listing, nil)
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return false, &StorageError{"listing lock directory", d.path, err}
+		return &StorageError{"listing lock directory", d.path, err}
 	}
 	for _, e := range entries {
 		fn(appeared, []byte(e.Name()))
 	}
-	return true, nil
+	return nil
 }
 
 // pollInterval is the time between two looks at the directory.

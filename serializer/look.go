@@ -30,23 +30,15 @@ func (d *directory) observe(guarded bool) error {
 func (d *directory) look(guarded bool) error {
 	f := d.engine
 	f.mu.Lock()
-	d.looks++
+	listings := d.listings
 	f.mu.Unlock()
-	locked := false // once, from the first change to the last
-	complete, err := d.sys.changes(func(kind change, name []byte) {
-		if !locked {
-			f.mu.Lock()
-			locked = true
-		}
-		d.note(kind, name)
-	})
-	if locked {
-		f.mu.Unlock()
-	}
+	n := noting{directory: d}
+	err := d.sys.changes(n.note)
+	n.unlock()
 	if err != nil {
 		return err
 	}
-	if complete {
+	if d.listings > listings {
 		d.sweep()
 		f.mu.Lock()
 		d.others = true // whose tickets came and went unheard
@@ -57,13 +49,40 @@ func (d *directory) look(guarded bool) error {
 	return nil
 }
 
+// noting enters changes in the lines. It takes engine.mu once for all of them,
+// and leaves it while the directory is listed.
+type noting struct {
+	*directory
+	locked bool
+}
+
+func (n *noting) note(kind change, name []byte) {
+	if !n.locked {
+		n.engine.mu.Lock()
+		n.locked = true
+	}
+	n.directory.note(kind, name)
+	if kind == listing {
+		n.unlock()
+	}
+}
+
+func (n *noting) unlock() {
+	if n.locked {
+		n.engine.mu.Unlock()
+		n.locked = false
+	}
+}
+
 // note enters one change in the lines. The caller holds engine.mu.
 func (d *directory) note(kind change, name []byte) {
 	e := d.files[string(name)]
 	switch kind {
+	case listing:
+		d.listings++
 	case appeared:
 		if e != nil {
-			e.seen = d.looks
+			e.seen = d.listings
 			return
 		}
 		d.noteNew(string(name))
@@ -91,7 +110,7 @@ func (d *directory) noteNew(name string) {
 	if err != nil {
 		return // not of any queue
 	}
-	e := &entry{Ticket: t, name: name, seen: d.looks}
+	e := &entry{Ticket: t, name: name, seen: d.listings}
 	d.files[name] = e
 	d.others = true
 	l := d.line(t.Prefix)
@@ -114,13 +133,13 @@ func (d *directory) noteGone(e *entry) {
 	}
 }
 
-// sweep takes out the tickets that a complete look did not show.
+// sweep takes out the tickets that the listing did not show.
 func (d *directory) sweep() {
 	f := d.engine
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range d.files {
-		if e.seen < d.looks && (e.waiter == nil || e.linked || e.out) {
+		if e.seen < d.listings && (e.waiter == nil || e.linked || e.out) {
 			d.noteGone(e)
 		}
 	}
@@ -164,7 +183,7 @@ func (d *directory) restore(p *place) {
 		p.refuse(fmt.Errorf("%w: its lock file was removed", ErrEvicted))
 	} else {
 		d.files[p.name] = &p.entry
-		p.seen = d.looks
+		p.seen = d.listings
 	}
 	f.mu.Unlock()
 	path := filepath.Join(f.path, p.name)

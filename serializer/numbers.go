@@ -111,7 +111,7 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 		}
 		last = stamp
 		p.dir = d
-		p.seen = d.looks
+		p.seen = d.listings
 		d.files[p.name] = &p.entry
 		d.owned++
 		l.insert(&p.entry)
@@ -166,7 +166,7 @@ func (d *directory) linked(p *place, err error) {
 		f.leave(p)
 	default:
 		p.linked = true
-		p.seen = d.looks
+		p.seen = d.listings
 		if p.admitted {
 			p.grant()
 		}

@@ -296,20 +296,20 @@ func (p *simProc) remove(name string) error {
 	return nil
 }
 
-func (p *simProc) changes(fn func(change, []byte)) (complete bool, err error) {
+func (p *simProc) changes(fn func(change, []byte)) error {
 	if !p.call() {
-		return false, nil
+		return nil
 	}
 	p.mu.Lock()
 	events := p.events
 	p.events = nil
-	complete = !p.listed
+	complete := !p.listed
 	if complete && p.wrong == scanErrorIgnored {
 		complete, p.listed = false, true
 	}
 	if complete {
 		p.listed = true
-		events = nil
+		events = []simEvent{{kind: listing}}
 		for name := range p.files {
 			events = append(events, simEvent{appeared, name})
 		}
@@ -319,7 +319,7 @@ func (p *simProc) changes(fn func(change, []byte)) (complete bool, err error) {
 	for _, e := range events {
 		fn(e.kind, []byte(e.name))
 	}
-	return complete, nil
+	return nil
 }
 
 func (p *simProc) wait(d time.Duration) {
