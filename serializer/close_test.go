@@ -3,6 +3,7 @@ package serializer
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // Close used to leave those inside in the dark. A process that ended with them
@@ -31,6 +32,33 @@ func TestCloseTellsThoseInside(t *testing.T) {
 		})
 	}
 	if files := filesOf(t, dir); len(files) != 1 {
+		t.Errorf("left in the lock directory: %v", files)
+	}
+}
+
+// Bug: Close did not wait for the file of a finished ticket that somebody else
+// was about to remove. A process that ended then left it behind.
+func TestCloseWaitsForRemovals(t *testing.T) {
+	dir := t.TempDir()
+	e := openFile(t, dir)
+	turn := enter(t, e, arrival("a_"))
+	next := join(t, e, arrival("a_"))
+	e.dir.changing.Lock()
+	turn.Leave()
+	(<-next).turn.Leave()
+	left := make(chan []string)
+	go func() {
+		_ = e.Close()
+		left <- filesOf(t, dir)
+	}()
+	select {
+	case files := <-left:
+		t.Fatalf("closed, and left in the lock directory: %v", files)
+	case <-time.After(50 * time.Millisecond): // a good one waits for what follows
+	}
+	e.dir.changing.Unlock()
+	e.dir.removeLeft()
+	if files := <-left; len(files) != 1 {
 		t.Errorf("left in the lock directory: %v", files)
 	}
 }

@@ -421,7 +421,8 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	return evictFile(d.sys, e.Ticket)
 }
 
-// closeTime is how long Close waits for those inside, once they are told.
+// closeTime is how long Close waits for those inside, once they are told, and
+// for the last files to be removed.
 const closeTime = time.Second
 
 // Close implements [Engine]. It waits for the directory to be left in order
@@ -459,14 +460,14 @@ func (f *File) Close() error {
 	f.release(d)
 
 	f.mu.Lock()
-	idle := !d.busy()
+	idle, leaving := !d.busy(), d.owned == 0
 	d.wake()
 	f.mu.Unlock()
 	awaitAll(old)
 	switch {
 	case idle:
 		<-d.done
-	case len(revokes) > 0:
+	case leaving, len(revokes) > 0:
 		select {
 		case <-d.done:
 		case <-time.After(closeTime):
