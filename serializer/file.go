@@ -244,6 +244,7 @@ func (f *File) issueBatch(batch []*place) error {
 	if err != nil {
 		return err
 	}
+	checked := time.Now()
 	defer f.release(d)
 	defer d.sys.unlock()
 	if err := d.observe(true); err != nil {
@@ -262,7 +263,9 @@ func (f *File) issueBatch(batch []*place) error {
 		d.dismiss(joined, err)
 		return nil
 	}
-	d.createAll(joined)
+	if d.createAll(joined, checked) != nil {
+		f.retire(d)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 )
 
 // lastStamp is the number after which a batch's tickets are to be numbered: the
@@ -135,14 +136,32 @@ func (d *directory) number(p *place, last uint64) (stamp uint64) {
 	return stamp
 }
 
-// createAll makes the files of tickets.
-func (d *directory) createAll(joined []*place) {
+// recheckTime is how long after a look at the guard a ticket may be made.
+const recheckTime = time.Millisecond
+
+// createAll makes the files of tickets. checked is when the guard was known to be
+// the one at its path. A process may be stopped after that, and the guard be
+// replaced: whoever has the new one by then has seen the directory without these
+// tickets. So they are refused, and the error is errReplaced.
+func (d *directory) createAll(joined []*place, checked time.Time) (replaced error) {
 	d.changing.Lock()
 	for _, p := range joined {
-		d.linked(p, d.sys.create(p.name, p.rule))
+		err := replaced
+		if err == nil {
+			err = d.sys.create(p.name, p.rule)
+		}
+		if err == nil && time.Since(checked) > recheckTime {
+			err, checked = d.sys.check(), time.Now()
+		}
+		if err == errReplaced {
+			replaced = err
+			err = &StorageError{"making lock file in", d.engine.path, errReplaced}
+		}
+		d.linked(p, err)
 	}
 	d.changing.Unlock()
 	d.removeLeft()
+	return replaced
 }
 
 // linked notes that the file of a ticket was made, or not.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -138,6 +139,39 @@ func TestGuardRemoved(t *testing.T) {
 	if turn.Token() <= first.Token() {
 		t.Errorf("token %d after %d", turn.Token(), first.Token())
 	}
+}
+
+// Bug: a process that was stopped while it held the guard, and that guard removed
+// meanwhile, went on to make its tickets, smaller than those given out under the
+// new guard. Two were inside at once.
+func TestGuardRemovedFromUnderStopped(t *testing.T) {
+	dir := t.TempDir()
+	var stop atomic.Bool
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	slow, err := OpenFile(dir, FileOptions{Clock: func() time.Time {
+		if stop.CompareAndSwap(true, false) {
+			close(stopped)
+			<-goOn
+		}
+		return time.Now()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	enter(t, slow, arrival("b_")).Leave()
+	stop.Store(true)
+	late := started(slow, arrival("a_"))
+	<-stopped
+	if err := os.Remove(filepath.Join(dir, guardFile)); err != nil {
+		t.Fatal(err)
+	}
+	inside := enter(t, openAt(t, dir, 0), arrival("a_"))
+	stays(t, late, "it is stopped")
+	close(goOn)
+	wantRefusal(t, (<-late).err, ReasonStorage, errReplaced)
+	inside.Leave()
+	get(t, started(slow, arrival("a_"))).Leave()
 }
 
 // A guard file whose content is gone or nonsense is written anew, with a number

@@ -295,7 +295,7 @@ func TestProbeTrustedAtOnce(t *testing.T) {
 		}
 		one.dir.tick()
 		slow.wake()
-		slow.haltAfter(10) // it has let go of the guard, and hears nothing
+		slow.haltAfter(11) // it has looked at the guard again and let go of it, and hears nothing
 		second := get(t, entering)
 		tooMany(t, one, a, want)
 		slow.wake()
