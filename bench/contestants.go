@@ -17,6 +17,7 @@ const (
 	caddyMemory     = "serialize, memory"
 	haproxyFree     = "HAProxy, free"
 	haproxyOne      = "HAProxy, maxconn 1"
+	haproxyThread   = "HAProxy, maxconn 1, one thread"
 	fileSubject     = "serialize, file on " // + the file system
 	tmpfsFileSystem = "tmpfs"
 )
@@ -64,12 +65,13 @@ func (b *workbench) caddies(behind string) ([]*contestant, error) {
 	return all, nil
 }
 
-// haproxies are the HAProxy without a limit and the one with the least.
+// haproxies are the HAProxy without a limit, the one with the least, and that
+// one with a single thread: its threads get into each other's way there.
 func (b *workbench) haproxies(backend string) []*contestant {
-	proxy := func(name string, limit int) *contestant {
-		return &contestant{name: name, start: servers.HAProxy{Home: b.home, Backend: backend, MaxConn: limit}.Start}
+	proxy := func(name string, limit, threads int) *contestant {
+		return &contestant{name: name, start: servers.HAProxy{Home: b.home, Backend: backend, MaxConn: limit, Threads: threads}.Start}
 	}
-	return []*contestant{proxy(haproxyFree, 0), proxy(haproxyOne, 1)}
+	return []*contestant{proxy(haproxyFree, 0, 0), proxy(haproxyOne, 1, 0), proxy(haproxyThread, 1, 1)}
 }
 
 // reverseProxy is the directive that sends requests on. Its connections are

@@ -26,6 +26,8 @@ func style(subject string) int {
 		return 2
 	case subject == haproxyFree:
 		return 5
+	case subject == haproxyThread:
+		return 6
 	default:
 		return 3
 	}

@@ -13,13 +13,14 @@ type HAProxy struct {
 	Home    string
 	Backend string // host:port
 	MaxConn int    // how many requests the backend gets at once; 0 is no limit
+	Threads int    // 0 is one for each core, as by default
 }
 
 // Connections to the backend are kept and shared as freely as HAProxy can
-// ("always"), which is its fastest. It has a thread for each core, as it does by
-// default.
+// ("always"), which is its fastest.
 const haproxyConfig = `global
 	maxconn %d
+	%s
 	log 127.0.0.1:1 local0 emerg
 
 defaults
@@ -53,7 +54,11 @@ func (h HAProxy) Start(ctx context.Context) (*Server, error) {
 	if h.MaxConn > 0 {
 		limit = fmt.Sprint("maxconn ", h.MaxConn)
 	}
-	_, file, err := writeFile(h.Home, "haproxy.cfg", fmt.Sprintf(haproxyConfig, connections(), addr, h.Backend, limit))
+	threads := ""
+	if h.Threads > 0 {
+		threads = fmt.Sprint("nbthread ", h.Threads)
+	}
+	_, file, err := writeFile(h.Home, "haproxy.cfg", fmt.Sprintf(haproxyConfig, connections(), threads, addr, h.Backend, limit))
 	if err != nil {
 		return nil, err
 	}
