@@ -109,7 +109,7 @@ func (c *contest) serve(ctx context.Context, who *contestant, cond condition, ru
 	plan := load.Plan{Addrs: who.server.Addrs, Clients: cond.clients, Warmup: c.bench.window / 4, Window: c.bench.window}
 	if c.backend != nil {
 		plan.Path = servers.Path(cond.hold)
-		if _, err := c.backend.Most(ctx); err != nil {
+		if err := c.backend.Settle(ctx); err != nil {
 			return err
 		}
 	}

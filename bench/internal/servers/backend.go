@@ -62,6 +62,25 @@ func (b *Backend) Most(ctx context.Context) (most int, err error) {
 	return most, json.Unmarshal(text, &most)
 }
 
+// Settle waits until nobody comes any more: HAProxy goes on to send what is in
+// its queue when the clients have gone.
+func (b *Backend) Settle(ctx context.Context) error {
+	for {
+		most, err := b.Most(ctx)
+		if err != nil || most == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleTime):
+		}
+	}
+}
+
+// settleTime is longer than the longest time inside that is measured.
+const settleTime = 100 * time.Millisecond
+
 func get(ctx context.Context, url string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
