@@ -245,8 +245,8 @@ func (o *oracle) describe(records ...record) string {
 			r.process, r.engine, ms(o.opened(r)), r.goroutine, r.token, what, ms(r.arrived), ms(r.at))
 	}
 	for name, list := range map[string][]moment{"replaced": o.replaced, "forgotten": o.forgotten} {
-		if n := len(list); n > 0 {
-			fmt.Fprintf(&b, " %s %.3f", name, ms(list[n-1].from))
+		for _, m := range list {
+			fmt.Fprintf(&b, " %s %.3f", name, ms(m.from))
 		}
 	}
 	return b.String()
