@@ -39,7 +39,7 @@ import (
 // next in line is ours, the turn passes through a channel, and the finished
 // ticket is removed after that: its successor's stands already.
 //
-// Waking. While one of ours waits for a ticket of another process, one thread
+// Waking. While one of ours waits for a ticket of another process, one goroutine
 // sleeps until the directory changes. Every 100 ms the engine also tries the
 // locks of the other owners, and looks whether the directory is still the same.
 //
