@@ -83,7 +83,7 @@ func FileSystem(dir string) string {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return "unknown"
 	}
-	if name, ok := fileSystems[int64(st.Type)]; ok {
+	if name, ok := fileSystems[int64(st.Type)]; ok { //nolint:unconvert // it is 32 bits wide on some systems
 		return name
 	}
 	return fmt.Sprintf("%#x", st.Type)

@@ -29,7 +29,6 @@ type site struct {
 	members []*process
 	caddys  []*process
 	clients sync.WaitGroup
-	ctx     context.Context
 	answers [600]atomic.Int64 // by status
 }
 
