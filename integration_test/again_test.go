@@ -96,15 +96,7 @@ func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 			b := newBackend(t)
 			c := start(t, setup{backend: b, site: "route {\n" + queue + "error 418\n}\n" +
 				"handle_errors {\n" + again + "reverse_proxy {$BACKEND}\n}"})
-			first := c.getting("/?name=first&gate")
-			b.awaitEntry(t, "first")
-			second := c.getting("/?name=second")
-			c.awaitTickets(2)
-			b.wantNever(t, "second")
-			b.open("first")
-			(<-first).want(t, http.StatusOK)
-			(<-second).want(t, http.StatusOK)
-			b.wantAlone(t)
+			c.wantTurns(b, "/", "/")
 			c.wantNoTickets()
 		})
 	}

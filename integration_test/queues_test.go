@@ -184,15 +184,7 @@ func TestSameQueueAcrossSites(t *testing.T) {
 			}
 			reverse_proxy {$BACKEND}
 		}`})
-	first := c.getting("/a?name=first&gate")
-	b.awaitEntry(t, "first")
-	second := c.getting("/b?name=second")
-	c.awaitTickets(2)
-	b.wantNever(t, "second")
-	b.open("first")
-	(<-first).want(t, http.StatusOK)
-	(<-second).want(t, http.StatusOK)
-	b.wantAlone(t)
+	c.wantTurns(b, "/a", "/b")
 }
 
 // A configuration in JSON can say all that a Caddyfile can; it is loaded, works

@@ -140,3 +140,18 @@ func arrive(t *testing.T, c *caddy, b *backend, name string) <-chan response {
 	})
 	return answer
 }
+
+// wantTurns sends two requests and fails the test unless they are in one queue:
+// the second reaches the backend only when the first has left it.
+func (c *caddy) wantTurns(b *backend, first, second string) {
+	c.t.Helper()
+	inside := c.getting(first + "?name=first&gate")
+	b.awaitEntry(c.t, "first")
+	waiting := c.getting(second + "?name=second")
+	c.awaitTickets(2)
+	b.wantNever(c.t, "second")
+	b.open("first")
+	(<-inside).want(c.t, http.StatusOK)
+	(<-waiting).want(c.t, http.StatusOK)
+	b.wantAlone(c.t)
+}
