@@ -73,7 +73,9 @@ func (u *UniqueIDs) parseSubdirective(d *caddyfile.Dispenser) (err error) {
 
 // parseSerialize sets up the serialize directive. Of all serialize directives
 // of one block that match a request, only the first applies, and Caddy sorts
-// the most specific first; they share a group of routes.
+// the most specific first; they share a group of routes. One that applies to
+// every request, and is the only one, needs no group: Caddy then makes one route
+// of it and its neighbours, which costs every request less.
 func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
 	matcher, err := h.ExtractMatcherSet()
@@ -84,11 +86,14 @@ func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := s.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
+	values := h.NewRoute(matcher, s)
+	if matcher == nil && onlyOne(h) {
+		return values, nil
+	}
 	group, err := serializeGroup(h, matcher)
 	if err != nil {
 		return nil, err
 	}
-	values := h.NewRoute(matcher, s)
 	for i, value := range values {
 		if route, ok := value.Value.(caddyhttp.Route); ok {
 			route.Group = group
@@ -114,17 +119,41 @@ func blockOf(h httpcaddyfile.Helper) blockID {
 }
 
 // siteOf identifies the site that a directive stands in, by where its addresses
-// lie in memory. Caddy does not export it; 0 means that there is no telling.
+// lie in memory; 0 means that there is no telling.
 func siteOf(h httpcaddyfile.Helper) uintptr {
-	site := reflect.ValueOf(h).FieldByName("parentBlock")
-	if !site.IsValid() || site.Kind() != reflect.Struct {
-		return 0
-	}
-	addresses := site.FieldByName("Keys")
+	addresses := ofSite(h, "Keys")
 	if !addresses.IsValid() || addresses.Kind() != reflect.Slice {
 		return 0
 	}
 	return addresses.Pointer()
+}
+
+// ofSite is a field of the site's block that a directive stands in. Caddy does
+// not export the block; the value is not valid where there is no such field.
+func ofSite(h httpcaddyfile.Helper, field string) reflect.Value {
+	site := reflect.ValueOf(h).FieldByName("parentBlock")
+	if !site.IsValid() || site.Kind() != reflect.Struct {
+		return reflect.Value{}
+	}
+	return site.FieldByName(field)
+}
+
+// onlyOne reports whether there is one serialize directive in the site, whatever
+// block of the site it stands in. It is false where there is no telling.
+func onlyOne(h httpcaddyfile.Helper) bool {
+	segments := ofSite(h, "Segments")
+	if !segments.IsValid() || segments.Type() != reflect.TypeFor[[]caddyfile.Segment]() {
+		return false
+	}
+	count := 0
+	for i := range segments.Len() {
+		for j := range segments.Index(i).Len() {
+			if segments.Index(i).Index(j).FieldByName("Text").String() == "serialize" {
+				count++
+			}
+		}
+	}
+	return count == 1
 }
 
 // serializeGroup returns the name of the block's group of routes.

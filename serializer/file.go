@@ -69,7 +69,7 @@ type File struct {
 	open  func(path string, clock func() time.Time) (lockDir, error)
 
 	mu        sync.Mutex
-	arrivals  []*place // without a ticket yet, in order
+	arrivals  []*place // without a ticket yet, in order; nil or emptied while nobody asks for one
 	issuing   bool     // a goroutine gives out tickets
 	dir       *directory
 	replaced  []*directory         // old ones, with turns still out
@@ -214,13 +214,14 @@ func (f *File) issue() {
 func (f *File) nextBatch(done []*place) []*place {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	clear(done)
 	if len(f.arrivals) == 0 {
 		f.issuing = false
+		f.arrivals = done[:0]
 		return nil
 	}
 	if len(f.arrivals) <= batchSize {
 		batch := f.arrivals
-		clear(done)
 		f.arrivals = done[:0]
 		return batch
 	}

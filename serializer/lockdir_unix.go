@@ -21,8 +21,9 @@ import (
 
 // osDir is a real directory.
 type osDir struct {
-	path  string
-	clock func() time.Time
+	path      string
+	guardPath string
+	clock     func() time.Time
 
 	dir   int // the directory, open
 	guard int // the guard file, open
@@ -50,7 +51,7 @@ type ownerFile struct {
 
 // openLockDir opens a directory that exists, and its guard.
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
-	d := &osDir{path: path, clock: clock, guard: -1,
+	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, guard: -1,
 		owners: make(map[Rule]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
 	var err error
 	if d.dir, err = openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
@@ -93,7 +94,7 @@ func (d *osDir) openGuard() error {
 		d.fileMode = 0o600
 	}
 	fail := func(err error) error {
-		return &StorageError{"opening guard file", filepath.Join(d.path, guardFile), err}
+		return &StorageError{"opening guard file", d.guardPath, err}
 	}
 	fd, err := d.openat(guardFile, unix.O_RDWR|unix.O_CREAT, d.fileMode)
 	if err != nil {
@@ -124,7 +125,7 @@ func ourUser(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 func (d *osDir) lock() error {
 	if err := flock(d.guard, unix.LOCK_EX); err != nil {
-		return &StorageError{"locking guard file", filepath.Join(d.path, guardFile), err}
+		return &StorageError{"locking guard file", d.guardPath, err}
 	}
 	return nil
 }
@@ -141,13 +142,12 @@ func flock(fd, how int) error {
 
 func (d *osDir) check() error {
 	var st unix.Stat_t
-	path := filepath.Join(d.path, guardFile)
-	err := unix.Lstat(path, &st)
+	err := unix.Lstat(d.guardPath, &st)
 	switch {
 	case err == unix.ENOENT, err == nil && (fileID{uint64(st.Dev), st.Ino}) != d.id:
 		return errReplaced
 	case err != nil:
-		return &StorageError{"checking guard file", path, err}
+		return &StorageError{"checking guard file", d.guardPath, err}
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (d *osDir) last() (uint64, error) {
 	var text [guardSize]byte
 	n, err := unix.Pread(d.guard, text[:], 0)
 	if err != nil {
-		return 0, &StorageError{"reading guard file", filepath.Join(d.path, guardFile), err}
+		return 0, &StorageError{"reading guard file", d.guardPath, err}
 	}
 	stamp, ok := parseDigits(string(text[:min(n, stampDigits)]))
 	if n != guardSize || !ok {
@@ -181,7 +181,7 @@ func (d *osDir) setLast(stamp uint64) error {
 		err = io.ErrShortWrite
 	}
 	if err != nil {
-		return &StorageError{"writing guard file", filepath.Join(d.path, guardFile), err}
+		return &StorageError{"writing guard file", d.guardPath, err}
 	}
 	return nil
 }

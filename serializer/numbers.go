@@ -83,7 +83,7 @@ func (d *directory) record(last uint64) error {
 }
 
 // join puts a batch of arrivals into their lines. It returns those that got a
-// number, and the last number.
+// number, in the memory of the batch, and the last number.
 func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) {
 	f := d.engine
 	f.mu.Lock()
@@ -91,7 +91,7 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 	if d.retired {
 		return nil, last, errReplaced
 	}
-	joined := make([]*place, 0, len(batch))
+	joined := batch[:0]
 	for _, p := range batch {
 		if p.givenUp || p.out {
 			continue

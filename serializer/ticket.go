@@ -45,7 +45,8 @@ func (t Ticket) Time() time.Time { return time.UnixMicro(int64(t.Stamp)) }
 
 // Name is the name of the ticket's lock file.
 func (t Ticket) Name() string {
-	return string(t.AppendName(make([]byte, 0, len(t.Prefix)+fixedDigits+len("255.255.255.255"))))
+	var buf [255]byte // as long as a file system allows
+	return string(t.AppendName(buf[:0]))
 }
 
 // AppendName appends the name of the ticket's lock file to b.
