@@ -100,11 +100,13 @@ var handoverSuite = &suite{name: "handover", measure: measureHandover, tables: h
 const (
 	withinSubject  = "within one process"
 	betweenSubject = "between two processes"
+	pipeSubject    = "a byte through a pipe, between two processes"
 	handOversCount = "hand-overs"
 )
 
 // measureHandover passes a turn between two runners: both in one process, then
-// each in its own.
+// each in its own. A byte through a pipe shows what it takes at least to wake
+// another process.
 func measureHandover(ctx context.Context, b *workbench, set *results.Set) error {
 	laps := map[time.Duration]int{0: 20_000, 500 * time.Microsecond: 2000}
 	if b.quick {
@@ -112,6 +114,9 @@ func measureHandover(ctx context.Context, b *workbench, set *results.Set) error 
 	}
 	for run := range b.runs {
 		for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
+			if err := b.echo(ctx, set, library.Echo{Hold: hold, Laps: laps[hold]}, run+1); err != nil {
+				return err
+			}
 			for _, dir := range []string{b.shm, b.disk} {
 				for _, processes := range []int{1, 2} {
 					relay := library.Relay{Processes: processes, Runners: 2 / processes, Hold: hold, Laps: laps[hold]}
@@ -123,6 +128,29 @@ func measureHandover(ctx context.Context, b *workbench, set *results.Set) error 
 		}
 	}
 	return nil
+}
+
+func (b *workbench) echo(ctx context.Context, set *results.Set, e library.Echo, run int) (err error) {
+	if e.Dir, err = fresh(b.shm); err != nil {
+		return err
+	}
+	c := results.Case{Subject: pipeSubject, Processes: 2, Hold: e.Hold}
+	return b.round(ctx, set, c, run, func() error {
+		p, err := e.Run(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Subject, err)
+		}
+		b.addPasses(set, c, run, p)
+		return nil
+	})
+}
+
+// addPasses notes hand-overs.
+func (b *workbench) addPasses(set *results.Set, c results.Case, run int, p library.Passes) {
+	b.say("run %d, hold %5s: %-45s %v, 99th percentile %v, of %d", run, c.Hold, c.Subject, p.Median, p.Late, p.N)
+	set.Add(c, run, handOversCount, float64(p.N), "")
+	set.Add(c, run, handOverMetric, microseconds(p.Median), "µs")
+	set.Add(c, run, lateHandOver, microseconds(p.Late), "µs")
 }
 
 func (b *workbench) relay(ctx context.Context, set *results.Set, r library.Relay, dir string, run int) (err error) {
@@ -143,10 +171,7 @@ func (b *workbench) relay(ctx context.Context, set *results.Set, r library.Relay
 		if r.Processes > 1 {
 			p = baton.Between
 		}
-		b.say("run %d, hold %5s: %-30s %v, 99th percentile %v, of %d", run, r.Hold, c.Subject, p.Median, p.Late, p.N)
-		set.Add(c, run, handOversCount, float64(p.N), "")
-		set.Add(c, run, handOverMetric, microseconds(p.Median), "µs")
-		set.Add(c, run, lateHandOver, microseconds(p.Late), "µs")
+		b.addPasses(set, c, run, p)
 		return nil
 	})
 }

@@ -123,12 +123,13 @@ func waitingTables(s results.Set) []table {
 func handoverTables(s results.Set) []table {
 	t := table{
 		title: "From one who leaves to the next, who waited for it, microseconds.",
-		head:  []string{"hand-over", "each stays", "median", "99th percentile", "of that within one process"},
+		head:  []string{"hand-over", "each stays", "median", "99th percentile", "of that within one process", "of a byte's through a pipe"},
 	}
 	for _, c := range s.Cases(handOverMetric) {
 		within := results.Case{Subject: strings.Replace(c.Subject, betweenSubject, withinSubject, 1), Processes: 1, Hold: c.Hold}
+		pipe := results.Case{Subject: pipeSubject, Processes: 2, Hold: c.Hold}
 		t.add(c.Subject, holdText(c.Hold), spread(s.Summary(c, handOverMetric)), spread(s.Summary(c, lateHandOver)),
-			number(s.Ratio(c, within, handOverMetric).Median))
+			number(s.Ratio(c, within, handOverMetric).Median), number(s.Ratio(c, pipe, handOverMetric).Median))
 	}
 	return []table{t}
 }

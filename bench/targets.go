@@ -65,7 +65,7 @@ func targets(all map[string]results.Set) (ts []target) {
 		atMost("99th percentile, of HAProxy's `maxconn 1`"+under, 1, "", proxy.Ratio(ours, theirs, lateMetric))
 	}
 	for _, c := range handover.Cases(handOverMetric) {
-		if c.Processes < 2 {
+		if c.Processes < 2 || c.Subject == pipeSubject {
 			continue
 		}
 		within := results.Case{Subject: strings.Replace(c.Subject, betweenSubject, withinSubject, 1), Processes: 1, Hold: c.Hold}

@@ -35,6 +35,13 @@ func TestRelay(t *testing.T) {
 	}
 }
 
+func TestEcho(t *testing.T) {
+	got, err := Echo{Dir: t.TempDir(), Hold: time.Millisecond, Laps: 50}.Run(t.Context())
+	if err != nil || got.N != 100 || got.Median <= 0 || got.Late < got.Median {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 // Only those who waited for the one before them were handed a turn.
 func TestEvaluate(t *testing.T) {
 	got, err := evaluate([]lap{
