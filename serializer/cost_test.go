@@ -145,8 +145,8 @@ func TestAllocationsOfATurn(t *testing.T) {
 		engine Engine
 		most   float64
 	}{
-		{"memory", NewMemory(MemoryOptions{}), 5},
-		{"file", file, 15},
+		{"memory", NewMemory(MemoryOptions{}), 4},
+		{"file", file, 12},
 	} {
 		turns(t, c.engine, 10)
 		if n := testing.AllocsPerRun(2000, func() { turns(t, c.engine, 1) }); n > c.most {

@@ -54,10 +54,9 @@ type Arrival struct {
 	// Revoke is called at most once, from another goroutine, when the turn is
 	// taken back while the caller is inside: by eviction ([ErrEvicted]),
 	// because the engine can no longer vouch for it ([ErrLost]) or because it
-	// closes ([ErrClosed]). The caller
-	// should stop its work and must still call [Turn.Leave]. It may be called
-	// before Enter has returned. It must not block. Nil means that the caller
-	// does not want to know.
+	// closes ([ErrClosed]). The caller should stop its work and must still call
+	// [Turn.Leave]. It may be called before Enter has returned. It must not
+	// block. Nil means that the caller does not want to know.
 	Revoke func(cause error)
 }
 

@@ -60,8 +60,8 @@ import (
 // that is replaced while tickets are out keeps those who knew the old one from
 // entering before its tickets are done, but a process that starts after that
 // cannot know of them. The same goes for the guard file, if somebody removes it
-// within the millisecond after a process has looked at it. And inotify is heard by one kernel only, which is why
-// network file systems are refused.
+// within the millisecond after a process has looked at it. And inotify is heard
+// by one kernel only, which is why network file systems are refused.
 type File struct {
 	path  string
 	clock func() time.Time
