@@ -25,6 +25,8 @@ const (
 	callsMetric      = "system calls"
 	ownCallsMetric   = "system calls without the scheduler's"
 	callPrefix       = "system calls: " // + the name of one
+	workedMetric     = "instructions"
+	pureWorkMetric   = "instructions without garbage collection"
 	allocsMetric     = "allocations"
 	allocatedMetric  = "bytes allocated"
 	heapMetric       = "heap of one who waits"
@@ -48,7 +50,7 @@ func measureCost(ctx context.Context, b *workbench, set *results.Set) error {
 			}
 		}
 	}
-	return errors.Join(b.countCalls(ctx, set), b.requests(ctx, set), b.crowds(ctx, set))
+	return errors.Join(b.countCalls(ctx, set), b.countInstructions(ctx, set), b.requests(ctx, set), b.crowds(ctx, set))
 }
 
 func (b *workbench) footprint(ctx context.Context, set *results.Set, q queue, callers, run int) error {
@@ -103,6 +105,38 @@ func (b *workbench) countCalls(ctx context.Context, set *results.Set) error {
 				set.Add(c, run+1, callPrefix+name, calls[name], "")
 			}
 			b.say("run %d, %2d callers: %.2f system calls", run+1, callers, calls.Sum())
+		}
+	}
+	return nil
+}
+
+// countInstructions counts instructions with valgrind. They hardly differ from
+// run to run, so one is enough.
+func (b *workbench) countInstructions(ctx context.Context, set *results.Set) error {
+	valgrind, err := exec.LookPath("valgrind")
+	if err != nil {
+		return b.skip("instructions", &servers.Missing{Program: "valgrind", Package: "valgrind"})
+	}
+	const turns = 80_000 // of which the first quarter is longer than the queue
+	for _, q := range b.queues()[:3] {
+		for _, waiting := range []int{50, 8000} {
+			for _, metric := range []string{workedMetric, pureWorkMetric} {
+				gogc := "100"
+				if metric == pureWorkMetric {
+					gogc = "off"
+				}
+				dir, err := b.place(q)
+				if err != nil {
+					return err
+				}
+				work := library.Crowded{Engine: q.engine, Dir: dir, Waiting: waiting, Turns: turns}
+				n, err := work.Instructions(ctx, valgrind, b.home, gogc)
+				if err != nil {
+					return fmt.Errorf("%s with %d waiting: %w", q.subject, waiting, err)
+				}
+				b.say("%5d waiting: %-32s %.0f %s", waiting, q.subject, n, metric)
+				set.Add(results.Case{Subject: q.subject, Waiting: waiting}, 1, metric, n, "")
+			}
 		}
 	}
 	return nil

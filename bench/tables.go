@@ -174,7 +174,7 @@ func bySpeed(s results.Set) []results.Case {
 }
 
 func costTables(s results.Set) []table {
-	return []table{libraryTable(s), callsTable(s), requestsTable(s), crowdTable(s)}
+	return []table{libraryTable(s), callsTable(s), instructionsTable(s), requestsTable(s), crowdTable(s)}
 }
 
 func libraryTable(s results.Set) table {
@@ -203,6 +203,20 @@ func callsTable(s results.Set) table {
 			}
 		}
 		t.add(c.Subject, fmt.Sprint(c.Clients), spread(s.Summary(c, callsMetric)), number(s.Summary(c, ownCallsMetric).Median), strings.Join(parts, ", "))
+	}
+	return t
+}
+
+func instructionsTable(s results.Set) table {
+	t := table{
+		title: "Instructions of a turn in the library, counted by valgrind, without the kernel's.",
+		head:  []string{"queue", "waiting", "instructions", "of those with 50", "without garbage collection", "of those with 50"},
+	}
+	for _, c := range s.Cases(workedMetric) {
+		few := results.Case{Subject: c.Subject, Waiting: 50}
+		t.add(c.Subject, thousands(fmt.Sprint(c.Waiting)),
+			number(s.Summary(c, workedMetric).Median), number(s.Ratio(c, few, workedMetric).Median),
+			number(s.Summary(c, pureWorkMetric).Median), number(s.Ratio(c, few, pureWorkMetric).Median))
 	}
 	return t
 }

@@ -67,6 +67,25 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
+func TestCrowded(t *testing.T) {
+	for _, engine := range []string{File, Memory, Channel} {
+		task := Crowded{Engine: engine, Dir: t.TempDir(), Waiting: 20, Turns: 100}
+		if _, err := proc.Ask[struct{}](t.Context(), "crowded", task, nil); err != nil {
+			t.Errorf("%s: %v", engine, err)
+		}
+	}
+}
+
+func TestParseTotal(t *testing.T) {
+	got, err := parseTotal([]byte("events: Ir\nsummary: 9\nfn=(1) main\n1 3\n\ntotals: 273805193\n"))
+	if err != nil || got != 273805193 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := parseTotal([]byte("events: Ir\n")); err == nil {
+		t.Error("a file without a total was read")
+	}
+}
+
 func TestParseCalls(t *testing.T) {
 	got := parseCalls([]byte("    calls syscall\n--------- ----------------\n      100 flock\n        2 futex\n--------- ----------------\n      102 total\n"))
 	if len(got) != 2 || got["flock"] != 100 || got.Sum() != 102 {
