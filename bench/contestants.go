@@ -25,20 +25,20 @@ const (
 // onFile is the subject of lock files in a directory.
 func onFile(dir string) string { return fileSubject + machine.FileSystem(dir) }
 
-// caddyWith is a Caddy with some directives.
-func (b *workbench) caddyWith(name, directives string, processes int) *contestant {
+// caddyWith is a Caddy with some directives, and perhaps some environment.
+func (b *workbench) caddyWith(name, directives string, processes int, env ...string) *contestant {
 	return &contestant{name: name, processes: processes, start: func(ctx context.Context) (*servers.Server, error) {
 		program, err := b.caddy(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return servers.Caddy{Program: program, Home: b.home, Directives: directives, Processes: processes}.Start(ctx)
+		return servers.Caddy{Program: program, Home: b.home, Directives: directives, Processes: processes, Env: env}.Start(ctx)
 	}}
 }
 
 // serializing is a Caddy that serializes what is behind, with lock files in
 // dir, or in memory where there is none.
-func (b *workbench) serializing(dir, behind string, processes int) (*contestant, error) {
+func (b *workbench) serializing(dir, behind string, processes int, env ...string) (*contestant, error) {
 	name, engine := caddyMemory, "engine memory"
 	if dir != "" {
 		locks, err := fresh(dir)
@@ -47,7 +47,7 @@ func (b *workbench) serializing(dir, behind string, processes int) (*contestant,
 		}
 		name, engine = onFile(dir), "path "+locks
 	}
-	c := b.caddyWith(name, fmt.Sprintf("serialize {\n\t%s\n}\n%s", engine, behind), processes)
+	c := b.caddyWith(name, fmt.Sprintf("serialize {\n\t%s\n}\n%s", engine, behind), processes, env...)
 	c.serial = true
 	return c, nil
 }

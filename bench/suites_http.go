@@ -97,6 +97,56 @@ func measureSharing(ctx context.Context, b *workbench, set *results.Set) error {
 	return c.run(ctx, conditions(clients, b.holds()[:2]))
 }
 
+var collectorSuite = &suite{name: "collector", measure: measureCollector, tables: collectorTables}
+
+const (
+	beforeRespond = "respond, "
+	beforeBackend = "reverse_proxy, "
+	lateCollector = "GOGC=400" // a setting of Go's runtime; 100 is the default
+	withLate      = ", " + lateCollector
+)
+
+// measureCollector has Go's runtime collect garbage as by default, and a quarter
+// as often.
+func measureCollector(ctx context.Context, b *workbench, set *results.Set) error {
+	backend, err := servers.StartBackend(ctx)
+	if err != nil {
+		return err
+	}
+	defer backend.Stop()
+	respond, err := b.collecting(beforeRespond, "respond ok")
+	if err != nil {
+		return err
+	}
+	proxy, err := b.collecting(beforeBackend, reverseProxy(backend.Addr))
+	if err != nil {
+		return err
+	}
+	cond := conditions([]int{32, 256}, []time.Duration{0})
+	if err := (&contest{bench: b, set: set, contestants: respond}).run(ctx, cond); err != nil {
+		return err
+	}
+	return (&contest{bench: b, set: set, backend: backend, contestants: proxy}).run(ctx, cond)
+}
+
+func (b *workbench) collecting(prefix, behind string) (all []*contestant, err error) {
+	for _, env := range [][]string{nil, {lateCollector}} {
+		free := b.caddyWith(caddyFree, behind, 0, env...)
+		serial, err := b.serializing(b.disk, behind, 0, env...)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range []*contestant{free, serial} {
+			c.name = prefix + c.name
+			if env != nil {
+				c.name += withLate
+			}
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
 var headersSuite = &suite{name: "headers", measure: measureHeaders, tables: headersTables}
 
 // noHeader is what the others of a server are compared with.

@@ -134,6 +134,21 @@ func handoverTables(s results.Set) []table {
 	return []table{t}
 }
 
+func collectorTables(s results.Set) []table {
+	t := table{
+		title: "Requests a second with a garbage collector that comes less often, in front of what takes no time.",
+		head:  []string{"behind it, server", "clients", "as by default", lateCollector, "ratio"},
+	}
+	for _, c := range byClients(s) {
+		late := c
+		late.Subject += withLate
+		if !strings.HasSuffix(c.Subject, withLate) {
+			t.add(c.Subject, fmt.Sprint(c.Clients), spread(s.Summary(c, rateMetric)), spread(s.Summary(late, rateMetric)), spread(s.Ratio(late, c, rateMetric)))
+		}
+	}
+	return []table{t}
+}
+
 func headersTables(s results.Set) []table {
 	t := table{
 		title: "An ID in a header of each response, 32 clients.",

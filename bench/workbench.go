@@ -25,7 +25,7 @@ type suite struct {
 	draw    func(s results.Set, dir string) error // nil draws nothing
 }
 
-var suites = []*suite{respondSuite, proxySuite, sharingSuite, waitingSuite, handoverSuite, headersSuite, idsSuite, costSuite}
+var suites = []*suite{respondSuite, proxySuite, sharingSuite, collectorSuite, waitingSuite, handoverSuite, headersSuite, idsSuite, costSuite}
 
 // workbench is where suites are measured.
 type workbench struct {

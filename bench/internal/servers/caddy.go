@@ -44,6 +44,7 @@ type Caddy struct {
 	Home       string // where its files may lie
 	Directives string // of its one site
 	Processes  int    // that share the work; 0 is one
+	Env        []string
 }
 
 // Start runs it.
@@ -91,6 +92,7 @@ func (c Caddy) startOne(ctx context.Context) (*Server, error) {
 	cmd := exec.Command(c.Program, "run", "--config", file, "--adapter", "caddyfile")
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	cmd.Env = append(cmd.Env, c.Env...)
 	s, err := start(ctx, cmd, addr)
 	if err != nil {
 		return nil, err
