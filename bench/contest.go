@@ -20,6 +20,8 @@ const (
 	lateMetric   = "99th percentile"
 	mostMetric   = "inside at once"
 	failMetric   = "requests that failed"
+
+	stalledMetric = "runs in which a client had no answer" // in half a minute
 )
 
 // contestant is a server that takes part in a comparison.
@@ -118,22 +120,40 @@ func (c *contest) serve(ctx context.Context, who *contestant, cond condition, ru
 		return err
 	}
 	c.note(who, cond, run, outcome)
+	if !outcome.Settled || time.Duration(cond.clients)*cond.hold > longQueue {
+		if err := who.restart(ctx); err != nil {
+			return fmt.Errorf("starting %s again: %w", who.name, err)
+		}
+	}
 	// Requests whose clients are gone are still on their way.
 	time.Sleep(100*time.Millisecond + time.Duration(cond.clients)*100*time.Microsecond)
 	return c.noteMost(ctx, who, cond, run)
 }
 
+// longQueue is the time that a queue may take to get empty by itself. HAProxy
+// sends on what waits when the clients have gone, and now and then Debian's
+// stands still for good.
+const longQueue = time.Second
+
+// restart ends the server and starts another.
+func (c *contestant) restart(ctx context.Context) (err error) {
+	c.server.Stop()
+	c.server, err = c.start(ctx)
+	return err
+}
+
 func (c *contest) note(who *contestant, cond condition, run int, o *load.Outcome) {
 	at := who.under(cond)
-	c.set.Add(at, run, rateMetric, o.Rate(), "1/s")
 	if failed := o.Failures + o.Others; failed > 0 {
 		c.set.Add(at, run, failMetric, float64(failed), "")
 		c.bench.say("%s, %d clients: %d requests failed (%d with a status other than 200): %v", who.name, cond.clients, failed, o.Others, o.Failure)
 	}
 	if !o.Settled {
-		c.bench.say("%s, %d clients: not every client had an answer in time; no percentiles", who.name, cond.clients)
+		c.set.Add(at, run, stalledMetric, 1, "")
+		c.bench.say("%s, %d clients: not every client had an answer in time; the run does not count", who.name, cond.clients)
 		return
 	}
+	c.set.Add(at, run, rateMetric, o.Rate(), "1/s")
 	c.set.Add(at, run, medianMetric, milliseconds(stats.Quantile(o.Waits, 0.5)), "ms")
 	c.set.Add(at, run, lateMetric, milliseconds(stats.Quantile(o.Waits, 0.99)), "ms")
 	c.bench.say("run %d, %4d clients, hold %5s: %-26s %8.0f/s", run, cond.clients, cond.hold, at.Subject, o.Rate())

@@ -41,7 +41,11 @@ func addServers(t *table, s results.Set, hold time.Duration, base string) {
 		}
 		b := c
 		b.Subject = base
-		t.add(fmt.Sprintf("%s, %s", thousands(fmt.Sprint(c.Clients)), c.Subject), spread(s.Summary(c, rateMetric)),
+		name := fmt.Sprintf("%s, %s", thousands(fmt.Sprint(c.Clients)), c.Subject)
+		if stalled := s.Summary(c, stalledMetric).N; stalled > 0 {
+			name += fmt.Sprintf(" (%d more runs stood still)", stalled)
+		}
+		t.add(name, spread(s.Summary(c, rateMetric)),
 			number(s.Ratio(c, b, rateMetric).Median), number(s.Summary(c, medianMetric).Median), spread(s.Summary(c, lateMetric)))
 	}
 }
