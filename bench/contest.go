@@ -49,6 +49,7 @@ type contest struct {
 	set         *results.Set
 	backend     *servers.Backend // nil if the servers answer by themselves
 	contestants []*contestant
+	promised    bool // there are promises about the results
 }
 
 func (c *contest) run(ctx context.Context, conditions []condition) error {
@@ -61,13 +62,25 @@ func (c *contest) run(ctx context.Context, conditions []condition) error {
 			c.bench.say("SKIPPED %d clients: the limit of open files allows %d; raise it with ulimit -n", cond.clients, most)
 			continue
 		}
-		for run := range c.bench.runs {
+		for run := range c.runs(cond) {
 			if err := c.turn(ctx, cond, run); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// promisedClients is the number of clients that promises are about.
+const promisedClients = 32
+
+// runs is how often each contestant has its turn: three times as often where
+// the result decides about a promise.
+func (c *contest) runs(cond condition) int {
+	if c.promised && cond.clients == promisedClients {
+		return 3 * c.bench.runs
+	}
+	return c.bench.runs
 }
 
 func (c *contest) startAll(ctx context.Context) error {

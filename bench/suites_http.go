@@ -19,7 +19,7 @@ func measureRespond(ctx context.Context, b *workbench, set *results.Set) error {
 	if err != nil {
 		return err
 	}
-	c := &contest{bench: b, set: set, contestants: contestants}
+	c := &contest{bench: b, set: set, contestants: contestants, promised: true}
 	return c.run(ctx, conditions(b.clients(), []time.Duration{0}))
 }
 
@@ -62,7 +62,7 @@ func measureProxy(ctx context.Context, b *workbench, set *results.Set) error {
 		return err
 	}
 	contestants = append(contestants, b.haproxies(backend.Addr)...)
-	c := &contest{bench: b, set: set, backend: backend, contestants: contestants}
+	c := &contest{bench: b, set: set, backend: backend, contestants: contestants, promised: true}
 	return c.run(ctx, conditions(b.clients(), b.holds()))
 }
 

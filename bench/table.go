@@ -5,7 +5,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -97,17 +99,32 @@ func spread(s stats.Summary) string {
 // the machine other programs used meanwhile.
 func disturbance(s results.Set) string {
 	var values []float64
-	runs := 0
 	for _, r := range s {
-		runs = max(runs, r.Run)
 		if r.Metric == othersMetric {
 			values = append(values, r.Value)
 		}
 	}
+	text := fmt.Sprintf("Medians of %s runs, least and most in brackets.", runsOf(s))
 	if len(values) == 0 {
-		return fmt.Sprintf("Medians of %d runs, least and most in brackets.", runs)
+		return text
 	}
 	others := stats.Summarize(values)
-	return fmt.Sprintf("Medians of %d runs, least and most in brackets. Meanwhile other programs used %.0f %% of the machine (median; at most %.0f %%).",
-		runs, others.Median, others.Max)
+	return text + fmt.Sprintf(" Meanwhile other programs used %.0f %% of the machine (median; at most %.0f %%).", others.Median, others.Max)
+}
+
+// runsOf tells how often things were measured.
+func runsOf(s results.Set) string {
+	runs := make(map[results.Case]int)
+	for _, r := range s {
+		runs[r.Case] = max(runs[r.Case], r.Run)
+	}
+	counts := slices.Sorted(maps.Values(runs))
+	if len(counts) == 0 {
+		return "no"
+	}
+	least, most := counts[0], counts[len(counts)-1]
+	if least == most {
+		return fmt.Sprint(most)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }

@@ -56,10 +56,10 @@ func targets(all map[string]results.Set) (ts []target) {
 	}
 	disk := diskSubject(respond, rateMetric)
 	atLeast("`respond` behind `serialize`, file on a disk, of free, 32 clients", 0.6,
-		respond.Ratio(results.Case{Subject: disk, Clients: 32}, results.Case{Subject: caddyFree, Clients: 32}, rateMetric))
+		respond.Ratio(results.Case{Subject: disk, Clients: promisedClients}, results.Case{Subject: caddyFree, Clients: promisedClients}, rateMetric))
 	disk = diskSubject(proxy, rateMetric)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
-		ours, theirs := results.Case{Subject: disk, Clients: 32, Hold: hold}, results.Case{Subject: haproxyOne, Clients: 32, Hold: hold}
+		ours, theirs := results.Case{Subject: disk, Clients: promisedClients, Hold: hold}, results.Case{Subject: haproxyOne, Clients: promisedClients, Hold: hold}
 		under := fmt.Sprintf(", 32 clients, backend takes %s", holdText(hold))
 		atLeast("requests a second, of HAProxy's `maxconn 1`"+under, 1.1, proxy.Ratio(ours, theirs, rateMetric))
 		atMost("99th percentile, of HAProxy's `maxconn 1`"+under, 1, "", proxy.Ratio(ours, theirs, lateMetric))
