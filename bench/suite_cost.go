@@ -111,8 +111,11 @@ func (b *workbench) countCalls(ctx context.Context, set *results.Set) error {
 }
 
 // countInstructions counts instructions with valgrind. They hardly differ from
-// run to run, so one is enough.
+// run to run, so one is enough; it is too long for a quick look.
 func (b *workbench) countInstructions(ctx context.Context, set *results.Set) error {
+	if b.quick {
+		return nil
+	}
 	valgrind, err := exec.LookPath("valgrind")
 	if err != nil {
 		return b.skip("instructions", &servers.Missing{Program: "valgrind", Package: "valgrind"})
