@@ -55,6 +55,9 @@ func report(o options) error {
 func renderSuite(s *suite, set results.Set) string {
 	var buf bytes.Buffer
 	for _, t := range s.tables(set) {
+		if len(t.rows) == 0 { // left out, or a program is missing
+			continue
+		}
 		t.write(&buf)
 		fmt.Fprintln(&buf)
 	}
