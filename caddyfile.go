@@ -87,7 +87,9 @@ func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		return nil, err
 	}
 	values := h.NewRoute(matcher, s)
-	if matcher == nil && onlyOne(h) {
+	// Of a named route that is one route, Caddy keeps the first handler only; the
+	// group makes it two.
+	if matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}
 	group, err := serializeGroup(h, matcher)
