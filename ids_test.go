@@ -36,8 +36,19 @@ http://`+addr+` {
 	return server, "http://" + addr + "/"
 }
 
-// ask sends a request with header fields, given as names and values in turn.
-func ask(t *testing.T, url string, header ...string) string {
+// ask sends a request with header fields, given as names and values in turn. A
+// server that a reload has replaced may still close a connection before it reads
+// from it; then it is sent again.
+func ask(t *testing.T, url string, header ...string) (text string) {
+	t.Helper()
+	testcaddy.Eventually(t, "the request is answered", func() (err error) {
+		text, err = tryAsk(t, url, header...)
+		return err
+	})
+	return text
+}
+
+func tryAsk(t *testing.T, url string, header ...string) (string, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
@@ -48,14 +59,11 @@ func ask(t *testing.T, url string, header ...string) string {
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
+	return string(body), err
 }
 
 func TestLayoutsAndNodes(t *testing.T) {
