@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -78,7 +79,7 @@ func (c Crowded) count(ctx context.Context, valgrind, home, gogc string) (float6
 		counted := exec.Command(valgrind, append([]string{"--tool=callgrind", "--callgrind-out-file=" + file}, cmd.Args...)...)
 		// Callgrind stumbles over the signals with which the runtime
 		// interrupts goroutines.
-		counted.Env = append(cmd.Env, "GOGC="+gogc, "GODEBUG=asyncpreemptoff=1")
+		counted.Env = append(slices.Clone(cmd.Env), "GOGC="+gogc, "GODEBUG=asyncpreemptoff=1")
 		return counted
 	})
 	if err != nil {
