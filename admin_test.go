@@ -33,7 +33,7 @@ func TestAdminShowsQueues(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, "engine "+engine)
-			idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","inside":0,"waiting":0,"tickets":[]}]`, s.dir)
+			idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":1,"inside":0,"waiting":0,"tickets":[]}]`, s.dir)
 			if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
 				t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
 			}

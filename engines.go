@@ -112,15 +112,22 @@ type sharedEngine struct {
 	key string
 
 	mu         sync.Mutex
-	configured map[string]int // handlers by queue, where its name is known beforehand
+	configured map[configuredQueue]int // how many handlers use it
+}
+
+// configuredQueue is a queue whose name is known beforehand, as one handler has
+// it.
+type configuredQueue struct {
+	name  string
+	limit int // how many may be inside; 0 is no limit
 }
 
 // configure notes that a handler uses a queue, or by -1 that it no longer does.
-func (e *sharedEngine) configure(queue string, by int) {
+func (e *sharedEngine) configure(queue configuredQueue, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.configured == nil {
-		e.configured = make(map[string]int)
+		e.configured = make(map[configuredQueue]int)
 	}
 	e.configured[queue] += by
 	if e.configured[queue] == 0 {
@@ -128,23 +135,54 @@ func (e *sharedEngine) configure(queue string, by int) {
 	}
 }
 
+// limits are the limits of the queues whose names are known. Where handlers
+// differ, it is the widest.
+func (e *sharedEngine) limits() map[string]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	limits := make(map[string]int, len(e.configured))
+	for queue := range e.configured {
+		limit, again := limits[queue.name]
+		if !again {
+			limit = queue.limit
+		}
+		limits[queue.name] = serializer.Wider(limit, queue.limit)
+	}
+	return limits
+}
+
 // Queues implements [serializer.Engine]. It lists the queues of the
 // configuration, too, though nobody may be in them.
 func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	states, err := e.Engine.Queues(ctx)
+	describeRequests(states)
 	place, ok := e.Engine.(interface{ Path() string })
 	if err != nil || !ok {
 		return states, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for queue := range e.configured {
-		if !slices.ContainsFunc(states, func(s serializer.QueueState) bool { return s.Prefix == queue }) {
-			states = append(states, serializer.QueueState{Path: place.Path(), Prefix: queue})
+	limits := e.limits()
+	for i, state := range states {
+		if limit, ok := limits[state.Prefix]; ok {
+			states[i].Limit = limit
+			delete(limits, state.Prefix)
 		}
+	}
+	for queue, limit := range limits { // those with nobody in them
+		states = append(states, serializer.QueueState{Path: place.Path(), Prefix: queue, Limit: limit})
 	}
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
+}
+
+// describeRequests asks what the tickets of this process are for.
+func describeRequests(states []serializer.QueueState) {
+	for _, state := range states {
+		for i := range state.Tickets {
+			if t := &state.Tickets[i]; t.Requester != nil {
+				t.Request = new(t.Requester.Request())
+			}
+		}
+	}
 }
 
 // Destruct implements [caddy.Destructor].

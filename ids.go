@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -107,12 +108,16 @@ func (u *UniqueIDs) Cleanup() error {
 }
 
 // requestIDs are the IDs of one request, as far as they were asked for. A
-// request is served by one goroutine at a time, so there is no lock.
+// request is served by one goroutine at a time; only its txid is also asked for
+// by others, who list the queues.
 type requestIDs struct {
 	handler *UniqueIDs
 	ctx     context.Context // of the request: the IDs live as long as it does
 
-	txid, uniqueID, shardedID string
+	mu   sync.Mutex
+	txid string // guarded by mu once the request is in a queue
+
+	uniqueID, shardedID string
 
 	callNumber      string
 	callNumberAsked bool
@@ -185,7 +190,7 @@ func isCallersID(text string) bool {
 
 // txidOf returns the txid of a request, for a log line; nothing where
 // unique_ids does not name requests. Only the goroutine that serves the request
-// may ask.
+// may ask, for it looks into the request's variables.
 func txidOf(ctx context.Context) string {
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if ids, ok := vars[idsVar].(*requestIDs); ok {
@@ -212,8 +217,10 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 // String implements [fmt.Stringer] for the access log.
 func (ids *requestIDs) String() string { return ids.TXID() }
 
-// TXID returns the request's txid.
+// TXID returns the request's txid. Any goroutine may ask.
 func (ids *requestIDs) TXID() string {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
 	if ids.txid == "" {
 		ids.txid = uniqueid.NewTXID().String()
 	}

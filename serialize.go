@@ -158,7 +158,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	if !s.placeholders {
-		s.engine.configure(s.queue, 1)
+		s.engine.configure(s.configured(), 1)
 	}
 	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
 	return nil
@@ -230,6 +230,15 @@ func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
 	return serializer.Rule{Limit: 1}, shared
 }
 
+// configured is the queue of a handler whose prefix has no placeholders.
+func (s *Serialize) configured() configuredQueue {
+	limit := s.rule.Capacity()
+	if len(s.SharedMethods) > 0 {
+		limit = s.shared.Capacity()
+	}
+	return configuredQueue{name: s.queue, limit: limit}
+}
+
 // normalizeMethods returns the methods in upper case, each once.
 func normalizeMethods(methods []string) (normal []string) {
 	for _, text := range methods {
@@ -257,12 +266,14 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl)}
+	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl), host: r.Host}
 	if comesByAgain(vars, v) {
 		return next.ServeHTTP(w, r)
 	}
 	v.describe(repl, vars)
 	_, v.traced = vars[traceVar]
+	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	v.ids, _ = vars[idsVar].(*requestIDs)
 	if err := readAhead(r, int64(*s.Buffer)); err != nil {
 		return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body before joining the queue: %w", err))
 	}
@@ -303,7 +314,7 @@ func (s *Serialize) Cleanup() error {
 		return nil
 	}
 	if !s.placeholders {
-		s.engine.configure(s.queue, -1)
+		s.engine.configure(s.configured(), -1)
 	}
 	s.closeRecord()
 	if caddy.Exiting() {

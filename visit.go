@@ -29,6 +29,10 @@ type visit struct {
 	traced  bool
 	txid    string // of the request, if it has one; for logs, and made when there is something to log
 
+	host     string      // of the request; see Request
+	clientIP string      // of the request
+	ids      *requestIDs // of the request; nil where unique_ids does not name it
+
 	ctx    context.Context // of the stay inside
 	cancel context.CancelCauseFunc
 
@@ -57,6 +61,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		Rule:       rule,
 		MaxWaiting: s.QueueLength,
 		Timeout:    time.Duration(*s.Timeout),
+		Requester:  v,
 		Revoke:     v.cutShort,
 	})
 	v.entered = time.Now()
@@ -66,6 +71,19 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	clocks.restart(v.waited)
 	v.turn = turn
 	return err
+}
+
+// Request implements [serializer.Requester]: it tells what the ticket is for. It
+// runs beside the request, so it uses only what the request does not change.
+func (v *visit) Request() serializer.Request {
+	described := serializer.Request{Host: v.host, ClientIP: v.clientIP}
+	if original, ok := v.ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
+		described.Method, described.Path = original.Method, original.URL.Path
+	}
+	if v.ids != nil {
+		described.TXID = v.ids.TXID()
+	}
+	return described
 }
 
 // openStay prepares the context of the stay inside. By default it outlives the
@@ -282,3 +300,6 @@ func clientOf(r *http.Request) netip.AddrPort {
 	}
 	return addr
 }
+
+// Interface guards
+var _ serializer.Requester = (*visit)(nil)

@@ -51,6 +51,10 @@ type Arrival struct {
 	// Timeout is the longest wait. Zero means to wait for ever.
 	Timeout time.Duration
 
+	// Requester says what the arrival is for, for people who read the queue.
+	// Nil says nothing.
+	Requester Requester
+
 	// Revoke is called at most once, from another goroutine, when the turn is
 	// taken back while the caller is inside: by eviction ([ErrEvicted]),
 	// because the engine can no longer vouch for it ([ErrLost]) or because it
@@ -146,28 +150,3 @@ func ReasonOf(err error) Reason {
 		return ReasonGone
 	}
 }
-
-// QueueState is a queue at one moment.
-type QueueState struct {
-	Path    string        `json:"path"`   // the directory, or the engine's name for the place it keeps queues in
-	Prefix  string        `json:"prefix"` // the queue's name
-	Inside  int           `json:"inside"`
-	Waiting int           `json:"waiting"`
-	Tickets []TicketState `json:"tickets"` // in order
-}
-
-// TicketState is one ticket of a [QueueState].
-type TicketState struct {
-	Token  string    `json:"token"`
-	State  string    `json:"state"`           // [StateInside] or [StateWaiting]
-	Since  time.Time `json:"since"`           // of the entry where this process knows it, else of the arrival
-	Client string    `json:"client"`          // address and port
-	Owner  string    `json:"owner"`           // the process, for people
-	Alive  *bool     `json:"alive,omitempty"` // whether the owner runs, where that was asked for
-}
-
-// The states of a ticket.
-const (
-	StateInside  = "inside"
-	StateWaiting = "waiting"
-)

@@ -24,7 +24,7 @@ var ErrNotObeyed = errors.New("the owner of the ticket does not react")
 // directory, whether or not anybody works there.
 //
 // Who is inside follows from the order and the owners' rules, as it does for
-// the engine. [TicketState.Since] is always the time of arrival.
+// the engine. The time of entry and the request are not known from outside.
 // [TicketState.Alive] tells whether the owner's lock is held; it is nil where
 // this user may not open the lock file. A file of another program has no lock
 // to tell: it counts as alive for as long as [File] waits for it, five minutes.

@@ -205,11 +205,11 @@ func (l *line) find(token uint64) *entry {
 func queueStates(path string, lines map[string]*line, now time.Time, owner func(*entry) string) []QueueState {
 	states := make([]QueueState, 0, len(lines))
 	for _, l := range slices.SortedFunc(maps.Values(lines), func(a, b *line) int { return cmp.Compare(a.prefix, b.prefix) }) {
-		q := QueueState{Path: path, Prefix: l.prefix, Inside: l.admitted, Waiting: l.waiting()}
+		q := QueueState{Path: path, Prefix: l.prefix}
 		for e := l.head; e != nil; e = e.next {
 			t := e.state(now)
 			t.Owner = owner(e)
-			q.Tickets = append(q.Tickets, t)
+			q.Add(t, e.rule)
 		}
 		states = append(states, q)
 	}

@@ -23,5 +23,22 @@ func (r Rule) Admits(ahead, shared int) bool {
 	return shared == 0 && ahead < max(r.Limit, 1)
 }
 
+// Capacity is how many arrivals of this rule may be inside together. 0 is no
+// limit.
+func (r Rule) Capacity() int {
+	if r.Shared {
+		return max(r.Limit, 0)
+	}
+	return max(r.Limit, 1)
+}
+
+// Wider returns the greater of two capacities, of which 0 is no limit.
+func Wider(a, b int) int {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
 // strict reports whether the rule is to be alone.
 func (r Rule) strict() bool { return !r.Shared && r.Limit <= 1 }

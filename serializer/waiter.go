@@ -23,13 +23,14 @@ type leaver interface{ leave(*place) }
 // waiter is the caller of Enter, as the engine sees it. Everything but ready
 // belongs to the engine's lock.
 type waiter struct {
-	place    *place
-	ready    chan struct{} // one message: the turn has come, or refusal says why not
-	refusal  error         // set before the message
-	position int           // how many were ahead on arrival
-	max      int           // Arrival.MaxWaiting
-	entered  time.Duration // from launch
-	revoke   func(error)
+	place     *place
+	ready     chan struct{} // one message: the turn has come, or refusal says why not
+	refusal   error         // set before the message
+	position  int           // how many were ahead on arrival
+	max       int           // Arrival.MaxWaiting
+	entered   time.Duration // from launch
+	revoke    func(error)
+	requester Requester
 
 	linked  bool // the lock file exists
 	givenUp bool // nobody waits for it any more
@@ -43,7 +44,7 @@ func newPlace(engine leaver, a Arrival) *place {
 	p.entry.waiter = &p.waiter
 	p.waiter.place = p
 	p.ready = make(chan struct{}, 1)
-	p.max, p.revoke = a.MaxWaiting, a.Revoke
+	p.max, p.revoke, p.requester = a.MaxWaiting, a.Revoke, a.Requester
 	return p
 }
 
@@ -134,18 +135,24 @@ func clientText(client netip.AddrPort) string {
 // state describes the entry for people.
 func (e *entry) state(now time.Time) TicketState {
 	s := TicketState{
-		Token:  tokenText(e.Stamp),
-		State:  StateWaiting,
-		Since:  e.Time().UTC(),
-		Client: clientText(e.Client),
+		Token:   tokenText(e.Stamp),
+		State:   StateWaiting,
+		Arrived: e.Time().UTC(),
+		Client:  clientText(e.Client),
 	}
+	s.Since = s.Arrived
 	if e.admitted {
 		s.State = StateInside
 	}
-	if e.waiter != nil && e.entered > 0 {
+	if e.waiter == nil {
+		return s
+	}
+	s.Requester = e.requester
+	if e.entered > 0 {
 		// Wall time of the entry, told from now so that it follows a clock
 		// that was set since.
-		s.Since = now.Add(e.entered - time.Since(launch)).UTC()
+		s.Entered = now.Add(e.entered - time.Since(launch)).UTC()
+		s.Since = s.Entered
 	}
 	return s
 }

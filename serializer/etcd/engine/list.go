@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -60,26 +59,24 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.Que
 		}
 		r := parseRecord(kv.Value)
 		t := serializer.TicketState{
-			Token:  strconv.FormatInt(kv.CreateRevision, 10),
-			State:  serializer.StateWaiting,
-			Since:  r.Since,
-			Client: r.Client,
-			Owner:  r.Owner,
+			Token:   strconv.FormatInt(kv.CreateRevision, 10),
+			State:   serializer.StateWaiting,
+			Since:   r.Since,
+			Arrived: r.Since,
+			Client:  r.Client,
+			Owner:   r.Owner,
 		}
 		open = open && r.rule().Admits(q.Inside, shared)
 		if open {
 			t.State = serializer.StateInside
-			q.Inside++
 			if r.Shared {
 				shared++
 			}
-		} else {
-			q.Waiting++
 		}
-		if p := s.places[string(kv.Key)]; p != nil && p.granted {
-			t.Since = e.clock().Add(-time.Since(p.entered)).UTC()
+		if p := s.places[string(kv.Key)]; p != nil {
+			p.describe(&t, e.clock())
 		}
-		q.Tickets = append(q.Tickets, t)
+		q.Add(t, r.rule())
 	}
 	return q
 }

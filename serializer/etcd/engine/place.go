@@ -61,6 +61,15 @@ func (p *place) refuse(err error) {
 	p.ready <- err
 }
 
+// describe says of a ticket what only this process knows.
+func (p *place) describe(t *serializer.TicketState, now time.Time) {
+	t.Requester = p.arrival.Requester
+	if p.granted {
+		t.Entered = now.Add(-time.Since(p.entered)).UTC()
+		t.Since = t.Entered
+	}
+}
+
 // takeRevoke returns the callback for the caller inside, once.
 func (p *place) takeRevoke() func(error) {
 	if p.revoked || p.arrival.Revoke == nil {

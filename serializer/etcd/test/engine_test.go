@@ -280,6 +280,9 @@ func TestQueues(t *testing.T) {
 			b.Tickets[0].Client != "192.168.0.1:36794" || time.Since(b.Tickets[1].Since).Abs() > time.Minute {
 			t.Errorf("%s: %+v", name, b.Tickets)
 		}
+		if known := name == "here"; b.Limit != 1 || b.Tickets[0].Arrived.IsZero() || b.Tickets[0].Entered.IsZero() == known {
+			t.Errorf("%s: limit %d, %+v", name, b.Limit, b.Tickets[0])
+		}
 	}
 	holder.Leave()
 	other.Leave()
