@@ -2,7 +2,7 @@ package orderly
 
 import (
 	"encoding/json"
-	"reflect"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -71,13 +71,13 @@ func (u *UniqueIDs) parseSubdirective(d *caddyfile.Dispenser) (err error) {
 	return err
 }
 
-// parseSerialize sets up the serialize directive. Of all serialize directives
-// of one block that match a request, only the first applies, and Caddy sorts
-// the most specific first; they share a group of routes. One that applies to
-// every request, and is the only one, needs no group: Caddy then makes one route
-// of it and its neighbours, which costs every request less.
+// parseSerialize sets up the serialize directive, whose routes take part in the
+// order of its block. One that applies to every request, and is the only one of
+// its site, needs none: Caddy then makes one route of it and its neighbours,
+// which costs every request less.
 func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
+	at := fmt.Sprintf("%s:%d", h.File(), h.Line())
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -89,100 +89,15 @@ func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	values := h.NewRoute(matcher, s)
 	// Of a named route that is one route, Caddy keeps the first handler only; the
 	// group makes it two.
-	if matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
+	if len(values) == 0 || matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}
-	group, err := serializeGroup(h, matcher)
+	routes, err := addSerializeLine(h, at, matcher, values[0].Value.(caddyhttp.Route))
 	if err != nil {
 		return nil, err
 	}
-	for i, value := range values {
-		if route, ok := value.Value.(caddyhttp.Route); ok {
-			route.Group = group
-			values[i].Value = route
-		}
-	}
+	values[0].Value = caddyhttp.Subroute{Routes: routes}
 	return values, nil
-}
-
-// blockGroup is the group of the serialize directives of one block.
-type blockGroup struct {
-	block    blockID
-	name     string
-	matchers []caddy.ModuleMap
-}
-
-// blockID tells blocks apart. Nested ones have a copy of the state of the block
-// around them; all sites share one state, but have addresses of their own.
-type blockID struct{ state, site uintptr }
-
-func blockOf(h httpcaddyfile.Helper) blockID {
-	return blockID{reflect.ValueOf(h.BlockState).Pointer(), siteOf(h)}
-}
-
-// siteOf identifies the site that a directive stands in, by where its addresses
-// lie in memory; 0 means that there is no telling.
-func siteOf(h httpcaddyfile.Helper) uintptr {
-	addresses := ofSite(h, "Keys")
-	if !addresses.IsValid() || addresses.Kind() != reflect.Slice {
-		return 0
-	}
-	return addresses.Pointer()
-}
-
-// ofSite is a field of the site's block that a directive stands in. Caddy does
-// not export the block; the value is not valid where there is no such field.
-func ofSite(h httpcaddyfile.Helper, field string) reflect.Value {
-	site := reflect.ValueOf(h).FieldByName("parentBlock")
-	if !site.IsValid() || site.Kind() != reflect.Struct {
-		return reflect.Value{}
-	}
-	return site.FieldByName(field)
-}
-
-// onlyOne reports whether there is one serialize directive in the site, whatever
-// block of the site it stands in. It is false where there is no telling.
-func onlyOne(h httpcaddyfile.Helper) bool {
-	segments := ofSite(h, "Segments")
-	if !segments.IsValid() || segments.Type() != reflect.TypeFor[[]caddyfile.Segment]() {
-		return false
-	}
-	count := 0
-	for i := range segments.Len() {
-		for j := range segments.Index(i).Len() {
-			if segments.Index(i).Index(j).FieldByName("Text").String() == "serialize" {
-				count++
-			}
-		}
-	}
-	return count == 1
-}
-
-// serializeGroup returns the name of the block's group of routes.
-func serializeGroup(h httpcaddyfile.Helper, matcher caddy.ModuleMap) (string, error) {
-	const key = "orderly.serialize"
-	block := blockOf(h)
-	group, ok := h.BlockState[key].(*blockGroup)
-	if !ok || group.block != block {
-		group = &blockGroup{block: block, name: nextGroup(h)}
-		h.BlockState[key] = group
-	}
-	for _, other := range group.matchers {
-		if block.site != 0 && reflect.DeepEqual(other, matcher) {
-			return "", h.Err("serialize: there is another one with the same matcher in this block; " +
-				"only the most specific applies to a request, so one of them would have no effect")
-		}
-	}
-	group.matchers = append(group.matchers, matcher)
-	return group.name, nil
-}
-
-// nextGroup takes the next name for a group of routes from Caddy, which gives
-// them to groups of two and more.
-func nextGroup(h httpcaddyfile.Helper) string {
-	values := []httpcaddyfile.ConfigValue{{Value: caddyhttp.Route{}}, {Value: caddyhttp.Route{}}}
-	h.GroupRoutes(values)
-	return values[0].Value.(caddyhttp.Route).Group
 }
 
 // serializeSubdirectives are the subdirectives of serialize, in the order of
