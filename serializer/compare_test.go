@@ -23,7 +23,7 @@ func TestFileIsLikeMemory(t *testing.T) {
 		steps int
 	}{
 		{"one engine", 1, rules, 300},
-		{"two engines", 2, rules[:1], 150},
+		{"two engines", 2, rules, 150},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seed := rand.Uint64()

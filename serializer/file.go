@@ -77,7 +77,7 @@ type File struct {
 	last      uint64               // the greatest number known to have been given out
 	closed    bool
 
-	strangerTime time.Duration
+	strangerTime, tickTime time.Duration
 }
 
 // FileOptions adjust a [File]. The zero value is right for most.
@@ -107,7 +107,7 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &File{path: path, clock: o.Clock, log: o.Log, open: open, strangers: make(map[string]time.Time), strangerTime: strangerTime}
+	return &File{path: path, clock: o.Clock, log: o.Log, open: open, strangers: make(map[string]time.Time), strangerTime: strangerTime, tickTime: tickInterval}
 }
 
 // Enter implements [Engine].
@@ -256,6 +256,7 @@ func (f *File) issueBatch(batch []*place) error {
 	if err != nil {
 		return err
 	}
+	d.identifyFor(batch)
 	joined, last, err := d.join(batch, last)
 	if err != nil || len(joined) == 0 {
 		return err

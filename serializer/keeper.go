@@ -30,7 +30,7 @@ const (
 // keep watches over the directory while it is open.
 func (d *directory) keep() {
 	defer close(d.done)
-	next := time.Now().Add(tickInterval)
+	next := time.Now().Add(d.engine.tickTime)
 	for !d.finished() {
 		d.pause(time.Until(next))
 		d.part()
@@ -39,7 +39,7 @@ func (d *directory) keep() {
 			continue
 		}
 		d.tick()
-		next = time.Now().Add(tickInterval)
+		next = time.Now().Add(d.engine.tickTime)
 	}
 	d.lookBack()
 	d.shut()

@@ -11,9 +11,10 @@ type entry struct {
 	admitted   bool // by the rule; a ticket of this process is granted on top
 	out        bool // no longer in the line
 
-	known bool   // who owns it, where another process does
-	owner string // of it, for people
-	seen  uint64 // the last listing of the directory that showed its file, or came before it
+	known   bool   // who owns it, and so by which rule, where another process does
+	unowned bool   // nobody does: it is another program's file
+	owner   string // of it, for people
+	seen    uint64 // the last listing of the directory that showed its file, or came before it
 
 	*waiter // nil for a ticket of another process
 }
@@ -33,7 +34,9 @@ type line struct {
 	length     int    // of the whole line
 	admitted   int    // before the border
 	shared     int    // before the border, readers
+	unsure     int    // before the border, tickets whose rule is not known yet
 	foreign    int    // tickets of other processes
+	unknown    int    // of these, the ones whose owner is not known
 	owned      int    // tickets of this process
 	inside     int    // tickets of this process before the border
 	special    int    // tickets of this process with a rule other than to be alone
@@ -96,6 +99,7 @@ func (l *line) remove(e *entry) {
 	if e.admitted {
 		l.admitted--
 		l.shared -= e.readers()
+		l.unsure -= e.unclear()
 		l.inside -= e.mine()
 	}
 	if e.prev == nil {
@@ -115,9 +119,16 @@ func (l *line) remove(e *entry) {
 
 // advance moves the border past all that may now be inside, and calls grant for
 // those of this process. It reports whether there were any.
+//
+// A ticket that wants to be alone needs to know of those before it that there
+// are some. For all others it matters by which rule they are inside, so a ticket
+// of this process that is not strict waits until that is known.
 func (l *line) advance(grant func(*entry)) (granted bool) {
 	for l.next != nil && l.next.rule.Admits(l.admitted, l.shared) {
 		e := l.next
+		if e.waiter != nil && !e.rule.strict() && l.unsure > 0 {
+			break
+		}
 		l.next = e.next
 		l.admit(e)
 		if e.waiter != nil {
@@ -134,30 +145,46 @@ func (l *line) withdraw() {
 	for e := l.head; e != l.next; e = e.next {
 		e.admitted = false
 	}
-	l.next, l.admitted, l.shared = l.head, 0, 0
+	l.next, l.admitted, l.shared, l.unsure = l.head, 0, 0, 0
 }
 
 func (l *line) admit(e *entry) {
 	e.admitted = true
 	l.admitted++
 	l.shared += e.readers()
+	l.unsure += e.unclear()
 	l.inside += e.mine()
 }
 
-// setRule corrects the rule of a ticket once it is known.
-func (l *line) setRule(e *entry, r Rule) {
+// identify notes by which rule a ticket of another process is in line.
+func (l *line) identify(e *entry, r Rule) {
+	l.unknown -= e.unnamed()
+	l.correct(e, func() { e.known, e.rule = true, r })
+}
+
+// disown notes that no process of ours owns a ticket. It stays one that wants to
+// be alone.
+func (l *line) disown(e *entry) {
+	l.correct(e, func() { e.unowned = true })
+}
+
+// correct changes what is known of a ticket.
+func (l *line) correct(e *entry, change func()) {
 	if e.admitted {
 		l.shared -= e.readers()
+		l.unsure -= e.unclear()
 	}
-	e.rule = r
+	change()
 	if e.admitted {
 		l.shared += e.readers()
+		l.unsure += e.unclear()
 	}
 }
 
 func (l *line) count(e *entry, by int) {
 	if e.waiter == nil {
 		l.foreign += by
+		l.unknown += by * e.unnamed()
 		return
 	}
 	l.owned += by
@@ -172,6 +199,24 @@ func (l *line) blockedByOthers() bool { return l.foreign > 0 && l.owned > l.insi
 
 func (e *entry) readers() int {
 	if e.rule.Shared {
+		return 1
+	}
+	return 0
+}
+
+// unclear is 1 for a ticket of another process as long as it is not known by
+// which rule it is in line.
+func (e *entry) unclear() int {
+	if e.unowned {
+		return 0
+	}
+	return e.unnamed()
+}
+
+// unnamed is 1 for a ticket of another process as long as its owner is not
+// known, if there is one.
+func (e *entry) unnamed() int {
+	if e.waiter == nil && !e.known {
 		return 1
 	}
 	return 0

@@ -73,6 +73,39 @@ func (d *directory) identifyAll() {
 	d.identifyEntries(d.foreign(func(e *entry) bool { return !e.known }))
 }
 
+// identifyFor finds out whose tickets those are that a batch is about to stand
+// behind. Only arrivals that may be inside with others need to know: for all
+// others it is enough that somebody is there. The caller holds the guard, so
+// nobody comes in between.
+func (d *directory) identifyFor(batch []*place) {
+	unknown := d.unknownAhead(batch)
+	if unknown == nil {
+		return
+	}
+	d.observing.Lock()
+	defer d.observing.Unlock()
+	d.identifyEntries(unknown)
+}
+
+func (d *directory) unknownAhead(batch []*place) (entries []*entry) {
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
+	var done *line
+	for _, p := range batch {
+		l := d.lines[p.Prefix]
+		if l == nil || l == done || l.unknown == 0 || p.rule.strict() {
+			continue
+		}
+		for e := l.head; e != nil; e = e.next {
+			if e.unnamed() > 0 {
+				entries = append(entries, e)
+			}
+		}
+		done = l
+	}
+	return entries
+}
+
 // foreign lists the tickets of others that are in line and wanted.
 func (d *directory) foreign(wanted func(*entry) bool) (entries []*entry) {
 	d.engine.mu.Lock()
@@ -85,8 +118,8 @@ func (d *directory) foreign(wanted func(*entry) bool) (entries []*entry) {
 	return entries
 }
 
-// identify finds out whose ticket e is. Until it is known, the ticket counts as
-// one that wants to be alone.
+// identify finds out whose ticket e is. Until it is known, none of ours enters
+// behind it whom that concerns; see [line.advance].
 func (d *directory) identify(e *entry) {
 	id, err := d.sys.identify(e.name)
 	if errors.Is(err, errNotOurs) {
@@ -110,10 +143,11 @@ func (d *directory) identify(e *entry) {
 		if _, ok := f.strangers[e.name]; !ok {
 			f.strangers[e.name] = time.Now()
 		}
+		e.line.disown(e)
+		d.update(e.line)
 	case err == nil:
-		e.known = true
 		e.owner = p.owner().String()
-		e.line.setRule(e, p.owner().Rule)
+		e.line.identify(e, p.owner().Rule)
 		d.update(e.line)
 	}
 }
