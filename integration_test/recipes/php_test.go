@@ -58,53 +58,81 @@ func phpFPM(t *testing.T) string {
 	return ""
 }
 
-// The script counts its runs, and loses some if two are at it at once.
-func TestPHPApplication(t *testing.T) {
+// startPHPFPM runs php-fpm on a socket, and returns the socket.
+func startPHPFPM(t *testing.T) (socket string) {
+	t.Helper()
 	fpm := phpFPM(t)
-	root, socket := shortDir(t), filepath.Join(shortDir(t), "php")
-	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), `<?php
-$count = (int) @file_get_contents("count");
-usleep(5000);
-file_put_contents("count", $count + 1);
-echo "served";
-`)
-	testcaddy.WriteFile(t, filepath.Join(root, "style.css"), "body {}")
+	socket = filepath.Join(shortDir(t), "php")
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user = nobody\ngroup = nogroup\n"
 	}
 	pool := filepath.Join(t.TempDir(), "fpm.conf")
-	testcaddy.WriteFile(t, pool, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\npm = static\npm.max_children = 4\n", user, socket))
+	testcaddy.WriteFile(t, pool, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\npm = static\npm.max_children = 8\n", user, socket))
 	startProcess(t, "unix", socket, fpm, "--nodaemonize", "--fpm-config", pool)
+	return socket
+}
 
-	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket)
-	const clients, each = 6, 5
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			for range each {
-				if a := <-k.get(t, "index.php"); a.Err != nil || a.Text != "served" {
-					t.Errorf("a script answered %v %q", a.Err, a.Text)
-				}
-			}
-		})
+// company is PHP that answers 409 if another request is at work in the same
+// application.
+const company = `<?php
+$lock = fopen(__DIR__ . "/SHOP/work", "c");
+if (!flock($lock, LOCK_EX | LOCK_NB)) {
+    http_response_code(409);
+    exit("not alone");
+}
+usleep(20000);
+echo "served ", $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "";
+`
+
+// With a matcher that looked for .php in the path, every address that reaches a
+// script only by the rewrite of php_fastcgi, or with a path behind the script,
+// went past the queue.
+func TestPHPApplication(t *testing.T) {
+	socket, root := startPHPFPM(t), shortDir(t)
+	for name, text := range map[string]string{
+		"index.php":        strings.Replace(company, "SHOP/", "", 1),
+		"page.php":         strings.Replace(company, "SHOP/", "", 1),
+		"admin/index.php":  strings.Replace(company, "SHOP", "..", 1),
+		"style.css":        "body {}",
+		"admin/style.css":  "body {}",
+		"work":             "",
+		"uploads/empty.md": "",
+	} {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		testcaddy.WriteFile(t, file, text)
 	}
-	all.Wait()
-	text, err := os.ReadFile(filepath.Join(root, "count"))
-	if err != nil {
+	if err := os.Chmod(filepath.Join(root, "work"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if count, _ := strconv.Atoi(string(text)); count != clients*each {
-		t.Errorf("of %d requests, %d were counted", clients*each, count)
+	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket)
+	scripts := []string{
+		"", "index.php", "page.php", "product/5", "product/5?sort=price", "admin/", "index.php/x", "page.php/x", "index%2Ephp",
+		"admin/index.php", "admin/index.php/users", "no/such.css", "style.css/", "style.css/x", "uploads/", "//index.php", "admin/../index.php",
 	}
+	var all sync.WaitGroup
+	for range 2 {
+		for _, path := range scripts {
+			all.Go(func() {
+				if a := <-k.get(t, path); a.Err != nil || !strings.HasPrefix(a.Text, "served") {
+					t.Errorf("/%s answered %v %d %q", path, a.Err, a.StatusCode, a.Text)
+				}
+			})
+		}
+	}
+	all.Wait()
 
 	// Where somebody is inside, scripts wait and static files do not.
 	somebody := serializer.Ticket{Prefix: "shop_", Stamp: uint64(time.Now().UnixMicro())}
 	file := filepath.Join(k.dir, somebody.Name())
 	testcaddy.WriteFile(t, file, "")
-	script := k.get(t, "")
+	script := k.get(t, "product/5")
 	k.awaitTickets(t, "shop_", 2)
 	want(t, k.get(t, "style.css"), 200, "body {}")
+	want(t, k.get(t, "admin/style.css"), 200, "body {}")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

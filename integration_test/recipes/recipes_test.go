@@ -257,9 +257,12 @@ func TestStatusPageBehindAPassword(t *testing.T) {
 // their program they let the next one in.
 func TestMovingFromModSerializer(t *testing.T) {
 	k := cook(t, "Moving from mod_serializer")
-	first := k.get(t, "api/0")
-	k.NextNamed("api/0").Leave()
-	want(t, first, 200, "served api/0")
+	for _, path := range []string{"api/0", "api"} { // <Location /api> is both
+		first := k.get(t, path)
+		k.awaitTickets(t, "a_", 1)
+		k.NextNamed(path).Leave()
+		want(t, first, 200, "served "+path)
+	}
 	free := k.get(t, "other")
 	k.NextNamed("other").Leave()
 	want(t, free, 200, "served other")
@@ -279,6 +282,34 @@ func TestMovingFromModSerializer(t *testing.T) {
 	}
 	k.NextNamed("api/1").Leave()
 	want(t, second, 200, "served api/1")
+}
+
+// What Apache merges, a snippet does. That each location then has the settings
+// of mod_serializer's document is shown by TestLocations, with the same lines.
+func TestLocationsWithinLocations(t *testing.T) {
+	const heading = "Locations within locations"
+	tested, err := os.ReadFile(filepath.Join("..", "caddyfile_adapt", "mod_serializer.caddyfiletest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := strings.Replace(blocks(t, "recipes.md", heading, "caddyfile")[0], "example.com {", "http://:8080 {", 1)
+	if !strings.Contains(string(tested), documented) {
+		t.Errorf("the recipe is not the Caddyfile that TestLocations runs:\n%s", documented)
+	}
+	k := cook(t, heading, "/opt/serializer", filepath.Join(t.TempDir(), "queues"))
+	first := testcaddy.Send(t, "POST", k.url+"a", "")
+	inside := k.NextNamed("a")
+	second := testcaddy.Send(t, "POST", k.url+"a/x", "")
+	for _, other := range []string{"a/c/d", "ab", "a/b", "a/b/c/d"} { // not serialized, or queues of their own
+		answer := testcaddy.Send(t, "POST", k.url+other, "")
+		k.NextNamed(other).Leave()
+		want(t, answer, 200, "served "+other)
+	}
+	k.Nobody()
+	inside.Leave()
+	want(t, first, 200, "served a")
+	k.NextNamed("a/x").Leave()
+	want(t, second, 200, "served a/x")
 }
 
 // Every Caddyfile of the recipes is run by one of these tests.
