@@ -27,7 +27,7 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	}
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
-		return caddyhttp.Error(statusClientClosed, err)
+		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	s.meters.recent.refused(time.Now())
 	s.refusals.log(s.logger, r, v, refused)
@@ -39,12 +39,21 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {
 		status = http.StatusServiceUnavailable
 	}
-	if s.ErrorResponse == nil {
-		return caddyhttp.Error(status, err)
+	v.refused = true
+	_ = v.fail(caddyhttp.Error(status, err))
+	return s.answerRefusal(w, v)
+}
+
+// answerRefusal answers a request that v did not get its turn for, also when it
+// comes to the queue again. There the handler may be another one, with another
+// `error_response`; the status stays.
+func (s *Serialize) answerRefusal(w http.ResponseWriter, v *visit) error {
+	if s.ErrorResponse == nil || !v.refused {
+		return *v.failure
 	}
 	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
-	w.WriteHeader(status)
-	_, err = w.Write([]byte(s.ErrorResponse.Body))
+	w.WriteHeader(v.failure.StatusCode)
+	_, err := w.Write([]byte(s.ErrorResponse.Body))
 	return err
 }
 

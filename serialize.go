@@ -25,8 +25,9 @@ import (
 // `Retry-After` header, and either `error_response` or the error routes. It
 // never reaches what is behind.
 //
-// A request that comes by again in the same queue, by a rewrite or in an error
-// route, passes.
+// A request that comes to the same queue again, by a rewrite or in an error
+// route, passes while it holds a turn there. If it was refused there, it is
+// refused again.
 //
 // Placeholder | Description
 // ------------|---------------
@@ -99,6 +100,7 @@ type Serialize struct {
 	placeholders bool   // in the prefix
 	queue        string // the queue's name where the prefix has none
 	rule, shared serializer.Rule
+	group        string // of the handler's route
 	holds        *holdEstimate
 	refusals     *refusalLog
 	meters       *meters
@@ -137,7 +139,7 @@ func (Serialize) CaddyModule() caddy.ModuleInfo {
 
 // Provision fills in the defaults, checks the settings and opens the engine.
 func (s *Serialize) Provision(ctx caddy.Context) error {
-	s.ctx, s.logger = ctx, ctx.Logger()
+	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routeGroup(ctx)
 	if s.Off {
 		return nil
 	}
@@ -257,6 +259,7 @@ func splitMethods(text string) []string {
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn on.
 func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	defer reopenGroup(r.Context(), s.group)
 	if s.Off {
 		return next.ServeHTTP(w, r)
 	}
@@ -267,15 +270,16 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl), host: r.Host}
-	if comesByAgain(vars, v) {
-		return next.ServeHTTP(w, r)
+	if earlier := v.join(vars); earlier != nil {
+		return earlier.again(s, w, r, next)
 	}
 	v.describe(repl, vars)
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	v.ids, _ = vars[idsVar].(*requestIDs)
 	if err := readAhead(r, int64(*s.Buffer)); err != nil {
-		return caddyhttp.Error(http.StatusBadRequest, fmt.Errorf("reading the request body before joining the queue: %w", err))
+		err = fmt.Errorf("reading the request body before joining the queue: %w", err)
+		return v.fail(caddyhttp.Error(http.StatusBadRequest, err))
 	}
 	var err error
 	if v.engine, err = s.useEngine(); err != nil {
@@ -325,29 +329,9 @@ func (s *Serialize) Cleanup() error {
 	return s.engine.release()
 }
 
-const (
-	visitsVar = "orderly.serialize"
-
-	// traceVar is set by Caddy's tracing. To look for a span in the request's
-	// context takes longer.
-	traceVar = "trace_id"
-)
-
-// comesByAgain reports whether the request is in the queue already, and else
-// remembers that it comes there now. A request that is inside would wait for
-// itself; one that was refused is not made to wait twice. Where its turn has
-// ended, it takes a new ticket.
-func comesByAgain(vars map[string]any, v *visit) bool {
-	first, _ := vars[visitsVar].(*visit)
-	for before := first; before != nil; before = before.next {
-		if before.key == v.key && before.queue == v.queue && !before.ended.Load() {
-			return true
-		}
-	}
-	v.next = first
-	vars[visitsVar] = v
-	return false
-}
+// traceVar is set by Caddy's tracing. To look for a span in the request's context
+// takes longer.
+const traceVar = "trace_id"
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 

@@ -36,6 +36,9 @@ type visit struct {
 	ctx    context.Context // of the stay inside
 	cancel context.CancelCauseFunc
 
+	failure *caddyhttp.HandlerError // why it never had a turn; else nil
+	refused bool                    // by the queue; then there is a failure, too
+
 	turn    serializer.Turn
 	waited  time.Duration
 	entered time.Time
@@ -160,7 +163,17 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		// queue again. The request's context ends with the request.
 		context.AfterFunc(r.Context(), v.leave)
 	}()
-	return v.explain(next.ServeHTTP(w, r.WithContext(v.ctx)))
+	return v.explain(serveIn(v.ctx, w, r, next))
+}
+
+// serveIn runs a handler with another context of the request. It changes the
+// request in place: Caddy's placeholders know it by its address, and would not
+// see what the handlers do to a copy.
+func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	outer := r.Context()
+	*r = *r.WithContext(ctx)
+	defer func() { *r = *r.WithContext(outer) }()
+	return next.ServeHTTP(w, r)
 }
 
 // tell lets logs and traces know of the entry.

@@ -102,8 +102,8 @@ func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	}
 }
 
-// A request that was refused is not made to wait a second time in the error
-// routes.
+// Error routes answer a request that was refused, before or without the queue
+// that has refused it.
 func TestRefusedThenErrorRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
@@ -114,10 +114,6 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 		}
 		reverse_proxy {$BACKEND}
 		handle_errors {
-			serialize {
-				path {$DIR}
-				timeout 1h
-			}
 			respond "sorry: {http.serialize.reason}"
 		}`})
 	holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })

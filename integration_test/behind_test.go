@@ -1,0 +1,81 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// Caddy's placeholders knew the request as it was before serialize, which handed
+// on a copy: what the handlers behind it did to the request was not to be seen,
+// and who read the body by a placeholder left none to the upstream.
+func TestPlaceholdersBehindQueue(t *testing.T) {
+	t.Parallel()
+	names := []string{
+		"http.request.method", "http.request.uri", "http.request.uri.path", "http.request.uri.path.file",
+		"http.request.uri.path.file.base", "http.request.uri.path.file.ext", "http.request.uri.path.dir",
+		"http.request.uri.path.0", "http.request.uri.query", "http.request.uri.query.q", "http.request.uri.prefixed_query",
+		"http.request.uri_escaped", "http.request.host", "http.request.hostport", "http.request.host.labels.0",
+		"http.request.scheme", "http.request.proto", "http.request.remote.host", "http.request.local.host",
+		"http.request.header.X-Client", "http.request.header.X-Added", "http.request.header.X-Removed",
+		"http.request.cookie.biscuit", "http.request.orig_method", "http.request.orig_uri", "http.request.orig_uri.path",
+		"http.request.orig_uri.query", "http.request.tls.version", "http.request.tls.server_name", "http.vars.color",
+		"http.request.body", "http.request.body_base64", "http.response.header.X-Response", "mapped",
+	}
+	var text strings.Builder
+	for _, name := range names {
+		text.WriteString(name + " = {" + name + "}\n")
+	}
+	const (
+		queue   = "serialize {\npath {$DIR}\n}\n"
+		changes = `
+			method PUT
+			rewrite /other/page.html?q=2&r=3
+			request_header X-Added yes
+			request_header -X-Removed
+			header X-Response {http.request.method}
+			vars color green
+			map {http.request.uri.path} {mapped} {
+				/other/* other
+				default none
+			}
+			`
+	)
+	tests := []struct {
+		name string
+		site string // with QUEUE where the queue is
+	}{
+		{"behind", "route {\nQUEUE" + changes + "respond `TEXT`\n}"},
+		{"in between", "route {\n" + changes + "QUEUE\nrespond `TEXT`\n}"},
+		{"body replaced", "route {\nQUEUE" + changes + "request_body {\nset \"another {http.request.method}\"\n}\nrespond `TEXT`\n}"},
+		{"body limited", "route {\nrequest_body {\nmax_size 1KiB\n}\nQUEUE" + changes + "respond `TEXT`\n}"},
+		{"error route", "route {\nQUEUE" + changes + "error 418\n}\nhandle_errors {\nrespond `TEXT`\n}"},
+		{"upstream after a placeholder of the body", "route {\nQUEUE" +
+			"request_header X-Body {http.request.body}\nreverse_proxy {$BACKEND}\n}"},
+		{"answer of the upstream", "route {\nQUEUE" + changes + "reverse_proxy {$BACKEND} {\n" +
+			"@any status 2xx\nhandle_response @any {\nrespond `TEXT`\n}\n}\n}"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			answer := func(queue string) response {
+				site := strings.ReplaceAll(strings.ReplaceAll(test.site, "QUEUE", queue), "TEXT", text.String())
+				c := start(t, setup{tls: true, backend: newBackend(t), site: site})
+				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client: client", "X-Removed: yes", "Cookie: biscuit=ginger")
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				r.body = strings.ReplaceAll(r.body, strings.TrimPrefix(c.url, "https://"), "HOSTPORT")
+				return r
+			}
+			with, without := answer(queue), answer("")
+			if with.status != without.status || with.body != without.body {
+				t.Errorf("with a queue:\n%d %s\nwithout:\n%d %s", with.status, with.body, without.status, without.body)
+			}
+			if without.status >= 500 {
+				t.Errorf("the test does not work without a queue: %v", without)
+			}
+		})
+	}
+}
