@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/storedruns"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -188,11 +186,6 @@ type storedRuns struct {
 	storages []*certmagic.Storage
 }
 
-const (
-	runsKey  = "orderly/call_numbers/next_run"
-	runsLock = "orderly_call_numbers"
-)
-
 // add makes a storage the one in use, until remove is called.
 func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
 	s.mu.Lock()
@@ -226,49 +219,5 @@ func (s *storedRuns) NextRun(ctx context.Context) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return nextStoredRun(ctx, storage)
-}
-
-// nextStoredRun takes a run number. The number after it is stored, and read
-// back, before this one is used.
-func nextStoredRun(ctx context.Context, storage certmagic.Storage) (_ uint32, err error) {
-	if err := storage.Lock(ctx, runsLock); err != nil {
-		return 0, fmt.Errorf("locking the run numbers in %v: %w", storage, err)
-	}
-	defer func() {
-		// The lock must go whether or not ctx has ended.
-		if unlockErr := storage.Unlock(context.WithoutCancel(ctx), runsLock); unlockErr != nil && err == nil {
-			err = fmt.Errorf("unlocking the run numbers in %v: %w", storage, unlockErr)
-		}
-	}()
-	run, err := loadRun(ctx, storage)
-	if err != nil {
-		return 0, err
-	}
-	if run > uniqueid.MaxRun {
-		return 0, uniqueid.ErrRunsExhausted
-	}
-	if err := storage.Store(ctx, runsKey, strconv.AppendUint(nil, run+1, 10)); err != nil {
-		return 0, fmt.Errorf("storing the next run number as %s in %v: %w", runsKey, storage, err)
-	}
-	if stored, err := loadRun(ctx, storage); err != nil || stored != run+1 {
-		return 0, fmt.Errorf("reading back the run number %d from %s in %v: found %d: %w", run+1, runsKey, storage, stored, err)
-	}
-	return uint32(run), nil
-}
-
-func loadRun(ctx context.Context, storage certmagic.Storage) (uint64, error) {
-	text, err := storage.Load(ctx, runsKey)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", runsKey, storage, err)
-	}
-	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || run > uniqueid.MaxRun+1 {
-		return 0, fmt.Errorf("reading the next run number from %s in %v: %q is none; expected a whole number up to %d",
-			runsKey, storage, text, uint64(uniqueid.MaxRun)+1)
-	}
-	return run, nil
+	return storedruns.Next(ctx, storage)
 }

@@ -8,9 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
-	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/durable"
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 // FileRunStore is a [RunStore] in a file, for all processes of one machine.
@@ -42,13 +43,12 @@ func NewFileRunStore(path string) *FileRunStore { return &FileRunStore{path: pat
 
 const runFileFormat = "call_number run %d crc32 %08x\n"
 
-// lockPoll is how often a lock that another process holds is tried again.
-const lockPoll = 2 * time.Millisecond
+func (s *FileRunStore) lockPath() string { return s.path + ".lock" }
 
 // NextRun hands out the next run. It waits for other processes as long as the
 // context allows.
 func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
-	lock, err := s.lock(ctx)
+	lock, err := filelock.Lock(ctx, s.lockPath())
 	if err != nil {
 		return 0, fmt.Errorf("locking the run file %s: %w", s.path, err)
 	}
@@ -69,47 +69,6 @@ func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
 	}
 	s.given.Store(last + 1)
 	return last + 1, nil
-}
-
-// lock waits for the lock. Closing the file gives it back.
-func (s *FileRunStore) lock(ctx context.Context) (*os.File, error) {
-	ticker := time.NewTicker(lockPoll)
-	defer ticker.Stop()
-	for {
-		file, err := s.tryLock()
-		if err != nil || file != nil {
-			return file, err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// tryLock is the locked file, or nil if somebody else has the lock. A file that
-// is not the one at its path any more, because somebody has deleted it, keeps
-// nobody out and does not count.
-func (s *FileRunStore) tryLock() (*os.File, error) {
-	file, err := os.OpenFile(s.path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	locked, err := tryLock(file)
-	if err == nil && locked && isAt(file, s.path+".lock") {
-		return file, nil
-	}
-	return nil, errors.Join(err, file.Close())
-}
-
-func isAt(file *os.File, path string) bool {
-	opened, err := file.Stat()
-	if err != nil {
-		return false
-	}
-	found, err := os.Stat(path)
-	return err == nil && os.SameFile(opened, found)
 }
 
 // read is the last run that was handed out, 0 if there was none.
@@ -155,7 +114,7 @@ func (s *FileRunStore) write(lock *os.File, run uint32) error {
 	if err := os.Rename(temporary, s.path); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Dir(s.path)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	info, err := lock.Stat()
@@ -178,16 +137,4 @@ func writeSynced(path, text string) error {
 		err = file.Sync()
 	}
 	return errors.Join(err, file.Close())
-}
-
-// syncDir makes a rename in the directory last. Windows has no such call.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 func newRunFile(t *testing.T) (*FileRunStore, string) {
@@ -134,11 +136,11 @@ func TestRunFileAfterCrash(t *testing.T) {
 
 func TestRunFileLocked(t *testing.T) {
 	store, path := newRunFile(t)
-	lock, err := store.lock(t.Context())
+	lock, err := filelock.Lock(t.Context(), path+".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*filelock.Poll)
 	defer cancel()
 	_, err = store.NextRun(ctx)
 	if want := "locking the run file " + path + ": context deadline exceeded"; err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
@@ -173,27 +175,4 @@ func TestRunFileFromManyGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// A lock on a file that was deleted meanwhile keeps nobody out.
-func TestRunFileLockDeleted(t *testing.T) {
-	store, path := newRunFile(t)
-	wantRun(t, store, 1)
-	lock, err := store.lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !isAt(lock, path+".lock") {
-		t.Error("the lock is not where it is")
-	}
-	if err := os.Remove(path + ".lock"); err != nil {
-		t.Fatal(err)
-	}
-	if isAt(lock, path+".lock") {
-		t.Error("the lock is where it is not")
-	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
-	wantRun(t, store, 2)
 }

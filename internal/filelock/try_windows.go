@@ -1,4 +1,4 @@
-package uniqueid
+package filelock
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ const (
 
 var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
 
-// tryLock locks the file for this open file alone, until it is closed. It tells
-// false if somebody else has it.
-func tryLock(file *os.File) (bool, error) {
+// try locks the file for this open file alone, until it is closed. It reports
+// false if another open file has the lock.
+func try(file *os.File) (bool, error) {
 	at := syscall.Overlapped{Offset: lockedByte}
 	ok, _, err := lockFileEx.Call(file.Fd(), lockfileFailImmediately|lockfileExclusiveLock,
 		0, 1, 0, uintptr(unsafe.Pointer(&at)))

@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package uniqueid
+package filelock
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// tryLock locks the file for this open file alone, until it is closed. It tells
-// false if somebody else has it.
-func tryLock(file *os.File) (bool, error) {
+// try locks the file for this open file alone, until it is closed. It reports
+// false if another open file has the lock.
+func try(file *os.File) (bool, error) {
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {

@@ -1,0 +1,59 @@
+// Package filelock locks a file with a lock of the kernel, which takes it back
+// when the process dies, however it dies.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// Poll is how often a lock that another process holds is tried again.
+const Poll = 2 * time.Millisecond
+
+// Lock waits for the lock of the file at path, which it makes if it is missing,
+// as long as the context allows. Closing the file gives the lock back. The file
+// must stay where it is: nobody needs to remove it.
+//
+// The error wraps [errors.ErrUnsupported] where the system or the file system
+// has no such locks.
+func Lock(ctx context.Context, path string) (*os.File, error) {
+	ticker := time.NewTicker(Poll)
+	defer ticker.Stop()
+	for {
+		file, err := tryPath(path)
+		if err != nil || file != nil {
+			return file, err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tryPath is the locked file, or nil if another process has the lock. A file
+// that is not the one at its path any more, because somebody has removed it,
+// keeps nobody out and does not count.
+func tryPath(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	locked, err := try(file)
+	if err == nil && locked && isAt(file, path) {
+		return file, nil
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+func isAt(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, found)
+}

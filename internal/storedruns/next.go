@@ -1,0 +1,95 @@
+// Package storedruns hands out the run numbers of call numbers from Caddy's
+// storage, each one once, to all processes that share the storage.
+//
+// The key orderly/call_numbers/next_run holds the next run number in decimal.
+// The lock of the storage keeps processes apart while all is well. It does not
+// when a process dies with the lock: certmagic then lets several contenders
+// have it. So the lock only saves them from getting in each other's way, and
+// that no run is given twice rests on something else as well:
+//
+//   - In files it is a lock of the kernel, which dies with its process.
+//   - In any other storage it is a claim for each run, which at most one process
+//     can win as long as a value that was stored can be read from then on.
+//
+// The first run is 0.
+package storedruns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/certmagic"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+const (
+	directory = "orderly/call_numbers"
+	// NextKey is the key of the next run number.
+	NextKey = directory + "/next_run"
+	// lockName is the name of the storage's lock.
+	lockName = "orderly_call_numbers"
+)
+
+// Next takes a run number. What keeps others from taking it is stored, and has
+// been read back, before Next returns. The error is
+// [uniqueid.ErrRunsExhausted], or wraps it, when there is no number left.
+func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
+	if files, ok := storage.(*certmagic.FileStorage); ok {
+		run, err := nextInFiles(ctx, files)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return run, err
+		}
+	}
+	return locked(ctx, storage, func() (uint32, error) { return nextByClaim(ctx, storage) })
+}
+
+// locked takes a run while it has the storage's lock.
+func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32, error)) (run uint32, err error) {
+	if err := storage.Lock(ctx, lockName); err != nil {
+		return 0, fmt.Errorf("locking the run numbers in %v: %w", storage, err)
+	}
+	defer func() {
+		// The lock must go whether or not ctx has ended.
+		if unlockErr := storage.Unlock(context.WithoutCancel(ctx), lockName); unlockErr != nil && err == nil {
+			err = fmt.Errorf("unlocking the run numbers in %v: %w", storage, unlockErr)
+		}
+	}()
+	return take()
+}
+
+// loadNext is the next run number, 0 if none is stored.
+func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
+	text, err := storage.Load(ctx, NextKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", NextKey, storage, err)
+	}
+	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || run > uniqueid.MaxRun+1 {
+		return 0, fmt.Errorf("reading the next run number from %s in %v: %q is none; expected a whole number up to %d",
+			NextKey, storage, text, uint64(uniqueid.MaxRun)+1)
+	}
+	return run, nil
+}
+
+// storeNext stores the next run number and reads it back.
+func storeNext(ctx context.Context, storage certmagic.Storage, next uint64) error {
+	if err := storage.Store(ctx, NextKey, strconv.AppendUint(nil, next, 10)); err != nil {
+		return fmt.Errorf("storing the next run number as %s in %v: %w", NextKey, storage, err)
+	}
+	stored, err := loadNext(ctx, storage)
+	if err != nil {
+		return err
+	}
+	if stored != next {
+		return fmt.Errorf("reading back the next run number from %s in %v: found %d; expected %d", NextKey, storage, stored, next)
+	}
+	return nil
+}
