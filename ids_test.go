@@ -1,6 +1,7 @@
 package orderly_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"fmt"
 	"io"
@@ -237,6 +238,50 @@ func TestCallNumbers(t *testing.T) {
 	_, url = idsSite(t, "", "{http.request.call_number}", "STORE="+store)
 	if third := collect(url, 20); third <= first+1 {
 		t.Errorf("run %d; want one of its own for each process", third)
+	}
+}
+
+// Those who have used call numbers before start above them: the documented
+// ways to store the next run.
+func TestCallNumbersStartAtRun(t *testing.T) {
+	t.Run("in files", func(t *testing.T) {
+		store := t.TempDir()
+		next := filepath.Join(store, "orderly", "call_numbers", "next_run")
+		if err := os.MkdirAll(filepath.Dir(next), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		testcaddy.WriteFile(t, next, "8453\n")
+		wantFirstRun(t, store, 8453)
+	})
+	t.Run("by import", func(t *testing.T) {
+		store, dir := t.TempDir(), t.TempDir()
+		config, input := filepath.Join(dir, "caddy.json"), filepath.Join(dir, "runs.tar")
+		testcaddy.WriteFile(t, config, `{"storage":{"module":"file_system","root":"`+store+`"}}`)
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		if err := w.WriteHeader(&tar.Header{Name: "orderly/call_numbers/next_run", Mode: 0o600, Size: 5}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, "8453\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		testcaddy.WriteFile(t, input, archive.String())
+		if _, errs, code := testcaddy.Output(t, "storage", "import", "--config", config, "--input", input); code != 0 {
+			t.Fatalf("caddy storage import: exit code %d: %s", code, errs)
+		}
+		wantFirstRun(t, store, 8453)
+	})
+}
+
+func wantFirstRun(t *testing.T, store string, want uint32) {
+	t.Helper()
+	_, url := idsSite(t, "", "{http.request.call_number}", "STORE="+store)
+	number, err := uniqueid.ParseCallNumber(ask(t, url))
+	if err != nil || number.Run() != want || number.Sequence() != 0 {
+		t.Errorf("the first number is of run %d, sequence %d, %v; expected run %d", number.Run(), number.Sequence(), err, want)
 	}
 }
 
