@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestCommandQueues(t *testing.T) {
 	t.Run("table", func(t *testing.T) {
 		out, _, code := testcaddy.Output(t, "serialize", "queues", "--path", s.dir)
 		lines := strings.Split(out, "\n")
-		if code != 0 || len(lines) < 4 || !strings.Contains(lines[0], "inside 1, waiting 1") ||
+		if code != 0 || len(lines) < 4 || !strings.Contains(lines[0], "inside 1 of 1, waiting 1") ||
 			!strings.HasPrefix(lines[2], "1      inside ") || !strings.HasPrefix(lines[3], "2      waiting") {
 			t.Errorf("exit code %d, table:\n%s", code, out)
 		}
@@ -147,14 +148,30 @@ func TestCommandErrors(t *testing.T) {
 // evict calls the command for a ticket of the site.
 func (s *site) evict(t *testing.T, token string, more ...string) (text string, code int) {
 	t.Helper()
-	args := append([]string{"serialize", "evict", "--path", s.dir, "--prefix", "a_", token}, more...)
+	from := s.from
+	if from == nil {
+		from = []string{"--path", s.dir}
+	}
+	args := slices.Concat([]string{"serialize", "evict", "--prefix", "a_", token}, from, more)
 	out, errs, code := testcaddy.Output(t, args...)
 	return out + errs, code
 }
 
 func TestCommandEvict(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "")
+	for from, args := range map[string]func(*site) []string{
+		"directory": func(s *site) []string { return []string{"--path", s.dir} },
+		"server":    func(s *site) []string { return []string{"--address", s.Admin} },
+	} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "")
+			s.from = args(s)
+			testEvict(t, s)
+		})
+	}
+}
+
+func testEvict(t *testing.T, s *site) {
 	one := s.send(t, "GET", "one")
 	inside := s.NextNamed("one")
 	two := s.send(t, "GET", "two")

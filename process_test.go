@@ -18,6 +18,8 @@ type site struct {
 	*testcaddy.Place
 	url string // of the server's site
 	dir string // of the lock files
+
+	from []string // flags that tell commands where to look; nil is --path dir
 }
 
 // newSite starts a server whose queue has more options than path and prefix.

@@ -1,0 +1,66 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Caddy's packaged unit has PrivateTmp=true: its temporary directory is another
+// one than the shell's. The command used to read the shell's, and to say that
+// nobody waits.
+func TestCommandsSeePrivateTmp(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount; run the tests with: sudo go test ./...")
+	}
+	tmp := tempDir(t)
+	b := newBackend(t)
+	c := start(t, setup{
+		backend:  b,
+		site:     "serialize\nreverse_proxy {$BACKEND}",
+		env:      map[string]string{"TMPDIR": tmp},
+		launcher: []string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs private "$TMPDIR" && exec "$0" "$@"`},
+	})
+	first := c.getting("/?name=first&gate")
+	b.awaitEntry(t, "first")
+	second := c.getting("/?name=second")
+	eventually(t, patience, "both are in the queue", func() bool { return strings.Count(c.ask("/serialize/queues"), `"token"`) == 2 })
+
+	if names := fileNames(t, tmp); len(names) != 0 {
+		t.Fatalf("the temporary directory is not private: %q", names)
+	}
+	list := c.serialize("queues", "--json", "--address", "unix/"+c.control)
+	var queues []struct {
+		Path, Prefix    string
+		Inside, Waiting int
+		Tickets         []struct{ Token string }
+	}
+	check(t, json.Unmarshal(list, &queues))
+	if len(queues) != 1 || queues[0].Inside != 1 || queues[0].Waiting != 1 || queues[0].Path != tmp {
+		t.Fatalf("the command lists %s", list)
+	}
+	c.serialize("evict", "--prefix", "serializer_", "--address", "unix/"+c.control, queues[0].Tickets[1].Token)
+	(<-second).want(t, http.StatusInternalServerError)
+	b.open("first")
+	(<-first).want(t, http.StatusOK)
+}
+
+// serialize runs a command of serialize, outside of the server's namespace.
+func (c *caddy) serialize(args ...string) []byte {
+	c.t.Helper()
+	cmd := exec.Command(caddyBinary, append([]string{"serialize"}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+c.home, "TMPDIR="+c.setup.env["TMPDIR"])
+	out, err := cmd.Output()
+	if err != nil {
+		var text []byte
+		if failed, ok := err.(*exec.ExitError); ok {
+			text = failed.Stderr
+		}
+		c.t.Fatalf("caddy serialize %v: %v: %s%s", args, err, out, text)
+	}
+	return out
+}
