@@ -44,9 +44,14 @@ func (d countedDir) setLast(last uint64) error {
 	return d.lockDir.setLast(last)
 }
 
-func (d countedDir) create(name string, r Rule) error {
+func (d countedDir) create(name string, stamp uint64, r Rule) error {
 	d.calls.create.Add(1)
-	return d.lockDir.create(name, r)
+	return d.lockDir.create(name, stamp, r)
+}
+
+func (d countedDir) leave(name string, stamp uint64) error {
+	d.calls.remove.Add(1)
+	return d.lockDir.leave(name, stamp)
 }
 
 func (d countedDir) remove(name string) error { d.calls.remove.Add(1); return d.lockDir.remove(name) }

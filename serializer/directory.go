@@ -33,7 +33,10 @@ type directory struct {
 	observing sync.Mutex
 	found     findings
 	peers     map[fileID]*peer
-	surveyed  bool // the first look is done
+	missing   map[*entry]bool // tickets of others that are out though their file is gone
+	surveyed  bool            // the first look is done
+	audited   bool            // no ticket is out that we do not know of
+	refreshed time.Time
 	complain  time.Time
 }
 
@@ -48,6 +51,8 @@ func newDirectory(f *File, sys lockDir) *directory {
 		others:    true,
 		idleSince: time.Now(),
 		peers:     make(map[fileID]*peer),
+		missing:   make(map[*entry]bool),
+		refreshed: time.Now(),
 	}
 }
 
@@ -99,21 +104,21 @@ func grantLinked(e *entry) {
 	}
 }
 
-// dismissWaiting refuses all of ours that are not inside, and returns the names
-// of their files. The caller holds engine.mu.
-func (d *directory) dismissWaiting(err error) (files []string) {
+// dismissWaiting refuses all of ours that are not inside, and returns them: their
+// files are left to be removed. The caller holds engine.mu.
+func (d *directory) dismissWaiting(err error) (dismissed []*place) {
 	for _, l := range d.lines {
 		for e := l.head; e != nil; {
 			next := e.next
 			if e.waiter != nil && !(e.admitted && e.linked) {
 				d.drop(e)
 				e.refuse(err)
-				files = append(files, e.name)
+				dismissed = append(dismissed, e.place)
 			}
 			e = next
 		}
 	}
-	return files
+	return dismissed
 }
 
 // takeRevokes returns the callbacks of ours that are inside. The caller holds
@@ -149,10 +154,15 @@ func (d *directory) drop(e *entry) (granted bool) {
 	return d.update(e.line)
 }
 
-// removeFile removes a file of ours; the keeper tries again if that fails, for
-// others wait for it.
-func (d *directory) removeFile(name string) {
-	err := d.sys.remove(name)
+// removeTicket removes the file of a ticket of ours that is over.
+func (d *directory) removeTicket(p *place) { d.removed(p.name, d.sys.leave(p.name, p.Stamp)) }
+
+// removeFile removes any other file.
+func (d *directory) removeFile(name string) { d.removed(name, d.sys.remove(name)) }
+
+// removed sees to it that the keeper tries again if a file could not be removed,
+// for others wait for it.
+func (d *directory) removed(name string, err error) {
 	if err == nil {
 		return
 	}

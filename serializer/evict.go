@@ -26,7 +26,7 @@ func (d *directory) evict(p *place) {
 	d.drop(&p.entry)
 	p.refuse(ErrEvicted)
 	f.mu.Unlock()
-	d.removeFile(p.name)
+	d.removeTicket(p)
 }
 
 // obey evicts the ticket that a marker names, if it is ours.

@@ -77,6 +77,8 @@ type File struct {
 	last      uint64               // the greatest number known to have been given out
 	closed    bool
 
+	complained time.Time // when the issuing goroutine last did
+
 	strangerTime, tickTime time.Duration
 }
 
@@ -177,10 +179,10 @@ func (f *File) leave(p *place) {
 
 	if granted {
 		stepAside()
-		d.removeFinished(p.name)
+		d.removeFinished(p)
 		return
 	}
-	d.removeFile(p.name)
+	d.removeTicket(p)
 	f.release(d)
 }
 
@@ -200,12 +202,34 @@ func (f *File) issue() {
 			return
 		}
 		err := f.issueBatch(batch)
-		for errors.Is(err, errReplaced) {
+		for errors.Is(err, errReplaced) || errors.Is(err, errUnaccounted) && f.pauseFor(batch, err) {
 			err = f.issueBatch(batch)
 		}
 		if err != nil {
 			f.refuse(batch, err)
 		}
+	}
+}
+
+// pauseFor waits for a moment before a batch asks again for tickets. It reports
+// whether anybody still wants one.
+func (f *File) pauseFor(batch []*place, why error) bool {
+	f.complainAbout(why)
+	time.Sleep(retryInterval)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.closed && slices.ContainsFunc(batch, func(p *place) bool { return !p.givenUp && !p.out })
+}
+
+// retryInterval is the time between two tries to give out tickets where a lock file
+// is missing.
+const retryInterval = 2 * time.Millisecond
+
+// complainAbout logs why no tickets are given out, now and then.
+func (f *File) complainAbout(why error) {
+	if time.Since(f.complained) >= time.Second {
+		f.complained = time.Now()
+		f.log.Warn("no tickets are given out for the moment", "error", why)
 	}
 }
 
@@ -373,8 +397,8 @@ func (f *File) retire(d *directory) {
 
 	f.log.Warn("the lock directory was replaced; those inside finish first, those who wait are refused",
 		"path", f.path, "inside", inside, "refused", len(lost))
-	for _, name := range lost {
-		d.removeFile(name)
+	for _, p := range lost {
+		d.removeTicket(p)
 	}
 }
 
@@ -453,15 +477,15 @@ func (f *File) Close() error {
 		awaitAll(old)
 		return nil
 	}
-	files := d.dismissWaiting(closed)
+	dismissed := d.dismissWaiting(closed)
 	revokes := d.takeRevokes()
 	d.users++
 	f.mu.Unlock()
 	for _, revoke := range revokes {
 		revoke(ErrClosed)
 	}
-	for _, name := range files {
-		d.removeFile(name)
+	for _, p := range dismissed {
+		d.removeTicket(p)
 	}
 	f.release(d)
 

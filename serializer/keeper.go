@@ -115,8 +115,10 @@ func (d *directory) tick() {
 		return
 	}
 	d.identifyEntries(d.firstUnknown())
+	d.settleAllMissing()
 	d.abandonStrangers()
 	d.clearLeftovers()
+	d.refresh()
 }
 
 // firstUnknown lists tickets at the head of lines in which one of ours waits,

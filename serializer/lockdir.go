@@ -27,10 +27,22 @@ type lockDir interface {
 	last() (uint64, error)
 	setLast(uint64) error
 
-	// create makes a ticket's lock file, and remove removes one; a file that
-	// is not there is no error.
-	create(name string, r Rule) error
+	// create makes a ticket's lock file, and leave removes it. The ticket's
+	// number is in the owner's ledger before the first and struck out before
+	// the second, so a file that is missing meanwhile was removed by somebody
+	// else; restore puts it back. A number is greater than all before it.
+	create(name string, stamp uint64, r Rule) error
+	restore(name string, r Rule) error
+	leave(name string, stamp uint64) error
+
+	// remove removes any other file. One that is not there is no error.
 	remove(name string) error
+
+	// restoreOwner puts the name of an owner file of ours back.
+	restoreOwner(name string) error
+
+	// refresh lets the files that stay look new to programs that clean up.
+	refresh()
 
 	// changes reports what happened in the directory since the last call, in
 	// the order it happened. Where something was not heard of, it reports
@@ -74,6 +86,10 @@ type ownerProbe interface {
 	owner() Owner
 	// dead reports whether the process has ended or given the file up.
 	dead() (bool, error)
+	// standing tells whether one of its tickets is out, and outstanding lists
+	// them; ok is false if that cannot be told at the moment.
+	standing(stamp uint64) standing
+	outstanding() (stamps []uint64, ok bool)
 	close()
 }
 

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,14 +41,25 @@ type osDir struct {
 	ids     map[fileID]bool
 	tickets map[string]*ownerFile // where hard links are not to be had
 
+	ledgers atomic.Pointer[[]*ownLedger] // of owners and used
+
 	noLinks atomic.Bool // each ticket is a locked file
 }
 
 // ownerFile is one of our own, held locked.
 type ownerFile struct {
-	name string
-	fd   int
-	id   fileID
+	name   string
+	rule   Rule
+	fd     int
+	id     fileID
+	ledger *ownLedger // nil for a ticket that is a file of its own
+}
+
+func (o *ownerFile) close() {
+	if o.ledger != nil {
+		o.ledger.close()
+	}
+	_ = unix.Close(o.fd)
 }
 
 // openLockDir opens a directory that exists, and its guard.
@@ -186,14 +199,108 @@ func (d *osDir) setLast(stamp uint64) error {
 	return nil
 }
 
-func (d *osDir) create(name string, r Rule) error {
+func (d *osDir) create(name string, stamp uint64, r Rule) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.noteOut(stamp, r); err != nil {
+		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
+	}
+	err := d.make(name, r)
+	if err != nil {
+		d.strike(stamp)
+	}
+	return err
+}
+
+// noteOut writes a ticket's number into the ledger of its owner file. One that
+// is damaged is replaced.
+func (d *osDir) noteOut(stamp uint64, r Rule) error {
+	o, err := d.owner(r)
+	if err != nil {
+		return err
+	}
+	if err = o.ledger.add(stamp); err != errLedgerGone {
+		return err
+	}
+	d.giveUp(r)
+	if o, err = d.owner(r); err != nil {
+		return err
+	}
+	return o.ledger.add(stamp)
+}
+
+// giveUp makes the next ticket by a rule have another owner file.
+func (d *osDir) giveUp(r Rule) {
+	d.used = append(d.used, d.owners[r])
+	delete(d.owners, r)
+}
+
+// strike strikes out the number of a ticket of ours.
+func (d *osDir) strike(stamp uint64) {
+	if ledgers := d.ledgers.Load(); ledgers != nil {
+		for _, l := range *ledgers {
+			l.strike(stamp)
+		}
+	}
+}
+
+func (d *osDir) leave(name string, stamp uint64) error {
+	d.strike(stamp)
+	return d.remove(name)
+}
+
+func (d *osDir) restore(name string, r Rule) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.make(name, r)
+}
+
+// restoreOwner puts back the name of an owner file that has tickets out: whoever
+// comes into the directory looks for it. A file that has no name left at all, as
+// where the tickets' are gone, too, cannot get one; then another takes its place.
+func (d *osDir) restoreOwner(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.ownerFiles() {
+		if o.name != name || len(o.ledger.outstanding()) == 0 {
+			continue
+		}
+		err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(o.fd), d.dir, name, unix.AT_SYMLINK_FOLLOW)
+		if err != nil && err != unix.EEXIST {
+			_, err = d.renew(o)
+		}
+		if err != nil && err != unix.EEXIST {
+			return &StorageError{"putting back owner file", filepath.Join(d.path, name), err}
+		}
+	}
+	return nil
+}
+
+// renew makes an owner file that takes the place of one whose name is gone. The
+// tickets that are linked to the old one stay ours: the lock is on the file, not on
+// its name. But whoever comes into the directory must find them in a ledger.
+func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
+	if d.owners[old.rule] == old {
+		d.giveUp(old.rule)
+	}
+	o, err := d.owner(old.rule)
+	if err != nil {
+		return nil, err
+	}
+	return o, o.ledger.merge(old.ledger.outstanding())
+}
+
+// ownerFiles lists our owner files. The caller holds mu.
+func (d *osDir) ownerFiles() []*ownerFile {
+	return slices.AppendSeq(slices.Clone(d.used), maps.Values(d.owners))
+}
+
+// make makes a ticket's file. The caller holds mu.
+func (d *osDir) make(name string, r Rule) error {
 	err := d.link(name, r)
 	if err == unix.EMLINK {
 		// The owner file has as many links as the file system allows.
-		d.used = append(d.used, d.owners[r])
-		delete(d.owners, r)
+		d.giveUp(r)
 		err = d.link(name, r)
 	}
 	if noHardLinks(err) {
@@ -224,11 +331,7 @@ func (d *osDir) link(name string, r Rule) error {
 	}
 	err = linkat(d.dir, o.name, name)
 	if err == unix.ENOENT {
-		// Somebody removed our owner file. The tickets linked to it stay ours:
-		// the lock is on the file, not on its name.
-		d.used = append(d.used, o)
-		delete(d.owners, r)
-		if o, err = d.owner(r); err == nil {
+		if o, err = d.renew(o); err == nil { // somebody removed our owner file
 			err = linkat(d.dir, o.name, name)
 		}
 	}
@@ -247,35 +350,52 @@ func (d *osDir) owner(r Rule) (*ownerFile, error) {
 	if o := d.owners[r]; o != nil {
 		return o, nil
 	}
-	o, err := d.newOwnerFile(ownerFiles+randomName(), r)
-	if err == nil {
-		d.owners[r] = o
+	o, err := d.newOwnerFile(ownerFiles+randomName(), r, true)
+	if err != nil {
+		return nil, err
 	}
-	return o, err
+	d.owners[r] = o
+	d.noteLedgers()
+	return o, nil
+}
+
+// noteLedgers notes which ledgers there are. The caller holds mu.
+func (d *osDir) noteLedgers() {
+	var ledgers []*ownLedger
+	for _, o := range d.ownerFiles() {
+		ledgers = append(ledgers, o.ledger)
+	}
+	d.ledgers.Store(&ledgers)
 }
 
 func randomName() string { return strings.ToLower(rand.Text()[:16]) }
 
-// newOwnerFile makes a file, locks it and then says whose it is. The guard is
-// held, so nobody takes it for abandoned before it is locked.
-func (d *osDir) newOwnerFile(name string, r Rule) (_ *ownerFile, err error) {
+// newOwnerFile makes a file, locks it and then says whose it is, at last, so that
+// all else is there for whoever reads that. The guard is held, so nobody takes it
+// for abandoned before it is locked.
+func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile, err error) {
 	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
 	if err != nil {
 		return nil, err
 	}
-	o := &ownerFile{name: name, fd: fd}
+	o := &ownerFile{name: name, rule: r, fd: fd}
 	defer func() {
 		if err != nil {
 			_ = unix.Unlinkat(d.dir, name, 0)
-			_ = unix.Close(fd)
+			o.close()
 		}
 	}()
 	if err := flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("locking it: %w", err)
 	}
 	_ = unix.Fchmod(fd, d.fileMode)
+	if withLedger {
+		if o.ledger, err = newLedger(fd); err != nil {
+			return nil, err
+		}
+	}
 	text := self(r, d.clock()).text()
-	n, err := unix.Write(fd, text)
+	n, err := unix.Pwrite(fd, text, 0)
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
 	}
@@ -293,9 +413,13 @@ func (d *osDir) newOwnerFile(name string, r Rule) (_ *ownerFile, err error) {
 
 // createFile makes a ticket that is a locked file of its own.
 func (d *osDir) createFile(name string, r Rule) error {
-	o, err := d.newOwnerFile(name, r)
+	o, err := d.newOwnerFile(name, r, false)
 	if err != nil {
 		return err
+	}
+	if old := d.tickets[name]; old != nil { // somebody removed it
+		old.close()
+		delete(d.ids, old.id)
 	}
 	d.tickets[name] = o
 	return nil
@@ -385,6 +509,9 @@ type osProbe struct {
 	fd    int
 	file  fileID
 	about Owner
+
+	ledger *otherLedger // nil until it is asked for, and where there is none
+	asked  bool
 }
 
 func (d *osDir) probe(name string) (_ ownerProbe, err error) {
@@ -429,7 +556,36 @@ func readOwner(fd int) (Owner, error) {
 
 func (p *osProbe) id() fileID   { return p.file }
 func (p *osProbe) owner() Owner { return p.about }
-func (p *osProbe) close()       { _ = unix.Close(p.fd) }
+
+func (p *osProbe) close() {
+	if p.ledger != nil {
+		p.ledger.close()
+	}
+	_ = unix.Close(p.fd)
+}
+
+// hasLedger reports whether the owner says which tickets it has out. Older
+// versions did not.
+func (p *osProbe) hasLedger() bool {
+	if !p.asked {
+		p.ledger, p.asked = openLedger(p.fd), true
+	}
+	return p.ledger != nil
+}
+
+func (p *osProbe) standing(stamp uint64) standing {
+	if !p.hasLedger() {
+		return isOver
+	}
+	return p.ledger.standing(stamp)
+}
+
+func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
+	if !p.hasLedger() {
+		return nil, true
+	}
+	return p.ledger.outstanding()
+}
 
 // dead tries the lock that the owner holds for as long as it lives. The lock is
 // shared, so that several who try at once do not take each other for the owner.
@@ -460,7 +616,7 @@ func (d *osDir) forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.tickets[name]; o != nil {
-		_ = unix.Close(o.fd)
+		o.close()
 		delete(d.tickets, name)
 		delete(d.ids, o.id)
 	}
@@ -479,11 +635,26 @@ func (d *osDir) disown() {
 		d.used = append(d.used, o)
 	}
 	clear(d.owners)
+	d.ledgers.Store(nil)
 	for _, o := range d.used {
 		_ = unix.Unlinkat(d.dir, o.name, 0)
-		_ = unix.Close(o.fd)
+		o.close()
 	}
 	d.used = nil
+}
+
+func (d *osDir) refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.ownerFiles() {
+		touchFile(o.fd)
+	}
+	touchFile(d.guard)
+}
+
+func touchFile(fd int) {
+	now := unix.NsecToTimeval(time.Now().UnixNano())
+	_ = unix.Futimes(fd, []unix.Timeval{now, now})
 }
 
 func (d *osDir) close() {
@@ -515,11 +686,11 @@ func tryLockDir(path string) error {
 	d := opened.(*osDir)
 	defer d.close()
 	name := trialFiles + strconv.Itoa(os.Getpid()) + "-" + randomName()
-	o, err := d.newOwnerFile(name, Rule{})
+	o, err := d.newOwnerFile(name, Rule{}, true)
 	if err != nil {
 		return &StorageError{"trying out a lock file", filepath.Join(path, name), err}
 	}
-	defer unix.Close(o.fd)
+	defer o.close()
 	if err := d.remove(name); err != nil {
 		return err
 	}

@@ -104,7 +104,15 @@ func (d *osDir) setLast(stamp uint64) error {
 	return nil
 }
 
-func (d *osDir) create(name string, r Rule) error {
+// create makes a file that is the ticket. There are no ledgers on Windows: a file
+// that another program removes counts as left.
+func (d *osDir) create(name string, _ uint64, r Rule) error { return d.restore(name, r) }
+
+func (d *osDir) leave(name string, _ uint64) error { return d.remove(name) }
+func (d *osDir) restoreOwner(string) error         { return nil }
+func (d *osDir) refresh()                          {}
+
+func (d *osDir) restore(name string, r Rule) error {
 	if err := d.createFile(name, r); err != nil {
 		return &StorageError{"making lock file", d.file(name), err}
 	}
@@ -239,6 +247,9 @@ func (p *osProbe) id() fileID   { return p.file }
 func (p *osProbe) owner() Owner { return p.about }
 func (p *osProbe) close()       { _ = windows.CloseHandle(p.h) }
 
+func (p *osProbe) standing(uint64) standing      { return isOver }
+func (p *osProbe) outstanding() ([]uint64, bool) { return nil, true }
+
 func (p *osProbe) dead() (bool, error) {
 	err := windows.LockFileEx(p.h, windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockRange())
 	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
@@ -277,7 +288,7 @@ func tryLockDir(path string) error {
 	d := opened.(*osDir)
 	defer d.close()
 	name := trialFiles + strings.ToLower(rand.Text()[:16])
-	if err := d.create(name, Rule{}); err != nil {
+	if err := d.create(name, 0, Rule{}); err != nil {
 		return err
 	}
 	return d.remove(name)

@@ -15,6 +15,8 @@ type findings struct {
 	unknown   []*entry // tickets whose rule, or right to be here, is not known
 	evictions []string // markers that appeared
 	missing   []*place // tickets of ours whose file somebody removed
+	gone      []*entry // tickets of others whose file was removed, perhaps not by them
+	lost      []string // owner files that were removed
 	closed    []string // owner files that their owners closed
 }
 
@@ -40,12 +42,16 @@ func (d *directory) look(guarded bool) error {
 	}
 	if d.listings > listings {
 		d.sweep()
+		d.audited = false
 		f.mu.Lock()
 		d.others = true // whose tickets came and went unheard
 		f.mu.Unlock()
 	}
 	d.followUp(guarded)
 	d.surveyed = true
+	if guarded {
+		return d.audit()
+	}
 	return nil
 }
 
@@ -83,12 +89,16 @@ func (d *directory) note(kind change, name []byte) {
 	case appeared:
 		if e != nil {
 			e.seen = d.listings
+			delete(d.missing, e)
 			return
 		}
 		d.noteNew(string(name))
 	case vanished:
-		if e != nil {
+		switch {
+		case e != nil:
 			d.noteGone(e)
+		case bytes.HasPrefix(name, []byte(ownerFiles)):
+			d.found.lost = append(d.found.lost, string(name))
 		}
 	case closed:
 		if bytes.HasPrefix(name, []byte(ownerFiles)) {
@@ -122,6 +132,10 @@ func (d *directory) noteNew(name string) {
 }
 
 func (d *directory) noteGone(e *entry) {
+	if e.waiter == nil && !e.out && d.mayBeOut(e) {
+		d.found.gone = append(d.found.gone, e)
+		return
+	}
 	delete(d.files, e.name)
 	switch {
 	case e.out:
@@ -148,7 +162,8 @@ func (d *directory) sweep() {
 // followUp does what a look has left to be done.
 func (d *directory) followUp(guarded bool) {
 	found := d.found
-	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil && found.closed == nil {
+	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil &&
+		found.gone == nil && found.lost == nil && found.closed == nil {
 		return
 	}
 	d.found = findings{}
@@ -162,8 +177,14 @@ func (d *directory) followUp(guarded bool) {
 	for _, p := range found.missing {
 		d.restore(p)
 	}
+	for _, name := range found.lost {
+		d.restoreOwner(name)
+	}
 	for _, name := range found.closed {
 		d.buryClosed(name)
+	}
+	for _, e := range found.gone {
+		d.settleMissing(e)
 	}
 }
 
@@ -189,14 +210,24 @@ func (d *directory) restore(p *place) {
 	path := filepath.Join(f.path, p.name)
 	if !inside {
 		f.log.Warn("the lock file of a waiting request was removed; it is refused", "path", path)
+		d.removeTicket(p) // the others wait for our word
 		return
 	}
 	f.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
-	if err := d.sys.create(p.name, p.rule); err != nil && !errors.Is(err, fs.ErrExist) {
-		f.log.Error("putting back a lock file failed", "path", path, "error", err)
+	if err := d.sys.restore(p.name, p.rule); err != nil && !errors.Is(err, fs.ErrExist) {
+		d.complainAbout(p.name, err)
+		d.found.missing = append(d.found.missing, p) // the next look tries again
 	}
 	if p.gone(f) {
-		d.removeFile(p.name)
+		d.removeTicket(p)
+	}
+}
+
+// restoreOwner puts back the name of an owner file of ours.
+func (d *directory) restoreOwner(name string) {
+	if err := d.sys.restoreOwner(name); err != nil {
+		d.complainAbout(name, err)
+		d.found.lost = append(d.found.lost, name)
 	}
 }
 

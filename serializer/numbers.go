@@ -148,7 +148,7 @@ func (d *directory) createAll(joined []*place, checked time.Time) (replaced erro
 	for _, p := range joined {
 		err := replaced
 		if err == nil {
-			err = d.sys.create(p.name, p.rule)
+			err = d.sys.create(p.name, p.Stamp, p.rule)
 		}
 		if err == nil && time.Since(checked) > recheckTime {
 			err, checked = d.sys.check(), time.Now()
@@ -171,13 +171,13 @@ func (d *directory) linked(p *place, err error) {
 	switch {
 	case p.out: // refused meanwhile
 		f.mu.Unlock()
-		d.removeFile(p.name)
+		d.removeTicket(p)
 	case err != nil:
 		d.drop(&p.entry)
 		p.refuse(err)
 		f.mu.Unlock()
 		if !errors.Is(err, fs.ErrExist) { // else it is somebody else's
-			d.removeFile(p.name)
+			d.removeTicket(p)
 		}
 	case p.givenUp:
 		p.linked = true

@@ -230,4 +230,5 @@ func (d *directory) buryIfDead(id fileID) {
 	}
 	p.close()
 	delete(d.peers, id)
+	d.settleAllMissing()
 }

@@ -14,20 +14,20 @@ import (
 type removals struct {
 	changing sync.Mutex // held by the one who is at it
 
-	mu    sync.Mutex
-	names []string
-	left  atomic.Int32 // how many names
+	mu      sync.Mutex
+	tickets []*place
+	left    atomic.Int32 // how many of them
 }
 
 // removeFinished removes the file of a ticket that has handed the turn on within
 // this process. The caller gives up a use of the directory; see [File.release].
-func (d *directory) removeFinished(name string) {
+func (d *directory) removeFinished(p *place) {
 	if !d.changing.TryLock() {
-		d.removals.add(name)
+		d.removals.add(p)
 		d.removeLeft()
 		return
 	}
-	d.removeFile(name)
+	d.removeTicket(p)
 	d.changing.Unlock()
 	d.engine.release(d)
 	d.removeLeft()
@@ -37,25 +37,25 @@ func (d *directory) removeFinished(name string) {
 // will.
 func (d *directory) removeLeft() {
 	for d.left.Load() > 0 && d.changing.TryLock() {
-		for _, name := range d.removals.take() {
-			d.removeFile(name)
+		for _, p := range d.removals.take() {
+			d.removeTicket(p)
 			d.engine.release(d)
 		}
 		d.changing.Unlock()
 	}
 }
 
-func (r *removals) add(name string) {
+func (r *removals) add(p *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.names = append(r.names, name)
-	r.left.Store(int32(len(r.names)))
+	r.tickets = append(r.tickets, p)
+	r.left.Store(int32(len(r.tickets)))
 }
 
-func (r *removals) take() (names []string) {
+func (r *removals) take() (tickets []*place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	names, r.names = r.names, nil
+	tickets, r.tickets = r.tickets, nil
 	r.left.Store(0)
-	return names
+	return tickets
 }

@@ -282,8 +282,7 @@ func TestProbeTrustedAtOnce(t *testing.T) {
 		a.Rule.Limit = 2
 		first := enter(t, one, a)
 
-		// After lock, check, changes, last, setLast, and the file is there.
-		slow.halt = at(7, stopped)
+		slow.halt = func(int) haltMode { return stoppedIf(slow.hasTicket(func(f *simFile) bool { return !f.locked })) }
 		entering := started(two, a)
 		waitUntil(t, "the file is made, and not locked", func() bool {
 			dir.mu.Lock()
@@ -295,13 +294,33 @@ func TestProbeTrustedAtOnce(t *testing.T) {
 		}
 		one.dir.tick()
 		slow.wake()
-		slow.haltAfter(11) // it has looked at the guard again and let go of it, and hears nothing
+		slow.haltWhen(func() bool { // it has let go of the guard, and hears nothing from then on
+			return slow.holder != slow && slow.hasTicket(func(f *simFile) bool { return f.written })
+		})
 		second := get(t, entering)
 		tooMany(t, one, a, want)
 		slow.wake()
 		first.Leave()
 		second.Leave()
 	}
+}
+
+func stoppedIf(is bool) haltMode {
+	if is {
+		return stopped
+	}
+	return running
+}
+
+// hasTicket reports whether a process has made a ticket of some kind. The caller
+// holds mu.
+func (p *simProc) hasTicket(kind func(*simFile) bool) bool {
+	for _, f := range p.own {
+		if f.ticket && kind(f) {
+			return true
+		}
+	}
+	return false
 }
 
 // tooMany is an arrival that must be refused, unless want is nil.

@@ -3,6 +3,7 @@ package serializer
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -31,6 +32,8 @@ type simFile struct {
 	locked  bool // by its owner
 	written bool // it says who that is
 	about   Owner
+	ticket  bool            // one that is a file of its own
+	ledger  map[uint64]bool // of an owner file: the tickets that are out
 }
 
 // simProc is a process's view of the directory.
@@ -129,16 +132,11 @@ func (p *simProc) wake() {
 	}
 }
 
-// haltAfter stops the process before any call from a certain one.
-func (p *simProc) haltAfter(call int) {
+// haltWhen stops the process before any call while something is so.
+func (p *simProc) haltWhen(is func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.halt = func(n int) haltMode {
-		if n >= call {
-			return stopped
-		}
-		return running
-	}
+	p.halt = func(int) haltMode { return stoppedIf(is()) }
 }
 
 // die gives up what the kernel takes back. Others hear that owner files are
@@ -222,13 +220,9 @@ func (p *simProc) setLast(n uint64) error {
 	return nil
 }
 
-// create makes an owner file if there is none yet, in three calls, and links
-// the ticket to it. Without links, the ticket is made in three calls.
-func (p *simProc) create(name string, r Rule) error {
-	if p.noLinks {
-		p.makeFile(name, r)
-		return nil
-	}
+// create makes an owner file if there is none yet, in three calls, writes the
+// number into its ledger, and makes the ticket.
+func (p *simProc) create(name string, stamp uint64, r Rule) error {
 	owner := p.ownerName(r)
 	p.mu.Lock()
 	made := p.files[owner] != nil
@@ -240,8 +234,27 @@ func (p *simProc) create(name string, r Rule) error {
 		return nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.owners[r] = owner
+	if f := p.files[owner]; f != nil {
+		f.ledger[stamp] = true
+	}
+	p.mu.Unlock()
+	return p.restore(name, r)
+}
+
+// restore links a ticket's name to the owner file. Without links, the ticket is
+// made in three calls.
+func (p *simProc) restore(name string, r Rule) error {
+	if p.noLinks {
+		p.makeFile(name, r)
+		return nil
+	}
+	if !p.call() {
+		return nil
+	}
+	owner := p.ownerName(r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.files[name] != nil {
 		return fs.ErrExist
 	}
@@ -251,6 +264,23 @@ func (p *simProc) create(name string, r Rule) error {
 	p.put(name, p.files[owner])
 	return nil
 }
+
+func (p *simProc) leave(name string, stamp uint64) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	for _, owner := range p.owners {
+		if f := p.files[owner]; f != nil {
+			delete(f.ledger, stamp)
+		}
+	}
+	p.mu.Unlock()
+	return p.remove(name)
+}
+
+func (p *simProc) restoreOwner(string) error { p.call(); return nil }
+func (p *simProc) refresh()                  {}
 
 func (p *simProc) ownerName(r Rule) string {
 	return fmt.Sprintf("%s%d-%t-%d", ownerFiles, p.number, r.Shared, r.Limit)
@@ -263,7 +293,7 @@ func (s *simDir) put(name string, f *simFile) {
 
 // makeFile makes a file, locks it and writes to it.
 func (p *simProc) makeFile(name string, r Rule) {
-	f := &simFile{about: Owner{PID: p.number, Rule: r}}
+	f := &simFile{about: Owner{PID: p.number, Rule: r}, ticket: !strings.HasPrefix(name, ownFiles), ledger: make(map[uint64]bool)}
 	for _, step := range []func(){
 		func() {
 			p.ids++
@@ -380,6 +410,23 @@ type simProbe struct {
 func (b *simProbe) id() fileID   { return b.file.id }
 func (b *simProbe) owner() Owner { return b.file.about }
 func (b *simProbe) close()       {}
+
+// Reading a ledger is no call: nobody can be stopped in between and be told from
+// one who was stopped before.
+func (b *simProbe) standing(stamp uint64) standing {
+	b.proc.mu.Lock()
+	defer b.proc.mu.Unlock()
+	if b.file.ledger[stamp] {
+		return isOut
+	}
+	return isOver
+}
+
+func (b *simProbe) outstanding() (stamps []uint64, ok bool) {
+	b.proc.mu.Lock()
+	defer b.proc.mu.Unlock()
+	return slices.Collect(maps.Keys(b.file.ledger)), true
+}
 
 func (b *simProbe) dead() (bool, error) {
 	if !b.proc.call() {

@@ -1,0 +1,228 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownLedger is the ledger of an owner file of ours.
+type ownLedger struct {
+	fd int
+
+	mu  sync.Mutex // guards the rest
+	mem []byte
+	ledger
+}
+
+// newLedger makes a ledger in an owner file. Its memory is written to the file
+// first: a page that has no room on the disk could not be refused later.
+func newLedger(fd int) (*ownLedger, error) {
+	l := &ownLedger{fd: fd}
+	if err := l.resize(ledgerSize); err != nil {
+		return nil, fmt.Errorf("making its ledger: %w", err)
+	}
+	l.set(markWord, ledgerMark)
+	return l, nil
+}
+
+// resize gives the ledger a size in bytes, more than before. The caller holds mu
+// or the only reference.
+func (l *ownLedger) resize(size int) error {
+	old := max(len(l.mem)-ledgerOffset, 0)
+	if _, err := unix.Pwrite(l.fd, make([]byte, size-old), int64(ledgerOffset+old)); err != nil {
+		return err
+	}
+	mem, err := mapFile(l.fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return err
+	}
+	l.unmap()
+	l.mem, l.ledger = mem, ledgerIn(mem)
+	return nil
+}
+
+func mapFile(fd, size, access int) ([]byte, error) {
+	return unix.Mmap(fd, 0, ledgerOffset+size, access, unix.MAP_SHARED)
+}
+
+func ledgerIn(mem []byte) ledger {
+	list := mem[ledgerOffset:]
+	return ledger{unsafe.Slice((*uint64)(unsafe.Pointer(&list[0])), len(list)/8)}
+}
+
+func (l *ownLedger) unmap() {
+	if l.mem != nil {
+		_ = unix.Munmap(l.mem)
+		l.mem, l.ledger = nil, ledger{}
+	}
+}
+
+// add writes down a number that is greater than all before it.
+func (l *ownLedger) add(stamp uint64) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mem == nil {
+		return errLedgerGone
+	}
+	if fault := sheltered(func() { err = l.addOrGrow(stamp) }); fault != nil {
+		return fault
+	}
+	return err
+}
+
+func (l *ownLedger) addOrGrow(stamp uint64) error {
+	err := l.ledger.add(stamp)
+	if err != errLedgerFull {
+		return err
+	}
+	if !l.compact() {
+		if err := l.resize(2 * (len(l.mem) - ledgerOffset)); err != nil {
+			return fmt.Errorf("making room in the ledger: %w", err)
+		}
+	}
+	return l.ledger.add(stamp)
+}
+
+// merge writes down numbers of any size.
+func (l *ownLedger) merge(stamps []uint64) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mem == nil {
+		return errLedgerGone
+	}
+	fault := sheltered(func() {
+		all := append(l.ledger.outstanding(), stamps...)
+		slices.Sort(all)
+		all = slices.Compact(all)
+		for len(all) >= l.room() && err == nil {
+			err = l.resize(2 * (len(l.mem) - ledgerOffset))
+		}
+		if err == nil {
+			l.replace(all)
+		}
+	})
+	return errors.Join(err, fault)
+}
+
+// strike strikes out a number, if it is there. Where the ledger is damaged,
+// there is nothing left to strike out.
+func (l *ownLedger) strike(stamp uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mem != nil {
+		_ = sheltered(func() { l.ledger.strike(stamp) })
+	}
+}
+
+// outstanding lists the numbers that stand.
+func (l *ownLedger) outstanding() (stamps []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mem != nil {
+		_ = sheltered(func() { stamps = l.ledger.outstanding() })
+	}
+	return stamps
+}
+
+// close lets go of the file: as long as it is mapped, it stays locked.
+func (l *ownLedger) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unmap()
+}
+
+// otherLedger is the ledger of another process's owner file. It is not safe for
+// concurrent use.
+type otherLedger struct {
+	fd  int
+	mem []byte
+	ledger
+}
+
+// openLedger maps the ledger of an owner file, if it can be had.
+func openLedger(fd int) *otherLedger {
+	l := &otherLedger{fd: fd}
+	if !l.remap() {
+		return nil
+	}
+	return l
+}
+
+// remap maps the ledger as large as it is now.
+func (l *otherLedger) remap() bool {
+	var st unix.Stat_t
+	if err := unix.Fstat(l.fd, &st); err != nil || st.Size < ledgerOffset+ledgerSize {
+		return false
+	}
+	mem, err := mapFile(l.fd, int(st.Size)-ledgerOffset, unix.PROT_READ)
+	if err != nil {
+		return false
+	}
+	l.close()
+	l.mem, l.ledger = mem, ledgerIn(mem)
+	return true
+}
+
+// read calls fn with a list that stays as it is meanwhile. It reports false
+// where that cannot be had at the moment. A ledger that is damaged is empty: it
+// cannot tell of any ticket that it is out.
+func (l *otherLedger) read(fn func(n int)) (ok bool) {
+	fault := sheltered(func() {
+		if !l.valid() {
+			fn(0)
+			ok = true
+			return
+		}
+		more := false
+		if ok, more = l.ledger.read(fn); more && l.remap() {
+			ok, _ = l.ledger.read(fn)
+		}
+	})
+	if fault != nil {
+		fn(0)
+		return true
+	}
+	return ok
+}
+
+// standing tells whether a ticket of the owner is out.
+func (l *otherLedger) standing(stamp uint64) (s standing) {
+	ok := l.read(func(n int) {
+		s = isOver
+		if i, found := l.find(n, stamp); found && l.get(firstWord+i)&struckOut == 0 {
+			s = isOut
+		}
+	})
+	if !ok {
+		return isUnclear
+	}
+	return s
+}
+
+// outstanding lists the tickets of the owner that are out. ok is false if that
+// cannot be told at the moment.
+func (l *otherLedger) outstanding() (stamps []uint64, ok bool) {
+	ok = l.read(func(n int) {
+		stamps = stamps[:0]
+		for i := range n {
+			if stamp := l.get(firstWord + i); stamp&struckOut == 0 {
+				stamps = append(stamps, stamp)
+			}
+		}
+	})
+	return stamps, ok
+}
+
+func (l *otherLedger) close() {
+	if l.mem != nil {
+		_ = unix.Munmap(l.mem)
+		l.mem, l.ledger = nil, ledger{}
+	}
+}
