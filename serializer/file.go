@@ -31,6 +31,16 @@ import (
 // the lock: if it is granted, the owner is dead, for the kernel says so. No
 // process IDs, no ages, no heartbeats.
 //
+// Ledger. Behind its text, an owner file lists the numbers of the owner's tickets
+// that are out. The owner writes a number before it makes the ticket's file, and
+// strikes it out before it removes that. All processes have the file in their
+// memory, so this costs no system call. A ticket's file that goes while its number
+// stands was removed by another program or a person: the ticket keeps its place in
+// everybody's line until its owner has struck it out or died, and the owner puts the
+// file back if the ticket is inside. Who has listed the directory, and so may never
+// have seen such a file, gives out no ticket before the ledgers name only tickets
+// that it knows. See missing.go.
+//
 // Turn. The engine hears of every file that comes and goes in the directory,
 // in the order it happens (inotify), and so holds the tickets of all processes
 // as lines in memory. A ticket is entered in its line under the guard, after
@@ -46,11 +56,14 @@ import (
 // # What was rejected
 //
 // Listing the directory for every turn: it costs as much as the queue is long,
-// and an error half-way looks like the end. Process IDs and ages to find the
+// and an error half-way looks like the end. Telling a leave from a removal by the
+// event (a rename for the one, an unlink for the other): a leave takes two calls then,
+// and who lists the directory has no event. Process IDs and ages to find the
 // dead: both lie, after a reboot, a clock step, or in a container. A lock that
 // the kernel queues (a blocking flock per request): it has no order, no
-// timeout and no length. Memory shared by the processes: fast, but a process
-// that dies in it leaves it in pieces.
+// timeout and no length. The whole queue in memory shared by the processes: fast,
+// but a process that dies in it leaves it in pieces. A ledger has one writer, and
+// nobody reads that of a dead one.
 //
 // # What remains imperfect
 //
@@ -59,8 +72,12 @@ import (
 // file later. Their file counts as abandoned after five minutes. A directory
 // that is replaced while tickets are out keeps those who knew the old one from
 // entering before its tickets are done, but a process that starts after that
-// cannot know of them. The same goes for the guard file, if somebody removes it
-// within the millisecond after a process has looked at it. And inotify is heard
+// cannot know of them. It is the same if somebody removes the holder's file and the
+// owner file at once, and the process starts before they are put back. Owners of
+// versions without ledgers, and those on Windows, are protected by nothing: what
+// goes there has left. The guard file, if somebody removes it within the millisecond
+// after a process has looked at it, does not keep others from giving out tickets
+// beside that process. And inotify is heard
 // by one kernel only, which is why network file systems are refused.
 type File struct {
 	path  string

@@ -11,9 +11,10 @@ import (
 // harness in ./torture: it must find out each of them. Only a program built with
 // -tags mutants has them.
 var Mutants = map[string]func(lockDir) lockDir{
-	"noguard": func(d lockDir) lockDir { return &noGuard{d} },
-	"nocheck": func(d lockDir) lockDir { return &noCheck{d} },
-	"nolast":  func(d lockDir) lockDir { return &noLast{d} },
+	"noguard":  func(d lockDir) lockDir { return &noGuard{d} },
+	"nocheck":  func(d lockDir) lockDir { return &noCheck{d} },
+	"nolast":   func(d lockDir) lockDir { return &noLast{d} },
+	"noledger": func(d lockDir) lockDir { return &noLedger{d} },
 }
 
 // OpenMutant opens an engine that is wrong in one way.
@@ -52,3 +53,19 @@ type noLast struct{ lockDir }
 
 func (*noLast) last() (uint64, error) { return 0, nil }
 func (*noLast) setLast(uint64) error  { return nil }
+
+// noLedger takes every lock file that is gone for one that was left.
+type noLedger struct{ lockDir }
+
+func (d *noLedger) probe(name string) (ownerProbe, error) {
+	probe, err := d.lockDir.probe(name)
+	if err != nil {
+		return nil, err
+	}
+	return &illiterate{probe}, nil
+}
+
+type illiterate struct{ ownerProbe }
+
+func (*illiterate) standing(uint64) standing      { return isOver }
+func (*illiterate) outstanding() ([]uint64, bool) { return nil, true }

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // fault is something that goes wrong.
@@ -38,6 +40,8 @@ func init() {
 		{"away", "the directory renamed away, and put back", 2, takeAway},
 		{"replace", "the directory renamed away for good, and a new one in its place", 1, replaceDirectory},
 		{"guard", "the guard file removed, emptied or filled with nonsense", 1, spoilGuard},
+		{"files", "lock files removed from under who waits and who is inside", 8, removeFiles},
+		{"owners", "the names of the owner files removed", 1, removeOwnerFiles},
 		{"permissions", "the directory's permissions taken away, and given back", 2, takePermissions},
 		{"inodes", "no inodes left (as root: on a tmpfs of its own)", 2, useInodes},
 		{"bytes", "no space left (as root: on a tmpfs of its own)", 1, useBytes},
@@ -414,6 +418,64 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 		err = os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0)
 	}
 	return err == nil
+}
+
+// removeFiles removes the first lock files of some queues, over and over for a while:
+// those of who is inside, and sometimes of who waits.
+func removeFiles(h *harness, r *rand.Rand) bool {
+	removed := 0
+	for range 1 + r.IntN(20) {
+		tickets := h.tickets()
+		for _, q := range slices.Sorted(maps.Keys(tickets)) {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			names := tickets[q]
+			if r.IntN(4) > 0 {
+				names = names[:1]
+			}
+			for _, name := range names[:min(len(names), 1+r.IntN(5))] {
+				if os.Remove(filepath.Join(h.locks, name)) == nil {
+					removed++
+				}
+			}
+		}
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+	}
+	return removed > 0
+}
+
+// tickets lists the lock files there are, in order.
+func (h *harness) tickets() map[string][]string {
+	names, err := filepath.Glob(filepath.Join(h.locks, "*"))
+	if err != nil {
+		return nil
+	}
+	tickets := make(map[string][]string)
+	for _, path := range names {
+		name := filepath.Base(path)
+		if t, err := serializer.ParseTicket(name); err == nil {
+			tickets[t.Prefix] = append(tickets[t.Prefix], name)
+		}
+	}
+	return tickets
+}
+
+// removeOwnerFiles removes the names of the owner files. What goes with them is put
+// back by those who work in the directory; who comes in the very same moment may
+// not know of it, so that is left out.
+func removeOwnerFiles(h *harness, _ *rand.Rand) bool {
+	names, err := filepath.Glob(filepath.Join(h.locks, ".orderly-owner-*"))
+	if err != nil {
+		return false
+	}
+	removed := 0
+	for _, path := range names {
+		if os.Remove(path) == nil {
+			removed++
+		}
+	}
+	return removed > 0
 }
 
 func takePermissions(h *harness, r *rand.Rand) bool {

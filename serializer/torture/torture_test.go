@@ -119,6 +119,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"noguard", "none", "overlaps"},
 		{"nocheck", "replace,reload", "overlaps"},
 		{"nolast", "clock,reload", "inversions"},
+		{"noledger", "files", "overlaps"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
 			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", strings.TrimSuffix(mutant.found, "s"), "-quiet",
