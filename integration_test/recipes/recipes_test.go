@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -312,21 +311,34 @@ func TestLocationsWithinLocations(t *testing.T) {
 	want(t, second, 200, "served a/x")
 }
 
+func TestComingFromModQos(t *testing.T) {
+	k := cook(t, "Coming from mod_qos", "timeout 60s", "timeout 100ms")
+	first := k.get(t, "api")
+	inside := k.NextNamed("api")
+	want(t, k.get(t, "api/x"), 503, "") // not let in
+	k.Nobody()
+	inside.Leave()
+	want(t, first, 200, "served api")
+}
+
 // Every Caddyfile of the recipes is run by one of these tests.
 func TestEveryRecipeHasATest(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "recipes.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("recipes_test.go")
+	files, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	php, err := os.ReadFile("php_test.go")
-	if err != nil {
-		t.Fatal(err)
+	var tests string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests += string(source)
 	}
-	tests := string(slices.Concat(source, php))
 	for line := range strings.Lines(string(text)) {
 		heading, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
 		if ok && !strings.Contains(tests, strconv.Quote(heading)) {
