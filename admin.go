@@ -20,7 +20,7 @@ import (
 // AdminAPI shows the queues of this process in Caddy's admin API, and takes
 // tickets out of them.
 //
-//	GET    /serialize/queues                  every queue of this process
+//	GET    /serialize/queues                  every queue of this process; one that cannot be read has an `error`
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
 //
@@ -49,16 +49,13 @@ func (AdminAPI) Routes() []caddy.AdminRoute {
 	}
 }
 
-// serveQueues answers with all queues.
+// serveQueues answers with all queues. Those that cannot be read now say why, in
+// their place: one directory that fails must not hide the others.
 func serveQueues(w http.ResponseWriter, r *http.Request) error {
 	if err := allow(w, r, http.MethodGet, http.MethodHead); err != nil {
 		return err
 	}
-	queues, err := allQueues(r.Context())
-	if err != nil {
-		return adminError(http.StatusInternalServerError, err)
-	}
-	return writeJSON(w, queues)
+	return writeJSON(w, allQueues(r.Context()))
 }
 
 // serveQueue answers with one queue, or evicts a ticket of it.
@@ -174,25 +171,32 @@ func findQueue(ctx context.Context, queue string) (foundQueue, error) {
 		"this process has no queue %s; %s lists those it has", queue, adminQueues))
 }
 
+// listedQueue is a queue, or what keeps it from being read.
+type listedQueue struct {
+	serializer.QueueState
+
+	// Error is why the queue could not be read. Its numbers then say nothing.
+	Error string `json:"error,omitempty"`
+}
+
 // allQueues lists the queues of all engines, in the order of paths and
 // prefixes. It is never nil.
-func allQueues(ctx context.Context) ([]serializer.QueueState, error) {
-	queues := make([]serializer.QueueState, 0)
-	var failed error
+func allQueues(ctx context.Context) []listedQueue {
+	queues := make([]listedQueue, 0)
 	for _, engine := range openEngines() {
 		states, err := engine.Queues(ctx)
-		failed = errors.Join(failed, err)
+		if err != nil {
+			queues = append(queues, engine.unreadable(err)...)
+			continue
+		}
 		for _, state := range states {
-			queues = append(queues, withTickets(state))
+			queues = append(queues, listedQueue{QueueState: withTickets(state)})
 		}
 	}
-	slices.SortStableFunc(queues, func(a, b serializer.QueueState) int {
+	slices.SortStableFunc(queues, func(a, b listedQueue) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix))
 	})
-	if failed != nil {
-		return queues, fmt.Errorf("listing queues: %w", failed)
-	}
-	return queues, nil
+	return queues
 }
 
 // openEngines are the engines in use. The pool is not held while they are

@@ -22,22 +22,25 @@ func (failingEngine) Queues(context.Context) ([]serializer.QueueState, error) {
 	return nil, &serializer.StorageError{Op: "listing lock directory", Path: "/gone", Err: errors.New("no such file")}
 }
 
+func (failingEngine) Path() string { return "/gone" }
+
 func (failingEngine) Close() error { return nil }
 
 // share puts an engine into the pool until the end of the test.
-func share(t *testing.T, key string, engine serializer.Engine) {
+func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
 	t.Helper()
-	_, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
+	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
 		return &sharedEngine{Engine: engine, key: key}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = enginePool.Delete(key) })
+	return value.(*sharedEngine)
 }
 
-// A directory that fails does not hide the queues of the others, as far as one
-// of them is asked for; and it never looks like an empty list.
+// A directory that fails does not hide the queues of the others: the whole list
+// was answered with 500. And it never looks like an empty queue.
 func TestAdminWithFailingEngine(t *testing.T) {
 	working := serializer.NewMemory(serializer.MemoryOptions{Path: "/works"})
 	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
@@ -45,14 +48,15 @@ func TestAdminWithFailingEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
-	share(t, "test:fails", failingEngine{})
+	share(t, "test:fails", failingEngine{}).configure(configuredQueue{name: "b_", limit: 1}, 1)
 	share(t, "test:works", working)
 	for _, c := range []struct {
 		path   string
 		status int
 		says   string
 	}{
-		{"", 500, "/gone"},
+		{"", 200, `"prefix":"a_","limit":1,"inside":1`},
+		{"", 200, `{"path":"/gone","prefix":"b_","limit":1,"inside":0,"waiting":0,"tickets":[],"error":"listing lock directory /gone: no such file"}`},
 		{"/%2Fworks%2Fa_", 200, `"inside":1`},
 		{"/%2Fworks%2Fb_", 500, "/gone"},
 	} {
@@ -64,8 +68,8 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	status := new(SerializeStatus)
 	status.logger = caddy.Log()
 	data := status.look(t.Context(), time.Now())
-	if len(data.Errors) != 1 || len(data.Lines) != 1 {
-		t.Errorf("the status page has errors %v and lines %v; expected one of each", data.Errors, data.Lines)
+	if len(data.Errors) != 1 || len(data.Lines) != 2 || data.Lines[0].Error == "" || data.Lines[1].Inside != 1 {
+		t.Errorf("the status page has errors %v and lines %v; expected one error, in the first of two lines", data.Errors, data.Lines)
 	}
 }
 

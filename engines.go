@@ -156,7 +156,7 @@ func (e *sharedEngine) limits() map[string]int {
 func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	states, err := e.Engine.Queues(ctx)
 	describeRequests(states)
-	place, ok := e.Engine.(interface{ Path() string })
+	path, ok := e.place()
 	if err != nil || !ok {
 		return states, err
 	}
@@ -168,7 +168,7 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 		}
 	}
 	for queue, limit := range limits { // those with nobody in them
-		states = append(states, serializer.QueueState{Path: place.Path(), Prefix: queue, Limit: limit})
+		states = append(states, serializer.QueueState{Path: path, Prefix: queue, Limit: limit})
 	}
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
@@ -183,6 +183,33 @@ func describeRequests(states []serializer.QueueState) {
 			}
 		}
 	}
+}
+
+// place is what the engine calls the place it keeps queues in, if it does.
+func (e *sharedEngine) place() (path string, ok bool) {
+	engine, ok := e.Engine.(interface{ Path() string })
+	if !ok {
+		return "", false
+	}
+	return engine.Path(), true
+}
+
+// unreadable lists the queues of an engine that cannot be read: those of the
+// configuration, or one without a name where none is known.
+func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
+	path, ok := e.place()
+	if !ok {
+		path = e.key
+	}
+	limits := e.limits()
+	if len(limits) == 0 {
+		limits[""] = 0
+	}
+	for prefix, limit := range limits {
+		state := withTickets(serializer.QueueState{Path: path, Prefix: prefix, Limit: limit})
+		queues = append(queues, listedQueue{QueueState: state, Error: err.Error()})
+	}
+	return queues
 }
 
 // Destruct implements [caddy.Destructor].

@@ -22,7 +22,7 @@ type recent struct {
 
 // span counts what happened within five seconds.
 type span struct {
-	number           atomic.Int64 // of the span, counted from 1970
+	number           atomic.Int64 // of the span, see spanNumber
 	entered, refused atomic.Int64
 	waited, longest  atomic.Int64 // nanoseconds, of those that entered
 }
@@ -42,7 +42,14 @@ func (r *recent) entered(now time.Time, waited time.Duration) {
 // refused notes that a request never had its turn.
 func (r *recent) refused(now time.Time) { r.at(now).refused.Add(1) }
 
-func spanNumber(t time.Time) int64 { return t.UnixNano() / int64(recentSpan) }
+// secondsTo1970 is the time between the year 1 and 1970.
+const secondsTo1970 = 62_135_596_800
+
+// spanNumber counts spans from the year 1. Counted from 1970, they would be
+// negative for a clock that was never set, and so would the index into the ring.
+func spanNumber(t time.Time) int64 {
+	return (t.Unix() + secondsTo1970) / int64(recentSpan/time.Second)
+}
 
 // at returns the span of a time, empty if it is new.
 func (r *recent) at(now time.Time) *span {

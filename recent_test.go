@@ -79,3 +79,23 @@ func TestPrefersJSON(t *testing.T) {
 		}
 	}
 }
+
+// A clock from before 1970 made the ring's index negative, and the page panicked:
+// ten minutes back from January 1970 lies 1969.
+func TestRecentAtTheBeginningOfTime(t *testing.T) {
+	for _, now := range []time.Time{time.Unix(0, 0), time.Unix(299, 0), time.Unix(-1, 0), time.Unix(-86_400, 0)} {
+		var r recent
+		r.entered(now, 20*time.Millisecond)
+		r.refused(now)
+		c := r.counts(now)
+		last := recentSpans - 1
+		if c.Entered[last] != 1 || c.Refused[last] != 1 || c.Mean[last] != 20 {
+			t.Errorf("at %v: %d entered, %d refused, mean %v; expected 1, 1, 20", now.UTC(), c.Entered[last], c.Refused[last], c.Mean[last])
+		}
+		for i := range last {
+			if c.Entered[i] != 0 || c.Refused[i] != 0 {
+				t.Errorf("at %v: span %d has %d entered, %d refused; expected none", now.UTC(), i, c.Entered[i], c.Refused[i])
+			}
+		}
+	}
+}

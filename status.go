@@ -24,8 +24,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // SerializeStatus answers with a page that shows the queues of this process
@@ -159,11 +157,11 @@ type statusData struct {
 	Interval int           `json:"interval_seconds"` // of each number in recent
 	Queues   []statusQueue `json:"queues"`
 
-	// Lines are the queues that have tickets, the longest first. There may be
-	// very many, one for each user, so only the first of them are here, and
-	// only the first tickets of each.
-	Lines        []serializer.QueueState `json:"lines"`
-	LinesOmitted int                     `json:"lines_omitted"`
+	// Lines are the queues that cannot be read, and those that have tickets, the
+	// longest first. There may be very many, one for each user, so only the first
+	// of them are here, and only the first tickets of each.
+	Lines        []listedQueue `json:"lines"`
+	LinesOmitted int           `json:"lines_omitted"`
 
 	// Errors say what could not be read.
 	Errors []string `json:"errors"`
@@ -190,18 +188,25 @@ func (s *SerializeStatus) look(ctx context.Context, now time.Time) statusData {
 	host, _ := os.Hostname()
 	data := statusData{
 		Time: now.UTC(), Host: host, PID: os.Getpid(), Interval: int(recentSpan / time.Second),
-		Queues: make([]statusQueue, 0), Lines: make([]serializer.QueueState, 0), Errors: make([]string, 0),
+		Queues: make([]statusQueue, 0), Lines: make([]listedQueue, 0), Errors: make([]string, 0),
 	}
 	for _, r := range allRecords() {
 		data.Queues = append(data.Queues, r.status(now))
 	}
-	lines, err := allQueues(ctx)
-	if err != nil {
-		s.logger.Error("status page", zap.Error(err))
-		data.Errors = append(data.Errors, err.Error())
+	lines := allQueues(ctx)
+	for _, q := range lines {
+		if q.Error != "" && !slices.Contains(data.Errors, q.Error) {
+			s.logger.Error("status page", zap.String("queue", q.Prefix), zap.String("path", q.Path), zap.String("error", q.Error))
+			data.Errors = append(data.Errors, q.Error)
+		}
 	}
-	lines = slices.DeleteFunc(lines, func(q serializer.QueueState) bool { return len(q.Tickets) == 0 })
-	slices.SortStableFunc(lines, func(a, b serializer.QueueState) int { return cmp.Compare(len(b.Tickets), len(a.Tickets)) })
+	lines = slices.DeleteFunc(lines, func(q listedQueue) bool { return len(q.Tickets) == 0 && q.Error == "" })
+	slices.SortStableFunc(lines, func(a, b listedQueue) int {
+		if (a.Error == "") != (b.Error == "") {
+			return cmp.Compare(b.Error, a.Error)
+		}
+		return cmp.Compare(len(b.Tickets), len(a.Tickets))
+	})
 	for _, q := range lines[:min(len(lines), maxStatusLines)] {
 		q.Tickets = q.Tickets[:min(len(q.Tickets), maxStatusTickets)]
 		data.Lines = append(data.Lines, q)
