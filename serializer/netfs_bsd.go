@@ -1,12 +1,8 @@
-//go:build darwin || freebsd
+//go:build darwin || dragonfly || freebsd
 
 package serializer
 
-import (
-	"bytes"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // networkFileSystem names the network file system that path lies on, or
 // nothing.
@@ -15,6 +11,5 @@ func networkFileSystem(path string) string {
 	if err := unix.Statfs(path, &st); err != nil || st.Flags&unix.MNT_LOCAL != 0 {
 		return ""
 	}
-	name, _, _ := bytes.Cut(st.Fstypename[:], []byte{0})
-	return string(name)
+	return unix.ByteSliceToString(st.Fstypename[:])
 }

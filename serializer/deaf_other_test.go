@@ -1,3 +1,5 @@
+//go:build !unix || aix || solaris
+
 package serializer
 
 import "time"

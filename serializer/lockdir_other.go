@@ -1,0 +1,38 @@
+//go:build !windows && (!unix || aix || solaris)
+
+package serializer
+
+import (
+	"errors"
+	"runtime"
+	"time"
+)
+
+// errNoLockDir is for systems without a lock that belongs to an open file, goes
+// with its process and has been tested: there, nothing is promised.
+var errNoLockDir = errors.New("lock files do not work on " + runtime.GOOS + "; use the memory engine for one process, or the etcd engine")
+
+// outsideDir is a lock directory as other systems have it.
+type outsideDir struct {
+	lockDir
+	path string
+}
+
+func openLockDir(path string, _ func() time.Time) (lockDir, error) {
+	return nil, &StorageError{"opening lock directory", path, errNoLockDir}
+}
+
+func tryLockDir(path string) error {
+	return &StorageError{"using lock directory", path, errNoLockDir}
+}
+
+func openOutside(path string) (*outsideDir, error) {
+	return nil, &StorageError{"opening lock directory", path, errNoLockDir}
+}
+
+func (*outsideDir) list() ([]string, error) { return nil, errNoLockDir }
+
+func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", errNoLockDir }
+
+// pollInterval is the time between two looks at what nobody tells.
+const pollInterval = 2 * time.Millisecond
