@@ -172,6 +172,9 @@ func (s *Serialize) parseSubdirective(d *caddyfile.Dispenser) error {
 }
 
 func unknownSubdirective(d *caddyfile.Dispenser, directive string, known []string) error {
+	if len(known) == 0 {
+		return d.Errf("%s: unknown subdirective %q; it has none", directive, d.Val())
+	}
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", directive, d.Val(), strings.Join(known, ", "))
 }
 
@@ -329,15 +332,14 @@ func (s *Serialize) parseBuffer(d *caddyfile.Dispenser) error {
 }
 
 func (s *Serialize) parseEngine(d *caddyfile.Dispenser) error {
-	const namespace = "http.serialize.engines."
 	if !d.NextArg() {
 		return d.Err("engine: no value; expected a name: " + strings.Join(engineNames(), ", "))
 	}
 	name := d.Val()
-	if _, err := caddy.GetModule(namespace + name); err != nil {
-		return d.Errf("engine %q: there is none of this name; expected one of %s", name, strings.Join(engineNames(), ", "))
+	if err := checkEngineName(name); err != nil {
+		return d.WrapErr(err)
 	}
-	module, err := caddyfile.UnmarshalModule(d, namespace+name)
+	module, err := caddyfile.UnmarshalModule(d, engineNamespace+"."+name)
 	if err != nil {
 		return err
 	}
@@ -347,14 +349,6 @@ func (s *Serialize) parseEngine(d *caddyfile.Dispenser) error {
 		return d.Errf("engine %s: %s", name, warnings[0].Message)
 	}
 	return nil
-}
-
-// engineNames lists the engines that this Caddy was built with.
-func engineNames() (names []string) {
-	for _, module := range caddy.GetModules("http.serialize.engines") {
-		names = append(names, module.ID.Name())
-	}
-	return names
 }
 
 // Interface guards

@@ -26,7 +26,11 @@ func init() {
 Makes IDs of the schemes of the unique_ids handler, and reads back IDs of any
 of them, of Apache's mod_unique_id and nginx's ngx_txid, and the names of lock
 files of the serialize handler.`,
-		CobraFunc: func(cmd *cobra.Command) { cmd.AddCommand(idsNewCommand(), idsDecodeCommand()) },
+		Usage: "new|decode",
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.AddCommand(idsNewCommand(), idsDecodeCommand())
+			cmd.RunE = helpOrError
+		},
 	})
 }
 
@@ -47,6 +51,8 @@ the one that a server without a storage option uses.`,
 		},
 	}
 	cmd.Flags().StringVar(&scheme, "scheme", "txid", "txid, unique_id, sharded_id or call_number")
+	_ = cmd.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(
+		[]cobra.Completion{"txid", "unique_id", "sharded_id", "call_number"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&n, "number", "n", 1, "how many")
 	cmd.Flags().IntVar(&shards, "shards", 1, "number of shards of a sharded_id")
 	return cmd
@@ -103,7 +109,7 @@ func idMaker(ctx context.Context, scheme string, shards int) (func() (fmt.String
 func idsDecodeCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "decode [<id>...] [--json]",
+		Use:   "decode [ID...] [--json]",
 		Short: "Says what is in IDs",
 		Long: `
 Says what is in IDs: the scheme, the time in UTC, and every field. Where an ID
@@ -111,6 +117,7 @@ can be of several schemes, it says all of them.
 
 Without arguments it reads IDs from standard input, one a line. It exits with
 status 1 if there was an ID that it could not read.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true // a bad ID is no wrong use of the command
 			d := idDecoder{out: bufio.NewWriter(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), json: asJSON}
@@ -188,7 +195,7 @@ func (d *idDecoder) decode(id string) error {
 	}
 	fmt.Fprintln(d.out, id)
 	if len(readings) > 1 {
-		fmt.Fprintf(d.out, "  can be one of %d schemes:\n", len(readings))
+		fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
 	}
 	for _, r := range readings {
 		d.print(r)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -28,6 +29,34 @@ type EngineModule interface {
 	// Open makes the engine. It is called once for all handlers of a key.
 	// The logger is that of the handler which came first.
 	Open(path string, log *slog.Logger) (serializer.Engine, error)
+}
+
+const (
+	engineNamespace = "http.serialize.engines"
+	orderlyModule   = "github.com/orderly-http/caddy-orderly"
+)
+
+// otherEngines are the Go modules of engines that do not come with the plugin.
+var otherEngines = map[string]string{"etcd": orderlyModule + "/serializer/etcd"}
+
+// checkEngineName refuses the name of an engine that this Caddy does not have.
+func checkEngineName(name string) error {
+	if _, err := caddy.GetModule(engineNamespace + "." + name); err == nil {
+		return nil
+	}
+	if module, ok := otherEngines[name]; ok {
+		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with %s --with %s",
+			name, orderlyModule, module)
+	}
+	return fmt.Errorf("engine %q: there is none of this name; expected one of %s", name, strings.Join(engineNames(), ", "))
+}
+
+// engineNames lists the engines that this Caddy was built with.
+func engineNames() (names []string) {
+	for _, module := range caddy.GetModules(engineNamespace) {
+		names = append(names, module.ID.Name())
+	}
+	return names
 }
 
 // FileEngine keeps queues as lock files in the handler's `path`, for any number

@@ -342,8 +342,10 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
 		{[]string{"decode", ""}, "", 1, `^$`, `parsing id ""`},
+		{[]string{"decode", "ZFJGec8R3U-ldaMTbxzC3wAAAAM"}, "", 0, `has 2 readings(.|\n)*2.4.29 to 2.4.46`, ``},
+		{[]string{"decode", "PFobLP@oAQoAADA5AQI"}, "", 0, `node\s+ffa8010a00003039(.|\n)*random bits`, ``},
 		// Eighteen characters of lower-case hex are a sharded_id; twenty can be a txid, too.
-		{[]string{"decode", "12300aa4aa5c7f2c2d50"}, "", 0, `can be one of 2 schemes(.|\n)*sharded_id(.|\n)*txid`, ``},
+		{[]string{"decode", "12300aa4aa5c7f2c2d50"}, "", 0, `has 2 readings(.|\n)*sharded_id(.|\n)*txid`, ``},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)

@@ -170,6 +170,14 @@ func (s *Serialize) loadEngine(ctx caddy.Context) (EngineModule, error) {
 	if s.EngineRaw == nil {
 		return FileEngine{}, nil
 	}
+	var named struct {
+		Engine string `json:"engine"`
+	}
+	if err := json.Unmarshal(s.EngineRaw, &named); err == nil && named.Engine != "" {
+		if err := checkEngineName(named.Engine); err != nil {
+			return nil, fmt.Errorf("loading engine: %w", err)
+		}
+	}
 	module, err := ctx.LoadModule(s, "EngineRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading engine: %w", err)

@@ -36,7 +36,8 @@ type Field struct {
 
 // Decode tells all that text can be. Most texts have one reading; some have
 // two, because the alphabets overlap: a sharded_id with two digits of shard
-// looks like a classic unique_id, one with three like a txid. The readings come
+// looks like a classic unique_id, one with three like a txid, and a - in a modern
+// unique_id was another digit before Apache 2.4.47. The readings come
 // in a fixed order, the likelier first. If there is none, the error holds a
 // [*ParseError] for every scheme whose length is that of text, or one about the
 // length.
@@ -48,6 +49,9 @@ func Decode(text string) ([]Decoded, error) {
 			continue
 		}
 		reading, err := d.decode(text)
+		if errors.Is(err, errSameReading) {
+			continue
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -78,7 +82,8 @@ var decoders = []decoder{
 	{txidTextLen, txidTextLen, decodeTXID},
 	{19, 19, decodeUniqueID},
 	{24, 24, decodeUniqueID},
-	{27, 27, decodeModern},
+	{27, 27, decodeUniqueID},
+	{27, 27, decodeEarlyModern},
 }
 
 func decodeTXID(text string) (Decoded, error) {
@@ -122,49 +127,64 @@ func decodeUniqueID(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
+	fields, note := uniqueIDFields(id)
 	return Decoded{
 		Text:   text,
 		Scheme: "unique_id",
 		Layout: id.Layout().String(),
+		Note:   note,
 		Time:   id.Time(),
-		Fields: uniqueIDFields(id),
+		Fields: fields,
 	}, nil
 }
 
-// uniqueIDFields does not say whether a node is an address and a pid or random
-// bits: the bits do not tell.
-func uniqueIDFields(id UniqueID) []Field {
+// uniqueIDFields are the fields of an ID, and what to know of them. Whether the
+// node is an address and a pid or random bits, the bits do not tell, unless they
+// cannot be an address and a pid.
+func uniqueIDFields(id UniqueID) (fields []Field, note string) {
 	counter := Field{"counter", uint64(id.Counter())}
 	thread := Field{"thread", uint64(id.Thread())}
-	switch id.Layout() {
-	case Modern:
+	address, pid := Field{"address", id.Addr().String()}, Field{"pid", uint64(id.PID())}
+	node := Field{"node", hex.EncodeToString(id.data[4:12])}
+	switch {
+	case id.Layout() == Modern:
 		root := id.Root()
-		return []Field{{"root", hex.EncodeToString(root[:])}, counter, thread}
-	case Threaded:
-		return []Field{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}, counter, thread}
-	default:
-		return []Field{
-			{"address", id.Addr().String()},
-			{"pid_field", uint64(id.PIDField())},
-			{"extra", uint64(id.Extra())},
-			{"pid", uint64(id.PID())},
-			counter,
-		}
+		return []Field{{"root", hex.EncodeToString(root[:])}, counter, thread}, ""
+	case id.Layout() == Threaded && nodeIsRandom(id):
+		return []Field{node, counter, thread}, noteRandom
+	case id.Layout() == Threaded:
+		return []Field{address, pid, counter, thread}, noteMaybeRandom
+	case nodeIsRandom(id):
+		return []Field{node, counter}, noteRandom
 	}
+	return []Field{address, {"pid_field", uint64(id.PIDField())}, {"extra", uint64(id.Extra())}, pid, counter}, noteMaybeRandom
 }
 
-// decodeModern reads the modern layout, also in the alphabet that Apache 2.4.29
+const (
+	noteRandom      = "the node is random bits, for it is no address and pid"
+	noteMaybeRandom = "address and pid are random bits if the node was random, which an ID does not tell"
+)
+
+// nodeIsRandom reports whether the node of a classic or threaded ID cannot be an
+// address and a pid.
+func nodeIsRandom(id UniqueID) bool {
+	first := id.data[4]
+	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
+}
+
+// errSameReading means that another decoder has the same to say, or more.
+var errSameReading = errors.New("another reading says as much")
+
+// decodeEarlyModern reads the modern layout in the alphabet that Apache 2.4.29
 // to 2.4.46 wrote it in, which has @ and - where today's has - and _. What has
-// none of these is the same in both; what has - alone is read as today's.
-func decodeModern(text string) (Decoded, error) {
-	reading, err := decodeUniqueID(text)
-	if err == nil || !strings.Contains(text, "@") {
-		return reading, err
+// neither @ nor - is the same in both, and what has a _ is today's.
+func decodeEarlyModern(text string) (Decoded, error) {
+	if strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {
+		return Decoded{}, errSameReading
 	}
-	today := strings.NewReplacer("@", "-", "-", "_", "_", "@").Replace(text)
-	reading, earlyErr := decodeUniqueID(today)
-	if earlyErr != nil {
-		return Decoded{}, err
+	reading, err := decodeUniqueID(strings.NewReplacer("@", "-", "-", "_").Replace(text))
+	if err != nil {
+		return Decoded{}, errSameReading // today's reader names what is wrong
 	}
 	reading.Text = text
 	reading.Note = "in the alphabet of Apache 2.4.29 to 2.4.46"

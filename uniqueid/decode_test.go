@@ -12,17 +12,27 @@ func TestDecode(t *testing.T) {
 		want []string
 	}{
 		{"cbpvimguo4hkaps9lf6g", []string{`{"id":"cbpvimguo4hkaps9lf6g","scheme":"txid","time":"2023-11-14T22:13:20.123Z","fields":{"random":"0123456789abcd"}}`}},
-		{"PFobLMCoAQoAADA5AQI", []string{`{"id":"PFobLMCoAQoAADA5AQI","scheme":"unique_id","layout":"classic","time":"2002-02-01T04:35:56Z","fields":{"address":"192.168.1.10","pid_field":12345,"extra":0,"pid":12345,"counter":258}}`}},
-		{"W4kEeX8AAQEAAHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAAHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","time":"2018-08-31T09:03:53Z","fields":{"address":"127.0.1.1","pid":29998,"counter":65128,"thread":0}}`}},
+		{"PFobLMCoAQoAADA5AQI", []string{`{"id":"PFobLMCoAQoAADA5AQI","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2002-02-01T04:35:56Z","fields":{"address":"192.168.1.10","pid_field":12345,"extra":0,"pid":12345,"counter":258}}`}},
+		{"W4kEeX8AAQEAAHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAAHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2018-08-31T09:03:53Z","fields":{"address":"127.0.1.1","pid":29998,"counter":65128,"thread":0}}`}},
 		{"ZFJGec8R3U_ldaMTbxzC3wAAAAM", []string{`{"id":"ZFJGec8R3U_ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136f1c","counter":49887,"thread":3}}`}},
 		{"ZFJGec8R3U-ldaMTb@zC3wAAAAM", []string{`{"id":"ZFJGec8R3U-ldaMTb@zC3wAAAAM","scheme":"unique_id","layout":"modern","note":"in the alphabet of Apache 2.4.29 to 2.4.46","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136fec","counter":49887,"thread":3}}`}},
+		// With a - and neither @ nor _, a modern ID can be of either alphabet; only
+		// today's was said.
+		{"ZFJGec8R3U-ldaMTbxzC3wAAAAM", []string{
+			`{"id":"ZFJGec8R3U-ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fa575a3136f1c","counter":49887,"thread":3}}`,
+			`{"id":"ZFJGec8R3U-ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","note":"in the alphabet of Apache 2.4.29 to 2.4.46","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136f1c","counter":49887,"thread":3}}`,
+		}},
+		// Random bits in the node were printed as an address, also where they could
+		// be none.
+		{"PFobLP@oAQoAADA5AQI", []string{`{"id":"PFobLP@oAQoAADA5AQI","scheme":"unique_id","layout":"classic","note":"the node is random bits, for it is no address and pid","time":"2002-02-01T04:35:56Z","fields":{"node":"ffa8010a00003039","counter":258}}`}},
+		{"W4kEeX8AAQEAQHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAQHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","note":"the node is random bits, for it is no address and pid","time":"2018-08-31T09:03:53Z","fields":{"node":"7f0001010040752e","counter":65128,"thread":0}}`}},
 		{"39f3c4aa5c7f2c2d33", []string{`{"id":"39f3c4aa5c7f2c2d33","scheme":"sharded_id","time":"2009-09-08T02:56:50.798003Z","fields":{"shard":3,"random":"9f3c"}}`}},
 		{"03KOE60u", []string{`{"id":"03KOE60u","scheme":"call_number","fields":{"version":0,"run":8452,"sequence":11827}}`}},
 		// The alphabets overlap.
-		{"1000004aa5c7f2c2d4g", []string{`{"id":"1000004aa5c7f2c2d4g","scheme":"unique_id","layout":"classic","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30600}}`}},
+		{"1000004aa5c7f2c2d4g", []string{`{"id":"1000004aa5c7f2c2d4g","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30600}}`}},
 		{"1000004aa5c7f2c2d48", []string{
 			`{"id":"1000004aa5c7f2c2d48","scheme":"sharded_id","time":"2009-09-08T02:56:50.798024Z","fields":{"shard":10,"random":"0000"}}`,
-			`{"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}`,
+			`{"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}`,
 		}},
 		{"19900004aa5c7f2c2d50", []string{
 			`{"id":"19900004aa5c7f2c2d50","scheme":"sharded_id","time":"2009-09-08T02:56:50.798032Z","fields":{"shard":199,"random":"0000"}}`,

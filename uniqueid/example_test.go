@@ -128,5 +128,5 @@ func ExampleDecode() {
 	}
 	// Output:
 	// {"id":"1000004aa5c7f2c2d48","scheme":"sharded_id","time":"2009-09-08T02:56:50.798024Z","fields":{"shard":10,"random":"0000"}}
-	// {"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}
+	// {"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}
 }

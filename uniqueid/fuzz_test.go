@@ -75,7 +75,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		for _, reading := range readings {
-			if reading.Note != "" {
+			if strings.Contains(reading.Note, "alphabet") { // its parser reads today's
 				parsed++
 			}
 			if _, err := reading.MarshalJSON(); err != nil || reading.Text != text || len(reading.Fields) == 0 {
