@@ -135,7 +135,7 @@ var serializeSubdirectives = []struct {
 //	    shared_methods  <method...>
 //	    hold_timeout    <duration>
 //	    on_disconnect   finish|cancel
-//	    buffer          <size>
+//	    buffer          <size> [<disk>]
 //	    engine          <name> [{ ... }]
 //	}
 func (s *Serialize) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -319,15 +319,27 @@ func (s *Serialize) parseOnDisconnect(d *caddyfile.Dispenser) (err error) {
 }
 
 func (s *Serialize) parseBuffer(d *caddyfile.Dispenser) error {
-	text, err := value(d, "a size such as 64KiB")
-	if err != nil {
-		return err
+	args := d.RemainingArgs()
+	switch len(args) {
+	case 0:
+		return d.Err("buffer: no value; expected a size such as 64KiB, and perhaps one on disk such as 64MiB")
+	case 1, 2:
+	default:
+		return d.Errf("buffer: unexpected %q after %q; expected a size such as 64KiB, and perhaps one on disk such as 64MiB", args[2], args[1])
 	}
-	size, err := ParseSize(text)
-	if err != nil {
-		return d.Errf("buffer: %v", err)
+	memory, err := ParseSize(args[0])
+	if err != nil || memory > maxBuffer {
+		return d.Errf("buffer: size %q: expected a number of bytes up to 1GiB, such as 64KiB", args[0])
 	}
-	s.Buffer = &size
+	s.Buffer, s.BufferDisk = &memory, nil
+	if len(args) == 1 {
+		return nil
+	}
+	disk, err := ParseSize(args[1])
+	if err != nil {
+		return d.Errf("buffer: size on disk %q: expected a number of bytes up to 1TiB, such as 64MiB", args[1])
+	}
+	s.BufferDisk = &disk
 	return nil
 }
 

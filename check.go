@@ -30,6 +30,7 @@ func (s *Serialize) check() error {
 		checkErrorResponse(s.ErrorResponse),
 		checkOnDisconnect(s.OnDisconnect),
 		checkBuffer(*s.Buffer),
+		checkBufferDisk(*s.BufferDisk),
 	)
 }
 
@@ -129,6 +130,13 @@ func checkOnDisconnect(what string) error {
 func checkBuffer(size Size) error {
 	if size < 0 || size > maxBuffer {
 		return fmt.Errorf("buffer %d: expected a size from 0 to 1GiB, such as 64KiB", size)
+	}
+	return nil
+}
+
+func checkBufferDisk(size Size) error {
+	if size < 0 || size > maxBufferDisk {
+		return fmt.Errorf("buffer_disk %d: expected a size from 0 to 1TiB, such as 64MiB", size)
 	}
 	return nil
 }

@@ -1,61 +1,14 @@
 package orderly
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
-
-// readAhead reads up to limit bytes of the request body into memory, so that a
-// slow sender does not hold the queue, and so that net/http, which looks for a
-// closed connection only once the body has been read to the end, notices when
-// the client goes away.
-func readAhead(r *http.Request, limit int64) error {
-	if limit == 0 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || isDialogue(r) {
-		return nil
-	}
-	var ahead bytes.Buffer
-	if r.ContentLength > 0 {
-		ahead.Grow(int(min(r.ContentLength, limit)) + bytes.MinRead)
-	}
-	_, err := io.CopyN(&ahead, r.Body, limit)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	if err == nil && r.ContentLength == limit {
-		err = readEnd(r.Body)
-	}
-	rest := io.Reader(r.Body)
-	if err == io.EOF {
-		rest = http.NoBody
-	}
-	r.Body = &resumedBody{Reader: io.MultiReader(&ahead, rest), Closer: r.Body}
-	return nil
-}
-
-// readEnd reads the end of a body that has no more bytes.
-func readEnd(body io.Reader) error {
-	_, err := body.Read(make([]byte, 1))
-	return err
-}
-
-// isDialogue reports whether client and upstream take turns to speak, so that
-// the body does not come by itself.
-func isDialogue(r *http.Request) bool {
-	return r.Method == http.MethodConnect || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
-}
-
-// resumedBody is a request body of which the beginning has been read.
-type resumedBody struct {
-	io.Reader
-	io.Closer
-}
 
 // outlivingWriter writes the response for as long as there is a client, and
 // then swallows the rest. What is behind runs on to its end, as if somebody

@@ -86,11 +86,16 @@ type Serialize struct {
 	// Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
 
-	// Buffer is how much of the request body is read before the request joins
-	// the queue, as a number of bytes or a text such as `64KiB`. A client that
-	// goes away while it waits is noticed over HTTP/1.1 only once its body has
-	// been read to the end. 0 reads nothing. Default: `64KiB`.
+	// Buffer is how much of the request body is read into memory before the
+	// request takes its ticket, as a number of bytes or a text such as `64KiB`.
+	// 0 reads nothing, whatever BufferDisk says. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
+
+	// BufferDisk is how much more of the body is then read into an unnamed file
+	// in the system's temporary directory. The rest of a body that is larger
+	// than both is read by the next handler, while the request is inside. 0 is
+	// to use no file. At most 1TiB. Default: `64MiB`.
+	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
 	// EngineRaw is what keeps the order. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
@@ -119,11 +124,13 @@ type ErrorResponse struct {
 }
 
 const (
-	defaultPrefix    = "serializer_"
-	defaultTimeout   = 60 * time.Second
-	defaultErrorCode = http.StatusInternalServerError
-	defaultBuffer    = 64 << 10
-	maxBuffer        = 1 << 30
+	defaultPrefix     = "serializer_"
+	defaultTimeout    = 60 * time.Second
+	defaultErrorCode  = http.StatusInternalServerError
+	defaultBuffer     = 64 << 10
+	defaultBufferDisk = 64 << 20
+	maxBuffer         = 1 << 30
+	maxBufferDisk     = 1 << 40
 
 	onDisconnectFinish = "finish"
 	onDisconnectCancel = "cancel"
@@ -163,6 +170,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 		s.engine.configure(s.configured(), 1)
 	}
 	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
+	watchConnections(ctx)
 	return nil
 }
 
@@ -215,6 +223,10 @@ func (s *Serialize) normalize() error {
 	if s.Buffer == nil {
 		buffer := Size(defaultBuffer)
 		s.Buffer = &buffer
+	}
+	if s.BufferDisk == nil {
+		disk := Size(defaultBufferDisk)
+		s.BufferDisk = &disk
 	}
 	s.SkipMethods = normalizeMethods(s.SkipMethods)
 	s.SharedMethods = normalizeMethods(s.SharedMethods)
@@ -285,9 +297,8 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	v.ids, _ = vars[idsVar].(*requestIDs)
-	if err := readAhead(r, int64(*s.Buffer)); err != nil {
-		err = fmt.Errorf("reading the request body before joining the queue: %w", err)
-		return v.fail(caddyhttp.Error(http.StatusBadRequest, err))
+	if err := s.readBody(r, v); err != nil {
+		return s.refuse(w, r, v, err)
 	}
 	var err error
 	if v.engine, err = s.useEngine(); err != nil {
@@ -296,6 +307,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	v.openStay(r)
 	if err := v.enter(w, r); err != nil {
 		v.close()
+		v.body.freeWith(r.Context())
 		return s.refuse(w, r, v, err)
 	}
 	return v.serve(w, r, next)

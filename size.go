@@ -31,8 +31,8 @@ func (s *Size) UnmarshalJSON(text []byte) error {
 // `1MB`.
 func ParseSize(text string) (Size, error) {
 	n, err := humanize.ParseBytes(text)
-	if err != nil || n > maxBuffer {
-		return 0, fmt.Errorf("size %q: expected a number of bytes up to 1GiB, such as 64KiB", text)
+	if err != nil || n > maxBufferDisk {
+		return 0, fmt.Errorf("size %q: expected a number of bytes, such as 64KiB", text)
 	}
 	return Size(n), nil
 }

@@ -44,6 +44,7 @@ type visit struct {
 	entered time.Time
 	ended   atomic.Bool
 	writer  outlivingWriter
+	body    *heldBody // where part of it is in a file
 
 	next *visit // of the same request
 }
@@ -57,6 +58,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	}
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
 	s.meters.waiting.Inc()
+	watch := watchClient(r)
 	arrived := time.Now()
 	turn, err := v.engine.Enter(r.Context(), serializer.Arrival{
 		Queue:      v.queue,
@@ -69,6 +71,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	})
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
+	watch.unwatch()
 	s.meters.waiting.Dec()
 	s.meters.wait.Observe(v.waited.Seconds())
 	clocks.restart(v.waited)
@@ -229,6 +232,7 @@ func (v *visit) leave() {
 	cause := context.Cause(v.ctx)
 	v.turn.Leave()
 	v.close()
+	v.body.free()
 	s.meters.inside.Dec()
 	s.meters.hold.Observe(held.Seconds())
 	s.meters.count(outcomeInside(cause))
