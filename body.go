@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -22,21 +23,23 @@ import (
 //
 // What does not fit in memory and file is left to be read by the next handler,
 // behind what does.
-func (s *Serialize) readBody(r *http.Request, v *visit) error {
+func (s *Serialize) readBody(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if *s.Buffer == 0 || !hasBody(r) || isDialogue(r) {
 		return nil
 	}
 	if held, ok := r.Body.(*heldBody); ok && held.ended {
 		return nil // a queue around this one has read it
 	}
-	if err := s.checkRoom(v); err != nil {
-		return err
-	}
 	body := &heldBody{rest: r.Body}
-	if err := body.read(int64(*s.Buffer), int64(*s.BufferDisk), r.ContentLength); err != nil {
+	if err := s.hold(body, r, v); err != nil {
 		err = bodyFailure(r.Context(), v.queue, err)
 		body.free()
 		r.Body = &failedBody{r.Body, err}
+		if r.ProtoMajor == 1 {
+			// Caddy hides from net/http what of the body is still to come; it would
+			// wait for the rest before it answers.
+			w.Header().Set("Connection", "close")
+		}
 		return err
 	}
 	r.Body = body
@@ -44,6 +47,27 @@ func (s *Serialize) readBody(r *http.Request, v *visit) error {
 		v.body = body
 	}
 	return nil
+}
+
+// hold reads as much of the body as is to be held.
+func (s *Serialize) hold(body *heldBody, r *http.Request, v *visit) (err error) {
+	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
+		// net/http tells the client to go on when the body is first read.
+		err = s.checkRoom(v)
+	}
+	if err == nil {
+		err = body.readMemory(int64(*s.Buffer), r.ContentLength)
+	}
+	if err == nil && *s.BufferDisk > 0 {
+		if err = s.checkRoom(v); err == nil {
+			err = body.readFile(int64(*s.BufferDisk))
+		}
+	}
+	if err == io.EOF {
+		body.ended = true
+		return nil
+	}
+	return err
 }
 
 func hasBody(r *http.Request) bool {
@@ -56,9 +80,9 @@ func isDialogue(r *http.Request) bool {
 	return r.Method == http.MethodConnect || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// checkRoom refuses the request where the queue is known to be full. A client
-// that asks first (Expect: 100-continue) is then told before it sends its body:
-// net/http answers "100 Continue" when the body is first read.
+// checkRoom refuses the request where the queue is known to be full: a client
+// that asks first is told before it sends its body, and no file is made for one
+// that would be refused in the end.
 func (s *Serialize) checkRoom(v *visit) error {
 	if s.QueueLength == 0 || !s.engine.acquire() {
 		return nil
@@ -83,6 +107,8 @@ func bodyFailure(ctx context.Context, queue string, err error) error {
 	refused := &serializer.Refused{Reason: serializer.ReasonGone, Queue: queue}
 	status := http.StatusBadRequest
 	switch {
+	case errors.Is(err, serializer.ErrFull):
+		return err
 	case errors.Is(err, serializer.ErrStorage):
 		refused.Reason, refused.Err = serializer.ReasonStorage, err
 		return refused
@@ -115,20 +141,6 @@ type heldBody struct {
 // firstRead is how much memory a body has at first. It grows with what comes,
 // for a client may announce any length.
 const firstRead = 4 << 10
-
-// read reads the body up to a number of bytes in memory and then in a file.
-// length is the announced one, or -1.
-func (b *heldBody) read(memory, disk, length int64) error {
-	err := b.readMemory(memory, length)
-	if err == nil && disk > 0 {
-		err = b.readFile(disk)
-	}
-	if err == io.EOF {
-		b.ended = true
-		return nil
-	}
-	return err
-}
 
 // readMemory reads up to limit bytes, and the next one to see whether the body
 // ends there. At its end, the error is io.EOF.

@@ -54,7 +54,7 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 }
 
 // watchPeriod is how often a waiting request looks for its client.
-const watchPeriod = 400 * time.Millisecond
+const watchPeriod = 300 * time.Millisecond
 
 // watchClient ends the context of a request when its client hangs up, until
 // unwatch is called. It returns nil where there is nothing to look at.

@@ -297,11 +297,12 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	v.ids, _ = vars[idsVar].(*requestIDs)
-	if err := s.readBody(r, v); err != nil {
+	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
 	}
 	var err error
 	if v.engine, err = s.useEngine(); err != nil {
+		v.body.freeWith(r.Context())
 		return s.refuse(w, r, v, err)
 	}
 	v.openStay(r)

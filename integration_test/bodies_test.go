@@ -8,27 +8,45 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Bodies of any size arrive whole, with a length or in chunks.
+// Bodies of any size arrive whole, with a length or in chunks, in whatever
+// pieces they come.
 func TestUploads(t *testing.T) {
 	t.Parallel()
-	const buffer = 64 << 10
+	const memory, disk = 4 << 10, 20 << 10
 	b := newBackend(t)
-	c := start(t, setup{tls: true, site: serialized, backend: b})
-	for _, size := range []int{0, 1, buffer - 1, buffer, buffer + 1, 8 << 20} {
+	c := start(t, setup{tls: true, backend: b, site: `
+		serialize {
+			path {$DIR}
+			buffer 4KiB 20KiB
+		}
+		reverse_proxy {$BACKEND}`})
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	sizes := []int{0, 1, memory - 1, memory, memory + 1, memory + disk - 1, memory + disk, memory + disk + 1, memory + disk + 2, 1 << 20}
+	for range 10 {
+		sizes = append(sizes, random.IntN(2*(memory+disk)))
+	}
+	for i, size := range sizes {
+		body := make([]byte, size)
+		for at := range body {
+			body[at] = byte(random.Uint32())
+		}
 		for _, chunked := range []bool{false, true} {
-			body := bytes.Repeat([]byte("orderly "), size/8+1)[:size]
 			bothVersions(t, func(t *testing.T, client *http.Client) {
-				name := fmt.Sprintf("%s,%d,%t", t.Name()[len(t.Name())-1:], size, chunked)
-				var reader io.Reader = bytes.NewReader(body)
+				name := fmt.Sprintf("%s,%d,%d,%t", t.Name()[len(t.Name())-1:], i, size, chunked)
+				reader := io.Reader(bytes.NewReader(body))
 				if chunked {
-					reader = io.MultiReader(reader) // hides the length
+					reader = &pieces{random, body} // hides the length
 				}
 				doContext(t.Context(), client, "POST", c.url+"/?name="+name, reader).want(t, http.StatusOK)
 				if v := b.visit(name); v.length != int64(size) || v.digest != sha256.Sum256(body) {
@@ -37,6 +55,21 @@ func TestUploads(t *testing.T) {
 			})
 		}
 	}
+}
+
+// pieces is a body that comes in pieces of random lengths.
+type pieces struct {
+	random *rand.Rand
+	rest   []byte
+}
+
+func (b *pieces) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), 1+b.random.IntN(10_000))], b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
 }
 
 // A client that waits for 100 Continue before it sends its body gets it.
@@ -56,47 +89,304 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // A client that sends its body slowly does not hold the queue: it gets its
-// ticket when the body, or as much as the buffer takes, is here.
+// ticket when the body is here. One larger than buffer held the queue for as long
+// as its upload took.
 func TestSlowSender(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b})
-	conn := c.dial()
-	_, err := io.WriteString(conn, "POST /?name=slow HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n12345")
-	check(t, err)
-	// Long enough for the head to be read, even if nothing shows it.
-	time.Sleep(100 * time.Millisecond)
-	c.get("/?name=quick").want(t, http.StatusOK)
-	if files := lockFiles(t, c.dir); len(files) > 0 {
-		c.wantNoTickets()
-	}
-	b.wantNever(t, "slow")
-	_, err = io.WriteString(conn, "67890")
-	check(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	check(t, err)
-	check(t, resp.Body.Close())
-	if resp.StatusCode != http.StatusOK || b.visit("slow").length != 10 {
-		t.Errorf("answered %s, the backend got %d bytes", resp.Status, b.visit("slow").length)
+	for _, sizes := range []struct{ whole, first int }{{10, 5}, {200 << 10, 100 << 10}} {
+		t.Run(fmt.Sprint(sizes.whole), func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{site: serialized, backend: b})
+			body := strings.Repeat("x", sizes.whole)
+			conn := c.dial()
+			_, err := io.WriteString(conn, head("slow", sizes.whole)+body[:sizes.first])
+			check(t, err)
+			// Long enough for the head to be read, even if nothing shows it.
+			time.Sleep(100 * time.Millisecond)
+			c.get("/?name=quick").want(t, http.StatusOK)
+			c.wantNoTickets()
+			b.wantNever(t, "slow")
+			_, err = io.WriteString(conn, body[sizes.first:])
+			check(t, err)
+			if got := answerOf(t, conn); got != http.StatusOK || b.visit("slow").length != int64(sizes.whole) {
+				t.Errorf("answered %d, the backend got %d bytes", got, b.visit("slow").length)
+			}
+		})
 	}
 }
 
-// A body that breaks off before the ticket is no request.
-func TestBodyBreaksOff(t *testing.T) {
+// A body that never comes to its end is ended by the server's own timeout.
+func TestStalledSender(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b})
+	c := start(t, setup{site: serialized, backend: b, servers: "timeouts {\n read_body 1s\n}"})
 	conn := c.dial()
-	_, err := io.WriteString(conn, "POST /?name=broken HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n12345")
+	_, err := io.WriteString(conn, head("stalled", 200<<10)+strings.Repeat("x", 100<<10))
 	check(t, err)
-	check(t, conn.(*net.TCPConn).CloseWrite())
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err == nil && resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("answered %s, want 400 or nothing", resp.Status)
+	if got := answerOf(t, conn); got != http.StatusRequestTimeout {
+		t.Errorf("answered %d, want 408", got)
 	}
-	c.get("/?name=next").want(t, http.StatusOK)
-	b.wantOrder(t, "next")
+	b.wantNever(t, "stalled")
 	c.wantNoTickets()
+}
+
+// Some of the rest of a body that is larger than the buffers is read inside.
+func TestLargerThanTheBuffers(t *testing.T) {
+	t.Parallel()
+	for _, buffer := range []string{"1KiB 0", "1KiB 4KiB", "0 1MiB"} {
+		t.Run(buffer, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, env: map[string]string{"BUFFER": buffer}, site: `
+				serialize {
+					path {$DIR}
+					buffer {$BUFFER}
+				}
+				reverse_proxy {$BACKEND}`})
+			conn := c.dial()
+			_, err := io.WriteString(conn, head("large", 20<<10)+strings.Repeat("x", 10<<10))
+			check(t, err)
+			b.awaitEntry(t, "large")
+			next := c.getting("/?name=next")
+			c.awaitTickets(2)
+			_, err = io.WriteString(conn, strings.Repeat("x", 10<<10))
+			check(t, err)
+			if got := answerOf(t, conn); got != http.StatusOK {
+				t.Errorf("answered %d", got)
+			}
+			(<-next).want(t, http.StatusOK)
+			b.wantOrder(t, "large", "next")
+			b.wantAlone(t)
+		})
+	}
+}
+
+// A body that fails before the ticket is no request. It had no outcome in the
+// metrics.
+func TestBodyFails(t *testing.T) {
+	t.Parallel()
+	const chunked = "POST /?name=broken HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, test := range []struct {
+		name, sent string
+		closes     bool
+		want       int
+	}{
+		{"breaks off", head("broken", 10) + "12345", true, 499},
+		{"breaks off in the file", head("broken", 300<<10) + strings.Repeat("x", 200<<10), true, 499},
+		{"a broken chunk", chunked + "5\r\n12345\r\nno number\r\n", false, http.StatusBadRequest},
+		{"a broken chunk in the file", chunked + "30000\r\n" + strings.Repeat("x", 0x30000) + "\r\nno number\r\n", false, http.StatusBadRequest},
+		{"turns out too large", chunked + "80000\r\n" + strings.Repeat("x", 0x80000) + "\r\n0\r\n\r\n", false, http.StatusRequestEntityTooLarge},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, global: "metrics", site: `
+				request_body {
+					max_size 500KB
+				}
+				` + serialized})
+			conn := c.dial()
+			_, err := io.WriteString(conn, test.sent)
+			check(t, err)
+			if test.closes {
+				check(t, conn.(*net.TCPConn).CloseWrite())
+			}
+			if got := answerOf(t, conn); got != test.want {
+				t.Errorf("answered %d, want %d", got, test.want)
+			}
+			c.get("/?name=next").want(t, http.StatusOK)
+			b.wantOrder(t, "next")
+			c.wantNoTickets()
+			c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, "1")
+		})
+	}
+}
+
+// A client that asks first was told to send its body to a full queue.
+func TestExpectContinueToFullQueue(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, env: map[string]string{"ENGINE": engine}, site: `
+				serialize {
+					path {$DIR}
+					queue_length 1
+					engine {$ENGINE}
+				}
+				reverse_proxy {$BACKEND}`})
+			holder := c.getting("/?name=holder&gate")
+			b.awaitEntry(t, "holder")
+			waiter := c.getting("/?name=waiter")
+			eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
+			// Nor is the whole of a large body waited for.
+			for _, request := range []string{expecting("full"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
+				conn := c.dial()
+				_, err := io.WriteString(conn, request)
+				check(t, err)
+				if got := answerOf(t, conn); got != http.StatusInternalServerError {
+					t.Errorf("answered %d, want 500", got)
+				}
+			}
+			b.open("holder")
+			(<-holder).want(t, http.StatusOK)
+			(<-waiter).want(t, http.StatusOK)
+			b.wantOrder(t, "holder", "waiter")
+			// And with room in the queue it is told to go on.
+			conn := c.dial()
+			_, err := io.WriteString(conn, expecting("room"))
+			check(t, err)
+			if got := answerOf(t, conn); got != http.StatusContinue {
+				t.Errorf("answered %d, want 100", got)
+			}
+		})
+	}
+}
+
+// What the next handlers see of a body is what they would see without a queue.
+func TestBodiesBehind(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		serialize {
+			path {$DIR}
+			buffer 1KiB 4KiB
+		}
+		handle /echo {
+			respond "{http.request.body}"
+		}
+		handle /limited {
+			request_body {
+				max_size 3KB
+			}
+			reverse_proxy {$BACKEND}
+		}
+		handle /buffered {
+			reverse_proxy {$BACKEND} {
+				request_buffers 1MiB
+			}
+		}
+		handle {
+			reverse_proxy {$BACKEND}
+		}`})
+	for _, size := range []int{10, 1024, 1025, 2000, 5 << 10, 20 << 10} {
+		body := strings.Repeat("x", size)
+		for _, version := range []string{"1.1", "2"} {
+			client := newClient(t, "1.1")
+			post := func(path string) response {
+				if version == "2" {
+					return doContext(t.Context(), client, "POST", c.url+path, io.MultiReader(strings.NewReader(body)))
+				}
+				return do(client, "POST", c.url+path, body)
+			}
+			if got := post("/echo").want(t, http.StatusOK).body; got != body {
+				t.Errorf("the placeholder has %d bytes of %d", len(got), size)
+			}
+			limited := http.StatusOK
+			if size > 3000 {
+				limited = http.StatusRequestEntityTooLarge
+			}
+			post(fmt.Sprintf("/limited?name=limited%d,%s", size, version)).want(t, limited)
+			name := fmt.Sprintf("buffered%d,%s", size, version)
+			post("/buffered?name="+name).want(t, http.StatusOK)
+			if v := b.visit(name); v.length != int64(size) {
+				t.Errorf("the backend got %d bytes of %d", v.length, size)
+			}
+		}
+	}
+}
+
+// Trailers come with the end of the body, wherever that was read.
+func TestTrailers(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{10, 2000, 20 << 10} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			trailers := make(chan http.Header, 1)
+			upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				trailers <- r.Trailer
+			}))
+			defer upstream.Close()
+			c := start(t, setup{env: map[string]string{"UPSTREAM": strings.TrimPrefix(upstream.URL, "http://")}, site: `
+				serialize {
+					path {$DIR}
+					buffer 1KiB 4KiB
+				}
+				reverse_proxy {$UPSTREAM}`})
+			req, err := http.NewRequestWithContext(t.Context(), "POST", c.url, io.MultiReader(strings.NewReader(strings.Repeat("x", size))))
+			check(t, err)
+			req.Trailer = http.Header{"X-Sum": {"17"}}
+			resp, err := newClient(t, "1.1").Do(req)
+			check(t, err)
+			check(t, resp.Body.Close())
+			if got := (<-trailers).Get("X-Sum"); got != "17" {
+				t.Errorf("the trailer is %q", got)
+			}
+		})
+	}
+}
+
+// The recipe for uploads that client and upstream take turns in: a line of its
+// own, which reads nothing ahead.
+func TestDuplex(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		@duplex header Content-Type application/x-ndjson
+		serialize @duplex {
+			path {$DIR}
+			buffer 0
+		}
+		serialize {
+			path {$DIR}
+		}
+		reverse_proxy {$BACKEND}`})
+	for _, test := range []struct {
+		contentType string
+		passes      bool
+	}{
+		{"application/x-ndjson", true},
+		{"application/grpc", true},
+		{"application/grpc+proto", true},
+		{"text/plain", false},
+	} {
+		conn := c.dial()
+		name := strings.ReplaceAll(test.contentType, "+", "-")
+		_, err := io.WriteString(conn, strings.Replace(head(name, 10), "\r\n\r\n", "\r\nContent-Type: "+test.contentType+"\r\n\r\n", 1)+"12345")
+		check(t, err)
+		if test.passes {
+			b.awaitEntry(t, name)
+		} else {
+			time.Sleep(100 * time.Millisecond)
+			b.wantNever(t, name)
+		}
+		_, err = io.WriteString(conn, "67890")
+		check(t, err)
+		if got := answerOf(t, conn); got != http.StatusOK || b.visit(name).length != 10 {
+			t.Errorf("%s: answered %d, the backend got %d bytes", test.contentType, got, b.visit(name).length)
+		}
+	}
+}
+
+// head is the head of a POST with a body of a length.
+func head(name string, length int) string {
+	return fmt.Sprintf("POST /?name=%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n", name, length)
+}
+
+func expecting(name string) string {
+	return strings.Replace(head(name, 10), "\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n", 1)
+}
+
+// answerOf reads the head of an answer and returns its status.
+func answerOf(t testing.TB, conn io.Reader) int {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	check(t, err)
+	check(t, resp.Body.Close())
+	return resp.StatusCode
 }
 
 // dial connects to the site. Both ends are closed with the test.

@@ -1,0 +1,98 @@
+package integration_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A client of HTTP/1.1 that hangs up stayed in line where it had sent a byte
+// more than its request, or where its body was larger than the buffers: net/http
+// then does not read from the connection.
+func TestClientHangsUpWithSomethingUnread(t *testing.T) {
+	t.Parallel()
+	const get = "GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+	for _, request := range []struct{ name, text string }{
+		{"one byte more", get + "G"},
+		{"another request", get + get},
+		{"a body and one byte more", head("waiting", 5) + "12345P"},
+		// What does not fit in the socket's buffer keeps the end of the connection
+		// from arriving.
+		{"a body larger than the buffers", head("waiting", 20<<10) + strings.Repeat("x", 20<<10)},
+		{"the beginning of a body", head("waiting", 1<<20) + strings.Repeat("x", 6<<10)},
+	} {
+		for _, encrypted := range []bool{false, true} {
+			name := request.name
+			if encrypted {
+				name += ", TLS"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := newBackend(t)
+				c := start(t, setup{tls: encrypted, backend: b, site: `
+					serialize {
+						path {$DIR}
+						buffer 1KiB 4KiB
+					}
+					reverse_proxy {$BACKEND}`})
+				holder := c.getting("/?name=holder&gate")
+				b.awaitEntry(t, "holder")
+				conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(c.url, "http://"), "https://"))
+				check(t, err)
+				defer conn.Close()
+				stream := conn
+				if encrypted {
+					config := insecure.Clone()
+					config.ServerName = "localhost"
+					stream = tls.Client(conn, config)
+				}
+				host := c.url[strings.LastIndex(c.url, "/")+1:]
+				_, err = io.WriteString(stream, regexp.MustCompile("Host: .*\r").ReplaceAllString(request.text, "Host: "+host+"\r"))
+				check(t, err)
+				c.awaitTickets(2)
+				// Long enough for the client to be looked for in vain.
+				time.Sleep(time.Second)
+				c.awaitTickets(2)
+				check(t, conn.Close())
+				gone := time.Now()
+				c.awaitTickets(1)
+				// A second is promised; a busy machine needs more.
+				if took := time.Since(gone); took > 5*time.Second {
+					t.Errorf("the ticket was there for %v", took)
+				}
+				b.open("holder")
+				(<-holder).want(t, http.StatusOK)
+				c.get("/?name=last").want(t, http.StatusOK)
+				b.wantOrder(t, "holder", "last")
+			})
+		}
+	}
+}
+
+// A client that is there is not taken for gone, though it sends its next
+// requests ahead.
+func TestPipelinedRequests(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{site: serialized, backend: b})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	conn := c.dial()
+	_, err := io.WriteString(conn, strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2)+
+		"GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+	check(t, err)
+	c.awaitTickets(2)
+	time.Sleep(time.Second)
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	answers, err := io.ReadAll(conn)
+	check(t, err)
+	if got := strings.Count(string(answers), "200 OK"); got != 3 {
+		t.Errorf("%d requests were served, want 3:\n%s", got, answers)
+	}
+}

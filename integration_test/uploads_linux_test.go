@@ -1,0 +1,152 @@
+package integration_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bodyFiles is how many files for bodies a process has open. It fails the test
+// if one has a name.
+func (c *caddy) bodyFiles(dir string) (n int) {
+	c.t.Helper()
+	named, err := os.ReadDir(dir)
+	check(c.t, err)
+	if len(named) > 0 {
+		c.t.Errorf("%s has a name in the directory", named[0].Name())
+	}
+	descriptors := fmt.Sprintf("/proc/%d/fd", c.cmd.Process.Pid)
+	files, err := os.ReadDir(descriptors)
+	check(c.t, err)
+	for _, file := range files {
+		if target, err := os.Readlink(filepath.Join(descriptors, file.Name())); err == nil && strings.HasPrefix(target, dir+"/") {
+			n++
+		}
+	}
+	return n
+}
+
+// The file of a body has no name, and is closed when the request is done,
+// however it ends.
+func TestBodyFileIsFreed(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	dir := tempDir(t)
+	c := start(t, setup{backend: b, env: map[string]string{"TMPDIR": dir}, site: `
+		serialize /deaf {
+			path {$DIR}
+		}
+		serialize /late {
+			path {$DIR}
+			timeout 1s
+		}
+		serialize {
+			path {$DIR}
+		}
+		respond /deaf "unread"
+		reverse_proxy {$BACKEND}
+		handle_errors {
+			respond "refused"
+		}`})
+	body := strings.Repeat("x", 1<<20)
+	client := newClient(t, "1.1")
+	do(client, "POST", c.url+"/?name=served", body).want(t, http.StatusOK)
+	do(client, "POST", c.url+"/deaf", body).want(t, http.StatusOK)
+	do(client, "POST", c.url+"/?name=failed&status=500", body).want(t, http.StatusInternalServerError)
+	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
+
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	refused := inBackground(func() response { return do(client, "POST", c.url+"/late?name=refused", body) })
+	eventually(t, patience, "a body is in a file", func() bool { return c.bodyFiles(dir) == 1 })
+	conn := c.dial()
+	_, err := io.WriteString(conn, head("broken", 1<<20)+body[:100<<10])
+	check(t, err)
+	eventually(t, patience, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
+	check(t, conn.Close())
+	eventually(t, patience, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
+	(<-refused).want(t, http.StatusInternalServerError)
+	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+}
+
+// Where no more of a body can be stored, the request is refused.
+func TestBodyFileDiskFull(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{backend: b, global: "metrics", dir: tempDir(t), env: map[string]string{}, site: `
+		serialize {
+			path {$HOME}/queues
+		}
+		reverse_proxy {$BACKEND}`}
+	s.env["TMPDIR"] = s.dir
+	onTmpfs(t, &s, "size=256k")
+	c := start(t, s)
+	for _, upload := range []func() int{
+		func() int {
+			return do(newClient(t, "1.1"), "POST", c.url+"/?name=full", strings.Repeat("x", 1<<20)).status
+		},
+		func() int {
+			conn := c.dial() // sends no more than what is refused
+			_, err := io.WriteString(conn, head("full", 2<<20)+strings.Repeat("x", 1<<20))
+			check(t, err)
+			return answerOf(t, conn)
+		},
+	} {
+		if got := upload(); got != http.StatusServiceUnavailable {
+			t.Errorf("answered %d, want 503", got)
+		}
+	}
+	b.wantNever(t, "full")
+	eventually(t, patience, "the log names path and error", func() bool {
+		return strings.Contains(c.log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
+	})
+	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
+	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).want(t, http.StatusOK)
+}
+
+// Memory grows with what has come of a body. A hundred heads that announce large
+// ones took 1.4 GB.
+func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: `
+		serialize {
+			path {$DIR}
+			buffer 16MiB
+		}
+		reverse_proxy {$BACKEND}`})
+	c.get("/?name=first").want(t, http.StatusOK)
+	before := c.memory()
+	var conns []net.Conn
+	for range 100 {
+		conn := c.dial()
+		_, err := io.WriteString(conn, head("bare", 16<<20)+"x")
+		check(t, err)
+		conns = append(conns, conn)
+	}
+	time.Sleep(500 * time.Millisecond) // for the heads to be read
+	c.get("/?name=second").want(t, http.StatusOK)
+	if grown := c.memory() - before; grown > 64<<20 {
+		t.Errorf("%d requests that have sent a byte take %d MiB", len(conns), grown>>20)
+	}
+}
+
+// memory is how much memory the process has.
+func (c *caddy) memory() int {
+	c.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	check(c.t, err)
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
+	check(c.t, err)
+	return kilobytes << 10
+}
