@@ -3,6 +3,7 @@ package serializer
 import (
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,7 +38,11 @@ type directory struct {
 	surveyed  bool            // the first look is done
 	audited   bool            // no ticket is out that we do not know of
 	refreshed time.Time
-	complain  time.Time
+
+	started    bool          // we know whether the machine was started since; for the issuing goroutine
+	reserved   atomic.Uint64 // numbers up to this one may be given out
+	confirming atomic.Bool   // somebody waits for the disk
+	complain   time.Time
 }
 
 func newDirectory(f *File, sys lockDir) *directory {

@@ -22,7 +22,8 @@ import (
 // (flock) gives out tickets: the number is the time in microseconds, but at
 // least one more than the last number, which the guard file records. So a
 // ticket that exists is smaller than every ticket still to come, whatever the
-// clock does. One goroutine takes the guard for all who arrive meanwhile. It
+// clock does. After a power failure, numbers go on above a bound that was on the disk
+// before they came near it; see reserve.go. One goroutine takes the guard for all who arrive meanwhile. It
 // alone blocks if another process is stopped while it holds the guard; the
 // requests wait for that goroutine, and end by their own timeouts.
 //
@@ -297,13 +298,20 @@ func (f *File) issueBatch(batch []*place) error {
 	if err != nil {
 		return err
 	}
+	if last, err = d.afterStart(last); err != nil {
+		return err
+	}
 	d.identifyFor(batch)
 	joined, last, err := d.join(batch, last)
 	if err != nil || len(joined) == 0 {
 		return err
 	}
 	// Recorded first: a number that is then not used does no harm.
-	if err := d.record(last); err != nil {
+	err = d.reserve(last)
+	if err == nil {
+		err = d.record(last)
+	}
+	if err != nil {
 		d.dismiss(joined, err)
 		return nil
 	}

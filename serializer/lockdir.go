@@ -27,6 +27,12 @@ type lockDir interface {
 	last() (uint64, error)
 	setLast(uint64) error
 
+	// reservation reads how far numbers are reserved, and setBound reserves
+	// more. Both need the guard. confirm returns when a bound is on the disk.
+	reservation() (reservation, error)
+	setBound(bound uint64) error
+	confirm(bound uint64) error
+
 	// create makes a ticket's lock file, and leave removes it. The ticket's
 	// number is in the owner's ledger before the first and struck out before
 	// the second, so a file that is missing meanwhile was removed by somebody

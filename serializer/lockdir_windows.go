@@ -88,12 +88,20 @@ func (d *osDir) last() (uint64, error) {
 	if err != nil {
 		return 0, &StorageError{"reading guard file", d.file(guardFile), err}
 	}
-	if len(text) != guardSize {
+	if len(text) < guardSize {
 		return 0, nil
 	}
 	stamp, _ := parseDigits(string(text[:stampDigits]))
 	return stamp, nil
 }
+
+// reservation says that everything is reserved: Windows does not tell of a start of the
+// machine.
+func (d *osDir) reservation() (reservation, error) {
+	return reservation{bound: maxStamp, confirmed: maxStamp}, nil
+}
+func (d *osDir) setBound(uint64) error { return nil }
+func (d *osDir) confirm(uint64) error  { return nil }
 
 func (d *osDir) setLast(stamp uint64) error {
 	text := append(appendDigits(nil, stamp, stampDigits), '\n')

@@ -20,6 +20,7 @@ type simDir struct {
 	files  map[string]*simFile
 	ids    uint64
 	stamp  uint64 // in the guard file
+	limits reservation
 	procs  []*simProc
 	guard  chan struct{} // has room for who holds the guard
 	holder *simProc
@@ -217,6 +218,35 @@ func (p *simProc) setLast(n uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stamp = n
+	return nil
+}
+
+func (p *simProc) reservation() (reservation, error) {
+	if !p.call() {
+		return reservation{}, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limits, nil
+}
+
+func (p *simProc) setBound(bound uint64) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limits.bound = bound
+	return nil
+}
+
+func (p *simProc) confirm(bound uint64) error {
+	if !p.call() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limits.confirmed = bound
 	return nil
 }
 
