@@ -200,10 +200,16 @@ func in(d *caddyfile.Dispenser, err error) error {
 }
 
 func (s *Serialize) parsePath(d *caddyfile.Dispenser) (err error) {
-	if s.Path, err = value(d, "a directory"); err == nil && strings.TrimSpace(s.Path) == "" {
-		err = d.Err("path: expected a directory; leave path out for the system's temporary directory")
+	if s.Path, err = value(d, "a directory"); err != nil {
+		return err
 	}
-	return err
+	if strings.TrimSpace(s.Path) == "" {
+		return d.Err("path: expected a directory; leave path out for the system's temporary directory")
+	}
+	if strings.Contains(s.Path, "{") {
+		return nil // known when the configuration is loaded
+	}
+	return in(d, checkPath(s.Path))
 }
 
 func (s *Serialize) parsePrefix(d *caddyfile.Dispenser) (err error) {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -61,6 +63,27 @@ func checkShards(shards int) error {
 func checkTrust(header string) error {
 	if !httpguts.ValidHeaderFieldName(header) && header != "" {
 		return fmt.Errorf("trust %q: expected the name of a request header field, such as X-Request-Id", header)
+	}
+	return nil
+}
+
+// expandPath fills in the placeholders of a lock directory's path. An empty one
+// would name another directory: `{env.NOPE}/q` is not meant to be `/q`.
+func expandPath(path string) (string, error) {
+	if path == "" {
+		return defaultPath(), nil
+	}
+	expanded, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return "", fmt.Errorf("path %q: %w; expected placeholders that have a value when the configuration is loaded", path, err)
+	}
+	return expanded, checkPath(expanded)
+}
+
+func checkPath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("path %q: expected an absolute path, such as /var/lib/caddy/queues; "+
+			"a relative one depends on where Caddy is started", path)
 	}
 	return nil
 }

@@ -41,8 +41,10 @@ type Serialize struct {
 	// routes says no.
 	Off bool `json:"off,omitempty"`
 
-	// Path is the directory of the lock files. It is made if it is missing.
-	// Default: the system's temporary directory.
+	// Path is the directory of the lock files, as an absolute path. It is made if
+	// it is missing. Global placeholders are filled in when the configuration is
+	// loaded; one that is unknown or empty is an error. Default: the system's
+	// temporary directory.
 	Path string `json:"path,omitempty"`
 
 	// Prefix begins the names of the lock files and so names the queue. It may
@@ -199,10 +201,9 @@ func (s *Serialize) loadEngine(ctx caddy.Context) (EngineModule, error) {
 
 // normalize fills in defaults and refuses what makes no sense.
 func (s *Serialize) normalize() error {
-	repl := caddy.NewReplacer()
-	s.Path = repl.ReplaceKnown(s.Path, "")
-	if s.Path == "" {
-		s.Path = defaultPath()
+	var err error
+	if s.Path, err = expandPath(s.Path); err != nil {
+		return fmt.Errorf("serialize: %w", err)
 	}
 	if s.Prefix == "" {
 		s.Prefix = defaultPrefix
