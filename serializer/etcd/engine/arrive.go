@@ -1,17 +1,12 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -39,7 +34,7 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*place, error) {
 	p.key = e.keys.ticket(a.Queue, s.id, p.slot)
 	p.rule = a.Rule
 	p.entry.place = p
-	p.value = newRecord(e.owner, a, e.clock())
+	p.value = newRecord(e.owner, a, e.now())
 	p.survey = l.empty() || a.MaxWaiting > 0
 	s.places[p.key] = p
 	e.tickets++
@@ -52,7 +47,8 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*place, error) {
 // only then it is known that the key can be deleted for good.
 func (s *session) take(p *place) {
 	for tries := 0; ; tries++ {
-		answer, err := s.request(p, tries)
+		answer, err := s.commit(tries, s.ticket(p))
+		s.noteDenial(err)
 		if err == nil {
 			s.taken(p, answer)
 			return
@@ -68,21 +64,17 @@ func (s *session) take(p *place) {
 	}
 }
 
-// request asks for the ticket once. The key is made only if it is not there, so
-// a request whose answer was lost can be sent again: the ticket is the same,
-// and so is its place in the queue.
-func (s *session) request(p *place, tries int) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
-	defer cancel()
-	look := clientv3.OpGet(p.line.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if p.survey {
-		look = clientv3.OpGet(p.line.prefix, clientv3.WithPrefix())
+// ticket asks for the ticket. The key is made only if it is not there, so a
+// request whose answer was lost can be sent again: the ticket is the same, and
+// so is its place in the queue.
+func (s *session) ticket(p *place) *pb.TxnRequest {
+	look := allOf(p.line.prefix)
+	look.CountOnly = !p.survey
+	return &pb.TxnRequest{
+		Compare: []*pb.Compare{createdAt(p.key, 0)},
+		Success: []*pb.RequestOp{put(p.key, p.value, s.id), get(look)},
+		Failure: []*pb.RequestOp{get(keyOf(p.key)), get(look)},
 	}
-	return s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0)).
-		Then(clientv3.OpPut(p.key, p.value, clientv3.WithLease(s.id)), look).
-		Else(clientv3.OpGet(p.key, clientv3.WithKeysOnly()), look).
-		Commit()
 }
 
 // retry reports whether a failed request may be sent again, and notes that it
@@ -93,21 +85,7 @@ func (s *session) retry(p *place, err error) bool {
 	defer e.mu.Unlock()
 	p.line.doubt = time.Now().Add(doubtTime)
 	p.doubtful = true
-	return transient(err) && !p.refused
-}
-
-// transient reports whether an error can pass by itself: the member asked was
-// not there, had no leader, or did not answer.
-func transient(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return true
-	}
-	code := status.Code(err)
-	var known rpctypes.EtcdError
-	if errors.As(err, &known) {
-		code = known.Code()
-	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled || code == codes.Unknown
+	return (transient(err) || denied(err)) && !p.refused
 }
 
 // notTaken gives up asking.
@@ -123,7 +101,7 @@ func (s *session) notTaken(p *place, err error) {
 }
 
 // taken puts the ticket into the line.
-func (s *session) taken(p *place, answer *clientv3.TxnResponse) {
+func (s *session) taken(p *place, answer *pb.TxnResponse) {
 	e, l := s.engine, p.line
 	rev, look := readAnswer(answer)
 	e.mu.Lock()
@@ -159,19 +137,12 @@ func (p *place) full() bool {
 }
 
 // readAnswer finds the revision of the ticket and the look at the queue.
-func readAnswer(answer *clientv3.TxnResponse) (rev int64, look *pb.RangeResponse) {
+func readAnswer(answer *pb.TxnResponse) (rev int64, look *pb.RangeResponse) {
 	look = answer.Responses[1].GetResponseRange()
 	if answer.Succeeded {
 		return answer.Header.Revision, look
 	}
 	return firstOf(answer.Responses[0].GetResponseRange().Kvs).CreateRevision, look
-}
-
-func firstOf(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
-	if len(kvs) == 0 {
-		return new(mvccpb.KeyValue)
-	}
-	return kvs[0]
 }
 
 func (e *Engine) storageError(op string, err error) error {

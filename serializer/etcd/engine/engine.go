@@ -8,12 +8,8 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -95,26 +91,29 @@ import (
 // token. A cluster restored from a backup may number its keys from an earlier
 // revision; see etcd's --bump-revision.
 type Engine struct {
-	keys   keyspace
-	where  string // the endpoints, for people
-	owner  string // this process, for people
-	ttl    time.Duration
-	config clientv3.Config
-	clock  func() time.Time
-	log    *slog.Logger
-	ctx    context.Context // done when the engine has been closed and left
-	stop   context.CancelFunc
-	ended  chan struct{}
+	keys    keyspace
+	where   string // the endpoints, for people
+	owner   string // this process, for people
+	ttl     time.Duration
+	cluster *cluster
+	clock   func() time.Duration // what leases are measured by
+	now     func() time.Time     // for people
+	log     *slog.Logger
+	ctx     context.Context // done when the engine has been closed and left
+	stop    context.CancelFunc
+	ended   chan struct{}
 
 	mu      sync.Mutex
-	client  *clientv3.Client
 	session *session      // nil while there is no lease
 	failure error         // why the last attempt to get one failed; nil while one is under way
 	changed chan struct{} // closed and replaced when session or failure change
 	tickets int           // of ours that are out
 	closed  bool
 
+	logged     string // the failure that was logged last
 	complained time.Time
+	watchLag   time.Duration // of the last deletion of ours that was told
+	lost       atomic.Uint64 // leases
 }
 
 // Options say where and how an [Engine] keeps its queues.
@@ -177,32 +176,23 @@ func Open(o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	c, err := newCluster(o.Endpoints, o.TLS, o.Username, o.Password, patienceOf(o.TTL))
+	if err != nil {
+		return nil, fmt.Errorf("opening etcd engine: %w", err)
+	}
 	e := &Engine{
 		keys:    keyspace(o.Namespace),
 		where:   strings.Join(o.Endpoints, ","),
 		owner:   self(),
 		ttl:     o.TTL,
-		clock:   o.Clock,
+		cluster: c,
+		clock:   uptime,
+		now:     o.Clock,
 		log:     o.Log,
 		ended:   make(chan struct{}),
 		changed: make(chan struct{}),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.config = clientv3.Config{
-		Endpoints:            o.Endpoints,
-		Username:             o.Username,
-		Password:             o.Password,
-		TLS:                  o.TLS,
-		DialTimeout:          2 * time.Second,
-		DialKeepAliveTime:    10 * time.Second,
-		DialKeepAliveTimeout: 3 * time.Second, // also of data that a lost member does not acknowledge
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			// A member that comes back is found within a second.
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
-		})},
-		Logger: zap.NewNop(),
-	}
 	go e.run()
 	return e, nil
 }
@@ -222,7 +212,7 @@ func (e *Engine) run() {
 			continue
 		}
 		if e.use(s) {
-			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", int64(s.id)), "ttl", s.ttl)
+			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
 			go s.heedEvictions()
 			s.keepAlive()
 		}
@@ -241,11 +231,12 @@ func (e *Engine) use(s *session) bool {
 	return true
 }
 
-// fail notes that there is no session, and logs that once.
+// fail notes that there is no session, and logs that when the reason is new.
 func (e *Engine) fail(err error) {
 	e.mu.Lock()
-	first := e.failure == nil
+	first := e.failure == nil || e.logged != err.Error()
 	e.announce(err)
+	e.logged = err.Error()
 	e.mu.Unlock()
 	if first && e.ctx.Err() == nil {
 		e.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", e.where, "namespace", string(e.keys), "error", err)
@@ -257,22 +248,6 @@ func (e *Engine) announce(failure error) {
 	e.failure = failure
 	close(e.changed)
 	e.changed = make(chan struct{})
-}
-
-// connect returns the client. It is made when it is first needed, for a client
-// with a username logs in when it is made.
-func (e *Engine) connect() (*clientv3.Client, error) {
-	if e.client != nil { // only run gets here
-		return e.client, nil
-	}
-	client, err := clientv3.New(e.config)
-	if err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.client = client
-	return client, nil
 }
 
 // current returns the session. While the engine is just asking for a lease, it
@@ -316,7 +291,22 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	if err := p.await(ctx); err != nil {
 		return e.settle(p, err)
 	}
+	if !e.holds(p) {
+		return nil, refusal(a, p.position, p.Token(), serializer.ErrLost)
+	}
 	return p, nil
+}
+
+// holds looks at the lease once more, after the wait: the process may have
+// been stopped, or the machine suspended, since the turn came.
+func (e *Engine) holds(p *place) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.session.stands() {
+		return true
+	}
+	p.session.drop(p)
+	return false
 }
 
 // settle ends a wait that did not end with the turn; except that the turn may
@@ -324,11 +314,11 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 func (e *Engine) settle(p *place, err error) (serializer.Turn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p.granted && errors.Is(err, serializer.ErrTimeout) {
+	if p.granted && errors.Is(err, serializer.ErrTimeout) && p.session.stands() {
 		return p, nil
 	}
 	p.refused = true
-	if p.joined {
+	if p.joined || p.vanished {
 		p.session.drop(p)
 	} // else take gives the ticket back when it has come
 	return nil, refusal(p.arrival, p.position, p.Token(), err)
@@ -375,22 +365,19 @@ func (e *Engine) stopIfLeft() bool {
 // deleted yet.
 func (e *Engine) giveBack() {
 	e.mu.Lock()
-	s, client := e.session, e.client
+	s := e.session
 	if s != nil {
 		s.finish()
 	}
 	e.mu.Unlock()
-	if client == nil {
-		return
-	}
 	if s != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), attemptTime(0))
 		defer cancel()
-		if _, err := client.Revoke(ctx, s.id); err != nil {
-			e.log.Warn("giving the lease back failed; it will run out", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", int64(s.id)), "error", err)
+		if err := e.revoke(ctx, s.id); err != nil {
+			e.log.Warn("giving the lease back failed; it will run out", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "error", err)
 		}
 	}
-	_ = client.Close() // it says that it was closed
+	e.cluster.close()
 }
 
 // complain logs an error that is nobody's in particular, once a second.

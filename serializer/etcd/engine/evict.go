@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -68,20 +68,22 @@ func (s *session) find(queue string, rev int64) *place {
 // lease, should the owner never read it.
 func (s *session) askEviction(ctx context.Context, queue string, rev int64) error {
 	keys := s.engine.keys
-	found, err := s.client.Get(ctx, keys.queue(queue), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	tickets := allOf(keys.queue(queue))
+	tickets.KeysOnly = true
+	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(tickets)}})
 	if err != nil {
 		return s.engine.storageError("reading the queue", err)
 	}
-	for _, kv := range found.Kvs {
+	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
 		_, lease, ok := keys.parseTicket(string(kv.Key))
 		if !ok || kv.CreateRevision != rev {
 			continue
 		}
 		word := keys.evictions(lease) + strconv.FormatInt(rev, 10)
-		answer, err := s.client.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", rev)).
-			Then(clientv3.OpPut(word, queue, clientv3.WithLease(s.id))).
-			Commit()
+		answer, err := s.engine.request(ctx, &pb.TxnRequest{
+			Compare: []*pb.Compare{createdAt(string(kv.Key), rev)},
+			Success: []*pb.RequestOp{put(word, queue, s.id)},
+		})
 		if err != nil {
 			return s.engine.storageError("asking the owner", err)
 		}
@@ -105,31 +107,31 @@ func (s *session) heedEvictions() {
 }
 
 func (s *session) watchEvictions(prefix string) error {
-	var w watch
-	defer w.stop()
-	rev, err := w.start(s.ctx, s, prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete())
-	if err != nil {
-		return err
+	ended := make(chan struct{})
+	obey := func(events []*mvccpb.Event) {
+		for _, event := range events {
+			s.obey(string(event.Kv.Key), string(event.Kv.Value))
+		}
 	}
-	before, err := s.read(rev, clientv3.OpGet(prefix, clientv3.WithPrefix()))
+	w, rev, err := s.watch(0, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NODELETE), obey, func() { close(ended) })
+	if err != nil {
+		return fmt.Errorf("watching evictions: %w", err)
+	}
+	defer w.stop()
+	before, err := s.read(rev, false, allOf(prefix))
 	if err != nil {
 		return fmt.Errorf("reading evictions: %w", err)
 	}
 	for _, kv := range before.Responses[0].GetResponseRange().Kvs {
 		s.obey(string(kv.Key), string(kv.Value))
 	}
-	for answer := range w.answers {
-		if err := answer.Err(); err != nil {
-			return fmt.Errorf("watching evictions: %w", err)
-		}
-		for _, event := range answer.Events {
-			s.obey(string(event.Kv.Key), string(event.Kv.Value))
-		}
+	select {
+	case <-ended:
+		return nil // a member was given up; another one will do
+	case <-s.ctx.Done():
+		return s.ctx.Err()
 	}
-	return errWatchEnded
 }
-
-var errWatchEnded = errors.New("the watch has ended")
 
 // obey evicts the ticket that a key names, and takes the key away.
 func (s *session) obey(key, queue string) {

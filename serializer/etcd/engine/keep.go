@@ -1,12 +1,13 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 const (
@@ -18,30 +19,24 @@ const (
 )
 
 // keeper does for a line what needs etcd: it watches what the first of ours
-// waits for, and looks at the queue where the line must know more.
+// waits for, and looks at the queue where the line must know more. What a watch
+// tells moves the border at once, in the feed that brings it.
 //
 // It goes on watching the last few keys that it had to. Keys are used again, and
 // where a few processes take turns, the one ahead is often the same: then a
 // hand-over needs no new watch.
 type keeper struct {
 	*line
-	ctx   context.Context // done with the keeper
-	ours  watch           // deletions of our own tickets by others
-	ahead []*target       // the last needed one first
-	told  chan told       // by all of ahead
+	ours   *target   // deletions of our own tickets by others
+	ahead  []*target // the last needed one first
+	failed int       // watches in a row that could not be had
 }
 
-// target is a ticket's key, or the prefix of all, and the watch for it.
+// target is what is watched: a mark, or a prefix of tickets.
 type target struct {
-	key string
-	watch
-}
-
-// told is what a target's watch tells.
-type told struct {
-	target *target
-	answer clientv3.WatchResponse
-	ended  bool
+	key  string
+	w    *watch
+	lost atomic.Bool
 }
 
 // task is what a line needs.
@@ -55,9 +50,8 @@ type task struct {
 
 // keep runs from the first ticket of a line until the line is forgotten.
 func (l *line) keep() {
-	ctx, cancel := context.WithCancel(l.session.ctx)
-	defer cancel() // of all watches, too
-	k := &keeper{line: l, ctx: ctx, told: make(chan told)}
+	k := &keeper{line: l}
+	defer k.stop()
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for l.session.ctx.Err() == nil {
@@ -76,13 +70,10 @@ func (l *line) keep() {
 		}
 		select {
 		case <-l.changed:
-		case answer, ok := <-k.ours.answers:
-			k.heedOurs(answer, ok)
-		case told := <-k.told:
-			k.heedAhead(told)
 		case <-ticker.C:
+			// Other members may know more than the preferred one.
 			if t.check {
-				err = k.look(t.rev)
+				err = k.look(t.rev, true)
 			}
 		case <-l.session.ctx.Done():
 		}
@@ -92,41 +83,60 @@ func (l *line) keep() {
 	}
 }
 
+// stop ends all watches.
+func (k *keeper) stop() {
+	for _, t := range append(k.ahead, k.ours) {
+		if t != nil {
+			t.w.stop()
+		}
+	}
+}
+
 // task finds out what the line needs now.
 func (l *line) task() task {
 	e := l.session.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := task{check: time.Now().Before(l.doubt), rev: l.covered}
+	t := task{check: time.Now().Before(l.doubt), rev: max(l.covered, l.stale)}
 	if l.tail != nil {
 		t.rev = max(t.rev, l.tail.rev)
 	}
 	if l.first == nil {
 		t.retire = l.empty() && l.leaving == 0 && !t.check && time.Since(l.idle) > lingerTime
 		if t.retire {
-			delete(l.session.lines, l.queue)
+			l.retire()
 		}
 		return t
 	}
 	// Half of those who wait may be unknown to the line: so it looks once for
 	// many that enter, and still always knows who is next.
-	t.look = l.unsure || l.first.rev > l.covered || l.uncovered > l.waiting-l.uncovered
+	t.look = l.unsure || l.stale > 0 || l.first.rev > l.covered || l.uncovered > l.waiting-l.uncovered
 	t.rev = max(t.rev, l.missed)
 	t.target = l.blocker()
 	t.check = t.check || t.target != ""
 	return t
 }
 
+// retire forgets the line. The caller holds the lock.
+func (l *line) retire() {
+	delete(l.session.lines, l.queue)
+	if l.slots > 0 {
+		marks := l.session.engine.keys.marks(l.queue, l.session.id)
+		l.session.remove(deletion{key: marks, end: prefixEnd(marks)})
+	}
+}
+
 // blocker is what must be watched for the first of ours to enter in time. One
-// that must be alone enters when all before it have gone, so the last of those
-// will do. Any other may enter when one of many goes. The caller holds the lock.
+// that must be alone enters when all before it have gone, so the mark of the
+// last of those will do. Any other may enter when one of many goes. The caller
+// holds the lock.
 func (l *line) blocker() string {
 	last := l.blockerOf(l.first)
 	switch {
 	case last == nil:
 		return ""
 	case strict(l.first):
-		return last.key
+		return l.session.engine.keys.mark(last.key)
 	default:
 		return l.prefix
 	}
@@ -148,9 +158,8 @@ func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
 // act does what a task needs first. It reports whether it did something, so
 // that there may be another task now.
 func (k *keeper) act(t task) (bool, error) {
-	if k.ours.answers == nil {
-		prefix := k.session.engine.keys.tickets(k.queue, k.session.id)
-		rev, err := k.ours.start(k.ctx, k.session, prefix, clientv3.WithPrefix(), clientv3.WithFilterPut())
+	if k.ours == nil || k.ours.lost.Load() {
+		rev, err := k.watchOurs()
 		if err != nil {
 			return true, err
 		}
@@ -160,13 +169,47 @@ func (k *keeper) act(t task) (bool, error) {
 	case t.target != "" && !k.watches(t.target):
 		return true, k.attend(t)
 	case t.look:
-		return true, k.look(t.rev)
+		return true, k.look(t.rev, false)
 	}
 	return false, nil
 }
 
+// start begins to watch a target.
+func (k *keeper) start(t *target, request *pb.WatchCreateRequest, heed func([]*mvccpb.Event)) (rev int64, err error) {
+	t.w, rev, err = k.session.watch(k.failed, request, heed, func() {
+		t.lost.Store(true)
+		k.signal()
+	})
+	if err != nil {
+		k.failed++
+		return 0, fmt.Errorf("watching %s: %w", t.key, err)
+	}
+	k.failed = 0
+	return rev, nil
+}
+
+// watchOurs hears of our own tickets that are deleted. Where that was
+// interrupted, a look must follow.
+func (k *keeper) watchOurs() (int64, error) {
+	prefix := k.session.engine.keys.tickets(k.queue, k.session.id)
+	again := k.ours != nil
+	t := &target{key: prefix}
+	rev, err := k.start(t, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NOPUT), k.heedOurs)
+	if err != nil {
+		return 0, err
+	}
+	k.ours = t
+	if again {
+		k.session.engine.mu.Lock()
+		defer k.session.engine.mu.Unlock()
+		k.unsure, k.missed = true, max(k.missed, rev)
+	}
+	return rev, nil
+}
+
 // watches reports whether a key is watched, and notes that it is needed.
 func (k *keeper) watches(key string) bool {
+	k.ahead = slices.DeleteFunc(k.ahead, func(t *target) bool { return t.lost.Load() })
 	i := slices.IndexFunc(k.ahead, func(t *target) bool { return t.key == key })
 	if i < 0 {
 		return false
@@ -180,96 +223,81 @@ func (k *keeper) watches(key string) bool {
 // attend watches another target. First the watch, then the look: what the look
 // shows, the watch will tell the end of.
 func (k *keeper) attend(t task) error {
-	opts := []clientv3.OpOption{clientv3.WithFilterPut()}
-	if t.target == k.prefix {
-		opts = append(opts, clientv3.WithPrefix())
-	}
 	w := &target{key: t.target}
-	rev, err := w.start(k.ctx, k.session, t.target, opts...)
+	request, heed := watchOf(t.target, prefixEnd(t.target), pb.WatchCreateRequest_NOPUT), k.heedAhead
+	if t.target != k.prefix {
+		request, heed = &pb.WatchCreateRequest{Key: []byte(t.target)}, k.heedMarks
+	}
+	rev, err := k.start(w, request, heed)
 	if err != nil {
 		return err
 	}
 	if len(k.ahead) == maxTargets {
-		k.ahead[maxTargets-1].stop()
+		k.ahead[maxTargets-1].w.stop()
 		k.ahead = k.ahead[:maxTargets-1]
 	}
 	k.ahead = slices.Insert(k.ahead, 0, w)
-	go k.listen(w, w.answers)
-	return k.look(max(t.rev, rev))
-}
-
-// listen passes on what a target's watch tells.
-func (k *keeper) listen(w *target, answers clientv3.WatchChan) {
-	for answer := range answers {
-		if !k.tell(told{w, answer, answer.Canceled}) {
-			return
-		}
-	}
-	k.tell(told{target: w, ended: true})
-}
-
-func (k *keeper) tell(t told) bool {
-	select {
-	case k.told <- t:
-		return true
-	case <-k.ctx.Done():
-		return false
-	}
+	return k.look(max(t.rev, rev), false)
 }
 
 // heedOurs hears of tickets of ours that were deleted.
-func (k *keeper) heedOurs(answer clientv3.WatchResponse, ok bool) {
-	if !ok || answer.Canceled {
-		k.ours.stop()
-		return
-	}
-	s := k.session
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	for _, event := range answer.Events {
+func (k *keeper) heedOurs(events []*mvccpb.Event) {
+	e := k.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range events {
 		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
 	}
 	k.update()
 }
 
 // heedAhead hears of tickets of others that were deleted.
-func (k *keeper) heedAhead(t told) {
-	if t.ended {
-		t.target.stop()
-		k.ahead = slices.DeleteFunc(k.ahead, func(w *target) bool { return w == t.target })
-		return
-	}
-	if rev, unsure := k.heed(t.answer.Events); unsure {
-		if err := k.look(rev); err != nil {
-			k.session.complain(k.queue, err)
-		}
-	}
+func (k *keeper) heedAhead(events []*mvccpb.Event) {
+	k.heed(events, func(event *mvccpb.Event) { k.heard(string(event.Kv.Key), event.Kv.ModRevision) })
 }
 
-// heed takes the deleted tickets out of the line. Where one was the last before
-// our first one, it is unsure then whether those before it are there still: it
-// may have been inside, and have waited for all of them, or may have been given
-// up.
-func (k *keeper) heed(events []*clientv3.Event) (rev int64, unsure bool) {
-	s := k.session
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
+// heedMarks hears how tickets of others have ended.
+func (k *keeper) heedMarks(events []*mvccpb.Event) {
+	keys := k.session.engine.keys
+	k.heed(events, func(event *mvccpb.Event) {
+		rev := event.Kv.ModRevision
+		m, ok := parseMark(event.Kv.Value)
+		switch {
+		case event.Type == mvccpb.Event_DELETE || !ok: // its process is gone, or has forgotten the queue
+			k.stale = max(k.stale, rev)
+		case m.left:
+			k.passed(m.rev)
+		default:
+			k.heard(keys.marked(string(event.Kv.Key)), rev)
+		}
+	})
+}
+
+// heed draws the consequences of events. Where the last before our first one
+// has gone, it must be found out whether those before that one are there still,
+// unless it was inside: it may have been given up.
+func (k *keeper) heed(events []*mvccpb.Event, each func(*mvccpb.Event)) {
+	e := k.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	first, before := k.first, k.blockerOf(k.first)
 	for _, event := range events {
-		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
-		rev = max(rev, event.Kv.ModRevision)
+		each(event)
+	}
+	now := k.blockerOf(k.first)
+	if now != nil && now != before && k.first == first && strict(first) {
+		k.stale = max(k.stale, events[len(events)-1].Kv.ModRevision)
 	}
 	k.update()
-	now := k.blockerOf(k.first)
-	return rev, now != nil && now != before && k.first == first && strict(first)
 }
 
-// look brings the line to the present, or to a revision at least.
-func (k *keeper) look(rev int64) error {
+// look brings the line to the present, or to a revision at least. It asks all
+// members for their agreement, or one for what it has.
+func (k *keeper) look(rev int64, agreed bool) error {
 	if doubtful := k.doubtful(); len(doubtful) > 0 {
-		return k.verify(doubtful, rev)
+		return k.verify(doubtful, rev, agreed)
 	}
-	answer, err := k.session.read(rev, clientv3.OpGet(k.prefix, clientv3.WithPrefix()))
+	answer, err := k.session.read(rev, agreed, allOf(k.prefix))
 	if err != nil {
 		return fmt.Errorf("reading the queue: %w", err)
 	}
@@ -301,12 +329,12 @@ func (k *keeper) doubtful() (tickets []*entry) {
 }
 
 // verify asks which of some tickets still stand.
-func (k *keeper) verify(tickets []*entry, rev int64) error {
-	ops := make([]clientv3.Op, len(tickets))
+func (k *keeper) verify(tickets []*entry, rev int64, agreed bool) error {
+	reads := make([]*pb.RangeRequest, len(tickets))
 	for i, e := range tickets {
-		ops[i] = clientv3.OpGet(e.key, clientv3.WithKeysOnly())
+		reads[i] = keyOf(e.key)
 	}
-	answer, err := k.session.read(rev, ops...)
+	answer, err := k.session.read(rev, agreed, reads...)
 	if err != nil {
 		return fmt.Errorf("reading the tickets ahead: %w", err)
 	}
@@ -318,23 +346,22 @@ func (k *keeper) verify(tickets []*entry, rev int64) error {
 			k.line.gone(e)
 		}
 	}
+	k.looked(answer.Header.Revision)
 	k.update()
 	return nil
 }
 
-// read reads at one revision, which is rev or later. It asks the nearest member
-// for what it has, which is cheap. If that is too old, or no answer comes, it
-// has the cluster agree first.
-func (s *session) read(rev int64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	local := make([]clientv3.Op, len(ops))
-	for i, op := range ops {
-		clientv3.WithSerializable()(&op)
-		local[i] = op
-	}
-	var err error
-	for tries, ops := range [][]clientv3.Op{local, ops, ops} {
-		var answer *clientv3.TxnResponse
-		if answer, err = s.readOnce(tries, ops); err == nil && answer.Header.Revision >= rev {
+// read reads at one revision, which is rev or later. Unless the members are to
+// agree first, it asks one for what it has, which is cheap; if that is too old,
+// they have to.
+func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answer *pb.TxnResponse, err error) {
+	for tries := range 3 {
+		agreed = agreed || tries > 0
+		txn := new(pb.TxnRequest)
+		for _, r := range reads {
+			txn.Success = append(txn.Success, get(&pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, KeysOnly: r.KeysOnly, Serializable: !agreed}))
+		}
+		if answer, err = s.commit(tries, txn); err == nil && answer.Header.Revision >= rev {
 			return answer, nil
 		}
 	}
@@ -342,49 +369,4 @@ func (s *session) read(rev int64, ops ...clientv3.Op) (*clientv3.TxnResponse, er
 		err = fmt.Errorf("etcd is behind revision %d", rev)
 	}
 	return nil, err
-}
-
-func (s *session) readOnce(tries int, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
-	defer cancel()
-	return s.client.Txn(ctx).Then(ops...).Commit()
-}
-
-// watch is a watch that begins now. One that begins in the past is served by
-// etcd only ten times a second, so nothing here asks for it; that also leaves
-// nothing for a compaction to take away.
-type watch struct {
-	answers clientv3.WatchChan
-	cancel  context.CancelFunc
-}
-
-// start begins the watch and returns the revision from which on it tells all.
-func (w *watch) start(parent context.Context, s *session, key string, opts ...clientv3.OpOption) (int64, error) {
-	w.stop()
-	// Without a leader, a member knows of nothing new; the watch then goes to
-	// another one.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(parent))
-	stuck := time.AfterFunc(attemptTime(0), cancel)
-	answers := s.client.Watch(ctx, key, append(opts, clientv3.WithCreatedNotify())...)
-	created, ok := <-answers
-	if !stuck.Stop() || !ok || !created.Created || created.Canceled {
-		cancel()
-		return 0, fmt.Errorf("watching %s: %w", key, watchError(created))
-	}
-	w.answers, w.cancel = answers, cancel
-	return created.Header.Revision, nil
-}
-
-func watchError(answer clientv3.WatchResponse) error {
-	if err := answer.Err(); err != nil {
-		return err
-	}
-	return context.DeadlineExceeded
-}
-
-func (w *watch) stop() {
-	if w.cancel != nil {
-		w.cancel()
-	}
-	w.answers, w.cancel = nil, nil
 }

@@ -50,6 +50,8 @@ type line struct {
 
 	missed int64 // the last deletion heard of a ticket that the line does not know
 	unsure bool  // such a ticket may have come into the line after that
+	border int64 // one with this number was inside alone: no ticket of others up to here stands
+	stale  int64 // the revision of something after which the queue must be looked at
 
 	slots   uint64   // how many keys of ours were ever in use at a time
 	free    []uint64 // of those, not in use now
@@ -211,6 +213,11 @@ func (l *line) update() {
 	if l.empty() {
 		l.idle = time.Now()
 	}
+	l.signal()
+}
+
+// signal wakes the keeper.
+func (l *line) signal() {
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -220,6 +227,8 @@ func (l *line) update() {
 // apply brings the line to what a look at the whole queue has shown: the
 // tickets that existed at a revision.
 func (l *line) apply(tickets []*mvccpb.KeyValue, rev int64) {
+	l.looked(rev)
+	l.unsure = l.unsure && rev < l.missed
 	if rev <= l.covered {
 		return
 	}
@@ -238,12 +247,18 @@ func (l *line) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	}
 	l.skipGone(at, rev+1)
 	l.covered = rev
-	l.unsure = l.unsure && rev < l.missed
 	l.uncovered = 0
 	for e := l.tail; e != nil && e.rev > rev; e = e.prev {
 		if e.place != nil && !e.admitted {
 			l.uncovered++
 		}
+	}
+}
+
+// looked notes that those before our first one are known as of a revision.
+func (l *line) looked(rev int64) {
+	if rev >= l.stale {
+		l.stale = 0
 	}
 }
 
@@ -266,6 +281,9 @@ func (l *line) meet(kv *mvccpb.KeyValue, rev int64, before *entry, position int)
 	if !ok {
 		return false
 	}
+	if lease != s.id && kv.CreateRevision <= l.border {
+		return false // the look is older than what we have heard
+	}
 	if lease != s.id {
 		l.insert(&entry{key: key, rev: kv.CreateRevision, rule: parseRecord(kv.Value).rule()}, before)
 		l.unsure = l.unsure || rev < l.missed
@@ -274,9 +292,9 @@ func (l *line) meet(kv *mvccpb.KeyValue, rev int64, before *entry, position int)
 	p := s.places[key]
 	switch {
 	case p == nil: // it has left, or was given up before we heard of it
-		s.remove(deletion{l, key, kv.CreateRevision, 0})
+		s.remove(deletion{line: l, key: key, rev: kv.CreateRevision})
 		return false
-	case p.joined || p.refused || kv.CreateRevision <= p.after:
+	case p.joined || p.refused || p.vanished || kv.CreateRevision <= p.after:
 		return false
 	}
 	// The look has overtaken the answer that tells of the ticket.
@@ -300,9 +318,21 @@ func (l *line) heard(key string, deleted int64) {
 	}
 }
 
+// passed notes that one was inside alone, and has left: all others before it
+// are gone, too.
+func (l *line) passed(rev int64) {
+	l.border = max(l.border, rev)
+	for e := l.head; e != nil && e.rev <= rev; {
+		next := e.next
+		l.gone(e)
+		e = next
+	}
+}
+
 // gone notes that a ticket no longer exists. One of ours has been deleted by
-// somebody else: if it waits, it is out, for its place is gone for all other
-// processes. If it is inside, it must go, but keeps its place among ours.
+// somebody else, or with the lease: if it waits, it is out, for its place is
+// gone for all other processes. If it is inside, it must go, but keeps its
+// place among ours.
 func (l *line) gone(e *entry) {
 	p := e.place
 	if p == nil {
@@ -319,8 +349,13 @@ func (l *line) gone(e *entry) {
 		}
 		return
 	}
-	p.refuse(serializer.ErrEvicted)
-	l.session.drop(p)
+	l.remove(e)
+	s := l.session
+	s.missing = append(s.missing, p)
+	if !s.searching {
+		s.searching = true
+		go s.search()
+	}
 }
 
 func readers(e *entry) int {

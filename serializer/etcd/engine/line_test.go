@@ -53,9 +53,10 @@ func TestRecordUnreadable(t *testing.T) {
 
 // testLine is a line without a cluster and without a keeper.
 func testLine() *line {
-	e := &Engine{keys: "o/", tickets: 1 << 20}
-	s := &session{engine: e, id: 1, places: make(map[string]*place), leaving: make(map[string]int64), deadline: time.Now().Add(time.Hour)}
+	e := &Engine{keys: "o/", tickets: 1 << 20, clock: func() time.Duration { return 0 }}
+	s := &session{engine: e, id: 1, places: make(map[string]*place), leaving: make(map[string]int64), deadline: time.Hour}
 	s.deleters = maxDeleters // nobody deletes
+	s.searching = true       // nor asks why tickets are missing
 	return &line{session: s, queue: "q", prefix: e.keys.queue("q"), foreign: make(map[string]*entry), changed: make(chan struct{}, 1)}
 }
 
@@ -68,9 +69,16 @@ type world struct {
 	rules   map[int64]serializer.Rule
 	places  map[int64]*place // ours, by revision
 
-	events      []deletion // that happened, and may be told late and twice
-	lateRev     int64      // of a look that is still on its way
+	events      []departure // that happened, and may be told late and twice
+	lateRev     int64       // of a look that is still on its way
 	lateTickets []*mvccpb.KeyValue
+}
+
+// departure is the end of a ticket.
+type departure struct {
+	key     string
+	deleted int64 // revision
+	mark    mark
 }
 
 func newWorld(seed uint64) *world {
@@ -106,6 +114,8 @@ func TestLineAgainstModel(t *testing.T) {
 				w.apply(slices.Clone(w.lateTickets), w.lateRev)
 				w.update()
 			case 8:
+				w.session.evicted(w.session.nextMissing())
+				w.session.searching = true
 				w.session.settleDeletions(w.session.deletions, w.rev)
 				w.session.deletions = nil
 			}
@@ -166,7 +176,9 @@ func (w *world) depart() {
 		delete(w.places, rev)
 	}
 	w.rev++
-	w.events = append(w.events, deletion{key: string(w.tickets[i].Key), rev: w.rev})
+	rule := w.rules[rev]
+	left := i == 0 && !rule.Shared && rule.Limit <= 1
+	w.events = append(w.events, departure{string(w.tickets[i].Key), w.rev, mark{rev, left}})
 	w.tickets = slices.Delete(w.tickets, i, i+1)
 }
 
@@ -174,7 +186,11 @@ func (w *world) depart() {
 func (w *world) hear() {
 	if n := len(w.events); n > 0 {
 		event := w.events[w.random.IntN(n)]
-		w.heard(event.key, event.rev)
+		if event.mark.left && w.random.IntN(2) == 0 {
+			w.passed(event.mark.rev)
+		} else {
+			w.heard(event.key, event.deleted)
+		}
 		w.update()
 	}
 }
@@ -244,6 +260,10 @@ func TestOurTicketDeleted(t *testing.T) {
 	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {
 		t.Errorf("revoked with %v", err)
 	}
+	if len(waiting.ready) > 0 {
+		t.Error("refused before it is known whether the lease has ended")
+	}
+	w.session.evicted(w.session.nextMissing())
 	if err := <-waiting.ready; !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("refused with %v", err)
 	}
@@ -283,7 +303,7 @@ func TestDeletionHeardTooEarly(t *testing.T) {
 func TestStrayWhileLeaving(t *testing.T) {
 	w := newWorld(1)
 	key := w.session.engine.keys.ticket("q", w.session.id, 1)
-	w.session.remove(deletion{w.line, key, 20, 0})
+	w.session.remove(deletion{line: w.line, key: key, rev: 20})
 	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 30)
 	w.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 31)
 	if n := len(w.session.deletions); n != 2 || w.session.deletions[1].rev != 30 {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -23,13 +23,13 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.client.Get(ctx, string(e.keys), clientv3.WithPrefix())
+	found, err := e.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(allOf(string(e.keys)))}})
 	if err != nil {
 		return nil, e.storageError("reading queues from etcd", err)
 	}
 	tickets := make(map[string][]*mvccpb.KeyValue)
-	for _, kv := range found.Kvs {
-		if strings.HasPrefix(string(kv.Key), string(e.keys)+evictions) {
+	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+		if strings.HasPrefix(string(kv.Key), string(e.keys)+service) {
 			continue
 		}
 		if queue, _, ok := e.keys.parseTicket(string(kv.Key)); ok {
@@ -74,7 +74,7 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.Que
 			}
 		}
 		if p := s.places[string(kv.Key)]; p != nil {
-			p.describe(&t, e.clock())
+			p.describe(&t, e.now())
 		}
 		q.Add(t, r.rule())
 	}

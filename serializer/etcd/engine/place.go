@@ -70,6 +70,10 @@ func (p *place) describe(t *serializer.TicketState, now time.Time) {
 	}
 }
 
+// missing reports whether the ticket was deleted by somebody else while it
+// waited. It is not in the line then.
+func (p *place) missing() bool { return p.vanished && !p.granted }
+
 // takeRevoke returns the callback for the caller inside, once.
 func (p *place) takeRevoke() func(error) {
 	if p.revoked || p.arrival.Revoke == nil {

@@ -3,19 +3,21 @@ package engine
 import (
 	"context"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 const (
-	maxDeleters = 4   // requests at a time
-	deleteBatch = 100 // keys in a request; etcd takes 128 operations
+	maxDeleters = 4  // requests at a time
+	deleteBatch = 60 // keys in a request; etcd takes 128 operations, and each key may need two
 )
 
 // deletion is a key of ours to be deleted.
 type deletion struct {
 	line *line // nil for keys that are no tickets
 	key  string
+	end  string // where given, all keys from key up to here are meant
 	rev  int64  // of the ticket; 0 deletes whatever stands there
+	left bool   // the ticket was inside, alone
 	slot uint64 // free again after that; 0 is none
 }
 
@@ -47,6 +49,7 @@ func (s *session) deleteKeys() {
 		}
 		for tries := 0; s.ctx.Err() == nil; tries++ {
 			rev, err := s.deleteOnce(tries, batch)
+			s.noteDenial(err)
 			if err == nil {
 				s.settleDeletions(batch, rev)
 				break
@@ -60,31 +63,37 @@ func (s *session) deleteKeys() {
 // that took their keys after them: the request may be carried out twice, and
 // the second time late.
 func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
-	defer cancel()
-	txn := s.client.Txn(ctx)
-	if d := batch[0]; len(batch) == 1 {
-		txn = txn.If(d.same()...).Then(clientv3.OpDelete(d.key))
-	} else {
-		ops := make([]clientv3.Op, len(batch))
-		for i, d := range batch {
-			ops[i] = clientv3.OpTxn(d.same(), []clientv3.Op{clientv3.OpDelete(d.key)}, nil)
+	txn := s.deletion(batch[0])
+	if len(batch) > 1 {
+		txn = new(pb.TxnRequest)
+		for _, d := range batch {
+			txn.Success = append(txn.Success, within(s.deletion(d)))
 		}
-		txn = txn.Then(ops...)
 	}
-	answer, err := txn.Commit()
+	answer, err := s.commit(tries, txn)
 	if err != nil {
 		return 0, err
 	}
 	return answer.Header.Revision, nil
 }
 
-// same is the condition that the key is still that of the ticket.
-func (d deletion) same() []clientv3.Cmp {
-	if d.rev == 0 {
-		return nil
+// deletion deletes one key, and leaves the mark for those who wait for that.
+func (s *session) deletion(d deletion) *pb.TxnRequest {
+	txn := &pb.TxnRequest{Success: []*pb.RequestOp{erase(d.key, d.end)}}
+	if d.rev != 0 {
+		txn.Compare = []*pb.Compare{createdAt(d.key, d.rev)}
 	}
-	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(d.key), "=", d.rev)}
+	if d.rev != 0 && d.line != nil {
+		txn.Success = append(txn.Success, put(s.engine.keys.mark(d.key), mark{d.rev, d.left}.String(), s.id))
+	}
+	return txn
+}
+
+// commit carries out a transaction that may be carried out twice.
+func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
+	defer cancel()
+	return ask(ctx, s.engine.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) { return m.commit(ctx, txn) })
 }
 
 func (s *session) nextDeletions() []deletion {

@@ -10,42 +10,55 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // keyspace names the keys of one namespace:
 //
 //	<namespace><queue>/<lease>-<seq>          a ticket; the lease in hex
+//	<namespace>!left/<queue>/<lease>-<seq>    tells how the last ticket of that key ended; see mark
 //	<namespace>!evict/<lease>/<token>         asks the owner of a lease to take a ticket out
 //
 // The queue's name is URL-escaped as one segment, so it holds neither a slash
 // nor an exclamation mark, and no queue's keys lie among another's.
 type keyspace string
 
-const evictions = "!evict/"
+const (
+	service   = "!" // begins the names of keys that are no tickets
+	evictions = "!evict/"
+	marks     = "!left/"
+	probe     = "!probe" // never exists
+)
 
 // queue is the prefix of a queue's tickets.
 func (n keyspace) queue(queue string) string { return string(n) + url.PathEscape(queue) + "/" }
 
 // tickets is the prefix of those that belong to a lease.
-func (n keyspace) tickets(queue string, lease clientv3.LeaseID) string {
-	return fmt.Sprintf("%s%x-", n.queue(queue), int64(lease))
+func (n keyspace) tickets(queue string, lease int64) string {
+	return fmt.Sprintf("%s%x-", n.queue(queue), lease)
 }
 
 // ticket is the key of one ticket.
-func (n keyspace) ticket(queue string, lease clientv3.LeaseID, seq uint64) string {
+func (n keyspace) ticket(queue string, lease int64, seq uint64) string {
 	return n.tickets(queue, lease) + strconv.FormatUint(seq, 10)
 }
 
 // evictions is the prefix of what others ask of a lease's owner.
-func (n keyspace) evictions(lease clientv3.LeaseID) string {
-	return fmt.Sprintf("%s%s%x/", n, evictions, int64(lease))
+func (n keyspace) evictions(lease int64) string {
+	return fmt.Sprintf("%s%s%x/", n, evictions, lease)
 }
 
+// mark is the key that tells how a ticket ended.
+func (n keyspace) mark(ticket string) string { return string(n) + marks + ticket[len(n):] }
+
+// marked is the ticket that a mark belongs to.
+func (n keyspace) marked(mark string) string { return string(n) + mark[len(n)+len(marks):] }
+
+// marks is the prefix of all marks of a lease in a queue.
+func (n keyspace) marks(queue string, lease int64) string { return n.mark(n.tickets(queue, lease)) }
+
 // parseTicket reads a key. Keys of other forms are no tickets.
-func (n keyspace) parseTicket(key string) (queue string, lease clientv3.LeaseID, ok bool) {
+func (n keyspace) parseTicket(key string) (queue string, lease int64, ok bool) {
 	rest, ok := strings.CutPrefix(key, string(n))
 	if !ok {
 		return "", 0, false
@@ -69,7 +82,7 @@ func (n keyspace) parseTicket(key string) (queue string, lease clientv3.LeaseID,
 	if _, err := strconv.ParseUint(seq, 10, 64); err != nil {
 		return "", 0, false
 	}
-	return queue, clientv3.LeaseID(id), true
+	return queue, id, true
 }
 
 // record is the value of a ticket's key: what others need to know of it, and

@@ -115,7 +115,7 @@ func open(t testing.TB, o engine.Options, endpoints ...string) *engine.Engine {
 	return e
 }
 
-// keysOf lists what is in etcd.
+// keysOf lists the tickets in etcd.
 func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
 	t.Helper()
 	answer, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
@@ -123,15 +123,17 @@ func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
 		t.Fatal(err)
 	}
 	for _, kv := range answer.Kvs {
-		keys = append(keys, string(kv.Key))
+		if !strings.HasPrefix(string(kv.Key), engine.DefaultNamespace+"!") {
+			keys = append(keys, string(kv.Key))
+		}
 	}
 	return keys
 }
 
-// waitUntil waits for a condition, for at most a minute.
+// waitUntil waits for a condition, for at most half a minute.
 func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)
 		}

@@ -124,7 +124,7 @@ func TestLostAnswer(t *testing.T) {
 	e := open(t, engine.Options{TTL: time.Minute}, link.url())
 	enter(t, e, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
-	history := c.Watch(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+	history := c.Watch(context.Background(), engine.DefaultNamespace+"a_/", clientv3.WithPrefix())
 
 	for range 5 {
 		link.hold(true)
@@ -183,7 +183,7 @@ func TestStray(t *testing.T) {
 	}()
 	var stray *clientv3.GetResponse
 	waitUntil(t, "the ticket exists", func() bool {
-		answer, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+		answer, err := c.Get(context.Background(), engine.DefaultNamespace+"a_/", clientv3.WithPrefix())
 		stray = answer
 		return err == nil && answer.Count == 1
 	})

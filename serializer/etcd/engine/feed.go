@@ -1,0 +1,283 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// feed is a stream from one member, with all that is watched there. It has the
+// token with which it was opened; once that is refused for a new watch, new
+// ones go to another feed, and the old one ends with its last watch.
+type feed struct {
+	member *member
+	token  string
+	stream pb.Watch_WatchClient
+	ctx    context.Context
+	end    context.CancelCauseFunc
+
+	sending sync.Mutex
+
+	mu       sync.Mutex
+	watches  map[int64]*watch
+	creating []*watch // asked for and not confirmed; etcd answers in this order
+	ended    bool
+}
+
+// watch is one thing that is watched. One that begins in the past is served by
+// etcd only ten times a second, so each begins now; that also leaves nothing
+// for a compaction to take away.
+type watch struct {
+	feed    *feed
+	id      int64
+	heed    func([]*mvccpb.Event) // called by the feed, one call after the other
+	created chan confirmation     // one message
+	lost    func()                // called once when the watch ends by itself
+	stopped bool
+}
+
+// confirmation is the revision from which on a watch tells all, or why it
+// does not.
+type confirmation struct {
+	rev int64
+	err error
+}
+
+var errWatchEnded = errors.New("the watch has ended")
+
+// watch begins to watch. What happens after the revision returned is told to
+// heed; lost is called if that ends before stop.
+func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, heed func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
+	for retried := false; ; retried = true {
+		f, err := m.openFeed(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		w, rev, err := f.watch(ctx, request, heed, lost)
+		// etcd 3.4 denies a watch where the token is too old, and says no more.
+		if stale := unauthenticated(err) || errors.Is(err, rpctypes.ErrPermissionDenied); !stale || retried || m.username == "" {
+			return w, rev, err
+		}
+		m.retireFeed(f)
+		if _, err := m.login(ctx, f.token); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// openFeed returns the feed for new watches.
+func (m *member) openFeed(ctx context.Context) (*feed, error) {
+	select {
+	case m.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-m.opening }()
+	m.mu.Lock()
+	open, token := m.feed, m.token
+	m.mu.Unlock()
+	if open != nil && open.token == token {
+		return open, nil
+	}
+	f := &feed{member: m, token: token, watches: make(map[int64]*watch)}
+	f.ctx, f.end = context.WithCancelCause(context.Background())
+	opening := context.AfterFunc(ctx, func() { f.end(context.Cause(ctx)) })
+	stream, err := m.watcher.Watch(withToken(f.ctx, token))
+	if !opening() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		f.end(err)
+		return nil, rpctypes.Error(err)
+	}
+	f.stream = stream
+	m.mu.Lock()
+	m.feed = f
+	m.mu.Unlock()
+	go f.run()
+	return f, nil
+}
+
+// retireFeed has new watches go to another one.
+func (m *member) retireFeed(f *feed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.feed == f {
+		m.feed = nil
+	}
+}
+
+// dropFeed ends all that is watched.
+func (m *member) dropFeed(cause error) {
+	m.mu.Lock()
+	f := m.feed
+	m.feed = nil
+	m.mu.Unlock()
+	if f != nil {
+		f.end(cause)
+	}
+}
+
+func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, heed func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
+	w := &watch{feed: f, heed: heed, lost: lost, created: make(chan confirmation, 1)}
+	if err := f.create(w, request); err != nil {
+		return nil, 0, err
+	}
+	select {
+	case c := <-w.created:
+		return w, c.rev, c.err
+	case <-ctx.Done():
+		w.stop()
+		return nil, 0, context.Cause(ctx)
+	}
+}
+
+// create sends the request, in the order in which the confirmations come.
+func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	f.mu.Lock()
+	if f.ended {
+		f.mu.Unlock()
+		return errWatchEnded
+	}
+	f.creating = append(f.creating, w)
+	f.mu.Unlock()
+	// An error ends the stream; then the feed tells the watch.
+	_ = f.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: request}})
+	return nil
+}
+
+// run passes on what comes, until the stream ends.
+func (f *feed) run() {
+	for {
+		answer, err := f.stream.Recv()
+		switch {
+		case err != nil:
+			f.member.retireFeed(f)
+			f.finish(rpctypes.Error(err))
+			return
+		case answer.Created:
+			f.confirm(answer)
+		case answer.Canceled || answer.CompactRevision > 0:
+			f.cancelled(answer.WatchId)
+		default:
+			f.pass(answer)
+		}
+	}
+}
+
+func (f *feed) confirm(answer *pb.WatchResponse) {
+	f.mu.Lock()
+	if len(f.creating) == 0 {
+		f.mu.Unlock()
+		return
+	}
+	w := f.creating[0]
+	f.creating = f.creating[1:]
+	if answer.Canceled {
+		w.stopped = true
+		f.mu.Unlock()
+		w.created <- confirmation{err: watchError(answer.CancelReason)}
+		return
+	}
+	w.id = answer.WatchId
+	unwanted := w.stopped
+	if !unwanted {
+		f.watches[w.id] = w
+	}
+	f.mu.Unlock()
+	if unwanted {
+		f.cancel(w.id)
+		return
+	}
+	w.created <- confirmation{rev: answer.Header.Revision}
+}
+
+// watchError reads the reason why etcd does not watch, which is a text.
+func watchError(reason string) error {
+	if _, text, ok := strings.Cut(reason, " desc = "); ok {
+		reason = text
+	}
+	return fmt.Errorf("etcd does not watch: %w", rpctypes.Error(status.Error(codes.Unknown, reason)))
+}
+
+func (f *feed) pass(answer *pb.WatchResponse) {
+	f.mu.Lock()
+	w := f.watches[answer.WatchId]
+	f.mu.Unlock()
+	if w != nil && len(answer.Events) > 0 {
+		w.heed(answer.Events)
+	}
+}
+
+// cancelled notes that etcd has ended a watch.
+func (f *feed) cancelled(id int64) {
+	f.mu.Lock()
+	w := f.watches[id]
+	delete(f.watches, id)
+	f.mu.Unlock()
+	if w != nil {
+		w.lost()
+	}
+}
+
+// finish tells all watches that nothing more will come.
+func (f *feed) finish(err error) {
+	if cause := context.Cause(f.ctx); cause != nil {
+		err = cause
+	}
+	f.end(err)
+	f.mu.Lock()
+	f.ended = true
+	watches, creating := f.watches, f.creating
+	f.watches, f.creating = nil, nil
+	f.mu.Unlock()
+	for _, w := range creating {
+		w.created <- confirmation{err: err}
+	}
+	for _, w := range watches {
+		w.lost()
+	}
+}
+
+// cancel has etcd end a watch.
+func (f *feed) cancel(id int64) {
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	_ = f.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
+}
+
+// stop ends the watch. What is on its way may still be told.
+func (w *watch) stop() {
+	f := w.feed
+	f.mu.Lock()
+	known := f.watches[w.id] == w
+	w.stopped = true
+	if known {
+		delete(f.watches, w.id)
+	}
+	idle := len(f.watches)+len(f.creating) == 0
+	f.mu.Unlock()
+	switch {
+	case known && idle && f.retired():
+		f.end(errWatchEnded)
+	case known:
+		go f.cancel(w.id)
+	}
+}
+
+// retired reports whether new watches go to another feed.
+func (f *feed) retired() bool {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	return f.member.feed != f
+}

@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// hints are what the causes of failed connections mean for whoever set them up.
+// gRPC passes causes on as text only. The first that fits is taken.
+var hints = []struct {
+	text   string
+	secure bool // only for https
+	plain  bool // only for http
+	hint   string
+}{
+	{text: "connection refused", hint: "nothing listens there (connection refused)"},
+	{text: "no such host", hint: "the name was not found"},
+	{text: "server misbehaving", hint: "the name could not be looked up"},
+	{text: "first record does not look like a TLS handshake", secure: true, hint: "the member speaks http, the endpoint says https"},
+	{text: "certificate required", secure: true, hint: "the member demands a client certificate (tls cert and key)"},
+	{text: "tls: bad certificate", secure: true, hint: "the member does not accept our client certificate, or demands one (tls cert and key)"},
+	{text: "tls: unknown certificate authority", secure: true, hint: "the member does not know the authority of our client certificate"},
+	{text: "x509:", secure: true, hint: "the member's certificate is not trusted"},
+	{text: "error reading server preface", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
+	{text: "no route to host", hint: "the network has no way there"},
+	{text: "network is unreachable", hint: "the network has no way there"},
+}
+
+// hintFor explains an error in a few words; "" where the error does so itself.
+func hintFor(err error, secure bool) string {
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return "etcd refuses the username or the password"
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return "the user has no right to read and write the namespace"
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return "etcd demands a username and a password"
+	}
+	text := err.Error()
+	for _, h := range hints {
+		if strings.Contains(text, h.text) && (secure || !h.secure) && (!secure || !h.plain) {
+			return h.hint
+		}
+	}
+	return ""
+}

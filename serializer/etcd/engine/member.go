@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+)
+
+// member is one server of the cluster and our connection to it.
+//
+// The client library of etcd is not used: it hides which member answers, pins
+// the streams of watches to the token they were opened with, lets the
+// endpoint's host override the server name, and keeps causes of failed
+// connections to itself.
+type member struct {
+	endpoint string
+	conn     *grpc.ClientConn
+	kv       pb.KVClient
+	leases   pb.LeaseClient
+	watcher  pb.WatchClient
+	auth     pb.AuthClient
+
+	username, password string
+	loggingIn, opening chan struct{} // held by the one who logs in, or opens a feed
+
+	mu    sync.Mutex
+	token string // of etcd's authentication; empty where that is off
+	asked bool   // for a token
+	feed  *feed  // nil where nothing is watched
+}
+
+func newMember(endpoint string, config *tls.Config, username, password string) (*member, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("reading endpoint: %w", err)
+	}
+	transport := insecure.NewCredentials()
+	if u.Scheme == "https" {
+		if config == nil {
+			config = new(tls.Config)
+		}
+		transport = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+u.Host,
+		grpc.WithTransportCredentials(transport),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time:    10 * time.Second,
+			Timeout: 3 * time.Second, // also of data that a lost member does not acknowledge
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			// A member that comes back is found within a second.
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
+	}
+	return &member{
+		endpoint:  endpoint,
+		conn:      conn,
+		kv:        pb.NewKVClient(conn),
+		leases:    pb.NewLeaseClient(conn),
+		watcher:   pb.NewWatchClient(conn),
+		auth:      pb.NewAuthClient(conn),
+		username:  username,
+		password:  password,
+		loggingIn: make(chan struct{}, 1),
+		opening:   make(chan struct{}, 1),
+	}, nil
+}
+
+// maxAnswer is the size of the longest answer: a queue of a million tickets.
+const maxAnswer = 1 << 30
+
+func (m *member) close() {
+	m.dropFeed(errClosed)
+	_ = m.conn.Close() // it says that it was closed
+}
+
+var errClosed = errors.New("the engine is closed")
+
+func (m *member) secure() bool { return len(m.endpoint) > 6 && m.endpoint[:6] == "https:" }
+
+// commit carries out a transaction.
+func (m *member) commit(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return authorized(ctx, m, func(ctx context.Context) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, txn) })
+}
+
+// grant makes a lease with an ID of our choice, so that it may be asked for
+// twice.
+func (m *member) grant(ctx context.Context, id, seconds int64) (ttl int64, err error) {
+	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
+		return m.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
+	})
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseExist):
+		return seconds, nil
+	case err != nil:
+		return 0, err
+	}
+	return answer.TTL, nil
+}
+
+// keepAlive renews a lease, once.
+func (m *member) keepAlive(ctx context.Context, id int64) (ttl int64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of the stream
+	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseKeepAliveResponse, error) {
+		stream, err := m.leases.LeaseKeepAlive(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil && stream.Context().Err() != nil {
+			return nil, err
+		} // else the answer tells what is wrong
+		return stream.Recv()
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case answer.TTL <= 0:
+		return 0, rpctypes.ErrLeaseNotFound
+	}
+	return answer.TTL, nil
+}
+
+func (m *member) revoke(ctx context.Context, id int64) error {
+	_, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseRevokeResponse, error) {
+		return m.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
+	})
+	return err
+}
+
+// authorized makes a call with the token there is. If that one is refused, it
+// logs in and calls once more: tokens end after a time without use or, if they
+// are signed ones, in any case; a member that was started anew knows none.
+func authorized[T any](ctx context.Context, m *member, call func(context.Context) (T, error)) (value T, err error) {
+	token, asked := m.currentToken()
+	if m.username != "" && !asked {
+		if token, err = m.login(ctx, token); err != nil {
+			return value, err
+		}
+	}
+	value, err = call(withToken(ctx, token))
+	if err = rpctypes.Error(err); err == nil || m.username == "" || !refusesToken(err, token) {
+		return value, err
+	}
+	if token, err = m.login(ctx, token); err != nil {
+		return value, err
+	}
+	value, err = call(withToken(ctx, token))
+	return value, rpctypes.Error(err)
+}
+
+// refusesToken reports whether another token may help. Without one, etcd takes
+// the name in our certificate for the user.
+func refusesToken(err error, token string) bool {
+	return unauthenticated(err) || token == "" && errors.Is(err, rpctypes.ErrPermissionDenied)
+}
+
+// unauthenticated reports whether etcd wants another token, or one at all.
+func unauthenticated(err error) bool {
+	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrAuthOldRevision)
+}
+
+// currentToken returns the token, and whether etcd was ever asked for one.
+func (m *member) currentToken() (token string, asked bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.token, m.asked
+}
+
+// login replaces a token that was refused, unless somebody else just has. etcd
+// takes a tenth of a second of a processor for each login.
+func (m *member) login(ctx context.Context, refused string) (string, error) {
+	select {
+	case m.loggingIn <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-m.loggingIn }()
+	if token, _ := m.currentToken(); token != refused {
+		return token, nil
+	}
+	answer, err := m.auth.Authenticate(ctx, &pb.AuthenticateRequest{Name: m.username, Password: m.password})
+	err = rpctypes.Error(err)
+	if err != nil && !errors.Is(err, rpctypes.ErrAuthNotEnabled) { // it has been switched off
+		return "", fmt.Errorf("logging in as %q: %w", m.username, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.token, m.asked = answer.GetToken(), true
+	return m.token, nil
+}
+
+// withToken adds what etcd reads from a request's head. A member without a
+// leader knows of nothing new and is to say so.
+func withToken(ctx context.Context, token string) context.Context {
+	pairs := []string{rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader}
+	if token != "" {
+		pairs = append(pairs, rpctypes.TokenFieldNameGRPC, token)
+	}
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs(pairs...))
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// put, get and erase are the parts of a transaction.
+func put(key, value string, lease int64) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease}}}
+}
+
+func get(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+// erase deletes a key, or where end is given all from the key up to there.
+func erase(key, end string) *pb.RequestOp {
+	r := &pb.DeleteRangeRequest{Key: []byte(key)}
+	if end != "" {
+		r.RangeEnd = []byte(end)
+	}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: r}}
+}
+
+func within(txn *pb.TxnRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn}}
+}
+
+// allOf is a reading of all keys that begin with a prefix.
+func allOf(prefix string) *pb.RangeRequest {
+	return &pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefixEnd(prefix))}
+}
+
+// keyOf is a reading of what is known of one key, but its value.
+func keyOf(key string) *pb.RangeRequest {
+	return &pb.RangeRequest{Key: []byte(key), KeysOnly: true}
+}
+
+// createdAt is the condition that a key was made at a revision; 0 is that it
+// does not exist.
+func createdAt(key string, rev int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev},
+	}
+}
+
+// prefixEnd is the first key after all that begin with a prefix. All prefixes
+// here end with a slash or a hyphen.
+func prefixEnd(prefix string) string {
+	last := len(prefix) - 1
+	return prefix[:last] + string(prefix[last]+1)
+}
+
+// watchOf asks for what happens to a key, or where end is given to all from the
+// key up to there, but for one kind of events.
+func watchOf(key, end string, except pb.WatchCreateRequest_FilterType) *pb.WatchCreateRequest {
+	r := &pb.WatchCreateRequest{Key: []byte(key), Filters: []pb.WatchCreateRequest_FilterType{except}}
+	if end != "" {
+		r.RangeEnd = []byte(end)
+	}
+	return r
+}
+
+func firstOf(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return new(mvccpb.KeyValue)
+	}
+	return kvs[0]
+}
