@@ -1,0 +1,325 @@
+package test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+// startDebianEtcd runs the etcd of this system, a cluster of one, until the
+// test ends.
+func startDebianEtcd(t testing.TB, args ...string) *member {
+	t.Helper()
+	program, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Fatal("this test needs an etcd server, on Debian from etcd-server: ", err)
+	}
+	clients, peers := "http://"+freeAddress(t), "http://"+freeAddress(t)
+	cmd := exec.Command(program, append([]string{
+		"--name", "only", "--data-dir", filepath.Join(t.TempDir(), "data"), "--log-level", "error",
+		"--listen-client-urls", clients, "--advertise-client-urls", clients,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "only=" + peers,
+	}, args...)...)
+	var output lockedBuffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // says that it was killed
+		if t.Failed() {
+			t.Logf("etcd said:\n%s", tail(output.String()))
+		}
+	})
+	m := &member{url: clients}
+	c := m.client(t)
+	waitUntil(t, "etcd answers", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := c.Get(ctx, "x")
+		return err == nil
+	})
+	return m
+}
+
+// signingKey writes a pair of keys, and returns etcd's setting for tokens that
+// are signed with them and live for two seconds.
+func signingKey(t *testing.T) string {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "ord") // a path without the commas that a test's name may have
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	for name, block := range map[string]*pem.Block{
+		"private": {Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
+		"public":  {Type: "PUBLIC KEY", Bytes: public},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fmt.Sprintf("jwt,pub-key=%s,priv-key=%s,sign-method=RS256,ttl=2s", filepath.Join(dir, "public"), filepath.Join(dir, "private"))
+}
+
+// operator is a client with all rights, on a cluster that demands a login.
+type operator struct {
+	t *testing.T
+	m *member
+}
+
+func (o *operator) client() *clientv3.Client {
+	o.t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{o.m.url}, Username: "root", Password: "root", DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return c
+}
+
+// do makes a change.
+func (o *operator) do(change func(context.Context, *clientv3.Client) error) {
+	o.t.Helper()
+	c := o.client()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := change(ctx, c); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+const orderlyEnd = "orderly0" // the first key after all that begin with orderly/
+
+// grant gives the user rights on the namespace, instead of those it has.
+func (o *operator) grant(kind clientv3.PermissionType) {
+	o.t.Helper()
+	o.do(func(ctx context.Context, c *clientv3.Client) error {
+		return second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, kind))
+	})
+}
+
+// demandLogin makes the users root, and orderly with rights on the namespace.
+func demandLogin(t *testing.T, m *member) *operator {
+	t.Helper()
+	o := &operator{t, m}
+	o.do(func(ctx context.Context, c *clientv3.Client) error {
+		for _, err := range []error{
+			second(c.UserAdd(ctx, "root", "root")),
+			second(c.UserGrantRole(ctx, "root", "root")),
+			second(c.RoleAdd(ctx, "orderly")),
+			second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite))),
+			second(c.UserAdd(ctx, "orderly", "secret")),
+			second(c.UserGrantRole(ctx, "orderly", "orderly")),
+			second(c.AuthEnable(ctx)),
+		} {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return o
+}
+
+// visitors go in and out of a queue by two engines until they are stopped, and
+// count those who were refused.
+type visitors struct {
+	stop  context.CancelFunc
+	group sync.WaitGroup
+	mu    sync.Mutex
+	in    int
+	out   []error
+}
+
+func startVisitors(engines ...serializer.Engine) *visitors {
+	ctx, cancel := context.WithCancel(context.Background())
+	v := &visitors{stop: cancel}
+	for _, e := range engines {
+		for range 2 {
+			v.group.Go(func() {
+				for ctx.Err() == nil {
+					v.visit(e)
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}
+	}
+	return v
+}
+
+func (v *visitors) visit(e serializer.Engine) {
+	a := arrival("a_")
+	a.Timeout = time.Minute
+	turn, err := e.Enter(context.Background(), a)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err != nil {
+		v.out = append(v.out, err)
+		return
+	}
+	v.in++
+	turn.Leave()
+}
+
+func (v *visitors) entered() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.in
+}
+
+// check ends the visits, after some more of them, and fails the test if any was
+// refused.
+func (v *visitors) check(t *testing.T, when string) {
+	t.Helper()
+	before := v.entered()
+	waitUntil(t, "visitors come "+when, func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.in > before+20 || len(v.out) > 0
+	})
+	v.stop()
+	v.group.Wait()
+	if len(v.out) > 0 {
+		t.Errorf("%s: %d of %d refused, the first: %v", when, len(v.out), len(v.out)+v.in, v.out[0])
+	}
+}
+
+// Tokens of etcd's authentication end: after a time without use, when the
+// password or any right changes, when authentication is switched off. New
+// watches went over a stream that kept its old token; then nine of ten requests
+// timed out, for ever.
+func TestTokensEnd(t *testing.T) {
+	servers := map[string]func(*testing.T, string) *member{
+		"etcd 3.4": func(t *testing.T, tokens string) *member {
+			return startDebianEtcd(t, "--auth-token", tokens, "--auth-token-ttl", "2", "--bcrypt-cost", "4")
+		},
+		"etcd 3.7": func(t *testing.T, tokens string) *member {
+			m := newMember(t)
+			m.config.AuthToken, m.config.AuthTokenTTL, m.config.BcryptCost = tokens, 2, 4
+			m.start(t)
+			t.Cleanup(m.stop)
+			return m
+		},
+	}
+	for server, start := range servers {
+		for _, kind := range []string{"simple", "signed"} {
+			t.Run(server+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				tokens := kind
+				if kind == "signed" {
+					tokens = signingKey(t)
+				}
+				testTokensEnd(t, demandLogin(t, start(t, tokens)))
+			})
+		}
+	}
+}
+
+func testTokensEnd(t *testing.T, o *operator) {
+	options := engine.Options{Username: "orderly", Password: "secret", TTL: 10 * time.Second}
+	here, there := open(t, options, o.m.url), open(t, options, o.m.url)
+	startVisitors(here, there).check(t, "at first")
+
+	// A watch that is never ended keeps its stream.
+	holder := enter(t, here, arrival("kept"))
+	waiting := join(t, there, arrival("kept"))
+	for range 2 {
+		time.Sleep(4 * time.Second) // longer than a token lives without use
+		startVisitors(here, there).check(t, "after a pause")
+	}
+	holder.Leave()
+	(<-waiting).leave(t)
+
+	type step struct {
+		name   string
+		change func(context.Context, *clientv3.Client) error
+	}
+	password := func(text string) func(context.Context, *clientv3.Client) error {
+		return func(ctx context.Context, c *clientv3.Client) error {
+			return second(c.UserChangePassword(ctx, "orderly", text))
+		}
+	}
+	for _, steps := range [][]step{
+		{{"another password", password("other")}, {"the password back", password("secret")}},
+		{{"authentication off", func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthDisable(ctx)) }},
+			{"authentication on", func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthEnable(ctx)) }}},
+		{{"no rights", func(ctx context.Context, c *clientv3.Client) error {
+			return second(c.RoleRevokePermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd))
+		}}, {"rights again", func(ctx context.Context, c *clientv3.Client) error {
+			return second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite)))
+		}}},
+	} {
+		v := startVisitors(here, there)
+		for _, step := range steps {
+			o.do(step.change)
+			time.Sleep(time.Second)
+		}
+		v.check(t, "after "+steps[0].name+", "+steps[1].name)
+	}
+	waitUntil(t, "the queue is empty", func() bool { return length(t, here, "a_") == 0 })
+}
+
+// A user who may no longer write cannot delete its tickets. It renewed its
+// lease all the same, and blocked all other machines.
+func TestRightToWriteLost(t *testing.T) {
+	const ttl = 3 * time.Second
+	m := startDebianEtcd(t, "--bcrypt-cost", "4")
+	o := demandLogin(t, m)
+	here := open(t, engine.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
+	there := open(t, engine.Options{Username: "root", Password: "root", TTL: ttl}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	next := join(t, there, arrival("a_"))
+	o.do(func(ctx context.Context, c *clientv3.Client) error {
+		return second(c.RoleRevokePermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd))
+	})
+	o.grant(clientv3.PermissionType(clientv3.PermRead))
+	left := time.Now()
+	holder.Leave()
+	(<-next).leave(t)
+	if took := time.Since(left); took > ttl+2*time.Second {
+		t.Errorf("the next one entered after %s; promised are %s", took, ttl+2*time.Second)
+	}
+	waitUntil(t, "the error names what is wrong", func() bool {
+		a := arrival("a_")
+		a.Timeout = 100 * time.Millisecond
+		_, err := here.Enter(context.Background(), a)
+		return err != nil && serializer.ReasonOf(err) == serializer.ReasonStorage
+	})
+	o.grant(clientv3.PermissionType(clientv3.PermReadWrite))
+	waitUntil(t, "the user who may write again enters", func() bool {
+		a := arrival(strconv.Itoa(1))
+		turn, err := here.Enter(context.Background(), a)
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+}
