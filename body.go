@@ -74,6 +74,12 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
+// isUploading reports whether the client may still send of the body.
+func isUploading(r *http.Request) bool {
+	held, ok := r.Body.(*heldBody)
+	return hasBody(r) && !(ok && held.ended)
+}
+
 // isDialogue reports whether client and upstream take turns to speak, so that
 // the body does not come by itself.
 func isDialogue(r *http.Request) bool {

@@ -17,7 +17,7 @@ const visitsVar = "orderly.serialize"
 func (v *visit) join(vars map[string]any) *visit {
 	youngest, _ := vars[visitsVar].(*visit)
 	for earlier := youngest; earlier != nil; earlier = earlier.next {
-		if earlier.key == v.key && earlier.queue == v.queue && !earlier.ended.Load() {
+		if earlier.key == v.key && earlier.queue == v.queue && (earlier.failure != nil || earlier.use()) {
 			return earlier
 		}
 	}
@@ -33,11 +33,15 @@ func (v *visit) fail(failure caddyhttp.HandlerError) error {
 }
 
 // again serves a request that comes to the queue of a visit for another time. It
-// passes while it holds the turn. Without one it is answered as before: the
+// passes while it holds the turn, which join has taken part in. Without one it is answered as before: the
 // error routes must not let in whom the queue has refused.
 func (v *visit) again(s *Serialize, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if v.failure != nil {
 		return s.answerRefusal(w, v)
 	}
-	return next.ServeHTTP(w, r)
+	defer v.release()
+	if v.isRunning() {
+		return next.ServeHTTP(w, r)
+	}
+	return v.resume(w, r, next)
 }

@@ -108,6 +108,7 @@ type Serialize struct {
 	queue        string // the queue's name where the prefix has none
 	rule, shared serializer.Rule
 	group        string // of the handler's route
+	errorRoutes  bool   // all of the server's run inside the turn
 	holds        *holdEstimate
 	refusals     *refusalLog
 	meters       *meters
@@ -171,6 +172,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	if !s.placeholders {
 		s.engine.configure(s.configured(), 1)
 	}
+	s.errorRoutes = holdErrorRoutes(ctx)
 	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
 	watchConnections(ctx)
 	return nil
@@ -301,6 +303,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
 	}
+	v.uploading = isUploading(r)
 	var err error
 	if v.engine, err = s.useEngine(); err != nil {
 		v.body.freeWith(r.Context())

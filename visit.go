@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,8 +44,19 @@ type visit struct {
 	waited  time.Duration
 	entered time.Time
 	ended   atomic.Bool
-	writer  outlivingWriter
-	body    *heldBody // where part of it is in a file
+	body    *heldBody   // where part of it is in a file
+	writer  turnWriter  // of the handlers behind
+	timer   *time.Timer // of hold_timeout
+
+	uploading bool // the client may still send of the body
+
+	mu      sync.Mutex  // of what follows
+	uses    int         // of the turn; it ends with the last one
+	kept    bool        // one use is left to the error routes
+	keeps   int         // how often it was
+	givenUp bool        // they did not come
+	revoked bool        // the turn
+	current *turnWriter // of the handlers that are at work now, or nil
 
 	next *visit // of the same request
 }
@@ -104,8 +116,8 @@ func (v *visit) openStay(r *http.Request) {
 	if outer := v.around(); outer != nil {
 		// What cuts short the stay around this one, cuts this one short.
 		context.AfterFunc(outer.ctx, func() {
-			if cause := context.Cause(outer.ctx); cutsShort(cause) {
-				v.cancel(cause)
+			if short, ok := errors.AsType[cutShort](context.Cause(outer.ctx)); ok {
+				v.cutShort(short.error)
 			}
 		})
 	}
@@ -133,9 +145,6 @@ func (cutShort) Is(target error) bool { return target == context.Canceled }
 // Unwrap returns why the queue ended the stay.
 func (c cutShort) Unwrap() error { return c.error }
 
-// cutShort ends the stay.
-func (v *visit) cutShort(cause error) { v.cancel(cutShort{cause}) }
-
 func cutsShort(cause error) bool {
 	_, ok := errors.AsType[cutShort](cause)
 	return ok
@@ -147,36 +156,22 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	s.meters.inside.Inc()
 	s.meters.recent.entered(v.entered, v.waited)
 	v.tell(r.Context())
+	v.uses = 1
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
-		timer := time.AfterFunc(hold, func() { v.cutShort(errHoldTimeout) })
-		defer timer.Stop()
+		v.timer = time.AfterFunc(hold, func() { v.cutShort(errHoldTimeout) })
 	}
-	v.writer.ResponseWriter, v.writer.stay = w, v.ctx
-	v.writer.ends = s.OnDisconnect != onDisconnectFinish
-	w = &v.writer
 	defer func() {
 		if cutsShort(context.Cause(v.ctx)) {
 			v.txid = txidOf(r.Context()) // for the log, while this goroutine serves the request
 		}
 		if err == nil || r.Context().Done() == nil {
-			v.leave()
+			v.release()
 			return
 		}
-		// The error routes are still part of the request, and may come to this
-		// queue again. The request's context ends with the request.
-		context.AfterFunc(r.Context(), v.leave)
+		v.keep(r.Context())
 	}()
-	return v.explain(serveIn(v.ctx, w, r, next))
-}
-
-// serveIn runs a handler with another context of the request. It changes the
-// request in place: Caddy's placeholders know it by its address, and would not
-// see what the handlers do to a copy.
-func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	outer := r.Context()
-	*r = *r.WithContext(ctx)
-	defer func() { *r = *r.WithContext(outer) }()
-	return next.ServeHTTP(w, r)
+	v.initWriter(&v.writer, w, r)
+	return v.run(v.ctx, &v.writer, r, next)
 }
 
 // tell lets logs and traces know of the entry.
@@ -208,8 +203,8 @@ func (v *visit) fields() []zap.Field {
 func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
 
 // explain names the cause of an error where the stay was cut short.
-func (v *visit) explain(err error) error {
-	if err == nil && !v.writer.unanswered {
+func (v *visit) explain(w *turnWriter, err error) error {
+	if err == nil && !w.unanswered.Load() {
 		return nil
 	}
 	short, ok := errors.AsType[cutShort](context.Cause(v.ctx))
@@ -230,6 +225,9 @@ func (v *visit) leave() {
 	s := v.handler
 	held := time.Since(v.entered)
 	cause := context.Cause(v.ctx)
+	if v.timer != nil {
+		v.timer.Stop()
+	}
 	v.turn.Leave()
 	v.close()
 	v.body.free()

@@ -28,7 +28,7 @@ type setup struct {
 	global   string            // more global options
 	servers  string            // more options of servers
 	more     string            // more sites and snippets, after the global options
-	tls      bool              // serve HTTPS, and HTTP/2 with it
+	tls      bool              // serve HTTPS, and HTTP/2 and HTTP/3 with it
 	dir      string            // {$DIR}, the lock directory; default a new one
 	backend  *backend          // {$BACKEND}
 	env      map[string]string // further {$NAME}s
@@ -121,7 +121,7 @@ func (c *caddy) caddyfile(s setup) string {
 		format json
 	}
 	servers {
-		protocols h1 h2
+		protocols %s
 		%s
 	}
 	%s
@@ -129,7 +129,14 @@ func (c *caddy) caddyfile(s setup) string {
 
 %s
 %s
-`, s.servers, s.global, s.more, s.block())
+`, s.protocols(), s.servers, s.global, s.more, s.block())
+}
+
+func (s setup) protocols() string {
+	if s.tls {
+		return "h1 h2 h3"
+	}
+	return "h1 h2"
 }
 
 // block is the site's block.

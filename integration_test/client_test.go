@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quic-go/quic-go/http3"
 )
 
 // response is an answer that has been read to its end, or why there is none.
@@ -32,8 +34,13 @@ func (r response) String() string {
 // The certificates are of authorities that Caddy makes for each process.
 var insecure = &tls.Config{InsecureSkipVerify: true}
 
-// newClient makes a client for one version of HTTP, "1.1" or "2".
+// newClient makes a client for one version of HTTP: "1.1", "2" or "3".
 func newClient(t testing.TB, version string) *http.Client {
+	if version == "3" {
+		transport := &http3.Transport{TLSClientConfig: insecure.Clone()}
+		t.Cleanup(func() { _ = transport.Close() })
+		return &http.Client{Transport: transport, Timeout: 2 * patience}
+	}
 	transport := &http.Transport{
 		MaxIdleConnsPerHost: 256,
 		TLSClientConfig:     insecure.Clone(),
@@ -53,6 +60,16 @@ func newClient(t testing.TB, version string) *http.Client {
 func bothVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	for _, version := range []string{"1.1", "2"} {
 		t.Run("HTTP/"+version, func(t *testing.T) { test(t, newClient(t, version)) })
+	}
+}
+
+// allVersions runs a test over HTTP/1.1, HTTP/2 and HTTP/3.
+func allVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
+	for _, version := range []string{"1.1", "2", "3"} {
+		t.Run("HTTP/"+version, func(t *testing.T) {
+			t.Parallel()
+			test(t, newClient(t, version))
+		})
 	}
 }
 

@@ -1,0 +1,241 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	plainQueue   = "serialize {\npath {$DIR}\n}\n"
+	proxyBackend = "reverse_proxy {$BACKEND}\n"
+)
+
+// errorRouteSites lead a request to an upstream by the error routes of a queue.
+var errorRouteSites = []struct {
+	name string
+	site string
+	more string
+	json string // in place of both
+}{
+	{name: "without the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyBackend + "}"},
+	{name: "through the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + plainQueue + proxyBackend + "}"},
+	{
+		name: "nested queues",
+		site: "route {\n" + plainQueue + "route {\nserialize {\npath {$DIR}\nprefix inner_\n}\nerror 418\n}\n}\nhandle_errors {\n" + proxyBackend + "}",
+	},
+	{
+		name: "queue in a named route",
+		more: "&(queue) {\n" + plainQueue + "error 418\n}",
+		site: "invoke queue\nhandle_errors {\n" + proxyBackend + "}",
+	},
+	{
+		name: "another site",
+		more: "{$SITE}/other* {\nrespond other\nhandle_errors {\nrespond other\n}\n}",
+		site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyBackend + "}",
+	},
+	{
+		name: "of a subroute",
+		json: `{"handler": "subroute",
+			"routes": [{"handle": [{"handler": "serialize", "path": "DIR"}, {"handler": "error", "status_code": 418}]}],
+			"errors": {"routes": [{"handle": [PROXY]}]}}`,
+	},
+	{
+		name: "of a server, after those of a subroute have failed",
+		json: `{"handler": "subroute",
+			"routes": [{"handle": [{"handler": "serialize", "path": "DIR"}, {"handler": "error", "status_code": 418}]}],
+			"errors": {"routes": [{"handle": [{"handler": "error", "status_code": 419}]}]}}`,
+	},
+}
+
+// startErrorRoutes starts a Caddy with one of the sites.
+func startErrorRoutes(t *testing.T, b *backend, site, more, json string) *caddy {
+	t.Helper()
+	c := start(t, setup{tls: true, backend: b, site: site, more: more})
+	if json == "" {
+		return c
+	}
+	config := `{"admin": {"listen": "unix/ADMIN"}, "apps": {
+		"tls": {"certificates": {"load_files": [{"certificate": "CERT", "key": "KEY"}]}},
+		"http": {"servers": {"srv0": {"listen": [":PORT"], "automatic_https": {"disable": true}, "tls_connection_policies": [{}],
+			"routes": [{"handle": [` + json + `]}], "errors": {"routes": [{"handle": [PROXY]}]}}}}}}`
+	config = strings.NewReplacer("ADMIN", c.control, "CERT", certificate.cert, "KEY", certificate.key, "PORT", fmt.Sprint(c.port), "DIR", c.dir,
+		"PROXY", `{"handler": "reverse_proxy", "upstreams": [{"dial": "`+b.addr+`"}]}`).Replace(config)
+	check(t, c.load("application/json", config))
+	c.awaitOneListener()
+	return c
+}
+
+// A client that hung up while an error route worked ended the turn: the next
+// request was in the upstream beside it.
+func TestHangUpInErrorRoutes(t *testing.T) {
+	t.Parallel()
+	for _, test := range errorRouteSites {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			allVersions(t, func(t *testing.T, client *http.Client) {
+				b := newBackend(t)
+				c := startErrorRoutes(t, b, test.site, test.more, test.json)
+				hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
+				c.wantTurnHeld(b, "first")
+			})
+		})
+	}
+}
+
+// So did one that had hung up before the error.
+func TestHangUpBeforeErrorRoutes(t *testing.T) {
+	t.Parallel()
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		b, failing := newBackend(t), newBackend(t)
+		c := start(t, setup{tls: true, backend: b, env: map[string]string{"FAILING": failing.addr}, site: plainQueue + `
+			reverse_proxy {$FAILING} {
+				handle_response {
+					error 502
+				}
+			}
+			handle_errors {
+				reverse_proxy {$BACKEND}
+			}`})
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return failing.visit("first") != nil })
+		failing.open("first")
+		b.awaitEntry(t, "first")
+		failing.open("second")
+		c.wantTurnHeld(b, "first")
+	})
+}
+
+// wantTurnHeld makes sure that no other request enters before the gate of the
+// holder is opened, and that it may work until then.
+func (c *caddy) wantTurnHeld(b *backend, holder string) {
+	c.t.Helper()
+	second := c.getting("/?name=second&gate")
+	eventually(c.t, patience, "two are in line", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
+	time.Sleep(200 * time.Millisecond) // for one that does not wait
+	b.wantNever(c.t, "second")
+	b.open(holder)
+	if b.awaitExit(c.t, holder).cancelled {
+		c.t.Error("the error route was cancelled")
+	}
+	b.awaitEntry(c.t, "second")
+	b.open("second")
+	if r := <-second; r.err != nil || r.status != http.StatusOK {
+		c.t.Errorf("the second request: %v", r)
+	}
+	b.wantAlone(c.t)
+	c.wantNoTickets()
+}
+
+// With on_disconnect cancel, an error route is cancelled with its client.
+func TestHangUpInErrorRoutesCancel(t *testing.T) {
+	t.Parallel()
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		b := newBackend(t)
+		c := start(t, setup{tls: true, backend: b, site: "route {\nserialize {\npath {$DIR}\non_disconnect cancel\n}\nerror 418\n}\n" +
+			"handle_errors {\n" + proxyBackend + "}"})
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
+		if !b.awaitExit(t, "first").cancelled {
+			t.Error("the error route was not cancelled")
+		}
+		c.wantNoTickets()
+	})
+}
+
+// A reload provisions everything anew, the error routes too.
+func TestErrorRoutesAfterReload(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{tls: true, backend: b, site: errorRouteSites[0].site}
+	c := start(t, s)
+	check(t, c.reload(s))
+	hangUpAfterTenth(t, newClient(t, "1.1"), c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
+	c.wantTurnHeld(b, "first")
+}
+
+// The turn of a request without error routes ends with it.
+func TestNoErrorRoutes(t *testing.T) {
+	t.Parallel()
+	for name, site := range map[string]string{
+		"none":               "route {\n" + plainQueue + "error 418\n}",
+		"none that matches":  "route {\n" + plainQueue + "error 418\n}\nhandle_errors 5xx {\nrespond late\n}",
+		"in a named route":   "invoke queue",
+		"failing themselves": "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\nerror 419\n}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{site: site, more: "&(queue) {\n" + plainQueue + "error 418\n}"})
+			client := newClient(t, "1.1")
+			for range 5 { // on one connection
+				do(client, "GET", c.url, "").want(t, http.StatusTeapot)
+			}
+			c.wantNoTickets()
+		})
+	}
+}
+
+// hold_timeout did not bound the error routes.
+func TestHoldTimeoutInErrorRoutes(t *testing.T) {
+	t.Parallel()
+	bounded := strings.NewReplacer("path {$DIR}", "path {$DIR}\nhold_timeout 700ms", `"path": "DIR"`, `"path": "DIR", "hold_timeout": "700ms"`)
+	for _, test := range errorRouteSites {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := startErrorRoutes(t, b, bounded.Replace(test.site), bounded.Replace(test.more), bounded.Replace(test.json))
+			first := c.getting("/?name=first&gate")
+			b.awaitEntry(t, "first")
+			second := c.getting("/?name=second")
+			left := b.awaitExit(t, "first")
+			if held := left.left.Sub(left.entered); !left.cancelled || held > patience/2 {
+				t.Errorf("cancelled %t, after %v", left.cancelled, held)
+			}
+			if r := <-first; r.err != nil || r.status < 400 {
+				t.Errorf("the first request: %v", r)
+			}
+			if r := <-second; r.err != nil || r.status != http.StatusOK {
+				t.Errorf("the second request: %v", r)
+			}
+			c.awaitEntryOf("left after its stay was cut short")
+			c.wantNoTickets()
+		})
+	}
+}
+
+// The error routes of a request whose turn was revoked may answer, but nothing
+// more than that.
+func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
+	t.Parallel()
+	const queue = "serialize {\npath {$DIR}\nhold_timeout 300ms\n}\nreverse_proxy {$FIRST}\n"
+	for _, test := range []struct{ name, routes, body string }{
+		{"answer", "respond \"sorry: {err.status_code}\"", "sorry: 504"},
+		{"answer through the queue", "serialize {\npath {$DIR}\n}\nrespond \"sorry: {err.status_code}\"", "sorry: 504"},
+		{"upstream", "reverse_proxy {$BACKEND}", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			allVersions(t, func(t *testing.T, client *http.Client) {
+				first, b := newBackend(t), newBackend(t)
+				c := start(t, setup{
+					tls: true, backend: b, env: map[string]string{"FIRST": first.addr},
+					site: queue + "handle_errors {\n" + test.routes + "\n}",
+				})
+				ctx, stop := context.WithTimeout(t.Context(), patience)
+				defer stop()
+				for range 2 { // on one connection
+					r := doContext(ctx, client, "GET", c.url+"/?name=holder&gate", nil).want(t, http.StatusGatewayTimeout)
+					if r.body != test.body {
+						t.Errorf("answered %q, want %q", r.body, test.body)
+					}
+				}
+				c.get("/?name=next").want(t, http.StatusOK)
+				b.wantOrder(t)
+				c.wantNoTickets()
+			})
+		})
+	}
+}
