@@ -13,7 +13,8 @@ import (
 type Decoded struct {
 	// Text is the ID.
 	Text string
-	// Scheme is txid, unique_id, sharded_id or call_number.
+	// Scheme is txid, unique_id, sharded_id, call_number, uuid_v7, trace_id or
+	// traceparent.
 	Scheme string
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
 	// other schemes it is empty.
@@ -37,7 +38,8 @@ type Field struct {
 // Decode tells all that text can be. Most texts have one reading; some have
 // two, because the alphabets overlap: a sharded_id with two digits of shard
 // looks like a classic unique_id, one with three like a txid, and a - in a modern
-// unique_id was another digit before Apache 2.4.47. The readings come
+// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a
+// trace ID, and may be a UUIDv7 without its hyphens. The readings come
 // in a fixed order, the likelier first. If there is none, the error holds a
 // [*ParseError] for every scheme whose length is that of text, or one about the
 // length.
@@ -65,7 +67,8 @@ func Decode(text string) ([]Decoded, error) {
 		return nil, errors.Join(errs...)
 	}
 	return nil, lengthError("id", text,
-		"8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id) or 18 to 23 (sharded_id)")
+		"8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), "+
+			"36 (uuid_v7), 32 (trace_id) or 55 (traceparent)")
 }
 
 // decoder reads texts of one scheme.
@@ -84,7 +87,18 @@ var decoders = []decoder{
 	{24, 24, decodeUniqueID},
 	{27, 27, decodeUniqueID},
 	{27, 27, decodeEarlyModern},
+	{uuidTextLen, uuidTextLen, decodeUUIDv7},
+	{traceIDTextLen, traceIDTextLen, decodeBareUUIDv7},
+	{traceIDTextLen, traceIDTextLen, decodeTraceID},
+	{traceparentLen, longestTraceparent, decodeTraceparent},
 }
+
+// longestTraceparent is how much of a version of traceparent that does not exist
+// yet is read, in characters.
+const longestTraceparent = 512
+
+// maybeUUIDv7 is the note on what would be a UUIDv7 if it came from this package.
+const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
@@ -92,8 +106,91 @@ func decodeTXID(text string) (Decoded, error) {
 		Text:   text,
 		Scheme: "txid",
 		Time:   id.Time(),
-		Fields: []Field{{"random", fmt.Sprintf("%014x", id.Random())}},
+		Fields: []Field{
+			{"random", fmt.Sprintf("%014x", id.Random())},
+			{"uuid_v7_first", id.UUIDv7(0).String()},
+			{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
+		},
 	}, err
+}
+
+func decodeUUIDv7(text string) (Decoded, error) {
+	id, err := ParseUUIDv7(text)
+	if err != nil {
+		return Decoded{}, err
+	}
+	return uuidReading(text, id), nil
+}
+
+func uuidReading(text string, id UUIDv7) Decoded {
+	fields := []Field{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
+	if txid, ok := id.TXID(); ok {
+		fields = append(fields, Field{"txid", txid.String()})
+	}
+	return Decoded{
+		Text:   text,
+		Scheme: "uuid_v7",
+		Time:   id.Time(),
+		Fields: append(fields, Field{"trace_id", id.TraceID().String()}),
+	}
+}
+
+// decodeBareUUIDv7 reads the digits of a UUIDv7 without hyphens, as trace IDs
+// are written.
+func decodeBareUUIDv7(text string) (Decoded, error) {
+	trace, err := ParseTraceID(text)
+	if err != nil {
+		return Decoded{}, err
+	}
+	id, ok := trace.UUIDv7()
+	if !ok {
+		return Decoded{}, &ParseError{"uuid_v7", text, -1, "version 7 and variant 10 in binary", text[12:16] + "-" + text[16:20]}
+	}
+	reading := uuidReading(text, id)
+	reading.Fields = append([]Field{{"uuid_v7", id.String()}}, reading.Fields...)
+	reading.Note = maybeUUIDv7
+	return reading, nil
+}
+
+func decodeTraceID(text string) (Decoded, error) {
+	id, err := ParseTraceID(text)
+	return Decoded{Text: text, Scheme: "trace_id", Fields: []Field{{"trace_id", id.String()}}}, err
+}
+
+func decodeTraceparent(text string) (Decoded, error) {
+	c, err := ReceiveTraceparent(text)
+	if err != nil {
+		return Decoded{}, err
+	}
+	parent := c.ParentID()
+	reading := Decoded{
+		Text:   text,
+		Scheme: "traceparent",
+		Fields: []Field{
+			{"version", text[:2]},
+			{"trace_id", c.TraceID().String()},
+			{"parent_id", hexText(parent[:])},
+			{"flags", fmt.Sprintf("%02x", c.Flags())},
+			{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
+			{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
+		},
+	}
+	if id, ok := c.TraceID().UUIDv7(); ok {
+		reading.Time = id.Time()
+		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
+		if txid, ok := id.TXID(); ok {
+			reading.Fields = append(reading.Fields, Field{"txid", txid.String()})
+		}
+		reading.Note = maybeUUIDv7
+	}
+	return reading, nil
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }
 
 func decodeShardedID(text string) (Decoded, error) {

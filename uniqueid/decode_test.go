@@ -11,7 +11,16 @@ func TestDecode(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"cbpvimguo4hkaps9lf6g", []string{`{"id":"cbpvimguo4hkaps9lf6g","scheme":"txid","time":"2023-11-14T22:13:20.123Z","fields":{"random":"0123456789abcd"}}`}},
+		{"cbpvimguo4hkaps9lf6g", []string{`{"id":"cbpvimguo4hkaps9lf6g","scheme":"txid","time":"2023-11-14T22:13:20.123Z","fields":{"random":"0123456789abcd","uuid_v7_first":"018bcfe5-687b-7048-b456-789abcd00000","uuid_v7_last":"018bcfe5-687b-7048-b456-789abcdfffff"}}`}},
+		{"018bcfe5-687b-7048-b456-789abcd54321", []string{`{"id":"018bcfe5-687b-7048-b456-789abcd54321","scheme":"uuid_v7","time":"2023-11-14T22:13:20.123Z","fields":{"random":"0123456789abcd","more":"54321","txid":"cbpvimguo4hkaps9lf6g","trace_id":"018bcfe5687b7048b456789abcd54321"}}`}},
+		{"ffffffff-ffff-7fff-bfff-ffffffffffff", []string{`{"id":"ffffffff-ffff-7fff-bfff-ffffffffffff","scheme":"uuid_v7","time":"10889-08-02T05:31:50.655Z","fields":{"random":"3fffffffffffff","more":"fffff","trace_id":"ffffffffffff7fffbfffffffffffffff"}}`}},
+		{"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03", []string{`{"id":"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03","scheme":"traceparent","note":"one in 64 random trace IDs looks like a UUIDv7","time":"2023-11-14T22:13:20.123Z","fields":{"version":"00","trace_id":"018bcfe5687b7048b456789abcd54321","parent_id":"00f067aa0ba902b7","flags":"03","sampled":"yes","random_trace_id":"yes","uuid_v7":"018bcfe5-687b-7048-b456-789abcd54321","txid":"cbpvimguo4hkaps9lf6g"}}`}},
+		{"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more", []string{`{"id":"01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-more","scheme":"traceparent","fields":{"version":"01","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","parent_id":"00f067aa0ba902b7","flags":"00","sampled":"no","random_trace_id":"no"}}`}},
+		{"4bf92f3577b34da6a3ce929d0e0e4736", []string{`{"id":"4bf92f3577b34da6a3ce929d0e0e4736","scheme":"trace_id","fields":{"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736"}}`}},
+		{"018bcfe5687b7048b456789abcd54321", []string{
+			`{"id":"018bcfe5687b7048b456789abcd54321","scheme":"uuid_v7","note":"one in 64 random trace IDs looks like a UUIDv7","time":"2023-11-14T22:13:20.123Z","fields":{"uuid_v7":"018bcfe5-687b-7048-b456-789abcd54321","random":"0123456789abcd","more":"54321","txid":"cbpvimguo4hkaps9lf6g","trace_id":"018bcfe5687b7048b456789abcd54321"}}`,
+			`{"id":"018bcfe5687b7048b456789abcd54321","scheme":"trace_id","fields":{"trace_id":"018bcfe5687b7048b456789abcd54321"}}`,
+		}},
 		{"PFobLMCoAQoAADA5AQI", []string{`{"id":"PFobLMCoAQoAADA5AQI","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2002-02-01T04:35:56Z","fields":{"address":"192.168.1.10","pid_field":12345,"extra":0,"pid":12345,"counter":258}}`}},
 		{"W4kEeX8AAQEAAHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAAHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2018-08-31T09:03:53Z","fields":{"address":"127.0.1.1","pid":29998,"counter":65128,"thread":0}}`}},
 		{"ZFJGec8R3U_ldaMTbxzC3wAAAAM", []string{`{"id":"ZFJGec8R3U_ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136f1c","counter":49887,"thread":3}}`}},
@@ -36,7 +45,7 @@ func TestDecode(t *testing.T) {
 		}},
 		{"19900004aa5c7f2c2d50", []string{
 			`{"id":"19900004aa5c7f2c2d50","scheme":"sharded_id","time":"2009-09-08T02:56:50.798032Z","fields":{"shard":199,"random":"0000"}}`,
-			`{"id":"19900004aa5c7f2c2d50","scheme":"txid","time":"1975-08-15T02:26:58.705Z","fields":{"random":"128ac3bc4c134a"}}`,
+			`{"id":"19900004aa5c7f2c2d50","scheme":"txid","time":"1975-08-15T02:26:58.705Z","fields":{"random":"128ac3bc4c134a","uuid_v7_first":"00294800-0011-74a2-ac3b-c4c134a00000","uuid_v7_last":"00294800-0011-74a2-ac3b-c4c134afffff"}}`,
 		}},
 	} {
 		readings, err := Decode(tt.text)

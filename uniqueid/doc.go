@@ -1,4 +1,4 @@
-// Package uniqueid makes and reads four kinds of IDs that name things without
+// Package uniqueid makes and reads five kinds of IDs that name things without
 // asking anybody, or next to nobody.
 //
 // # txid
@@ -10,6 +10,19 @@
 //	| milliseconds   42  |               random 54              |  96 bits
 //	+--------------------+--------------------------------------+
 //	cbpvimguo4hkaps9lf6g    20 characters of 0-9a-v (base32hex, RFC 4648)
+//
+// # uuid_v7 and traceparent
+//
+// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation: the
+// same millisecond, the same 54 random bits, and 20 more. [TraceContext] is the
+// header field traceparent of W3C Trace Context; its [TraceID] can be the bits of
+// a UUIDv7. So one ID names a log line, a row and a trace.
+//
+//	+--------------------+------+-----------+------+-----------+--------+
+//	| milliseconds   48  |ver 4 | random 12 |var 2 | random 42 | more 20|  128 bits
+//	+--------------------+------+-----------+------+-----------+--------+
+//	018bcfe5-687b-7048-b456-789abcd54321                        36 characters
+//	00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03     55 characters
 //
 // # unique_id
 //
@@ -62,6 +75,6 @@
 // [*ParseError] what it wanted, what it found and where, the text, binary and
 // SQL forms, its fields, and Compare. [Decode] tells which kinds a text can be.
 //
-// TXIDs need no more than [NewTXID]. There is no generator of unique_ids for the
+// TXIDs and UUIDv7s need no more than [NewTXID] and [NewUUIDv7]. There is no generator of unique_ids for the
 // whole process, because somebody must choose the node; [AutoNode] helps.
 package uniqueid

@@ -41,6 +41,52 @@ func ExampleTXIDGenerator_AppendNew() {
 	// Output: 28
 }
 
+func ExampleNewUUIDv7() {
+	first, second := uniqueid.NewUUIDv7(), uniqueid.NewUUIDv7()
+	fmt.Println(len(first.String()), first.String() < second.String())
+	// Output: 36 true
+}
+
+// One ID in three notations: a line of a log, a row of a database and a trace.
+func ExampleUUIDv7_TXID() {
+	id, err := uniqueid.ParseUUIDv7("018bcfe5-687b-7048-b456-789abcd54321")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	txid, _ := id.TXID()
+	fmt.Println(txid, txid.Time())
+	fmt.Println(id.TraceID())
+	// Output:
+	// cbpvimguo4hkaps9lf6g 2023-11-14 22:13:20.123 +0000 UTC
+	// 018bcfe5687b7048b456789abcd54321
+}
+
+// All UUIDs that a txid can be lie between the first and the last.
+func ExampleTXID_UUIDv7() {
+	txid, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(txid.UUIDv7(0))
+	fmt.Println(txid.UUIDv7(1<<20 - 1))
+	// Output:
+	// 018bcfe5-687b-7048-b456-789abcd00000
+	// 018bcfe5-687b-7048-b456-789abcdfffff
+}
+
+func ExampleTraceContext() {
+	received, err := uniqueid.ReceiveTraceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sent := received.Child()
+	fmt.Println(sent.TraceID(), sent.Flags() == uniqueid.TraceSampled, sent.ParentID() != received.ParentID())
+	// Output: 4bf92f3577b34da6a3ce929d0e0e4736 true true
+}
+
 func ExampleParseError() {
 	_, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6z")
 	if parseErr, ok := errors.AsType[*uniqueid.ParseError](err); ok {

@@ -14,6 +14,10 @@ var texts = []string{
 	"O5rKAMCoAQoAADA5@@-7777-", "W4kEeX8AAQEAAHUu-mgAAAAA",
 	"ZVPxAAARIjNEVWZ3iJmrzQAAAAc", "ZFJGec8R3U-ldaMTb@zC3wAAAAM", "ZFJGec8R3U_ldaMTbxzC3wAAA\r\n",
 	"39f3c4aa5c7f2c2d33", "1000004aa5c7f2c2d4a", "99999900004aa5c7f2f423f",
+	"018bcfe5-687b-7048-b456-789abcd54321", "ffffffff-ffff-7fff-bfff-ffffffffffff", "018bcfe5-687b-4048-b456-789abcd54321",
+	"018bcfe5687b7048b456789abcd54321", "4bf92f3577b34da6a3ce929d0e0e4736", "00000000000000000000000000000000",
+	"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03", "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+	"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
 	"00000000", "2VznWE2i", "dxlGgaI3", "dxlGgaI4", "zzzzzzzz",
 }
 
@@ -46,6 +50,30 @@ func FuzzParseUniqueID(f *testing.F)   { fuzzParser(f, ParseUniqueID) }
 func FuzzParseShardedID(f *testing.F)  { fuzzParser(f, ParseShardedID) }
 func FuzzParseCallNumber(f *testing.F) { fuzzParser(f, ParseCallNumber) }
 
+func FuzzParseUUIDv7(f *testing.F)       { fuzzParser(f, ParseUUIDv7) }
+func FuzzParseTraceID(f *testing.F)      { fuzzParser(f, ParseTraceID) }
+func FuzzParseTraceContext(f *testing.F) { fuzzParser(f, ParseTraceContext) }
+
+// A receiver reads what the parser reads, and future versions, as version 00.
+func FuzzReceiveTraceparent(f *testing.F) {
+	for _, text := range texts {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		received, err := ReceiveTraceparent(text)
+		parsed, parseErr := ParseTraceContext(text)
+		if parseErr == nil && (err != nil || received != parsed) {
+			t.Errorf("%q is received as %v, %v", text, received, err)
+		}
+		if err != nil {
+			return
+		}
+		if received.TraceID() == (TraceID{}) || received.ParentID() == ([8]byte{}) || received.String()[2:] != text[2:traceparentLen] {
+			t.Errorf("%q is received as %v", text, received)
+		}
+	})
+}
+
 func FuzzParseShardedIDOf(f *testing.F) {
 	for i, text := range texts {
 		f.Add(text, i)
@@ -69,13 +97,17 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q: %d readings and %v", text, len(readings), err)
 		}
 		parsed := 0
-		for _, scheme := range []string{"txid", "unique_id", "sharded_id", "call_number"} {
+		for _, scheme := range []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7", "trace_id"} {
 			if _, err := parsers[scheme](text); err == nil {
 				parsed++
 			}
 		}
+		if _, err := ReceiveTraceparent(text); err == nil && len(text) <= longestTraceparent {
+			parsed++
+		}
 		for _, reading := range readings {
-			if strings.Contains(reading.Note, "alphabet") { // its parser reads today's
+			// Their parsers read the alphabet of today, and UUIDs with hyphens.
+			if strings.Contains(reading.Note, "alphabet") || reading.Scheme == "uuid_v7" && reading.Note != "" {
 				parsed++
 			}
 			if _, err := reading.MarshalJSON(); err != nil || reading.Text != text || len(reading.Fields) == 0 {
@@ -89,14 +121,14 @@ func FuzzDecode(f *testing.F) {
 }
 
 func FuzzUnmarshalBinary(f *testing.F) {
-	for _, n := range []int{0, 6, 12, 14, 18, 20} {
+	for _, n := range []int{0, 6, 12, 14, 16, 18, 20, 26} {
 		f.Add(make([]byte, n))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, id := range []interface {
 			reader
 			MarshalBinary() ([]byte, error)
-		}{new(TXID), new(UniqueID), new(ShardedID), new(CallNumber)} {
+		}{new(TXID), new(UniqueID), new(ShardedID), new(CallNumber), new(UUIDv7), new(TraceID), new(TraceContext)} {
 			if err := id.UnmarshalBinary(data); err != nil {
 				continue
 			}

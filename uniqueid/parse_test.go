@@ -17,6 +17,10 @@ var parsers = map[string]func(string) (any, error){
 	"sharded_id":  func(s string) (any, error) { return ParseShardedID(s) },
 	"of 4":        func(s string) (any, error) { return ParseShardedIDOf(s, 4) },
 	"call_number": func(s string) (any, error) { return ParseCallNumber(s) },
+	"uuid_v7":     func(s string) (any, error) { return ParseUUIDv7(s) },
+	"trace_id":    func(s string) (any, error) { return ParseTraceID(s) },
+	"traceparent": func(s string) (any, error) { return ReceiveTraceparent(s) },
+	"version 00":  func(s string) (any, error) { return ParseTraceContext(s) },
 	"decode":      func(s string) (any, error) { return Decode(s) },
 }
 
@@ -47,8 +51,18 @@ func TestParseErrors(t *testing.T) {
 		{"call_number", "0000-000", `parsing call_number "0000-000": at offset 4: want one of 0-9A-Za-z, found '-'`},
 		{"call_number", "dxlGgaI4", `parsing call_number "dxlGgaI4": want dxlGgaI3 or less, found dxlGgaI4`},
 		{"call_number", "zzzzzzzz", `parsing call_number "zzzzzzzz": want dxlGgaI3 or less, found zzzzzzzz`},
-		{"decode", "x", `parsing id "x": want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id) or 18 to 23 (sharded_id), found 1`},
-		{"decode", strings.Repeat("x", 100), `parsing id "` + strings.Repeat("x", 64) + `"...: want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id) or 18 to 23 (sharded_id), found 100`},
+		{"uuid_v7", "018bcfe5-687b-7048-b456-789abcd5432", `parsing uuid_v7 "018bcfe5-687b-7048-b456-789abcd5432": want 36 characters, found 35`},
+		{"uuid_v7", "018bcfe5-687b-7048-b456_789abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-b456_789abcd54321": at offset 23: want -, found '_'`},
+		{"uuid_v7", "018bcfe5-687b-7048-b456-789Abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-b456-789Abcd54321": at offset 27: want one of 0-9a-f, found 'A'`},
+		{"uuid_v7", "018bcfe5-687b-4048-b456-789abcd54321", `parsing uuid_v7 "018bcfe5-687b-4048-b456-789abcd54321": at offset 14: want 7, the version, found '4'`},
+		{"uuid_v7", "018bcfe5-687b-7048-c456-789abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-c456-789abcd54321": at offset 19: want 8, 9, a or b, the variant, found 'c'`},
+		{"uuid_v7", "{18bcfe5-687b-7048-b456-789abcd5432}", `parsing uuid_v7 "{18bcfe5-687b-7048-b456-789abcd5432}": at offset 0: want one of 0-9a-f, found '{'`},
+		{"trace_id", "00000000000000000000000000000000", `parsing trace_id "00000000000000000000000000000000": want a trace ID that is not zero, found zeros`},
+		{"trace_id", "018bcfe5687b7048b456789abcd5432g", `parsing trace_id "018bcfe5687b7048b456789abcd5432g": at offset 31: want one of 0-9a-f, found 'g'`},
+		{"version 00", "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03", `parsing traceparent "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03": at offset 0: want version 00, found "01"`},
+		{"traceparent", "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03", `parsing traceparent "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03": at offset 36: want a parent ID that is not zero, found zeros`},
+		{"decode", "x", `parsing id "x": want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent), found 1`},
+		{"decode", strings.Repeat("x", 600), `parsing id "` + strings.Repeat("x", 64) + `"...: want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent), found 600`},
 	} {
 		_, err := parsers[tt.parser](tt.text)
 		if err == nil || err.Error() != tt.want {
@@ -130,6 +144,9 @@ func TestForms(t *testing.T) {
 	}
 	testForms(t, newShardedIDs(t, 1000).New())
 	testForms(t, ShardedID{})
+	testForms(t, NewUUIDv7())
+	testForms(t, NewUUIDv7().TraceID())
+	testForms(t, NewTraceContext(NewUUIDv7()))
 	testForms(t, CallNumber(12345678901))
 	testForms(t, MaxCallNumber)
 }
@@ -139,6 +156,13 @@ func TestBinaryThatNobodyMakes(t *testing.T) {
 	err := n.UnmarshalBinary([]byte{0x80, 0, 0, 0, 0, 0})
 	if want := `parsing call_number "\x80\x00\x00\x00\x00\x00": at offset 0: want a byte whose first bit is zero, found byte 0x80`; err == nil || err.Error() != want {
 		t.Errorf("error is %v", err)
+	}
+	for _, id := range []reader{new(UUIDv7), new(TraceID), new(TraceContext)} {
+		for _, size := range []int{16, traceContextBytes} {
+			if err := id.UnmarshalBinary(make([]byte, size)); err == nil {
+				t.Errorf("%d zeros are read as %v", size, id)
+			}
+		}
 	}
 	var id ShardedID
 	err = id.UnmarshalBinary([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff})

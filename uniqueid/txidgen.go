@@ -54,9 +54,9 @@ const (
 // points to, so two cores seldom meet in one. In its lane every ID is greater
 // than the one before: if the clock has not moved, it is the one before plus a
 // random step. Two lanes differ in the lane bits. So nothing repeats. The lane
-// bits are XORed with a secret that changes every millisecond, which makes them
-// as good as random to other processes, and the chance that two processes make
-// the same ID is that of 54 random bits. With a clock that is coarser
+// bits are XORed with bits that mix a secret with all that stands before them.
+// This makes them as good as random in every ID, and the chance that two
+// processes make the same ID is that of 54 random bits. With a clock that is coarser
 // than 122 ns there is one lane for all, so that IDs are in order even so; it
 // may run into the next millisecond before the clock does.
 //
@@ -73,7 +73,7 @@ const (
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
-	secret uint64        // of the lane bits
+	secret uint64        // that hides the lane bits
 	key    atomic.Uint64 // of the random bits, another one every millisecond
 
 	tickBits  int    // how many of the growing bits tell time
@@ -192,14 +192,11 @@ func (g *TXIDGenerator) step(lane uint32, high, step uint64) (uint64, uint32) {
 	}
 }
 
-// laneBits is the lane's number as the ID shows it: every lane XORed with the
-// same secret, which is another one every millisecond. It depends on the
-// millisecond in the ID and not on the clock, so that two lanes never look the
-// same.
+// laneBits is the lane's number as the ID shows it: XORed with bits that look
+// random and depend on the rest of the high word and a secret. Two IDs of the
+// same high word are XORed alike, so that two lanes never look the same.
 func (g *TXIDGenerator) laneBits(lane uint32, high uint64) uint32 {
-	ms := high >> txidGrowingBits
-	mixed := (ms ^ g.secret) * goldenRatio >> (64 - txidLaneBits)
-	return lane ^ uint32(mixed)
+	return lane ^ uint32(mix(g.secret, high)>>(64-txidLaneBits))
 }
 
 // stackLane is a lane for the calling goroutine: the place of its stack in

@@ -59,7 +59,7 @@ type recovery struct {
 }
 
 // contenders is how many processes find the lock stale at once.
-const contenders = 4
+const contenders = 16
 
 func newRecovery(t *testing.T, kind string) *recovery {
 	r := &recovery{kind: kind, dir: t.TempDir(), seen: make(map[uint32]bool)}

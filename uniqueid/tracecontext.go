@@ -1,0 +1,307 @@
+package uniqueid
+
+import (
+	"bytes"
+	"cmp"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+)
+
+const (
+	traceIDTextLen = 32
+	// traceparentLen is the length of version 00, the only one there is.
+	traceparentLen    = 55
+	traceContextBytes = 26
+
+	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
+)
+
+// The flags of a TraceContext. Others have no meaning yet.
+const (
+	// TraceSampled says that the caller may have recorded the request, and is
+	// what most tracers go by when they decide to record it themselves.
+	TraceSampled byte = 1 << 0
+	// TraceRandom says that the last 56 bits of the trace ID are random, so that
+	// a sampler can decide by them.
+	TraceRandom byte = 1 << 1
+)
+
+// TraceID names a trace in W3C Trace Context: 128 bits, not all zero. Its text
+// is 32 hexadecimal digits in lower case.
+//
+// The bits of a [UUIDv7] are a TraceID, and so a [TXID] finds its trace.
+type TraceID [16]byte
+
+// TraceID is the UUID's 128 bits as a TraceID.
+func (id UUIDv7) TraceID() TraceID { return TraceID(id) }
+
+// UUIDv7 is the trace ID's 128 bits as a UUIDv7. It is false if they are not
+// one. One in 64 random trace IDs looks like one, at a time that is random too.
+func (id TraceID) UUIDv7() (UUIDv7, bool) {
+	uuid := UUIDv7(id)
+	return uuid, uuid.isVersion7()
+}
+
+// ParseTraceID reads the 32 digits of a TraceID. The error is a [*ParseError].
+func ParseTraceID(text string) (id TraceID, err error) {
+	const scheme = "trace_id"
+	if len(text) != traceIDTextLen {
+		return TraceID{}, lengthError(scheme, text, "32 characters")
+	}
+	if err := parseHex(scheme, text, 0, id[:]); err != nil {
+		return TraceID{}, err
+	}
+	if id == (TraceID{}) {
+		return TraceID{}, &ParseError{scheme, text, -1, "a trace ID that is not zero", "zeros"}
+	}
+	return id, nil
+}
+
+// String is the ID's 32 digits.
+func (id TraceID) String() string { return hexText(id[:]) }
+
+// AppendText appends the ID's 32 digits to dst. It never fails.
+func (id TraceID) AppendText(dst []byte) ([]byte, error) {
+	n := len(dst)
+	dst = slices.Grow(dst, traceIDTextLen)[:n+traceIDTextLen]
+	putHex(dst[n:], id[:])
+	return dst, nil
+}
+
+// MarshalText is the ID's 32 digits. It never fails.
+func (id TraceID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (id *TraceID) UnmarshalText(text []byte) error {
+	return assign(id, ParseTraceID, string(text))
+}
+
+// MarshalBinary is the ID's 16 bytes. It never fails.
+func (id TraceID) MarshalBinary() ([]byte, error) { return bytes.Clone(id[:]), nil }
+
+// UnmarshalBinary takes the 16 bytes that MarshalBinary gave. The error is a
+// [*ParseError].
+func (id *TraceID) UnmarshalBinary(data []byte) error {
+	if len(data) != len(id) {
+		return binaryLengthError("trace_id", data, "16 bytes")
+	}
+	if TraceID(data) == (TraceID{}) {
+		return &ParseError{"trace_id", string(data), -1, "a trace ID that is not zero", "zeros"}
+	}
+	copy(id[:], data)
+	return nil
+}
+
+// Value gives the ID to database/sql as its 32 digits.
+func (id TraceID) Value() (driver.Value, error) { return id.String(), nil }
+
+// Scan takes the ID from database/sql, as its 32 digits or its 16 bytes. Where a
+// column may be NULL, use sql.Null[TraceID].
+func (id *TraceID) Scan(src any) error { return scan("trace_id", src, id, len(id)) }
+
+// Compare orders as bytes and texts do. It is the order of time if the IDs are
+// UUIDv7s.
+func (id TraceID) Compare(other TraceID) int { return bytes.Compare(id[:], other[:]) }
+
+// TraceContext is the header field traceparent of W3C Trace Context, version 00:
+// which trace a request belongs to, and which part of it called.
+//
+//	 0        8                    136          200     208
+//	+--------+----------------------+-----------+-------+
+//	|version |       trace ID       | parent ID | flags |
+//	+--------+----------------------+-----------+-------+
+//	00-018bcfe5687b70048d159e26af30d5a1-00f067aa0ba902b7-03
+//
+// Neither the trace ID nor the parent ID is zero. The zero TraceContext is not
+// valid.
+type TraceContext struct {
+	traceID TraceID
+	parent  [8]byte
+	flags   byte
+}
+
+// MakeTraceContext puts a TraceContext together from its fields.
+func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, error) {
+	if trace == (TraceID{}) {
+		return TraceContext{}, errors.New("making a trace context: trace ID is zero")
+	}
+	if parent == ([8]byte{}) {
+		return TraceContext{}, errors.New("making a trace context: parent ID is zero")
+	}
+	return TraceContext{trace, parent, flags}, nil
+}
+
+// NewTraceContext begins the trace of a UUIDv7: its bits are the trace ID, the
+// parent ID is random and not zero, and the flags are [TraceSampled] and
+// [TraceRandom]. The last 56 bits of a UUIDv7 that this package made are
+// random, as TraceRandom asks for.
+func NewTraceContext(id UUIDv7) TraceContext {
+	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
+}
+
+// Child is the same trace with a parent ID that is random and not zero: what a
+// program that takes part in a trace sends on. Flags without a meaning are left
+// out, as the standard demands.
+func (c TraceContext) Child() TraceContext {
+	return TraceContext{c.traceID, randomParent(), c.flags & (TraceSampled | TraceRandom)}
+}
+
+func randomParent() (parent [8]byte) {
+	for parent == [8]byte{} {
+		bits := rand.Uint64()
+		for i := range parent {
+			parent[i] = byte(bits >> (8 * i))
+		}
+	}
+	return parent
+}
+
+// ParseTraceContext reads the 55 characters of version 00. The error is a
+// [*ParseError].
+func ParseTraceContext(text string) (TraceContext, error) {
+	if len(text) != traceparentLen {
+		return TraceContext{}, lengthError("traceparent", text, traceparentWant)
+	}
+	if text[:2] != "00" {
+		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", fmt.Sprintf("%q", text[:2])}
+	}
+	return parseTraceparent(text)
+}
+
+// ReceiveTraceparent reads the header field traceparent as a receiver must. A
+// version that does not exist yet, 01 to fe, is read as far as version 00 goes;
+// what follows must be set apart by a hyphen. The error is a [*ParseError].
+func ReceiveTraceparent(text string) (TraceContext, error) {
+	const scheme = "traceparent"
+	if len(text) < traceparentLen {
+		return TraceContext{}, lengthError(scheme, text, traceparentWant)
+	}
+	version, err := parseHexByte(scheme, text, 0)
+	if err != nil {
+		return TraceContext{}, err
+	}
+	switch {
+	case version == 0:
+		return ParseTraceContext(text)
+	case version == 0xff:
+		return TraceContext{}, &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
+	case len(text) > traceparentLen && text[traceparentLen] != '-':
+		return TraceContext{}, characterError(scheme, text, traceparentLen, "-")
+	}
+	return parseTraceparent(text)
+}
+
+// parseTraceparent reads all but the version of a text of enough characters.
+func parseTraceparent(text string) (c TraceContext, err error) {
+	const scheme = "traceparent"
+	for _, at := range []int{2, 35, 52} {
+		if text[at] != '-' {
+			return TraceContext{}, characterError(scheme, text, at, "-")
+		}
+	}
+	if err := parseHex(scheme, text, 3, c.traceID[:]); err != nil {
+		return TraceContext{}, err
+	}
+	if err := parseHex(scheme, text, 36, c.parent[:]); err != nil {
+		return TraceContext{}, err
+	}
+	if c.flags, err = parseHexByte(scheme, text, 53); err != nil {
+		return TraceContext{}, err
+	}
+	if c.traceID == (TraceID{}) {
+		return TraceContext{}, &ParseError{scheme, text, 3, "a trace ID that is not zero", "zeros"}
+	}
+	if c.parent == ([8]byte{}) {
+		return TraceContext{}, &ParseError{scheme, text, 36, "a parent ID that is not zero", "zeros"}
+	}
+	return c, nil
+}
+
+// TraceID is the trace that the request belongs to.
+func (c TraceContext) TraceID() TraceID { return c.traceID }
+
+// ParentID is the part of the trace that called.
+func (c TraceContext) ParentID() [8]byte { return c.parent }
+
+// Flags are [TraceSampled] and [TraceRandom], and others that have no meaning.
+func (c TraceContext) Flags() byte { return c.flags }
+
+// Compare orders by trace ID, then by parent ID and flags, as texts do. The
+// order of parent IDs and flags has no meaning.
+func (c TraceContext) Compare(other TraceContext) int {
+	return cmp.Or(c.traceID.Compare(other.traceID), bytes.Compare(c.parent[:], other.parent[:]),
+		cmp.Compare(c.flags, other.flags))
+}
+
+// String is the field's 55 characters.
+func (c TraceContext) String() string {
+	var text [traceparentLen]byte
+	c.put(&text)
+	return string(text[:])
+}
+
+// AppendText appends the field's 55 characters to dst. It never fails.
+func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
+	n := len(dst)
+	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
+	c.put((*[traceparentLen]byte)(dst[n:]))
+	return dst, nil
+}
+
+func (c *TraceContext) put(text *[traceparentLen]byte) {
+	text[0], text[1], text[2], text[35], text[52] = '0', '0', '-', '-', '-'
+	putHex(text[3:35], c.traceID[:])
+	putHex(text[36:52], c.parent[:])
+	putHex(text[53:55], []byte{c.flags})
+}
+
+// MarshalText is the field's 55 characters. It never fails.
+func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (c *TraceContext) UnmarshalText(text []byte) error {
+	return assign(c, ParseTraceContext, string(text))
+}
+
+// MarshalBinary is the field's 26 bytes: version, trace ID, parent ID, flags. It
+// never fails.
+func (c TraceContext) MarshalBinary() ([]byte, error) {
+	data := make([]byte, 0, traceContextBytes)
+	data = append(data, 0)
+	data = append(data, c.traceID[:]...)
+	data = append(data, c.parent[:]...)
+	return append(data, c.flags), nil
+}
+
+// UnmarshalBinary takes the 26 bytes that MarshalBinary gave. The error is a
+// [*ParseError].
+func (c *TraceContext) UnmarshalBinary(data []byte) error {
+	const scheme = "traceparent"
+	if len(data) != traceContextBytes {
+		return binaryLengthError(scheme, data, "26 bytes")
+	}
+	if data[0] != 0 {
+		return &ParseError{scheme, string(data), 0, "version 0", fmt.Sprintf("byte 0x%02x", data[0])}
+	}
+	read := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
+	if read.traceID == (TraceID{}) {
+		return &ParseError{scheme, string(data), 1, "a trace ID that is not zero", "zeros"}
+	}
+	if read.parent == ([8]byte{}) {
+		return &ParseError{scheme, string(data), 17, "a parent ID that is not zero", "zeros"}
+	}
+	*c = read
+	return nil
+}
+
+// Value gives the field to database/sql as its 55 characters.
+func (c TraceContext) Value() (driver.Value, error) { return c.String(), nil }
+
+// Scan takes the field from database/sql, as its 55 characters or its 26 bytes.
+// Where a column may be NULL, use sql.Null[TraceContext].
+func (c *TraceContext) Scan(src any) error {
+	return scan("traceparent", src, c, traceContextBytes)
+}

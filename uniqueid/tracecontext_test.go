@@ -1,0 +1,128 @@
+package uniqueid
+
+import (
+	"errors"
+	"testing"
+)
+
+const (
+	vectorTrace  = "018bcfe5687b7048b456789abcd54321"
+	vectorParent = "00-" + vectorTrace + "-00f067aa0ba902b7-03"
+)
+
+func TestTraceContextFields(t *testing.T) {
+	c, err := ParseTraceContext(vectorParent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := c.ParentID()
+	if c.TraceID().String() != vectorTrace || hexText(parent[:]) != "00f067aa0ba902b7" || c.Flags() != TraceSampled|TraceRandom {
+		t.Errorf("fields are %v, %x, %02x", c.TraceID(), parent, c.Flags())
+	}
+	made, err := MakeTraceContext(c.TraceID(), parent, c.Flags())
+	if err != nil || made != c || made.String() != vectorParent {
+		t.Errorf("made %v, %v", made, err)
+	}
+	if _, err := MakeTraceContext(TraceID{}, parent, 0); err == nil {
+		t.Error("a trace ID of zeros was taken")
+	}
+	if _, err := MakeTraceContext(c.TraceID(), [8]byte{}, 0); err == nil {
+		t.Error("a parent ID of zeros was taken")
+	}
+}
+
+// What a receiver must take and must refuse, by the standard.
+func TestReceiveTraceparent(t *testing.T) {
+	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	const good = trace + "-" + parent
+	for _, tt := range []struct {
+		name, text string
+		want       string // as version 00, or nothing if it is refused
+	}{
+		{"version 00", "00-" + good + "-01", "00-" + good + "-01"},
+		{"no flags", "00-" + good + "-00", "00-" + good + "-00"},
+		{"flags without a meaning", "00-" + good + "-ff", "00-" + good + "-ff"},
+		{"a future version", "01-" + good + "-03", "00-" + good + "-03"},
+		{"a future version with more", "cc-" + good + "-01-what-the-future-brings", "00-" + good + "-01"},
+		{"a future version, ended by a hyphen", "fe-" + good + "-01-", "00-" + good + "-01"},
+		{"a future version with more, not set apart", "cc-" + good + "-01.what", ""},
+		{"a future version, cut short", "cc-" + good + "-0", ""},
+		{"version ff", "ff-" + good + "-01", ""},
+		{"version 00 with more", "00-" + good + "-01-more", ""},
+		{"version 00 with a hyphen more", "00-" + good + "-01-", ""},
+		{"version in upper case", "CC-" + good + "-01", ""},
+		{"version of one digit", "0-" + good + "-01", ""},
+		{"version of letters", "0x-" + good + "-01", ""},
+		{"empty", "", ""},
+		{"cut short", "00-" + good + "-0", ""},
+		{"trace ID of zeros", "00-00000000000000000000000000000000-" + parent + "-01", ""},
+		{"parent ID of zeros", "00-" + trace + "-0000000000000000-01", ""},
+		{"trace ID in upper case", "00-4BF92F3577B34DA6A3CE929D0E0E4736-" + parent + "-01", ""},
+		{"parent ID in upper case", "00-" + trace + "-00F067AA0BA902B7-01", ""},
+		{"flags in upper case", "00-" + good + "-0A", ""},
+		{"trace ID too short", "00-4bf92f3577b34da6a3ce929d0e0e473-" + parent + "-011", ""},
+		{"other hyphens", "00_" + trace + "_" + parent + "_01", ""},
+		{"a space before", " 00-" + good + "-01", ""},
+		{"a space behind", "00-" + good + "-01 ", ""},
+		{"two values", "00-" + good + "-01,00-" + good + "-01", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := ReceiveTraceparent(tt.text)
+			if tt.want == "" {
+				if _, ok := errors.AsType[*ParseError](err); !ok {
+					t.Errorf("%q is read as %v, %v", tt.text, c, err)
+				}
+				return
+			}
+			if err != nil || c.String() != tt.want {
+				t.Errorf("%q is read as %v, %v; expected %s", tt.text, c, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewTraceContext(t *testing.T) {
+	id := NewUUIDv7()
+	seen := make(map[[8]byte]bool)
+	for range 1000 {
+		c := NewTraceContext(id)
+		parent := c.ParentID()
+		if c.TraceID() != id.TraceID() || c.Flags() != TraceSampled|TraceRandom || parent == [8]byte{} || seen[parent] {
+			t.Fatalf("the trace of %v is %v", id, c)
+		}
+		seen[parent] = true
+	}
+}
+
+// A child stays in the trace, and what has no meaning is not passed on.
+func TestChild(t *testing.T) {
+	for flags, want := range map[byte]byte{0: 0, 1: 1, 2: 2, 3: 3, 0xff: 3, 0xfc: 0} {
+		c, err := MakeTraceContext(NewUUIDv7().TraceID(), [8]byte{7: 1}, flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := c.Child()
+		if child.TraceID() != c.TraceID() || child.ParentID() == c.ParentID() || child.ParentID() == ([8]byte{}) || child.Flags() != want {
+			t.Errorf("the child of %v is %v", c, child)
+		}
+	}
+}
+
+func TestTraceContextCompares(t *testing.T) {
+	ordered := []string{
+		"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-00",
+		"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-01",
+		"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b8-00",
+		"00-018bcfe5687b7048b456789abcd54322-00f067aa0ba902b7-00",
+	}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			left, errLeft := ParseTraceContext(a)
+			right, errRight := ParseTraceContext(b)
+			want := min(max(i-j, -1), 1)
+			if errLeft != nil || errRight != nil || left.Compare(right) != want {
+				t.Errorf("%s compares to %s as %d, %v, %v", a, b, left.Compare(right), errLeft, errRight)
+			}
+		}
+	}
+}

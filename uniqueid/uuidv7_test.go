@@ -1,0 +1,202 @@
+package uniqueid
+
+import (
+	"encoding/json"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUUIDv7Vectors(t *testing.T) {
+	for _, tt := range []struct {
+		millis int64
+		random uint64
+		more   uint32
+		text   string
+	}{
+		{1700000000123, 0x123456789abcd, 0x54321, "018bcfe5-687b-7048-b456-789abcd54321"},
+		{1700000000123, 1<<54 - 1, 1<<20 - 1, "018bcfe5-687b-7fff-bfff-ffffffffffff"},
+		{1364915708000, 0x2aaaaaaaaaaaaa, 0, "013dcb50-e060-7aaa-aaaa-aaaaaaa00000"},
+		{0, 0, 0, "00000000-0000-7000-8000-000000000000"},
+		{4398046511103, 1<<54 - 1, 1<<20 - 1, "03ffffff-ffff-7fff-bfff-ffffffffffff"},
+		{1645557742000, 0x330d8c4dc0c0c0, 0x7398f, "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"}, // RFC 9562, A.6
+	} {
+		txid := MakeTXID(time.UnixMilli(tt.millis), tt.random)
+		id := txid.UUIDv7(tt.more)
+		if id.String() != tt.text || id.TraceID().String() != strings.ReplaceAll(tt.text, "-", "") {
+			t.Errorf("%v and %x are %v, trace ID %v; expected %s", txid, tt.more, id, id.TraceID(), tt.text)
+		}
+		parsed, err := ParseUUIDv7(tt.text)
+		if err != nil || parsed != id {
+			t.Errorf("%s: parsed as %v, %v", tt.text, parsed, err)
+		}
+		if id.Time().UnixMilli() != tt.millis || id.Random() != tt.random || id.More() != tt.more {
+			t.Errorf("%s: fields are %v, %x, %x", tt.text, id.Time(), id.Random(), id.More())
+		}
+		if back, ok := id.TXID(); !ok || back != txid {
+			t.Errorf("%s: the txid is %v, %t; expected %v", tt.text, back, ok, txid)
+		}
+		if back, ok := id.TraceID().UUIDv7(); !ok || back != id {
+			t.Errorf("%s: the UUID of its trace ID is %v, %t", tt.text, back, ok)
+		}
+	}
+}
+
+// A UUIDv7 of another program may be of a time that a txid cannot hold.
+func TestUUIDv7WithoutTXID(t *testing.T) {
+	for _, text := range []string{"04000000-0000-7000-8000-000000000000", "ffffffff-ffff-7fff-bfff-ffffffffffff"} {
+		id, err := ParseUUIDv7(text)
+		if err != nil {
+			t.Error(err)
+		}
+		if txid, ok := id.TXID(); ok {
+			t.Errorf("%s has the txid %v", text, txid)
+		}
+	}
+	if _, ok := (UUIDv7{}).TXID(); ok {
+		t.Error("the nil UUID has a txid")
+	}
+}
+
+// More is masked: no caller can disturb what stands before it.
+func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
+	id := MakeTXID(time.UnixMilli(0), 0).UUIDv7(math.MaxUint32)
+	if want := "00000000-0000-7000-8000-0000000fffff"; id.String() != want {
+		t.Errorf("got %v, want %s", id, want)
+	}
+}
+
+// In one process UUIDs are made in ascending order and never twice, as txids.
+func TestUUIDv7Unique(t *testing.T) {
+	gen := NewUUIDv7Generator()
+	keys := makeFromAllCores(t, scaled(1_000_000, 50_000_000), strictly, func() key {
+		txid, ok := gen.New().TXID()
+		if !ok {
+			return key{}
+		}
+		return txidKey(txid)
+	})
+	wantDistinct(t, keys)
+}
+
+func TestUUIDv7SortsAsTXIDs(t *testing.T) {
+	var lastTXID, lastUUID string
+	for range 10_000 {
+		id := NewUUIDv7()
+		txid, ok := id.TXID()
+		if !ok || txid.String() <= lastTXID || id.String() <= lastUUID {
+			t.Fatalf("after %s, %s came %v, %v", lastUUID, lastTXID, id, txid)
+		}
+		lastTXID, lastUUID = txid.String(), id.String()
+	}
+}
+
+// Trace Context, level 2, wants the last 7 bytes of a trace ID to be random if
+// it says so in its flags. They are 36 bits of the txid and the 20 bits more.
+// Each must be set and must change in half of the IDs, also among those of one
+// goroutine and one millisecond, and neighbours must not follow each other.
+func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
+	// 20 bits of what the clock tells is more than there is; a coarse clock leaves
+	// all of it to random bits, a fine one little.
+	for name, tick := range map[string]time.Duration{
+		"fine":    200 * time.Nanosecond,
+		"coarse":  10 * time.Microsecond,
+		"stopped": 0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newFakeClock(0)
+			gen := NewUUIDv7Generator(WithClock(clock), seeded())
+			if name == "fine" {
+				gen = NewUUIDv7Generator(WithClock(newFakeClock(25*time.Nanosecond)), seeded())
+			}
+			const n = 20_000
+			var set, changed [56]int
+			var last uint64
+			var byteCounts [256]int
+			for range n {
+				clock.pass(tick)
+				_, low := new(UUIDv7(gen.New())).words()
+				low &= 1<<56 - 1
+				for i := range set {
+					set[i] += int(low >> i & 1)
+					changed[i] += int((low ^ last) >> i & 1)
+				}
+				byteCounts[low>>48]++
+				last = low
+			}
+			for i := range set {
+				// Seven standard deviations, of 70.7.
+				if !near(set[i], n/2, 495) {
+					t.Errorf("bit %d is set in %d of %d IDs", i, set[i], n)
+				}
+				// The first four bits step on while the clock stands.
+				if i < 52 && !near(changed[i], n/2, 495) {
+					t.Errorf("bit %d changed in %d of %d IDs", i, changed[i], n)
+				}
+			}
+			for value, count := range byteCounts {
+				if !near(count, n/256, 62) {
+					t.Errorf("the first of the 7 bytes is %02x in %d of %d IDs", value, count, n)
+				}
+			}
+		})
+	}
+}
+
+func near(got, want, by int) bool { return got >= want-by && got <= want+by }
+
+func TestUUIDv7Allocations(t *testing.T) {
+	gen := NewUUIDv7Generator()
+	buf := make([]byte, 0, traceparentLen)
+	trace := NewTraceContext(NewUUIDv7())
+	for name, make1 := range map[string]func(){
+		"New":                     func() { gen.New() },
+		"AppendText":              func() { buf, _ = NewUUIDv7().AppendText(buf[:0]) },
+		"AppendNew":               func() { buf = gen.AppendNew(buf[:0]) },
+		"TraceID.AppendText":      func() { buf, _ = trace.TraceID().AppendText(buf[:0]) },
+		"TraceContext.AppendText": func() { buf, _ = trace.Child().AppendText(buf[:0]) },
+	} {
+		if n := testing.AllocsPerRun(1000, make1); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+	runtime.KeepAlive(buf)
+}
+
+func TestUUIDv7AppendNew(t *testing.T) {
+	gen := NewUUIDv7Generator()
+	text := string(gen.AppendNew([]byte("id=")))
+	id, err := ParseUUIDv7(text[3:])
+	if err != nil || text[:3] != "id=" || gen.New().Compare(id) <= 0 {
+		t.Errorf("appended %q, which is %v, %v", text, id, err)
+	}
+}
+
+// All notations are JSON strings.
+func TestJSON(t *testing.T) {
+	type row struct {
+		TXID  TXID         `json:"txid"`
+		UUID  UUIDv7       `json:"uuid"`
+		Trace TraceID      `json:"trace"`
+		From  TraceContext `json:"from"`
+		Maybe *UUIDv7      `json:"maybe"`
+	}
+	const text = `{"txid":"cbpvimguo4hkaps9lf6g","uuid":"018bcfe5-687b-7048-b456-789abcd54321",` +
+		`"trace":"018bcfe5687b7048b456789abcd54321",` +
+		`"from":"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03","maybe":null}`
+	var r row
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	if back, err := json.Marshal(r); err != nil || string(back) != text {
+		t.Errorf("JSON is %s, %v", back, err)
+	}
+	if txid, _ := r.UUID.TXID(); txid != r.TXID || r.Trace != r.UUID.TraceID() || r.From.TraceID() != r.Trace {
+		t.Errorf("the notations do not agree: %+v", r)
+	}
+	if err := json.Unmarshal([]byte(`{"uuid":"018bcfe5-687b-4048-b456-789abcd54321"}`), &r); err == nil {
+		t.Error("a UUID of version 4 was read")
+	}
+}
