@@ -24,8 +24,8 @@ func init() {
 		Short: "Makes and reads request IDs",
 		Long: `
 Makes IDs of the schemes of the unique_ids handler, and reads back IDs of any
-of them, of Apache's mod_unique_id and nginx's ngx_txid, and the names of lock
-files of the serialize handler.`,
+of them, of Apache's mod_unique_id and nginx's ngx_txid, the header field
+traceparent, and the names of lock files of the serialize handler.`,
 		Usage: "new|decode",
 		CobraFunc: func(cmd *cobra.Command) {
 			cmd.AddCommand(idsNewCommand(), idsDecodeCommand())
@@ -38,7 +38,7 @@ func idsNewCommand() *cobra.Command {
 	var scheme string
 	var n, shards int
 	cmd := &cobra.Command{
-		Use:   "new [--scheme txid|unique_id|sharded_id|call_number] [-n N] [--shards N]",
+		Use:   "new [--scheme " + strings.Join(schemeNames(), "|") + "] [-n N] [--shards N]",
 		Short: "Prints new IDs, one a line",
 		Long: `
 Prints new IDs, one a line.
@@ -50,9 +50,9 @@ the one that a server without a storage option uses.`,
 			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), scheme, n, shards)
 		},
 	}
-	cmd.Flags().StringVar(&scheme, "scheme", "txid", "txid, unique_id, sharded_id or call_number")
-	_ = cmd.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(
-		[]cobra.Completion{"txid", "unique_id", "sharded_id", "call_number"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&scheme, "scheme", idSchemes[0].name, oneOf(schemeNames()))
+	_ = cmd.RegisterFlagCompletionFunc("scheme",
+		cobra.FixedCompletions(schemeNames(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&n, "number", "n", 1, "how many")
 	cmd.Flags().IntVar(&shards, "shards", 1, "number of shards of a sharded_id")
 	return cmd
@@ -79,31 +79,68 @@ func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int)
 	return out.Flush()
 }
 
-// idMaker returns what makes IDs of a scheme.
-func idMaker(ctx context.Context, scheme string, shards int) (func() (fmt.Stringer, error), error) {
-	switch scheme {
-	case "txid":
+// idSchemes are the schemes that new makes IDs of, the default first. Each has
+// what makes its maker.
+var idSchemes = []struct {
+	name     string
+	newMaker func(ctx context.Context, shards int) (func() (fmt.Stringer, error), error)
+}{
+	{"txid", func(context.Context, int) (func() (fmt.Stringer, error), error) {
 		return func() (fmt.Stringer, error) { return uniqueid.NewTXID(), nil }, nil
-	case "unique_id":
-		node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
-		g, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
-		if err != nil {
-			return nil, fmt.Errorf("setting up unique_id: %w", err)
-		}
-		return func() (fmt.Stringer, error) { return g.New(time.Now()), nil }, nil
-	case "sharded_id":
-		g, err := uniqueid.NewShardedIDGenerator(shards)
-		if err != nil {
-			return nil, fmt.Errorf("--shards %d: %w", shards, err)
-		}
-		return func() (fmt.Stringer, error) { return g.New(), nil }, nil
-	case "call_number":
-		runs := new(storedRuns)
-		runs.add(caddy.DefaultStorage)
-		g := uniqueid.NewCallNumberGenerator(runs)
-		return func() (fmt.Stringer, error) { return g.New(ctx) }, nil
+	}},
+	{"unique_id", uniqueIDMaker},
+	{"sharded_id", shardedIDMaker},
+	{"call_number", callNumberMaker},
+	{"uuid_v7", func(context.Context, int) (func() (fmt.Stringer, error), error) {
+		return func() (fmt.Stringer, error) { return uniqueid.NewUUIDv7(), nil }, nil
+	}},
+}
+
+func schemeNames() (names []string) {
+	for _, scheme := range idSchemes {
+		names = append(names, scheme.name)
 	}
-	return nil, fmt.Errorf("--scheme %q: expected txid, unique_id, sharded_id or call_number", scheme)
+	return names
+}
+
+// oneOf lists two names or more as a sentence does.
+func oneOf(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// idMaker returns what makes IDs of a scheme.
+func idMaker(ctx context.Context, name string, shards int) (func() (fmt.Stringer, error), error) {
+	for _, scheme := range idSchemes {
+		if scheme.name == name {
+			return scheme.newMaker(ctx, shards)
+		}
+	}
+	return nil, fmt.Errorf("--scheme %q: expected %s", name, oneOf(schemeNames()))
+}
+
+func uniqueIDMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
+	node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
+	g, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
+	if err != nil {
+		return nil, fmt.Errorf("setting up unique_id: %w", err)
+	}
+	return func() (fmt.Stringer, error) { return g.New(time.Now()), nil }, nil
+}
+
+func shardedIDMaker(_ context.Context, shards int) (func() (fmt.Stringer, error), error) {
+	g, err := uniqueid.NewShardedIDGenerator(shards)
+	if err != nil {
+		return nil, fmt.Errorf("--shards %d: %w", shards, err)
+	}
+	return func() (fmt.Stringer, error) { return g.New(), nil }, nil
+}
+
+func callNumberMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
+	runs := new(storedRuns)
+	runs.add(caddy.DefaultStorage)
+	g := uniqueid.NewCallNumberGenerator(runs)
+	return func() (fmt.Stringer, error) { return g.New(ctx) }, nil
 }
 
 func idsDecodeCommand() *cobra.Command {
@@ -113,7 +150,8 @@ func idsDecodeCommand() *cobra.Command {
 		Short: "Says what is in IDs",
 		Long: `
 Says what is in IDs: the scheme, the time in UTC, and every field. Where an ID
-can be of several schemes, it says all of them.
+can be of several schemes, it says all of them. Of a UUIDv7 and of a traceparent
+it shows the txid, and of a txid the first and the last UUIDv7 that it can be.
 
 Without arguments it reads IDs from standard input, one a line. It exits with
 status 1 if there was an ID that it could not read.`,

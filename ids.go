@@ -27,6 +27,12 @@ import (
 // `{unique_id}` | 112 bits, 19 characters of `[A-Za-z0-9@-]` (Apache's mod_unique_id), or another `layout`
 // `{http.request.sharded_id}` | shard number, 4 random hex digits, 13 hex digits of time
 // `{http.request.call_number}` | 47 bits, 8 characters of base62, never twice; from run numbers in Caddy's storage
+// `{http.request.uuid_v7}` | the txid as a UUIDv7 (RFC 9562): same millisecond, same 54 random bits, 20 more
+// `{http.request.trace_id}` | the 128 bits of the UUIDv7 as 32 hex digits, for W3C Trace Context
+// `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`, with the flags sampled and random
+//
+// If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those
+// of its span, and the UUIDv7 and the txid follow if its trace ID is a UUIDv7.
 //
 // With access logs on, the entry has the field `txid`. An error that passes by
 // gets the txid as its ID, so that the error log's `err_id` and the access log
@@ -52,7 +58,9 @@ type UniqueIDs struct {
 	// Trust names a request header field that carries the caller's ID. If the
 	// peer is a trusted proxy of the server, a value of 1 to 128 characters of
 	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; anything else is taken
-	// out of the request. Default: none.
+	// out of the request. With `traceparent`, the trace ID and the flags of W3C
+	// Trace Context are adopted; the txid and the UUIDv7 follow if the trace ID is
+	// a UUIDv7 of the last day. Default: none.
 	Trust string `json:"trust,omitempty"`
 
 	makers *idMakers
@@ -114,8 +122,11 @@ type requestIDs struct {
 	handler *UniqueIDs
 	ctx     context.Context // of the request: the IDs live as long as it does
 
-	mu   sync.Mutex
-	txid string // guarded by mu once the request is in a queue
+	header http.Header // of the request
+
+	mu        sync.Mutex // guards the next two once the request is in a queue
+	notations notations
+	txid      string // as it is written: the caller's may be any text
 
 	uniqueID, shardedID string
 
@@ -130,7 +141,7 @@ func (u *UniqueIDs) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	ctx := r.Context()
 	ids, again := caddyhttp.GetVar(ctx, idsVar).(*requestIDs)
 	if !again {
-		ids = &requestIDs{handler: u, ctx: ctx}
+		ids = &requestIDs{handler: u, ctx: ctx, header: r.Header}
 		caddyhttp.SetVar(ctx, idsVar, ids)
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
@@ -167,11 +178,22 @@ func (ids *requestIDs) adopt(r *http.Request) {
 		return
 	}
 	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
-	if !trusted || len(values) != 1 || !isCallersID(values[0]) {
+	if !trusted || len(values) != 1 || !ids.adoptValue(header, values[0]) {
 		r.Header.Del(header)
-		return
 	}
-	ids.txid = values[0]
+}
+
+// adoptValue takes over the value of the trusted header field, if it is an ID.
+func (ids *requestIDs) adoptValue(header, value string) bool {
+	if header == traceparentField {
+		return ids.notations.adoptTraceparent(value)
+	}
+	if !isCallersID(value) {
+		return false
+	}
+	ids.txid = value
+	ids.notations.adoptText(value)
+	return true
 }
 
 // maxCallersID is how long an ID from a trusted proxy may be, in characters.
@@ -194,7 +216,7 @@ func isCallersID(text string) bool {
 func txidOf(ctx context.Context) string {
 	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if ids, ok := vars[idsVar].(*requestIDs); ok {
-		return ids.TXID()
+		return ids.String()
 	}
 	return ""
 }
@@ -203,7 +225,13 @@ func txidOf(ctx context.Context) string {
 func (ids *requestIDs) replace(key string) (any, bool) {
 	switch key {
 	case "http.request.txid":
-		return ids.TXID(), true
+		return ids.String(), true
+	case "http.request.uuid_v7":
+		return ids.UUIDv7(), true
+	case "http.request.trace_id":
+		return ids.trace().TraceID().String(), true
+	case "http.request.traceparent":
+		return ids.trace().String(), true
 	case "unique_id":
 		return ids.UniqueID(), true
 	case "http.request.sharded_id":
@@ -214,17 +242,45 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 	return nil, false
 }
 
-// String implements [fmt.Stringer] for the access log.
-func (ids *requestIDs) String() string { return ids.TXID() }
+// String returns the request's txid, and implements [fmt.Stringer] for the
+// access log.
+func (ids *requestIDs) String() string {
+	ids.look()
+	return ids.TXID()
+}
+
+// look lets the IDs follow a trace of Caddy's tracing, if it has begun one. Only
+// the goroutine that serves the request may look.
+func (ids *requestIDs) look() {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	ids.notations.look(ids.ctx, ids.header)
+}
 
 // TXID returns the request's txid. Any goroutine may ask.
 func (ids *requestIDs) TXID() string {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	if ids.txid == "" {
-		ids.txid = uniqueid.NewTXID().String()
+		ids.txid = ids.notations.TXID().String()
 	}
 	return ids.txid
+}
+
+// UUIDv7 returns the request's txid as a UUIDv7.
+func (ids *requestIDs) UUIDv7() string {
+	ids.look()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.notations.UUID().String()
+}
+
+// trace returns the trace that the request belongs to.
+func (ids *requestIDs) trace() uniqueid.TraceContext {
+	ids.look()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.notations.Trace()
 }
 
 // UniqueID returns the request's unique_id. Its time is when the request
@@ -270,7 +326,7 @@ func (ids *requestIDs) name(err error) error {
 	if !ok {
 		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
 	}
-	handlerErr.ID = ids.TXID()
+	handlerErr.ID = ids.String()
 	return handlerErr
 }
 

@@ -299,7 +299,9 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	v.describe(repl, vars)
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	v.ids, _ = vars[idsVar].(*requestIDs)
+	if v.ids, _ = vars[idsVar].(*requestIDs); v.ids != nil {
+		v.ids.look()
+	}
 	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
 	}
