@@ -64,10 +64,13 @@ type CallNumberGenerator struct {
 // never is a time that askAgain does not reach.
 const never = math.MaxInt64
 
-// run is a run and how far it has been counted.
+// run is a run and how far it has been counted. Every core reads the one and
+// writes the other, so they are far apart.
 type run struct {
 	base CallNumber // of sequence 0
-	made atomic.Uint32
+	_    [cacheLinePairs]byte
+	made atomic.Uint64 // may go on after the run's end, and never comes round
+	_    [cacheLinePairs]byte
 }
 
 // fetch is one call of the store, for as many goroutines as wait for it.
@@ -103,7 +106,7 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 			if sequence >= prefetchAt {
 				g.prefetch()
 			}
-			return current.base | shuffle(uint64(sequence)), nil
+			return current.base | shuffleSequence(sequence), nil
 		}
 		if err := g.advance(ctx, current); err != nil {
 			return 0, fmt.Errorf("making a call number: %w", err)
@@ -111,10 +114,10 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	}
 }
 
-// take counts one further. A run that is used up is not counted on, so that the
-// counter cannot come round.
-func (r *run) take() (uint32, bool) {
-	if r == nil || r.made.Load() >= RunLen {
+// take counts one further. It does not look first how far the run is counted:
+// that would fetch the counter from the other core twice.
+func (r *run) take() (uint64, bool) {
+	if r == nil {
 		return 0, false
 	}
 	sequence := r.made.Add(1) - 1

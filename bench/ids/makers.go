@@ -12,9 +12,13 @@ import (
 
 	gofrs "github.com/gofrs/uuid/v5"
 	"github.com/google/uuid"
+	"github.com/jaevor/go-nanoid"
+	"github.com/muyo/sno"
 	"github.com/oklog/ulid/v2"
+	"github.com/rogpeppe/fastuuid"
 	"github.com/rs/xid"
 	"github.com/segmentio/ksuid"
+	"github.com/sony/sonyflake/v2"
 
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -25,6 +29,28 @@ type Maker struct {
 	// Times makes n IDs, one after another. The loop is in here so that no
 	// call through a function value is measured.
 	Times func(n int)
+	// Setting, if there is one, is a setting of the maker's package that holds
+	// for the whole process. It is made before the maker's turn and undone after.
+	Setting, Undo func()
+	// Slow makers wait by design. They are asked for a hundredth of the IDs.
+	Slow bool
+}
+
+// Turn is how many IDs of n the maker is asked for.
+func (m Maker) Turn(n int) int {
+	if m.Slow {
+		return max(n/100, 1)
+	}
+	return n
+}
+
+// Prepared calls f while the maker's setting holds.
+func (m Maker) Prepared(f func()) {
+	if m.Setting != nil {
+		m.Setting()
+		defer m.Undo()
+	}
+	f()
 }
 
 // Ours are the makers of package uniqueid.
@@ -35,7 +61,7 @@ func Ours() ([]Maker, error) {
 		if err != nil {
 			return nil, fmt.Errorf("making the unique_id generator: %w", err)
 		}
-		makers = append(makers, Maker{"unique_id " + layout.String(), func(n int) {
+		makers = append(makers, Maker{Name: "unique_id " + layout.String(), Times: func(n int) {
 			// As in a server, the time of arrival is known already.
 			arrival := time.Now()
 			for range n {
@@ -43,7 +69,10 @@ func Ours() ([]Maker, error) {
 			}
 		}})
 	}
-	makers = append([]Maker{TXIDString(), TXIDAppend(), TXIDAppendNew()}, makers...)
+	makers = append([]Maker{
+		TXIDString(), TXIDAppend(), TXIDAppendNew(),
+		UUIDv7String(), UUIDv7Append(), UUIDv7AppendNew(), Traceparent(),
+	}, makers...)
 	return append(makers, callNumber()), nil
 }
 
@@ -55,7 +84,7 @@ func (r *runs) NextRun(context.Context) (uint32, error) { return r.last.Add(1), 
 
 func callNumber() Maker {
 	gen := uniqueid.NewCallNumberGenerator(&runs{})
-	return Maker{"call_number", func(n int) {
+	return Maker{Name: "call_number", Times: func(n int) {
 		ctx := context.Background()
 		for range n {
 			number, err := gen.New(ctx)
@@ -71,7 +100,7 @@ func callNumber() Maker {
 // shows what a second core is worth on this machine, at this moment, to work
 // that shares nothing.
 func Unshared() Maker {
-	return Maker{"nothing shared", func(n int) {
+	return Maker{Name: "nothing shared", Times: func(n int) {
 		source := rand.NewPCG(1, 2)
 		var sum uint64
 		for range n {
@@ -85,7 +114,7 @@ func Unshared() Maker {
 
 // XID is rs/xid.
 func XID() Maker {
-	return Maker{"rs/xid", func(n int) {
+	return Maker{Name: "rs/xid", Times: func(n int) {
 		for range n {
 			keep(xid.New().String())
 		}
@@ -94,7 +123,7 @@ func XID() Maker {
 
 // TXIDString makes a txid as a string.
 func TXIDString() Maker {
-	return Maker{"txid", func(n int) {
+	return Maker{Name: "txid", Times: func(n int) {
 		for range n {
 			keep(uniqueid.NewTXID().String())
 		}
@@ -103,7 +132,7 @@ func TXIDString() Maker {
 
 // TXIDAppend makes a txid and appends its text to a buffer.
 func TXIDAppend() Maker {
-	return Maker{"txid, AppendText", func(n int) {
+	return Maker{Name: "txid, AppendText", Times: func(n int) {
 		buf := make([]byte, 0, 32)
 		for range n {
 			buf, _ = uniqueid.NewTXID().AppendText(buf[:0])
@@ -115,7 +144,7 @@ func TXIDAppend() Maker {
 // TXIDAppendNew makes a txid as text in a buffer, without the ID in between.
 func TXIDAppendNew() Maker {
 	gen := uniqueid.NewTXIDGenerator()
-	return Maker{"txid, AppendNew", func(n int) {
+	return Maker{Name: "txid, AppendNew", Times: func(n int) {
 		buf := make([]byte, 0, 32)
 		for range n {
 			buf = gen.AppendNew(buf[:0])
@@ -124,36 +153,134 @@ func TXIDAppendNew() Maker {
 	}}
 }
 
+// UUIDv7String makes a UUIDv7 as a string.
+func UUIDv7String() Maker {
+	return Maker{Name: "uuid_v7", Times: func(n int) {
+		for range n {
+			keep(uniqueid.NewUUIDv7().String())
+		}
+	}}
+}
+
+// UUIDv7Append makes a UUIDv7 and appends its text to a buffer.
+func UUIDv7Append() Maker {
+	return Maker{Name: "uuid_v7, AppendText", Times: func(n int) {
+		buf := make([]byte, 0, 64)
+		for range n {
+			buf, _ = uniqueid.NewUUIDv7().AppendText(buf[:0])
+		}
+		keep(string(buf))
+	}}
+}
+
+// UUIDv7AppendNew makes a UUIDv7 as text in a buffer, without the ID in between.
+func UUIDv7AppendNew() Maker {
+	gen := uniqueid.NewUUIDv7Generator()
+	return Maker{Name: "uuid_v7, AppendNew", Times: func(n int) {
+		buf := make([]byte, 0, 64)
+		for range n {
+			buf = gen.AppendNew(buf[:0])
+		}
+		keep(string(buf))
+	}}
+}
+
+// Traceparent makes a UUIDv7 and the header field of its trace.
+func Traceparent() Maker {
+	return Maker{Name: "traceparent", Times: func(n int) {
+		for range n {
+			keep(uniqueid.NewTraceContext(uniqueid.NewUUIDv7()).String())
+		}
+	}}
+}
+
 // Theirs are the makers of other packages.
 func Theirs() []Maker {
 	return []Maker{
 		XID(),
-		{"google/uuid v4", func(n int) {
-			for range n {
-				keep(uuid.NewString())
-			}
-		}},
-		{"google/uuid v7", func(n int) {
-			for range n {
-				keep(uuid.Must(uuid.NewV7()).String())
-			}
-		}},
-		{"gofrs/uuid v7", func(n int) {
+		{Name: "google/uuid v4", Times: googleV4},
+		{Name: "google/uuid v4, pool", Times: googleV4, Setting: uuid.EnableRandPool, Undo: uuid.DisableRandPool},
+		{Name: "google/uuid v7", Times: googleV7},
+		{Name: "google/uuid v7, pool", Times: googleV7, Setting: uuid.EnableRandPool, Undo: uuid.DisableRandPool},
+		{Name: "gofrs/uuid v7", Times: func(n int) {
 			for range n {
 				keep(gofrs.Must(gofrs.NewV7()).String())
 			}
 		}},
-		{"oklog/ulid", func(n int) {
+		{Name: "oklog/ulid", Times: func(n int) {
 			for range n {
 				keep(ulid.Make().String())
 			}
 		}},
-		{"segmentio/ksuid", func(n int) {
+		{Name: "segmentio/ksuid", Times: func(n int) {
 			for range n {
 				keep(ksuid.New().String())
 			}
 		}},
+		fastUUID(),
+		nanoID(),
+		// Sno waits once it has made 65,536 IDs in four milliseconds, which here
+		// nothing reaches.
+		{Name: "muyo/sno", Times: func(n int) {
+			for range n {
+				keep(sno.New(0).String())
+			}
+		}},
+		sonyFlake(),
 	}
+}
+
+func googleV4(n int) {
+	for range n {
+		keep(uuid.NewString())
+	}
+}
+
+func googleV7(n int) {
+	for range n {
+		keep(uuid.Must(uuid.NewV7()).String())
+	}
+}
+
+// fastUUID is rogpeppe/fastuuid, which counts on from one random number: its IDs
+// can be guessed, and do not sort.
+func fastUUID() Maker {
+	gen := fastuuid.MustNewGenerator()
+	return Maker{Name: "rogpeppe/fastuuid", Times: func(n int) {
+		for range n {
+			keep(gen.Hex128())
+		}
+	}}
+}
+
+func nanoID() Maker {
+	next, err := nanoid.Standard(21)
+	if err != nil {
+		panic(err) // 21 is a length that it makes
+	}
+	return Maker{Name: "jaevor/go-nanoid", Times: func(n int) {
+		for range n {
+			keep(next())
+		}
+	}}
+}
+
+// sonyFlake makes 256 IDs in ten milliseconds and waits between them: it is slow
+// by design, whatever it does in its turn.
+func sonyFlake() Maker {
+	gen, err := sonyflake.New(sonyflake.Settings{MachineID: func() (int, error) { return 1, nil }})
+	if err != nil {
+		panic(err) // the settings are good
+	}
+	return Maker{Name: "sony/sonyflake", Slow: true, Times: func(n int) {
+		for range n {
+			id, err := gen.NextID()
+			if err != nil {
+				panic(err)
+			}
+			keep(strconv.FormatInt(id, 10))
+		}
+	}}
 }
 
 // sink makes the compiler believe that somebody reads the text.

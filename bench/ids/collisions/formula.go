@@ -41,7 +41,8 @@ func schemes() []scheme {
 			"UUIDv4", "(R * seconds)^2/2 / 2^122",
 			uuid4, func(f fleet) float64 { return atLeastOne(uuid4(f)) },
 		},
-		windowed("UUIDv7", "as txid with 2^74, without 1-1/P", 1e-3, 74, false),
+		windowed("uuid_v7", "as txid with 2^74", 1e-3, 74, true),
+		windowed("UUIDv7 of others", "as txid with 2^74, without 1-1/P", 1e-3, 74, false),
 		byNode("xid", "as threaded, with 2^(24+16) and 2^24", 24+16, 24, false),
 		windowed("ULID", "as txid with 2^80, without 1-1/P", 1e-3, 80, false),
 	}

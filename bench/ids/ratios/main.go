@@ -80,8 +80,13 @@ func printScaling(makers []ids.Maker, rounds, n int) error {
 	scalings := make([][]float64, len(makers))
 	for range rounds {
 		for i, maker := range makers {
-			one, oneHad := timed(func() { maker.Times(n) })
-			two, twoHad := timed(func() { together(maker, n) })
+			n := maker.Turn(n)
+			var one, two time.Duration
+			var oneHad, twoHad float64
+			maker.Prepared(func() {
+				one, oneHad = timed(func() { maker.Times(n) })
+				two, twoHad = timed(func() { together(maker, n) })
+			})
 			if oneHad > 0.95 && twoHad > 1.9 {
 				scalings[i] = append(scalings[i], 2*one.Seconds()/two.Seconds())
 			}
@@ -101,7 +106,9 @@ func printScaling(makers []ids.Maker, rounds, n int) error {
 
 // turn is the nanoseconds that one ID takes.
 func turn(maker ids.Maker, n int) float64 {
-	took, _ := timed(func() { maker.Times(n) })
+	n = maker.Turn(n)
+	var took time.Duration
+	maker.Prepared(func() { took, _ = timed(func() { maker.Times(n) }) })
 	return float64(took.Nanoseconds()) / float64(n)
 }
 
@@ -133,12 +140,12 @@ func processorTime() time.Duration {
 }
 
 func allocations(maker ids.Maker) float64 {
-	const many = 10_000
+	many := maker.Turn(10_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	maker.Times(many)
+	maker.Prepared(func() { maker.Times(many) })
 	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / many
+	return float64(after.Mallocs-before.Mallocs) / float64(many)
 }
 
 func median(values []float64) float64 {
