@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,25 +44,31 @@ type UniqueIDGenerator struct {
 	clock  Clock
 	base   UniqueID // with the fields that never change
 
-	mu sync.Mutex
-	// newest is the latest second in which an ID was made; oldest is
-	// rememberedSeconds-1 before it.
-	newest int64
 	// seconds has the newest and those before it, each at its number modulo
-	// rememberedSeconds.
-	seconds [rememberedSeconds]second
-	// running is the counter of the next second that is begun.
-	running uint16
+	// rememberedSeconds. Whoever finds his second here counts without the mutex.
+	seconds [rememberedSeconds]atomic.Pointer[second]
+
+	mu sync.Mutex // guards what follows, and what is put into seconds
+	// newest is the latest second in which an ID was made.
+	newest int64
+	// latest is the second that was begun last. The next goes on from its counter.
+	latest *second
 	// floor is the first block that every second begins with; highest is the
 	// highest block used at all.
 	floor, highest uint64
 }
 
-// second is how far one second has been counted.
+// second is how far one second has been counted. What every core writes is far
+// from what every core reads.
 type second struct {
 	number int64  // seconds since 1970
 	begin  uint16 // the counter of its first ID
-	made   uint64 // how many IDs, those of the blocks below floor included
+	// limit is the end of the last block that was begun. What is counted beyond
+	// it needs the mutex.
+	limit atomic.Uint64
+	_     [cacheLinePairs]byte
+	made  atomic.Uint64 // how many IDs, those of the blocks below floor included
+	_     [cacheLinePairs]byte
 }
 
 // NewUniqueIDGenerator makes a generator. Each of the modern layout draws a
@@ -76,20 +83,17 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 	}
 	s := newSettings(options)
 	g := &UniqueIDGenerator{
-		layout:  layout,
-		clock:   s.clock,
-		base:    UniqueID{layout: layout},
-		running: uint16(draw(s.random)),
-		newest:  -1,
+		layout: layout,
+		clock:  s.clock,
+		base:   UniqueID{layout: layout},
+		latest: &second{begin: uint16(draw(s.random))},
+		newest: -1,
 	}
 	if layout == Modern {
 		binary.BigEndian.PutUint64(g.base.data[4:], draw(s.random))
 		binary.BigEndian.PutUint16(g.base.data[12:], uint16(draw(s.random)))
 	} else {
 		copy(g.base.data[4:12], node.field[:])
-	}
-	for i := range g.seconds {
-		g.seconds[i].number = -1
 	}
 	return g, nil
 }
@@ -119,39 +123,75 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 // count takes the next place in the second of the arrival, or in the first
 // second after it that is not full.
 func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
+	s := g.seconds[number%rememberedSeconds].Load()
+	if s == nil || s.number != number {
+		return g.countOn(number)
+	}
+	place := s.made.Add(1) - 1
+	if place < s.limit.Load() || g.begin(s, place) {
+		return s.at(place)
+	}
+	return g.countOn(number)
+}
+
+// begin begins the block of a place in a second. It reports whether it may: the
+// second must not be full, nor forgotten meanwhile.
+func (g *UniqueIDGenerator) begin(s *second, place uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seconds[s.number%rememberedSeconds].Load() == s && g.beginLocked(s, place)
+}
+
+func (g *UniqueIDGenerator) beginLocked(s *second, place uint64) bool {
+	block := place >> blockBits
+	if block >= g.blocks() {
+		return false
+	}
+	g.highest = max(g.highest, block)
+	s.limit.Store(max(s.limit.Load(), (block+1)<<blockBits))
+	return true
+}
+
+// countOn is count for a second that was not counted in yet, or is full.
+func (g *UniqueIDGenerator) countOn(number int64) (int64, uint64, uint16) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if number <= g.newest-rememberedSeconds {
-		number = g.early(number)
+		number = g.earlyLocked(number)
 	}
 	for {
-		s := g.second(number)
-		block := s.made >> blockBits
-		if block < g.blocks() {
-			counter := s.begin + uint16(s.made)
-			s.made++
-			g.running = counter + 1
-			g.highest = max(g.highest, block)
-			return number, block, counter
+		s := g.secondLocked(number)
+		if place := s.made.Add(1) - 1; g.beginLocked(s, place) {
+			return s.at(place)
 		}
 		number++
 	}
 }
 
-// second is the entry of a second that is not before the oldest.
-func (g *UniqueIDGenerator) second(number int64) *second {
+// at is the second, the block and the counter of a place.
+func (s *second) at(place uint64) (number int64, block uint64, counter uint16) {
+	return s.number, place >> blockBits, s.begin + uint16(place)
+}
+
+// secondLocked is the entry of a second that is not before the oldest.
+func (g *UniqueIDGenerator) secondLocked(number int64) *second {
 	g.newest = max(g.newest, number)
-	s := &g.seconds[number%rememberedSeconds]
-	if s.number != number {
-		*s = second{number: number, begin: g.running, made: g.floor << blockBits}
+	entry := &g.seconds[number%rememberedSeconds]
+	if s := entry.Load(); s != nil && s.number == number {
+		return s
 	}
+	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.made.Load())}
+	s.made.Store(g.floor << blockBits)
+	s.limit.Store(g.floor << blockBits)
+	g.latest = s
+	entry.Store(s)
 	return s
 }
 
-// early is the second in which to count an arrival before the oldest second:
+// earlyLocked is the second in which to count an arrival before the oldest second:
 // its own if the clock was set back and there are blocks left to start anew
 // with, otherwise the oldest.
-func (g *UniqueIDGenerator) early(number int64) int64 {
+func (g *UniqueIDGenerator) earlyLocked(number int64) int64 {
 	oldest := g.newest - rememberedSeconds + 1
 	wasSet := g.clock.Wall().Unix() < oldest
 	if !wasSet || g.highest+1 >= g.blocks() {
@@ -160,7 +200,7 @@ func (g *UniqueIDGenerator) early(number int64) int64 {
 	g.floor = g.highest + 1
 	g.newest = number
 	for i := range g.seconds {
-		g.seconds[i].number = -1
+		g.seconds[i].Store(nil)
 	}
 	return number
 }
