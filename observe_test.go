@@ -3,6 +3,7 @@ package orderly_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -104,24 +105,26 @@ func TestLogOfRefusals(t *testing.T) {
 	}
 }
 
-// span is what the SDK's console exporter writes.
+// tracedSpan is what the SDK's console exporter writes.
 type tracedSpan struct {
-	Name   string
-	Events []struct {
-		Name       string
-		Attributes []struct {
-			Key   string
-			Value struct{ Value any }
-		}
+	Name        string
+	SpanContext struct{ TraceID, SpanID string }
+	Parent      struct{ SpanID string }
+	Status      struct{ Code string }
+	Attributes  []struct {
+		Key   string
+		Value struct{ Value any }
 	}
 }
 
-func TestTraceHasEvent(t *testing.T) {
+// The wait was an event without a length, and its attributes had names that
+// others have, too. It is a span of its own below the request's.
+func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
 	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
-	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\ttracing\n", 1),
+	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
 		"OTEL_TRACES_EXPORTER=console", "OTEL_BSP_SCHEDULE_DELAY=50")
 	one := s.send(t, "GET", "one")
 	inside := s.NextNamed("one")
@@ -133,35 +136,157 @@ func TestTraceHasEvent(t *testing.T) {
 	s.NextNamed("two").Leave()
 	testcaddy.Await(t, two)
 
-	wanted := map[string]bool{"serialize 0": true, "serialize 1": true, "serialize refused 2": true}
-	s.Eventually("all events are exported", func() error {
-		missing := fmt.Sprint(wanted)
+	var waits []tracedSpan
+	requests := make(map[string]bool) // by the ID of their span
+	s.Eventually("all spans are exported", func() error {
+		waits = nil
 		for _, span := range spansIn(s.Log()) {
-			for _, event := range span.Events {
-				attributes := make(map[string]any)
-				for _, a := range event.Attributes {
-					attributes[a.Key] = a.Value.Value
-				}
-				if attributes["queue"] != "a_" || attributes["wait_ms"] == nil {
-					t.Errorf("event %s has %v", event.Name, attributes)
-				}
-				delete(wanted, fmt.Sprint(event.Name, " ", attributes["position"]))
+			if span.Name == "serialize.wait" {
+				waits = append(waits, span)
+			} else {
+				requests[span.SpanContext.SpanID] = true
 			}
 		}
-		if len(wanted) > 0 {
-			return fmt.Errorf("no events %s", missing)
+		if len(waits) != 3 || len(requests) != 3 {
+			return fmt.Errorf("%d waits of %d requests", len(waits), len(requests))
 		}
 		return nil
 	})
+	logged := fmt.Sprint(s.awaitLog(t, "handled request", 3))
+	seen := make(map[any]bool)
+	for _, wait := range waits {
+		attributes := make(map[string]any)
+		for _, a := range wait.Attributes {
+			attributes[a.Key] = a.Value.Value
+		}
+		position := attributes["serialize.position"]
+		seen[position] = true
+		refused := position == 2.0
+		if attributes["serialize.queue"] != "a_" || attributes["serialize.wait_ms"] == nil || !requests[wait.Parent.SpanID] ||
+			refused != (attributes["serialize.reason"] == "queue_full") || refused != (wait.Status.Code == "Error") ||
+			refused == (attributes["serialize.token"] != nil) {
+			t.Errorf("a span is %+v", wait)
+		}
+		if txid := fmt.Sprint(attributes["serialize.txid"]); !strings.Contains(logged, "txid:"+txid) {
+			t.Errorf("a span has txid %s; the access log has %s", txid, logged)
+		}
+	}
+	if !seen[0.0] || !seen[1.0] || !seen[2.0] {
+		t.Errorf("the positions are %v", seen)
+	}
 }
 
 // spansIn finds the exporter's objects among the lines of the log.
 func spansIn(log string) (spans []tracedSpan) {
 	for text := range strings.Lines(log) {
 		var span tracedSpan
-		if json.Unmarshal([]byte(text), &span) == nil && span.Events != nil {
+		if json.Unmarshal([]byte(text), &span) == nil && span.SpanContext.SpanID != "" {
 			spans = append(spans, span)
 		}
 	}
 	return spans
 }
+
+// Refusals are an event for those who subscribe to it; the log shows all events
+// at debug level.
+func TestEventOfRefusal(t *testing.T) {
+	t.Parallel()
+	s := newLoggingSite(t, "DEBUG")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	two := s.send(t, "GET", "two")
+	s.awaitTickets(t, 2)
+	testcaddy.Await(t, s.send(t, "POST", "three?password=secret"))
+	inside.Leave()
+	testcaddy.Await(t, one)
+	s.NextNamed("two").Leave()
+	testcaddy.Await(t, two)
+	var events []map[string]any
+	for _, line := range logLines(s.Log(), "event") {
+		if line["name"] == "serialize_refused" {
+			events = append(events, line)
+		}
+	}
+	if len(events) != 1 || events[0]["origin"] != "http.handlers.serialize" {
+		t.Fatalf("events are %v; expected one of http.handlers.serialize", events)
+	}
+	data, _ := events[0]["data"].(map[string]any)
+	txid, wait := data["txid"], data["wait_ms"]
+	delete(data, "txid")
+	delete(data, "wait_ms")
+	want := map[string]any{
+		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 500.0,
+		"method": "POST", "path": "/three", "client_ip": "127.0.0.1", "host": strings.Trim(strings.TrimPrefix(s.url, "http:"), "/"),
+	}
+	if !maps.Equal(data, want) {
+		t.Errorf("the event says %v; expected %v", data, want)
+	}
+	if _, isNumber := wait.(float64); !isNumber || !strings.Contains(fmt.Sprint(s.awaitLog(t, "handled request", 3)), fmt.Sprint("txid:", txid)) {
+		t.Errorf("the event has txid %v, wait_ms %v", txid, wait)
+	}
+}
+
+// Each refusal is a line of Caddy's own error log, too, beside the one line a
+// second of the handler's. What keeps it quiet is in the documents.
+func TestErrorLogOfRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, global, options, more string
+		least, most                 int // lines of 20 refusals
+	}{
+		{"as it is", "", "", "", 20, 20},
+		{"error code below 500", "", "error_code 429", "", 0, 0},
+		{"error_response", "", "error_code 503\nerror_response text/plain busy", "", 0, 0},
+		{"handle_errors", "", "error_code 503", "handle_errors {\n\t\trespond busy 503\n\t}", 0, 0},
+		{"sampling", quietErrors, "", "", 1, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+			s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
+			text := queueSite(addr, place.Addr, s.dir, "queue_length 1\n"+c.options)
+			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"
+			s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n"+c.global+"}\n"+text)
+			one := s.send(t, "GET", "one")
+			inside := s.NextNamed("one")
+			two := s.send(t, "GET", "two")
+			s.awaitTickets(t, 2)
+			for range 20 {
+				if a := testcaddy.Get(t, s.url+"more"); a.StatusCode < 400 {
+					t.Fatalf("a request too many got %d", a.StatusCode)
+				}
+			}
+			inside.Leave()
+			testcaddy.Await(t, one)
+			s.NextNamed("two").Leave()
+			testcaddy.Await(t, two)
+			lines := 0
+			for text := range strings.Lines(s.Log()) {
+				if strings.Contains(text, `"logger":"http.log.error`) {
+					lines++
+				}
+			}
+			if lines < c.least || lines > c.most {
+				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", lines, c.least, c.most)
+			}
+			if len(logLines(s.Log(), "refused")) == 0 {
+				t.Error("the handler's own line is missing")
+			}
+		})
+	}
+}
+
+// quietErrors are global options that let one line a second into the error log.
+const quietErrors = `
+	log default {
+		exclude http.log.error
+	}
+	log errors {
+		include http.log.error
+		sampling {
+			interval 1s
+			first 1
+			thereafter 1000000
+		}
+	}
+`

@@ -1,7 +1,6 @@
 package orderly
 
 import (
-	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -31,7 +28,6 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	}
 	s.meters.recent.refused(time.Now())
 	s.refusals.log(s.logger, r, v, refused)
-	traceRefusal(r.Context(), v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", strconv.Itoa(s.holds.retryAfter(refused.Position)))
 
@@ -39,6 +35,7 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {
 		status = http.StatusServiceUnavailable
 	}
+	s.emitRefusal(r.Context(), v, refused, status)
 	v.refused = true
 	_ = v.fail(caddyhttp.Error(status, err))
 	return s.answerRefusal(w, v)
@@ -57,18 +54,6 @@ func (s *Serialize) answerRefusal(w http.ResponseWriter, v *visit) error {
 	return err
 }
 
-// traceRefusal lets the request's trace, if any, know of the refusal.
-func traceRefusal(ctx context.Context, v *visit, refused *serializer.Refused) {
-	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("serialize refused", trace.WithAttributes(
-			attribute.String("queue", v.queue),
-			attribute.String("reason", string(refused.Reason)),
-			attribute.Int("position", refused.Position),
-			attribute.Float64("wait_ms", inMilliseconds(int64(v.waited))),
-		))
-	}
-}
-
 // statusClientClosed is what Caddy's reverse proxy, too, records for a client
 // that went away; it was nginx's invention.
 const statusClientClosed = 499
@@ -77,7 +62,7 @@ const statusClientClosed = 499
 func describeRefusal(repl *caddy.Replacer, v *visit, refused *serializer.Refused) {
 	repl.Set("http.serialize.reason", string(refused.Reason))
 	repl.Set("http.serialize.position", refused.Position)
-	repl.Set("http.serialize.wait_ms", milliseconds(v.waited))
+	repl.Set("http.serialize.wait_ms", newWaitMS(v.waited))
 }
 
 // refusalLog writes refusals at most once a second for each reason, with a

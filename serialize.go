@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
@@ -113,6 +114,7 @@ type Serialize struct {
 	refusals     *refusalLog
 	meters       *meters
 	closeRecord  func()
+	events       *caddyevents.App // nil where there is none
 	ctx          caddy.Context
 	logger       *zap.Logger
 }
@@ -158,6 +160,9 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	}
 	module, err := s.loadEngine(ctx)
 	if err != nil {
+		return err
+	}
+	if s.events, err = eventsOf(ctx); err != nil {
 		return err
 	}
 	s.module = module

@@ -14,8 +14,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -71,6 +69,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
 	s.meters.waiting.Inc()
 	watch := watchClient(r)
+	span := v.startWait(r.Context())
 	arrived := time.Now()
 	turn, err := v.engine.Enter(r.Context(), serializer.Arrival{
 		Queue:      v.queue,
@@ -88,14 +87,18 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	s.meters.wait.Observe(v.waited.Seconds())
 	clocks.restart(v.waited)
 	v.turn = turn
+	v.endWait(span, err)
 	return err
 }
 
-// Request implements [serializer.Requester]: it tells what the ticket is for. It
-// runs beside the request, so it uses only what the request does not change.
-func (v *visit) Request() serializer.Request {
+// Request implements [serializer.Requester]: it tells what the ticket is for.
+func (v *visit) Request() serializer.Request { return v.describeRequest(v.ctx) }
+
+// describeRequest tells what the request is, given its context. It may run beside
+// the request, so it uses only what the request does not change.
+func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 	described := serializer.Request{Host: v.host, ClientIP: v.clientIP}
-	if original, ok := v.ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
+	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
 		described.Method, described.Path = original.Method, original.URL.Path
 	}
 	if v.ids != nil {
@@ -174,21 +177,11 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	return v.run(v.ctx, &v.writer, r, next)
 }
 
-// tell lets logs and traces know of the entry.
+// tell lets the log know of the entry.
 func (v *visit) tell(ctx context.Context) {
 	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
 		v.txid = txidOf(ctx)
 		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
-	}
-	if !v.traced {
-		return
-	}
-	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("serialize", trace.WithAttributes(
-			attribute.String("queue", v.queue),
-			attribute.Int("position", v.turn.Position()),
-			attribute.Float64("wait_ms", inMilliseconds(int64(v.waited))),
-		))
 	}
 }
 
@@ -295,16 +288,11 @@ func (v *visit) placeholder(key string) (any, bool) {
 	case "http.serialize.position":
 		return v.turn.Position(), true
 	case "http.serialize.wait_ms":
-		return milliseconds(v.waited), true
+		return newWaitMS(v.waited), true
 	case "http.serialize.token":
 		return v.token(), true
 	}
 	return nil, false
-}
-
-// milliseconds renders a duration with three decimals.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 3, 64)
 }
 
 // clientOf is the address of the connection's peer.
