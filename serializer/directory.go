@@ -34,6 +34,7 @@ type directory struct {
 	observing sync.Mutex
 	found     findings
 	peers     map[fileID]*peer
+	ledgers   []*peer         // those that keep one; the one last found in first
 	missing   map[*entry]bool // tickets of others that are out though their file is gone
 	surveyed  bool            // the first look is done
 	audited   bool            // no ticket is out that we do not know of

@@ -8,7 +8,7 @@ import (
 )
 
 // ledger is the part of an owner file that lists the numbers of the tickets that
-// the owner has out: each is written down before its lock file is made, and
+// a process has out: each is written down before its lock file is made, and
 // struck out before that is removed. So a lock file that is gone while its
 // number stands was removed by somebody else, and its ticket counts on.
 //
@@ -45,7 +45,8 @@ const (
 type standing uint8
 
 const (
-	isOver    standing = iota // it is not, or not any more, out
+	isAbsent  standing = iota // it is another owner's, or long over
+	isOver                    // it is over
 	isOut                     // it is out
 	isUnclear                 // the owner is just about to rearrange its ledger
 )

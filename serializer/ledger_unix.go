@@ -195,8 +195,13 @@ func (l *otherLedger) read(fn func(n int)) (ok bool) {
 // standing tells whether a ticket of the owner is out.
 func (l *otherLedger) standing(stamp uint64) (s standing) {
 	ok := l.read(func(n int) {
-		s = isOver
-		if i, found := l.find(n, stamp); found && l.get(firstWord+i)&struckOut == 0 {
+		i, found := l.find(n, stamp)
+		switch {
+		case !found:
+			s = isAbsent
+		case l.get(firstWord+i)&struckOut != 0:
+			s = isOver
+		default:
 			s = isOut
 		}
 	})

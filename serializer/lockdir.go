@@ -92,8 +92,10 @@ type ownerProbe interface {
 	owner() Owner
 	// dead reports whether the process has ended or given the file up.
 	dead() (bool, error)
-	// standing tells whether one of its tickets is out, and outstanding lists
-	// them; ok is false if that cannot be told at the moment.
+	// keepsLedger reports whether the file says which tickets of its process are
+	// out: one file of each process does. standing tells that of one ticket, and
+	// outstanding lists them; ok is false if that cannot be told at the moment.
+	keepsLedger() bool
 	standing(stamp uint64) standing
 	outstanding() (stamps []uint64, ok bool)
 	close()

@@ -44,7 +44,10 @@ type osDir struct {
 	ids     map[fileID]bool
 	tickets map[string]*ownerFile // where hard links are not to be had
 
-	ledgers atomic.Pointer[[]*ownLedger] // of owners and used
+	keeper *ownerFile // the one that has the ledger; one for all rules
+
+	striking sync.Mutex
+	ledgers  []*ownLedger // of the keeper, and of those before it
 
 	noLinks atomic.Bool // each ticket is a locked file
 }
@@ -55,7 +58,7 @@ type ownerFile struct {
 	rule   Rule
 	fd     int
 	id     fileID
-	ledger *ownLedger // nil for a ticket that is a file of its own
+	ledger *ownLedger // of the keeper, and of those before it
 }
 
 func (o *ownerFile) close() {
@@ -286,21 +289,33 @@ func (d *osDir) create(name string, stamp uint64, r Rule) error {
 	return err
 }
 
-// noteOut writes a ticket's number into the ledger of its owner file. One that
-// is damaged is replaced.
+// noteOut writes a ticket's number into the ledger. One that is damaged is replaced.
 func (d *osDir) noteOut(stamp uint64, r Rule) error {
-	o, err := d.owner(r)
-	if err != nil {
+	if err := d.needKeeper(r); err != nil {
 		return err
 	}
-	if err = o.ledger.add(stamp); err != errLedgerGone {
+	err := d.keeper.ledger.add(stamp)
+	if err != errLedgerGone {
 		return err
 	}
-	d.giveUp(r)
-	if o, err = d.owner(r); err != nil {
+	d.keeper = nil
+	if err := d.needKeeper(r); err != nil {
 		return err
 	}
-	return o.ledger.add(stamp)
+	return d.keeper.ledger.add(stamp)
+}
+
+// needKeeper sees to it that there is a ledger. The next owner file that is made has
+// one if no other does.
+func (d *osDir) needKeeper(r Rule) error {
+	if d.keeper != nil {
+		return nil
+	}
+	if d.owners[r] != nil {
+		d.giveUp(r)
+	}
+	_, err := d.owner(r)
+	return err
 }
 
 // giveUp makes the next ticket by a rule have another owner file.
@@ -311,10 +326,10 @@ func (d *osDir) giveUp(r Rule) {
 
 // strike strikes out the number of a ticket of ours.
 func (d *osDir) strike(stamp uint64) {
-	if ledgers := d.ledgers.Load(); ledgers != nil {
-		for _, l := range *ledgers {
-			l.strike(stamp)
-		}
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	for _, l := range d.ledgers {
+		l.strike(stamp)
 	}
 }
 
@@ -336,7 +351,7 @@ func (d *osDir) restoreOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.ownerFiles() {
-		if o.name != name || len(o.ledger.outstanding()) == 0 {
+		if o.name != name || o.ledger == nil || len(o.ledger.outstanding()) == 0 {
 			continue
 		}
 		err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(o.fd), d.dir, name, unix.AT_SYMLINK_FOLLOW)
@@ -357,11 +372,27 @@ func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
 	if d.owners[old.rule] == old {
 		d.giveUp(old.rule)
 	}
-	o, err := d.owner(old.rule)
-	if err != nil {
+	if d.keeper == old {
+		d.keeper = nil
+	}
+	if err := d.needKeeper(old.rule); err != nil {
 		return nil, err
 	}
-	return o, o.ledger.merge(old.ledger.outstanding())
+	if err := d.passOn(old); err != nil {
+		return nil, err
+	}
+	return d.owner(old.rule)
+}
+
+// passOn writes what is in the ledger of an owner file into the present one. None of
+// it is struck out meanwhile.
+func (d *osDir) passOn(old *ownerFile) error {
+	if old.ledger == nil {
+		return nil
+	}
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	return d.keeper.ledger.merge(old.ledger.outstanding())
 }
 
 // ownerFiles lists our owner files. The caller holds mu.
@@ -424,22 +455,28 @@ func (d *osDir) owner(r Rule) (*ownerFile, error) {
 	if o := d.owners[r]; o != nil {
 		return o, nil
 	}
-	o, err := d.newOwnerFile(ownerFiles+randomName(), r, true)
+	o, err := d.newOwnerFile(ownerFiles+randomName(), r, d.keeper == nil)
 	if err != nil {
 		return nil, err
 	}
 	d.owners[r] = o
-	d.noteLedgers()
+	if o.ledger != nil {
+		d.keeper = o
+		d.noteLedgers()
+	}
 	return o, nil
 }
 
 // noteLedgers notes which ledgers there are. The caller holds mu.
 func (d *osDir) noteLedgers() {
-	var ledgers []*ownLedger
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	d.ledgers = nil
 	for _, o := range d.ownerFiles() {
-		ledgers = append(ledgers, o.ledger)
+		if o.ledger != nil {
+			d.ledgers = append(d.ledgers, o.ledger)
+		}
 	}
-	d.ledgers.Store(&ledgers)
 }
 
 func randomName() string { return strings.ToLower(rand.Text()[:16]) }
@@ -638,9 +675,8 @@ func (p *osProbe) close() {
 	_ = unix.Close(p.fd)
 }
 
-// hasLedger reports whether the owner says which tickets it has out. Older
-// versions did not.
-func (p *osProbe) hasLedger() bool {
+// keepsLedger is false for all files of older versions.
+func (p *osProbe) keepsLedger() bool {
 	if !p.asked {
 		p.ledger, p.asked = openLedger(p.fd), true
 	}
@@ -648,14 +684,14 @@ func (p *osProbe) hasLedger() bool {
 }
 
 func (p *osProbe) standing(stamp uint64) standing {
-	if !p.hasLedger() {
-		return isOver
+	if !p.keepsLedger() {
+		return isAbsent
 	}
 	return p.ledger.standing(stamp)
 }
 
 func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
-	if !p.hasLedger() {
+	if !p.keepsLedger() {
 		return nil, true
 	}
 	return p.ledger.outstanding()
@@ -709,12 +745,13 @@ func (d *osDir) disown() {
 		d.used = append(d.used, o)
 	}
 	clear(d.owners)
-	d.ledgers.Store(nil)
+	d.keeper = nil
 	for _, o := range d.used {
 		_ = unix.Unlinkat(d.dir, o.name, 0)
 		o.close()
 	}
 	d.used = nil
+	d.noteLedgers()
 }
 
 func (d *osDir) refresh() {

@@ -255,7 +255,8 @@ func (p *osProbe) id() fileID   { return p.file }
 func (p *osProbe) owner() Owner { return p.about }
 func (p *osProbe) close()       { _ = windows.CloseHandle(p.h) }
 
-func (p *osProbe) standing(uint64) standing      { return isOver }
+func (p *osProbe) standing(uint64) standing      { return isAbsent }
+func (p *osProbe) keepsLedger() bool             { return false }
 func (p *osProbe) outstanding() ([]uint64, bool) { return nil, true }
 
 func (p *osProbe) dead() (bool, error) {

@@ -22,9 +22,13 @@ func (d *directory) mayBeOut(e *entry) bool {
 	if len(d.found.owners) > 0 {
 		return true // its owner may be one whom we are about to meet
 	}
-	for _, p := range d.peers {
-		if p.standing(e.Stamp) != isOver {
+	for i, p := range d.ledgers {
+		switch p.standing(e.Stamp) {
+		case isOut, isUnclear:
 			return true
+		case isOver:
+			d.ledgers[0], d.ledgers[i] = p, d.ledgers[0] // likely that of the next one, too
+			return false
 		}
 	}
 	return false
@@ -61,8 +65,8 @@ func (d *directory) forget(e *entry) {
 // vouching returns the living owner who says that a ticket is out, or who cannot
 // say at the moment.
 func (d *directory) vouching(stamp uint64) *peer {
-	for _, p := range d.peers {
-		if p.standing(stamp) == isOver {
+	for _, p := range d.ledgers {
+		if s := p.standing(stamp); s == isAbsent || s == isOver {
 			continue
 		}
 		if dead, err := p.dead(); !dead || err != nil {
@@ -87,7 +91,7 @@ func (d *directory) audit() error {
 		return nil
 	}
 	known := d.knownStamps()
-	for _, p := range d.peers {
+	for _, p := range d.ledgers {
 		if p.accounted(known) {
 			continue
 		}

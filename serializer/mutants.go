@@ -67,5 +67,5 @@ func (d *noLedger) probe(name string) (ownerProbe, error) {
 
 type illiterate struct{ ownerProbe }
 
-func (*illiterate) standing(uint64) standing      { return isOver }
+func (*illiterate) standing(uint64) standing      { return isAbsent }
 func (*illiterate) outstanding() ([]uint64, bool) { return nil, true }

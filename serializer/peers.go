@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,7 +32,7 @@ func (d *directory) meet(name string, guarded bool) {
 	}
 	switch {
 	case err == nil:
-		d.peers[id] = &peer{ownerProbe: probe, name: name}
+		d.addPeer(id, &peer{ownerProbe: probe, name: name})
 		d.buryIfDead(id)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
 	case errors.Is(err, errStranger) && d.abandoned(name, guarded):
@@ -167,8 +168,22 @@ func (d *directory) peer(id fileID, name string) (*peer, error) {
 		return nil, fs.ErrNotExist // replaced in between
 	}
 	p := &peer{ownerProbe: probe, name: name}
-	d.peers[id] = p
+	d.addPeer(id, p)
 	return p, nil
+}
+
+func (d *directory) addPeer(id fileID, p *peer) {
+	d.peers[id] = p
+	if p.keepsLedger() {
+		d.ledgers = append(d.ledgers, p)
+	}
+}
+
+func (d *directory) removePeer(id fileID) {
+	p := d.peers[id]
+	delete(d.peers, id)
+	d.ledgers = slices.DeleteFunc(d.ledgers, func(other *peer) bool { return other == p })
+	p.close()
 }
 
 // buryDead takes out the tickets of all owners that have died.
@@ -228,7 +243,6 @@ func (d *directory) buryIfDead(id fileID) {
 		d.engine.log.Warn("a process ended without leaving its queues; its tickets are taken out",
 			"path", d.engine.path, "owner", p.owner().String(), "tickets", taken)
 	}
-	p.close()
-	delete(d.peers, id)
+	d.removePeer(id)
 	d.settleAllMissing()
 }

@@ -449,8 +449,10 @@ func (b *simProbe) standing(stamp uint64) standing {
 	if b.file.ledger[stamp] {
 		return isOut
 	}
-	return isOver
+	return isAbsent
 }
+
+func (b *simProbe) keepsLedger() bool { return true }
 
 func (b *simProbe) outstanding() (stamps []uint64, ok bool) {
 	b.proc.mu.Lock()
