@@ -1,0 +1,143 @@
+package recipes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// postgreSQL is a database server of the test's own, on a socket.
+type postgreSQL struct {
+	programs, dir string
+	as            *syscall.SysProcAttr
+	log           string
+}
+
+// startPostgreSQL starts a server that logs what changes rows, with the names of
+// the applications. It does not run as root, so root lends it the user postgres.
+func startPostgreSQL(t *testing.T) *postgreSQL {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if len(found) == 0 {
+		t.Skip("PostgreSQL is missing; install it with: apt-get install postgresql")
+	}
+	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: shortDir(t), as: postgresUser(t)}
+	data := filepath.Join(db.dir, "data")
+	db.log = filepath.Join(db.dir, "log")
+	db.run(t, "initdb", "--pgdata", data, "--username", "shop", "--auth", "trust", "--no-sync")
+	server := db.command(t, "postgres", "-D", data, "-k", db.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+		"-c", "log_statement=mod", "-c", "log_line_prefix=%a: ")
+	log, err := os.Create(db.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stdout, server.Stderr = log, log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(os.Interrupt) // ends it without waiting for clients
+		_ = server.Wait()
+		_ = log.Close()
+	})
+	testcaddy.Eventually(t, "PostgreSQL answers", func() error {
+		return db.command(t, "pg_isready", "--host", db.dir, "--quiet").Run()
+	})
+	db.query(t, "template1", "CREATE DATABASE shop")
+	return db
+}
+
+// postgresUser says whom the server is to run as.
+func postgresUser(t *testing.T) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	account, err := user.Lookup("postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
+	gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
+	if err := errors.Join(errUser, errGroup); err != nil {
+		t.Fatal(err)
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+func (db *postgreSQL) command(t *testing.T, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(db.programs, program), args...)
+	cmd.Dir, cmd.SysProcAttr = db.dir, db.as
+	return cmd
+}
+
+func (db *postgreSQL) run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := db.command(t, program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// query is what a statement gives, without headings.
+func (db *postgreSQL) query(t *testing.T, database, statement string) string {
+	t.Helper()
+	return db.run(t, "psql", "--host", db.dir, "--username", "shop", "--no-psqlrc", "--tuples-only", "--no-align",
+		"--quiet", "--dbname", database, "--command", statement)
+}
+
+// One ID joins Caddy's access log, PHP's log, PostgreSQL's log and the row.
+func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
+	const heading = "One ID in Caddy, PHP and PostgreSQL"
+	db, socket, root := startPostgreSQL(t), startPHPFPM(t), shortDir(t)
+	statements := blocks(t, "recipes.md", heading, "sql")
+	db.query(t, "shop", statements[0])
+	script := blocks(t, "recipes.md", heading, "php")[0]
+	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), strings.Replace(script, "/run/postgresql", db.dir, 1))
+	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
+
+	items := []string{"tea", "milk", "sugar"}
+	for _, item := range items {
+		answer := want(t, k.get(t, "?item="+item), 200, "order ")
+		uuid, err := uniqueid.ParseUUIDv7(strings.TrimPrefix(strings.TrimSpace(answer.Text), "order "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		txid, ok := uuid.TXID()
+		if !ok || txid.String() != answer.Header.Get("X-Request-Id") {
+			t.Errorf("the row is %v, of txid %v; the request is %s", uuid, txid, answer.Header.Get("X-Request-Id"))
+		}
+		find := strings.NewReplacer("FIRST", txid.UUIDv7(0).String(), "LAST", txid.UUIDv7(1<<20-1).String())
+		if found := db.query(t, "shop", find.Replace(statements[1])); found != item {
+			t.Errorf("of txid %v the row is %q; expected %s", txid, found, item)
+		}
+		k.Eventually("the logs have the txid", func() error { return logsHave(k, db, txid.String()) })
+	}
+	// The rows sort by the time of the requests.
+	if sorted := db.query(t, "shop", "SELECT string_agg(item, ' ' ORDER BY id) FROM orders"); sorted != strings.Join(items, " ") {
+		t.Errorf("by their keys the rows are %s; expected %v", sorted, items)
+	}
+}
+
+func logsHave(k *kitchen, db *postgreSQL, txid string) error {
+	if log := k.Log(); !strings.Contains(log, `"txid":"`+txid+`"`) || !strings.Contains(log, "order placed, txid "+txid) {
+		return fmt.Errorf("Caddy's log has no access or no line of PHP's of %s:\n%s", txid, log)
+	}
+	log, err := os.ReadFile(db.log)
+	if err == nil && !strings.Contains(string(log), txid+": LOG:") {
+		err = fmt.Errorf("PostgreSQL's log has no %s:\n%s", txid, log)
+	}
+	return err
+}
