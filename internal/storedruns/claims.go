@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/caddyserver/certmagic"
 
@@ -123,7 +124,13 @@ func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte
 	return string(last) == string(me), err
 }
 
-func keyOf(prefix string, run uint64) string { return fmt.Sprintf("%s/%010d", prefix, run) }
+// runKey is the last part of a key. Without a letter, it might be the name of a
+// temporary file, which storages in files list too.
+const runKey = "run-"
+
+func keyOf(prefix string, run uint64) string {
+	return fmt.Sprintf("%s/%s%010d", prefix, runKey, run)
+}
 
 // listMarks is the runs that have a mark, in order.
 func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error) {
@@ -133,7 +140,8 @@ func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error)
 	}
 	var runs []uint64
 	for _, key := range keys {
-		if run, err := strconv.ParseUint(path.Base(key), 10, 64); err == nil && run <= uniqueid.MaxRun {
+		number, ok := strings.CutPrefix(path.Base(key), runKey)
+		if run, err := strconv.ParseUint(number, 10, 64); ok && err == nil && run <= uniqueid.MaxRun {
 			runs = append(runs, run)
 		}
 	}

@@ -222,6 +222,18 @@ func TestMarksAreRemoved(t *testing.T) {
 	}
 }
 
+// Storages in files list their temporary files, too, whose names are numbers.
+func TestTemporaryFilesAreNoMarks(t *testing.T) {
+	m := newMemory()
+	m.values[taken+"/212055700"] = "x"
+	m.values[taken+"/1012055700"] = "x"
+	p := newTaker(m, 2)
+	p.finish()
+	if !slices.Equal(p.runs, []uint32{0, 1}) {
+		t.Errorf("took %v", p.runs)
+	}
+}
+
 // A version that knew no claims stored the next run alone.
 func TestClaimsGoOnFromStoredRun(t *testing.T) {
 	m := newMemory()

@@ -14,9 +14,9 @@ import (
 )
 
 // nextInFiles takes a run number from a storage in files, under a lock of the
-// kernel and the storage's own. The storage's own lock is taken, too, for
-// processes of earlier versions, which know no other, and for machines that
-// share the directory over a network that does not carry the kernel's locks.
+// kernel. It leaves the storage's own lock alone: that stays behind when its
+// holder dies, for ten seconds at least. It can stay for ever, because a process
+// that had it before refreshes whatever lock it finds under that name.
 //
 // The error wraps [errors.ErrUnsupported] if there are no locks of the kernel.
 func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, error) {
@@ -29,7 +29,7 @@ func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, e
 		return 0, fmt.Errorf("locking the run numbers with %s: %w", path, err)
 	}
 	defer lock.Close()
-	return locked(ctx, storage, func() (uint32, error) { return countOn(ctx, storage) })
+	return countOn(ctx, storage)
 }
 
 // countOn takes the next run number and stores the one after it for good.

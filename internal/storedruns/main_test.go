@@ -14,8 +14,8 @@ import (
 
 // long turns the test of recoveries from some dozens to ten thousand:
 //
-//	go test -run Recover -timeout 120m -v ./internal/storedruns -long
-var long = flag.Bool("long", false, "kill ten thousand processes that hold the lock")
+//	go test -run Recover -timeout 300m -v ./internal/storedruns -long
+var long = flag.Bool("long", false, "kill ten thousand processes in the middle of taking a run")
 
 const (
 	roleVar = "STOREDRUNS_TEST_ROLE"
@@ -40,11 +40,7 @@ func TestMain(m *testing.M) {
 // storages are what runs are taken from, by name.
 var storages = map[string]func(dir string) certmagic.Storage{
 	"files": func(dir string) certmagic.Storage { return &certmagic.FileStorage{Path: dir} },
-	// Any other storage: the runs must be claimed.
-	"other": func(dir string) certmagic.Storage {
-		return struct{ certmagic.Storage }{&certmagic.FileStorage{Path: dir}}
-	},
-	// A storage whose lock lets everybody in.
+	// Any other storage, so that runs must be claimed. Its lock lets everybody in.
 	"lockless": func(dir string) certmagic.Storage {
 		return lockless{&certmagic.FileStorage{Path: dir}}
 	},

@@ -2,14 +2,14 @@
 // storage, each one once, to all processes that share the storage.
 //
 // The key orderly/call_numbers/next_run holds the next run number in decimal.
-// The lock of the storage keeps processes apart while all is well. It does not
-// when a process dies with the lock: certmagic then lets several contenders
-// have it. So the lock only saves them from getting in each other's way, and
-// that no run is given twice rests on something else as well:
+// The lock of a storage does not keep processes apart when one dies with it:
+// certmagic then lets several contenders have it. So that no run is given twice
+// rests on something else:
 //
 //   - In files it is a lock of the kernel, which dies with its process.
 //   - In any other storage it is a claim for each run, which at most one process
-//     can win as long as a value that was stored can be read from then on.
+//     can win as long as a value that was stored can be read from then on. The
+//     lock of the storage only saves them from getting in each other's way.
 //
 // The first run is 0.
 package storedruns
