@@ -24,7 +24,7 @@ import (
 // What does not fit in memory and file is left to be read by the next handler,
 // behind what does.
 func (s *Serialize) readBody(w http.ResponseWriter, r *http.Request, v *visit) error {
-	if *s.Buffer == 0 || !hasBody(r) || isDialogue(r) {
+	if !hasBody(r) || isDialogue(r) {
 		return nil
 	}
 	if held, ok := r.Body.(*heldBody); ok && held.ended {
@@ -43,7 +43,7 @@ func (s *Serialize) readBody(w http.ResponseWriter, r *http.Request, v *visit) e
 		return err
 	}
 	r.Body = body
-	if body.file != nil {
+	if body.file != nil || !body.ended {
 		v.body = body
 	}
 	return nil
@@ -51,6 +51,9 @@ func (s *Serialize) readBody(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // hold reads as much of the body as is to be held.
 func (s *Serialize) hold(body *heldBody, r *http.Request, v *visit) (err error) {
+	if *s.Buffer == 0 {
+		return nil
+	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
 		// net/http tells the client to go on when the body is first read.
 		err = s.checkRoom(v)
@@ -142,6 +145,8 @@ type heldBody struct {
 	fileSize int64
 
 	closed atomic.Bool
+
+	upstream *upstream // that gets the rest; nil where nobody asks
 }
 
 // firstRead is how much memory a body has at first. It grows with what comes,
@@ -210,7 +215,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	case b.ended:
 		return 0, io.EOF
 	}
-	return b.rest.Read(p)
+	return b.readRest(p)
 }
 
 // readBack reads from the file, and frees it at its end.

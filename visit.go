@@ -42,7 +42,7 @@ type visit struct {
 	waited  time.Duration
 	entered time.Time
 	ended   atomic.Bool
-	body    *heldBody   // where part of it is in a file
+	body    *heldBody   // where part of it is in a file, or still to come
 	writer  turnWriter  // of the handlers behind
 	timer   *time.Timer // of hold_timeout
 
