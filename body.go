@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/net/http/httpguts"
@@ -144,8 +143,6 @@ type heldBody struct {
 	fileRead int64      // handed on
 	fileSize int64
 
-	closed atomic.Bool
-
 	upstream *upstream // that gets the rest; nil where nobody asks
 }
 
@@ -204,8 +201,6 @@ func (b *heldBody) readFile(limit int64) error {
 // Read implements [io.Reader].
 func (b *heldBody) Read(p []byte) (int, error) {
 	switch {
-	case b.closed.Load():
-		return 0, http.ErrBodyReadAfterClose
 	case len(b.memory) > 0:
 		n := copy(p, b.memory)
 		b.memory = b.memory[n:]
@@ -237,9 +232,10 @@ func (b *heldBody) readBack(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
+// Close implements [io.Closer]. What is in memory can still be read: error routes
+// get the request after a proxy that has closed its body, also where there was
+// nothing in it.
 func (b *heldBody) Close() error {
-	b.closed.Store(true)
 	b.free()
 	return b.rest.Close()
 }
