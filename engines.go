@@ -18,8 +18,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// EngineModule is a module of the namespace http.serialize.engines: a way to
-// keep the order of queues.
+// EngineModule is a module of the namespace `http.serialize.engines`: a way to
+// keep the order of queues. In JSON it is the field `engine` of the handler
+// `serialize`, with the inline key `engine`; in a Caddyfile it is the
+// subdirective `engine <name> [{ ... }]`, for which the module implements
+// [caddyfile.Unmarshaler].
+//
+// Modules are made for each handler and each configuration, engines are not: they
+// are shared by Key, live for as long as a configuration or a request uses them,
+// and are closed after that. So a module holds settings only, and may be
+// provisioned and validated as any other.
+//
+// What the engine itself has to do is said by [serializer.Engine].
 type EngineModule interface {
 	// Key tells engines apart. Handlers whose engines have the same key share
 	// one engine: across sites, servers and reloads. path is the handler's

@@ -41,21 +41,21 @@ import (
 // Where Caddy's storage fails, `{http.request.call_number}` is empty and the
 // log says why.
 type UniqueIDs struct {
-	// Layout is the layout of `{unique_id}`: `classic`, `threaded` or
+	// The layout of `{unique_id}`: `classic`, `threaded` or
 	// `modern`, which have 19, 24 and 27 characters. Default: `classic`.
 	Layout string `json:"layout,omitempty"`
 
-	// Node is what tells this machine from others in the layouts classic and
+	// What tells this machine from others in the layouts classic and
 	// threaded: an IPv4 address, `random`, or `auto`. That is the address
 	// which the host's name resolves to, or random bits where this cannot tell
 	// machines apart. Default: `auto`.
 	Node string `json:"node,omitempty"`
 
-	// Shards is the number of shards of `{http.request.sharded_id}`, 1 or
+	// The number of shards of `{http.request.sharded_id}`, 1 or
 	// more. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
-	// Trust names a request header field that carries the caller's ID. If the
+	// The name of a request header field that carries the caller's ID. If the
 	// peer is a trusted proxy of the server, a value of 1 to 128 characters of
 	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; anything else is taken
 	// out of the request. With `traceparent`, the trace ID and the flags of W3C
@@ -93,11 +93,20 @@ func (u *UniqueIDs) Provision(ctx caddy.Context) error {
 		u.Shards = 1
 	}
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
-	if err := u.check(); err != nil {
-		return fmt.Errorf("unique_ids: %w", err)
+	if err := u.Validate(); err != nil {
+		return err
 	}
 	var err error
 	if u.makers, err = openIDMakers(ctx, u); err != nil {
+		return fmt.Errorf("unique_ids: %w", err)
+	}
+	return nil
+}
+
+// Validate implements [caddy.Validator]. Provision calls it before it opens
+// anything.
+func (u *UniqueIDs) Validate() error {
+	if err := u.check(); err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
 	}
 	return nil
@@ -333,6 +342,7 @@ func (ids *requestIDs) name(err error) error {
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*UniqueIDs)(nil)
+	_ caddy.Validator             = (*UniqueIDs)(nil)
 	_ caddy.CleanerUpper          = (*UniqueIDs)(nil)
 	_ caddyhttp.MiddlewareHandler = (*UniqueIDs)(nil)
 )

@@ -38,69 +38,67 @@ import (
 // `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost` or `evicted`
 type Serialize struct {
-	// Off lets every request pass. It is how the most specific of several
+	// Lets every request pass. It is how the most specific of several
 	// routes says no.
 	Off bool `json:"off,omitempty"`
 
-	// Path is the directory of the lock files, as an absolute path. It is made if
+	// The directory of the lock files, as an absolute path. It is made if
 	// it is missing. Global placeholders are filled in when the configuration is
 	// loaded; one that is unknown or empty is an error. Default: the system's
 	// temporary directory.
 	Path string `json:"path,omitempty"`
 
-	// Prefix begins the names of the lock files and so names the queue. It may
-	// have placeholders; whatever they hold, the lock file stays in the
+	// Begins the names of the lock files and so names the queue. It may have
+	// placeholders; whatever they hold, the lock file stays in the
 	// directory. Default: `serializer_`.
 	Prefix string `json:"prefix,omitempty"`
 
-	// SkipMethods are the request methods that pass without waiting. Default:
-	// none.
+	// The request methods that pass without waiting. Default: none.
 	SkipMethods []string `json:"skip_methods,omitempty"`
 
-	// Timeout is the longest wait. 0 is to wait for ever. Default: 60s.
+	// The longest wait. 0 is to wait for ever. Default: 60s.
 	Timeout *caddy.Duration `json:"timeout,omitempty"`
 
-	// QueueLength is how many requests may wait; one more is refused. Default:
-	// 0, no limit.
+	// How many requests may wait; one more is refused. Default: 0, no limit.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// ErrorCode is the status of a refusal, 400 to 599. Default: 500.
+	// The status of a refusal, 400 to 599. Default: 500.
 	ErrorCode int `json:"error_code,omitempty"`
 
-	// ErrorResponse is the body of a refusal. Default: none; the error goes to
-	// the error routes.
+	// The body of a refusal. Default: none; the error goes to the error routes.
 	ErrorResponse *ErrorResponse `json:"error_response,omitempty"`
 
-	// Concurrency is how many requests may be inside. With shared methods it
+	// How many requests may be inside. With shared methods it
 	// bounds how many readers are inside, if it is greater than 1; the others
 	// are alone. Default: 1.
 	Concurrency int `json:"concurrency,omitempty"`
 
-	// SharedMethods are the request methods of readers: they are inside side
+	// The request methods of readers: they are inside side
 	// by side, while all others are alone. Default: none; all are alone.
 	SharedMethods []string `json:"shared_methods,omitempty"`
 
-	// HoldTimeout is the longest stay inside. Then the request is cancelled;
+	// The longest stay inside. Then the request is cancelled;
 	// the next one enters when it has returned. Default: 0, no limit.
 	HoldTimeout caddy.Duration `json:"hold_timeout,omitempty"`
 
-	// OnDisconnect says what becomes of a request that is inside when its
+	// What becomes of a request that is inside when its
 	// client goes away. `finish` lets it run to its end, `cancel` cancels it.
 	// Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
 
-	// Buffer is how much of the request body is read into memory before the
+	// How much of the request body is read into memory before the
 	// request takes its ticket, as a number of bytes or a text such as `64KiB`.
-	// 0 reads nothing, whatever BufferDisk says. At most 1GiB. Default: `64KiB`.
+	// 0 reads nothing, whatever `buffer_disk` says. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
-	// BufferDisk is how much more of the body is then read into an unnamed file
+	// How much more of the body is then read into an unnamed file
 	// in the system's temporary directory. The rest of a body that is larger
 	// than both is read by the next handler, while the request is inside. 0 is
 	// to use no file. At most 1TiB. Default: `64MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
-	// EngineRaw is what keeps the order. Default: `file`.
+	// What keeps the order: an engine of the namespace
+	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
 
 	engine       *engineRef
@@ -121,10 +119,10 @@ type Serialize struct {
 
 // ErrorResponse is the body of a refusal.
 type ErrorResponse struct {
-	// ContentType is the value of the header field Content-Type.
+	// The value of the header field Content-Type.
 	ContentType string `json:"content_type"`
 
-	// Body is sent as it is.
+	// The body, sent as it is.
 	Body string `json:"body"`
 }
 
@@ -149,7 +147,9 @@ func (Serialize) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision fills in the defaults, checks the settings and opens the engine.
+// Provision fills in the defaults, checks the settings and opens the engine. It
+// checks them before that: a configuration that is refused must leave no
+// directory and no metric behind.
 func (s *Serialize) Provision(ctx caddy.Context) error {
 	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routeGroup(ctx)
 	if s.Off {
@@ -180,6 +180,17 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 	s.errorRoutes = holdErrorRoutes(ctx)
 	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
 	watchConnections(ctx)
+	return nil
+}
+
+// Validate implements [caddy.Validator].
+func (s *Serialize) Validate() error {
+	if s.Off {
+		return nil
+	}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
 	return nil
 }
 
@@ -238,8 +249,8 @@ func (s *Serialize) normalize() error {
 	}
 	s.SkipMethods = normalizeMethods(s.SkipMethods)
 	s.SharedMethods = normalizeMethods(s.SharedMethods)
-	if err := s.check(); err != nil {
-		return fmt.Errorf("serialize: %w", err)
+	if err := s.Validate(); err != nil {
+		return err
 	}
 	s.placeholders = strings.Contains(s.Prefix, "{")
 	s.queue = serializer.QueueName(s.Prefix)
@@ -370,6 +381,7 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Serialize)(nil)
+	_ caddy.Validator             = (*Serialize)(nil)
 	_ caddy.CleanerUpper          = (*Serialize)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Serialize)(nil)
 )

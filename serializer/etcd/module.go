@@ -34,23 +34,25 @@ func init() {
 // All texts may have placeholders such as `{env.ETCD_PASSWORD}` and
 // `{file./run/secrets/etcd}`.
 type Engine struct {
-	// Endpoints are the URLs of the cluster's members, all http or all https.
+	// The URLs of the cluster's members, all http or all https.
 	// A URL without a port means 2379. At least one is required.
 	Endpoints []string `json:"endpoints,omitempty"`
 
-	// Namespace begins the names of all keys in etcd. Handlers with different
+	// Begins the names of all keys in etcd. Handlers with different
 	// namespaces have different queues. Default: `orderly`.
 	Namespace string `json:"namespace,omitempty"`
 
-	// TTL is for how long the others wait for a Caddy that died or is cut off.
+	// For how long the others wait for a Caddy that died or is cut off.
 	// Whole seconds, `2s` to `1h`. Default: `10s`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
-	// Username and Password log in to etcd. Default: none.
+	// The user who logs in to etcd. Default: none.
 	Username string `json:"username,omitempty"`
+
+	// The password of that user. Default: none.
 	Password string `json:"password,omitempty"`
 
-	// TLS is for https endpoints. Default: the system's certificate
+	// How https endpoints are reached. Default: the system's certificate
 	// authorities, and no client certificate.
 	TLS *TLS `json:"tls,omitempty"`
 

@@ -10,17 +10,18 @@ import (
 
 // TLS says how to trust the cluster, and how it may trust this Caddy.
 type TLS struct {
-	// CA is a file with the certificates (PEM) of the authorities that sign
+	// A file with the certificates (PEM) of the authorities that sign
 	// the members' certificates. Default: the system's.
 	CA string `json:"ca,omitempty"`
 
-	// Cert and Key are files with the client's certificate and key (PEM).
-	// They are read anew for each connection, so a renewed certificate needs
-	// no reload. Default: none.
+	// A file with the client's certificate (PEM). It is read anew for each
+	// connection, so a renewed certificate needs no reload. Default: none.
 	Cert string `json:"cert,omitempty"`
-	Key  string `json:"key,omitempty"`
 
-	// ServerName is the name that the members' certificates are for. Default:
+	// A file with the key of the client's certificate (PEM). Default: none.
+	Key string `json:"key,omitempty"`
+
+	// The name that the members' certificates are for. Default:
 	// the host of the endpoint.
 	ServerName string `json:"server_name,omitempty"`
 }
