@@ -69,6 +69,22 @@ func engineNames() (names []string) {
 	return names
 }
 
+// SharedSpace is for an EngineModule whose engines may keep the same queues
+// though their keys differ: by other settings, not in another place.
+type SharedSpace interface {
+	// Space tells apart where queues are kept. In the same space, a queue of the
+	// same name is the same queue. Without it, the key does.
+	Space(path string) string
+}
+
+// spaceOf is where a module's queues are kept.
+func spaceOf(module EngineModule, path string) string {
+	if shared, ok := module.(SharedSpace); ok {
+		return shared.Space(path)
+	}
+	return module.Key(path)
+}
+
 // FileEngine keeps queues as lock files in the handler's `path`, for any number
 // of processes on one machine. It is the default.
 type FileEngine struct{}
@@ -259,7 +275,8 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // pool with the last of them.
 type engineRef struct {
 	*sharedEngine
-	refs atomic.Int64
+	space string // where it keeps its queues
+	refs  atomic.Int64
 }
 
 // openEngine takes an engine out of the pool, or makes it.
@@ -275,7 +292,7 @@ func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef,
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine)}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), space: spaceOf(module, path)}
 	ref.refs.Store(1)
 	return ref, nil
 }

@@ -17,7 +17,7 @@ const visitsVar = "orderly.serialize"
 func (v *visit) join(vars map[string]any) *visit {
 	youngest, _ := vars[visitsVar].(*visit)
 	for earlier := youngest; earlier != nil; earlier = earlier.next {
-		if earlier.key == v.key && earlier.queue == v.queue && (earlier.failure != nil || earlier.use()) {
+		if earlier.space == v.space && earlier.queue == v.queue && (earlier.failure != nil || earlier.use()) {
 			return earlier
 		}
 	}

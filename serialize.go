@@ -308,7 +308,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	v := &visit{handler: s, key: s.engine.key, queue: s.queueName(repl), host: r.Host}
+	v := &visit{handler: s, space: s.engine.space, queue: s.queueName(repl), host: r.Host}
 	if earlier := v.join(vars); earlier != nil {
 		return earlier.again(s, w, r, next)
 	}

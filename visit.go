@@ -23,7 +23,7 @@ import (
 type visit struct {
 	handler *Serialize
 	engine  *engineRef
-	key     string // of the engine
+	space   string // where the engine keeps its queues
 	queue   string
 	traced  bool
 	txid    string // of the request, if it has one; for logs, and made when there is something to log

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ type Engine struct {
 
 	options engine.Options
 	key     string
+	space   string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -92,6 +94,7 @@ func (e *Engine) Provision(caddy.Context) error {
 			return fmt.Errorf("engine etcd: %w", err)
 		}
 	}
+	e.space = space(e.options)
 	e.key, err = set.identity()
 	return err
 }
@@ -145,6 +148,18 @@ func (e *Engine) identity() (string, error) {
 	return fmt.Sprintf("etcd:%s:%x", namespace(e.Namespace), sha256.Sum256(all)), nil
 }
 
+// space names the cluster by its members, in whatever order they are given, and
+// the namespace.
+func space(o engine.Options) string {
+	members := slices.Clone(o.Endpoints)
+	slices.Sort(members)
+	return fmt.Sprintf("etcd:%s:%s", o.Namespace, strings.Join(slices.Compact(members), ","))
+}
+
+// Space implements [orderly.SharedSpace]. Settings such as ttl or username make
+// engines of their own, each with a lease, but the queues are the cluster's.
+func (e *Engine) Space(string) string { return e.space }
+
 // Key implements [orderly.EngineModule].
 func (e *Engine) Key(string) string { return e.key }
 
@@ -159,4 +174,5 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
 var (
 	_ caddy.Provisioner    = (*Engine)(nil)
 	_ orderly.EngineModule = (*Engine)(nil)
+	_ orderly.SharedSpace  = (*Engine)(nil)
 )

@@ -119,7 +119,7 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 				if a.member != first {
 					c.replace(first, a.member)
 				}
-				return a.value, a.err
+				return a.value, fault{c.members[a.member], a.err}.explained()
 			}
 			faults.add(c.members[a.member], a.err)
 		case <-patience.C:
@@ -213,8 +213,27 @@ func (s *severalFaults) Unwrap() []error { return s.errs }
 // explained names the member and, where it is known what the text of an error
 // means, says that first.
 func (f fault) explained() error {
+	if f.err == nil {
+		return nil
+	}
 	if hint := hintFor(f.err, f.member.secure()); hint != "" {
 		return fmt.Errorf("member %s: %s: %w", f.member.endpoint, hint, f.err)
 	}
 	return fmt.Errorf("member %s: %w", f.member.endpoint, f.err)
+}
+
+// diagnose finds out more of members whose connections were closed without a
+// word. Where a member does not like our certificate, it says so after the
+// handshake; whether that is read before the connection breaks is chance when
+// there is something to send.
+func (c *cluster) diagnose(err error) error {
+	for _, m := range c.members {
+		if !m.secure() || !strings.Contains(err.Error(), m.endpoint) || hintFor(err, true) != "" {
+			continue
+		}
+		if found := m.listen(); found != nil && hintFor(found, true) != "" {
+			return fmt.Errorf("%w; %w", fault{m, found}.explained(), err)
+		}
+	}
+	return err
 }

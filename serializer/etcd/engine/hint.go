@@ -23,7 +23,11 @@ var hints = []struct {
 	{text: "tls: bad certificate", secure: true, hint: "the member does not accept our client certificate, or demands one (tls cert and key)"},
 	{text: "tls: unknown certificate authority", secure: true, hint: "the member does not know the authority of our client certificate"},
 	{text: "x509:", secure: true, hint: "the member's certificate is not trusted"},
-	{text: "error reading server preface", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
+	{text: "authentication handshake failed: EOF", secure: true, hint: "the member closed the connection; it may speak http, the endpoint says https"},
+	{text: "authentication handshake failed: read tcp", secure: true, hint: "the member closed the connection; it may speak http, the endpoint says https"},
+	{text: "error reading server preface: EOF", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
+	{text: "error reading server preface: http2: ", plain: true, hint: "the member answers something else; it may speak https, the endpoint says http"},
+	{text: "connection reset by peer", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
 	{text: "no route to host", hint: "the network has no way there"},
 	{text: "network is unreachable", hint: "the network has no way there"},
 }

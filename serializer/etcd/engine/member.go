@@ -27,12 +27,14 @@ import (
 // connections to itself.
 type member struct {
 	endpoint string
+	host     string // and port
 	conn     *grpc.ClientConn
 	kv       pb.KVClient
 	leases   pb.LeaseClient
 	watcher  pb.WatchClient
 	auth     pb.AuthClient
 
+	tls                *tls.Config // nil for http
 	username, password string
 	loggingIn, opening chan struct{} // held by the one who logs in, or opens a feed
 
@@ -48,10 +50,13 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 		return nil, fmt.Errorf("reading endpoint: %w", err)
 	}
 	transport := insecure.NewCredentials()
-	if u.Scheme == "https" {
-		if config == nil {
-			config = new(tls.Config)
-		}
+	switch {
+	case u.Scheme != "https":
+		config = nil
+	case config == nil:
+		config = new(tls.Config)
+	}
+	if config != nil {
 		transport = credentials.NewTLS(config)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+u.Host,
@@ -73,11 +78,13 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 	}
 	return &member{
 		endpoint:  endpoint,
+		host:      u.Host,
 		conn:      conn,
 		kv:        pb.NewKVClient(conn),
 		leases:    pb.NewLeaseClient(conn),
 		watcher:   pb.NewWatchClient(conn),
 		auth:      pb.NewAuthClient(conn),
+		tls:       config,
 		username:  username,
 		password:  password,
 		loggingIn: make(chan struct{}, 1),
@@ -95,7 +102,25 @@ func (m *member) close() {
 
 var errClosed = errors.New("the engine is closed")
 
-func (m *member) secure() bool { return len(m.endpoint) > 6 && m.endpoint[:6] == "https:" }
+func (m *member) secure() bool { return m.tls != nil }
+
+// listen connects, sends nothing, and returns what the member has against us.
+func (m *member) listen() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	config := m.tls.Clone()
+	config.NextProtos = []string{"h2"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", m.host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
 
 // commit carries out a transaction.
 func (m *member) commit(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {

@@ -67,7 +67,7 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 	}
 	if err != nil {
 		go s.forget(e.clock() + e.ttl) // it may have been made
-		return nil, fmt.Errorf("asking etcd for a lease: %w", silence(err))
+		return nil, fmt.Errorf("asking etcd for a lease: %w", silence(e.cluster.diagnose(err)))
 	}
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	e.mu.Lock()

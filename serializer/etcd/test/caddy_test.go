@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -70,6 +72,60 @@ func TestCaddy(t *testing.T) {
 	if n := leases(t, c); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
+}
+
+// Two handlers that name the same cluster, namespace and prefix are in one
+// queue, though one has another ttl and its members in another order. A request
+// that passes both waited for itself until its timeout.
+func TestNestedWithOtherSettings(t *testing.T) {
+	m := startEtcd(t)
+	another := strings.Replace(m.url, "127.0.0.1", "localhost", 1)
+	handler := func(engineText, next string) string {
+		return fmt.Sprintf(`{"handler":"serialize","timeout":"3s","engine":%s},%s`, engineText, next)
+	}
+	for name, inner := range map[string]string{
+		"ttl":            fmt.Sprintf(`{"engine":"etcd","endpoints":[%q,%q],"ttl":"4s"}`, m.url, another),
+		"order":          fmt.Sprintf(`{"engine":"etcd","endpoints":[%q,%q],"ttl":"3s"}`, another, m.url),
+		"ttl and order":  fmt.Sprintf(`{"engine":"etcd","endpoints":[%q,%q],"ttl":"7s"}`, another, m.url),
+		"a member twice": fmt.Sprintf(`{"engine":"etcd","endpoints":[%q,%q,%q],"ttl":"3s"}`, another, m.url, another),
+	} {
+		t.Run(name, func(t *testing.T) {
+			outer := fmt.Sprintf(`{"engine":"etcd","endpoints":[%q,%q],"ttl":"3s"}`, m.url, another)
+			answer := `{"handler":"static_response","body":"{http.serialize.token}"}`
+			status, body := serveOnce(t, handler(outer, handler(inner, answer)))
+			if status != http.StatusOK {
+				t.Errorf("%d %s: the request waited for itself", status, body)
+			}
+		})
+	}
+}
+
+// serveOnce loads a configuration with these handlers, in this process, and
+// sends one request.
+func serveOnce(t *testing.T, handlers string) (status int, body string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ord") // paths of unix sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "site")
+	config := fmt.Sprintf(`{"admin":{"disabled":true,"config":{"persist":false}},"logging":{"logs":{"default":{"level":"ERROR"}}},
+		"apps":{"http":{"servers":{"site":{"listen":["unix/%s"],"automatic_https":{"disable":true},"routes":[{"handle":[%s]}]}}}}}`, socket, handlers)
+	if err := caddy.Load([]byte(config), true); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := caddy.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := &caddyProcess{client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}}
+	return c.get(t, "/")
 }
 
 // greater reads a token, and checks that it has grown.

@@ -1,0 +1,117 @@
+package test
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// startTLS runs a member with a certificate of a, for the name etcd.example
+// only.
+func startTLS(t *testing.T, a *authority, demandCertificate bool) *member {
+	t.Helper()
+	m := newMember(t)
+	m.config.ListenClientUrls[0].Scheme, m.config.AdvertiseClientUrls[0].Scheme = "https", "https"
+	m.config.ClientTLSInfo = transport.TLSInfo{
+		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"),
+	}
+	if demandCertificate {
+		m.config.ClientTLSInfo.TrustedCAFile, m.config.ClientTLSInfo.ClientCertAuth = a.file("ca.pem"), true
+	}
+	// The member calls itself by its address, which its certificate does not have.
+	m.config.ClientTLSInfo.SkipClientSANVerify = true
+	m.url = m.config.ListenClientUrls[0].String()
+	m.start(t)
+	t.Cleanup(m.stop)
+	return m
+}
+
+// Each fault of a connection must be told apart in the log: all of them read
+// "no member answered within 1s: context deadline exceeded". And server_name
+// had no effect: the name of the endpoint was asked for instead.
+func TestConnectionFaults(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	a.issue(t, "member", &x509.Certificate{DNSNames: []string{"etcd.example"}, ExtKeyUsage: usage})
+	a.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
+	other.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
+	plain, secured, strict := startEtcd(t), startTLS(t, a, false), startTLS(t, a, true)
+	login := startDebianEtcd(t, "--bcrypt-cost", "4")
+	demandLogin(t, login)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+
+	trust := func(name string) *etcd.TLS { return &etcd.TLS{CA: a.file("ca.pem"), ServerName: name} }
+	withCertificate := func(from *authority) *etcd.TLS {
+		tls := trust("etcd.example")
+		tls.Cert, tls.Key = from.file("client.pem"), from.file("client.key")
+		return tls
+	}
+	for _, test := range []struct {
+		name   string
+		engine etcd.Engine
+		want   []string // none: it works
+	}{
+		{"plain", etcd.Engine{Endpoints: []string{plain.url}}, nil},
+		{"server_name of the certificate", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("etcd.example")}, nil},
+		{"another server_name", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("other.example")},
+			[]string{"the member's certificate is not trusted", "x509: certificate is valid for etcd.example, not other.example"}},
+		{"no server_name", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("")},
+			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
+		{"unknown authority", etcd.Engine{Endpoints: []string{secured.url}, TLS: &etcd.TLS{ServerName: "etcd.example"}},
+			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
+		{"client certificate", etcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(a)}, nil},
+		{"no client certificate", etcd.Engine{Endpoints: []string{strict.url}, TLS: trust("etcd.example")},
+			[]string{"the member demands a client certificate"}},
+		{"client certificate of another authority", etcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(other)},
+			[]string{"client certificate"}},
+		{"http where https is spoken", etcd.Engine{Endpoints: []string{strings.Replace(secured.url, "https:", "http:", 1)}},
+			[]string{"it may speak https, the endpoint says http"}},
+		{"https where http is spoken", etcd.Engine{Endpoints: []string{strings.Replace(plain.url, "http:", "https:", 1)}},
+			[]string{"speak http, the endpoint says https"}},
+		{"nobody there", etcd.Engine{Endpoints: []string{"http://" + freeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
+		{"no such name", etcd.Engine{Endpoints: []string{"http://etcd.invalid:2379"}}, []string{"the name", "etcd.invalid"}},
+		{"silence", etcd.Engine{Endpoints: []string{"http://" + silent.Addr().String()}}, []string{"no member answered within"}},
+		{"login", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret"}, nil},
+		{"wrong password", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "wrong"},
+			[]string{"etcd refuses the username or the password", `logging in as "orderly"`}},
+		{"no login", etcd.Engine{Endpoints: []string{login.url}}, []string{"etcd demands a username and a password"}},
+		{"no rights", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret", Namespace: "elsewhere"},
+			[]string{"the user has no right to read and write the namespace"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.engine.TTL = caddy.Duration(5 * time.Second)
+			e := openModule(t, &test.engine)
+			turn, err := e.Enter(context.Background(), arrival("a_"))
+			if test.want == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				turn.Leave()
+				return
+			}
+			wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
+			if err == nil {
+				return
+			}
+			for _, text := range append(test.want, test.engine.Endpoints[0]) {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("the error does not say %q: %v", text, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,213 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+// trio is three members of etcd, each a process of this machine.
+type trio struct {
+	members   []*exec.Cmd
+	endpoints []string
+}
+
+// startTrio starts them. arguments makes a member's, as the program wants them.
+func startTrio(t *testing.T, program string, arguments func(name, dir, client, peer, cluster string) []string) *trio {
+	t.Helper()
+	s := new(trio)
+	var peers, cluster []string
+	for i := range 3 {
+		// Only a member listens on these; no connection of this machine goes out from there.
+		client, peer := "http://"+freeAddressOn(t, i), "http://"+freeAddressOn(t, i)
+		s.endpoints, peers = append(s.endpoints, client), append(peers, peer)
+		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peer))
+	}
+	dir := t.TempDir()
+	for i := range 3 {
+		name := "m" + strconv.Itoa(i)
+		cmd := exec.Command(program, arguments(name, filepath.Join(dir, name), s.endpoints[i], peers[i], strings.Join(cluster, ","))...)
+		var output lockedBuffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s.members = append(s.members, cmd)
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // says that it was killed
+			if t.Failed() {
+				t.Logf("%s said:\n%s", name, tail(output.String()))
+			}
+		})
+	}
+	return s
+}
+
+func freeAddressOn(t *testing.T, i int) string {
+	t.Helper()
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", 10+i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// entries notes when somebody entered, and why somebody was refused.
+type entries struct {
+	mu      sync.Mutex
+	inside  int
+	overlap bool
+	times   []time.Time
+	refused map[serializer.Reason]int
+}
+
+func (n *entries) visit(e *engine.Engine) {
+	a := arrival("a_")
+	a.Timeout = time.Minute
+	turn, err := e.Enter(context.Background(), a)
+	n.mu.Lock()
+	if err != nil {
+		var refused *serializer.Refused
+		if errors.As(err, &refused) {
+			n.refused[refused.Reason]++
+		}
+		n.mu.Unlock()
+		return
+	}
+	n.inside++
+	n.overlap = n.overlap || n.inside > 1
+	n.times = append(n.times, time.Now())
+	n.mu.Unlock()
+	time.Sleep(5 * time.Millisecond)
+	n.mu.Lock()
+	n.inside--
+	n.mu.Unlock()
+	turn.Leave()
+}
+
+// since counts entries.
+func (n *entries) since(start time.Time) (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, at := range n.times {
+		if at.After(start) {
+			count++
+		}
+	}
+	return count
+}
+
+// gap is the longest time without an entry.
+func (n *entries) gap(start, end time.Time) (gap time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, at := range append(slices.Clone(n.times), end) {
+		if at.After(start) && !at.After(end) {
+			gap = max(gap, at.Sub(start))
+			start = at
+		}
+	}
+	return gap
+}
+
+// A member that is stopped says nothing, and its kernel goes on to answer for
+// it. All stood still for 13 seconds, leases were lost, and one that waited was
+// refused as evicted, which it was not.
+func TestFrozenMember(t *testing.T) {
+	dir := t.TempDir()
+	modern := filepath.Join(dir, "etcdserver")
+	run(t, "go", "build", "-o", modern, "./etcdserver")
+	for name, start := range map[string]func(*testing.T) *trio{
+		"etcd 3.4": func(t *testing.T) *trio {
+			return startTrio(t, "etcd", func(name, dir, client, peer, cluster string) []string {
+				return []string{"--name", name, "--data-dir", dir, "--log-level", "error", "--initial-cluster", cluster,
+					"--listen-client-urls", client, "--advertise-client-urls", client,
+					"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer}
+			})
+		},
+		"etcd 3.7": func(t *testing.T) *trio {
+			return startTrio(t, modern, func(name, dir, client, peer, cluster string) []string {
+				return []string{"-name", name, "-dir", dir, "-client", client, "-peer", peer, "-cluster", cluster}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			freezeInTurn(t, start(t))
+		})
+	}
+}
+
+func freezeInTurn(t *testing.T, s *trio) {
+	const ttl = 5 * time.Second
+	n := &entries{refused: make(map[serializer.Reason]int)}
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		e := open(t, engine.Options{TTL: ttl}, s.endpoints...)
+		for range 2 {
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(5 * time.Millisecond):
+						n.visit(e)
+					}
+				}
+			})
+		}
+	}
+	defer group.Wait()
+	defer close(stop)
+	works := func(when string) {
+		start := time.Now()
+		waitUntil(t, "visitors come "+when, func() bool { return n.since(start) > 30 })
+	}
+	works("at first")
+	for i, m := range s.members {
+		n.mu.Lock()
+		clear(n.refused)
+		n.mu.Unlock()
+		start := time.Now()
+		if err := m.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl + 3*time.Second)
+		frozen := n.gap(start, time.Now())
+		woken := time.Now()
+		if err := m.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		works("after a member was frozen")
+		awake := n.gap(woken, time.Now())
+		n.mu.Lock()
+		t.Logf("member %d frozen: longest time without an entry %.2f s, after it %.2f s; refused: %v", i, frozen.Seconds(), awake.Seconds(), n.refused)
+		if frozen > ttl+2*time.Second || awake > ttl+2*time.Second {
+			t.Errorf("member %d frozen: nobody entered for %s", i, max(frozen, awake))
+		}
+		if n.refused[serializer.ReasonEvicted] > 0 {
+			t.Errorf("member %d frozen: %d refused as evicted", i, n.refused[serializer.ReasonEvicted])
+		}
+		if n.overlap {
+			t.Errorf("member %d frozen: two were inside", i)
+		}
+		n.mu.Unlock()
+	}
+}
