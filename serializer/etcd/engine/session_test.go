@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// suspended is a clock that jumps, as one that counts suspended time does while
+// timers stand still.
+type suspended struct {
+	mu   sync.Mutex
+	time time.Duration
+}
+
+func (c *suspended) now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.time
+}
+
+func (c *suspended) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.time += d
+}
+
+// suspendedSession is a session with a lease of ten seconds, and no cluster.
+func suspendedSession(t *testing.T) (*Engine, *session, *suspended) {
+	t.Helper()
+	clock := new(suspended)
+	c, err := newCluster([]string{"http://127.0.0.1:1"}, nil, "", "", time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	e := &Engine{keys: "o/", cluster: c, clock: clock.now, now: time.Now, log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	t.Cleanup(e.stop)
+	s := &session{engine: e, id: 1, lines: make(map[string]*line), places: make(map[string]*place), leaving: make(map[string]int64)}
+	s.ctx, s.end = context.WithCancel(e.ctx)
+	e.session = s
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.extend(0, 10)
+	return e, s, clock
+}
+
+func (s *session) waiter(t *testing.T) *place {
+	t.Helper()
+	e := s.engine
+	l := &line{session: s, queue: "q", prefix: e.keys.queue("q"), foreign: make(map[string]*entry), changed: make(chan struct{}, 1)}
+	p := &place{session: s, line: l, ready: make(chan error, 1), slot: l.slot()}
+	p.key = e.keys.ticket("q", s.id, p.slot)
+	p.entry.place = p
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.places[p.key] = p
+	e.tickets++
+	l.join(p, 5)
+	l.covered = 5
+	return p
+}
+
+// After a suspend the lease may be over though no timer has noticed. Nobody
+// entered then by a new turn; now nobody enters by one that came just before,
+// either.
+func TestSuspendedWhileWaiting(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after time.Duration // the turn
+		enters        bool
+	}{
+		"no suspend":              {0, 0, true},
+		"short suspend":           {time.Second, time.Second, true},
+		"suspend before the turn": {time.Minute, 0, false},
+		"suspend after the turn":  {0, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, s, clock := suspendedSession(t)
+			p := s.waiter(t)
+			clock.sleep(test.before)
+			e.mu.Lock()
+			p.line.update()
+			granted := p.granted
+			e.mu.Unlock()
+			clock.sleep(test.after)
+			if enters := granted && e.holds(p); enters != test.enters {
+				t.Errorf("enters: %t, want %t", enters, test.enters)
+			}
+		})
+	}
+}
+
+// Timers that stood still must not keep a request inside after its lease: the
+// clock that goes on is looked at now and then.
+func TestSuspendedInside(t *testing.T) {
+	e, s, clock := suspendedSession(t)
+	p := s.waiter(t)
+	revoked := make(chan error, 1)
+	p.arrival.Revoke = func(err error) { revoked <- err }
+	e.mu.Lock()
+	p.line.update()
+	e.mu.Unlock()
+	clock.sleep(time.Minute)
+	select {
+	case err := <-revoked:
+		if !errors.Is(err, serializer.ErrLost) {
+			t.Errorf("revoked with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("still inside long after the lease")
+	}
+}
+
+// The clock must go on with the machine's.
+func TestUptime(t *testing.T) {
+	before := uptime()
+	time.Sleep(time.Millisecond)
+	if passed := uptime() - before; passed < time.Millisecond {
+		t.Errorf("%s passed in a millisecond", passed)
+	}
+}
