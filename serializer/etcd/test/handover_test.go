@@ -106,6 +106,29 @@ func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figur
 	return figuresOf(times, time.Since(start))
 }
 
+// measureSeen is the least that a hand-over between two processes can take: one
+// writes, and the other's watch tells of it. There is no lock in it and no lease.
+func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
+	t.Helper()
+	writer, reader := m.client(t), m.client(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	watch := reader.Watch(ctx, "seen/key", clientv3.WithCreatedNotify())
+	<-watch
+	var times []time.Duration
+	start := time.Now()
+	for time.Since(start) < d {
+		time.Sleep(pause)
+		before := time.Now()
+		if _, err := writer.Put(ctx, "seen/key", "value"); err != nil {
+			t.Fatal(err)
+		}
+		<-watch
+		times = append(times, time.Since(before))
+	}
+	return figuresOf(times, time.Since(start))
+}
+
 // measureMutex is etcd's own lock, with a session for each client, as it has to
 // be.
 func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) figures {
@@ -166,12 +189,13 @@ func TestHandOver(t *testing.T) {
 	}
 	m := startEtcd(t)
 	for _, stay := range []time.Duration{0, 5 * time.Millisecond} {
-		for _, clients := range []int{8, 32} {
+		for _, clients := range []int{2, 8, 32} {
 			put := measurePuts(t, m.client(t), stay, d)
 			t.Logf("one put, pause %3s                         %s", stay, put)
+			t.Logf("one put, seen by a watch, pause %3s        %s", stay, measureSeen(t, m, stay, d))
 			mutex := measureMutex(t, m, clients, stay, d)
 			t.Logf("%2d stay %3s, concurrency.Mutex             %s", clients, stay, mutex)
-			for _, engines := range slices.Compact([]int{1, 8, clients}) {
+			for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
 				f := measureEngines(t, m, engines, clients, stay, d)
 				t.Logf("%2d stay %3s, etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", clients, stay, engines, f,
 					f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
