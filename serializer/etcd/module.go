@@ -72,7 +72,12 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 
 // Provision fills in placeholders and defaults, checks the settings and reads
 // the certificates.
-func (e *Engine) Provision(caddy.Context) error {
+func (e *Engine) Provision(ctx caddy.Context) error {
+	if registry := ctx.GetMetricsRegistry(); registry != nil {
+		if err := engines.register(registry); err != nil {
+			return fmt.Errorf("engine etcd: %w", err)
+		}
+	}
 	set, err := e.expand(caddy.NewReplacer())
 	if err != nil {
 		return fmt.Errorf("engine etcd: %w", err)
@@ -167,7 +172,11 @@ func (e *Engine) Key(string) string { return e.key }
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
 	o := e.options
 	o.Log = log
-	return engine.Open(o)
+	opened, err := engine.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return engines.add(opened), nil
 }
 
 // Interface guards

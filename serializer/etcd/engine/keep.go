@@ -245,7 +245,10 @@ func (k *keeper) heedOurs(events []*mvccpb.Event) {
 	e := k.session.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, event := range events {
+	for i, event := range events {
+		if i == 0 || event.Kv.ModRevision != events[i-1].Kv.ModRevision {
+			e.measure(k.session.answered, event.Kv.ModRevision)
+		}
 		k.heard(string(event.Kv.Key), event.Kv.ModRevision)
 	}
 	k.update()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
@@ -114,6 +115,9 @@ func (s *session) settleDeletions(batch []deletion, rev int64) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.deleted = max(s.deleted, rev)
+	if len(batch) > 0 && batch[0].line != nil {
+		s.engine.measure(s.answered, rev)
+	}
 	for _, d := range batch {
 		delete(s.leaving, d.key)
 		if d.line == nil {
@@ -125,3 +129,24 @@ func (s *session) settleDeletions(batch []deletion, rev int64) {
 		}
 	}
 }
+
+// measure notes how late the watch is: once for the answer to a deletion and
+// once for the watch that tells of it, whichever comes first. The caller holds
+// the lock.
+func (e *Engine) measure(answered map[int64]time.Duration, rev int64) {
+	if answered == nil {
+		return
+	}
+	now := e.clock()
+	if before, ok := answered[rev]; ok {
+		e.watchLag = now - before
+		delete(answered, rev)
+		return
+	}
+	if len(answered) > maxMeasured {
+		clear(answered) // of watches that were lost
+	}
+	answered[rev] = now
+}
+
+const maxMeasured = 1000

@@ -36,8 +36,9 @@ type session struct {
 	places   map[string]*place // whose keys stand or may come to stand
 	insiders int               // left when the session was lost
 
-	deletions []deletion       // to be sent
-	leaving   map[string]int64 // the keys of those, and of those sent and not answered yet; the tickets' revisions
+	deletions []deletion              // to be sent
+	answered  map[int64]time.Duration // when, by revision: deletions that our watch has not told yet
+	leaving   map[string]int64        // the keys of those, and of those sent and not answered yet; the tickets' revisions
 	deleters  int
 	deleted   int64    // the revision of the last one that was answered
 	missing   []*place // whose keys were deleted by somebody else, while they waited
@@ -55,6 +56,8 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 		lines:   make(map[string]*line),
 		places:  make(map[string]*place),
 		leaving: make(map[string]int64),
+
+		answered: make(map[int64]time.Duration),
 	}
 	var sent time.Duration
 	var ttl int64

@@ -52,6 +52,19 @@ func TestCaddy(t *testing.T) {
 		})
 	}
 
+	for _, line := range []string{
+		`caddy_serialize_etcd_lease{path="etcd:orderly"} 1`,
+		`caddy_serialize_etcd_leases_lost_total{path="etcd:orderly"} 0`,
+		`caddy_serialize_etcd_ttl_seconds{path="etcd:orderly"} 3`,
+		`caddy_serialize_etcd_keepalive_age_seconds{path="etcd:orderly"} `,
+		`caddy_serialize_etcd_watch_lag_seconds{path="etcd:orderly"} `,
+		`caddy_serialize_etcd_member_switches_total{path="etcd:orderly"} `,
+	} {
+		if text := a.metrics(t); !strings.Contains(text, line) {
+			t.Errorf("no metric %s in\n%s", line, text)
+		}
+	}
+
 	before := leases(t, c)
 	a.reload(t, program)
 	status, body := a.get(t, "/")
@@ -215,6 +228,26 @@ func (c *caddyProcess) get(t *testing.T, path string) (status int, body string) 
 		t.Fatal(err)
 	}
 	return answer.StatusCode, strings.TrimSpace(string(text))
+}
+
+// metrics reads them from the admin API.
+func (c *caddyProcess) metrics(t *testing.T) string {
+	t.Helper()
+	admin := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", c.admin)
+		},
+	}}
+	answer, err := admin.Get("http://localhost/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // reload loads the configuration again, with a change.

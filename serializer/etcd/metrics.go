@@ -1,0 +1,140 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+)
+
+// engines are those in use in this process, and what closed ones had counted.
+// Each configuration has a registry of its own, and engines outlive
+// configurations.
+var engines = &engineSet{
+	open:   make(map[*engine.Engine]struct{}),
+	closed: make(map[string]counts),
+}
+
+type engineSet struct {
+	mu     sync.Mutex
+	open   map[*engine.Engine]struct{}
+	closed map[string]counts // by path
+}
+
+// counts only grow.
+type counts struct{ lost, switches uint64 }
+
+func (c counts) and(s engine.Stats) counts {
+	return counts{c.lost + s.LeasesLost, c.switches + s.MemberSwitches}
+}
+
+// measured is an engine that is in the metrics until it is closed.
+type measured struct{ *engine.Engine }
+
+func (s *engineSet) add(e *engine.Engine) measured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[e] = struct{}{}
+	return measured{e}
+}
+
+// Close implements [serializer.Engine].
+func (m measured) Close() error {
+	engines.remove(m.Engine)
+	return m.Engine.Close()
+}
+
+func (s *engineSet) remove(e *engine.Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.open[e]; !ok {
+		return
+	}
+	delete(s.open, e)
+	stats := e.Stats()
+	s.closed[stats.Path] = s.closed[stats.Path].and(stats)
+}
+
+// Metrics of the etcd engine. The label is etcd:<namespace>, so their number
+// does not grow with traffic. Where several engines of the process use one
+// namespace, gauges show the worst of them.
+var (
+	leaseMetric    = describe("lease", "1 while all engines of the namespace have a lease; else requests are refused.")
+	lostMetric     = describe("leases_lost_total", "Leases that ended while they were in use.")
+	ageMetric      = describe("keepalive_age_seconds", "Time since the last keep-alive that was answered was sent.")
+	ttlMetric      = describe("ttl_seconds", "Time to live of the lease.")
+	switchesMetric = describe("member_switches_total", "Turns to another member because the one in use was silent or gone.")
+	lagMetric      = describe("watch_lag_seconds", "Time between the answer to the last deletion of ours and what the watch told of it.")
+)
+
+func describe(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("caddy_serialize_etcd_"+name, help, []string{"path"}, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (s *engineSet) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leaseMetric, lostMetric, ageMetric, ttlMetric, switchesMetric, lagMetric} {
+		descs <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s *engineSet) Collect(metrics chan<- prometheus.Metric) {
+	totals, worst := s.sum()
+	for path, n := range totals {
+		metrics <- prometheus.MustNewConstMetric(lostMetric, prometheus.CounterValue, float64(n.lost), path)
+		metrics <- prometheus.MustNewConstMetric(switchesMetric, prometheus.CounterValue, float64(n.switches), path)
+	}
+	for path, w := range worst {
+		lease := 0.0
+		if w.Lease {
+			lease = 1
+		}
+		for desc, value := range map[*prometheus.Desc]float64{
+			leaseMetric: lease,
+			ageMetric:   w.KeepAliveAge.Seconds(),
+			ttlMetric:   w.TTL.Seconds(),
+			lagMetric:   w.WatchLag.Seconds(),
+		} {
+			metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, path)
+		}
+	}
+}
+
+// sum adds up what engines of the same path have counted, and takes the worst
+// of their gauges.
+func (s *engineSet) sum() (totals map[string]counts, worst map[string]engine.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	totals, worst = make(map[string]counts), make(map[string]engine.Stats)
+	for path, n := range s.closed {
+		totals[path] = n
+	}
+	for e := range s.open {
+		stats := e.Stats()
+		totals[stats.Path] = totals[stats.Path].and(stats)
+		w, seen := worst[stats.Path]
+		if !seen {
+			worst[stats.Path] = stats
+			continue
+		}
+		w.Lease = w.Lease && stats.Lease
+		w.KeepAliveAge = max(w.KeepAliveAge, stats.KeepAliveAge)
+		w.TTL = min(w.TTL, stats.TTL)
+		w.WatchLag = max(w.WatchLag, stats.WatchLag)
+		worst[stats.Path] = w
+	}
+	return totals, worst
+}
+
+// register makes the metrics part of a configuration's registry.
+func (s *engineSet) register(registry *prometheus.Registry) error {
+	err := registry.Register(s)
+	if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
+}
