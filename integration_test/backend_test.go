@@ -20,7 +20,8 @@ import (
 // on the monotonic clock of this process. The query of a request says what is
 // to be done: "name" names the visit, "work" is how long it takes; with "gate"
 // it takes until the test opens the gate of that name. With "stream" it sends
-// its answer all the while, and "status" is its status.
+// its answer all the while, with "flood" more than any connection holds, and
+// "status" is its status.
 type backend struct {
 	addr string
 
@@ -87,7 +88,11 @@ func (b *backend) work(v *visit, w io.Writer, r *http.Request) bool {
 	} else if !query.Has("gate") {
 		opened = alwaysOpen
 	}
-	if query.Has("stream") {
+	chunk := make([]byte, 64<<10)
+	if query.Has("flood") {
+		chunk = make([]byte, 4<<20)
+	}
+	if query.Has("stream") || query.Has("flood") {
 		ticker := time.NewTicker(10 * time.Millisecond)
 		defer ticker.Stop()
 		tick = ticker.C
@@ -101,7 +106,7 @@ func (b *backend) work(v *visit, w io.Writer, r *http.Request) bool {
 		case <-r.Context().Done():
 			return false
 		case <-tick:
-			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+			if _, err := w.Write(chunk); err != nil {
 				return false
 			}
 		}
