@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +32,7 @@ import (
 type EngineModule interface {
 	// Key tells engines apart. Handlers whose engines have the same key share
 	// one engine: across sites, servers and reloads. path is the handler's
-	// lock directory; engines that need none ignore it.
+	// lock directory, always by the same name; engines that need none ignore it.
 	Key(path string) string
 
 	// Open makes the engine. It is called once for all handlers of a key.
@@ -103,7 +102,7 @@ func (FileEngine) CaddyModule() caddy.ModuleInfo {
 func (FileEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
 
 // Key implements [EngineModule].
-func (FileEngine) Key(path string) string { return "file:" + realPath(path) }
+func (FileEngine) Key(path string) string { return "file:" + path }
 
 // Open implements [EngineModule].
 func (FileEngine) Open(path string, log *slog.Logger) (serializer.Engine, error) {
@@ -129,7 +128,7 @@ func (MemoryEngine) CaddyModule() caddy.ModuleInfo {
 func (MemoryEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
 
 // Key implements [EngineModule].
-func (MemoryEngine) Key(path string) string { return "memory:" + realPath(path) }
+func (MemoryEngine) Key(path string) string { return "memory:" + path }
 
 // Open implements [EngineModule].
 func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Engine, error) {
@@ -145,17 +144,6 @@ func noOptions(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// realPath is the one name of a directory that may have several.
-func realPath(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	return filepath.Clean(path)
-}
-
 // enginePool holds the engines in use. They outlive configurations: a reload
 // must not break the order, and requests of the old configuration still wait
 // and work while the new one serves.
@@ -164,7 +152,8 @@ var enginePool = caddy.NewUsagePool()
 // sharedEngine is an engine in the pool.
 type sharedEngine struct {
 	serializer.Engine
-	key string
+	key  string
+	path string // by which it was opened; empty in tests
 
 	mu         sync.Mutex
 	configured map[configuredQueue]int // how many handlers use it
@@ -210,11 +199,19 @@ func (e *sharedEngine) limits() map[string]int {
 // configuration, too, though nobody may be in them.
 func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	states, err := e.Engine.Queues(ctx)
-	describeRequests(states)
-	path, ok := e.place()
-	if err != nil || !ok {
-		return states, err
+	if err != nil {
+		return nil, err
 	}
+	if path, ok := e.name(); ok {
+		states = e.withConfigured(lanes.list(e, path, states), path)
+	}
+	describeRequests(states)
+	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return states, nil
+}
+
+// withConfigured adds the queues of the configuration, and their limits.
+func (e *sharedEngine) withConfigured(states []serializer.QueueState, path string) []serializer.QueueState {
 	limits := e.limits()
 	for i, state := range states {
 		if limit, ok := limits[state.Prefix]; ok {
@@ -225,8 +222,7 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 	for queue, limit := range limits { // those with nobody in them
 		states = append(states, serializer.QueueState{Path: path, Prefix: queue, Limit: limit})
 	}
-	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
-	return states, nil
+	return states
 }
 
 // describeRequests asks what the tickets of this process are for.
@@ -240,8 +236,8 @@ func describeRequests(states []serializer.QueueState) {
 	}
 }
 
-// place is what the engine calls the place it keeps queues in, if it does.
-func (e *sharedEngine) place() (path string, ok bool) {
+// name is what the engine calls the place it keeps queues in, if it does.
+func (e *sharedEngine) name() (path string, ok bool) {
 	engine, ok := e.Engine.(interface{ Path() string })
 	if !ok {
 		return "", false
@@ -252,7 +248,7 @@ func (e *sharedEngine) place() (path string, ok bool) {
 // unreadable lists the queues of an engine that cannot be read: those of the
 // configuration, or one without a name where none is known.
 func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
-	path, ok := e.place()
+	path, ok := e.name()
 	if !ok {
 		path = e.key
 	}
@@ -267,6 +263,20 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 	return queues
 }
 
+// Evict implements [serializer.Engine].
+func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) error {
+	if lanes.evict(e, queue, token) {
+		return nil
+	}
+	return e.Engine.Evict(ctx, queue, token)
+}
+
+// Close implements [serializer.Engine].
+func (e *sharedEngine) Close() error {
+	lanes.dismiss(e, serializer.ErrClosed)
+	return e.Engine.Close()
+}
+
 // Destruct implements [caddy.Destructor].
 func (e *sharedEngine) Destruct() error { return e.Close() }
 
@@ -276,23 +286,25 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 type engineRef struct {
 	*sharedEngine
 	space string // where it keeps its queues
+	place place
 	refs  atomic.Int64
 }
 
 // openEngine takes an engine out of the pool, or makes it.
 func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
-	key := module.Key(path)
+	at := placeOf(path)
+	key := module.Key(at.path)
 	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		engine, err := module.Open(path, log)
+		engine, err := module.Open(at.path, log)
 		if err != nil {
 			return nil, err
 		}
-		return &sharedEngine{Engine: engine, key: key}, nil
+		return &sharedEngine{Engine: engine, key: key, path: at.path}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine), space: spaceOf(module, path)}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), space: spaceOf(module, at.path), place: at}
 	ref.refs.Store(1)
 	return ref, nil
 }

@@ -71,7 +71,11 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	watch := watchClient(r)
 	span := v.startWait(r.Context())
 	arrived := time.Now()
-	turn, err := v.engine.Enter(r.Context(), serializer.Arrival{
+	enter := v.engine.Enter
+	if v.insideElsewhere() {
+		enter = v.engine.Engine.Enter // behind nobody: it would wait for itself
+	}
+	turn, err := enter(r.Context(), serializer.Arrival{
 		Queue:      v.queue,
 		Client:     clientOf(r),
 		Rule:       rule,

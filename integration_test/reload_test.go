@@ -129,3 +129,50 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	eventually(t, 10*time.Second, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
 	c.wantOnlyGuard()
 }
+
+// A reload that gives a queue another engine let a request in beside the old
+// holder. The new one's first waits for the old one's last; and a request that
+// comes to both engines of one queue, block in block, passes.
+func TestReloadChangesEngine(t *testing.T) {
+	t.Parallel()
+	site := func(engine string) string {
+		return `route {
+				serialize {
+					path {$DIR}
+					engine ` + engine + `
+				}
+				handle /both* {
+					serialize {
+						path {$DIR}
+						engine file
+					}
+					reverse_proxy {$BACKEND}
+				}
+				reverse_proxy {$BACKEND}
+			}`
+	}
+	for _, change := range [][2]string{{"file", "memory"}, {"memory", "file"}} {
+		t.Run(change[0]+" to "+change[1], func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			s := setup{backend: b, site: site(change[0])}
+			c := start(t, s)
+			answers := []<-chan response{c.getting("/?name=holder&gate")}
+			b.awaitEntry(t, "holder")
+			answers = append(answers, c.getting("/?name=waiter"))
+			c.awaitWaiting(1)
+			s.site = site(change[1])
+			check(t, c.reload(s))
+			for i, name := range []string{"new1", "new2"} {
+				answers = append(answers, c.getting("/both?name="+name))
+				c.awaitWaiting(2 + i)
+			}
+			b.open("holder")
+			for _, answer := range answers {
+				(<-answer).want(t, http.StatusOK)
+			}
+			b.wantOrder(t, "holder", "waiter", "new1", "new2")
+			b.wantAlone(t)
+		})
+	}
+}

@@ -55,6 +55,12 @@ type Arrival struct {
 	// Nil says nothing.
 	Requester Requester
 
+	// Joined is called once the place in the queue is certain: an arrival whose
+	// Enter is called after that comes behind this one. It must not block or call
+	// the engine, and it is not called for an arrival that is refused before. Nil
+	// means that the caller does not want to know.
+	Joined func()
+
 	// Revoke is called at most once, from another goroutine, when the turn is
 	// taken back while the caller is inside: by eviction ([ErrEvicted]),
 	// because the engine can no longer vouch for it ([ErrLost]) or because it

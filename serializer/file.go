@@ -136,6 +136,9 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	if err := f.arrive(p); err != nil {
 		return nil, p.refused(err)
 	}
+	if a.Joined != nil {
+		a.Joined() // tickets are given out in the order of arrivals
+	}
 	if err := p.await(ctx, a.Timeout); err != nil && !f.settle(p, err) {
 		return nil, p.refused(err)
 	}

@@ -44,6 +44,9 @@ func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	if err := m.join(p); err != nil {
 		return nil, p.refused(err)
 	}
+	if a.Joined != nil {
+		a.Joined()
+	}
 	if err := p.await(ctx, a.Timeout); err != nil && !m.settle(p, err) {
 		return nil, p.refused(err)
 	}

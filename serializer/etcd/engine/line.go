@@ -177,6 +177,9 @@ func (l *line) join(p *place, rev int64) {
 func (l *line) joinBefore(p *place, rev int64, before *entry) {
 	p.rev, p.joined = rev, true
 	l.insert(&p.entry, before)
+	if p.arrival.Joined != nil {
+		p.arrival.Joined()
+	}
 }
 
 // ahead counts the tickets before e.
