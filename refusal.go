@@ -127,13 +127,13 @@ func (l *refusalLog) due(reason serializer.Reason) (count int, due bool) {
 	return count, true
 }
 
-// selfWaitHint names the likely cause where a request from this very machine
+// selfWaitHint names the likely cause where a request that this very server made
 // has waited in vain.
 func selfWaitHint(r *http.Request, refused *serializer.Refused) string {
-	if refused.Reason != serializer.ReasonTimeout || !clientOf(r).Addr().IsLoopback() {
+	if refused.Reason != serializer.ReasonTimeout || !cameFromHere(r) {
 		return ""
 	}
-	return "the client is this machine itself: perhaps a request that is inside waits for this one, " +
+	return "this server made the request itself: perhaps a request that is inside waits for this one, " +
 		"by httpInclude of a template or by a proxy to this server"
 }
 
