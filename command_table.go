@@ -137,7 +137,7 @@ func aliveText(alive *bool) string {
 	case *alive:
 		return "yes"
 	}
-	return "dead"
+	return "no"
 }
 
 // printable is a text from a file's name or content, without what a terminal

@@ -3,6 +3,7 @@ package serializer
 import (
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,3 +20,12 @@ func bootID() string {
 
 // syncData waits until the content of a file is on the disk.
 func syncData(fd int) error { return unix.Fdatasync(fd) }
+
+// uptime is how long the machine has been running.
+func uptime() time.Duration {
+	var since unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err != nil {
+		return 0
+	}
+	return time.Duration(since.Nano())
+}

@@ -39,6 +39,7 @@ type directory struct {
 	surveyed  bool            // the first look is done
 	audited   bool            // no ticket is out that we do not know of
 	refreshed time.Time
+	announced time.Time // when the log last told of an unowned file
 
 	started    bool          // we know whether the machine was started since; for the issuing goroutine
 	reserved   atomic.Uint64 // numbers up to this one may be given out

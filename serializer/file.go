@@ -70,7 +70,7 @@ import (
 //
 // Programs that make lock files without the guard, as mod_serializer does, are
 // waited for, but they may overtake: they read the clock first and make the
-// file later. Their file counts as abandoned after five minutes. A directory
+// file later. Their file counts as abandoned when it is five minutes old. A directory
 // that is replaced while tickets are out keeps those who knew the old one from
 // entering before its tickets are done, but a process that starts after that
 // cannot know of them. It is the same if somebody removes the holder's file and the

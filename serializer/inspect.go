@@ -26,8 +26,9 @@ var ErrNotObeyed = errors.New("the owner of the ticket does not react")
 // Who is inside follows from the order and the owners' rules, as it does for
 // the engine. The time of entry and the request are not known from outside.
 // [TicketState.Alive] tells whether the owner's lock is held; it is nil where
-// this user may not open the lock file. A file of another program has no lock
-// to tell: it counts as alive for as long as [File] waits for it, five minutes.
+// this user may not open the lock file. A file of another program has no lock:
+// nobody knows of an owner that lives, and [TicketState.Owner] says what it is. [File]
+// waits for it until it is five minutes old.
 func Inspect(path string) ([]QueueState, error) {
 	d, err := openOutside(path)
 	if err != nil {
@@ -108,8 +109,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	probe, err := d.probe(name)
 	switch {
 	case errors.Is(err, errStranger):
-		alive := time.Since(t.Time()) < strangerTime
-		return ownerSeen{name: "not a ticket of Orderly", alive: &alive}, nil
+		return ownerSeen{name: unownedText, alive: new(false)}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return ownerSeen{name: "unreadable, of " + user}, nil
 	case err != nil:

@@ -120,10 +120,10 @@ func TestInspectStrangers(t *testing.T) {
 	if err != nil || len(queues) != 1 || len(queues[0].Tickets) != 2 {
 		t.Fatalf("queues are %+v, error %v; expected one with two tickets", queues, err)
 	}
-	for i, alive := range []bool{false, true} {
-		ticket := queues[0].Tickets[i]
-		if ticket.Owner != "not a ticket of Orderly" || ticket.Alive == nil || *ticket.Alive != alive {
-			t.Errorf("ticket %d is %+v; expected a stranger's, alive %t", i, ticket, alive)
+	for i, ticket := range queues[0].Tickets {
+		// Bug: it counted as alive if its name was less than five minutes old.
+		if ticket.Owner != "not a ticket of Orderly" || ticket.Alive == nil || *ticket.Alive {
+			t.Errorf("ticket %d is %+v; expected an unowned file, not alive", i, ticket)
 		}
 	}
 	if evicted, err := EvictFrom(t.Context(), dir, "a_", old.Stamp, true); err != nil || !evicted.Removed || !evicted.Returned {

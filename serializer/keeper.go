@@ -14,10 +14,6 @@ const (
 	// lingerTime is how long the directory stays open after the last turn.
 	lingerTime = 5 * time.Second
 
-	// strangerTime is when a file that belongs to no owner counts as
-	// abandoned.
-	strangerTime = 5 * time.Minute
-
 	// strangersLooked bounds how many strangers are looked at in one tick.
 	strangersLooked = 64
 
@@ -116,7 +112,7 @@ func (d *directory) tick() {
 	}
 	d.identifyEntries(d.firstUnknown())
 	d.settleAllMissing()
-	d.abandonStrangers()
+	d.abandonUnowned()
 	d.clearLeftovers()
 	d.refresh()
 }
@@ -137,23 +133,6 @@ func (d *directory) firstUnknown() (entries []*entry) {
 		}
 	}
 	return entries
-}
-
-// abandonStrangers removes files of nobody's that have been there for too long.
-func (d *directory) abandonStrangers() {
-	f := d.engine
-	for _, e := range d.foreign(func(e *entry) bool {
-		since, ok := f.strangers[e.name]
-		return ok && !e.known && time.Since(since) > f.strangerTime
-	}) {
-		f.log.Warn("a lock file that belongs to no process of Orderly counts as abandoned",
-			"path", f.path, "file", e.name, "after", f.strangerTime)
-		d.removeFile(e.name)
-		f.mu.Lock()
-		delete(f.strangers, e.name)
-		d.drop(e)
-		f.mu.Unlock()
-	}
 }
 
 // clearLeftovers tries again to remove files that could not be removed.

@@ -14,7 +14,9 @@ type entry struct {
 	known   bool   // who owns it, and so by which rule, where another process does
 	unowned bool   // nobody does: it is another program's file
 	owner   string // of it, for people
-	seen    uint64 // the last listing of the directory that showed its file, or came before it
+
+	announced bool   // the log tells that it is waited for
+	seen      uint64 // the last listing of the directory that showed its file, or came before it
 
 	*waiter // nil for a ticket of another process
 }

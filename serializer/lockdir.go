@@ -66,6 +66,10 @@ type lockDir interface {
 	// user whose files do not count here.
 	identify(name string) (fileID, error)
 
+	// age tells for how long a file has been as it is, by the clock of the file
+	// system, and never more than for how long the machine runs; 0 is not known.
+	age(name string) time.Duration
+
 	// owns reports whether a file is one of our own owner files.
 	owns(fileID) bool
 

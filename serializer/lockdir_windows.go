@@ -195,6 +195,7 @@ const pollInterval = 2 * time.Millisecond
 func (d *osDir) wait(timeout time.Duration) { time.Sleep(min(timeout, pollInterval)) }
 func (d *osDir) notifies() bool             { return false }
 func (d *osDir) checksUsers() bool          { return false }
+func (d *osDir) age(string) time.Duration   { return 0 }
 
 func (d *osDir) identify(name string) (fileID, error) {
 	h, err := d.open(name, 0, windows.OPEN_EXISTING)

@@ -134,18 +134,14 @@ func (d *directory) identify(e *entry) {
 		return
 	}
 	p, err := d.peer(id, e.name)
-	f := d.engine
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	if errors.Is(err, errStranger) {
+		d.noteUnowned(e)
+		return
+	}
+	d.engine.mu.Lock()
+	defer d.engine.mu.Unlock()
 	switch {
 	case e.out:
-	case errors.Is(err, errStranger):
-		e.owner = "not a ticket of Orderly"
-		if _, ok := f.strangers[e.name]; !ok {
-			f.strangers[e.name] = time.Now()
-		}
-		e.line.disown(e)
-		d.update(e.line)
 	case err == nil:
 		e.owner = p.owner().String()
 		e.line.identify(e, p.owner().Rule)

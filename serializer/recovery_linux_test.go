@@ -147,6 +147,56 @@ func TestStrangerIsAbandoned(t *testing.T) {
 	}
 }
 
+// Bug: the five minutes began anew with each process that came, though the file was
+// an hour old. Its age is that of the file; and the log says what is waited for.
+func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
+	dir := t.TempDir()
+	path := stranger(t, dir, "a_")
+	made := time.Now()
+	waitUntil(t, "the file has some age", func() bool { return time.Since(made) > time.Second })
+	opened := time.Now()
+	log := new(logBuffer)
+	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	next := started(e, arrival("a_"))
+	waitUntil(t, "it is waited for", func() bool {
+		return strings.Contains(log.String(), "waiting for") && strings.Contains(log.String(), filepath.Base(path))
+	})
+	e.mu.Lock()
+	since := e.strangers[filepath.Base(path)]
+	e.mu.Unlock()
+	if opened.Sub(since) < 900*time.Millisecond {
+		t.Errorf("its age counts from %v after the engine was opened", since.Sub(opened))
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	get(t, next).Leave()
+}
+
+// One that is old enough is abandoned at first sight.
+func TestOldUnownedFileIsAbandonedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	e := openAt(t, dir, 0)
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		d, err := openLockDir(path, clock)
+		return &aged{d}, err
+	}
+	path := stranger(t, dir, "a_")
+	get(t, started(e, arrival("a_"))).Leave()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file: %v", err)
+	}
+}
+
+// aged is a directory whose files are old.
+type aged struct{ lockDir }
+
+func (*aged) age(string) time.Duration { return time.Hour }
+
 type logBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer

@@ -392,6 +392,8 @@ func (p *simProc) wait(d time.Duration) {
 func (p *simProc) notifies() bool    { return true }
 func (p *simProc) checksUsers() bool { return false }
 
+func (p *simProc) age(string) time.Duration { p.call(); return 0 }
+
 func (p *simProc) find(name string) (*simFile, error) {
 	if !p.call() {
 		return nil, fs.ErrNotExist
