@@ -35,13 +35,16 @@ import (
 // each hand-over does not grow with the queue.
 //
 // Waking. Only the first of ours in a queue, where it waits for others, watches
-// anything: the ticket right before its own, the last that must go. When that
-// one goes, only those hear of it that stood right behind that key, now or a
-// moment ago. The rules that let several in
-// ([serializer.Rule]) cannot be watched by one key; then the first of ours
-// hears of every ticket of the queue that goes, and still asks for nothing. Our
-// own tickets are watched, too, once in a queue: one that waits and is deleted by
-// somebody else is evicted.
+// anything: the mark of the ticket right before its own, the last that must go.
+// A mark is put by the transaction that deletes the ticket, and tells whether
+// that one was inside, alone: then all before it are gone, too, and the next one
+// enters without asking for anything. So a hand-over between processes is one
+// write and one message. The rules that let several in ([serializer.Rule])
+// cannot be watched by one key; then the first of ours hears of every ticket of
+// the queue that goes. Our own tickets are watched, too, once in a queue: one
+// that waits and is deleted by somebody else is evicted, unless the lease turns
+// out to have ended. The tickets of a process that died leave no marks; a look
+// once a second finds that out.
 //
 // Watch, then look. etcd serves a watch that begins in the past from a loop
 // that runs every 100 ms, and under load every revision one has read is past.
@@ -49,15 +52,21 @@ import (
 // as standing, the watch will tell the end of. Looks may be answered by any
 // member from what it has, if it has come as far as the watch and our tickets.
 // A compaction takes nothing away that is needed, and a watch that was lost is
-// begun anew and followed by a look; once a second there is a look in any case.
+// begun anew and followed by a look; the look once a second has the members
+// agree, for the one we ask may be cut off.
+//
+// Members. A request goes to one member, and to the next one as well where that
+// is silent; each may be carried out twice. See cluster.
 //
 // Lease. All tickets of a process hang on one lease, and go with it if the
 // process dies. A lease can run out under a process that lives: it was stopped,
-// or cut off. So the process counts itself, on the monotonic clock, from the
-// sending of the last keep-alive that was answered, less a margin (a fifth of
-// the time to live, at least half a second). At that deadline nobody enters any
-// more, who waits is refused, who is inside is told to stop
-// ([serializer.ErrLost]), and the next arrival waits for a new lease.
+// or cut off. So the process counts itself, on a clock that goes on while the
+// machine is suspended, from the sending of the last keep-alive that was
+// answered, less a margin (a fifth of the time to live, at least half a second).
+// At that deadline nobody enters any more, who waits is refused, who is inside
+// is told to stop ([serializer.ErrLost]), and the next arrival waits for a new
+// lease. A process that etcd does not let write stops renewing: it could not
+// delete its tickets, and the others would wait for them.
 //
 // # Why it is safe, and how far
 //
@@ -72,7 +81,8 @@ import (
 // # What was rejected
 //
 // concurrency.Mutex of etcd's client: its key is the lease, so two requests of
-// one process both hold it; and its watches begin in the past. One watch on
+// one process both hold it; and its watches begin in the past. The client
+// library itself: see member. One watch on
 // the whole queue in each process, with all lines in memory: less code, but
 // each ticket that comes or goes is sent to all machines. Sorting by etcd
 // (WithLastCreate): the server reads the whole queue for it, each time. Several
