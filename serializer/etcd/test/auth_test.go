@@ -91,13 +91,13 @@ func signingKey(t *testing.T) string {
 
 // operator is a client with all rights, on a cluster that demands a login.
 type operator struct {
-	t *testing.T
-	m *member
+	t         *testing.T
+	endpoints []string
 }
 
 func (o *operator) client() *clientv3.Client {
 	o.t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{o.m.url}, Username: "root", Password: "root", DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: o.endpoints, Username: "root", Password: "root", DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -127,9 +127,9 @@ func (o *operator) grant(kind clientv3.PermissionType) {
 }
 
 // demandLogin makes the users root, and orderly with rights on the namespace.
-func demandLogin(t *testing.T, m *member) *operator {
+func demandLogin(t *testing.T, endpoints ...string) *operator {
 	t.Helper()
-	o := &operator{t, m}
+	o := &operator{t, endpoints}
 	o.do(func(ctx context.Context, c *clientv3.Client) error {
 		for _, err := range []error{
 			second(c.UserAdd(ctx, "root", "root")),
@@ -237,7 +237,7 @@ func TestTokensEnd(t *testing.T) {
 				if kind == "signed" {
 					tokens = signingKey(t)
 				}
-				testTokensEnd(t, demandLogin(t, start(t, tokens)))
+				testTokensEnd(t, demandLogin(t, start(t, tokens).url))
 			})
 		}
 	}
@@ -245,7 +245,7 @@ func TestTokensEnd(t *testing.T) {
 
 func testTokensEnd(t *testing.T, o *operator) {
 	options := engine.Options{Username: "orderly", Password: "secret", TTL: 10 * time.Second}
-	here, there := open(t, options, o.m.url), open(t, options, o.m.url)
+	here, there := open(t, options, o.endpoints...), open(t, options, o.endpoints...)
 	startVisitors(here, there).check(t, "at first")
 
 	// A watch that is never ended keeps its stream.
@@ -292,7 +292,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 func TestRightToWriteLost(t *testing.T) {
 	const ttl = 3 * time.Second
 	m := startDebianEtcd(t, "--bcrypt-cost", "4")
-	o := demandLogin(t, m)
+	o := demandLogin(t, m.url)
 	here := open(t, engine.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
 	there := open(t, engine.Options{Username: "root", Password: "root", TTL: ttl}, m.url)
 	holder := enter(t, here, arrival("a_"))

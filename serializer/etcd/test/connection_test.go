@@ -46,7 +46,7 @@ func TestConnectionFaults(t *testing.T) {
 	other.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
 	plain, secured, strict := startEtcd(t), startTLS(t, a, false), startTLS(t, a, true)
 	login := startDebianEtcd(t, "--bcrypt-cost", "4")
-	demandLogin(t, login)
+	demandLogin(t, login.url)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,38 @@ import (
 
 // trio is three members of etcd, each a process of this machine.
 type trio struct {
-	members   []*exec.Cmd
+	members   []*standing
 	endpoints []string
+}
+
+// standing is a member that can be killed and started again.
+type standing struct {
+	program string
+	args    []string
+	cmd     *exec.Cmd
+	output  lockedBuffer
+}
+
+func (m *standing) start(t *testing.T) {
+	t.Helper()
+	m.cmd = exec.Command(m.program, m.args...)
+	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *standing) kill() {
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait() // says that it was killed
+}
+
+func (m *standing) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // startTrio starts them. arguments makes a member's, as the program wants them.
@@ -39,23 +69,29 @@ func startTrio(t *testing.T, program string, arguments func(name, dir, client, p
 	dir := t.TempDir()
 	for i := range 3 {
 		name := "m" + strconv.Itoa(i)
-		cmd := exec.Command(program, arguments(name, filepath.Join(dir, name), s.endpoints[i], peers[i], strings.Join(cluster, ","))...)
-		var output lockedBuffer
-		cmd.Stdout, cmd.Stderr = &output, &output
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		s.members = append(s.members, cmd)
+		m := &standing{program: program, args: arguments(name, filepath.Join(dir, name), s.endpoints[i], peers[i], strings.Join(cluster, ","))}
+		m.start(t)
+		s.members = append(s.members, m)
 		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // says that it was killed
+			m.kill()
 			if t.Failed() {
-				t.Logf("%s said:\n%s", name, tail(output.String()))
+				t.Logf("%s said:\n%s", name, tail(m.output.String()))
 			}
 		})
 	}
 	return s
+}
+
+// startDebianTrio runs three of this system's etcd.
+func startDebianTrio(t *testing.T, more ...string) *trio {
+	t.Helper()
+	return startTrio(t, "etcd", func(name, dir, client, peer, cluster string) []string {
+		return append([]string{
+			"--name", name, "--data-dir", dir, "--log-level", "error", "--initial-cluster", cluster,
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		}, more...)
+	})
 }
 
 func freeAddressOn(t *testing.T, i int) string {
@@ -135,11 +171,7 @@ func TestFrozenMember(t *testing.T) {
 	run(t, "go", "build", "-o", modern, "./etcdserver")
 	for name, start := range map[string]func(*testing.T) *trio{
 		"etcd 3.4": func(t *testing.T) *trio {
-			return startTrio(t, "etcd", func(name, dir, client, peer, cluster string) []string {
-				return []string{"--name", name, "--data-dir", dir, "--log-level", "error", "--initial-cluster", cluster,
-					"--listen-client-urls", client, "--advertise-client-urls", client,
-					"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer}
-			})
+			return startDebianTrio(t)
 		},
 		"etcd 3.7": func(t *testing.T) *trio {
 			return startTrio(t, modern, func(name, dir, client, peer, cluster string) []string {
@@ -186,15 +218,11 @@ func freezeInTurn(t *testing.T, s *trio) {
 		clear(n.refused)
 		n.mu.Unlock()
 		start := time.Now()
-		if err := m.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		m.signal(t, syscall.SIGSTOP)
 		time.Sleep(ttl + 3*time.Second)
 		frozen := n.gap(start, time.Now())
 		woken := time.Now()
-		if err := m.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		m.signal(t, syscall.SIGCONT)
 		works("after a member was frozen")
 		awake := n.gap(woken, time.Now())
 		n.mu.Lock()

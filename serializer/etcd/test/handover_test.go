@@ -190,19 +190,23 @@ func TestHandOver(t *testing.T) {
 	m := startEtcd(t)
 	for _, stay := range []time.Duration{0, 5 * time.Millisecond} {
 		for _, clients := range []int{2, 8, 32} {
-			put := measurePuts(t, m.client(t), stay, d)
-			t.Logf("one put, pause %3s                         %s", stay, put)
-			t.Logf("one put, seen by a watch, pause %3s        %s", stay, measureSeen(t, m, stay, d))
-			mutex := measureMutex(t, m, clients, stay, d)
-			t.Logf("%2d stay %3s, concurrency.Mutex             %s", clients, stay, mutex)
-			for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
-				f := measureEngines(t, m, engines, clients, stay, d)
-				t.Logf("%2d stay %3s, etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", clients, stay, engines, f,
-					f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
-				if *long && f.rate <= mutex.rate {
-					t.Errorf("%d clients of %d processes: fewer hand-overs than concurrency.Mutex", clients, engines)
-				}
-			}
+			t.Run(fmt.Sprintf("%d clients stay %s", clients, stay), func(t *testing.T) { compareHandOvers(t, m, clients, stay, d) })
+		}
+	}
+}
+
+func compareHandOvers(t *testing.T, m *member, clients int, stay, d time.Duration) {
+	put := measurePuts(t, m.client(t), stay, d)
+	t.Logf("one put                       %s", put)
+	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, stay, d))
+	mutex := measureMutex(t, m, clients, stay, d)
+	t.Logf("concurrency.Mutex             %s", mutex)
+	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
+		f := measureEngines(t, m, engines, clients, stay, d)
+		t.Logf("etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", engines, f,
+			f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
+		if *long && f.rate <= mutex.rate {
+			t.Errorf("%d clients of %d processes: fewer hand-overs than concurrency.Mutex", clients, engines)
 		}
 	}
 }

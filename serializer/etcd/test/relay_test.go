@@ -17,6 +17,7 @@ type relay struct {
 	mu      sync.Mutex
 	resumed *sync.Cond
 	held    bool          // answers of etcd do not come through
+	parted  bool          // nothing comes through
 	delay   time.Duration // of all that passes, in each direction
 	conns   map[net.Conn]bool
 }
@@ -38,6 +39,7 @@ func startRelay(t testing.TB, to string) *relay {
 		listener.Close()
 		r.cut()
 		r.hold(false)
+		r.part(false)
 	})
 	return r
 }
@@ -99,7 +101,7 @@ func (r *relay) copy(to io.WriteCloser, from io.Reader, answers bool) {
 func (r *relay) pass(answers bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for answers && r.held {
+	for r.parted || answers && r.held {
 		r.resumed.Wait()
 	}
 	return r.delay
@@ -110,6 +112,14 @@ func (r *relay) hold(held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = held
+	r.resumed.Broadcast()
+}
+
+// part keeps everything back, or lets it through again.
+func (r *relay) part(parted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parted = parted
 	r.resumed.Broadcast()
 }
 
