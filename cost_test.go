@@ -18,8 +18,8 @@ func TestAllocationsOfARequest(t *testing.T) {
 		engine string
 		most   float64
 	}{
-		{"memory", `{"engine": "memory"}`, 12},
-		{"file", `{"engine": "file"}`, 21},
+		{"memory", `{"engine": "memory"}`, 10},
+		{"file", `{"engine": "file"}`, 17},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
