@@ -176,6 +176,9 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 			return
 		}
 		v.keep(r.Context())
+		if !s.errorRoutes {
+			*r = *r.WithContext(v.ctx) // error routes that nobody holds are at least cancelled with the turn
+		}
 	}()
 	v.initWriter(&v.writer, w, r)
 	return v.run(v.ctx, &v.writer, r, next)

@@ -60,15 +60,22 @@ func startErrorRoutes(t *testing.T, b *backend, site, more, json string) *caddy 
 	if json == "" {
 		return c
 	}
+	c.loadErrorRoutes(b, json, `{}`)
+	return c
+}
+
+// loadErrorRoutes loads a configuration of one handler, of named routes, and an
+// error route that is a proxy and no subroute.
+func (c *caddy) loadErrorRoutes(b *backend, handler, named string) {
+	c.t.Helper()
 	config := `{"admin": {"listen": "unix/ADMIN"}, "apps": {
 		"tls": {"certificates": {"load_files": [{"certificate": "CERT", "key": "KEY"}]}},
 		"http": {"servers": {"srv0": {"listen": [":PORT"], "automatic_https": {"disable": true}, "tls_connection_policies": [{}],
-			"routes": [{"handle": [` + json + `]}], "errors": {"routes": [{"handle": [PROXY]}]}}}}}}`
+			"routes": [{"handle": [` + handler + `]}], "named_routes": ` + named + `, "errors": {"routes": [{"handle": [PROXY]}]}}}}}}`
 	config = strings.NewReplacer("ADMIN", c.control, "CERT", certificate.cert, "KEY", certificate.key, "PORT", fmt.Sprint(c.port), "DIR", c.dir,
 		"PROXY", `{"handler": "reverse_proxy", "upstreams": [{"dial": "`+b.addr+`"}]}`).Replace(config)
-	check(t, c.load("application/json", config))
+	check(c.t, c.load("application/json", config))
 	c.awaitOneListener()
-	return c
 }
 
 // A client that hung up while an error route worked ended the turn: the next
@@ -108,6 +115,30 @@ func TestHangUpBeforeErrorRoutes(t *testing.T) {
 		failing.open("second")
 		c.wantTurnHeld(b, "first")
 	})
+}
+
+// Where only named routes have queues, and an error route is no subroute, it can
+// not be held: Caddy has prepared it before. The log says so, and the error
+// route is cancelled when the turn is revoked or ends.
+func TestErrorRoutesNotHeld(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{tls: true, backend: b})
+	c.loadErrorRoutes(b, `{"handler": "invoke", "name": "queue"}`,
+		`{"queue": {"handle": [{"handler": "serialize", "path": "DIR", "hold_timeout": "2s"}, {"handler": "error", "status_code": 418}]}}`)
+	if line := c.awaitEntryOf("error routes of this server end their turn when the client hangs up; " +
+		"put a serialize outside of named routes, or the error routes into a subroute"); line.text("server") != "srv0" {
+		t.Errorf("the log says %v", line)
+	}
+	hangUpAfterTenth(t, newClient(t, "2"), c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
+	if !b.awaitExit(t, "first").cancelled {
+		t.Error("the error route was not cancelled")
+	}
+	do(newClient(t, "1.1"), "GET", c.url+"/?name=second&gate", "")
+	if !b.awaitExit(t, "second").cancelled {
+		t.Error("hold_timeout did not cancel the error route")
+	}
+	c.wantNoTickets()
 }
 
 // wantTurnHeld makes sure that no other request enters before the gate of the
