@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,13 +38,26 @@ type metricVectors struct {
 	inside   *prometheus.GaugeVec
 	wait     *prometheus.HistogramVec
 	hold     *prometheus.HistogramVec
+	now      recordCollector
 }
 
 var vectors = sync.OnceValue(func() *metricVectors {
 	const namespace = "caddy_serialize"
 	labels := []string{"queue"}
-	// 100 microseconds to a minute and more.
-	buckets := prometheus.ExponentialBuckets(0.0001, 4, 11)
+	seconds := func(name, help string) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help,
+			// 100 microseconds to five minutes, with edges at the usual timeouts.
+			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
+			// Servers that ask for native histograms get these beside.
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  100,
+			NativeHistogramMinResetDuration: time.Hour,
+		}
+	}
+	gauge := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+	}
 	return &metricVectors{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "requests_total", Help: "Requests by what became of them.",
@@ -54,24 +68,51 @@ var vectors = sync.OnceValue(func() *metricVectors {
 		inside: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "inside", Help: "Requests of this process that are inside.",
 		}, labels),
-		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "wait_seconds", Help: "Time spent waiting in line.", Buckets: buckets,
-		}, labels),
-		hold: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "hold_seconds", Help: "Time spent inside.", Buckets: buckets,
-		}, labels),
+		wait: prometheus.NewHistogramVec(seconds("wait_seconds", "Time spent waiting in line."), labels),
+		hold: prometheus.NewHistogramVec(seconds("hold_seconds", "Time spent inside."), labels),
+		now: recordCollector{
+			limit:         gauge("limit", "How many requests may be inside of a queue; 0 is no limit."),
+			oldestInside:  gauge("oldest_inside_seconds", "For how long the request of this process that entered first has been inside; 0 if there is none."),
+			oldestWaiting: gauge("oldest_waiting_seconds", "For how long the request of this process that came first has waited; 0 if there is none."),
+		},
 	}
 })
 
 // register makes the metrics part of a configuration's registry.
 func (m *metricVectors) register(registry *prometheus.Registry) error {
-	for _, c := range []prometheus.Collector{m.requests, m.waiting, m.inside, m.wait, m.hold} {
+	for _, c := range []prometheus.Collector{m.requests, m.waiting, m.inside, m.wait, m.hold, m.now} {
 		err := registry.Register(c)
 		if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {
 			return fmt.Errorf("registering metrics: %w", err)
 		}
 	}
 	return nil
+}
+
+// recordCollector answers with what the records know when they are asked: an age
+// grows while nothing happens.
+type recordCollector struct{ limit, oldestInside, oldestWaiting *prometheus.Desc }
+
+// Describe implements [prometheus.Collector].
+func (c recordCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- c.limit
+	to <- c.oldestInside
+	to <- c.oldestWaiting
+}
+
+// Collect implements [prometheus.Collector].
+func (c recordCollector) Collect(to chan<- prometheus.Metric) {
+	now := time.Now()
+	for _, r := range allRecords() {
+		gauge := func(desc *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, r.prefix)
+		}
+		if limit, known := r.limit(); known {
+			gauge(c.limit, float64(limit))
+		}
+		gauge(c.oldestInside, r.inside.oldest(now).Seconds())
+		gauge(c.oldestWaiting, r.waiting.oldest(now).Seconds())
+	}
 }
 
 // meters are the metrics of one handler. Their label is the prefix as it is
@@ -81,7 +122,8 @@ type meters struct {
 	waiting    prometheus.Gauge
 	inside     prometheus.Gauge
 	wait, hold prometheus.Observer
-	recent     *recent // of the record; nil before the handler is provisioned
+	record     *record       // nil before the handler is provisioned
+	holds      *holdEstimate // of the record, for the handler's directory
 }
 
 func newMeters(m *metricVectors, queue string) *meters {

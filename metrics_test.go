@@ -2,10 +2,12 @@ package orderly_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,7 +55,8 @@ func queries(node any) (found []string) {
 	return found
 }
 
-// Every metric and label that the dashboard asks for is in a real answer.
+// Every metric and label that the dashboard and the alert rules ask for is in a
+// real answer.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -74,8 +77,15 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	if len(all) < 10 {
 		t.Fatalf("there are only %d queries in the dashboard", len(all))
 	}
+	rules, err := os.ReadFile("docs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllSubmatch(rules, -1) {
+		all = append(all, string(m[1]))
+	}
 	metric := regexp.MustCompile(`\bcaddy_[a-z_]+`)
-	selector := regexp.MustCompile(`([a-z_]+)=~?"`)
+	selector := regexp.MustCompile(`([a-z_]+)(?:=|=~|!~)"`)
 	grouping := regexp.MustCompile(`by \(([a-z_, ]+)\)`)
 	for _, query := range all {
 		if strings.Count(query, "(") != strings.Count(query, ")") || strings.Count(query, "{") != strings.Count(query, "}") {
@@ -144,4 +154,58 @@ func TestMetricsSurviveReloads(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A holder that is stuck makes no sample of any histogram and no count. Its age,
+// and that of the oldest who waits, grow at each look at the metrics, also when a
+// reload has taken its queue out of the configuration.
+func TestMetricsOfStuckHolder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "concurrency 2\nqueue_length 5")
+	var answers []<-chan testcaddy.Answer
+	for i := range 3 {
+		answers = append(answers, s.send(t, "GET", fmt.Sprint(i)))
+		s.awaitTickets(t, i+1)
+	}
+	visitors := s.together(t, "0", "1")
+	gauge := func(name string) float64 {
+		_, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
+		value, err := strconv.ParseFloat(values[name+`{queue="a_"}`], 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return value
+	}
+	grow := func(names ...string) {
+		for _, name := range names {
+			before := gauge(name)
+			s.Eventually(name+" grows", func() error {
+				if now := gauge(name); now <= before {
+					return fmt.Errorf("it is %v after %v", now, before)
+				}
+				return nil
+			})
+		}
+	}
+	const inside, waiting = "caddy_serialize_oldest_inside_seconds", "caddy_serialize_oldest_waiting_seconds"
+	grow(inside, waiting)
+	if limit := gauge("caddy_serialize_limit"); limit != 2 {
+		t.Errorf("the limit is %v; expected 2", limit)
+	}
+	addr := strings.Trim(strings.TrimPrefix(s.url, "http:"), "/")
+	s.Reload(strings.Replace(queueSite(addr, s.Place.Addr, s.dir, ""), "prefix a_", "prefix b_", 1))
+	grow(inside, waiting)
+	for _, v := range visitors {
+		v.Leave()
+	}
+	s.NextNamed("2").Leave()
+	for _, answer := range answers {
+		testcaddy.Await(t, answer)
+	}
+	s.Eventually("the queue is forgotten", func() error {
+		if _, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text); values[inside+`{queue="a_"}`] != "" {
+			return errors.New("there still is an age")
+		}
+		return nil
+	})
 }

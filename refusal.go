@@ -26,10 +26,10 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	if refused.Reason == serializer.ReasonGone {
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
-	s.meters.recent.refused(time.Now())
+	s.meters.record.recent.refused(time.Now())
 	s.refusals.log(s.logger, r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
-	w.Header().Set("Retry-After", strconv.Itoa(s.holds.retryAfter(refused.Position)))
+	w.Header().Set("Retry-After", strconv.Itoa(s.meters.holds.retryAfter(refused.Position)))
 
 	status := s.ErrorCode
 	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {

@@ -108,7 +108,6 @@ type Serialize struct {
 	rule, shared serializer.Rule
 	group        string // of the handler's route
 	errorRoutes  bool   // all of the server's run inside the turn
-	holds        *holdEstimate
 	refusals     *refusalLog
 	meters       *meters
 	closeRecord  func()
@@ -170,7 +169,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 		return err
 	}
 	s.meters = newMeters(vectors(), s.Prefix)
-	s.holds, s.refusals = new(holdEstimate), new(refusalLog)
+	s.refusals = new(refusalLog)
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
@@ -178,7 +177,7 @@ func (s *Serialize) Provision(ctx caddy.Context) error {
 		s.engine.configure(s.configured(), 1)
 	}
 	s.errorRoutes = holdErrorRoutes(ctx)
-	s.closeRecord = openRecord(s.Prefix, realPath(s.Path), s.meters)
+	s.closeRecord = openRecord(s.Prefix, recordUse{realPath(s.Path), s.configured().limit, s.QueueLength}, s.meters)
 	watchConnections(ctx)
 	return nil
 }

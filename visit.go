@@ -39,6 +39,7 @@ type visit struct {
 	refused bool                    // by the queue; then there is a failure, too
 
 	turn    serializer.Turn
+	member  member // of those that wait, then of those inside
 	waited  time.Duration
 	entered time.Time
 	ended   atomic.Bool
@@ -67,10 +68,10 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		rule = s.shared
 	}
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
-	s.meters.waiting.Inc()
 	watch := watchClient(r)
 	span := v.startWait(r.Context())
 	arrived := time.Now()
+	s.meters.startWait(v, arrived)
 	enter := v.engine.Enter
 	if v.insideElsewhere() {
 		enter = v.engine.Engine.Enter // behind nobody: it would wait for itself
@@ -87,8 +88,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
 	watch.unwatch()
-	s.meters.waiting.Dec()
-	s.meters.wait.Observe(v.waited.Seconds())
+	s.meters.endWait(v)
 	clocks.restart(v.waited)
 	v.turn = turn
 	v.endWait(span, err)
@@ -160,8 +160,7 @@ func cutsShort(cause error) bool {
 // serve runs what is behind, and hands the turn on when it has returned.
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	s := v.handler
-	s.meters.inside.Inc()
-	s.meters.recent.entered(v.entered, v.waited)
+	s.meters.startHold(v)
 	v.tell(r.Context())
 	v.uses = 1
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
@@ -231,10 +230,8 @@ func (v *visit) leave() {
 	v.turn.Leave()
 	v.close()
 	v.body.free()
-	s.meters.inside.Dec()
-	s.meters.hold.Observe(held.Seconds())
+	s.meters.endHold(v, held)
 	s.meters.count(outcomeInside(cause))
-	s.holds.add(held)
 	v.logLeave(held, cause)
 }
 
