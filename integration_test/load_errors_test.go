@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,15 +67,20 @@ func TestLoadErrors(t *testing.T) {
 			want: []string{"opening guard file", guardFile},
 		},
 		{
-			name: "guard of another user in a directory for all",
+			name: "all names of the guard taken in a directory for all",
 			make: func(t *testing.T, s *setup) {
 				s.user, s.dir = nobody(t), tempDir(t)
 				check(t, os.Chmod(s.dir, 0o1777))
-				writeFile(t, filepath.Join(s.dir, guardFile), "")
-				check(t, os.Chown(filepath.Join(s.dir, guardFile), 65533, 65533))
-				check(t, os.Chmod(filepath.Join(s.dir, guardFile), 0o666))
+				names := []string{"", "-65534"}
+				for i := 2; i < 32; i++ {
+					names = append(names, fmt.Sprintf("-65534-%d", i))
+				}
+				for _, name := range names {
+					writeFile(t, filepath.Join(s.dir, guardFile+name), "")
+					check(t, os.Chown(filepath.Join(s.dir, guardFile+name), 65533, 65533))
+				}
 			},
-			want: []string{"opening guard file", "belongs to user 65533"},
+			want: []string{"opening guard file", "belong to others", "choose a directory of your own"},
 		},
 	}
 	for _, test := range tests {

@@ -1,12 +1,13 @@
 package serializer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-
+	"slices"
 	"time"
 )
 
@@ -21,7 +22,8 @@ var ErrNotObeyed = errors.New("the owner of the ticket does not react")
 // Inspect lists the queues of a lock directory, in the order of prefixes, as
 // they stand on the disk. It takes no part in them: it makes no files, takes no
 // guard, follows no symbolic links, and works as any user who can read the
-// directory, whether or not anybody works there.
+// directory, whether or not anybody works there. Where everybody may write to the
+// directory, each user has queues of their own, and all are listed.
 //
 // Who is inside follows from the order and the owners' rules, as it does for
 // the engine. The time of entry and the request are not known from outside.
@@ -35,11 +37,20 @@ func Inspect(path string) ([]QueueState, error) {
 		return nil, err
 	}
 	defer d.close()
-	s, err := survey(d)
+	views, err := d.byUser()
 	if err != nil {
 		return nil, err
 	}
-	return s.states(d.path), nil
+	states := make([]QueueState, 0)
+	for _, view := range views {
+		s, err := survey(view)
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, s.states(d.path)...)
+	}
+	slices.SortStableFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return states, nil
 }
 
 // sighting is a lock directory as it was seen once, from outside.
@@ -174,13 +185,9 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 		return Evicted{}, err
 	}
 	defer d.close()
-	s, err := survey(d)
+	d, s, e, err := d.find(queue, token)
 	if err != nil {
-		return Evicted{}, err
-	}
-	e := s.lines[queue].find(token)
-	if e == nil {
-		return Evicted{}, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrNoTicket)
+		return Evicted{}, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, path, err)
 	}
 	owner := s.owners[e]
 	found := Evicted{Ticket: e.state(time.Now())}
@@ -193,6 +200,25 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 		return found, err
 	}
 	return d.awaitEviction(ctx, e, found)
+}
+
+// find looks for a ticket, whoever's queue it is in, and returns the directory as
+// that user sees it.
+func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *entry, error) {
+	views, err := d.byUser()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, view := range views {
+		s, err := survey(view)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if e := s.lines[queue].find(token); e != nil {
+			return view, s, e, nil
+		}
+	}
+	return nil, nil, nil, ErrNoTicket
 }
 
 // awaitEviction returns when a ticket is gone, or when its owner has been told

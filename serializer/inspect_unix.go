@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,8 @@ import (
 // guard, and without hearing of changes.
 type outsideDir struct {
 	*osDir
-	users []uint32 // whose files count; nil is everybody's
+	private bool   // not everybody may write to it
+	user    uint32 // whose files count, where it is not private
 }
 
 // openOutside opens a directory to look at it.
@@ -37,21 +39,39 @@ func openOutside(path string) (*outsideDir, error) {
 		return nil, &StorageError{"reading the mode of lock directory", path, err}
 	}
 	d.fileMode = 0o600 | uint32(st.Mode)&0o060
-	if st.Mode&0o002 != 0 {
+	d.private = st.Mode&0o002 == 0
+	if !d.private {
 		d.fileMode = 0o600
-		d.users = []uint32{0, d.guardUser()}
 	}
 	return d, nil
 }
 
-// guardUser is the user who works in a directory that everybody may write to:
-// the engine refuses to work beside another's guard.
-func (d *outsideDir) guardUser() uint32 {
-	var st unix.Stat_t
-	if err := unix.Fstatat(d.dir, guardFile, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return uint32(unix.Geteuid())
+// byUser is the directory as each of its users sees it. Where everybody may write
+// to it, each has queues of their own: those of whom there is a guard, and those of
+// this user.
+func (d *outsideDir) byUser() ([]*outsideDir, error) {
+	if d.private {
+		return []*outsideDir{d}, nil
 	}
-	return st.Uid
+	names, err := d.list()
+	if err != nil {
+		return nil, &StorageError{"listing lock directory", d.path, err}
+	}
+	users := []uint32{uint32(unix.Geteuid())}
+	for _, name := range names {
+		var st unix.Stat_t
+		if strings.HasPrefix(name, guardFile) && unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			users = append(users, st.Uid)
+		}
+	}
+	slices.Sort(users)
+	var views []*outsideDir
+	for _, user := range slices.Compact(users) {
+		view := *d
+		view.user = user
+		views = append(views, &view)
+	}
+	return views, nil
 }
 
 // whose tells which file a name is, and whose user's. The error is errNotOurs
@@ -61,7 +81,7 @@ func (d *outsideDir) whose(name string) (fileID, string, error) {
 	if err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fileID{}, "", &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
 	}
-	if d.users != nil && !slices.Contains(d.users, st.Uid) {
+	if !d.private && d.user != st.Uid {
 		return fileID{}, "", errNotOurs
 	}
 	return fileID{uint64(st.Dev), st.Ino}, userName(st.Uid), nil
@@ -76,11 +96,21 @@ func (d *outsideDir) mark(name string) error {
 		return &StorageError{"telling the owner of a ticket by", filepath.Join(d.path, name), err}
 	}
 	defer unix.Close(fd)
-	if unix.Geteuid() == 0 {
+	if user, ok := d.worker(); ok && unix.Geteuid() == 0 {
 		// If it fails, we remove the file ourselves once it was obeyed.
-		_ = unix.Fchown(fd, int(d.guardUser()), -1)
+		_ = unix.Fchown(fd, int(user), -1)
 	}
 	return nil
+}
+
+// worker is the user who works in the directory, as far as that can be told.
+func (d *outsideDir) worker() (user uint32, ok bool) {
+	if !d.private {
+		return d.user, true
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(d.dir, guardFile, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return st.Uid, err == nil
 }
 
 // userName names a user for people.

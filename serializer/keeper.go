@@ -111,6 +111,7 @@ func (d *directory) tick() {
 		return
 	}
 	d.identifyEntries(d.firstUnknown())
+	d.refuseBarred()
 	d.settleAllMissing()
 	d.abandonUnowned()
 	d.clearLeftovers()

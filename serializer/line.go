@@ -18,6 +18,8 @@ type entry struct {
 	announced bool   // the log tells that it is waited for
 	seen      uint64 // the last listing of the directory that showed its file, or came before it
 
+	barred *barred // where its file cannot be opened
+
 	*waiter // nil for a ticket of another process
 }
 

@@ -32,6 +32,8 @@ func openOutside(path string) (*outsideDir, error) {
 
 func (*outsideDir) list() ([]string, error) { return nil, errNoLockDir }
 
+func (d *outsideDir) byUser() ([]*outsideDir, error) { return nil, errNoLockDir }
+
 func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", errNoLockDir }
 
 // pollInterval is the time between two looks at what nobody tells.

@@ -4,7 +4,6 @@ package serializer
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -35,8 +34,12 @@ type osDir struct {
 	boot   string    // tells this start of the machine from others
 	synced sync.Once // the directory's entry of the guard
 
+	guardNumber int // of the guard's name among those it may have
+
 	everybody bool // the directory is world-writable: only our files count
 	fileMode  uint32
+	uid, gid  uint32 // of the directory
+	gives     bool   // what we make is given to the directory's owner
 
 	mu      sync.Mutex
 	owners  map[Rule]*ownerFile
@@ -102,45 +105,10 @@ func (d *osDir) openat(name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-func (d *osDir) openGuard() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(d.dir, &st); err != nil {
-		return &StorageError{"reading the mode of lock directory", d.path, err}
-	}
-	d.everybody = st.Mode&0o002 != 0
-	d.fileMode = 0o600 | uint32(st.Mode)&0o060
-	if d.everybody {
-		d.fileMode = 0o600
-	}
-	fail := func(err error) error {
-		return &StorageError{"opening guard file", d.guardPath, err}
-	}
-	fd, err := d.openat(guardFile, unix.O_RDWR|unix.O_CREAT, d.fileMode)
-	if err != nil {
-		return fail(err)
-	}
-	d.guard = fd
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fail(err)
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1:
-		return fail(errors.New("it is not a plain file of its own; remove it"))
-	case d.everybody && !ourUser(st.Uid):
-		return fail(fmt.Errorf("it belongs to user %d, and everybody may write to the directory; choose a directory of your own: %w", st.Uid, errNotOurs))
-	}
-	d.id = fileID{uint64(st.Dev), st.Ino}
-	if st.Size == 0 {
-		// The process's umask may have cut what the directory's own mode
-		// allows. Only the guard's user can mend that; others use it as it is.
-		_ = unix.Fchmod(fd, d.fileMode)
-	}
-	return nil
-}
-
 // ourUser reports whether files of the user count in a directory that everybody
-// may write to.
-func ourUser(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+// may write to. Those of root do not count for others: nobody else can find out
+// whether a process of root's lives.
+func ourUser(uid uint32) bool { return int(uid) == os.Geteuid() }
 
 func (d *osDir) lock() error {
 	if err := flock(d.guard, unix.LOCK_EX); err != nil {
@@ -167,6 +135,8 @@ func (d *osDir) check() error {
 		return errReplaced
 	case err != nil:
 		return &StorageError{"checking guard file", d.guardPath, err}
+	case d.precedes():
+		return errReplaced
 	}
 	return nil
 }
@@ -490,6 +460,7 @@ func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile
 		return nil, err
 	}
 	o := &ownerFile{name: name, rule: r, fd: fd}
+	d.give(fd)
 	defer func() {
 		if err != nil {
 			_ = unix.Unlinkat(d.dir, name, 0)
@@ -644,7 +615,7 @@ func (d *osDir) probe(name string) (_ ownerProbe, err error) {
 		return nil, errStranger // a symbolic link or a socket
 	}
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: err}
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: d.notOpen(name, err)}
 	}
 	defer func() {
 		if err != nil {
@@ -728,6 +699,7 @@ func (d *osDir) mark(name string) error {
 	if err != nil {
 		return &StorageError{"making", filepath.Join(d.path, name), err}
 	}
+	d.give(fd)
 	return unix.Close(fd)
 }
 
@@ -795,7 +767,7 @@ func (d *osDir) close() {
 // tryLockDir makes a directory if it is missing, and finds out whether the
 // engine can work there, without waiting for anybody.
 func tryLockDir(path string) error {
-	if err := os.MkdirAll(path, 0o750); err != nil {
+	if err := makeDir(path); err != nil {
 		return &StorageError{"making lock directory", path, err}
 	}
 	if kind := networkFileSystem(path); kind != "" {

@@ -142,7 +142,10 @@ func (d *directory) identify(e *entry) {
 	defer d.engine.mu.Unlock()
 	switch {
 	case e.out:
+	case errors.Is(err, fs.ErrPermission):
+		e.bar(err)
 	case err == nil:
+		e.barred = nil
 		e.owner = p.owner().String()
 		e.line.identify(e, p.owner().Rule)
 		d.update(e.line)

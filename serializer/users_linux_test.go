@@ -1,9 +1,11 @@
 package serializer
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,21 +56,41 @@ func plant(t testing.TB, uid int, text string, path ...string) string {
 	return name
 }
 
-// In a directory that everybody may write to, an engine serves one user; another
-// is told so.
-func TestPublicDirectoryServesOneUser(t *testing.T) {
+// In a directory that everybody may write to, such as the default one, each user
+// has queues of their own, root, too. The second user was refused, for the guard was
+// the first one's.
+func TestPublicDirectoryServesEachUser(t *testing.T) {
 	dir := publicDir(t)
-	first := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-	first.says(t, "open")
-	first.says(t, "inside")
-	second := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: 50 * time.Millisecond}.start(t)
-	second.says(t, "open")
-	if line := second.says(t, "error: "); !strings.Contains(line, ErrTimeout.Error()) {
-		t.Errorf("the second of the same user: %s", line)
+	for _, user := range []int{alice, 0, bob} {
+		first := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.start(t)
+		first.says(t, "open")
+		first.says(t, "inside")
+		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_", Timeout: 50 * time.Millisecond}.start(t)
+		second.says(t, "open")
+		if line := second.says(t, "error: "); !strings.Contains(line, ErrTimeout.Error()) {
+			t.Errorf("the second of user %d: %s", user, line)
+		}
 	}
-	other := helper{UID: bob, GID: bob, Dir: dir, Queue: "a_"}.start(t)
-	if line := other.says(t, "error: "); !strings.Contains(line, filepath.Join(dir, guardFile)) {
-		t.Errorf("another user: %s", line)
+	queues, err := Inspect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range queues {
+		if q.Prefix != "a_" || q.Inside != 1 || q.Waiting != 0 {
+			t.Errorf("a queue is %+v", q)
+		}
+	}
+	if len(queues) != 3 {
+		t.Errorf("%d queues are listed; expected one for each user", len(queues))
+	}
+	token, err := strconv.ParseUint(queues[2].Tickets[0].Token, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := EvictFrom(ctx, dir, "a_", token, true); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("evicting another user's ticket as root: %v", err)
 	}
 }
 
@@ -110,43 +132,62 @@ func TestPublicDirectoryIgnoresOthersFiles(t *testing.T) {
 	}
 }
 
-// Root's files count: root may do anything anyway.
-func TestPublicDirectoryHeedsRoot(t *testing.T) {
+// Nor have root's files: a process of root's that was killed left tickets that no
+// other user could find out about, and so blocked all others for ever.
+func TestPublicDirectoryIgnoresRoot(t *testing.T) {
 	dir := publicDir(t)
-	plant(t, 0, "", dir, Ticket{Prefix: "a_", Stamp: minStamp}.Name())
-	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: 300 * time.Millisecond}.start(t)
-	p.says(t, "open")
-	if line := p.says(t, "error: "); !strings.Contains(line, ErrTimeout.Error()) {
-		t.Errorf("%s", line)
+	root := helper{Dir: dir, Queue: "a_"}.start(t)
+	root.says(t, "open")
+	root.says(t, "inside")
+	if err := root.Process.Kill(); err != nil {
+		t.Fatal(err)
 	}
+	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: 10 * time.Second}.start(t)
+	p.says(t, "open")
+	p.says(t, "inside")
+	p.leave(t)
 }
 
-// What is planted in the guard's place is refused, and nothing is written
-// through it.
+// What somebody else has put in the guard's place, under any of its names, stops
+// nobody, and nothing is written through it.
 func TestPlantedGuard(t *testing.T) {
-	for name, plantIt := range map[string]func(t *testing.T, dir, victim string) error{
-		"symbolic link": func(t *testing.T, dir, victim string) error { return os.Symlink(victim, filepath.Join(dir, guardFile)) },
-		"dangling symbolic link": func(t *testing.T, dir, victim string) error {
-			return os.Symlink(victim+".new", filepath.Join(dir, guardFile))
-		},
-		"hard link": func(t *testing.T, dir, victim string) error { return os.Link(victim, filepath.Join(dir, guardFile)) },
-		"pipe":      func(t *testing.T, dir, victim string) error { return unix.Mkfifo(filepath.Join(dir, guardFile), 0o666) },
-		"directory": func(t *testing.T, dir, victim string) error { return os.Mkdir(filepath.Join(dir, guardFile), 0o777) },
-		"another's file": func(t *testing.T, dir, victim string) error {
-			plant(t, bob, "", dir, guardFile)
-			return os.Chmod(filepath.Join(dir, guardFile), 0o666)
+	for name, plantIt := range map[string]func(t *testing.T, guard, victim string) error{
+		"symbolic link":          func(t *testing.T, guard, victim string) error { return os.Symlink(victim, guard) },
+		"dangling symbolic link": func(t *testing.T, guard, victim string) error { return os.Symlink(victim+".new", guard) },
+		"pipe":                   func(t *testing.T, guard, victim string) error { return unix.Mkfifo(guard, 0o666) },
+		"directory":              func(t *testing.T, guard, victim string) error { return os.Mkdir(guard, 0o777) },
+		"another's file": func(t *testing.T, guard, victim string) error {
+			plant(t, bob, "", guard)
+			return os.Chmod(guard, 0o666)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := publicDir(t)
 			victim := plant(t, alice, "precious", dir, "victim")
-			if err := plantIt(t, dir, victim); err != nil {
-				t.Fatal(err)
+			for _, guard := range guardNames(true, alice)[:3] {
+				if err := errors.Join(plantIt(t, filepath.Join(dir, guard), victim), os.Lchown(filepath.Join(dir, guard), bob, bob)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-			if line := p.says(t, "error: "); !strings.Contains(line, filepath.Join(dir, guardFile)) {
-				t.Errorf("%s", line)
+			p.says(t, "open")
+			p.says(t, "inside")
+			// The names that are free again do not lead others of the user astray.
+			for _, guard := range guardNames(true, alice)[:3] {
+				if err := os.Remove(filepath.Join(dir, guard)); err != nil {
+					t.Fatal(err)
+				}
 			}
+			second := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
+			second.says(t, "open")
+			select {
+			case line := <-second.lines:
+				t.Errorf("beside the first, the second says %q", line)
+			case <-time.After(3 * tickInterval):
+			}
+			p.leave(t)
+			second.says(t, "inside")
+			second.leave(t)
 			if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
 				t.Errorf("the file behind the link: %q, %v", text, err)
 			}
@@ -154,6 +195,165 @@ func TestPlantedGuard(t *testing.T) {
 				t.Error("a file was made through the link")
 			}
 		})
+	}
+}
+
+// A link to a file of the user's own is refused: to leave it aside could part the
+// user's processes. And where all names are taken, the message says what to do.
+func TestGuardRefused(t *testing.T) {
+	t.Run("hard link", func(t *testing.T) {
+		dir := publicDir(t)
+		victim := plant(t, alice, "precious", dir, "victim")
+		if err := os.Link(victim, filepath.Join(dir, guardFile)); err != nil {
+			t.Fatal(err)
+		}
+		p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
+		if line := p.says(t, "error: "); !strings.Contains(line, filepath.Join(dir, guardFile)) || !strings.Contains(line, "remove it") {
+			t.Errorf("%s", line)
+		}
+		if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+			t.Errorf("the file behind the link: %q, %v", text, err)
+		}
+	})
+	t.Run("all names taken", func(t *testing.T) {
+		dir := publicDir(t)
+		for _, name := range guardNames(true, alice) {
+			plant(t, bob, "", dir, name)
+		}
+		p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
+		if line := p.says(t, "error: "); !strings.Contains(line, "choose a directory of your own") {
+			t.Errorf("%s", line)
+		}
+	})
+}
+
+// Two processes of a user that came to different guards, for a name became free
+// between them, find together.
+func TestGuardsOfOneUser(t *testing.T) {
+	dir := publicDir(t)
+	taken := plant(t, bob, "", dir, guardFile)
+	e := openAt(t, dir, 0)
+	turn := enter(t, e, arrival("a_"))
+	turn.Leave()
+	if err := errors.Join(os.Remove(taken), os.WriteFile(taken, nil, 0o600)); err != nil { // as the other one would
+		t.Fatal(err)
+	}
+	enter(t, e, arrival("a_")).Leave()
+	if text, err := os.ReadFile(taken); err != nil || len(text) == 0 {
+		t.Errorf("the guard that counts has %q, %v", text, err)
+	}
+}
+
+// What root makes in a service's directory is the service's: the guard and the
+// owner files were root's, and the service could not open them. The tickets of a
+// killed process of root's blocked it for ever.
+func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
+	needRoot(t)
+	for name, mode := range map[string]os.FileMode{"own": 0o750, "group": 0o770 | os.ModeSetgid} {
+		t.Run(name, func(t *testing.T) {
+			dir := dirOf(t, group, mode)
+			uid, gid := alice, alice
+			if name == "own" {
+				if err := os.Chown(dir, alice, alice); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				gid = group // the directory is root's; its group works in it
+			}
+			root := helper{Dir: dir, Queue: "a_"}.start(t)
+			root.says(t, "open")
+			root.says(t, "inside")
+			p := helper{UID: uid, GID: gid, Dir: dir, Queue: "a_", Timeout: 20 * time.Second}.start(t)
+			p.says(t, "open")
+			if err := root.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			p.says(t, "inside")
+			p.leave(t)
+		})
+	}
+}
+
+// A guard that root had made before is given to the directory's owner when root
+// comes again; a file that only has its name is not.
+func TestRootGivesTheGuard(t *testing.T) {
+	needRoot(t)
+	for text, given := range map[string]int{"": alice, "01795238222032978000\n": alice, "a secret of root's, moved here": 0} {
+		dir := dirOf(t, alice, 0o750)
+		if err := os.Chown(dir, alice, alice); err != nil {
+			t.Fatal(err)
+		}
+		guard := plant(t, 0, text, dir, guardFile)
+		if err := os.Chmod(guard, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, err := OpenFile(dir, FileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		var st unix.Stat_t
+		if err := unix.Stat(guard, &st); err != nil || int(st.Uid) != given {
+			t.Errorf("the guard with %q belongs to user %d, %v; expected %d", text, st.Uid, err, given)
+		}
+	}
+}
+
+// A directory that root makes is its parent's owner's, unless everybody may write
+// to that one.
+func TestRootGivesDirectories(t *testing.T) {
+	needRoot(t)
+	for _, c := range []struct {
+		name string
+		mode os.FileMode
+		uid  int
+	}{{"a service's", 0o755, alice}, {"everybody's", 0o777 | os.ModeSticky, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := dirOf(t, alice, c.mode)
+			if err := errors.Join(os.Chown(parent, alice, alice), os.Chmod(parent, c.mode)); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(parent, "a", "b")
+			e, err := OpenFile(dir, FileOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			for _, made := range []string{filepath.Dir(dir), dir} {
+				var st unix.Stat_t
+				if err := unix.Stat(made, &st); err != nil || int(st.Uid) != c.uid || st.Mode&0o777 != 0o750 {
+					t.Errorf("%s belongs to user %d with mode %o, %v; expected user %d", made, st.Uid, st.Mode, err, c.uid)
+				}
+			}
+		})
+	}
+}
+
+// Where an owner cannot be found out about, because its file belongs to somebody
+// else, requests are refused at once and the message has its name. They used to
+// wait without a word.
+func TestOwnerThatCannotBeProbed(t *testing.T) {
+	needRoot(t)
+	dir := dirOf(t, alice, 0o750)
+	if err := os.Chown(dir, alice, alice); err != nil {
+		t.Fatal(err)
+	}
+	ticket := Ticket{Prefix: "a_", Stamp: minStamp}.Name()
+	if err := os.Chmod(plant(t, bob, string(Owner{Started: time.Now()}.text()), dir, ticket), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t) // without a timeout
+	p.says(t, "open")
+	line := p.says(t, "error: ")
+	for _, want := range []string{ticket, "permission denied", "user 54322"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the message does not say %q: %s", want, line)
+		}
+	}
+	for _, name := range filesOf(t, dir) {
+		if found, err := ParseTicket(name); err == nil && found.Stamp != minStamp {
+			t.Errorf("the lock file %s is left", name)
+		}
 	}
 }
 

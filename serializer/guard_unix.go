@@ -1,0 +1,186 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// In a directory that everybody may write to, each user has queues of its own, and
+// a guard of its own. The first to come has the plain name, the next ones a name
+// with their number. Somebody may have put a file there beforehand, to be in the
+// way; then the next name counts. All processes of a user agree on which, for what
+// is there already and theirs comes before what is missing.
+//
+// Who may not delete others' files, for the directory has the sticky bit, can take
+// each name once. The guard that is in use stays where it is.
+
+// maxGuards is how many names of a guard may be taken by others.
+const maxGuards = 32
+
+// guardNames are the names that a user's guard may have, in order.
+func guardNames(everybody bool, uid int) []string {
+	if !everybody {
+		return []string{guardFile}
+	}
+	own := guardFile + "-" + strconv.Itoa(uid)
+	names := []string{guardFile, own}
+	for i := 2; len(names) < maxGuards; i++ {
+		names = append(names, own+"-"+strconv.Itoa(i))
+	}
+	return names
+}
+
+var errNotPlain = errors.New("it is not a plain file of its own; remove it")
+
+// openGuard opens the guard, or makes it.
+func (d *osDir) openGuard() error {
+	if err := d.readModes(); err != nil {
+		return err
+	}
+	for range 100 { // others make and remove files meanwhile
+		name, there, err := d.findGuard()
+		if err == nil {
+			err = d.takeGuard(name, there)
+		}
+		if there && err == unix.ENOENT || err == unix.EEXIST {
+			continue
+		}
+		if err != nil {
+			return &StorageError{"opening guard file", d.guardPath, d.notOpen(name, err)}
+		}
+		return nil
+	}
+	return &StorageError{"opening guard file", d.guardPath, errors.New("it comes and goes; some other program makes and removes it all the time")}
+}
+
+// readModes finds out whose the directory is, and who may write there.
+func (d *osDir) readModes() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.dir, &st); err != nil {
+		return &StorageError{"reading the mode of lock directory", d.path, err}
+	}
+	d.everybody = st.Mode&0o002 != 0
+	d.fileMode = 0o600 | uint32(st.Mode)&0o060
+	if d.everybody {
+		d.fileMode = 0o600
+	}
+	d.uid, d.gid = st.Uid, st.Gid
+	d.gives = unix.Geteuid() == 0 && !d.everybody && (st.Uid != 0 || st.Gid != 0)
+	return nil
+}
+
+// findGuard returns the name of the guard, and whether it is there.
+func (d *osDir) findGuard() (name string, there bool, err error) {
+	free := ""
+	for i, name := range guardNames(d.everybody, unix.Geteuid()) {
+		d.guardNumber, d.guardPath = i, filepath.Join(d.path, name)
+		switch ours, err := d.isOurGuard(name); {
+		case err == unix.ENOENT && free == "":
+			free = name
+		case err == unix.ENOENT:
+		case err != nil:
+			return name, false, err
+		case ours:
+			return name, true, nil
+		}
+	}
+	if free == "" {
+		return guardFile, false, fmt.Errorf("all its names, up to %s, belong to others, and everybody may write to the directory; "+
+			"choose a directory of your own: %w", filepath.Base(d.guardPath), errNotOurs)
+	}
+	for i, name := range guardNames(d.everybody, unix.Geteuid()) {
+		if name == free {
+			d.guardNumber, d.guardPath = i, filepath.Join(d.path, name)
+		}
+	}
+	return free, false, nil
+}
+
+// isOurGuard reports whether a name is that of a guard that counts for us. The
+// error is ENOENT if there is nothing of the name.
+func (d *osDir) isOurGuard(name string) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err != nil:
+		return false, err
+	case d.everybody && !ourUser(st.Uid):
+		return false, nil
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 1:
+		return false, errNotPlain
+	}
+	return true, nil
+}
+
+// takeGuard opens the guard. The error is EEXIST or ENOENT if the file came or
+// went since it was looked for.
+func (d *osDir) takeGuard(name string, there bool) error {
+	flags := unix.O_RDWR
+	if !there {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	fd, err := d.openat(name, flags, d.fileMode)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	switch { // it may be another file by now
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1:
+		err = errNotPlain
+	case d.everybody && !ourUser(st.Uid):
+		err = errNotOurs
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	d.guard, d.id = fd, fileID{uint64(st.Dev), st.Ino}
+	if !there || d.gives && st.Uid == 0 && d.looksLikeGuard(st.Size) {
+		d.give(fd)
+	}
+	if st.Size == 0 {
+		// The process's umask may have cut what the directory's own mode
+		// allows. Only the guard's user can mend that; others use it as it is.
+		_ = unix.Fchmod(fd, d.fileMode)
+	}
+	return nil
+}
+
+// looksLikeGuard reports whether a file of root's may be given away: somebody who
+// may write to the directory could have moved another one here.
+func (d *osDir) looksLikeGuard(size int64) bool {
+	if size == 0 {
+		return true
+	}
+	var text [guardSize]byte
+	n, err := unix.Pread(d.guard, text[:], 0)
+	if err != nil || n != guardSize || text[guardSize-1] != '\n' {
+		return false
+	}
+	_, ok := parseDigits(string(text[:stampDigits]))
+	return ok
+}
+
+// precedes reports whether a guard of ours has come under a name before the one
+// we use: then that is the one that counts.
+func (d *osDir) precedes() bool {
+	if d.guardNumber == 0 {
+		return false
+	}
+	for _, name := range guardNames(d.everybody, unix.Geteuid())[:d.guardNumber] {
+		if ours, err := d.isOurGuard(name); ours && err == nil {
+			return true
+		}
+	}
+	return false
+}
