@@ -2,11 +2,8 @@ package orderly
 
 import (
 	"errors"
-	"math"
 	"net/http"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,10 +23,11 @@ func (s *Serialize) refuse(w http.ResponseWriter, r *http.Request, v *visit, err
 	if refused.Reason == serializer.ReasonGone {
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
-	s.meters.record.recent.refused(time.Now())
+	now := time.Now()
+	s.meters.record.recent.refused(now)
 	s.refusals.log(s.logger, r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
-	w.Header().Set("Retry-After", strconv.Itoa(s.meters.holds.retryAfter(refused.Position)))
+	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
 
 	status := s.ErrorCode
 	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {
@@ -135,26 +133,4 @@ func selfWaitHint(r *http.Request, refused *serializer.Refused) string {
 	}
 	return "this server made the request itself: perhaps a request that is inside waits for this one, " +
 		"by httpInclude of a template or by a proxy to this server"
-}
-
-// holdEstimate is a moving average of how long requests stay inside.
-type holdEstimate struct{ nanoseconds atomic.Int64 }
-
-func (e *holdEstimate) add(d time.Duration) {
-	// A lost update between two requests does not matter for an estimate.
-	old := e.nanoseconds.Load()
-	e.nanoseconds.Store(old + (int64(d)-old)/8)
-}
-
-// The bounds of Retry-After, in seconds.
-const (
-	minRetryAfter = 1
-	maxRetryAfter = 120
-)
-
-// retryAfter guesses how many seconds it takes until the place where position
-// others were ahead is free.
-func (e *holdEstimate) retryAfter(position int) int {
-	wait := time.Duration(e.nanoseconds.Load()).Seconds() * float64(position+1)
-	return int(min(max(math.Ceil(wait), minRetryAfter), maxRetryAfter))
 }
