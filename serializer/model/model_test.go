@@ -22,11 +22,15 @@ func TestModel(t *testing.T) {
 		{"three processes, two crashes", "", "errors: 0"},
 		{"two requests in one process", "-DPAIR -DCRASHES=1", "errors: 0"},
 		{"coming twice", "-DROUNDS=2 -DCRASHES=0", "errors: 0"},
+		{"files removed by somebody else", "-DREMOVALS=1 -DCRASHES=1", "errors: 0"},
+		{"files removed, two requests in one process", "-DREMOVALS=1 -DCRASHES=1 -DPAIR", "errors: 0"},
+		{"without ledgers", "-DREMOVALS=1 -DNOLEDGER", "assertion violated (inside==0)"},
+		{"ledgers not audited", "-DREMOVALS=1 -DCRASHES=0 -DNOAUDIT", "assertion violated (inside==0)"},
 		{"without the guard", "-DNOGUARD", "assertion violated (inside==0)"},
-		{"scan error ignored", "-DFAILOPEN", "assertion violated (inside==0)"},
-		{"probe trusted at once", "-DTRUSTPROBE", "assertion violated (inside==0)"},
+		{"scan error ignored", "-DFAILOPEN -DNOLEDGER", "assertion violated (inside==0)"},
+		{"probe trusted at once", "-DTRUSTPROBE -DNOLEDGER", "assertion violated (inside==0)"},
 		{"dead not reaped", "-DNOREAP", "invalid end state"},
-		{"watch set too late", "-DWATCHLATE", "invalid end state"},
+		{"watch set too late", "-DWATCHLATE -DCRASHES=0", "invalid end state"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out := verify(t, strings.Fields(test.defines))

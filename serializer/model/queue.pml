@@ -1,11 +1,11 @@
 /*
  * The lock-file queue, as far as its order depends on it: tickets, the guard,
- * crashes, the reaping of the dead, timeouts, and the turn that passes within a
- * process and between processes.
+ * ledgers, crashes, the reaping of the dead, timeouts, and the turn that passes
+ * within a process and between processes.
  *
  * Three processes with a request each; with PAIR, two processes, of which one has
  * two requests. Each request comes ROUNDS times. Up to CRASHES processes are
- * killed, at any moment.
+ * killed, and up to REMOVALS lock files removed by somebody else, at any moment.
  * Spin tries every order in which the steps can happen, and checks:
  *
  *   mutual exclusion   an assertion at the entry: nobody else is inside
@@ -26,6 +26,11 @@
  *   TRUSTPROBE   a ticket whose owner has not locked it yet counts as dead
  *   NOREAP       nobody takes out the tickets of the dead
  *   WATCHLATE    the watch is set after looking, not before
+ *   NOLEDGER     a lock file that is gone counts as left, whoever removed it
+ *   NOAUDIT      a process does not ask the ledgers for tickets that it never saw
+ *
+ * FAILOPEN and TRUSTPROBE only do harm together with NOLEDGER: the ledgers name the
+ * ticket that was not seen, or was removed.
  */
 
 #define PROCS   3
@@ -35,6 +40,9 @@
 #endif
 #ifndef CRASHES
 #define CRASHES 2
+#endif
+#ifndef REMOVALS
+#define REMOVALS 0
 #endif
 
 /* OF is the process of a ticket. */
@@ -49,6 +57,7 @@ typedef lines { byte number[TICKETS] }
 byte guard;              /* who holds it: a ticket plus 1 */
 byte last;               /* the last number, in the guard file */
 byte file[TICKETS];      /* the lock files: the number, or 0 for none */
+bool out[TICKETS];       /* in the owner's ledger */
 bool locked[TICKETS];    /* by the owner; only matters with TRUSTPROBE */
 bool alive[PROCS] = true;
 bool changed[PROCS];     /* the process was told of a change it has not heard out */
@@ -75,8 +84,28 @@ inline tell(p) {
 	changed[2] = ATTENDS(2) && (changed[2] || p != 2)
 }
 
-/* hear takes one ticket of the directory into the line, unless it is our own. */
-#define HEAR(p, t) line[p].number[t] = (OF(t) == p -> line[p].number[t] : file[t])
+/* OUT: the owner of the ticket lives, and says that the ticket is out. */
+#ifdef NOLEDGER
+#define OUT(t) false
+#else
+#define OUT(t) (out[t] && alive[OF(t)])
+#endif
+
+/* hear takes one ticket of the directory into the line, unless it is our own. One
+ * that is out keeps its place without a file. */
+#define HEAR(p, t) line[p].number[t] = (OF(t) == p || file[t] == 0 && OUT(t) -> line[p].number[t] : file[t])
+
+/* KNOWN: the ticket is not out, or in the line of the process. */
+#if defined(NOLEDGER) || defined(NOAUDIT)
+#define KNOWN(p, t) true
+#else
+#define KNOWN(p, t) (OF(t) == p || !OUT(t) || line[p].number[t] != 0)
+#endif
+#define AUDITED(p) (KNOWN(p, 0) && KNOWN(p, 1) && KNOWN(p, 2))
+
+/* COMING: it would be, if the process looked now. */
+#define COMING(p, t) (KNOWN(p, t) || file[t] != 0)
+#define AUDITABLE(p) (COMING(p, 0) && COMING(p, 1) && COMING(p, 2))
 
 inline observe(p) {
 #ifdef WATCHLATE
@@ -102,8 +131,16 @@ inline forget(p) {
 /* TURN: ticket t is the first in the line of its process. */
 #define TURN(p, t) (linked[t] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
 
-/* remove is the end of a lock file. */
-inline remove(p, t) { d_step { file[t] = 0; locked[t] = false; tell(p) } }
+/* REMOVED: somebody else removed the file of a ticket. */
+#define REMOVED(t) (REMOVALS > 0 && linked[t] && file[t] == 0)
+
+/* remove is the end of a lock file, and of the ticket in the ledger before that. If
+ * the file is gone already, others hear of it all the same: in truth, by looking at
+ * the ledgers ten times a second. */
+inline remove(p, t) {
+	out[t] = false;
+	d_step { file[t] = 0; locked[t] = false; tell(p) }
+}
 
 /* Request comes and goes in one process; the process can be killed in between. */
 proctype Request(byte t) {
@@ -125,7 +162,19 @@ proctype Request(byte t) {
 #else
 			observe(p);
 #endif
-			d_step { last++; line[p].number[t] = last };
+			/* As long as a ledger has a ticket that is not in line, the guard is
+			 * given back and taken again. */
+			do
+			:: AUDITED(p) -> break
+			:: !AUDITED(p) ->
+#ifndef NOGUARD
+				guard = 0;
+				atomic { guard == 0 && AUDITABLE(p) -> guard = t + 1 };
+#endif
+				observe(p)
+			od;
+			skip; /* a loop may not end in a d_step */
+			d_step { last++; line[p].number[t] = last; out[t] = true };
 			d_step { file[t] = line[p].number[t]; tell(p) };
 #ifdef TRUSTPROBE
 			locked[t] = true;
@@ -142,7 +191,12 @@ proctype Request(byte t) {
 				assert(line[p].number[t] > entered);
 				inside = t + 1;
 				entered = line[p].number[t] };
+				if
+				:: REMOVED(t) -> d_step { file[t] = line[p].number[t]; tell(p) }
+				:: true
+				fi;
 				inside = 0
+			:: REMOVED(t) && !TURN(p, t) /* it is refused */
 			:: t == 0 /* it times out, or its client hangs up; the others wait for ever */
 			fi;
 			/* The turn passes on within the process first. */
@@ -163,7 +217,7 @@ proctype Request(byte t) {
 #ifdef TRUSTPROBE
 #define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && file[t] == line[p].number[t] && (!alive[OF(t)] || !locked[t]))
 #else
-#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && file[t] == line[p].number[t] && !alive[OF(t)])
+#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && (file[t] == line[p].number[t] || file[t] == 0) && !alive[OF(t)])
 #endif
 
 inline reap(p, t) {
@@ -203,6 +257,16 @@ inline kill(p) {
 	}
 }
 
+/* Remover is another program, or a person. */
+proctype Remover() {
+	byte left = REMOVALS;
+end:	do
+	:: d_step { left > 0 && file[0] != 0 -> file[0] = 0; left--; tell(PROCS) }
+	:: d_step { left > 0 && file[1] != 0 -> file[1] = 0; left--; tell(PROCS) }
+	:: d_step { left > 0 && file[2] != 0 -> file[2] = 0; left--; tell(PROCS) }
+	od
+}
+
 proctype Killer() {
 	byte left = CRASHES;
 end:	do
@@ -216,6 +280,6 @@ init {
 	atomic {
 		run Request(0); run Request(1); run Request(2);
 		run Keeper(0); run Keeper(1); run Keeper(2);
-		run Killer()
+		run Killer(); run Remover()
 	}
 }
