@@ -18,6 +18,7 @@ var edgeFeatures = []string{
 	"hangups",      // of clients that wait or are inside
 	"errorhangups", // of clients whose request is in an error route
 	"uploads",      // bodies that stop, for a moment or for good
+	"large",        // bodies larger than what is read into memory
 	"garbage",      // bodies in chunks that are none
 	"holds",        // hold_timeout
 	"stalls",       // clients that do not read or send any more; longer than hold_timeout
@@ -114,7 +115,7 @@ func (g *edgeGenerator) queue() edgeQueue {
 	switch {
 	case g.has("disk", 0.2):
 		q.Buffer = pick(g, "1KiB 16KiB", "16KiB 128KiB", "1KiB 0")
-	case g.chance(0.1):
+	case g.has("large", 0.1):
 		q.Buffer = "0"
 	case g.chance(0.7):
 		q.Buffer = pick(g, "1KiB", "16KiB")
@@ -202,7 +203,7 @@ func (g *edgeGenerator) client(c *edgeCase) edgeClient {
 		Steps:   []edgeStep{g.step(), g.step()},
 	}
 	if client.Method == "POST" {
-		client.Body = pick(g, 10, 2<<10, 40<<10, 200<<10)
+		client.Body = g.size()
 		client.Chunked = g.chance(0.4)
 	}
 	switch n := g.IntN(100); {
@@ -240,10 +241,19 @@ func (g *edgeGenerator) hangUp(client *edgeClient, feature, when string) {
 	}
 }
 
+// size is how many bytes a body has.
+func (g *edgeGenerator) size() int {
+	size := pick(g, 10, 2<<10, 40<<10, 200<<10)
+	if g.without["large"] {
+		return 10
+	}
+	return size
+}
+
 // body gives a client a body that will not come whole.
 func (g *edgeGenerator) body(client *edgeClient) {
 	client.Method = "POST"
-	client.Body = pick(g, 10, 2<<10, 40<<10, 200<<10)
+	client.Body = g.size()
 	client.Cut = 1 + g.IntN(client.Body-1)
 }
 
