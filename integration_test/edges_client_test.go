@@ -79,11 +79,9 @@ func (c edgeClient) run(name, addr string, plan *edgePlan) *edgeAnswer {
 // hangUpInTime hangs up when the client is to. It returns when the client has
 // ended.
 func (v *edgeVisitor) hangUpInTime() {
-	var limit <-chan time.Time
+	limit := time.After(patience)
 	if v.Limit > 0 {
 		limit = time.After(ms(v.Limit))
-	} else {
-		limit = time.After(patience)
 	}
 	var due <-chan time.Time
 	if v.HangUp == hangUpTime {

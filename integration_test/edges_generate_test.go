@@ -243,7 +243,7 @@ func (g *edgeGenerator) hangUp(client *edgeClient, feature, when string) {
 
 // size is how many bytes a body has.
 func (g *edgeGenerator) size() int {
-	size := pick(g, 10, 2<<10, 40<<10, 200<<10)
+	size := pick(g, 10, 1<<10, 2<<10, 17<<10, 40<<10, 144<<10, 200<<10)
 	if g.without["large"] {
 		return 10
 	}

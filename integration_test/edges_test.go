@@ -14,7 +14,7 @@ import (
 
 var (
 	edgesFor     = flag.Duration("edges", 20*time.Second, "how long TestEdges runs")
-	edgesSeed    = flag.Uint64("edges.seed", 0, "the first seed of TestEdges; the next cases have the following seeds; 0 takes one at random")
+	edgesSeed    = flag.Uint64("edges.seed", 0, "the first seed of TestEdges, further cases have the following ones; 0 is every second case from seed 1, and the others from one at random")
 	edgesWithout = flag.String("edges.without", "", "features that TestEdges leaves out, with commas in between")
 	edgesCase    = flag.String("edges.case", "", "the only case of TestEdges, as it was printed")
 	edgesShrink  = flag.Duration("edges.shrink", time.Minute, "how long TestEdges shrinks a case that fails")
@@ -42,12 +42,11 @@ func TestEdges(t *testing.T) {
 		report(t, c, found)
 		return
 	}
-	first := *edgesSeed
-	if first == 0 {
-		first = uint64(rand.Uint32())
+	series := &edgeSeries{without: without, end: time.Now().Add(*edgesFor), known: *edgesSeed, unknown: *edgesSeed}
+	if *edgesSeed == 0 {
+		series.known, series.unknown = 1, rand.Uint64N(1<<32)
+		t.Logf("the first random seed is %d", series.unknown)
 	}
-	t.Logf("the first seed is %d", first)
-	series := &edgeSeries{first: first, without: without, end: time.Now().Add(*edgesFor)}
 	for i := range edgeBenches {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
@@ -58,20 +57,30 @@ func TestEdges(t *testing.T) {
 
 // edgeSeries gives out cases.
 type edgeSeries struct {
-	first   uint64
 	without map[string]bool
 	end     time.Time
+	known   uint64 // the first of the seeds that every run has
+	unknown uint64 // the first of those that are this run's own; or the same
 	given   atomic.Uint64
 	failed  atomic.Bool
+}
+
+// next is the next case, and its number.
+func (s *edgeSeries) next() (c *edgeCase, n uint64) {
+	n = s.given.Add(1)
+	seed := s.known + n - 1
+	if s.known != s.unknown {
+		seed = []uint64{s.unknown, s.known}[n%2] + (n-1)/2
+	}
+	return generateEdges(seed, s.without), n
 }
 
 // run runs cases until the time is over, or one has failed.
 func (s *edgeSeries) run(t *testing.T, b *edgeBench) {
 	cases := 0
 	for time.Now().Before(s.end) && !s.failed.Load() {
-		n := s.given.Add(1)
+		c, n := s.next()
 		cases++
-		c := generateEdges(s.first+n-1, s.without)
 		found, err := b.run(c)
 		if err != nil {
 			s.failed.Store(true)
