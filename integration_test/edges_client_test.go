@@ -158,17 +158,18 @@ func (v *edgeVisitor) overHTTP1() {
 		}
 		_ = tcp.Close()
 	}
-	var helpers sync.WaitGroup
-	helpers.Go(v.hangUpInTime)
-	helpers.Go(func() { _ = v.writeHTTP1(conn) })
+	var hanger, writer sync.WaitGroup
+	hanger.Go(v.hangUpInTime)
+	writer.Go(func() { _ = v.writeHTTP1(conn) })
 	reader := bufio.NewReader(conn)
 	closes := v.readHTTP1(v.answer, reader)
 	close(v.ended)
+	hanger.Wait()
 	if v.Again && v.answer.err == nil && !closes && v.sentWhole() {
 		v.askAgain(conn, reader)
 	}
 	_ = conn.Close()
-	helpers.Wait()
+	writer.Wait()
 }
 
 func (v *edgeVisitor) sentWhole() bool {
