@@ -21,6 +21,7 @@ type edgeCase struct {
 	Named     [][]edgeNode `json:",omitempty"` // routes
 	Clients   []edgeClient
 	Evictions []int `json:",omitempty"` // ms after the start
+	Reloads   []int `json:",omitempty"` // ms after the start
 }
 
 // edgeQueue is a queue's serialize directive. Durations are in milliseconds;
@@ -163,7 +164,7 @@ func (e *edgeText) line(format string, args ...any) {
 // caddyfile is the configuration of a case. Behind every serialize, the request
 // gets a mark in X-Trail: the queue and the token. The error routes begin with a
 // mark, too. So the upstream can tell which queues a request has passed.
-func (c *edgeCase) caddyfile(dir string, unguarded bool) string {
+func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
 	e := &edgeText{unguarded: unguarded}
 	e.line("{")
 	e.line("admin unix/{$ADMIN}")
@@ -188,6 +189,8 @@ func (c *edgeCase) caddyfile(dir string, unguarded bool) string {
 		e.line("}")
 	}
 	e.line("{$SITE} {")
+	// Caddy does not load what it has loaded already.
+	e.option(round > 0, "vars round %d", round)
 	e.matchers()
 	e.block("route", c.Main)
 	if c.Errors != nil {
@@ -290,12 +293,15 @@ func (e *edgeText) block(head string, nodes []edgeNode) {
 // String is the case as a person reads it, and as the flag -edges.case takes it.
 func (c *edgeCase) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d process(es)\n\n%s\n", c.Seed, c.Processes, c.caddyfile("{$DIR}", false))
+	fmt.Fprintf(&b, "seed %d, %d process(es)\n\n%s\n", c.Seed, c.Processes, c.caddyfile("{$DIR}", 0, false))
 	for i, client := range c.Clients {
 		fmt.Fprintf(&b, "client %d: %s\n", i, asJSON(client))
 	}
 	if len(c.Evictions) > 0 {
 		fmt.Fprintf(&b, "evictions at %v ms\n", c.Evictions)
+	}
+	if len(c.Reloads) > 0 {
+		fmt.Fprintf(&b, "reloads at %v ms\n", c.Reloads)
 	}
 	fmt.Fprintf(&b, "\n-edges.case '%s'\n", asJSON(c))
 	return b.String()

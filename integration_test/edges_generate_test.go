@@ -24,11 +24,12 @@ var edgeFeatures = []string{
 	"stalls",       // clients that do not read or send any more; longer than hold_timeout
 	"cancel",       // on_disconnect cancel
 	"shared",       // concurrency, shared_methods
-	"evictions",
-	"extra",     // a byte more than the request
-	"http2",     //
-	"processes", // two of them on one directory
-	"disk",      // the second value of buffer
+	"evictions",    //
+	"reloads",      //
+	"extra",        // a byte more than the request
+	"http2",        //
+	"processes",    // two of them on one directory
+	"disk",         // the second value of buffer
 }
 
 // edgeGenerator makes cases from a seed.
@@ -78,6 +79,9 @@ func generateEdges(seed uint64, without map[string]bool) *edgeCase {
 	}
 	if g.has("evictions", 0.15) {
 		c.Evictions = []int{100 + g.IntN(500)}
+	}
+	if g.has("reloads", 0.1) {
+		c.Reloads = []int{100 + g.IntN(300)}
 	}
 	return c
 }

@@ -397,10 +397,18 @@ func (a *edgeAnswer) excused(h *edgeHistory) bool {
 	if a.status != 0 && (halves || len(h.evictions) > 0) {
 		return true
 	}
+	// Caddy closes idle connections, and those that nobody had accepted.
+	if a.status == 0 && len(h.c.Reloads) > 0 && !h.visited(a) {
+		return true
+	}
 	// Once it has begun, an answer breaks off when the turn is revoked. A client
 	// that sends too slowly is cut off, too.
 	slow := a.status != 0 || a.client.Pause > 0
 	return slow && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
 		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
 	})
+}
+
+func (h *edgeHistory) visited(a *edgeAnswer) bool {
+	return slices.ContainsFunc(h.visits, func(v *edgeVisit) bool { return v.request == a.request })
 }

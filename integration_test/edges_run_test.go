@@ -38,12 +38,34 @@ func (b *edgeBench) load(c *edgeCase, dir string) error {
 		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: map[string]string{"UPSTREAM": b.upstream.addr}}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
-		if err := process.load("text/caddyfile", c.caddyfile(dir, b.unguarded)); err != nil {
-			return fmt.Errorf("loading the configuration: %w\n%s", err, c.caddyfile(dir, b.unguarded))
+		if err := process.load("text/caddyfile", c.caddyfile(dir, 0, b.unguarded)); err != nil {
+			return fmt.Errorf("loading the configuration: %w\n%s", err, c.caddyfile(dir, 0, b.unguarded))
 		}
 		process.awaitOneListener()
 	}
 	return nil
+}
+
+// reload loads the configuration again when it is time. It takes until the
+// requests of the old one have ended.
+func (b *edgeBench) reload(c *edgeCase, dir string) (wait func() error) {
+	var all sync.WaitGroup
+	failures := make(chan error, len(c.Reloads)*c.Processes)
+	for i, when := range c.Reloads {
+		for _, process := range b.caddies[:c.Processes] {
+			all.Go(func() {
+				time.Sleep(ms(when))
+				if err := process.load("text/caddyfile", c.caddyfile(dir, i+1, b.unguarded)); err != nil {
+					failures <- fmt.Errorf("reloading: %w", err)
+				}
+			})
+		}
+	}
+	return func() error {
+		all.Wait()
+		close(failures)
+		return <-failures
+	}
 }
 
 // run runs a case and returns the promises that were broken.
@@ -58,6 +80,7 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	}
 	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer), tickets: make(map[edgeTicketID]*edgeTicket)}
 	watch := b.watch(h, dir)
+	reload := b.reload(c, dir)
 	for _, a := range b.clients(c) {
 		for ; a != nil; a = a.next {
 			h.answers[a.request] = a
@@ -65,6 +88,9 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	}
 	if err := poll(patience, b.upstream.idle); err != nil {
 		return nil, fmt.Errorf("the upstream still works: %w", err)
+	}
+	if err := reload(); err != nil {
+		return nil, err
 	}
 	stuck := b.empties(c, dir)
 	watch()

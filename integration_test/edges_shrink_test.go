@@ -54,6 +54,7 @@ func (c *edgeCase) smaller() (cases []*edgeCase) {
 	}
 	change(func(c *edgeCase) { c.Errors = nil })
 	change(func(c *edgeCase) { c.Evictions = nil })
+	change(func(c *edgeCase) { c.Reloads = nil })
 	change(func(c *edgeCase) {
 		c.Processes = 1
 		for i := range c.Clients {
