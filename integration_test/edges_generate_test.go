@@ -276,14 +276,20 @@ func (g *edgeGenerator) upload(client *edgeClient) {
 	client.Limit = 1200
 }
 
-// stall lets a client stop reading or sending for longer than it may hold a
-// queue with a hold_timeout, or else for a moment.
+// stall lets a client stop reading or sending, or the upstream work, for longer
+// than a request may hold a queue with a hold_timeout, or else for a moment.
 func (g *edgeGenerator) stall(client *edgeClient, c *edgeCase) {
-	client.Limit = 700
+	stall := 700
 	if slices.ContainsFunc(c.Queues, func(q edgeQueue) bool { return q.HoldTimeout > 0 }) {
-		client.Limit = 4500
+		stall = 4500
 	}
 	if g.chance(0.3) {
+		client.Fail = client.Fail || g.chance(0.3)
+		client.Steps = []edgeStep{{Work: stall, Deaf: g.chance(0.5)}}
+		return
+	}
+	client.Limit = stall
+	if g.chance(0.4) {
 		g.body(client)
 		return
 	}
