@@ -19,6 +19,10 @@ const (
 	leeway   = 1500 * time.Millisecond
 )
 
+// unnoticed is how long it may take an upstream on a busy machine to notice that
+// it was cancelled.
+const unnoticed = 500 * time.Millisecond
+
 // edgeHistory is what happened in a case.
 type edgeHistory struct {
 	c         *edgeCase
@@ -167,16 +171,9 @@ func (h *edgeHistory) stays(v *edgeVisit) (found []stay) {
 	if a == nil {
 		return nil
 	}
-	end := v.left
-	// An upstream that does not read a body does not notice that it is cancelled.
-	blind := v.step.Unread && a.client.Body > 0
-	if cause := h.mayEnd(v, a); blind || !v.cancelled.IsZero() && cause.Before(v.cancelled) {
-		// The turn may have been handed on a moment before the upstream noticed,
-		// and even before it noticed the request.
-		if !cause.After(v.entered) {
-			return nil
-		}
-		end = earlier(end, cause)
+	end := h.protectedUntil(v, a)
+	if !end.After(v.entered) {
+		return nil
 	}
 	for _, p := range h.protections(v) {
 		token, _ := strconv.ParseUint(p.token, 10, 64)
@@ -186,6 +183,29 @@ func (h *edgeHistory) stays(v *edgeVisit) (found []stay) {
 		})
 	}
 	return found
+}
+
+// protectedUntil is until when nobody else may be inside because of a visit. If
+// it may be cancelled, the turn may be handed on before the upstream notices
+// that, and even before it notices the request.
+func (h *edgeHistory) protectedUntil(v *edgeVisit, a *edgeAnswer) time.Time {
+	cause := h.mayEnd(v, a)
+	if !v.left.After(cause) || v.cancelled.After(time.Time{}) && v.cancelled.Before(cause) {
+		return v.left
+	}
+	// An upstream that does not read a body notices nothing.
+	blind := v.step.Unread && a.client.Body > 0
+	if blind || !v.cancelled.IsZero() {
+		return cause
+	}
+	return later(cause, v.left.Add(-unnoticed))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -401,11 +421,20 @@ func (a *edgeAnswer) excused(h *edgeHistory) bool {
 	if a.status == 0 && len(h.c.Reloads) > 0 && !h.visited(a) {
 		return true
 	}
-	// Once it has begun, an answer breaks off when the turn is revoked. A client
-	// that sends too slowly is cut off, too.
-	slow := a.status != 0 || a.client.Pause > 0
-	return slow && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
+	// Once it has begun, an answer breaks off when the turn is revoked. It may
+	// have begun in the server only. A client that sends too slowly is cut off,
+	// too.
+	broken := a.status != 0 || a.client.Pause > 0 || h.wasAnswered(a)
+	return broken && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
 		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
+	})
+}
+
+// wasAnswered reports whether the upstream was just answering the request when
+// the connection broke.
+func (h *edgeHistory) wasAnswered(a *edgeAnswer) bool {
+	return slices.ContainsFunc(h.visits, func(v *edgeVisit) bool {
+		return v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
 	})
 }
 
