@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,7 +216,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// mayEnd is from when on a visit may be cancelled.
+// mayEnd is from when on a visit may be cancelled, and its turn end.
 func (h *edgeHistory) mayEnd(v *edgeVisit, a *edgeAnswer) time.Time {
 	end := farFuture
 	all, _ := passages(v)
@@ -231,20 +232,26 @@ func (h *edgeHistory) mayEnd(v *edgeVisit, a *edgeAnswer) time.Time {
 	if hangUpCancels {
 		end = earlier(end, a.hungUpAt())
 	}
-	if v.number > 0 && a.client.Body > 0 {
-		// The body has gone to the upstream before. Caddy cannot send it again.
+	if h.lacksBody(v, a) && !h.isKept(v) {
 		return a.started
 	}
-	if h.streams(v, a) {
-		// What breaks a body that streams cannot be kept from the upstream.
-		if a.client.Garbage {
-			end = earlier(end, a.started)
-		}
-		if hungUp := a.hungUpAt(); !hungUp.IsZero() && a.wholeAt().IsZero() {
-			end = earlier(end, hungUp)
-		}
-	}
 	return end
+}
+
+// lacksBody reports whether the upstream may get less of the request's body than
+// was announced to it, and take that for a cancellation.
+func (h *edgeHistory) lacksBody(v *edgeVisit, a *edgeAnswer) bool {
+	again := v.number > 0 && a.client.Body > 0 // Caddy cannot send a body twice
+	broken := a.client.Garbage || a.wholeAt().IsZero()
+	return again || broken && h.streams(v, a)
+}
+
+// isKept reports whether the turn lasts until an upstream which lacks the rest of
+// the body has closed the connection: not in error routes, which come too late
+// to see the body break.
+func (h *edgeHistory) isKept(v *edgeVisit) bool {
+	all, _ := passages(v)
+	return v.number == 0 && !v.inErrorRoute() && !slices.ContainsFunc(all, func(p passed) bool { return h.c.Queues[p.queue].Cancel })
 }
 
 // notInsideBefore is a time at which the request had not entered yet.
@@ -348,7 +355,7 @@ func (h *edgeHistory) early(v *edgeVisit) []*violation {
 func (h *edgeHistory) cancellation(v *edgeVisit) []*violation {
 	a := h.answers[v.request]
 	all, _ := passages(v)
-	if a == nil || len(all) == 0 || v.cancelled.IsZero() || !v.cancelled.Before(h.mayEnd(v, a)) {
+	if a == nil || len(all) == 0 || v.cancelled.IsZero() || !v.cancelled.Before(h.mayEnd(v, a)) || h.lacksBody(v, a) {
 		return nil
 	}
 	return []*violation{{"cancelled", fmt.Sprintf("%s %v was cancelled %v after it had entered, %s", a.name(), v.trail,
@@ -387,7 +394,7 @@ func (h *edgeHistory) held(id edgeTicketID, ticket *edgeTicket) (found []*violat
 func (h *edgeHistory) lingers(id edgeTicketID, ticket *edgeTicket) []*violation {
 	for _, a := range h.answers {
 		hungUp := a.hungUpAt()
-		if a.port != ticket.port || hungUp.IsZero() || ticket.waiting.IsZero() || a.client.Extra {
+		if a.port != ticket.port || hungUp.IsZero() || ticket.waiting.IsZero() || a.client.Extra && runtime.GOOS != "linux" {
 			continue
 		}
 		if after := ticket.waiting.Sub(hungUp); after > promptly+leeway && a.client.Body <= h.leastLimit() {
