@@ -24,12 +24,12 @@ var edgeFeatures = []string{
 	"stalls",       // clients that do not read or send any more; longer than hold_timeout
 	"cancel",       // on_disconnect cancel
 	"shared",       // concurrency, shared_methods
-	"evictions",    //
-	"reloads",      //
-	"extra",        // a byte more than the request
-	"http2",        //
-	"processes",    // two of them on one directory
-	"disk",         // the second value of buffer
+	"evictions",
+	"reloads",
+	"extra", // a byte more than the request
+	"http2",
+	"processes", // two of them on one directory
+	"disk",      // the second value of buffer
 }
 
 // edgeGenerator makes cases from a seed.
