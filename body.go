@@ -95,7 +95,7 @@ func (s *Serialize) checkRoom(v *visit) error {
 	if s.QueueLength == 0 || !s.engine.acquire() {
 		return nil
 	}
-	defer s.engine.release()
+	defer s.giveBack(s.engine)
 	counter, ok := s.engine.Engine.(serializer.Counter)
 	if !ok {
 		return nil

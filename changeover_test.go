@@ -34,7 +34,6 @@ func opened(t *testing.T, module EngineModule, path string) *engineRef {
 
 // arrival is one that is on its way through a queue.
 type arriving struct {
-	name string
 	turn chan serializer.Turn
 	err  chan error
 	stop context.CancelFunc

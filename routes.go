@@ -14,8 +14,7 @@ func routeGroup(ctx caddy.Context) string {
 	if len(lineage) < 2 {
 		return ""
 	}
-	switch parent := lineage[len(lineage)-2].(type) {
-	case *caddyhttp.Subroute:
+	if parent, ok := lineage[len(lineage)-2].(*caddyhttp.Subroute); ok {
 		if group, ok := groupOfUnfinished(parent.Routes); ok || parent.Errors == nil {
 			return group
 		}

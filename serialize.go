@@ -353,6 +353,13 @@ func (s *Serialize) useEngine() (*engineRef, error) {
 	return openEngine(s.module, s.Path, s.ctx.Slogger())
 }
 
+// giveBack ends a request's use of an engine.
+func (s *Serialize) giveBack(engine *engineRef) {
+	if err := engine.release(); err != nil {
+		s.logger.Error("giving back an engine", zap.String("path", s.Path), zap.Error(err))
+	}
+}
+
 // Cleanup gives the engine back. Requests of this configuration keep it until
 // they are done; when the process ends, they no longer can.
 func (s *Serialize) Cleanup() error {

@@ -85,7 +85,7 @@ func (u *upstream) await(stay context.Context) {
 	if kept == nil {
 		return
 	}
-	defer kept.Close()
+	defer func() { _ = kept.Close() }()
 	defer context.AfterFunc(stay, func() { _ = kept.Close() })()
 	_, _ = io.Copy(io.Discard, kept)
 }

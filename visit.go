@@ -248,9 +248,7 @@ func (v *visit) logLeave(held time.Duration, cause error) {
 // close frees what a visit holds besides its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	if err := v.engine.release(); err != nil {
-		v.handler.logger.Error("giving back the engine of a queue", zap.String("queue", v.queue), zap.Error(err))
-	}
+	v.handler.giveBack(v.engine)
 }
 
 // describe sets the placeholders of a request that comes to a queue. Later

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -57,7 +58,7 @@ func (c *caddy) serialize(args ...string) []byte {
 	out, err := cmd.Output()
 	if err != nil {
 		var text []byte
-		if failed, ok := err.(*exec.ExitError); ok {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			text = failed.Stderr
 		}
 		c.t.Fatalf("caddy serialize %v: %v: %s%s", args, err, out, text)

@@ -180,7 +180,7 @@ func (l *otherLedger) read(fn func(n int)) (ok bool) {
 			ok = true
 			return
 		}
-		more := false
+		var more bool
 		if ok, more = l.ledger.read(fn); more && l.remap() {
 			ok, _ = l.ledger.read(fn)
 		}
