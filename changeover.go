@@ -83,7 +83,12 @@ var lanes = laneTable{byName: make(map[laneName]*lane)}
 // Enter takes a turn from the engine, once all who came to the queue before with
 // another engine have left it.
 func (e *engineRef) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
-	c := &crossing{engine: e.sharedEngine}
+	return e.cross(ctx, new(crossing), a)
+}
+
+// cross is Enter for those who have the memory for it.
+func (e *engineRef) cross(ctx context.Context, c *crossing, a serializer.Arrival) (serializer.Turn, error) {
+	c.engine = e.sharedEngine
 	if err := lanes.arrive(c, e.place.names, &a); err != nil {
 		return nil, err
 	}
@@ -102,6 +107,26 @@ func (e *engineRef) Enter(ctx context.Context, a serializer.Arrival) (serializer
 	c.Turn = turn
 	lanes.enter(c)
 	return c, nil
+}
+
+// takeTurn enters the queue: behind all who came by any engine, unless the request
+// would wait for itself.
+func (v *visit) takeTurn(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
+	if v.insideElsewhere() {
+		return v.engine.Engine.Enter(ctx, a)
+	}
+	return v.engine.cross(ctx, &v.crossing, a)
+}
+
+// insideElsewhere reports whether the request is inside this queue already, by
+// another engine: it has the turn among all requests of this process.
+func (v *visit) insideElsewhere() bool {
+	for outer := v.next; outer != nil; outer = outer.next {
+		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.place.same(v.engine.place) {
+			return true
+		}
+	}
+	return false
 }
 
 // Leave implements [serializer.Turn].

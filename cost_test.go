@@ -19,7 +19,7 @@ func TestAllocationsOfARequest(t *testing.T) {
 		most   float64
 	}{
 		{"memory", `{"engine": "memory"}`, 10},
-		{"file", `{"engine": "file"}`, 17},
+		{"file", `{"engine": "file"}`, 18},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})

@@ -50,17 +50,6 @@ func (p place) same(other place) bool {
 	return slices.ContainsFunc(p.names, func(name string) bool { return slices.Contains(other.names, name) })
 }
 
-// insideElsewhere reports whether the request is inside this queue already, by
-// another engine: it has the turn among all requests of this process.
-func (v *visit) insideElsewhere() bool {
-	for outer := v.next; outer != nil; outer = outer.next {
-		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.place.same(v.engine.place) {
-			return true
-		}
-	}
-	return false
-}
-
 // sameDirectory reports whether two paths lead to one directory.
 func sameDirectory(a, b string) bool {
 	first, err := os.Stat(a)

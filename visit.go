@@ -38,14 +38,15 @@ type visit struct {
 	failure *caddyhttp.HandlerError // why it never had a turn; else nil
 	refused bool                    // by the queue; then there is a failure, too
 
-	turn    serializer.Turn
-	member  member // of those that wait, then of those inside
-	waited  time.Duration
-	entered time.Time
-	ended   atomic.Bool
-	body    *heldBody   // where part of it is in a file, or still to come
-	writer  turnWriter  // of the handlers behind
-	timer   *time.Timer // of hold_timeout
+	turn     serializer.Turn
+	crossing crossing
+	member   member // of those that wait, then of those inside
+	waited   time.Duration
+	entered  time.Time
+	ended    atomic.Bool
+	body     *heldBody   // where part of it is in a file, or still to come
+	writer   turnWriter  // of the handlers behind
+	timer    *time.Timer // of hold_timeout
 
 	uploading bool // the client may still send of the body
 
@@ -72,11 +73,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	span := v.startWait(r.Context())
 	arrived := time.Now()
 	s.meters.startWait(v, arrived)
-	enter := v.engine.Enter
-	if v.insideElsewhere() {
-		enter = v.engine.Engine.Enter // behind nobody: it would wait for itself
-	}
-	turn, err := enter(r.Context(), serializer.Arrival{
+	turn, err := v.takeTurn(r.Context(), serializer.Arrival{
 		Queue:      v.queue,
 		Client:     clientOf(r),
 		Rule:       rule,
