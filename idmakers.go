@@ -24,6 +24,7 @@ type idMakers struct {
 	uniqueIDs   *uniqueid.UniqueIDGenerator
 	callNumbers *callNumbers
 	detach      func() error
+	warnOfFirst sync.Once
 }
 
 func openIDMakers(ctx caddy.Context, u *UniqueIDs) (*idMakers, error) {

@@ -32,7 +32,12 @@ import (
 // `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`, with the flags sampled and random
 //
 // If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those
-// of its span, and the UUIDv7 and the txid follow if its trace ID is a UUIDv7.
+// of its span. The txid and the UUIDv7 are then an ID of their own, for other
+// requests belong to the same trace; the access log joins them. Once asked for,
+// trace_id and traceparent stay as they are, also if tracing begins later.
+//
+// Of several unique_ids on the way of a request, the first names it. The others
+// only take out of the request what their `trust` does not trust.
 //
 // With access logs on, the entry has the field `txid`. An error that passes by
 // gets the txid as its ID, so that the error log's `err_id` and the access log
@@ -59,8 +64,8 @@ type UniqueIDs struct {
 	// peer is a trusted proxy of the server, a value of 1 to 128 characters of
 	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; anything else is taken
 	// out of the request. With `traceparent`, the trace ID and the flags of W3C
-	// Trace Context are adopted; the txid and the UUIDv7 follow if the trace ID is
-	// a UUIDv7 of the last day. Default: none.
+	// Trace Context are adopted; the txid and the UUIDv7 are this request's own.
+	// Default: none.
 	Trust string `json:"trust,omitempty"`
 
 	makers *idMakers
@@ -155,6 +160,8 @@ func (u *UniqueIDs) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
 		ids.adopt(r)
+	} else {
+		ids.pass(r, u)
 	}
 	err := next.ServeHTTP(w, r)
 	if err == nil {
@@ -179,17 +186,60 @@ func (ids *requestIDs) log() {
 // not taken over is nobody's, so what is behind does not get to see it.
 func (ids *requestIDs) adopt(r *http.Request) {
 	header := ids.handler.Trust
-	if header == "" {
-		return
-	}
 	values, ok := r.Header[header]
-	if !ok {
-		return
-	}
-	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
-	if !trusted || len(values) != 1 || !ids.adoptValue(header, values[0]) {
+	if ok && (!ids.trusted() || len(values) != 1 || !ids.adoptValue(header, values[0])) {
 		r.Header.Del(header)
 	}
+}
+
+// trusted reports whether the peer is one of the server's trusted proxies.
+func (ids *requestIDs) trusted() bool {
+	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
+	return trusted
+}
+
+// pass lets a request with IDs through a second handler. What that is to trust
+// and cannot, it takes out of the request, as the first does.
+func (ids *requestIDs) pass(r *http.Request, second *UniqueIDs) {
+	if second != ids.handler {
+		second.warnOfFirst(ids.handler)
+	}
+	header := second.Trust
+	values, ok := r.Header[header]
+	if ok && (len(values) != 1 || !ids.isOwn(values[0]) && !(ids.trusted() && isID(header, values[0]))) {
+		r.Header.Del(header)
+	}
+}
+
+// warnOfFirst says, once, that a handler has no say in requests that another has
+// named, if it would have named them otherwise.
+func (u *UniqueIDs) warnOfFirst(first *UniqueIDs) {
+	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
+		return
+	}
+	u.makers.warnOfFirst.Do(func() {
+		u.logger.Warn("this unique_ids has no effect on the IDs of a request: another unique_ids before it has named the request",
+			zap.Any("settings", u), zap.Any("settings_of_first", first))
+	})
+}
+
+// isID reports whether the value of a trusted header field can be adopted.
+func isID(header, value string) bool {
+	if header != traceparentField {
+		return isCallersID(value)
+	}
+	_, err := uniqueid.ReceiveTraceparent(value)
+	return err == nil
+}
+
+// isOwn reports whether text is one of the request's IDs, put into the header on
+// the way.
+func (ids *requestIDs) isOwn(text string) bool {
+	ids.look()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return text != "" && (text == ids.txid || text == ids.uniqueID || text == ids.shardedID || text == ids.callNumber ||
+		ids.notations.wrote(text))
 }
 
 // adoptValue takes over the value of the trusted header field, if it is an ID.
@@ -253,12 +303,9 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 
 // String returns the request's txid, and implements [fmt.Stringer] for the
 // access log.
-func (ids *requestIDs) String() string {
-	ids.look()
-	return ids.TXID()
-}
+func (ids *requestIDs) String() string { return ids.TXID() }
 
-// look lets the IDs follow a trace of Caddy's tracing, if it has begun one. Only
+// look lets the trace follow one of Caddy's tracing, if it has begun one. Only
 // the goroutine that serves the request may look.
 func (ids *requestIDs) look() {
 	ids.mu.Lock()
@@ -278,7 +325,6 @@ func (ids *requestIDs) TXID() string {
 
 // UUIDv7 returns the request's txid as a UUIDv7.
 func (ids *requestIDs) UUIDv7() string {
-	ids.look()
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	return ids.notations.UUID().String()

@@ -3,6 +3,7 @@ package orderly_test
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -211,6 +212,35 @@ func TestNobodyIsTrustedByDefault(t *testing.T) {
 	addr := testcaddy.FreeAddr(t)
 	testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust X-Request-Id\n\t}\n\trespond {http.request.txid}|{header.X-Request-Id}\n}\n")
 	checkTrusted(t, ask(t, "http://"+addr, "X-Request-Id", "abc"), "abc", false)
+}
+
+// A second unique_ids on the way did nothing at all: a stranger's value of the
+// header field that it is to trust got to what is behind.
+func TestInnerTrustStripsStrangersHeader(t *testing.T) {
+	addr := testcaddy.FreeAddr(t)
+	server := testcaddy.Start(t, `http://`+addr+` {
+	route {
+		unique_ids
+		handle /own* {
+			request_header X-Request-Id {http.request.txid}
+		}
+		unique_ids {
+			trust X-Request-Id
+		}
+		respond {http.request.txid}|{header.X-Request-Id}
+	}
+}
+`)
+	checkTrusted(t, ask(t, "http://"+addr, "X-Request-Id", "abc"), "abc", false)
+	if txid, header, _ := strings.Cut(ask(t, "http://"+addr+"/own", "X-Request-Id", "abc"), "|"); header != txid {
+		t.Errorf("the header field with the txid %s became %q", txid, header)
+	}
+	testcaddy.Eventually(t, "the log says that the second has no say", func() error {
+		if !strings.Contains(server.Log(), "unique_ids before it has named the request") {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 }
 
 func TestCallNumbers(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
-	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -16,25 +15,30 @@ import (
 const traceparentField = "Traceparent"
 
 // notations are one ID of a request as a txid, a UUIDv7 and a trace context. Each
-// is made when it is first asked for, from those that are there already.
+// is made when it is first asked for, from those that are there already, and then
+// stays.
+//
+// A trace that somebody else began is not the request's ID: other requests belong
+// to it, too, and with Caddy's tracing a stranger may have chosen it. So nothing
+// but the trace context follows from it.
 type notations struct {
 	txid     uniqueid.TXID
 	uuid     uniqueid.UUIDv7
 	hasTXID  bool
 	hasUUID  bool
+	adopted  bool                  // whether a trusted proxy made the ID
 	received uniqueid.TraceContext // from a trusted proxy; zero if there is none
 	traced   uniqueid.TraceContext // of Caddy's tracing; zero while it has not begun
-	own      uniqueid.TraceContext // as it goes to the upstream; zero until asked for
+	trace    uniqueid.TraceContext // as it was given out; zero until asked for
 }
 
-// TXID is the ID as a txid: that of the trace if another program made the trace
-// and it has one, otherwise a fresh one.
+// TXID is the ID as a txid: that of the UUIDv7 if it has one, otherwise a fresh
+// one.
 func (n *notations) TXID() uniqueid.TXID {
 	if n.hasTXID {
 		return n.txid
 	}
 	n.hasTXID = true
-	n.followTrace()
 	if n.hasUUID {
 		if txid, ok := n.uuid.TXID(); ok {
 			n.txid = txid
@@ -48,30 +52,29 @@ func (n *notations) TXID() uniqueid.TXID {
 // UUID is the ID as a UUIDv7: the txid and 20 random bits more.
 func (n *notations) UUID() uniqueid.UUIDv7 {
 	if !n.hasUUID {
-		txid := n.TXID()
-		if !n.hasUUID { // otherwise the txid came from it
-			n.uuid, n.hasUUID = txid.UUIDv7(rand.Uint32()), true
-		}
+		n.uuid, n.hasUUID = n.TXID().UUIDv7(rand.Uint32()), true
 	}
 	return n.uuid
 }
 
 // Trace is the trace that the request belongs to, with what the upstream is to
-// take for its parent: Caddy's own span if there is one, otherwise one that
-// stands for this request.
+// take for its parent: Caddy's own span if there was one when it was first asked
+// for, otherwise one that stands for this request.
 func (n *notations) Trace() uniqueid.TraceContext {
-	if n.traced != (uniqueid.TraceContext{}) {
-		return n.traced
+	if n.trace == (uniqueid.TraceContext{}) {
+		n.trace = n.newTrace()
 	}
-	if n.own == (uniqueid.TraceContext{}) {
-		n.own = n.newTrace()
-	}
-	return n.own
+	return n.trace
 }
 
 func (n *notations) newTrace() uniqueid.TraceContext {
-	if n.received != (uniqueid.TraceContext{}) {
+	switch {
+	case n.traced != (uniqueid.TraceContext{}):
+		return n.traced
+	case n.received != (uniqueid.TraceContext{}):
 		return n.received.Child()
+	case n.adopted: // nobody here knows whether its bits are random
+		return uniqueid.NewTraceContext(n.UUID()).WithFlags(uniqueid.TraceSampled)
 	}
 	return uniqueid.NewTraceContext(n.UUID())
 }
@@ -102,32 +105,14 @@ func (n *notations) look(ctx context.Context, header http.Header) {
 	n.traced = traced
 }
 
-// likelyAge is how far the time in a trace ID may be from now for the ID to be
-// taken for a UUIDv7. One in 64 random trace IDs looks like one, of any time
-// from 1970 to 10889.
-const likelyAge = 24 * time.Hour
-
-// followTrace takes over the ID of a trace that another program made, if it is a
-// UUIDv7.
-func (n *notations) followTrace() {
-	trace := n.received
-	if n.traced != (uniqueid.TraceContext{}) {
-		trace = n.traced
-	}
-	uuid, ok := trace.TraceID().UUIDv7()
-	if ok && !n.hasUUID && time.Since(uuid.Time()).Abs() < likelyAge {
-		n.uuid, n.hasUUID = uuid, true
-	}
-}
-
 // adoptText takes over what a trusted proxy calls the request, if it is a txid or
 // a UUIDv7.
 func (n *notations) adoptText(text string) {
 	if txid, err := uniqueid.ParseTXID(text); err == nil {
-		n.txid, n.hasTXID = txid, true
+		n.txid, n.hasTXID, n.adopted = txid, true, true
 	}
 	if uuid, err := uniqueid.ParseUUIDv7(text); err == nil {
-		n.uuid, n.hasUUID = uuid, true
+		n.uuid, n.hasUUID, n.adopted = uuid, true, true
 	}
 }
 
@@ -136,4 +121,13 @@ func (n *notations) adoptTraceparent(text string) bool {
 	received, err := uniqueid.ReceiveTraceparent(text)
 	n.received = received
 	return err == nil
+}
+
+// wrote reports whether text is a notation of the ID or its trace as it was given
+// out, or the field that Caddy's tracing has written.
+func (n *notations) wrote(text string) bool {
+	var none uniqueid.TraceContext
+	return n.hasUUID && text == n.uuid.String() ||
+		n.trace != none && (text == n.trace.String() || text == n.trace.TraceID().String()) ||
+		n.traced != none && text == n.traced.String()
 }

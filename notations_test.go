@@ -1,6 +1,7 @@
 package orderly_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -100,8 +101,9 @@ func TestTrustTraceparent(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			n := askNotations(t, url, "Traceparent", test.value)
 			checkAdopted(t, n, test.value, test.trace, test.flags)
-			if wanted := test.trace == ours.TraceID().String(); wanted != (n.uuid == ours.String()) {
-				t.Errorf("the UUID is %s", n.uuid)
+			again := askNotations(t, url, "Traceparent", test.value)
+			if again.txid == n.txid || again.uuid == n.uuid {
+				t.Errorf("two requests have the txid %s, UUID %s", n.txid, n.uuid)
 			}
 		})
 	}
@@ -124,8 +126,8 @@ func TestTrustTraceparent(t *testing.T) {
 	})
 }
 
-// checkAdopted checks whether the trace was adopted, and the txid is that of the
-// UUID.
+// checkAdopted checks whether the trace was adopted. Then the txid and the UUID
+// are one ID, but not that of the trace: other requests have the same trace.
 func checkAdopted(t *testing.T, n told, value, trace, flags string) {
 	t.Helper()
 	if trace == "" {
@@ -142,13 +144,24 @@ func checkAdopted(t *testing.T, n told, value, trace, flags string) {
 	if parent := n.wantTraceparent(t, trace, flags); parent == "00f067aa0ba902b7" {
 		t.Error("the parent ID is the caller's")
 	}
+	n.wantOwnID(t)
+}
+
+// wantOwnID fails the test unless txid and UUID are one ID that is not of the
+// trace.
+func (n told) wantOwnID(t *testing.T) {
+	t.Helper()
 	uuid, err := uniqueid.ParseUUIDv7(n.uuid)
-	if txid, _ := uuid.TXID(); err != nil || txid.String() != n.txid {
+	if txid, ok := uuid.TXID(); err != nil || !ok || txid.String() != n.txid {
 		t.Errorf("UUID %s and txid %s are not one ID", n.uuid, n.txid)
+	}
+	if n.trace == strings.ReplaceAll(n.uuid, "-", "") {
+		t.Errorf("the ID is that of the trace: %+v", n)
 	}
 }
 
 // A trusted ID that is a txid or a UUIDv7 is the ID in the other notations, too.
+// The flag that says that its bits are random was set, which nobody knows.
 func TestTrustedTXIDInOtherNotations(t *testing.T) {
 	_, url := idsSite(t, "trust X-Request-Id", tellNotations)
 	txid := uniqueid.NewTXID().String()
@@ -156,45 +169,100 @@ func TestTrustedTXIDInOtherNotations(t *testing.T) {
 		t.Errorf("the txid is %s; expected %s", n.txid, txid)
 	} else {
 		n.wantOneID(t)
+		n.wantTraceparent(t, n.trace, "01")
 	}
 	uuid := uniqueid.NewUUIDv7().String()
 	if n := askNotations(t, url, "X-Request-Id", uuid); n.txid != uuid || n.uuid != uuid || n.trace != strings.ReplaceAll(uuid, "-", "") {
 		t.Errorf("of the ID %s the notations are %+v", uuid, n)
+	} else {
+		n.wantTraceparent(t, n.trace, "01")
 	}
+	if n := askNotations(t, url, "X-Request-Id", "any-text"); n.txid != "any-text" {
+		t.Errorf("the txid is %s", n.txid)
+	} else {
+		n.wantTraceparent(t, n.trace, "03")
+	}
+}
+
+// tracingSite starts a server with Caddy's own tracing, and returns its URL.
+func tracingSite(t *testing.T, uniqueIDs, propagators, response string) (*testcaddy.Server, string) {
+	t.Helper()
+	addr := testcaddy.FreeAddr(t)
+	server := testcaddy.Start(t, `http://`+addr+` {
+	log
+	`+uniqueIDs+`
+	tracing
+	respond "`+response+`"
+}
+`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS="+propagators)
+	return server, "http://" + addr
 }
 
 // With Caddy's own tracing, what goes to the upstream and to the log is the trace
 // that Caddy reports.
 func TestTracingWins(t *testing.T) {
-	for _, test := range []struct{ name, propagators string }{{"tracecontext", "tracecontext"}, {"b3", "b3"}} {
-		t.Run(test.name, func(t *testing.T) {
-			addr := testcaddy.FreeAddr(t)
-			testcaddy.Start(t, `http://`+addr+` {
-	unique_ids
-	tracing
-	respond "`+tellNotations+`{http.vars.trace_id} {http.vars.span_id}"
-}
-`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS="+test.propagators)
-			url := "http://" + addr
-			header, ours := []string{}, uniqueid.NewTraceContext(uniqueid.NewUUIDv7())
-			if test.propagators == "tracecontext" {
-				header = []string{"Traceparent", ours.String()}
-			}
-			n := askNotations(t, url, header...)
+	for _, propagators := range []string{"tracecontext", "b3"} {
+		t.Run(propagators, func(t *testing.T) {
+			_, url := tracingSite(t, "unique_ids", propagators, tellNotations+"{http.vars.trace_id} {http.vars.span_id}")
+			n := askNotations(t, url)
 			trace, span, _ := strings.Cut(n.header, " ")
-			if test.propagators == "tracecontext" {
+			if propagators == "tracecontext" {
 				// The field, as Caddy sends it on, stands before the variables.
 				if len(trace) != 55+32 || trace[:55] != n.traceparent {
 					t.Fatalf("traceparent is %s, Caddy sends %s", n.traceparent, trace)
 				}
 				trace = trace[55:]
-				if uuid := n.wantOneID(t); uuid.TraceID() != ours.TraceID() {
-					t.Errorf("the UUID is %v, the trace of the client %v", uuid, ours.TraceID())
-				}
 			}
 			if n.trace != trace || !strings.HasPrefix(n.traceparent, "00-"+trace+"-"+span+"-") {
 				t.Errorf("Caddy's trace is %s, span %s; ours is %s", trace, span, n.traceparent)
 			}
+			n.wantOwnID(t)
 		})
+	}
+}
+
+// OpenTelemetry adopts the trace of anybody. When the txid and the UUID followed
+// it, a stranger chose them, and all requests of one trace had the same.
+func TestTracingDoesNotChooseIDs(t *testing.T) {
+	for _, options := range []string{"unique_ids", "unique_ids {\n\t\ttrust X-Request-Id\n\t}"} {
+		server, url := tracingSite(t, options, "tracecontext", tellNotations)
+		theirs := uniqueid.NewTraceContext(uniqueid.NewUUIDv7())
+		seen := make(map[string]bool)
+		for range 3 {
+			n := askNotations(t, url, "Traceparent", theirs.String())
+			n.wantOwnID(t)
+			if n.trace != theirs.TraceID().String() {
+				t.Errorf("trace ID %s; expected Caddy's, %v", n.trace, theirs.TraceID())
+			}
+			if seen[n.txid] || seen[n.uuid] {
+				t.Errorf("a request before has the same ID: %+v", n)
+			}
+			seen[n.txid], seen[n.uuid] = true, true
+			testcaddy.Eventually(t, "the access log has the txid and the trace", func() error {
+				for line := range strings.Lines(server.Log()) {
+					if strings.Contains(line, `"txid":"`+n.txid+`"`) && strings.Contains(line, `"traceID":"`+n.trace+`"`) {
+						return nil
+					}
+				}
+				return errors.New("no line has both")
+			})
+		}
+	}
+}
+
+// The trace changed within a request once tracing had run.
+func TestTraceStaysOnceGiven(t *testing.T) {
+	addr := testcaddy.FreeAddr(t)
+	testcaddy.Start(t, `http://`+addr+` {
+	route {
+		unique_ids
+		vars early {http.request.trace_id}|{http.request.traceparent}
+		tracing
+		respond "{vars.early} {http.request.trace_id}|{http.request.traceparent}"
+	}
+}
+`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS=tracecontext")
+	if early, late := fields2(t, ask(t, "http://"+addr)); early != late {
+		t.Errorf("the trace was %s and then %s", early, late)
 	}
 }

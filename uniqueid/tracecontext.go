@@ -137,7 +137,8 @@ func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, 
 // NewTraceContext begins the trace of a UUIDv7: its bits are the trace ID, the
 // parent ID is random and not zero, and the flags are [TraceSampled] and
 // [TraceRandom]. The last 56 bits of a UUIDv7 that this package made are
-// random, as TraceRandom asks for.
+// random, as TraceRandom asks for. For one that somebody else made, take
+// TraceRandom away with [TraceContext.WithFlags].
 func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
 }
@@ -147,6 +148,12 @@ func NewTraceContext(id UUIDv7) TraceContext {
 // out, as the standard demands.
 func (c TraceContext) Child() TraceContext {
 	return TraceContext{c.traceID, randomParent(), c.flags & (TraceSampled | TraceRandom)}
+}
+
+// WithFlags is the same trace and parent ID with other flags.
+func (c TraceContext) WithFlags(flags byte) TraceContext {
+	c.flags = flags
+	return c
 }
 
 func randomParent() (parent [8]byte) {

@@ -91,6 +91,9 @@ func TestNewTraceContext(t *testing.T) {
 			t.Fatalf("the trace of %v is %v", id, c)
 		}
 		seen[parent] = true
+		if other := c.WithFlags(TraceSampled); other.Flags() != TraceSampled || other.TraceID() != c.TraceID() || other.ParentID() != parent {
+			t.Fatalf("with other flags, %v is %v", c, other)
+		}
 	}
 }
 
