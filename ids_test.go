@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -438,10 +439,15 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 		return nil
 	})
 	readings, err := uniqueid.Decode(id)
-	if err != nil || len(readings) != 1 || readings[0].Layout != "modern" {
-		t.Fatalf("%q reads as %+v, %v", id, readings, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if age := testcaddy.Age(readings[0].Time); age < -1 || age > 60 {
-		t.Errorf("%q was made %v seconds ago", id, age)
+	// Apache before 2.4.47 used another alphabet, and an ID with a "-" but no "_"
+	// may be of either.
+	if !slices.ContainsFunc(readings, func(d uniqueid.Decoded) bool {
+		age := testcaddy.Age(d.Time)
+		return d.Layout == "modern" && age >= -1 && age <= 60
+	}) {
+		t.Errorf("%q, made just now, reads as %+v", id, readings)
 	}
 }
