@@ -217,6 +217,7 @@ func (v *visitors) check(t *testing.T, when string) {
 // watches went over a stream that kept its old token; then nine of ten requests
 // timed out, for ever.
 func TestTokensEnd(t *testing.T) {
+	t.Parallel() // it mostly waits
 	servers := map[string]func(*testing.T, string) *member{
 		"etcd 3.4": func(t *testing.T, tokens string) *member {
 			return startDebianEtcd(t, "--auth-token", tokens, "--auth-token-ttl", "2", "--bcrypt-cost", "4")
@@ -290,6 +291,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 // A user who may no longer write cannot delete its tickets. It renewed its
 // lease all the same, and blocked all other machines.
 func TestRightToWriteLost(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const ttl = 3 * time.Second
 	m := startDebianEtcd(t, "--bcrypt-cost", "4")
 	o := demandLogin(t, m.url)

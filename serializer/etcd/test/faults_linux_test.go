@@ -10,6 +10,7 @@ import (
 // its own, kills, stops and cuts them off, and looks from behind the queue
 // whether two were ever inside at once.
 func TestFaults(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const ttl = 5 * time.Second
 	s := newSite(t, ttl)
 	stop := s.visitAll(3)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,6 +130,36 @@ func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
 	return figuresOf(times, time.Since(start))
 }
 
+// measureBaton has processes pass a baton on in a fixed ring, each by one put
+// that the next one's watch tells of. Beside that each puts something else, as
+// one that queues again does. There is no lock in it, no lease and no order: no
+// queue in etcd whose tickets are keys can hand over in less.
+func measureBaton(t *testing.T, m *member, clients int, stay, d time.Duration) figures {
+	t.Helper()
+	h := &handOvers{start: time.Now()}
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	key := func(i int) string { return "baton/" + strconv.Itoa(i%clients) }
+	var group sync.WaitGroup
+	for i := range clients {
+		c := m.client(t)
+		watch := c.Watch(ctx, key(i), clientv3.WithCreatedNotify())
+		<-watch
+		group.Go(func() {
+			for range watch {
+				h.visit(stay)
+				group.Go(func() { _, _ = c.Put(ctx, key(i+1), "") })        // may meet the end
+				group.Go(func() { _, _ = c.Put(ctx, "other/"+key(i), "") }) // the same
+			}
+		})
+	}
+	if _, err := m.client(t).Put(ctx, key(0), ""); err != nil {
+		t.Fatal(err)
+	}
+	group.Wait()
+	return h.figures()
+}
+
 // measureMutex is etcd's own lock, with a session for each client, as it has to
 // be.
 func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) figures {
@@ -183,7 +214,7 @@ func measureEngines(t *testing.T, m *member, engines, clients int, stay, d time.
 // machine is busy with tickets, and the rate is what counts; where each one
 // stays for a while, the others have their tickets and wait.
 func TestHandOver(t *testing.T) {
-	d := time.Second
+	d := 200 * time.Millisecond
 	if *long {
 		d = 10 * time.Second
 	}
@@ -199,6 +230,7 @@ func compareHandOvers(t *testing.T, m *member, clients int, stay, d time.Duratio
 	put := measurePuts(t, m.client(t), stay, d)
 	t.Logf("one put                       %s", put)
 	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, stay, d))
+	t.Logf("a baton, with a put beside    %s", measureBaton(t, m, clients, stay, d))
 	mutex := measureMutex(t, m, clients, stay, d)
 	t.Logf("concurrency.Mutex             %s", mutex)
 	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
