@@ -67,6 +67,11 @@ func TestEdgesOracle(t *testing.T) {
 		{name: "cancelled before hold_timeout", queue: edgeQueue{HoldTimeout: 60}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50)}, want: "cancelled"},
 		{name: "cancelled by eviction", queue: plain, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50), overlap[1]}, evict: 45},
 
+		{name: "works on without the rest of the body", queue: edgeQueue{Buffer: "0"}, want: "two inside",
+			visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 20), overlap[1]}, a: &edgeAnswer{client: post, started: start, hungUp: at(20)}},
+		{name: "works on without the rest of the body, until hold_timeout", queue: edgeQueue{Buffer: "0", HoldTimeout: 40},
+			visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 20), overlap[1]}, a: &edgeAnswer{client: post, started: start, hungUp: at(20)}},
+
 		{name: "held for long", queue: plain, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}},
 		{name: "held too long", queue: edgeQueue{HoldTimeout: 500}, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, want: "held too long"},
 		{name: "held after eviction", queue: plain, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, evict: 45, want: "held too long"},

@@ -191,7 +191,8 @@ func (h *edgeHistory) stays(v *edgeVisit) (found []stay) {
 // that, and even before it notices the request.
 func (h *edgeHistory) protectedUntil(v *edgeVisit, a *edgeAnswer) time.Time {
 	cause := h.mayEnd(v, a)
-	if !v.left.After(cause) || v.cancelled.After(time.Time{}) && v.cancelled.Before(cause) {
+	wrongly := !v.cancelled.IsZero() && v.cancelled.Before(cause) && !h.lacksBody(v, a)
+	if wrongly || !v.left.After(cause) {
 		return v.left
 	}
 	// An upstream that does not read a body notices nothing.
