@@ -112,26 +112,36 @@ func serveOne(w http.ResponseWriter, r *http.Request, queue string) error {
 
 // serveEviction evicts a ticket and answers with what it was.
 func serveEviction(w http.ResponseWriter, r *http.Request, queue, token string) error {
-	number, err := strconv.ParseUint(token, 10, 64)
-	if err != nil {
-		return adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", token))
-	}
-	found, err := findQueue(r.Context(), queue)
+	ticket, err := evictTicket(r.Context(), queue, token)
 	if err != nil {
 		return err
 	}
+	return writeJSON(w, ticket)
+}
+
+// evictTicket evicts a ticket and returns what it was. The error is one for the
+// admin API.
+func evictTicket(ctx context.Context, queue, token string) (ticket serializer.TicketState, err error) {
+	number, err := strconv.ParseUint(token, 10, 64)
+	if err != nil {
+		return ticket, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", token))
+	}
+	found, err := findQueue(ctx, queue)
+	if err != nil {
+		return ticket, err
+	}
 	ticket, ok := found.ticket(strconv.FormatUint(number, 10))
 	if !ok {
-		return adminError(http.StatusNotFound, fmt.Errorf("queue %s has no ticket %d", queue, number))
+		return ticket, adminError(http.StatusNotFound, fmt.Errorf("queue %s has no ticket %d", queue, number))
 	}
-	err = found.engine.Evict(r.Context(), found.state.Prefix, number)
+	err = found.engine.Evict(ctx, found.state.Prefix, number)
 	switch {
 	case errors.Is(err, serializer.ErrNoTicket): // it has left meanwhile
-		return adminError(http.StatusNotFound, err)
+		return ticket, adminError(http.StatusNotFound, err)
 	case err != nil:
-		return adminError(http.StatusInternalServerError, err)
+		return ticket, adminError(http.StatusInternalServerError, err)
 	}
-	return writeJSON(w, ticket)
+	return ticket, nil
 }
 
 // foundQueue is a queue and who keeps it.

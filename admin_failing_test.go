@@ -67,9 +67,9 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	}
 	status := new(SerializeStatus)
 	status.logger = caddy.Log()
-	data := status.look(t.Context(), time.Now())
-	if len(data.Errors) != 1 || len(data.Lines) != 2 || data.Lines[0].Error == "" || data.Lines[1].Inside != 1 {
-		t.Errorf("the status page has errors %v and lines %v; expected one error, in the first of two lines", data.Errors, data.Lines)
+	data := status.look(t.Context(), time.Now(), "_")
+	if len(data.Errors) != 1 || len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
+		t.Errorf("the status page has errors %v and %d queues; expected one error, in the first of two queues", data.Errors, len(data.Queues))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 func TestRecent(t *testing.T) {
@@ -11,7 +13,7 @@ func TestRecent(t *testing.T) {
 	var r recent
 	r.entered(start, 10*time.Millisecond)
 	r.entered(start.Add(4*time.Second), 30*time.Millisecond)
-	r.refused(start.Add(5 * time.Second))
+	r.refused(start.Add(5*time.Second), serializer.ReasonFull)
 	c := r.counts(start.Add(5 * time.Second))
 	last := recentSpans - 1
 	if c.Entered[last-1] != 2 || c.Mean[last-1] != 20 || c.Longest[last-1] != 30 || c.Refused[last-1] != 0 {
@@ -38,7 +40,7 @@ func TestRecentFromManyGoroutines(t *testing.T) {
 		group.Go(func() {
 			for j := range 1000 {
 				r.entered(now, time.Duration(i*1000+j)*time.Millisecond)
-				r.refused(now)
+				r.refused(now, serializer.ReasonStorage)
 			}
 		})
 	}
@@ -86,7 +88,7 @@ func TestRecentAtTheBeginningOfTime(t *testing.T) {
 	for _, now := range []time.Time{time.Unix(0, 0), time.Unix(299, 0), time.Unix(-1, 0), time.Unix(-86_400, 0)} {
 		var r recent
 		r.entered(now, 20*time.Millisecond)
-		r.refused(now)
+		r.refused(now, serializer.ReasonStorage)
 		c := r.counts(now)
 		last := recentSpans - 1
 		if c.Entered[last] != 1 || c.Refused[last] != 1 || c.Mean[last] != 20 {

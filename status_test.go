@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"image/color"
 	"image/png"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,17 +23,22 @@ func newStatusSite(t *testing.T) *site {
 }
 
 type statusJSON struct {
-	Queues []struct {
+	Found, Total int
+	Queues       []struct {
 		Prefix          string
 		Paths           []string
+		Limit           int
+		Length          int `json:"queue_length"`
 		Inside, Waiting int
+		OldestWaiting   float64 `json:"oldest_waiting_seconds"`
+		Trouble         []string
 		Outcomes        map[string]int
+		Tickets         []struct{ Token string }
 		Recent          struct {
 			Entered, Refused []int
 			Longest          []float64 `json:"wait_longest_ms"`
 		}
 	}
-	Lines []struct{ Prefix string }
 }
 
 func (s *site) status(t *testing.T) (data statusJSON) {
@@ -69,7 +71,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 		"{\n", "{\n\tserialize_status /status\n", 1))
 	data := s.status(t)
 	q = data.Queues[0]
-	if len(data.Queues) != 1 || len(data.Lines) != 0 || q.Inside != 0 || q.Waiting != 0 || total(q.Recent.Entered) != 2 || q.Outcomes["entered"] != 2 {
+	if len(data.Queues) != 1 || len(q.Tickets) != 0 || q.Inside != 0 || q.Waiting != 0 || total(q.Recent.Entered) != 2 || q.Outcomes["entered"] != 2 {
 		t.Errorf("after a reload the status is %+v", data)
 	}
 }
@@ -123,66 +125,8 @@ func TestStatusEscapesNames(t *testing.T) {
 	}
 }
 
-// look opens a page in a real browser.
-func look(t *testing.T, url string, args ...string) []byte {
-	t.Helper()
-	browser := testcaddy.Need(t, "chromium", "apt-get install chromium")
-	args = append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--virtual-time-budget=3000", "--user-data-dir=" + t.TempDir()}, args...)
-	cmd := exec.CommandContext(t.Context(), browser, append(args, url)...)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("running chromium: %v", err)
-	}
-	return out
-}
-
-func TestStatusInBrowser(t *testing.T) {
-	t.Parallel()
-	testcaddy.Need(t, "chromium", "apt-get install chromium")
-	s := newStatusSite(t)
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
-
-	// The page's policy lets its own script run: the browser has filled it.
-	dom := string(look(t, s.url+"status", "--dump-dom"))
-	for _, want := range []string{
-		`<h2 class="name">a_</h2>`, "1 inside, 1 waiting", `class="badge is-inside"`, `class="badge is-waiting"`,
-		`class="bar-mean"`, ">live<", "Waiting times of the last 10 minutes: 1 entered",
-	} {
-		if !strings.Contains(dom, want) {
-			t.Errorf("the browser does not show %s:\n%s", want, dom)
-		}
-	}
-	for _, c := range []struct {
-		name string
-		args []string
-		dark bool
-	}{
-		{"light", []string{"--window-size=1200,800"}, false},
-		{"dark", []string{"--window-size=1200,800", "--blink-settings=preferredColorScheme=0"}, true},
-		{"phone", []string{"--window-size=500,900"}, false},
-	} {
-		file := filepath.Join(t.TempDir(), c.name+".png")
-		look(t, s.url+"status", append(c.args, "--screenshot="+file)...)
-		if err := checkPicture(file, c.dark); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-	}
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-}
-
 // checkPicture makes sure that a page has the right ground, and something on it.
-func checkPicture(file string, dark bool) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
+func checkPicture(text []byte, dark bool) error {
 	picture, err := png.Decode(bytes.NewReader(text))
 	if err != nil {
 		return err
@@ -201,4 +145,60 @@ func checkPicture(file string, dark bool) error {
 		return fmt.Errorf("there are only %d colors; the page is empty", len(colors))
 	}
 	return nil
+}
+
+// The controls take orders from the page only: whoever reads it is logged in, and
+// another site could send requests in his name.
+func TestStatusControls(t *testing.T) {
+	t.Parallel()
+	s := manyQueues(t, "", "checkout_")
+	one := s.send(t, "GET", "0/one")
+	inside := s.NextNamed("0/one")
+	two := s.send(t, "GET", "0/two")
+	s.awaitAll(t, 2)
+	queue := s.queues(t)[0]
+	order := func(action, token string) string {
+		return fmt.Sprintf(`{"action":%q,"queue":%q,"token":%q}`, action, queue.Path+"/"+queue.Prefix, token)
+	}
+	waiting, own := queue.Tickets[1].Token, strings.TrimSuffix(s.url, "/")
+	const mime = "application/json"
+	for _, c := range []struct {
+		name, body, mime, site, origin string
+		status                         int
+		says                           string
+	}{
+		{"another site", order("evict", waiting), mime, "cross-site", "https://evil.example", 403, "another origin"},
+		{"another site that says it is none", order("evict", waiting), mime, "none", "", 403, "another origin"},
+		{"a neighbour", order("evict", waiting), mime, "same-site", "", 403, "another origin"},
+		{"another site, by an older browser", order("evict", waiting), mime, "", "https://evil.example", 403, "another origin"},
+		{"a sandboxed page", order("evict", waiting), mime, "", "null", 403, "another origin"},
+		{"nobody knows who", order("evict", waiting), mime, "", "", 403, "admin API"},
+		{"a form", order("evict", waiting), "text/plain", "same-origin", own, 415, mime},
+		{"no JSON", "evict", mime, "same-origin", own, 400, "reading the request"},
+		{"too long", strings.Repeat(" ", 65<<10) + order("evict", waiting), mime, "same-origin", own, 400, "too large"},
+		{"an action that is not there", order("burn", waiting), mime, "same-origin", own, 400, "burn"},
+		{"no number", order("evict", "x"), mime, "same-origin", own, 400, "number"},
+		{"no such ticket", order("evict", "1"), mime, "same-origin", own, 404, "has no ticket 1"},
+		{"no such queue", `{"action":"evict","queue":"/x","token":"1"}`, mime, "same-origin", own, 404, "no queue /x"},
+		{"the page", order("evict", waiting), mime, "same-origin", own, 200, `"state":"waiting"`},
+		{"the page in an older browser", order("evict", queue.Tickets[0].Token), mime, "", own, 200, `"state":"inside"`},
+	} {
+		header := []string{"Content-Type", c.mime}
+		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Origin": c.origin} {
+			if value != "" {
+				header = append(header, name, value)
+			}
+		}
+		a := testcaddy.Await(t, testcaddy.Send(t, "POST", s.url+"status", c.body, header...))
+		if a.StatusCode != c.status || !strings.Contains(a.Text, c.says) || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s; expected %d with %q", c.name, a.StatusCode, a.Text, c.status, c.says)
+		}
+	}
+	testcaddy.Await(t, one)
+	testcaddy.Await(t, two)
+	inside.Leave()
+	a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.url+"status", ""))
+	if a.StatusCode != 405 || a.Header.Get("Allow") != "GET, HEAD, POST" {
+		t.Errorf("DELETE: %d, Allow: %s", a.StatusCode, a.Header.Get("Allow"))
+	}
 }
