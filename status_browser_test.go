@@ -125,8 +125,7 @@ func TestStatusOnScreens(t *testing.T) {
 		{"long", names[:3], 2, 3, true},
 		{"many", names, 0, 3, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+		t.Run(c.name, func(t *testing.T) { // one browser at a time
 			s := manyQueuesIn(t, "/var/lib/caddy/queues", "queue_length 4\nengine memory", c.names...) // which needs no directory
 			leave := s.fill(t, c.queue, c.n)
 			if c.name == "busy" {
