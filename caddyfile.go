@@ -2,7 +2,6 @@ package orderly
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -77,7 +76,7 @@ func (u *UniqueIDs) parseSubdirective(d *caddyfile.Dispenser) (err error) {
 // which costs every request less.
 func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
-	at := fmt.Sprintf("%s:%d", h.File(), h.Line())
+	place := tokenPlace{h.File(), h.Line()}
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ func parseSerialize(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if len(values) == 0 || matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}
-	routes, err := addSerializeLine(h, at, matcher, values[0].Value.(caddyhttp.Route))
+	routes, err := addSerializeLine(h, place, matcher, values[0].Value.(caddyhttp.Route))
 	if err != nil {
 		return nil, err
 	}

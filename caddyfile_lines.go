@@ -1,7 +1,9 @@
 package orderly
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"runtime"
 	"slices"
@@ -38,7 +40,10 @@ type serializeBlock struct {
 
 // serializeLine is one of them.
 type serializeLine struct {
-	at      string // file and line
+	place   tokenPlace
+	number  int  // in the block, from 0
+	between bool // another directive stands between it and the line before
+	again   bool // has no matcher, as one before it
 	matcher caddy.ModuleMap
 	paths   []string // the matcher's, if it has nothing else
 	route   caddyhttp.Route
@@ -46,22 +51,25 @@ type serializeLine struct {
 }
 
 // addSerializeLine makes a line part of its block, and returns its routes.
-func addSerializeLine(h httpcaddyfile.Helper, at string, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
+func addSerializeLine(h httpcaddyfile.Helper, place tokenPlace, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
 	block := serializeBlockOf(h)
 	paths := plainPaths(matcher)
 	route.Group = block.group
 	line := &serializeLine{
-		at:      at,
+		place:   place,
+		number:  len(block.lines),
+		again:   matcher == nil && slices.ContainsFunc(block.lines, func(l *serializeLine) bool { return l.matcher == nil }),
 		matcher: matcher,
 		paths:   paths,
 		route:   route,
 		slots:   make([]caddyhttp.Route, max(1, len(paths))),
 	}
+	line.between = line.number > 0 && directiveBetween(h, block.lines[line.number-1].place, line.place)
 	block.lines = append(block.lines, line)
 	order := block.order()
-	if dead, by := unreachable(order); dead != nil && block.id.site != 0 {
+	if dead, by := block.unreachable(order); dead != nil && block.id.site != 0 {
 		return nil, h.Errf("serialize: the line at %s can never apply: the one at %s comes before it and matches all its requests; "+
-			"only the most specific line of a block applies to a request (in a route block, the first one)", dead.at, by.at)
+			"only the most specific line of a block applies to a request (in a route block, the first one)", dead.place, by.place)
 	}
 	block.arrange(order)
 	return line.slots, nil
@@ -159,10 +167,12 @@ func (c candidate) rank() int {
 
 // unreachable returns a line that no request can reach, and the line that takes
 // its requests.
-func unreachable(order []candidate) (dead, by *serializeLine) {
+func (b *serializeBlock) unreachable(order []candidate) (dead, by *serializeLine) {
 	taken := make(map[*serializeLine]int) // how many candidates of a line are out of reach
 	for i, c := range order {
-		j := slices.IndexFunc(order[:i], func(o candidate) bool { return o.line != c.line && o.covers(c) })
+		j := slices.IndexFunc(order[:i], func(o candidate) bool {
+			return o.line != c.line && o.covers(c) && !(b.written && b.apart(o.line, c.line))
+		})
 		if j < 0 {
 			continue
 		}
@@ -173,25 +183,60 @@ func unreachable(order []candidate) (dead, by *serializeLine) {
 	return nil, nil
 }
 
+// apart reports whether another directive stands between two lines of a route
+// block. It may change the request, so that the second line matches after all.
+func (b *serializeBlock) apart(first, second *serializeLine) bool {
+	for _, line := range b.lines[first.number+1 : second.number+1] {
+		if line.between {
+			return true
+		}
+	}
+	return false
+}
+
 // covers reports whether c surely matches every request that o matches.
 func (c candidate) covers(o candidate) bool {
 	switch {
-	case c.line.matcher == nil || c.path == "*" || c.path == "/*":
+	case len(c.line.matcher) == 0 || c.path == "*" || c.path == "/*":
 		return true
-	case c.path == "" || o.path == "":
-		return c.path == o.path && reflect.DeepEqual(c.line.matcher, o.line.matcher)
+	case c.path != "" && o.path != "":
+		return pathCovers(strings.ToLower(c.path), strings.ToLower(o.path))
+	case c.path != "" || o.path != "":
+		return false
 	}
-	return pathCovers(strings.ToLower(c.path), strings.ToLower(o.path))
+	for name, condition := range c.line.matcher {
+		other, ok := o.line.matcher[name]
+		if !ok || !bytes.Equal(unnamed(condition), unnamed(other)) {
+			return false
+		}
+	}
+	return true
+}
+
+// unnamed is a condition without the name that a regular expression has from its
+// matcher, and in the order of its fields.
+func unnamed(condition json.RawMessage) []byte {
+	var fields map[string]any
+	if json.Unmarshal(condition, &fields) != nil {
+		return condition
+	}
+	delete(fields, "name")
+	for _, field := range fields {
+		if nested, ok := field.(map[string]any); ok {
+			delete(nested, "name")
+		}
+	}
+	return caddyconfig.JSON(fields, nil)
 }
 
 // pathCovers reports whether a path pattern matches all that another one does,
-// as far as that can be seen: not with placeholders, escapes or wildcards in the
-// middle.
+// as far as that can be seen: not with placeholders, escapes, or wildcards other
+// than a * at the ends.
 func pathCovers(pattern, other string) bool {
 	if pattern == other {
 		return true
 	}
-	if strings.ContainsAny(pattern+other, "{%") || strings.Contains(strings.Trim(pattern, "*"), "*") || strings.Contains(strings.Trim(other, "*"), "*") {
+	if strings.ContainsAny(pattern+other, `{%[?\`) || strings.Contains(strings.Trim(pattern, "*"), "*") || strings.Contains(strings.Trim(other, "*"), "*") {
 		return false
 	}
 	text, literal := strings.Trim(pattern, "*"), strings.Trim(other, "*")
@@ -238,16 +283,66 @@ func (b *serializeBlock) slots() (slots []*caddyhttp.Route) {
 
 // routeFor is the line's route for some of its paths.
 func (l *serializeLine) routeFor(candidates []candidate) caddyhttp.Route {
-	route := l.route
-	if len(candidates) == len(l.slots) {
+	route, matcher := l.route, l.matcher
+	switch {
+	case matcher == nil && !l.again:
 		return route
+	case matcher == nil:
+		matcher = caddy.ModuleMap{"path": json.RawMessage(`["*"]`)}
+	case len(candidates) < len(l.slots):
+		paths := make(caddyhttp.MatchPath, len(candidates))
+		for i, c := range candidates {
+			paths[i] = c.path
+		}
+		matcher = caddy.ModuleMap{"path": caddyconfig.JSON(paths, nil)}
 	}
-	paths := make(caddyhttp.MatchPath, len(candidates))
-	for i, c := range candidates {
-		paths[i] = c.path
-	}
-	route.MatcherSetsRaw = caddyhttp.RawMatcherSets{{"path": caddyconfig.JSON(paths, nil)}}
+	route.MatcherSetsRaw = caddyhttp.RawMatcherSets{l.own(matcher)}
 	return route
+}
+
+// own is a matcher written so that it equals no other line's: Caddy would make
+// one route of two lines, and both would apply. The spaces are gone once the
+// configuration is written out.
+func (l *serializeLine) own(matcher caddy.ModuleMap) caddy.ModuleMap {
+	own := make(caddy.ModuleMap, len(matcher))
+	for name, raw := range matcher {
+		own[name] = slices.Concat(raw, bytes.Repeat([]byte(" "), l.number))
+	}
+	return own
+}
+
+// tokenPlace is where a line stands.
+type tokenPlace struct {
+	file string
+	line int
+}
+
+func (p tokenPlace) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
+// directiveBetween reports whether a directive other than serialize stands
+// between two lines. Where that cannot be seen, there may be one.
+func directiveBetween(h httpcaddyfile.Helper, first, second tokenPlace) bool {
+	tokens, ok := siteTokens(h)
+	if !ok || first.file != second.file || second.line <= first.line {
+		return true
+	}
+	depth, last := 0, first.line
+	for _, t := range tokens {
+		if t.File != first.file || t.Line < first.line || t.Line >= second.line {
+			continue
+		}
+		starts := depth == 0 && t.Line > last
+		last = max(last, t.Line)
+		switch {
+		case t.Text == "{":
+			depth++
+		case t.Text == "}":
+			depth--
+		case starts && t.Text != "serialize" && !strings.HasPrefix(t.Text, "@"):
+			return true
+		}
+	}
+	return false
 }
 
 // blockID tells blocks apart. Nested ones have a copy of the state of the block
@@ -278,22 +373,37 @@ func ofSite(h httpcaddyfile.Helper, field string) reflect.Value {
 	return site.FieldByName(field)
 }
 
+// siteTokens are the tokens of the site that a directive stands in. ok is false
+// where there is no telling.
+func siteTokens(h httpcaddyfile.Helper) (tokens []caddyfile.Token, ok bool) {
+	segments := ofSite(h, "Segments")
+	if !segments.IsValid() || segments.Type() != reflect.TypeFor[[]caddyfile.Segment]() {
+		return nil, false
+	}
+	for i := range segments.Len() {
+		for j := range segments.Index(i).Len() {
+			token := segments.Index(i).Index(j)
+			tokens = append(tokens, caddyfile.Token{
+				File: token.FieldByName("File").String(),
+				Line: int(token.FieldByName("Line").Int()),
+				Text: token.FieldByName("Text").String(),
+			})
+		}
+	}
+	return tokens, true
+}
+
 // onlyOne reports whether there is one serialize directive in the site, whatever
 // block of the site it stands in. It is false where there is no telling.
 func onlyOne(h httpcaddyfile.Helper) bool {
-	segments := ofSite(h, "Segments")
-	if !segments.IsValid() || segments.Type() != reflect.TypeFor[[]caddyfile.Segment]() {
-		return false
-	}
 	count := 0
-	for i := range segments.Len() {
-		for j := range segments.Index(i).Len() {
-			if segments.Index(i).Index(j).FieldByName("Text").String() == "serialize" {
-				count++
-			}
+	tokens, ok := siteTokens(h)
+	for _, t := range tokens {
+		if t.Text == "serialize" {
+			count++
 		}
 	}
-	return count == 1
+	return ok && count == 1
 }
 
 // nextGroup takes the next name for a group of routes from Caddy, which gives

@@ -26,8 +26,9 @@ func TestOrderOfLines(t *testing.T) {
 		{"each path, with one in between", "/severa @several", "/several /severa /a/b/*"},
 		{"one path of several is split off", "/a/b/ @several", "/several /a/b/ /a/b/*"},
 		{"several paths that stay together", "@several *", "/several,/a/b/* *"},
-		{"conditions first, as written", "/a/b/c/d/* @get /a/b/c/* @both @post /x", "GET GET:/a/b/c/* POST /a/b/c/d/* /a/b/c/* /x"},
+		{"conditions first, as written", "/a/b/c/d/* @both /a/b/c/* @get @post /x", "GET:/a/b/c/* GET POST /a/b/c/d/* /a/b/c/* /x"},
 		{"conditions between paths", "/a/* @get /a/b/* @post /a/b/c/*", "GET POST /a/b/c/* /a/b/* /a/*"},
+		{"one path in two lines", "@several @other /x", "/several /several,/other /a/b/* /x"},
 		{"route keeps what is written", "route /a/b/* @get /a/* @several", "/a/b/* GET /a/* /several,/a/b/*"},
 	}
 	for _, test := range tests {
@@ -52,6 +53,9 @@ func TestLineThatNeverApplies(t *testing.T) {
 		{"same path but for case", "/A /a", 2, 1},
 		{"same condition", "@get /b @get", 3, 1},
 		{"no matcher twice", "* *", 2, 1},
+		{"same expression by another name", "@re1 /b @re2", 3, 1},
+		{"one condition less", "@get /b @both", 3, 1},
+		{"empty matcher", "@any /b", 2, 1},
 		{"all requests by a path", "* /*", 1, 2},
 		{"each path taken by others", "/several /a/b/* @several", 3, 2},
 		{"a longer pattern that matches more", "/a* @suffix /a/x/*", 1, 2},
@@ -70,10 +74,36 @@ func TestLineThatNeverApplies(t *testing.T) {
 	}
 }
 
+// In a route block, what stands between two lines may change the request.
+func TestLinesApart(t *testing.T) {
+	tests := []struct {
+		name, between string
+		refused       bool
+	}{
+		{"rewrite", "uri strip_prefix /v1", false},
+		{"block", "handle /x {\n\t\trespond x\n\t}", false},
+		{"nothing", "", true},
+		{"matcher", "@m {\n\t\tpath /m\n\t}", true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			order, err := adaptedOrder(":80 {\nroute {\n\tserialize /api/* {\n\t\tprefix a\n\t}\n\t" + test.between + "\n\tserialize /api/* {\n\t\tprefix b\n\t}\n}\n}\n")
+			if refused := err != nil && strings.Contains(err.Error(), "can never apply"); refused != test.refused || !refused && order != "/api/* /api/*" {
+				t.Errorf("adapted to %q, %v", order, err)
+			}
+		})
+	}
+}
+
 const (
 	linesHead = `:80 {
 	@several path /several /a/b/*
 	@suffix path */a*
+	@other path /several /other
+	@re1 path_regexp ^/a/[bc]$
+	@re2 path_regexp ^/a/[bc]$
+	@any {
+	}
 	@get method GET
 	@post method POST
 	@both {
@@ -81,7 +111,7 @@ const (
 		method GET
 	}
 `
-	linesBefore = 10
+	linesBefore = 15
 )
 
 // orderOfLines adapts a site with these lines, and returns the matchers of its
@@ -98,7 +128,11 @@ func orderOfLines(lines string) (string, error) {
 		text.WriteString("\tserialize " + line + " off\n")
 	}
 	text.WriteString("}\n}\n")
-	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text.String()), map[string]any{"filename": "Caddyfile"})
+	return adaptedOrder(text.String())
+}
+
+func adaptedOrder(text string) (string, error) {
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		return "", err
 	}

@@ -31,38 +31,68 @@ const (
 	evictPatience = 3 * time.Second
 
 	adminPoll = 50 * time.Millisecond
+
+	// maxAdminAnswer bounds the memory that an answer takes, in bytes. A list of
+	// 100,000 tickets is shorter.
+	maxAdminAnswer = 64 << 20
 )
 
 func (a *adminSource) String() string { return "the Caddy at " + a.address }
 
 func (a *adminSource) queues(ctx context.Context) ([]serializer.QueueState, error) {
-	var queues []serializer.QueueState
-	err := a.ask(ctx, http.MethodGet, adminQueues, &queues)
+	var listed []listedQueue
+	err := a.ask(ctx, http.MethodGet, adminQueues, &listed)
 	if isNotFound(err) {
 		return nil, fmt.Errorf("%s was built without serialize, so it has no queues; --address names the admin API of another one", a)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, q := range queues {
+	var queues []serializer.QueueState
+	var failed []error
+	for _, q := range listed {
+		if q.Error != "" {
+			failed = append(failed, fmt.Errorf("%s cannot read queue %s in %s: %s", a, printable(q.Prefix), printable(q.Path), printable(q.Error)))
+			continue
+		}
 		for i := range q.Tickets {
+			t := &q.Tickets[i]
+			t.State, t.Token = printable(t.State), printable(t.Token)
 			// A server takes the tickets of the dead out as soon as it sees them.
-			if t := &q.Tickets[i]; t.Alive == nil {
+			if t.Alive == nil {
 				t.Alive = new(true)
 			}
 		}
+		queues = append(queues, q.QueueState)
+	}
+	if len(failed) > 0 {
+		return queues, &unreadError{errors.Join(failed...)}
 	}
 	return queues, nil
 }
 
+// unreadError means that some queues could not be read; the others are listed
+// beside it.
+type unreadError struct{ error }
+
+func (e *unreadError) Unwrap() error { return e.error }
+
+// isUnread reports whether an error leaves the other queues as they are.
+func isUnread(err error) bool {
+	_, ok := errors.AsType[*unreadError](err)
+	return ok
+}
+
 func (a *adminSource) evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error) {
 	queues, err := a.queues(ctx)
-	if err != nil {
+	if err != nil && !isUnread(err) {
 		return serializer.Evicted{}, err
 	}
 	queue, ticket, ok := findTicket(queues, prefix, token)
 	evicted := serializer.Evicted{Ticket: ticket}
 	switch {
+	case !ok && err != nil:
+		return evicted, err
 	case !ok:
 		return evicted, fmt.Errorf("evicting ticket %d from queue %q of %s: %w", token, prefix, a, serializer.ErrNoTicket)
 	case ticket.State == serializer.StateInside && !inside:
@@ -192,7 +222,11 @@ func askAdmin(address, method, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer+1))
+	if len(body) > maxAdminAnswer {
+		return nil, fmt.Errorf("HTTP %d: the answer is longer than %d MiB", resp.StatusCode, maxAdminAnswer>>20)
+	}
+	return body, err
 }
 
 // explain reads an error of Caddy's client, which tells an answer from none in

@@ -71,12 +71,12 @@ func (c *queuesRun) run(cmd *cobra.Command) (int, error) {
 	out := cmd.OutOrStdout()
 	hinted := false
 	for {
-		queues, err := c.read(ctx, source)
+		queues, unread := c.read(ctx, source)
 		if ctx.Err() != nil {
 			return 0, nil
 		}
-		if err != nil {
-			return caddy.ExitCodeFailedStartup, err
+		if unread != nil && !isUnread(unread) {
+			return caddy.ExitCodeFailedStartup, unread
 		}
 		if err := c.print(out, source, queues); err != nil {
 			return caddy.ExitCodeFailedStartup, fmt.Errorf("writing the list: %w", err)
@@ -85,6 +85,9 @@ func (c *queuesRun) run(cmd *cobra.Command) (int, error) {
 			hinted = true
 			fmt.Fprintf(cmd.ErrOrStderr(), "some lock files in %s may not be opened by this user, so their owners and rules are unknown; "+
 				"run this as the user of the server, or as root\n", source)
+		}
+		if unread != nil {
+			return caddy.ExitCodeFailedStartup, unread
 		}
 		if !c.watch {
 			return 0, nil
@@ -100,7 +103,7 @@ func (c *queuesRun) run(cmd *cobra.Command) (int, error) {
 // read lists the queues that were asked for.
 func (c *queuesRun) read(ctx context.Context, source queueSource) ([]serializer.QueueState, error) {
 	queues, err := source.queues(ctx)
-	if err != nil {
+	if err != nil && !isUnread(err) {
 		return nil, err
 	}
 	wanted := make([]serializer.QueueState, 0, len(queues))
@@ -109,7 +112,7 @@ func (c *queuesRun) read(ctx context.Context, source queueSource) ([]serializer.
 			wanted = append(wanted, q)
 		}
 	}
-	return wanted, nil
+	return wanted, err
 }
 
 func unreadable(queues []serializer.QueueState) bool {

@@ -61,6 +61,9 @@ func (f *sourceFlags) open(ctx context.Context, notes io.Writer) (queueSource, e
 			"--address names another admin API, --path another directory\n", address, silent.err, defaultPath())
 		return directorySource(defaultPath()), nil
 	}
+	if isUnread(err) {
+		err = nil // the command meets it again
+	}
 	return server, err
 }
 

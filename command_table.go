@@ -107,14 +107,26 @@ func requestText(r *serializer.Request) string {
 	if r == nil {
 		return ""
 	}
-	return printable(r.Method + " " + r.Host + r.Path)
+	return shortened(printable(r.Method + " " + r.Host + r.Path))
+}
+
+// maxCell is how many characters of a cell are shown that a client chose. All
+// rows of a table are as wide as the widest.
+const maxCell = 80
+
+func shortened(text string) string {
+	runes := []rune(text)
+	if len(runes) <= maxCell {
+		return text
+	}
+	return string(runes[:maxCell-1]) + "…"
 }
 
 func txidText(r *serializer.Request) string {
 	if r == nil {
 		return ""
 	}
-	return printable(r.TXID)
+	return shortened(printable(r.TXID))
 }
 
 // ageText is a duration for people.

@@ -272,10 +272,10 @@ func openTerminal(t *testing.T) string {
 	return path
 }
 
-// An open WebSocket keeps nobody else waiting.
+// An open WebSocket keeps nobody else waiting, however its header is written.
 func TestWebSockets(t *testing.T) {
 	addr := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "websocket" {
+		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			_, _ = io.WriteString(w, "page")
 			return
 		}
@@ -311,7 +311,7 @@ func upgrade(t *testing.T, site string) (status int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	_, _ = fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: %s\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", site)
+	_, _ = fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: %s\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", site)
 	reader := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(reader, nil)
 	if err != nil {

@@ -62,12 +62,13 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Parallel()
 	k := &kitchen{Place: testcaddy.NewPlace(t), dir: filepath.Join(t.TempDir(), "queues")}
 	site, inner := testcaddy.FreeAddr(t), testcaddy.FreeAddr(t)
+	_, innerPort, _ := strings.Cut(inner, ":")
 	k.url, k.inner = "http://"+site+"/", inner
 	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
 	text = strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+inner,
 		"localhost:9000", k.Place.Addr,
-		"127.0.0.1:8081", inner, "127.0.0.1:9000", k.Place.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
+		"127.0.0.1:8081", inner, "http://:8081 {", "http://:"+innerPort+" {", "127.0.0.1:9000", k.Place.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -56,20 +57,31 @@ func startUpstream(t *testing.T) *upstream {
 	return u
 }
 
+// recipe is the Caddyfile under a heading of the recipes.
+func recipe(t *testing.T, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	_, section, fenced := strings.Cut(section, "```caddyfile\n")
+	caddyfile, _, closed := strings.Cut(section, "```")
+	if !found || !fenced || !closed {
+		t.Fatalf("the recipes have no %q", heading)
+	}
+	return caddyfile
+}
+
 // The document's recipe: the upstream's span is in the trace that the txid of the
 // log line names.
 func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 	u := startUpstream(t)
 	addr := testcaddy.FreeAddr(t)
-	testcaddy.Start(t, `http://`+addr+` {
-	unique_ids
-	header X-Request-Id {http.request.txid}
-	header X-Traceparent {http.request.traceparent}
-	reverse_proxy `+u.addr+` {
-		header_up traceparent {http.request.traceparent}
-	}
-}
-`)
+	testcaddy.Start(t, strings.NewReplacer(
+		"example.com {", "http://"+addr+" {\n\theader X-Traceparent {http.request.traceparent}",
+		"localhost:9000", u.addr,
+	).Replace(recipe(t, "Traces without a collector in Caddy")))
 	for i := range 3 {
 		answer := testcaddy.Get(t, "http://"+addr+"/")
 		sent, err := uniqueid.ParseTraceContext(answer.Header.Get("X-Traceparent"))
