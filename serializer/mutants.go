@@ -5,6 +5,8 @@ package serializer
 import (
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Mutants are ways in which the lock-file engine can be made wrong, for the
@@ -15,6 +17,7 @@ var Mutants = map[string]func(lockDir) lockDir{
 	"nocheck":  func(d lockDir) lockDir { return &noCheck{d} },
 	"nolast":   func(d lockDir) lockDir { return &noLast{d} },
 	"noledger": func(d lockDir) lockDir { return &noLedger{d} },
+	"nogroup":  noGroup,
 }
 
 // OpenMutant opens an engine that is wrong in one way.
@@ -42,6 +45,15 @@ type noGuard struct{ lockDir }
 
 func (*noGuard) lock() error { return nil }
 func (*noGuard) unlock()     {}
+
+// noGroup makes files that nobody but their user can open, whatever the mode of the
+// directory.
+func noGroup(d lockDir) lockDir {
+	files := d.(*osDir)
+	files.fileMode = 0o600
+	_ = unix.Fchmod(files.guard, files.fileMode)
+	return d
+}
 
 // noCheck never looks whether the guard is still at its path.
 type noCheck struct{ lockDir }

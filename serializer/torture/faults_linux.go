@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"golang.org/x/sys/unix"
 )
 
 // fault is something that goes wrong.
@@ -33,12 +34,14 @@ func init() {
 		{"killguard", "kill -9 of a process in the middle of giving out tickets", 3, killInGuard},
 		{"stop", "SIGSTOP of a process, and SIGCONT after a while", 6, stopProcess},
 		{"stopguard", "SIGSTOP of a process in the middle of giving out tickets, and SIGCONT", 2, stopInGuard},
+		{"users", "kill -9 of a process, and one of another user in its place; all share a group (as root)", 4, changeUser},
 		{"reload", "another engine in the same process, and the old one closed", 10, reload},
 		{"cancel", "callers who go away while they wait", 0, nil},
 		{"timeout", "callers who wait for milliseconds only", 0, nil},
 		{"clock", "the clock of a process steps: an hour back, a day ahead, or right again", 5, stepClock},
 		{"away", "the directory renamed away, and put back", 2, takeAway},
 		{"replace", "the directory renamed away for good, and a new one in its place", 1, replaceDirectory},
+		{"links", "the directory reached through a link, which is moved to another directory and back", 2, moveLink},
 		{"guard", "the guard file removed, emptied or filled with nonsense", 1, spoilGuard},
 		{"files", "lock files removed from under who waits and who is inside", 8, removeFiles},
 		{"owners", "the names of the owner files removed", 1, removeOwnerFiles},
@@ -198,7 +201,45 @@ func (h *harness) takeHolder(r *rand.Rand) *slot {
 	return h.take(r)
 }
 
+// takeUser locks the slots of all other processes of a user, as far as no fault is
+// at work on them.
+func (h *harness) takeUser(of *slot) (taken []*slot) {
+	for _, s := range h.slots {
+		if s == of || !s.TryLock() {
+			continue
+		}
+		if h.userOf(s) == h.userOf(of) {
+			taken = append(taken, s)
+		} else {
+			s.Unlock()
+		}
+	}
+	return taken
+}
+
 func killHolder(h *harness, r *rand.Rand) bool { return h.kill(h.takeHolder(r), false) }
+
+// changeUser makes the next user continue where a process was killed, and sometimes
+// where all of its user were: then only others are left to find out who is dead.
+func changeUser(h *harness, r *rand.Rand) bool {
+	if !h.shares() {
+		return false // nobody else can become another user
+	}
+	first := h.takeHolder(r)
+	if first == nil {
+		return false
+	}
+	doomed := []*slot{first}
+	if r.IntN(3) == 0 {
+		doomed = append(doomed, h.takeUser(first)...)
+	}
+	ok := true
+	for _, s := range doomed {
+		s.user++
+		ok = h.kill(s, false) && ok
+	}
+	return ok
+}
 
 // killMeasured kills a process that is inside while nothing else is wrong, and
 // waits until the queue must have recovered.
@@ -331,23 +372,46 @@ func stepClock(h *harness, r *rand.Rand) bool {
 	return true
 }
 
-// takeAway renames the directory away for a while. Nobody can make another in
-// its place meanwhile.
+// takeAway renames the directory away for a while. A link to nowhere stands in its
+// place meanwhile, so that nobody, not even root, can make another.
 func takeAway(h *harness, r *rand.Rand) bool {
 	if !h.active.disk.TryLock() {
 		return false
 	}
 	defer h.active.disk.Unlock()
 	away := h.locks + ".away"
-	if os.Chmod(h.base, 0o555) != nil || os.Rename(h.locks, away) != nil {
+	if os.Symlink("nowhere", away) != nil {
+		return false
+	}
+	defer os.Remove(away)
+	if exchange(h.locks, away) != nil {
 		return false
 	}
 	time.Sleep(milliseconds(r, 1, 400))
-	if err := os.Rename(away, h.locks); err != nil {
+	if err := exchange(h.locks, away); err != nil {
 		h.problem("putting the directory back: %v", err)
 	}
-	_ = h.openBase()
 	return true
+}
+
+// exchange makes two files change places, in one moment.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
+// moveLink moves the link that is the path of the lock directory to the other
+// directory, once everybody knows the present one. Everything in the other one is as
+// it was left: by those who were killed there, too.
+func moveLink(h *harness, _ *rand.Rand) bool {
+	if !h.active.disk.TryLock() {
+		return false
+	}
+	defer h.active.disk.Unlock()
+	if !h.waitUntilKnown() {
+		return false
+	}
+	defer h.oracle.moment(&h.oracle.replaced)()
+	return exchange(h.locks, h.other()) == nil
 }
 
 // replaceDirectory puts a new directory in the place of the old one, once
@@ -360,8 +424,12 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
 	}
+	old := fmt.Sprintf("%s.%d", h.locks, now())
+	if h.shares() || r.IntN(2) == 0 { // what one user makes, the others could not use
+		return h.replaceAtOnce(old)
+	}
 	end := h.oracle.moment(&h.oracle.replaced)
-	err := os.Rename(h.locks, fmt.Sprintf("%s.%d", h.locks, now()))
+	err := os.Rename(h.locks, old)
 	end()
 	if err != nil {
 		return false
@@ -369,10 +437,20 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	if r.IntN(2) == 0 {
 		time.Sleep(milliseconds(r, 1, 200)) // else a process makes it
 	}
-	if err := h.makeLocks(); err != nil {
+	if err := h.makeLocks(h.locks); err != nil {
 		h.problem("%v", err)
 	}
 	return true
+}
+
+// replaceAtOnce leaves no moment in which there is no directory.
+func (h *harness) replaceAtOnce(old string) bool {
+	if err := h.makeLocks(old); err != nil {
+		h.problem("%v", err)
+		return false
+	}
+	defer h.oracle.moment(&h.oracle.replaced)()
+	return exchange(h.locks, old) == nil
 }
 
 // waitUntilKnown waits until every process has worked in the directory since
@@ -487,7 +565,7 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	time.Sleep(milliseconds(r, 1, 300))
-	return os.Chmod(h.locks, 0o750) == nil
+	return os.Chmod(h.locks, h.mode()) == nil
 }
 
 func useInodes(h *harness, r *rand.Rand) bool {

@@ -24,7 +24,7 @@ type harness struct {
 	config
 	*shared
 	oracle *oracle
-	uid    int    // of the processes
+	uid    int    // of the processes, or of the first of their users
 	base   string // everything lies below it
 	locks  string // the directory under torture
 	rand   *rand.Rand
@@ -52,9 +52,39 @@ type slot struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	killed bool
+	user   int // which of the users it is, counted on
 }
 
 const nobody = 65534
+
+// users are those who share a directory, where they do. All but root are of its
+// group; the first of them owns it.
+func (h *harness) users() []int {
+	if h.shares() {
+		return []int{h.uid, 0, h.uid - 1}
+	}
+	return []int{h.uid}
+}
+
+// userOf is the user of the process in a slot.
+func (h *harness) userOf(s *slot) int {
+	users := h.users()
+	return users[s.user%len(users)]
+}
+
+// shares reports whether the processes are of several users.
+func (h *harness) shares() bool { return h.has("users") && os.Getuid() == 0 }
+
+// mode is that of the lock directory.
+func (h *harness) mode() os.FileMode {
+	if h.shares() {
+		return os.ModeSetgid | 0o770
+	}
+	return 0o750
+}
+
+// other is where the fault "links" keeps the path that is not in use.
+func (h *harness) other() string { return h.locks + ".other" }
 
 // torture makes a run.
 func torture(ctx context.Context, c config) (*report, error) {
@@ -66,7 +96,7 @@ func torture(ctx context.Context, c config) (*report, error) {
 	start := time.Now()
 	h.progress("seed %d, %d processes with %d goroutines each, engine %s, in %s", c.seed, c.procs, c.goroutines, c.engine, h.locks)
 	for i := range c.procs {
-		s := &slot{index: i}
+		s := &slot{index: i, user: i}
 		h.slots = append(h.slots, s)
 		if err := h.start(s); err != nil {
 			return nil, err
@@ -97,10 +127,10 @@ func (h *harness) setUp() (err error) {
 	if err := h.openBase(); err != nil {
 		return err
 	}
-	if err := h.makeLocks(); err != nil {
+	if err := h.makePaths(); err != nil {
 		return err
 	}
-	if h.shared, err = newShared(2*h.handovers + 4*h.procs*h.goroutines + 200_000); err != nil {
+	if h.shared, err = newShared(2*h.handovers + 4*h.procs*h.goroutines + 1_000_000); err != nil {
 		return err
 	}
 	h.oracle = newOracle(h.shared)
@@ -115,12 +145,33 @@ func (h *harness) openBase() error {
 	return nil
 }
 
-// makeLocks makes the lock directory, unless a process was faster.
-func (h *harness) makeLocks() error {
-	if err := os.Mkdir(h.locks, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+// makePaths makes the lock directory. With the fault "links" there are two, and links
+// to them.
+func (h *harness) makePaths() error {
+	if !h.has("links") {
+		return h.makeLocks(h.locks)
+	}
+	for link, name := range map[string]string{h.locks: "first", h.other(): "second"} {
+		if err := h.makeLocks(filepath.Join(h.base, name)); err != nil {
+			return err
+		}
+		if err := os.Symlink(name, link); err != nil {
+			return fmt.Errorf("preparing lock directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeLocks makes a lock directory, unless a process was faster.
+func (h *harness) makeLocks(path string) error {
+	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making lock directory: %w", err)
 	}
-	if err := os.Chown(h.locks, h.uid, -1); err != nil {
+	gid := -1
+	if h.shares() {
+		gid = nobody
+	}
+	if err := errors.Join(os.Chown(path, h.uid, gid), os.Chmod(path, h.mode())); err != nil {
 		return fmt.Errorf("preparing lock directory: %w", err)
 	}
 	return nil
@@ -163,7 +214,8 @@ func (h *harness) start(s *slot) error {
 		Engine:     h.engine,
 		Goroutines: h.goroutines,
 		Seed:       h.seed,
-		UID:        h.uid,
+		UID:        h.userOf(s),
+		GID:        h.uid,
 		Cancel:     h.has("cancel"),
 		Timeout:    h.has("timeout"),
 	})
@@ -234,6 +286,7 @@ func (h *harness) watch(ctx context.Context) {
 	faults, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { h.throwFaults(faults) })
+	defer h.checkPeace(ctx)
 	defer group.Wait()
 	defer stop()
 	defer h.ending.Store(true)
@@ -292,6 +345,55 @@ func (h *harness) checkDeadlines() {
 		}
 		s.Unlock()
 	}
+}
+
+// peaceTime is how long it may take after the last fault until nobody is refused any
+// more and everybody gets in. It covers what is not the queue's fault.
+const peaceTime = 15 * time.Second
+
+// checkPeace makes sure that the queue serves everybody again once the faults are
+// over: a process that others' files shut out is refused for ever.
+func (h *harness) checkPeace(ctx context.Context) {
+	if h.stop != "" || h.engine == "predecessor" || h.failed() {
+		return
+	}
+	var why string
+	for start := time.Now(); time.Since(start) < peaceTime && ctx.Err() == nil; {
+		if why = h.troubles(settleTime); why == "" {
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		h.problem("lost: without any fault for %v, %s", peaceTime, why)
+	}
+}
+
+// troubles looks on for a while and tells who was refused or did not get in.
+func (h *harness) troubles(during time.Duration) string {
+	before := make([]uint64, len(h.slots))
+	begun := now()
+	for i := range h.slots {
+		before[i] = h.refusals(i)
+	}
+	time.Sleep(during)
+	h.oracle.catchUp()
+	for i, s := range h.slots {
+		if n := h.refusals(i) - before[i]; n > 0 {
+			return fmt.Sprintf("process %d of user %d was refused %d times", s.number, h.userOf(s), n)
+		}
+		if int64(h.get(control(i, ctlLastEntry))) < begun {
+			return fmt.Sprintf("process %d of user %d did not get in", s.number, h.userOf(s))
+		}
+	}
+	return ""
+}
+
+// refusals counts the arrivals of a process that nobody's patience ended.
+func (h *harness) refusals(slot int) (n uint64) {
+	for g := range h.goroutines {
+		n += h.get(goroutineWord(slot, g, goOutcomes+storage)) + h.get(goroutineWord(slot, g, goOutcomes+other))
+	}
+	return n
 }
 
 // failed reports whether going on makes no sense.

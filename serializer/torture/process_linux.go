@@ -30,6 +30,7 @@ type orders struct {
 	Goroutines int
 	Seed       uint64
 	UID        int // to become, if not the present one
+	GID        int // of that user
 	Cancel     bool
 	Timeout    bool
 }
@@ -73,20 +74,20 @@ func newProcess() (*process, error) {
 	}
 	syscall.CloseOnExec(3)
 	if p.UID != os.Getuid() {
-		if err := becomeUser(p.UID); err != nil {
+		if err := becomeUser(p.UID, p.GID); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-func becomeUser(uid int) error {
+func becomeUser(uid, gid int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := syscall.Setgroups(nil); err != nil {
 		return fmt.Errorf("leaving groups: %w", err)
 	}
-	if err := syscall.Setgid(uid); err != nil {
+	if err := syscall.Setgid(gid); err != nil {
 		return fmt.Errorf("changing group: %w", err)
 	}
 	if err := syscall.Setuid(uid); err != nil {

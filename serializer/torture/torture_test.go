@@ -120,6 +120,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"nocheck", "replace,reload", "overlaps"},
 		{"nolast", "clock,reload", "inversions"},
 		{"noledger", "files", "overlaps"},
+		{"nocheck", "links,reload", "overlaps"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
 			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", strings.TrimSuffix(mutant.found, "s"), "-quiet",
@@ -129,6 +130,20 @@ func TestMutantsAreFound(t *testing.T) {
 				t.Errorf("not found: %v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// The harness finds processes that shut others out for ever: here, those of other
+// users.
+func TestShutOutIsFound(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("becoming other users needs root: sudo go test ./serializer/torture")
+	}
+	out, err := exec.Command(build(t, "-tags", "mutants"), "-engine", "nogroup", "-faults", "users", "-quiet",
+		"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", "3s", "-handovers", "1000000").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || count(string(out), "lost") == 0 {
+		t.Errorf("not found: %v\n%s", err, out)
 	}
 }
 
