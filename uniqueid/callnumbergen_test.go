@@ -5,7 +5,10 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // memoryStore is a RunStore whose next answers tests can choose. Each call of
@@ -210,6 +213,71 @@ func TestCallNumberClose(t *testing.T) {
 	if _, err := gen.New(t.Context()); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}
+}
+
+// hangingStore ignores the context, as a storage on a file system that hangs.
+type hangingStore struct {
+	calls  atomic.Int32
+	answer chan uint32
+}
+
+func (s *hangingStore) NextRun(context.Context) (uint32, error) {
+	s.calls.Add(1)
+	return <-s.answer, nil
+}
+
+// When the store did not come back, whoever wanted a call number waited for ever.
+func TestCallNumberStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hangingStore{answer: make(chan uint32)}
+		gen := NewCallNumberGenerator(store, WithClock(newFakeClock(0)))
+		defer gen.Close()
+		began := time.Now()
+		var waiting sync.WaitGroup
+		for range 3 {
+			waiting.Go(func() {
+				if _, err := gen.New(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("error is %v", err)
+				}
+			})
+		}
+		waiting.Wait()
+		if waited := time.Since(began); waited != fetchTimeout {
+			t.Errorf("waited %v, want %v", waited, fetchTimeout)
+		}
+		for range 3 {
+			_, err := gen.New(t.Context())
+			if want := "making a call number: taking the next run: the store has not answered for 30s: context deadline exceeded"; err == nil || err.Error() != want {
+				t.Errorf("error is %v", err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if calls := store.calls.Load(); calls != 1 {
+			t.Errorf("%d calls of the store hang", calls)
+		}
+		store.answer <- 7 // it comes back after all
+		synctest.Wait()
+		take(t, gen, 1, 7, 0)
+	})
+}
+
+// While the store hangs, the run at hand goes on. After that it is the error that
+// counts, and Close lets everybody go.
+func TestCallNumberPrefetchThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hangingStore{answer: make(chan uint32)}
+		gen := NewCallNumberGenerator(store, WithClock(newFakeClock(0)))
+		go func() { store.answer <- 1 }()
+		take(t, gen, RunLen, 1, 0)
+		time.AfterFunc(time.Second, gen.Close)
+		if _, err := gen.New(context.Background()); !errors.Is(err, context.Canceled) {
+			t.Errorf("error is %v", err)
+		}
+		if calls := store.calls.Load(); calls != 2 {
+			t.Errorf("the store was called %d times", calls)
+		}
+		store.answer <- 2
+	})
 }
 
 // A run that is used up stays so, however often it is asked.

@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/orderly-http/caddy-orderly/internal/durable"
@@ -90,11 +89,11 @@ func (s *FileRunStore) read(lock *os.File) (uint32, error) {
 
 // missing is the error if the file is not there but was once.
 func (s *FileRunStore) missing(lock *os.File) error {
-	info, err := lock.Stat()
+	used, err := durable.IsMarkedUsed(lock)
 	if err != nil {
 		return err
 	}
-	if info.Size() > 0 || s.given.Load() > 0 {
+	if used || s.given.Load() > 0 {
 		return fmt.Errorf("it has gone: put it back, or numbers would repeat: %w", fs.ErrNotExist)
 	}
 	return nil
@@ -107,34 +106,8 @@ func runFileLine(run uint32) string {
 // write puts run in the place of the last one, all or nothing. The lock file
 // says that there is a run file only once there is one.
 func (s *FileRunStore) write(lock *os.File, run uint32) error {
-	temporary := s.path + ".tmp"
-	if err := writeSynced(temporary, runFileLine(run)); err != nil {
+	if err := durable.ReplaceFile(s.path, runFileLine(run)); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary, s.path); err != nil {
-		return err
-	}
-	if err := durable.SyncDir(filepath.Dir(s.path)); err != nil {
-		return err
-	}
-	info, err := lock.Stat()
-	if err != nil || info.Size() > 0 {
-		return err
-	}
-	if _, err := lock.WriteString("in use\n"); err != nil {
-		return err
-	}
-	return lock.Sync()
-}
-
-func writeSynced(path, text string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	if err == nil {
-		err = file.Sync()
-	}
-	return errors.Join(err, file.Close())
+	return durable.MarkUsed(lock)
 }

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 )
 
 // Poll is how often a lock that another process holds is tried again.
@@ -42,6 +45,8 @@ func tryPath(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A lock that root has made would lock the directory's owner out for good.
+	fileowner.Give(file, path, filepath.Dir(path))
 	locked, err := try(file)
 	if err == nil && locked && isAt(file, path) {
 		return file, nil

@@ -2,9 +2,12 @@ package storedruns
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/caddyserver/certmagic"
 
@@ -21,7 +24,7 @@ import (
 // The error wraps [errors.ErrUnsupported] if there are no locks of the kernel.
 func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, error) {
 	path := storage.Filename(NextKey) + ".lock"
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := durable.MakeDirs(filepath.Dir(path)); err != nil {
 		return 0, fmt.Errorf("making the directory of the run numbers: %w", err)
 	}
 	lock, err := filelock.Lock(ctx, path)
@@ -29,34 +32,72 @@ func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, e
 		return 0, fmt.Errorf("locking the run numbers with %s: %w", path, err)
 	}
 	defer lock.Close()
-	return countOn(ctx, storage)
+	return countOn(ctx, storage, lock)
 }
 
-// countOn takes the next run number and stores the one after it for good.
-func countOn(ctx context.Context, storage *certmagic.FileStorage) (uint32, error) {
+// countOn takes the next run number and stores the one after it for good. It does
+// not leave that to the storage, whose files belong to whoever runs the process.
+func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File) (uint32, error) {
 	run, err := loadNext(ctx, storage)
+	if err == nil && run == 0 {
+		err = missing(storage, lock)
+	}
 	if err != nil {
 		return 0, err
 	}
 	if run > uniqueid.MaxRun {
 		return 0, uniqueid.ErrRunsExhausted
 	}
-	if err := storeNext(ctx, storage, run+1); err != nil {
+	file := storage.Filename(NextKey)
+	if err := durable.ReplaceFile(file, strconv.FormatUint(run+1, 10)); err != nil {
+		return 0, fmt.Errorf("storing the next run number in %s: %w", file, err)
+	}
+	if err := checkNext(ctx, storage, run+1); err != nil {
 		return 0, err
 	}
-	if err := syncDirs(storage); err != nil {
+	if err := syncDirs(ctx, storage); err != nil {
 		return 0, fmt.Errorf("making the next run number last in %v: %w", storage, err)
+	}
+	if err := durable.MarkUsed(lock); err != nil {
+		return 0, fmt.Errorf("noting in %s that there are run numbers: %w", lock.Name(), err)
 	}
 	return uint32(run), nil
 }
 
-// syncDirs makes the file of the next run number last through a power failure.
-// The storage has synced its content, but not its name.
-func syncDirs(storage *certmagic.FileStorage) error {
-	root := storage.Filename("")
-	for dir := filepath.Dir(storage.Filename(NextKey)); ; dir = filepath.Dir(dir) {
-		if err := durable.SyncDir(dir); err != nil || dir == root {
+// missing is the error if the number is not there but was once.
+func missing(storage *certmagic.FileStorage, lock *os.File) error {
+	file := storage.Filename(NextKey)
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	used, err := durable.IsMarkedUsed(lock)
+	if err != nil {
+		return fmt.Errorf("looking whether there were run numbers, in %s: %w", lock.Name(), err)
+	}
+	if !used {
+		return nil
+	}
+	return fmt.Errorf("reading the next run number from %s: it has gone, and numbers would repeat: "+
+		"put it back, or write a number into it that is above all runs that were used: %w", file, fs.ErrNotExist)
+}
+
+// syncDirs makes the directories below the root of the storage last through a
+// power failure. That of the number has been synced, but not its name. The root
+// may be empty: it is the working directory then.
+func syncDirs(ctx context.Context, storage *certmagic.FileStorage) error {
+	root := filepath.Clean(storage.Path)
+	dir := filepath.Dir(storage.Filename(NextKey))
+	for {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if err := durable.SyncDir(dir); err != nil {
+			return err
+		}
+		parent := filepath.Dir(dir)
+		if dir == root || parent == dir {
+			return nil
+		}
+		dir = parent
 	}
 }

@@ -84,6 +84,11 @@ func storeNext(ctx context.Context, storage certmagic.Storage, next uint64) erro
 	if err := storage.Store(ctx, NextKey, strconv.AppendUint(nil, next, 10)); err != nil {
 		return fmt.Errorf("storing the next run number as %s in %v: %w", NextKey, storage, err)
 	}
+	return checkNext(ctx, storage, next)
+}
+
+// checkNext reads the next run number back.
+func checkNext(ctx context.Context, storage certmagic.Storage, next uint64) error {
 	stored, err := loadNext(ctx, storage)
 	if err != nil {
 		return err

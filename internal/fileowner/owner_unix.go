@@ -1,0 +1,41 @@
+//go:build unix
+
+package fileowner
+
+import (
+	"os"
+	"syscall"
+)
+
+// ownerOf is the owner of the first of the paths that is not root's.
+func ownerOf(paths []string) (uid, gid int, ok bool) {
+	if os.Geteuid() != 0 {
+		return 0, 0, false
+	}
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+			return int(st.Uid), int(st.Gid), true
+		}
+	}
+	return 0, 0, false
+}
+
+// isRoots reports whether the file is root's, is what stands at the path, and has
+// no other name. The owner of the directory may have put a link there to a file
+// that must stay root's.
+func isRoots(file *os.File, path string) bool {
+	opened, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	found, err := os.Lstat(path)
+	if err != nil || !os.SameFile(opened, found) {
+		return false
+	}
+	st, ok := opened.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0 && (opened.IsDir() || opened.Mode().IsRegular() && st.Nlink == 1)
+}
