@@ -42,7 +42,9 @@ const (
 // Halfway through a run it asks for the next in the background. If the store
 // fails, the run is counted to its end, and after that there is an error for
 // every call, until the store gives a run again: it is asked again when a
-// second has passed, and calls in between fail at once.
+// second has passed, and calls in between fail at once. A store that has not
+// answered for 30 seconds has failed, too. It is not asked again before it
+// returns.
 type CallNumberGenerator struct {
 	store  RunStore
 	clock  Clock
@@ -57,7 +59,7 @@ type CallNumberGenerator struct {
 	mu      sync.Mutex
 	next    *run   // fetched ahead
 	fetch   *fetch // under way
-	failure error  // of the last fetch, until the next begins
+	failure error  // of the last fetch or of an overdue one, until the next begins
 	last    int64  // the last run from the store, -1 before the first
 }
 
@@ -77,6 +79,9 @@ type run struct {
 type fetch struct {
 	done chan struct{}
 	err  error // set before done is closed
+	// overdue says that done is closed though the call has not returned. It is
+	// still the only one: what hangs once would hang again.
+	overdue bool
 }
 
 // NewCallNumberGenerator makes a generator that takes its runs from store. It
@@ -165,6 +170,9 @@ func (g *CallNumberGenerator) swap(used *run) (*fetch, error) {
 		g.askAgain.Store(0)
 		return nil, nil
 	}
+	if g.fetch != nil && g.fetch.overdue {
+		return nil, g.failure
+	}
 	if g.fetch != nil {
 		return g.fetch, nil
 	}
@@ -180,28 +188,52 @@ func (g *CallNumberGenerator) beginFetch() *fetch {
 	g.fetch = f
 	g.failure = nil
 	g.askAgain.Store(never)
-	go func() {
-		ctx, cancel := context.WithTimeout(g.ctx, fetchTimeout)
-		defer cancel()
-		if err := ctx.Err(); err != nil {
-			g.endFetch(f, 0, fmt.Errorf("the generator is closed: %w", err))
-			return
-		}
-		number, err := g.store.NextRun(ctx)
-		g.endFetch(f, number, err)
-	}()
+	go g.ask(f)
 	return f
+}
+
+// ask asks the store for a run. A store may ignore that its time is up, as a file
+// system does; then nobody waits for it any longer.
+func (g *CallNumberGenerator) ask(f *fetch) {
+	ctx, cancel := context.WithTimeout(g.ctx, fetchTimeout)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		g.endFetch(f, 0, fmt.Errorf("the generator is closed: %w", err))
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { g.giveUp(f, ctx.Err()) })
+	defer stop()
+	number, err := g.store.NextRun(ctx)
+	g.endFetch(f, number, err)
+}
+
+// giveUp lets everybody go who waits for a fetch, which goes on.
+func (g *CallNumberGenerator) giveUp(f *fetch, reason error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fetch != f {
+		return // it has ended meanwhile
+	}
+	if errors.Is(reason, context.DeadlineExceeded) {
+		reason = fmt.Errorf("the store has not answered for %v: %w", fetchTimeout, reason)
+	}
+	f.err = fmt.Errorf("taking the next run: %w", reason)
+	f.overdue = true
+	g.failure = f.err
+	close(f.done)
 }
 
 func (g *CallNumberGenerator) endFetch(f *fetch, number uint32, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	defer close(f.done)
 	g.fetch = nil
-	f.err = g.accept(number, err)
-	if f.err != nil {
-		g.failure = f.err
+	if err := g.accept(number, err); err != nil {
+		g.failure = err
 		g.askAgain.Store(int64(g.clock.Monotonic() + retryAfter))
+	}
+	if !f.overdue {
+		f.err = g.failure
+		close(f.done)
 	}
 }
 
