@@ -85,7 +85,16 @@ func isUploading(r *http.Request) bool {
 // isDialogue reports whether client and upstream take turns to speak, so that
 // the body does not come by itself.
 func isDialogue(r *http.Request) bool {
-	return r.Method == http.MethodConnect || strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return r.Method == http.MethodConnect || isGRPC(r.Header.Get("Content-Type"))
+}
+
+// isGRPC reports whether a content type is that of gRPC, with or without the
+// name of an encoding. Those of gRPC-Web are not: its clients send one message,
+// then read.
+func isGRPC(contentType string) bool {
+	name, _, _ := strings.Cut(contentType, ";")
+	name, _, _ = strings.Cut(name, "+")
+	return strings.EqualFold(strings.TrimSpace(name), "application/grpc")
 }
 
 // checkRoom refuses the request where the queue is known to be full: a client
@@ -132,18 +141,22 @@ func bodyFailure(ctx context.Context, queue string, err error) error {
 
 // heldBody is a request body of which the beginning, or all, has been read
 // before the request took its ticket.
+//
+// Like a body of net/http, it may be read and closed by several goroutines at
+// once: a proxy's transport may still send it when the upstream has answered
+// and another handler reads it. Each byte goes to one of them.
 type heldBody struct {
-	rest  io.ReadCloser // as the request had it
-	ended bool          // rest has been read to its end
+	ended    bool      // rest was read to its end before the ticket
+	fileSize int64     // fixed once the file is written
+	upstream *upstream // that gets the rest; nil where nobody asks
 
-	memory []byte // what of the beginning has not been handed on
-
-	mu       sync.Mutex // guards the closing of the file against a read of it
+	mu       sync.Mutex // guards what is held; never locked while the client is waited for
+	memory   []byte     // what of the beginning has not been handed on
 	file     *os.File   // what comes after memory, or nil
 	fileRead int64      // handed on
-	fileSize int64
 
-	upstream *upstream // that gets the rest; nil where nobody asks
+	restMu sync.Mutex    // locked by who reads rest, but not by Close, which may end a read
+	rest   io.ReadCloser // as the request had it
 }
 
 // firstRead is how much memory a body has at first. It grows with what comes,
@@ -200,23 +213,34 @@ func (b *heldBody) readFile(limit int64) error {
 
 // Read implements [io.Reader].
 func (b *heldBody) Read(p []byte) (int, error) {
-	switch {
-	case len(b.memory) > 0:
-		n := copy(p, b.memory)
-		b.memory = b.memory[n:]
-		return n, nil
-	case b.fileRead < b.fileSize:
-		return b.readBack(p)
-	case b.ended:
+	if n, held, err := b.readHeld(p); held {
+		return n, err
+	}
+	if b.ended {
 		return 0, io.EOF
 	}
 	return b.readRest(p)
 }
 
-// readBack reads from the file, and frees it at its end.
-func (b *heldBody) readBack(p []byte) (int, error) {
+// readHeld reads what came before the ticket, and reports whether any of it was
+// left.
+func (b *heldBody) readHeld(p []byte) (n int, held bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	switch {
+	case len(b.memory) > 0:
+		n = copy(p, b.memory)
+		b.memory = b.memory[n:]
+		return n, true, nil
+	case b.fileRead < b.fileSize:
+		n, err = b.readBackLocked(p)
+		return n, true, err
+	}
+	return 0, false, nil
+}
+
+// readBackLocked reads from the file, and frees it at its end.
+func (b *heldBody) readBackLocked(p []byte) (int, error) {
 	if b.file == nil {
 		return 0, http.ErrBodyReadAfterClose
 	}

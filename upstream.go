@@ -92,6 +92,8 @@ func (u *upstream) await(stay context.Context) {
 
 // readRest reads what comes inside.
 func (b *heldBody) readRest(p []byte) (int, error) {
+	b.restMu.Lock()
+	defer b.restMu.Unlock()
 	n, err := b.rest.Read(p)
 	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
 		b.upstream.breakOff()
