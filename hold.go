@@ -110,7 +110,7 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 	if w.ends {
 		defer context.AfterFunc(r.Context(), w.interrupt)()
 	}
-	err := serveIn(ctx, w, r, next)
+	err := serveIn(ctx, w, r, v.following(next))
 	v.finish(w, around)
 	if w.isBroken(r) {
 		panic(http.ErrAbortHandler) // the client must not take what it has got for the whole

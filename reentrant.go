@@ -17,7 +17,13 @@ const visitsVar = "orderly.serialize"
 func (v *visit) join(vars map[string]any) *visit {
 	youngest, _ := vars[visitsVar].(*visit)
 	for earlier := youngest; earlier != nil; earlier = earlier.next {
-		if earlier.space == v.space && earlier.queue == v.queue && (earlier.failure != nil || earlier.use()) {
+		if earlier.queue != v.queue {
+			continue
+		}
+		if earlier.failure != nil && earlier.handler.engine.place.same(v.handler.engine.place) {
+			return earlier // whatever its engine
+		}
+		if earlier.space == v.space && (earlier.failure != nil || earlier.use()) {
 			return earlier
 		}
 	}

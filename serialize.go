@@ -332,7 +332,7 @@ func (s *Serialize) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddy
 		v.body.freeWith(r.Context())
 		return s.refuse(w, r, v, err)
 	}
-	return v.serve(w, r, v.following(next))
+	return v.serve(w, r, next)
 }
 
 // queueName is the name of the request's queue.

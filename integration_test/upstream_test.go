@@ -85,6 +85,43 @@ func TestClientHangsUpInMidUpload(t *testing.T) {
 	}
 }
 
+// The same goes for an upstream of the error routes. Their proxy gave up at once,
+// and the turn ended while the upstream worked.
+func TestClientHangsUpInMidUploadOfErrorRoutes(t *testing.T) {
+	t.Parallel()
+	u := newSlowUpstream(t, false)
+	c := start(t, setup{env: map[string]string{"UPSTREAM": u.addr}, site: `
+		serialize {
+			path {$DIR}
+			buffer 1KiB 0
+		}
+		@slow query name=slow
+		reverse_proxy @slow 127.0.0.1:1
+		reverse_proxy {$UPSTREAM}
+		handle_errors {
+			reverse_proxy {$UPSTREAM}
+		}`})
+	conn := c.dial()
+	_, err := io.WriteString(conn, head("slow", 1<<20)+strings.Repeat("x", 100<<10))
+	check(t, err)
+	if name := <-u.began; name != "slow" {
+		t.Fatalf("%s began", name)
+	}
+	next := c.getting("/?name=next")
+	c.awaitTickets(2)
+	check(t, conn.Close())
+	select {
+	case name := <-u.ended:
+		if name != "slow" {
+			t.Errorf("%s ended first", name)
+		}
+	case name := <-u.began:
+		t.Errorf("%s entered while the upstream worked", name)
+	}
+	(<-next).want(t, http.StatusOK)
+	c.wantNoTickets()
+}
+
 // hold_timeout ends the wait for such an upstream, too.
 func TestClientHangsUpInMidUploadHoldTimeout(t *testing.T) {
 	t.Parallel()
