@@ -15,23 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeOthers removes the lock files of a queue, as another program would, and
-// reports how many there were.
-func removeOthers(t testing.TB, dir, queue string) (n int) {
-	t.Helper()
-	for _, name := range filesOf(t, dir) {
-		if ticket, err := ParseTicket(name); err != nil || ticket.Prefix != queue {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, name)); err == nil {
-			n++
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-	}
-	return n
-}
-
 func removeOwners(t testing.TB, dir string) {
 	t.Helper()
 	for _, name := range filesOf(t, dir) {

@@ -117,7 +117,7 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 			var byteCounts [256]int
 			for range n {
 				clock.pass(tick)
-				_, low := new(UUIDv7(gen.New())).words()
+				_, low := new(gen.New()).words()
 				low &= 1<<56 - 1
 				for i := range set {
 					set[i] += int(low >> i & 1)
