@@ -58,8 +58,8 @@ func ExampleOpenFile() {
 	}
 	defer engine.Close()
 
-	job := func(work func()) {
-		turn, err := engine.Enter(context.Background(), serializer.Arrival{Queue: "nightly_", Timeout: 50 * time.Millisecond})
+	job := func(patience time.Duration, work func()) {
+		turn, err := engine.Enter(context.Background(), serializer.Arrival{Queue: "nightly_", Timeout: patience})
 		var refused *serializer.Refused
 		if errors.As(err, &refused) {
 			fmt.Println("not now:", refused.Reason)
@@ -72,9 +72,9 @@ func ExampleOpenFile() {
 		defer turn.Leave()
 		work()
 	}
-	job(func() {
+	job(time.Minute, func() {
 		fmt.Println("at work")
-		job(func() { fmt.Println("never printed") })
+		job(50*time.Millisecond, func() { fmt.Println("never printed") })
 	})
 
 	// Output:

@@ -23,7 +23,7 @@ func TestLinkLimit(t *testing.T) {
 	if err := fillLinks(dir, full.name); err != unix.EMLINK {
 		t.Skipf("no limit of links below 70,000 here (%v); with TMPDIR on ext4 there is one", err)
 	}
-	next := started(e, arrival("a_"))
+	next := join(t, e, arrival("a_"))
 	other := openAt(t, dir, 0)
 	third := started(other, arrival("a_"))
 	stays(t, third, "the first is inside")
