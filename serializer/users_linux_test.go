@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -399,4 +401,40 @@ func TestGroupSharesQueues(t *testing.T) {
 	}
 	second.says(t, "inside")
 	second.leave(t)
+}
+
+// Only the guard's user could keep it young for the programs that remove old files,
+// and read the file system's clock from it: who shares it by a group could not.
+func TestTouchOfSharedFile(t *testing.T) {
+	needRoot(t)
+	path := plant(t, alice, "", dirOf(t, group, 0o770|os.ModeSetgid), guardFile)
+	old := time.Now().Add(-time.Hour)
+	if err := errors.Join(os.Chmod(path, 0o666), os.Chtimes(path, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	guard, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	asUser(t, bob, func() { touchFile(int(guard.Fd())) })
+	st, err := guard.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if age := time.Since(st.ModTime()); age > time.Minute {
+		t.Errorf("the file is still %v old", age.Round(time.Second))
+	}
+}
+
+// asUser does something with the rights that a user has to files.
+func asUser(t testing.TB, uid int, do func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := syscall.Setfsuid(uid); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Setfsuid(os.Geteuid()) }()
+	do()
 }
