@@ -3,6 +3,7 @@ package orderly
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -291,58 +292,174 @@ func TestMissingDirectoryBelowLink(t *testing.T) {
 	}
 }
 
-// Whatever engines requests come by, and whatever becomes of them: nobody is
-// inside beside another, and those with one engine enter in order.
+var changesTime = flag.Duration("changes", 0, "how long TestChangesOfEngineAtRandom goes on; at least a round")
+
+// Whatever engines requests come by, wherever the link of their path leads, and
+// whatever becomes of them: nobody is inside beside another.
 func TestChangesOfEngineAtRandom(t *testing.T) {
-	const requests = 400
 	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	start, rounds, entered, changed := time.Now(), 0, int64(0), 0
+	for rounds == 0 || time.Since(start) < *changesTime && !t.Failed() {
+		r := newChanges(t, seed+uint64(rounds))
+		r.run()
+		entered += r.entered.Load()
+		changed += r.changed
+		rounds++
+	}
+	t.Logf("%d rounds from seed %d: %d of %d entered, %d changes of engine or link", rounds, seed, entered, rounds*changeRequests, changed)
+}
+
+const changeRequests = 400
+
+// changes are two sites whose configurations change all the time, while requests come.
+type changes struct {
+	t      *testing.T
+	seed   uint64
+	random *rand.Rand
+	link   string
+	real   [2]string // where the link may lead
+	leads  int       // where it does
+	sites  [2]*site
+
+	changed int
+	entered atomic.Int64
+	mu      sync.Mutex
+	inside  map[*site]int
+}
+
+// site is what one configuration says of one site. The path is the link, or the
+// directory by its own name.
+type site struct {
+	*engineRef
+	linked bool
+	leads  int // where the path leads
+}
+
+// shares reports whether two sites have one queue.
+func (s *site) shares(other *site) bool { return s.linked && other.linked || s.leads == other.leads }
+
+func newChanges(t *testing.T, seed uint64) *changes {
 	root := t.TempDir()
-	link := filepath.Join(root, "link")
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", link)); err != nil {
-		t.Fatal(err)
+	c := &changes{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), link: filepath.Join(root, "link"), inside: make(map[*site]int)}
+	for i := range c.real {
+		c.real[i] = filepath.Join(root, fmt.Sprint("real", i))
+		if err := os.Mkdir(c.real[i], 0o750); err != nil {
+			t.Fatal(err)
+		}
 	}
-	engines := []*engineRef{
-		opened(t, FileEngine{}, link),
-		opened(t, MemoryEngine{}, filepath.Join(root, "real")),
-		opened(t, MemoryEngine{}, link),
+	c.moveLink(0)
+	return c
+}
+
+func (c *changes) moveLink(to int) {
+	next := c.link + ".next"
+	if err := errors.Join(os.Symlink(filepath.Base(c.real[to]), next), os.Rename(next, c.link)); err != nil {
+		c.t.Fatal(err)
 	}
-	var inside, entered atomic.Int64
+	c.leads = to
+}
+
+func (c *changes) open() *site {
+	s := &site{linked: c.random.IntN(3) > 0, leads: c.leads}
+	path := c.link
+	if !s.linked {
+		path = c.real[c.leads]
+	}
+	modules := []EngineModule{FileEngine{}, MemoryEngine{}}
+	e, err := openEngine(modules[c.random.IntN(len(modules))], path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.engineRef = e
+	return s
+}
+
+func (c *changes) close(s *site) {
+	if err := s.release(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// reload opens another engine for the requests to come; those of the old one keep it
+// for as long as they need it. The link may have moved, as in a deployment.
+func (c *changes) reload() {
+	i := c.random.IntN(len(c.sites))
+	old := c.sites[i]
+	if c.random.IntN(3) == 0 {
+		c.moveLink(c.random.IntN(len(c.real)))
+	}
+	c.sites[i] = c.open()
+	c.changed++
+	c.close(old)
+}
+
+func (c *changes) run() {
+	for i := range c.sites {
+		c.sites[i] = c.open()
+	}
 	var group sync.WaitGroup
-	for range requests {
-		e := engines[random.IntN(len(engines))]
-		a := serializer.Arrival{Queue: "a_", Timeout: time.Minute}
-		ctx, stop := context.WithCancel(t.Context())
-		if random.IntN(4) == 0 {
-			a.Timeout = time.Duration(random.IntN(20)+1) * time.Millisecond
+	for range changeRequests {
+		if c.random.IntN(20) == 0 {
+			c.reload()
 		}
-		if random.IntN(4) == 0 {
-			time.AfterFunc(time.Duration(random.IntN(20))*time.Millisecond, stop)
-		}
-		stay := time.Duration(random.IntN(300)) * time.Microsecond
-		pause := time.Duration(random.IntN(200)) * time.Microsecond
-		group.Go(func() {
-			defer stop()
-			turn, err := e.Enter(ctx, a)
-			if err != nil {
-				return
-			}
-			if n := inside.Add(1); n != 1 {
-				t.Errorf("%d are inside", n)
-			}
-			entered.Add(1)
-			time.Sleep(stay)
-			inside.Add(-1)
-			turn.Leave()
-		})
-		time.Sleep(pause)
+		c.comes(&group)
+		time.Sleep(time.Duration(c.random.IntN(200)) * time.Microsecond)
 	}
 	group.Wait()
-	t.Logf("%d of %d entered", entered.Load(), requests)
-	if n := laneCount(link) + laneCount(filepath.Join(root, "real")); n != 0 {
-		t.Errorf("%d lanes are left", n)
+	for _, s := range c.sites {
+		c.close(s)
 	}
+	if n := laneCount(c.link) + laneCount(c.real[0]) + laneCount(c.real[1]); n != 0 {
+		c.t.Errorf("seed %d: %d lanes are left", c.seed, n)
+	}
+}
+
+// comes lets a request come. It hangs up, or loses patience, at random.
+func (c *changes) comes(group *sync.WaitGroup) {
+	s := c.sites[c.random.IntN(len(c.sites))]
+	if !s.acquire() {
+		c.t.Fatal("the engine in use was released")
+	}
+	a := serializer.Arrival{Queue: "a_", Timeout: time.Minute}
+	ctx, stop := context.WithCancel(c.t.Context())
+	if c.random.IntN(4) == 0 {
+		a.Timeout = time.Duration(c.random.IntN(20)+1) * time.Millisecond
+	}
+	if c.random.IntN(4) == 0 {
+		time.AfterFunc(time.Duration(c.random.IntN(20))*time.Millisecond, stop)
+	}
+	stay := time.Duration(c.random.IntN(300)) * time.Microsecond
+	group.Go(func() {
+		defer c.close(s)
+		defer stop()
+		turn, err := s.Enter(ctx, a)
+		if err != nil {
+			return
+		}
+		c.enters(s)
+		time.Sleep(stay)
+		c.leaves(s)
+		turn.Leave()
+	})
+}
+
+func (c *changes) enters(s *site) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entered.Add(1)
+	for other, n := range c.inside {
+		if n > 0 && s.shares(other) {
+			c.t.Errorf("seed %d: %s (link %v, directory %d) enters beside %s (link %v, directory %d)",
+				c.seed, s.key, s.linked, s.leads, other.key, other.linked, other.leads)
+		}
+	}
+	c.inside[s]++
+}
+
+func (c *changes) leaves(s *site) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inside[s]--
 }
 
 // Those who waited for the old engine join the new one in the order they came.
