@@ -60,6 +60,10 @@ func ParseTraceID(text string) (id TraceID, err error) {
 	return id, nil
 }
 
+// IsZero reports whether this is the zero value, which stands for none. It is
+// written as an empty text, as no bytes and as NULL, and read back from these.
+func (id TraceID) IsZero() bool { return id == TraceID{} }
+
 // String is the ID's 32 digits.
 func (id TraceID) String() string { return hexText(id[:]) }
 
@@ -72,19 +76,37 @@ func (id TraceID) AppendText(dst []byte) ([]byte, error) {
 }
 
 // MarshalText is the ID's 32 digits. It never fails.
-func (id TraceID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
+func (id TraceID) MarshalText() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.AppendText(nil)
+}
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *TraceID) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = TraceID{}
+		return nil
+	}
 	return assign(id, ParseTraceID, string(text))
 }
 
 // MarshalBinary is the ID's 16 bytes. It never fails.
-func (id TraceID) MarshalBinary() ([]byte, error) { return bytes.Clone(id[:]), nil }
+func (id TraceID) MarshalBinary() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return bytes.Clone(id[:]), nil
+}
 
 // UnmarshalBinary takes the 16 bytes that MarshalBinary gave. The error is a
 // [*ParseError].
 func (id *TraceID) UnmarshalBinary(data []byte) error {
+	if len(data) == 0 {
+		*id = TraceID{}
+		return nil
+	}
 	if len(data) != len(id) {
 		return binaryLengthError("trace_id", data, "16 bytes")
 	}
@@ -96,11 +118,22 @@ func (id *TraceID) UnmarshalBinary(data []byte) error {
 }
 
 // Value gives the ID to database/sql as its 32 digits.
-func (id TraceID) Value() (driver.Value, error) { return id.String(), nil }
+func (id TraceID) Value() (driver.Value, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.String(), nil
+}
 
 // Scan takes the ID from database/sql, as its 32 digits or its 16 bytes. Where a
 // column may be NULL, use sql.Null[TraceID].
-func (id *TraceID) Scan(src any) error { return scan("trace_id", src, id, len(id)) }
+func (id *TraceID) Scan(src any) error {
+	if src == nil {
+		*id = TraceID{}
+		return nil
+	}
+	return scan("trace_id", src, id, len(id))
+}
 
 // Compare orders as bytes and texts do. It is the order of time if the IDs are
 // UUIDv7s.
@@ -243,6 +276,10 @@ func (c TraceContext) Compare(other TraceContext) int {
 		cmp.Compare(c.flags, other.flags))
 }
 
+// IsZero reports whether this is the zero value, which stands for none. It is
+// written as an empty text, as no bytes and as NULL, and read back from these.
+func (c TraceContext) IsZero() bool { return c == TraceContext{} }
+
 // String is the field's 55 characters.
 func (c TraceContext) String() string {
 	var text [traceparentLen]byte
@@ -266,16 +303,28 @@ func (c *TraceContext) put(text *[traceparentLen]byte) {
 }
 
 // MarshalText is the field's 55 characters. It never fails.
-func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
+func (c TraceContext) MarshalText() ([]byte, error) {
+	if c.IsZero() {
+		return nil, nil
+	}
+	return c.AppendText(nil)
+}
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*c = TraceContext{}
+		return nil
+	}
 	return assign(c, ParseTraceContext, string(text))
 }
 
 // MarshalBinary is the field's 26 bytes: version, trace ID, parent ID, flags. It
 // never fails.
 func (c TraceContext) MarshalBinary() ([]byte, error) {
+	if c.IsZero() {
+		return nil, nil
+	}
 	data := make([]byte, 0, traceContextBytes)
 	data = append(data, 0)
 	data = append(data, c.traceID[:]...)
@@ -286,6 +335,10 @@ func (c TraceContext) MarshalBinary() ([]byte, error) {
 // UnmarshalBinary takes the 26 bytes that MarshalBinary gave. The error is a
 // [*ParseError].
 func (c *TraceContext) UnmarshalBinary(data []byte) error {
+	if len(data) == 0 {
+		*c = TraceContext{}
+		return nil
+	}
 	const scheme = "traceparent"
 	if len(data) != traceContextBytes {
 		return binaryLengthError(scheme, data, "26 bytes")
@@ -305,10 +358,19 @@ func (c *TraceContext) UnmarshalBinary(data []byte) error {
 }
 
 // Value gives the field to database/sql as its 55 characters.
-func (c TraceContext) Value() (driver.Value, error) { return c.String(), nil }
+func (c TraceContext) Value() (driver.Value, error) {
+	if c.IsZero() {
+		return nil, nil
+	}
+	return c.String(), nil
+}
 
 // Scan takes the field from database/sql, as its 55 characters or its 26 bytes.
-// Where a column may be NULL, use sql.Null[TraceContext].
+// NULL is the zero value.
 func (c *TraceContext) Scan(src any) error {
+	if src == nil {
+		*c = TraceContext{}
+		return nil
+	}
 	return scan("traceparent", src, c, traceContextBytes)
 }

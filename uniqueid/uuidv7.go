@@ -126,6 +126,10 @@ func (id UUIDv7) More() uint32 {
 // compare the same way.
 func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
 
+// IsZero reports whether this is the zero value, which stands for none. It is
+// written as an empty text, as no bytes and as NULL, and read back from these.
+func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
+
 // String is the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
@@ -137,19 +141,37 @@ func (id UUIDv7) String() string {
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return appendUUID(dst, &id), nil }
 
 // MarshalText is the ID's 36 characters. It never fails.
-func (id UUIDv7) MarshalText() ([]byte, error) { return id.AppendText(nil) }
+func (id UUIDv7) MarshalText() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.AppendText(nil)
+}
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = UUIDv7{}
+		return nil
+	}
 	return assign(id, ParseUUIDv7, string(text))
 }
 
 // MarshalBinary is the ID's 16 bytes. It never fails.
-func (id UUIDv7) MarshalBinary() ([]byte, error) { return bytes.Clone(id[:]), nil }
+func (id UUIDv7) MarshalBinary() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return bytes.Clone(id[:]), nil
+}
 
 // UnmarshalBinary takes the 16 bytes that MarshalBinary gave. The error is a
 // [*ParseError].
 func (id *UUIDv7) UnmarshalBinary(data []byte) error {
+	if len(data) == 0 {
+		*id = UUIDv7{}
+		return nil
+	}
 	if len(data) != len(id) {
 		return binaryLengthError("uuid_v7", data, "16 bytes")
 	}
@@ -163,11 +185,22 @@ func (id *UUIDv7) UnmarshalBinary(data []byte) error {
 
 // Value gives the ID to database/sql as its 36 characters, which a column of
 // PostgreSQL's type uuid takes.
-func (id UUIDv7) Value() (driver.Value, error) { return id.String(), nil }
+func (id UUIDv7) Value() (driver.Value, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.String(), nil
+}
 
 // Scan takes the ID from database/sql, as its 36 characters or its 16 bytes.
-// Where a column may be NULL, use sql.Null[UUIDv7].
-func (id *UUIDv7) Scan(src any) error { return scan("uuid_v7", src, id, len(id)) }
+// NULL is the zero value.
+func (id *UUIDv7) Scan(src any) error {
+	if src == nil {
+		*id = UUIDv7{}
+		return nil
+	}
+	return scan("uuid_v7", src, id, len(id))
+}
 
 func appendUUID(dst []byte, id *UUIDv7) []byte {
 	n := len(dst)

@@ -1,0 +1,52 @@
+package uniqueid
+
+import (
+	"bytes"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/gob"
+	"encoding/json"
+	"testing"
+)
+
+// A field that was never set could be written, but what was written could not be
+// read back, and made the whole document or row unreadable.
+func TestZeroValuesAreReadBack(t *testing.T) {
+	type document struct {
+		UUID  UUIDv7
+		Trace TraceID
+		Head  TraceContext
+	}
+	text, err := json.Marshal(document{})
+	if err != nil || string(text) != `{"UUID":"","Trace":"","Head":""}` {
+		t.Errorf("written as %s, %v", text, err)
+	}
+	read := document{UUID: UUIDv7{1}, Trace: TraceID{1}, Head: TraceContext{flags: 1}}
+	if err := json.Unmarshal(text, &read); err != nil || read != (document{}) {
+		t.Errorf("read from JSON: %+v, %v", read, err)
+	}
+	var stream bytes.Buffer
+	if err := gob.NewEncoder(&stream).Encode([]document{{}}); err != nil {
+		t.Fatal(err)
+	}
+	var list []document
+	if err := gob.NewDecoder(&stream).Decode(&list); err != nil || len(list) != 1 || list[0] != (document{}) {
+		t.Errorf("read from gob: %+v, %v", list, err)
+	}
+	read = document{UUID: UUIDv7{1}, Trace: TraceID{1}, Head: TraceContext{flags: 1}}
+	for _, column := range []struct {
+		zero driver.Valuer
+		to   sql.Scanner
+	}{{UUIDv7{}, &read.UUID}, {TraceID{}, &read.Trace}, {TraceContext{}, &read.Head}} {
+		value, err := column.zero.Value()
+		if err != nil || value != nil {
+			t.Errorf("%T is stored as %v, %v; expected NULL", column.zero, value, err)
+		}
+		if err := column.to.Scan(value); err != nil {
+			t.Errorf("%T: %v", column.zero, err)
+		}
+	}
+	if read != (document{}) {
+		t.Errorf("read from columns: %+v", read)
+	}
+}
