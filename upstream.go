@@ -18,9 +18,17 @@ import (
 // has done, but the upstream, which began at the head, may work on. So the
 // connection is kept open until the upstream closes it: it is told, as by any
 // client that breaks off, by the end of what it can read.
+//
+// A connection is known only while a request is written to it: from the end of
+// its head until net/http says that it was written, which comes before the
+// connection can go back to the transport's idle pool. So nobody else's is ever
+// touched. Where two requests are written at once, as by a handler that reads
+// what the proxy before it still sends, it is the first one's, until either has
+// been written.
 type upstream struct {
 	mu   sync.Mutex
-	conn net.Conn // of the proxy
+	got  net.Conn // of the proxy, before the head is written
+	conn net.Conn // to which the proxy writes the body
 	kept net.Conn // the same socket, once the body has broken off
 	done bool     // nobody waits for the upstream any more
 }
@@ -43,19 +51,40 @@ func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 
 func (u *upstream) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		GotConn: func(got httptrace.GotConnInfo) { u.use(got.Conn) },
+		GotConn: func(got httptrace.GotConnInfo) { u.take(got.Conn) },
 		WroteHeaderField: func(name string, _ []string) {
 			if strings.HasPrefix(name, ":") {
-				u.use(nil) // HTTP/2: the connection is not this request's own
+				u.take(nil) // HTTP/2: the connection is not this request's own
 			}
 		},
+		WroteHeaders: u.use,
+		// Not PutIdleConn: when that is called, another request may have the connection.
+		WroteRequest: func(httptrace.WroteRequestInfo) { u.forget() },
 	}
 }
 
-func (u *upstream) use(conn net.Conn) {
+// take notes the connection on which a request will be written.
+func (u *upstream) take(conn net.Conn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.conn = conn
+	u.got = conn
+}
+
+// use makes that connection the one to which the body is written.
+func (u *upstream) use() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.conn == nil {
+		u.conn = u.got
+	}
+	u.got = nil
+}
+
+// forget leaves the connection to the transport.
+func (u *upstream) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.got, u.conn = nil, nil
 }
 
 // breakOff tells the upstream that nothing more will come, and keeps its
