@@ -334,8 +334,9 @@ func (h *harness) checkDeadlines() {
 			for o := range outcomes {
 				ended += h.get(goroutineWord(s.index, g, goOutcomes+o))
 			}
-			late := since(int64(h.get(goroutineWord(s.index, g, goDeadline))))
+			// Read before the times: those are set before the arrival counts as begun.
 			out := h.get(goroutineWord(s.index, g, goBegun)) > ended
+			late := since(int64(h.get(goroutineWord(s.index, g, goDeadline))))
 			slow := h.dump > 0 && since(int64(h.get(goroutineWord(s.index, g, goSince)))) > h.dump
 			if out && (late > graceTime || slow) {
 				h.problem("lost: goroutine %d.%d is %v over its deadline", s.number, g, late)
