@@ -383,7 +383,7 @@ func takeAway(h *harness, r *rand.Rand) bool {
 	if os.Symlink("nowhere", away) != nil {
 		return false
 	}
-	defer os.Remove(away)
+	defer func() { _ = os.Remove(away) }()
 	if exchange(h.locks, away) != nil {
 		return false
 	}

@@ -18,7 +18,7 @@ func TestTicketKeys(t *testing.T) {
 		key := keys.ticket(queue, 0x7abc, 17)
 		got, lease, ok := keys.parseTicket(key)
 		if !ok || got != queue || lease != 0x7abc {
-			t.Errorf("%q is key %q, read as %q of lease %x (%t)", queue, key, got, int64(lease), ok)
+			t.Errorf("%q is key %q, read as %q of lease %x (%t)", queue, key, got, lease, ok)
 		}
 	}
 	for _, key := range []string{"", "orderly/", "orderly/a", "orderly/a/", "orderly/a/1", "orderly/a/1-", "orderly/a/-1", "orderly/a/x-1",
@@ -39,7 +39,7 @@ func FuzzTicketKeys(f *testing.F) {
 		}
 		again, sameLease, ok := keys.parseTicket(keys.ticket(queue, lease, 1))
 		if !ok || again != queue || sameLease != lease {
-			t.Errorf("%q is read as queue %q of lease %x, which is not what that makes", key, queue, int64(lease))
+			t.Errorf("%q is read as queue %q of lease %x, which is not what that makes", key, queue, lease)
 		}
 	})
 }

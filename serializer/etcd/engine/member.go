@@ -114,7 +114,7 @@ func (m *member) listen() error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
