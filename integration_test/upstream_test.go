@@ -39,6 +39,31 @@ func newSlowUpstream(t *testing.T, encrypted bool) *slowUpstream {
 	return u
 }
 
+// wantTurnKept hangs up in the middle of a large body, and makes sure that the
+// next request enters only once the upstream has ended.
+func (u *slowUpstream) wantTurnKept(t *testing.T, c *caddy) {
+	t.Helper()
+	conn := c.dial()
+	_, err := io.WriteString(conn, head("slow", 1<<20)+strings.Repeat("x", 100<<10))
+	check(t, err)
+	if name := <-u.began; name != "slow" {
+		t.Fatalf("%s began", name)
+	}
+	next := c.getting("/?name=next")
+	c.awaitTickets(2)
+	check(t, conn.Close())
+	select {
+	case name := <-u.ended:
+		if name != "slow" {
+			t.Errorf("%s ended first", name)
+		}
+	case name := <-u.began:
+		t.Errorf("%s entered while the upstream worked", name)
+	}
+	(<-next).want(t, http.StatusOK)
+	c.wantNoTickets()
+}
+
 // A client that hung up in the middle of a body too large to be read ahead ended
 // the turn, while the upstream, which had begun at the head, worked on.
 func TestClientHangsUpInMidUpload(t *testing.T) {
@@ -62,25 +87,7 @@ func TestClientHangsUpInMidUpload(t *testing.T) {
 				reverse_proxy {$UPSTREAM} {
 					` + test.proxy + `
 				}`})
-			conn := c.dial()
-			_, err := io.WriteString(conn, head("slow", 1<<20)+strings.Repeat("x", 100<<10))
-			check(t, err)
-			if name := <-u.began; name != "slow" {
-				t.Fatalf("%s began", name)
-			}
-			next := c.getting("/?name=next")
-			c.awaitTickets(2)
-			check(t, conn.Close())
-			select {
-			case name := <-u.ended:
-				if name != "slow" {
-					t.Errorf("%s ended first", name)
-				}
-			case name := <-u.began:
-				t.Errorf("%s entered while the upstream worked", name)
-			}
-			(<-next).want(t, http.StatusOK)
-			c.wantNoTickets()
+			u.wantTurnKept(t, c)
 		})
 	}
 }
@@ -101,25 +108,7 @@ func TestClientHangsUpInMidUploadOfErrorRoutes(t *testing.T) {
 		handle_errors {
 			reverse_proxy {$UPSTREAM}
 		}`})
-	conn := c.dial()
-	_, err := io.WriteString(conn, head("slow", 1<<20)+strings.Repeat("x", 100<<10))
-	check(t, err)
-	if name := <-u.began; name != "slow" {
-		t.Fatalf("%s began", name)
-	}
-	next := c.getting("/?name=next")
-	c.awaitTickets(2)
-	check(t, conn.Close())
-	select {
-	case name := <-u.ended:
-		if name != "slow" {
-			t.Errorf("%s ended first", name)
-		}
-	case name := <-u.began:
-		t.Errorf("%s entered while the upstream worked", name)
-	}
-	(<-next).want(t, http.StatusOK)
-	c.wantNoTickets()
+	u.wantTurnKept(t, c)
 }
 
 // hold_timeout ends the wait for such an upstream, too.
