@@ -73,6 +73,37 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	}
 }
 
+// nameless is an engine whose place has no name.
+type nameless struct{ serializer.Engine }
+
+func (nameless) Path() string { return "" }
+
+func (e nameless) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	states, err := e.Engine.Queues(ctx)
+	for i := range states {
+		states[i].Path = ""
+	}
+	return states, err
+}
+
+// Bug: an engine that did not name its place had none of the configuration's queues
+// in the list, and its own ones could not be asked for, for their path was empty.
+func TestEngineWithoutPathGoesByItsKey(t *testing.T) {
+	e := serializer.NewMemory(serializer.MemoryOptions{})
+	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	share(t, "test:nameless", nameless{e}).configure(configuredQueue{name: "b_", limit: 1}, 1)
+	for _, queue := range []string{"a_", "b_"} {
+		want := `"path":"test:nameless","prefix":"` + queue + `"`
+		if status, text := ask(t, adminQueues+"/test%3Anameless%2F"+queue); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("queue %s: %d %s; expected 200 with %s", queue, status, text, want)
+		}
+	}
+}
+
 // ask sends a request to the admin API's handlers, as Caddy does.
 func ask(t *testing.T, path string) (status int, text string) {
 	t.Helper()

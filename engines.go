@@ -28,7 +28,8 @@ import (
 // and are closed after that. So a module holds settings only, and may be
 // provisioned and validated as any other.
 //
-// What the engine itself has to do is said by [serializer.Engine].
+// What the engine itself has to do is said by [serializer.Engine]. A module may
+// also be a [SharedSpace], and its engine a [serializer.Counter].
 type EngineModule interface {
 	// Key tells engines apart. Handlers whose engines have the same key share
 	// one engine: across sites, servers and reloads. path is the handler's
@@ -202,9 +203,11 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 	if err != nil {
 		return nil, err
 	}
-	if path, ok := e.name(); ok {
-		states = e.withConfigured(lanes.list(e, path, states), path)
+	path := e.Path()
+	for i := range states {
+		states[i].Path = cmp.Or(states[i].Path, path)
 	}
+	states = e.withConfigured(lanes.list(e, path, states), path)
 	describeRequests(states)
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
@@ -236,23 +239,14 @@ func describeRequests(states []serializer.QueueState) {
 	}
 }
 
-// name is what the engine calls the place it keeps queues in, if it does.
-func (e *sharedEngine) name() (path string, ok bool) {
-	engine, ok := e.Engine.(interface{ Path() string })
-	if !ok {
-		return "", false
-	}
-	return engine.Path(), true
-}
+// Path implements [serializer.Engine]. An engine whose place has no name goes by
+// its key.
+func (e *sharedEngine) Path() string { return cmp.Or(e.Engine.Path(), e.key) }
 
 // unreadable lists the queues of an engine that cannot be read: those of the
 // configuration, or one without a name where none is known.
 func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
-	path, ok := e.name()
-	if !ok {
-		path = e.key
-	}
-	limits := e.limits()
+	path, limits := e.Path(), e.limits()
 	if len(limits) == 0 {
 		limits[""] = 0
 	}

@@ -9,14 +9,25 @@ import (
 )
 
 // Engine keeps the order of any number of queues. All methods may be called
-// from many goroutines at once.
+// from many goroutines at once, also after Close.
+//
+// This is all that an engine must have; package enginetest tells whether it
+// keeps the promises below. An engine may be a [Counter], too.
 type Engine interface {
+	// Path names the place where the engine keeps its queues, for people and for
+	// [QueueState.Path]: a directory, or a text such as etcd:orderly. It returns
+	// at once, and always the same. Engines that share queues have the same path.
+	// Empty means that the place has no name; then the Caddy plugin shows the key
+	// of the engine's module.
+	Path() string
+
 	// Enter takes a ticket in the queue that a names and waits for its turn.
 	// The error, if any, is a [*Refused]; then no ticket is left behind. The
 	// wait ends early when ctx is done.
 	Enter(ctx context.Context, a Arrival) (Turn, error)
 
-	// Queues lists every queue that has tickets, in the order of prefixes.
+	// Queues lists every queue that has tickets, in the order of prefixes. A
+	// ticket of this process comes with the [Arrival.Requester] it was taken for.
 	Queues(ctx context.Context) ([]QueueState, error)
 
 	// Evict takes one ticket out of a queue: a waiting one is refused with

@@ -40,6 +40,8 @@ func openPredecessor(dir string, clock func() time.Time) (serializer.Engine, err
 	return &predecessor{dir, clock}, nil
 }
 
+func (p *predecessor) Path() string { return p.dir }
+
 func (p *predecessor) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
 	ticket := serializer.Ticket{Prefix: a.Queue, Stamp: uint64(p.clock().UnixMicro()), Client: a.Client}
 	name := ticket.Name()
