@@ -13,7 +13,7 @@ import (
 // begins with the name in Go reads wrong there.
 func TestCommentsOfFields(t *testing.T) {
 	files := []string{"serialize.go", "ids.go", "status.go"}
-	engines, err := filepath.Glob("serializer/etcd/*.go")
+	engines, err := filepath.Glob("modules/etcd/*.go")
 	if err != nil || len(engines) == 0 {
 		t.Fatalf("no files of the etcd engine: %v", err)
 	}

@@ -47,7 +47,7 @@ const (
 )
 
 // otherEngines are the Go modules of engines that do not come with the plugin.
-var otherEngines = map[string]string{"etcd": orderlyModule + "/serializer/etcd"}
+var otherEngines = map[string]string{"etcd": orderlyModule + "/modules/etcd"}
 
 // checkEngineName refuses the name of an engine that this Caddy does not have.
 func checkEngineName(name string) error {

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // startDebianEtcd runs the etcd of this system, a cluster of one, until the
@@ -122,7 +122,7 @@ const orderlyEnd = "orderly0" // the first key after all that begin with orderly
 func (o *operator) grant(kind clientv3.PermissionType) {
 	o.t.Helper()
 	o.do(func(ctx context.Context, c *clientv3.Client) error {
-		return second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, kind))
+		return second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, kind))
 	})
 }
 
@@ -135,7 +135,7 @@ func demandLogin(t *testing.T, endpoints ...string) *operator {
 			second(c.UserAdd(ctx, "root", "root")),
 			second(c.UserGrantRole(ctx, "root", "root")),
 			second(c.RoleAdd(ctx, "orderly")),
-			second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite))),
+			second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite))),
 			second(c.UserAdd(ctx, "orderly", "secret")),
 			second(c.UserGrantRole(ctx, "orderly", "orderly")),
 			second(c.AuthEnable(ctx)),
@@ -245,7 +245,7 @@ func TestTokensEnd(t *testing.T) {
 }
 
 func testTokensEnd(t *testing.T, o *operator) {
-	options := engine.Options{Username: "orderly", Password: "secret", TTL: 10 * time.Second}
+	options := etcd.Options{Username: "orderly", Password: "secret", TTL: 10 * time.Second}
 	here, there := open(t, options, o.endpoints...), open(t, options, o.endpoints...)
 	startVisitors(here, there).check(t, "at first")
 
@@ -273,9 +273,9 @@ func testTokensEnd(t *testing.T, o *operator) {
 		{{"authentication off", func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthDisable(ctx)) }},
 			{"authentication on", func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthEnable(ctx)) }}},
 		{{"no rights", func(ctx context.Context, c *clientv3.Client) error {
-			return second(c.RoleRevokePermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd))
+			return second(c.RoleRevokePermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd))
 		}}, {"rights again", func(ctx context.Context, c *clientv3.Client) error {
-			return second(c.RoleGrantPermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite)))
+			return second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite)))
 		}}},
 	} {
 		v := startVisitors(here, there)
@@ -295,12 +295,12 @@ func TestRightToWriteLost(t *testing.T) {
 	const ttl = 3 * time.Second
 	m := startDebianEtcd(t, "--bcrypt-cost", "4")
 	o := demandLogin(t, m.url)
-	here := open(t, engine.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
-	there := open(t, engine.Options{Username: "root", Password: "root", TTL: ttl}, m.url)
+	here := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
+	there := open(t, etcd.Options{Username: "root", Password: "root", TTL: ttl}, m.url)
 	holder := enter(t, here, arrival("a_"))
 	next := join(t, there, arrival("a_"))
 	o.do(func(ctx context.Context, c *clientv3.Client) error {
-		return second(c.RoleRevokePermission(ctx, "orderly", engine.DefaultNamespace, orderlyEnd))
+		return second(c.RoleRevokePermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd))
 	})
 	o.grant(clientv3.PermissionType(clientv3.PermRead))
 	left := time.Now()

@@ -29,7 +29,7 @@ func TestCaddy(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "caddy")
-	if text, err := exec.Command("go", "build", "-o", program, "github.com/orderly-http/caddy-orderly/serializer/etcd/cmd/caddy").CombinedOutput(); err != nil {
+	if text, err := exec.Command("go", "build", "-o", program, "github.com/orderly-http/caddy-orderly/modules/etcd/cmd/caddy").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	m := newMember(t)

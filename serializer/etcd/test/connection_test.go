@@ -11,8 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // startTLS runs a member with a certificate of a, for the name etcd.example
@@ -53,42 +53,42 @@ func TestConnectionFaults(t *testing.T) {
 	}
 	t.Cleanup(func() { silent.Close() })
 
-	trust := func(name string) *etcd.TLS { return &etcd.TLS{CA: a.file("ca.pem"), ServerName: name} }
-	withCertificate := func(from *authority) *etcd.TLS {
+	trust := func(name string) *caddyetcd.TLS { return &caddyetcd.TLS{CA: a.file("ca.pem"), ServerName: name} }
+	withCertificate := func(from *authority) *caddyetcd.TLS {
 		tls := trust("etcd.example")
 		tls.Cert, tls.Key = from.file("client.pem"), from.file("client.key")
 		return tls
 	}
 	for _, test := range []struct {
 		name   string
-		engine etcd.Engine
+		engine caddyetcd.Engine
 		want   []string // none: it works
 	}{
-		{"plain", etcd.Engine{Endpoints: []string{plain.url}}, nil},
-		{"server_name of the certificate", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("etcd.example")}, nil},
-		{"another server_name", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("other.example")},
+		{"plain", caddyetcd.Engine{Endpoints: []string{plain.url}}, nil},
+		{"server_name of the certificate", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("etcd.example")}, nil},
+		{"another server_name", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("other.example")},
 			[]string{"the member's certificate is not trusted", "x509: certificate is valid for etcd.example, not other.example"}},
-		{"no server_name", etcd.Engine{Endpoints: []string{secured.url}, TLS: trust("")},
+		{"no server_name", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("")},
 			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
-		{"unknown authority", etcd.Engine{Endpoints: []string{secured.url}, TLS: &etcd.TLS{ServerName: "etcd.example"}},
+		{"unknown authority", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: &caddyetcd.TLS{ServerName: "etcd.example"}},
 			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
-		{"client certificate", etcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(a)}, nil},
-		{"no client certificate", etcd.Engine{Endpoints: []string{strict.url}, TLS: trust("etcd.example")},
+		{"client certificate", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(a)}, nil},
+		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: trust("etcd.example")},
 			[]string{"the member demands a client certificate"}},
-		{"client certificate of another authority", etcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(other)},
+		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(other)},
 			[]string{"client certificate"}},
-		{"http where https is spoken", etcd.Engine{Endpoints: []string{strings.Replace(secured.url, "https:", "http:", 1)}},
+		{"http where https is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(secured.url, "https:", "http:", 1)}},
 			[]string{"it may speak https, the endpoint says http"}},
-		{"https where http is spoken", etcd.Engine{Endpoints: []string{strings.Replace(plain.url, "http:", "https:", 1)}},
+		{"https where http is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(plain.url, "http:", "https:", 1)}},
 			[]string{"speak http, the endpoint says https"}},
-		{"nobody there", etcd.Engine{Endpoints: []string{"http://" + freeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
-		{"no such name", etcd.Engine{Endpoints: []string{"http://etcd.invalid:2379"}}, []string{"the name", "etcd.invalid"}},
-		{"silence", etcd.Engine{Endpoints: []string{"http://" + silent.Addr().String()}}, []string{"no member answered within"}},
-		{"login", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret"}, nil},
-		{"wrong password", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "wrong"},
+		{"nobody there", caddyetcd.Engine{Endpoints: []string{"http://" + freeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
+		{"no such name", caddyetcd.Engine{Endpoints: []string{"http://etcd.invalid:2379"}}, []string{"the name", "etcd.invalid"}},
+		{"silence", caddyetcd.Engine{Endpoints: []string{"http://" + silent.Addr().String()}}, []string{"no member answered within"}},
+		{"login", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret"}, nil},
+		{"wrong password", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "wrong"},
 			[]string{"etcd refuses the username or the password", `logging in as "orderly"`}},
-		{"no login", etcd.Engine{Endpoints: []string{login.url}}, []string{"etcd demands a username and a password"}},
-		{"no rights", etcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret", Namespace: "elsewhere"},
+		{"no login", caddyetcd.Engine{Endpoints: []string{login.url}}, []string{"etcd demands a username and a password"}},
+		{"no rights", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret", Namespace: "elsewhere"},
 			[]string{"the user has no right to read and write the namespace"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

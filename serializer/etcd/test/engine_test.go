@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 func arrival(queue string) serializer.Arrival {
@@ -100,7 +100,7 @@ func TestOneAtATimeInOrder(t *testing.T) {
 			var last atomic.Uint64
 			var group sync.WaitGroup
 			for range engines {
-				e := open(t, engine.Options{}, m.url)
+				e := open(t, etcd.Options{}, m.url)
 				for range 8 {
 					group.Go(func() {
 						for range 40 {
@@ -132,10 +132,10 @@ func TestOneAtATimeInOrder(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
 	holder := enter(t, here, arrival("a_"))
 	first := join(t, there, arrival("a_"))
-	for name, e := range map[string]*engine.Engine{"beside the holder": here, "beside the waiter": there} {
+	for name, e := range map[string]*etcd.Engine{"beside the holder": here, "beside the waiter": there} {
 		t.Run(name, func(t *testing.T) {
 			full := arrival("a_")
 			full.MaxWaiting = 1
@@ -170,8 +170,8 @@ func TestRefusals(t *testing.T) {
 
 func TestEvict(t *testing.T) {
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
-	for name, e := range map[string]*engine.Engine{"own": here, "of another machine": there} {
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	for name, e := range map[string]*etcd.Engine{"own": here, "of another machine": there} {
 		t.Run(name, func(t *testing.T) {
 			revoked := make(chan error, 1)
 			a := arrival("a/b_")
@@ -207,7 +207,7 @@ func TestEvict(t *testing.T) {
 
 func TestSeveralInside(t *testing.T) {
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
 	exclusive, shared := serializer.Rule{Limit: 1}, serializer.Rule{Shared: true}
 	two, twoShared := serializer.Rule{Limit: 2}, serializer.Rule{Shared: true, Limit: 2}
 	for _, test := range []struct {
@@ -227,7 +227,7 @@ func TestSeveralInside(t *testing.T) {
 			for i, rule := range test.rules {
 				a := arrival(test.name)
 				a.Rule = rule
-				places = append(places, join(t, []*engine.Engine{here, there}[i%2], a))
+				places = append(places, join(t, []*etcd.Engine{here, there}[i%2], a))
 			}
 			for i, want := range test.inside {
 				waitUntil(t, strconv.Itoa(want)+" have entered", func() bool { return entered(places) >= want })
@@ -259,11 +259,11 @@ func entered(places []<-chan result) (n int) {
 
 func TestQueues(t *testing.T) {
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
 	holder := enter(t, here, arrival("b"))
 	waiting := join(t, there, arrival("b"))
 	other := enter(t, there, arrival("a"))
-	for name, e := range map[string]*engine.Engine{"here": here, "there": there} {
+	for name, e := range map[string]*etcd.Engine{"here": here, "there": there} {
 		queues, err := e.Queues(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -292,11 +292,11 @@ func TestQueues(t *testing.T) {
 func TestQueuesAreApart(t *testing.T) {
 	names := []string{"a_", "a_b_", "", "a/b", "a", "!evict", "!evict/1/", "%2F", "ü", "\x00\xff", "a "}
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
-	other := open(t, engine.Options{Namespace: "other/"}, m.url)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	other := open(t, etcd.Options{Namespace: "other/"}, m.url)
 	var turns []serializer.Turn
 	for i, name := range names {
-		turns = append(turns, enter(t, []*engine.Engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
+		turns = append(turns, enter(t, []*etcd.Engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
 	}
 	queues, err := here.Queues(context.Background())
 	if err != nil || len(queues) != len(names) {
@@ -311,7 +311,7 @@ func TestQueuesAreApart(t *testing.T) {
 func TestClose(t *testing.T) {
 	m := startEtcd(t)
 	c := m.client(t)
-	e := open(t, engine.Options{}, m.url)
+	e := open(t, etcd.Options{}, m.url)
 	turn := enter(t, e, arrival("a_"))
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestClose(t *testing.T) {
 func TestLongQueue(t *testing.T) {
 	const waiting = 400
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{}, m.url), open(t, engine.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
 	holder := enter(t, here, arrival("a_"))
 	var group sync.WaitGroup
 	var inversions, failures atomic.Int64
@@ -343,7 +343,7 @@ func TestLongQueue(t *testing.T) {
 		group.Go(func() {
 			a := arrival("a_")
 			a.Timeout = time.Minute
-			turn, err := []*engine.Engine{here, there}[i%2].Enter(context.Background(), a)
+			turn, err := []*etcd.Engine{here, there}[i%2].Enter(context.Background(), a)
 			if err != nil {
 				failures.Add(1)
 				return

@@ -18,7 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // long is for figures and for faults that take their time.
@@ -104,10 +104,10 @@ func (m *member) client(t testing.TB) *clientv3.Client {
 }
 
 // open makes an engine, as one process has it.
-func open(t testing.TB, o engine.Options, endpoints ...string) *engine.Engine {
+func open(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	t.Helper()
 	o.Endpoints = endpoints
-	e, err := engine.Open(o)
+	e, err := etcd.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +118,12 @@ func open(t testing.TB, o engine.Options, endpoints ...string) *engine.Engine {
 // keysOf lists the tickets in etcd.
 func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
 	t.Helper()
-	answer, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix())
+	answer, err := c.Get(context.Background(), etcd.DefaultNamespace, clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, kv := range answer.Kvs {
-		if !strings.HasPrefix(string(kv.Key), engine.DefaultNamespace+"!") {
+		if !strings.HasPrefix(string(kv.Key), etcd.DefaultNamespace+"!") {
 			keys = append(keys, string(kv.Key))
 		}
 	}

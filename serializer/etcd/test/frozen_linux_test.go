@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // trio is three members of etcd, each a process of this machine.
@@ -113,7 +113,7 @@ type entries struct {
 	refused map[serializer.Reason]int
 }
 
-func (n *entries) visit(e *engine.Engine) {
+func (n *entries) visit(e *etcd.Engine) {
 	a := arrival("a_")
 	a.Timeout = time.Minute
 	turn, err := e.Enter(context.Background(), a)
@@ -212,7 +212,7 @@ func freezeInTurn(t *testing.T, s *trio) {
 	var group sync.WaitGroup
 	stop := make(chan struct{})
 	for range 3 {
-		e := open(t, engine.Options{TTL: ttl}, s.endpoints...)
+		e := open(t, etcd.Options{TTL: ttl}, s.endpoints...)
 		for range 2 {
 			group.Go(func() {
 				for {

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // handOvers measures how long the place behind a queue is empty between two
@@ -188,9 +188,9 @@ func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) f
 
 func measureEngines(t *testing.T, m *member, engines, clients int, stay, d time.Duration) figures {
 	t.Helper()
-	es := make([]*engine.Engine, engines)
+	es := make([]*etcd.Engine, engines)
 	for i := range es {
-		es[i] = open(t, engine.Options{}, m.url)
+		es[i] = open(t, etcd.Options{}, m.url)
 		enter(t, es[i], arrival("warm")).Leave()
 		defer es[i].Close()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
@@ -96,7 +96,7 @@ func (h *history) add(client int, s step, output any, call, end int64) {
 }
 
 // visit is a turn: it reads, writes, and leaves. Told to stop, it does no more.
-func (h *history) visit(e *engine.Engine, r *register, client int, refused *atomic.Int64) {
+func (h *history) visit(e *etcd.Engine, r *register, client int, refused *atomic.Int64) {
 	var ended atomic.Int64 // when it was told to stop
 	a := arrival("register")
 	a.Timeout = 30 * time.Second
@@ -134,7 +134,7 @@ type besieged struct {
 	trio    *trio
 	boss    *operator
 	links   [3][]*relay // of each process
-	engines []*engine.Engine
+	engines []*etcd.Engine
 	wrong   atomic.Int64 // of the wall clock
 }
 
@@ -151,7 +151,7 @@ func besiege(t *testing.T) *besieged {
 			b.links[i] = append(b.links[i], link)
 			endpoints = append(endpoints, link.url())
 		}
-		b.engines = append(b.engines, open(t, engine.Options{
+		b.engines = append(b.engines, open(t, etcd.Options{
 			Username: "orderly", Password: "secret", TTL: besiegedTTL,
 			Clock: func() time.Time { return time.Now().Add(time.Duration(b.wrong.Load())) },
 		}, endpoints...))

@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // A process that is cut off must stop before etcd lets others in.
@@ -21,8 +21,8 @@ func TestDeadline(t *testing.T) {
 	c := m.client(t)
 	link := startRelay(t, m.url)
 	const ttl = 3 * time.Second
-	cutOff := open(t, engine.Options{TTL: ttl}, link.url())
-	other := open(t, engine.Options{TTL: ttl}, m.url)
+	cutOff := open(t, etcd.Options{TTL: ttl}, link.url())
+	other := open(t, etcd.Options{TTL: ttl}, m.url)
 
 	revoked := make(chan error, 1)
 	a := arrival("a_")
@@ -70,7 +70,7 @@ func TestDeadline(t *testing.T) {
 func TestLeaseRevoked(t *testing.T) {
 	m := startEtcd(t)
 	c := m.client(t)
-	e := open(t, engine.Options{TTL: 4 * time.Second}, m.url)
+	e := open(t, etcd.Options{TTL: 4 * time.Second}, m.url)
 	revoked := make(chan error, 1)
 	a := arrival("a_")
 	a.Revoke = func(err error) { revoked <- err }
@@ -100,10 +100,10 @@ func TestLeaseRevoked(t *testing.T) {
 func TestTicketDeleted(t *testing.T) {
 	m := startEtcd(t)
 	c := m.client(t)
-	e := open(t, engine.Options{}, m.url)
+	e := open(t, etcd.Options{}, m.url)
 	holder := enter(t, e, arrival("a_"))
 	waiting := join(t, e, arrival("a_"))
-	keys, err := c.Get(context.Background(), engine.DefaultNamespace, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
+	keys, err := c.Get(context.Background(), etcd.DefaultNamespace, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,10 @@ func TestLostAnswer(t *testing.T) {
 	m := startEtcd(t)
 	c := m.client(t)
 	link := startRelay(t, m.url)
-	e := open(t, engine.Options{TTL: time.Minute}, link.url())
+	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
 	enter(t, e, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
-	history := c.Watch(context.Background(), engine.DefaultNamespace+"a_/", clientv3.WithPrefix())
+	history := c.Watch(context.Background(), etcd.DefaultNamespace+"a_/", clientv3.WithPrefix())
 
 	for range 5 {
 		link.hold(true)
@@ -171,7 +171,7 @@ func TestStray(t *testing.T) {
 	m := startEtcd(t)
 	c := m.client(t)
 	link := startRelay(t, m.url)
-	e := open(t, engine.Options{TTL: time.Minute}, link.url())
+	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
 	enter(t, e, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
 
@@ -183,7 +183,7 @@ func TestStray(t *testing.T) {
 	}()
 	var stray *clientv3.GetResponse
 	waitUntil(t, "the ticket exists", func() bool {
-		answer, err := c.Get(context.Background(), engine.DefaultNamespace+"a_/", clientv3.WithPrefix())
+		answer, err := c.Get(context.Background(), etcd.DefaultNamespace+"a_/", clientv3.WithPrefix())
 		stray = answer
 		return err == nil && answer.Count == 1
 	})
@@ -202,7 +202,7 @@ func TestStray(t *testing.T) {
 // While etcd is away, nobody new enters; when it is back, the line goes on.
 func TestRestart(t *testing.T) {
 	m := startEtcd(t)
-	here, there := open(t, engine.Options{TTL: time.Minute}, m.url), open(t, engine.Options{TTL: time.Minute}, m.url)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, m.url), open(t, etcd.Options{TTL: time.Minute}, m.url)
 	holder := enter(t, here, arrival("a_"))
 	waiting := join(t, there, arrival("a_"))
 	m.stop()
@@ -228,7 +228,7 @@ func TestRestart(t *testing.T) {
 // The cluster need not be there when the engine is opened.
 func TestUnreachable(t *testing.T) {
 	m := newMember(t)
-	e := open(t, engine.Options{}, m.url)
+	e := open(t, etcd.Options{}, m.url)
 	_, err := e.Enter(context.Background(), arrival("a_"))
 	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
 	if !strings.Contains(err.Error(), m.url) {
@@ -269,7 +269,7 @@ func TestCompactionAndLostWatches(t *testing.T) {
 	var inside, overlaps, hands atomic.Int64
 	var group sync.WaitGroup
 	for i := range 2 {
-		e := open(t, engine.Options{TTL: time.Minute}, links[i].url())
+		e := open(t, etcd.Options{TTL: time.Minute}, links[i].url())
 		for range 4 {
 			group.Go(func() {
 				for range 40 {
@@ -303,10 +303,10 @@ func TestSlowLink(t *testing.T) {
 	m := startEtcd(t)
 	link := startRelay(t, m.url)
 	link.slow(50 * time.Millisecond)
-	far, near := open(t, engine.Options{}, link.url()), open(t, engine.Options{}, m.url)
+	far, near := open(t, etcd.Options{}, link.url()), open(t, etcd.Options{}, m.url)
 	var inside, overlaps atomic.Int64
 	var group sync.WaitGroup
-	for _, e := range []*engine.Engine{far, near} {
+	for _, e := range []*etcd.Engine{far, near} {
 		for range 4 {
 			group.Go(func() {
 				for range 10 {

@@ -21,8 +21,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // authority signs certificates.
@@ -98,10 +98,10 @@ func TestTLSAndLogin(t *testing.T) {
 	enableLogin(t, m, a)
 
 	t.Setenv("ORDERLY_PASSWORD", "secret")
-	settings := func() *etcd.Engine {
-		return &etcd.Engine{
+	settings := func() *caddyetcd.Engine {
+		return &caddyetcd.Engine{
 			Endpoints: []string{m.url}, Username: "orderly", Password: "{env.ORDERLY_PASSWORD}", TTL: caddy.Duration(3 * time.Second),
-			TLS: &etcd.TLS{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), ServerName: "etcd.example"},
+			TLS: &caddyetcd.TLS{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), ServerName: "etcd.example"},
 		}
 	}
 	here, there := openModule(t, settings()), openModule(t, settings())
@@ -131,7 +131,7 @@ func TestTLSAndLogin(t *testing.T) {
 }
 
 // openModule makes an engine as Caddy does.
-func openModule(t *testing.T, module *etcd.Engine) serializer.Engine {
+func openModule(t *testing.T, module *caddyetcd.Engine) serializer.Engine {
 	t.Helper()
 	if err := module.Provision(caddy.Context{}); err != nil {
 		t.Fatal(err)

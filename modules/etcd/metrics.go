@@ -7,34 +7,34 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // engines are those in use in this process, and what closed ones had counted.
 // Each configuration has a registry of its own, and engines outlive
 // configurations.
 var engines = &engineSet{
-	open:   make(map[*engine.Engine]struct{}),
+	open:   make(map[*etcd.Engine]struct{}),
 	closed: make(map[string]counts),
 }
 
 type engineSet struct {
 	mu     sync.Mutex
-	open   map[*engine.Engine]struct{}
+	open   map[*etcd.Engine]struct{}
 	closed map[string]counts // by path
 }
 
 // counts only grow.
 type counts struct{ lost, switches uint64 }
 
-func (c counts) and(s engine.Stats) counts {
+func (c counts) and(s etcd.Stats) counts {
 	return counts{c.lost + s.LeasesLost, c.switches + s.MemberSwitches}
 }
 
 // measured is an engine that is in the metrics until it is closed.
-type measured struct{ *engine.Engine }
+type measured struct{ *etcd.Engine }
 
-func (s *engineSet) add(e *engine.Engine) measured {
+func (s *engineSet) add(e *etcd.Engine) measured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[e] = struct{}{}
@@ -47,7 +47,7 @@ func (m measured) Close() error {
 	return m.Engine.Close()
 }
 
-func (s *engineSet) remove(e *engine.Engine) {
+func (s *engineSet) remove(e *etcd.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.open[e]; !ok {
@@ -106,10 +106,10 @@ func (s *engineSet) Collect(metrics chan<- prometheus.Metric) {
 
 // sum adds up what engines of the same path have counted, and takes the worst
 // of their gauges.
-func (s *engineSet) sum() (totals map[string]counts, worst map[string]engine.Stats) {
+func (s *engineSet) sum() (totals map[string]counts, worst map[string]etcd.Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	totals, worst = make(map[string]counts), make(map[string]engine.Stats)
+	totals, worst = make(map[string]counts), make(map[string]etcd.Stats)
 	for path, n := range s.closed {
 		totals[path] = n
 	}

@@ -1,6 +1,6 @@
 // Command caddy is Caddy with its standard modules, Orderly, and Orderly's
 // etcd engine: what "xcaddy build --with github.com/orderly-http/caddy-orderly
-// --with github.com/orderly-http/caddy-orderly/serializer/etcd" would build.
+// --with github.com/orderly-http/caddy-orderly/modules/etcd" would build.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/orderly-http/caddy-orderly"
-	_ "github.com/orderly-http/caddy-orderly/serializer/etcd"
+	_ "github.com/orderly-http/caddy-orderly/modules/etcd"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 const (
@@ -92,13 +92,13 @@ func checkNamespace(text string) error {
 // namespace is the beginning of all keys: it ends with a slash.
 func namespace(text string) string {
 	if text == "" {
-		return engine.DefaultNamespace
+		return etcd.DefaultNamespace
 	}
 	return strings.TrimRight(text, "/") + "/"
 }
 
 func checkTTL(ttl time.Duration) error {
-	if ttl < engine.MinTTL || ttl > engine.MaxTTL || ttl%time.Second != 0 {
+	if ttl < etcd.MinTTL || ttl > etcd.MaxTTL || ttl%time.Second != 0 {
 		return fmt.Errorf("ttl %s: expected %s", ttl, wantTTL)
 	}
 	return nil

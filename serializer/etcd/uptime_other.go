@@ -1,6 +1,6 @@
 //go:build !linux
 
-package engine
+package etcd
 
 import "time"
 

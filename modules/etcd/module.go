@@ -1,8 +1,8 @@
-// Package etcd makes the etcd engine a module of Caddy. The engine itself,
-// which knows nothing of Caddy, is the package below this one.
+// Package etcd makes the etcd engine a module of Caddy. The engine itself is the
+// library serializer/etcd, which does not know Caddy.
 //
 //	xcaddy build --with github.com/orderly-http/caddy-orderly \
-//	    --with github.com/orderly-http/caddy-orderly/serializer/etcd
+//	    --with github.com/orderly-http/caddy-orderly/modules/etcd
 package etcd
 
 import (
@@ -18,7 +18,7 @@ import (
 
 	orderly "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/engine"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 func init() {
@@ -57,7 +57,7 @@ type Engine struct {
 	// authorities, and no client certificate.
 	TLS *TLS `json:"tls,omitempty"`
 
-	options engine.Options
+	options etcd.Options
 	key     string
 	space   string
 }
@@ -85,7 +85,7 @@ func (e *Engine) Provision(ctx caddy.Context) error {
 	if err := set.check(); err != nil {
 		return fmt.Errorf("engine etcd: %w", err)
 	}
-	e.options = engine.Options{
+	e.options = etcd.Options{
 		Namespace: namespace(set.Namespace),
 		TTL:       time.Duration(set.TTL),
 		Username:  set.Username,
@@ -155,7 +155,7 @@ func (e *Engine) identity() (string, error) {
 
 // space names the cluster by its members, in whatever order they are given, and
 // the namespace.
-func space(o engine.Options) string {
+func space(o etcd.Options) string {
 	members := slices.Clone(o.Endpoints)
 	slices.Sort(members)
 	return fmt.Sprintf("etcd:%s:%s", o.Namespace, strings.Join(slices.Compact(members), ","))
@@ -172,7 +172,7 @@ func (e *Engine) Key(string) string { return e.key }
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
 	o := e.options
 	o.Log = log
-	opened, err := engine.Open(o)
+	opened, err := etcd.Open(o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package engine
+package etcd
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
