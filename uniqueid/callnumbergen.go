@@ -39,6 +39,8 @@ const (
 // use and never makes the same number twice.
 //
 // It takes a run from its store when it first needs one, then counts by itself.
+// Cores that make numbers at the same moment take 64 of the run at a time, each for
+// itself; of these, some may stay unused when the run ends.
 // Halfway through a run it asks for the next in the background. If the store
 // fails, the run is counted to its end, and after that there is an error for
 // every call, until the store gives a run again: it is asked again when a
@@ -52,6 +54,7 @@ type CallNumberGenerator struct {
 	cancel context.CancelFunc
 
 	current atomic.Pointer[run]
+	lanes   lanes
 	// askAgain is when the background may ask the store, as a reading of the
 	// monotonic clock in nanoseconds; never while a run is ready or under way.
 	askAgain atomic.Int64
@@ -66,13 +69,10 @@ type CallNumberGenerator struct {
 // never is a time that askAgain does not reach.
 const never = math.MaxInt64
 
-// run is a run and how far it has been counted. Every core reads the one and
-// writes the other, so they are far apart.
+// run is a run and how far it has been counted, which may be beyond its end.
 type run struct {
-	base CallNumber // of sequence 0
-	_    [cacheLinePairs]byte
-	made atomic.Uint64 // may go on after the run's end, and never comes round
-	_    [cacheLinePairs]byte
+	base    CallNumber // of sequence 0
+	counter counter
 }
 
 // fetch is one call of the store, for as many goroutines as wait for it.
@@ -107,7 +107,7 @@ func (g *CallNumberGenerator) Close() { g.cancel() }
 func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	for {
 		current := g.current.Load()
-		if sequence, ok := current.take(); ok {
+		if sequence, ok := g.take(current); ok {
 			if sequence >= prefetchAt {
 				g.prefetch()
 			}
@@ -119,13 +119,12 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	}
 }
 
-// take counts one further. It does not look first how far the run is counted:
-// that would fetch the counter from the other core twice.
-func (r *run) take() (uint64, bool) {
+// take takes a sequence of a run. It is false if the run is used up.
+func (g *CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
 	if r == nil {
 		return 0, false
 	}
-	sequence := r.made.Add(1) - 1
+	sequence = g.lanes.take(&r.counter)
 	return sequence, sequence < RunLen
 }
 

@@ -282,10 +282,11 @@ func TestCallNumberPrefetchThatHangs(t *testing.T) {
 
 // A run that is used up stays so, however often it is asked.
 func TestRunDoesNotComeRound(t *testing.T) {
+	gen := NewCallNumberGenerator(&memoryStore{})
 	var r run
-	r.made.Store(RunLen)
+	r.counter.made.Store(RunLen)
 	for range 3 {
-		if sequence, ok := r.take(); ok {
+		if sequence, ok := gen.take(&r); ok {
 			t.Errorf("made %d of a run that is used up", sequence)
 		}
 	}

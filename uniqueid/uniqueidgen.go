@@ -20,7 +20,8 @@ const (
 // concurrent use, never fails and never makes the same ID twice.
 //
 // The counter starts at random, as the document wishes for, is one higher in
-// every ID and rolls over. Where Apache spreads requests over many processes,
+// every ID and rolls over. Cores that make IDs at the same moment take 64 numbers
+// at a time, each for itself; of these, some may stay unused. Where Apache spreads requests over many processes,
 // one process here does all the work, and 65,536 IDs may not last for a second.
 // So every second counts in blocks of 65,536: the number of the block within
 // its second, nearly always 0, is the extra counter, and it is written
@@ -47,6 +48,7 @@ type UniqueIDGenerator struct {
 	// seconds has the newest and those before it, each at its number modulo
 	// rememberedSeconds. Whoever finds his second here counts without the mutex.
 	seconds [rememberedSeconds]atomic.Pointer[second]
+	lanes   lanes
 
 	mu sync.Mutex // guards what follows, and what is put into seconds
 	// newest is the latest second in which an ID was made.
@@ -66,9 +68,8 @@ type second struct {
 	// limit is the end of the last block that was begun. What is counted beyond
 	// it needs the mutex.
 	limit atomic.Uint64
-	_     [cacheLinePairs]byte
-	made  atomic.Uint64 // how many IDs, those of the blocks below floor included
-	_     [cacheLinePairs]byte
+	// counter is how many IDs, those of the blocks below floor included.
+	counter counter
 }
 
 // NewUniqueIDGenerator makes a generator. Each of the modern layout draws a
@@ -127,7 +128,7 @@ func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
 	if s == nil || s.number != number {
 		return g.countOn(number)
 	}
-	place := s.made.Add(1) - 1
+	place := g.lanes.take(&s.counter)
 	if place < s.limit.Load() || g.begin(s, place) {
 		return s.at(place)
 	}
@@ -161,7 +162,7 @@ func (g *UniqueIDGenerator) countOn(number int64) (int64, uint64, uint16) {
 	}
 	for {
 		s := g.secondLocked(number)
-		if place := s.made.Add(1) - 1; g.beginLocked(s, place) {
+		if place := g.lanes.take(&s.counter); g.beginLocked(s, place) {
 			return s.at(place)
 		}
 		number++
@@ -180,8 +181,8 @@ func (g *UniqueIDGenerator) secondLocked(number int64) *second {
 	if s := entry.Load(); s != nil && s.number == number {
 		return s
 	}
-	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.made.Load())}
-	s.made.Store(g.floor << blockBits)
+	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.counter.made.Load())}
+	s.counter.made.Store(g.floor << blockBits)
 	s.limit.Store(g.floor << blockBits)
 	g.latest = s
 	entry.Store(s)

@@ -107,7 +107,7 @@ func TestUniqueIDFullSecond(t *testing.T) {
 	gen := newUniqueIDs(t, Classic)
 	arrival := time.Unix(1.7e9, 0)
 	gen.New(arrival)
-	gen.secondLocked(1.7e9).made.Store(gen.blocks()<<blockBits - 2)
+	gen.secondLocked(1.7e9).counter.made.Store(gen.blocks()<<blockBits - 2)
 	var keys []key
 	for i := range 5 {
 		id := gen.New(arrival)
