@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	orderly "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/modules/serialize"
+	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
@@ -52,7 +53,7 @@ func TestDocumentedJSONIsRight(t *testing.T) {
 			if object["handler"] != "serialize" {
 				continue
 			}
-			if err := json.Unmarshal([]byte(match[1]), new(orderly.Serialize)); err != nil {
+			if err := json.Unmarshal([]byte(match[1]), new(serialize.Handler)); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, match[1])
 			}
 		}
@@ -63,7 +64,7 @@ func TestDocumentedJSONIsRight(t *testing.T) {
 func TestDocumentationIsWhole(t *testing.T) {
 	t.Parallel()
 	text := document(t, "directives.md")
-	for _, handler := range []any{orderly.Serialize{}, orderly.UniqueIDs{}} {
+	for _, handler := range []any{serialize.Handler{}, uniqueids.Handler{}} {
 		typ := reflect.TypeOf(handler)
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")

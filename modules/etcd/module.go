@@ -16,7 +16,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	orderly "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
@@ -161,14 +161,14 @@ func space(o etcd.Options) string {
 	return fmt.Sprintf("etcd:%s:%s", o.Namespace, strings.Join(slices.Compact(members), ","))
 }
 
-// Space implements [orderly.SharedSpace]. Settings such as ttl or username make
+// Space implements [serialize.SharedSpace]. Settings such as ttl or username make
 // engines of their own, each with a lease, but the queues are the cluster's.
 func (e *Engine) Space(string) string { return e.space }
 
-// Key implements [orderly.EngineModule].
+// Key implements [serialize.EngineModule].
 func (e *Engine) Key(string) string { return e.key }
 
-// Open implements [orderly.EngineModule].
+// Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
 	o := e.options
 	o.Log = log
@@ -181,7 +181,7 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
 
 // Interface guards
 var (
-	_ caddy.Provisioner    = (*Engine)(nil)
-	_ orderly.EngineModule = (*Engine)(nil)
-	_ orderly.SharedSpace  = (*Engine)(nil)
+	_ caddy.Provisioner      = (*Engine)(nil)
+	_ serialize.EngineModule = (*Engine)(nil)
+	_ serialize.SharedSpace  = (*Engine)(nil)
 )

@@ -1,9 +1,0 @@
-//go:build unix && !linux
-
-package orderly
-
-import "os"
-
-// newBodyFile makes a file in a directory that is gone when it is closed,
-// however the process ends.
-func newBodyFile(dir string) (*os.File, error) { return newRemovedFile(dir) }

@@ -1,0 +1,36 @@
+// Package command holds what the plugin's commands have in common.
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Group makes a command that only has others below it. Cobra takes a word that
+// is none of them for an argument, and would print the help as if all were well.
+func Group(cmd *cobra.Command, below ...*cobra.Command) {
+	cmd.AddCommand(below...)
+	cmd.RunE = helpOrError
+}
+
+func helpOrError(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	names := make([]string, 0, len(cmd.Commands()))
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	return fmt.Errorf("unknown command %q; expected %s", args[0], OrList(names))
+}
+
+// OrList is a list of words for an error: "a, b or c".
+func OrList(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

@@ -1,0 +1,142 @@
+// Package directive parses the subdirectives of a Caddyfile directive strictly:
+// a missing, empty, surplus or unknown word is an error that says what was
+// expected, and where.
+package directive
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// Subdirective is one line in the block of a directive, whose settings go into
+// a T. See [On].
+type Subdirective[T any] struct {
+	name  string
+	parse func(T, *caddyfile.Dispenser) error
+}
+
+// On makes the subdirective of a name. The dispenser that parse gets stands on the
+// name.
+func On[T any](name string, parse func(T, *caddyfile.Dispenser) error) Subdirective[T] {
+	return Subdirective[T]{name, parse}
+}
+
+// Table holds the subdirectives of a directive, in the order of its
+// documentation. A repeated one overrides the earlier.
+type Table[T any] []Subdirective[T]
+
+// ParseBlock reads the rest of a block into settings. The dispenser stands
+// before the block; of is the name of the directive, for errors.
+func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		if err := t.parse(d, of, settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
+	names := make([]string, len(t))
+	for i, sub := range t {
+		if sub.name == d.Val() {
+			return sub.parse(settings, d)
+		}
+		names[i] = sub.name
+	}
+	if len(names) == 0 {
+		return d.Errf("%s: unknown subdirective %q; it has none", of, d.Val())
+	}
+	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
+}
+
+// NoArgument refuses a further argument. The dispenser stands on the word before
+// it; of is what may have none.
+func NoArgument(d *caddyfile.Dispenser, of string) error {
+	if d.NextArg() {
+		return d.Errf("%s: unexpected argument %q; expected a block", of, d.Val())
+	}
+	return nil
+}
+
+// Value reads the only value of a subdirective. It may be empty if it is quoted.
+func Value(d *caddyfile.Dispenser, expected string) (string, error) {
+	name := d.Val()
+	if !d.NextArg() {
+		return "", d.Errf("%s: no value; expected %s", name, expected)
+	}
+	text := d.Val()
+	if d.NextArg() {
+		return "", d.Errf("%s: unexpected %q after %q; expected %s", name, d.Val(), text, expected)
+	}
+	return text, nil
+}
+
+// Text reads the only value of a subdirective, which must not be empty.
+func Text(d *caddyfile.Dispenser, expected string) (string, error) {
+	name := d.Val()
+	text, err := Value(d, expected)
+	if err == nil && text == "" {
+		err = d.Errf("%s: empty; expected %s", name, expected)
+	}
+	return text, err
+}
+
+// Duration reads a duration of 0 or more.
+func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
+	const expected = "a duration of 0 or more with a unit, such as 60s or 5m"
+	name := d.Val()
+	text, err := Value(d, expected)
+	if err != nil {
+		return 0, err
+	}
+	duration, err := caddy.ParseDuration(text)
+	if err != nil {
+		return 0, d.Errf("%s %q: expected %s", name, text, expected)
+	}
+	return caddy.Duration(duration), In(d, CheckDuration(name, duration))
+}
+
+// CheckDuration refuses a negative duration.
+func CheckDuration(name string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%s %s: expected a duration of 0 or more, such as 60s", name, d)
+	}
+	return nil
+}
+
+// Count reads a whole number of least or more.
+func Count(d *caddyfile.Dispenser, least int) (int, error) {
+	name, expected := d.Val(), "a whole number, "+strconv.Itoa(least)+" or more"
+	text, err := Value(d, expected)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, d.Errf("%s %q: expected %s", name, text, expected)
+	}
+	return n, In(d, CheckCount(name, n, least))
+}
+
+// CheckCount refuses a number below least.
+func CheckCount(name string, n, least int) error {
+	if n < least {
+		return fmt.Errorf("%s %d: expected a whole number, %d or more", name, n, least)
+	}
+	return nil
+}
+
+// In puts the file and line of the Caddyfile in front of an error, if there is
+// one.
+func In(d *caddyfile.Dispenser, err error) error {
+	if err == nil {
+		return nil
+	}
+	return d.WrapErr(err)
+}

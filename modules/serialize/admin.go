@@ -1,0 +1,254 @@
+package serialize
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// AdminAPI shows the queues of this process in Caddy's admin API, and takes
+// tickets out of them.
+//
+//	GET    /serialize/queues                  every queue of this process; one that cannot be read has an `error`
+//	GET    /serialize/queues/<queue>          one
+//	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
+//
+// A queue is called by its path, a slash and its prefix, URL-escaped as one
+// segment: `%2Ftmp%2Fserializer_`.
+//
+// A ticket that waits is answered at once, with the reason `evicted`. One that
+// is inside is cancelled; the next enters when it has returned.
+type AdminAPI struct{}
+
+// CaddyModule returns the Caddy module information.
+func (AdminAPI) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "admin.api.serialize",
+		New: func() caddy.Module { return new(AdminAPI) },
+	}
+}
+
+const adminQueues = "/serialize/queues"
+
+// Routes implements [caddy.AdminRouter].
+func (AdminAPI) Routes() []caddy.AdminRoute {
+	return []caddy.AdminRoute{
+		{Pattern: adminQueues, Handler: caddy.AdminHandlerFunc(serveQueues)},
+		{Pattern: adminQueues + "/", Handler: caddy.AdminHandlerFunc(serveQueue)},
+	}
+}
+
+// serveQueues answers with all queues. Those that cannot be read now say why, in
+// their place: one directory that fails must not hide the others.
+func serveQueues(w http.ResponseWriter, r *http.Request) error {
+	if err := allow(w, r, http.MethodGet, http.MethodHead); err != nil {
+		return err
+	}
+	return writeJSON(w, allQueues(r.Context()))
+}
+
+// serveQueue answers with one queue, or evicts a ticket of it.
+func serveQueue(w http.ResponseWriter, r *http.Request) error {
+	queue, token, err := splitQueuePath(r.URL)
+	if err != nil {
+		return err
+	}
+	if token == "" {
+		if err := allow(w, r, http.MethodGet, http.MethodHead); err != nil {
+			return err
+		}
+		return serveOne(w, r, queue)
+	}
+	if err := allow(w, r, http.MethodDelete); err != nil {
+		return err
+	}
+	return serveEviction(w, r, queue, token)
+}
+
+// splitQueuePath takes the queue and the token, if any, out of a URL. Only what
+// is still escaped tells a slash in the queue's name from one between segments.
+func splitQueuePath(u *url.URL) (queue, token string, err error) {
+	segments := strings.Split(strings.TrimPrefix(u.EscapedPath(), adminQueues+"/"), "/")
+	if len(segments) > 2 {
+		return "", "", adminError(http.StatusNotFound, fmt.Errorf(
+			"%s: expected %s/<queue> or %s/<queue>/<token>; the queue is its path, a slash and its prefix, URL-escaped as one segment, such as %s",
+			u.Path, adminQueues, adminQueues, url.PathEscape("/tmp/"+defaultPrefix)))
+	}
+	for i, segment := range segments {
+		if segments[i], err = url.PathUnescape(segment); err != nil {
+			return "", "", adminError(http.StatusBadRequest, fmt.Errorf("unescaping %q: %w", segment, err))
+		}
+	}
+	if segments[0] == "" {
+		return "", "", adminError(http.StatusNotFound, fmt.Errorf("no queue is named; %s lists them", adminQueues))
+	}
+	if len(segments) == 1 {
+		return segments[0], "", nil
+	}
+	if segments[1] == "" {
+		return "", "", adminError(http.StatusBadRequest, errors.New("no token is named behind the queue"))
+	}
+	return segments[0], segments[1], nil
+}
+
+func serveOne(w http.ResponseWriter, r *http.Request, queue string) error {
+	found, err := findQueue(r.Context(), queue)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, found.state)
+}
+
+// serveEviction evicts a ticket and answers with what it was.
+func serveEviction(w http.ResponseWriter, r *http.Request, queue, token string) error {
+	ticket, err := evictTicket(r.Context(), queue, token)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, ticket)
+}
+
+// evictTicket evicts a ticket and returns what it was. The error is one for the
+// admin API.
+func evictTicket(ctx context.Context, queue, token string) (ticket serializer.TicketState, err error) {
+	number, err := strconv.ParseUint(token, 10, 64)
+	if err != nil {
+		return ticket, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", token))
+	}
+	found, err := findQueue(ctx, queue)
+	if err != nil {
+		return ticket, err
+	}
+	ticket, ok := found.ticket(strconv.FormatUint(number, 10))
+	if !ok {
+		return ticket, adminError(http.StatusNotFound, fmt.Errorf("queue %s has no ticket %d", queue, number))
+	}
+	err = found.engine.Evict(ctx, found.state.Prefix, number)
+	switch {
+	case errors.Is(err, serializer.ErrNoTicket): // it has left meanwhile
+		return ticket, adminError(http.StatusNotFound, err)
+	case err != nil:
+		return ticket, adminError(http.StatusInternalServerError, err)
+	}
+	return ticket, nil
+}
+
+// foundQueue is a queue and who keeps it.
+type foundQueue struct {
+	engine serializer.Engine
+	state  serializer.QueueState
+}
+
+func (f foundQueue) ticket(token string) (serializer.TicketState, bool) {
+	i := slices.IndexFunc(f.state.Tickets, func(t serializer.TicketState) bool { return t.Token == token })
+	if i < 0 {
+		return serializer.TicketState{}, false
+	}
+	return f.state.Tickets[i], true
+}
+
+// findQueue looks a queue up by its path, a slash and its prefix. The error is
+// one for the admin API.
+func findQueue(ctx context.Context, queue string) (foundQueue, error) {
+	var failed error
+	for _, engine := range openEngines() {
+		states, err := engine.Queues(ctx)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, state := range states {
+			if state.Path+"/"+state.Prefix == queue {
+				return foundQueue{engine, withTickets(state)}, nil
+			}
+		}
+	}
+	if failed != nil {
+		return foundQueue{}, adminError(http.StatusInternalServerError, fmt.Errorf("looking for queue %s: %w", queue, failed))
+	}
+	return foundQueue{}, adminError(http.StatusNotFound, fmt.Errorf(
+		"this process has no queue %s; %s lists those it has", queue, adminQueues))
+}
+
+// listedQueue is a queue, or what keeps it from being read.
+type listedQueue struct {
+	serializer.QueueState
+
+	// Error is why the queue could not be read. Its numbers then say nothing.
+	Error string `json:"error,omitempty"`
+}
+
+// allQueues lists the queues of all engines, in the order of paths and
+// prefixes. It is never nil.
+func allQueues(ctx context.Context) []listedQueue {
+	queues := make([]listedQueue, 0)
+	for _, engine := range openEngines() {
+		states, err := engine.Queues(ctx)
+		if err != nil {
+			queues = append(queues, engine.unreadable(err)...)
+			continue
+		}
+		for _, state := range states {
+			queues = append(queues, listedQueue{QueueState: withTickets(state)})
+		}
+	}
+	slices.SortStableFunc(queues, func(a, b listedQueue) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix))
+	})
+	return queues
+}
+
+// openEngines are the engines in use. The pool is not held while they are
+// asked: an engine whose disk hangs must not keep configurations from loading.
+func openEngines() (engines []*sharedEngine) {
+	enginePool.Range(func(_, value any) bool {
+		if engine, ok := value.(*sharedEngine); ok {
+			engines = append(engines, engine)
+		}
+		return true
+	})
+	slices.SortFunc(engines, func(a, b *sharedEngine) int { return cmp.Compare(a.key, b.key) })
+	return engines
+}
+
+// withTickets makes sure that no tickets are an empty list in JSON, not null.
+func withTickets(state serializer.QueueState) serializer.QueueState {
+	if state.Tickets == nil {
+		state.Tickets = make([]serializer.TicketState, 0)
+	}
+	return state
+}
+
+// allow refuses all methods but these.
+func allow(w http.ResponseWriter, r *http.Request, methods ...string) error {
+	if slices.Contains(methods, r.Method) {
+		return nil
+	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	return adminError(http.StatusMethodNotAllowed, fmt.Errorf("method %s is not allowed here; expected %s", r.Method, strings.Join(methods, " or ")))
+}
+
+func adminError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }
+
+func writeJSON(w http.ResponseWriter, value any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		return adminError(http.StatusInternalServerError, fmt.Errorf("writing the answer: %w", err))
+	}
+	return nil
+}
+
+// Interface guards
+var _ caddy.AdminRouter = AdminAPI{}

@@ -1,0 +1,123 @@
+package serialize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// failingEngine is one whose directory cannot be read.
+type failingEngine struct{ serializer.Engine }
+
+func (failingEngine) Queues(context.Context) ([]serializer.QueueState, error) {
+	return nil, &serializer.StorageError{Op: "listing lock directory", Path: "/gone", Err: errors.New("no such file")}
+}
+
+func (failingEngine) Path() string { return "/gone" }
+
+func (failingEngine) Close() error { return nil }
+
+// share puts an engine into the pool until the end of the test.
+func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
+	t.Helper()
+	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
+		return &sharedEngine{Engine: engine, key: key}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = enginePool.Delete(key) })
+	return value.(*sharedEngine)
+}
+
+// A directory that fails does not hide the queues of the others: the whole list
+// was answered with 500. And it never looks like an empty queue.
+func TestAdminWithFailingEngine(t *testing.T) {
+	working := serializer.NewMemory(serializer.MemoryOptions{Path: "/works"})
+	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	share(t, "test:fails", failingEngine{}).configure(configuredQueue{name: "b_", limit: 1}, 1)
+	share(t, "test:works", working)
+	for _, c := range []struct {
+		path   string
+		status int
+		says   string
+	}{
+		{"", 200, `"prefix":"a_","limit":1,"inside":1`},
+		{"", 200, `{"path":"/gone","prefix":"b_","limit":1,"inside":0,"waiting":0,"tickets":[],"error":"listing lock directory /gone: no such file"}`},
+		{"/%2Fworks%2Fa_", 200, `"inside":1`},
+		{"/%2Fworks%2Fb_", 500, "/gone"},
+	} {
+		status, text := ask(t, adminQueues+c.path)
+		if status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
+		}
+	}
+	status := new(Status)
+	status.logger = caddy.Log()
+	data := status.look(t.Context(), time.Now(), "_")
+	if len(data.Errors) != 1 || len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
+		t.Errorf("the status page has errors %v and %d queues; expected one error, in the first of two queues", data.Errors, len(data.Queues))
+	}
+}
+
+// nameless is an engine whose place has no name.
+type nameless struct{ serializer.Engine }
+
+func (nameless) Path() string { return "" }
+
+func (e nameless) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	states, err := e.Engine.Queues(ctx)
+	for i := range states {
+		states[i].Path = ""
+	}
+	return states, err
+}
+
+// Bug: an engine that did not name its place had none of the configuration's queues
+// in the list, and its own ones could not be asked for, for their path was empty.
+func TestEngineWithoutPathGoesByItsKey(t *testing.T) {
+	e := serializer.NewMemory(serializer.MemoryOptions{})
+	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	share(t, "test:nameless", nameless{e}).configure(configuredQueue{name: "b_", limit: 1}, 1)
+	for _, queue := range []string{"a_", "b_"} {
+		want := `"path":"test:nameless","prefix":"` + queue + `"`
+		if status, text := ask(t, adminQueues+"/test%3Anameless%2F"+queue); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("queue %s: %d %s; expected 200 with %s", queue, status, text, want)
+		}
+	}
+}
+
+// ask sends a request to the admin API's handlers, as Caddy does.
+func ask(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	for _, route := range (AdminAPI{}).Routes() {
+		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+			err := route.Handler.ServeHTTP(w, r)
+			if api, ok := errors.AsType[caddy.APIError](err); ok {
+				w.WriteHeader(api.HTTPStatus)
+				_ = json.NewEncoder(w).Encode(map[string]string{"error": api.Err.Error()})
+			}
+		})
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}

@@ -1,0 +1,246 @@
+package serialize_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func wantTickets(q serializer.QueueState, n int) error {
+	if len(q.Tickets) != n {
+		return fmt.Errorf("%d tickets in the queue; expected %d", len(q.Tickets), n)
+	}
+	return nil
+}
+
+// adminURL is the address of a queue, and a ticket in it, in the admin API.
+func (s *site) adminURL(q serializer.QueueState, token ...string) string {
+	u := "http://" + s.Admin + "/serialize/queues/" + url.PathEscape(q.Path+"/"+q.Prefix)
+	if len(token) > 0 {
+		u += "/" + token[0]
+	}
+	return u
+}
+
+func TestAdminShowsQueues(t *testing.T) {
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "engine "+engine)
+			idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":1,"inside":0,"waiting":0,"tickets":[]}]`, s.dir)
+			if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
+				t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
+			}
+			one := s.send(t, "GET", "one")
+			inside := s.NextNamed("one")
+			two := s.send(t, "GET", "two")
+			q := s.awaitTickets(t, 2)
+
+			if q.Path != s.dir || q.Inside != 1 || q.Waiting != 1 {
+				t.Errorf("queue is %+v; expected one inside and one waiting in %s", q, s.dir)
+			}
+			for i, state := range []string{serializer.StateInside, serializer.StateWaiting} {
+				ticket := q.Tickets[i]
+				if ticket.State != state || ticket.Token == "" || ticket.Since.IsZero() ||
+					!strings.HasPrefix(ticket.Client, "127.0.0.1:") || !strings.Contains(ticket.Owner, fmt.Sprint("pid ", s.PID)) {
+					t.Errorf("ticket %d is %+v; expected it to be %s", i, ticket, state)
+				}
+			}
+			var same serializer.QueueState
+			fromJSON(t, testcaddy.Get(t, s.adminURL(q)).Text, &same)
+			if same.Prefix != q.Prefix || len(same.Tickets) != 2 {
+				t.Errorf("the queue alone is %+v; expected %+v", same, q)
+			}
+			inside.Leave()
+			testcaddy.Await(t, one)
+			s.NextNamed("two").Leave()
+			testcaddy.Await(t, two)
+		})
+	}
+}
+
+func TestAdminRefusesNonsense(t *testing.T) {
+	s := newSite(t, "")
+	answer := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	q := s.awaitTickets(t, 1)
+	this := s.adminURL(q)
+	all := "http://" + s.Admin + "/serialize/queues"
+	for _, c := range []struct {
+		method, url string
+		status      int
+		allow       string
+	}{
+		{"GET", all + "/%2Fnowhere%2Fa_", 404, ""},
+		{"GET", all + "/", 404, ""},
+		{"GET", all + "/a/b/c", 404, ""},
+		{"POST", all, 405, "GET, HEAD"},
+		{"PUT", this, 405, "GET, HEAD"},
+		{"DELETE", this, 405, "GET, HEAD"},
+		{"GET", this + "/1", 405, "DELETE"},
+		{"DELETE", this + "/1", 404, ""},
+		{"DELETE", this + "/x", 400, ""},
+		{"DELETE", this + "/", 400, ""},
+		{"DELETE", this + "/-1", 400, ""},
+		{"DELETE", this + "/99999999999999999999", 400, ""},
+		{"DELETE", all + "/%2Fnowhere%2Fa_/1", 404, ""},
+	} {
+		a := testcaddy.Await(t, testcaddy.Send(t, c.method, c.url, ""))
+		var body struct{ Error string }
+		fromJSON(t, a.Text, &body)
+		if a.StatusCode != c.status || a.Header.Get("Allow") != c.allow || body.Error == "" {
+			t.Errorf("%s %s: status %d, Allow %q, error %q; expected %d and %q",
+				c.method, c.url, a.StatusCode, a.Header.Get("Allow"), body.Error, c.status, c.allow)
+		}
+	}
+	inside.Leave()
+	testcaddy.Await(t, answer)
+}
+
+// Names with slashes, percent signs and letters beyond ASCII come through.
+func TestAdminFindsQueuesWithOddNames(t *testing.T) {
+	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
+	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, place.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
+	for _, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {
+		answer := s.send(t, "GET", "one?u="+user)
+		inside := s.NextNamed("one")
+		queues := s.queues(t)
+		if len(queues) != 1 {
+			t.Fatalf("queues are %+v; expected one", queues)
+		}
+		var same serializer.QueueState
+		fromJSON(t, testcaddy.Get(t, s.adminURL(queues[0])).Text, &same)
+		if same.Prefix != queues[0].Prefix || len(same.Tickets) != 1 {
+			t.Errorf("for user %s: queue is %+v; expected %+v", user, same, queues[0])
+		}
+		inside.Leave()
+		testcaddy.Await(t, answer)
+	}
+}
+
+func TestAdminEvictsWaiting(t *testing.T) {
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, `error_code 503
+				error_response text/plain "reason {http.serialize.reason}"
+				engine `+engine)
+			one := s.send(t, "GET", "one")
+			inside := s.NextNamed("one")
+			two := s.send(t, "GET", "two")
+			q := s.awaitTickets(t, 2)
+
+			evicted := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), ""))
+			var ticket serializer.TicketState
+			fromJSON(t, evicted.Text, &ticket)
+			if evicted.StatusCode != http.StatusOK || ticket.Token != q.Tickets[1].Token || ticket.State != serializer.StateWaiting {
+				t.Errorf("evicting: %d %s", evicted.StatusCode, evicted.Text)
+			}
+			if a := testcaddy.Await(t, two); a.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
+			}
+			s.awaitTickets(t, 1)
+			inside.Leave()
+			testcaddy.Await(t, one)
+			s.Nobody()
+		})
+	}
+}
+
+func TestAdminEvictsInside(t *testing.T) {
+	s := newSite(t, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	two := s.send(t, "GET", "two")
+	q := s.awaitTickets(t, 2)
+	a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
+	if a.StatusCode != http.StatusOK || !strings.Contains(a.Text, serializer.StateInside) {
+		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
+	}
+	<-inside.Gone
+	s.NextNamed("two").Leave()
+	if got := testcaddy.Await(t, one); got.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the evicted request got %d; expected 503", got.StatusCode)
+	}
+	testcaddy.Await(t, two)
+}
+
+// A ticket of another process in the same directory is evicted by that process.
+func TestAdminEvictsInOtherProcess(t *testing.T) {
+	s := newSite(t, "")
+	other := joinSite(t, s.Place, s.dir, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	two := other.send(t, "GET", "two")
+	q := s.awaitTickets(t, 2)
+	if a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")); a.StatusCode != http.StatusOK {
+		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
+	}
+	if a := testcaddy.Await(t, two); a.StatusCode != http.StatusInternalServerError {
+		t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
+	}
+	inside.Leave()
+	testcaddy.Await(t, one)
+}
+
+// The admin API's module is made anew at each reload, the queues are not.
+func TestAdminAfterReload(t *testing.T) {
+	s := newSite(t, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	two := s.send(t, "GET", "two")
+	s.awaitTickets(t, 2)
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/")
+	s.Reload(queueSite(addr, s.Place.Addr, s.dir, "timeout 30s"))
+	three := s.send(t, "GET", "three")
+	q := s.awaitTickets(t, 3)
+	if q.Inside != 1 || q.Waiting != 2 {
+		t.Errorf("after the reload the queue is %+v; expected one inside, two waiting", q)
+	}
+	inside.Leave()
+	testcaddy.Await(t, one)
+	s.NextNamed("two").Leave()
+	testcaddy.Await(t, two)
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
+}
+
+func TestAdminUnderLoad(t *testing.T) {
+	s := newSite(t, "")
+	const clients, each = 8, 20
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			for range each {
+				<-testcaddy.Send(t, "GET", s.url+"x", "")
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	go func() {
+		for range clients * each {
+			s.Next().Leave()
+		}
+	}()
+	for looks := 0; ; looks++ {
+		for _, q := range s.queues(t) {
+			if q.Inside > 1 || q.Inside+q.Waiting != len(q.Tickets) {
+				t.Errorf("queue is %d inside, %d waiting, %d tickets", q.Inside, q.Waiting, len(q.Tickets))
+			}
+		}
+		select {
+		case <-done:
+			t.Logf("%d looks while %d requests passed", looks, clients*each)
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package serialize
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/windows"
+)
+
+// newBodyFile makes a file in a directory that Windows removes when it is
+// closed, however the process ends.
+func newBodyFile(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "orderly-body-"+rand.Text())
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|windows.FILE_FLAG_DELETE_ON_CLOSE, 0o600)
+}

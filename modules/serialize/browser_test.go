@@ -1,0 +1,179 @@
+package serialize_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// browser is a page in a Chromium, which is spoken to by its DevTools protocol:
+// JSON messages over a pipe, each with a zero byte at its end.
+type browser struct {
+	t       *testing.T
+	in      *os.File
+	replies *os.File
+	reader  *bufio.Reader
+	calls   int
+	session string
+}
+
+// openBrowser opens a page and waits until it is loaded.
+func openBrowser(t *testing.T, url string) *browser {
+	t.Helper()
+	b := openPage(t)
+	b.visit(url)
+	return b
+}
+
+// openPage opens an empty page.
+func openPage(t *testing.T) *browser {
+	t.Helper()
+	b := startBrowser(t)
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	return b
+}
+
+func startBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := testcaddy.Need(t, "chromium", "apt-get install chromium")
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies, theirOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir())
+	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("starting chromium: %v", err)
+	}
+	_, _ = theirIn.Close(), theirOut.Close()
+	b := &browser{t: t, in: in, replies: replies, reader: bufio.NewReader(replies)}
+	t.Cleanup(func() {
+		b.session = ""
+		b.call("Browser.close", nil, nil) // also ends what the browser started
+		_ = cmd.Wait()
+		_, _ = in.Close(), replies.Close()
+	})
+	return b
+}
+
+// call sends a command and waits for its result. Events are of no interest.
+func (b *browser) call(method string, params map[string]any, result any) {
+	b.t.Helper()
+	b.calls++
+	message := map[string]any{"id": b.calls, "method": method, "params": params}
+	if params == nil {
+		message["params"] = map[string]any{}
+	}
+	if b.session != "" {
+		message["sessionId"] = b.session
+	}
+	text, err := json.Marshal(message)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.in.Write(append(text, 0)); err != nil {
+		b.t.Fatalf("sending %s to chromium: %v", method, err)
+	}
+	_ = b.replies.SetReadDeadline(time.Now().Add(time.Minute))
+	for {
+		text, err := b.reader.ReadBytes(0)
+		if err != nil {
+			b.t.Fatalf("reading the answer to %s from chromium: %v", method, err)
+		}
+		var reply struct {
+			ID     int
+			Result json.RawMessage
+			Error  *struct{ Message string }
+		}
+		if err := json.Unmarshal(text[:len(text)-1], &reply); err != nil {
+			b.t.Fatalf("answer of chromium: %v", err)
+		}
+		if reply.ID != b.calls {
+			continue
+		}
+		if reply.Error != nil {
+			b.t.Fatalf("%s: %s", method, reply.Error.Message)
+		}
+		if result == nil {
+			return
+		}
+		if err := json.Unmarshal(reply.Result, result); err != nil {
+			b.t.Fatalf("%s: %v", method, err)
+		}
+		return
+	}
+}
+
+// visit goes to an address and waits until the page is there.
+func (b *browser) visit(url string) {
+	b.t.Helper()
+	var answer struct{ ErrorText string }
+	b.call("Page.navigate", map[string]any{"url": url}, &answer)
+	if answer.ErrorText != "" {
+		b.t.Fatalf("opening %s: %s", url, answer.ErrorText)
+	}
+	b.until(fmt.Sprintf("document.readyState === 'complete' && location.href === %q", url))
+}
+
+// run evaluates an expression in the page, and fills result if it is not nil.
+func (b *browser) run(expression string, result any) {
+	b.t.Helper()
+	var answer struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails *struct{ Exception struct{ Description string } }
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	if answer.ExceptionDetails != nil {
+		b.t.Fatalf("in the page: %s", answer.ExceptionDetails.Exception.Description)
+	}
+	if result == nil {
+		return
+	}
+	if err := json.Unmarshal(answer.Result.Value, result); err != nil {
+		b.t.Fatalf("in the page, %s is %s: %v", expression, answer.Result.Value, err)
+	}
+}
+
+// until waits until an expression is true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	testcaddy.Eventually(b.t, expression, func() error {
+		var is bool
+		if b.run(expression, &is); !is {
+			var text string
+			b.run("document.body?.innerText ?? ''", &text)
+			return fmt.Errorf("the page shows:\n%s", text)
+		}
+		return nil
+	})
+}
+
+// screen sets the size of the window, and light or dark.
+func (b *browser) screen(width, height int, scheme string) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+}
+
+// picture takes a picture of the window.
+func (b *browser) picture() []byte {
+	b.t.Helper()
+	var answer struct{ Data []byte }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &answer)
+	return answer.Data
+}

@@ -1,0 +1,61 @@
+package serialize
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/orderly-http/caddy-orderly/internal/command"
+)
+
+// serializeCommands are "caddy serialize queues" and "caddy serialize evict".
+var serializeCommands = caddycmd.Command{
+	Name:  "serialize",
+	Usage: "queues|evict",
+	Short: "Shows queues of requests, and takes tickets out of them",
+	Long: `
+Shows queues, and takes tickets out of them. The commands ask a running Caddy
+through its admin API, and so know all of its queues, whatever their engine and
+wherever their directory. If none answers, they say so and read the default
+directory. With --path they read that directory: no server needs to run, and any
+number may.`,
+	CobraFunc: addSerializeCommands,
+}
+
+// Exit codes of the commands, besides 0 and 1.
+const (
+	exitNoTicket  = 2
+	exitInside    = 3 // and nobody said yes
+	exitNotObeyed = 4
+)
+
+func addSerializeCommands(cmd *cobra.Command) {
+	command.Group(cmd, queuesCommand(), evictCommand())
+}
+
+// explainStorage says what to do about a directory that cannot be read.
+func explainStorage(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w; name the path of the serialize directive with --path", err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; run this as the user of the server, or as root", err)
+	}
+	return err
+}
+
+// isTerminal reports whether somebody sits at the other end of a file.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// exit makes Caddy's main function end with a code.
+func exit(cmd *cobra.Command, code int, err error) error {
+	return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return code, err })(cmd, nil)
+}

@@ -1,0 +1,251 @@
+package serialize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// adminSource is a running Caddy, asked through its admin API.
+type adminSource struct{ address string }
+
+const (
+	// adminPatience is how long a Caddy may take to answer. One that was
+	// stopped takes connections and never answers.
+	adminPatience = 5 * time.Second
+
+	// evictPatience is how long the owner of a waiting ticket may take to give
+	// it up. It looks ten times a second.
+	evictPatience = 3 * time.Second
+
+	adminPoll = 50 * time.Millisecond
+
+	// maxAdminAnswer bounds the memory that an answer takes, in bytes. A list of
+	// 100,000 tickets is shorter.
+	maxAdminAnswer = 64 << 20
+)
+
+func (a *adminSource) String() string { return "the Caddy at " + a.address }
+
+func (a *adminSource) queues(ctx context.Context) ([]serializer.QueueState, error) {
+	var listed []listedQueue
+	err := a.ask(ctx, http.MethodGet, adminQueues, &listed)
+	if isNotFound(err) {
+		return nil, fmt.Errorf("%s was built without serialize, so it has no queues; --address names the admin API of another one", a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var queues []serializer.QueueState
+	var failed []error
+	for _, q := range listed {
+		if q.Error != "" {
+			failed = append(failed, fmt.Errorf("%s cannot read queue %s in %s: %s", a, printable(q.Prefix), printable(q.Path), printable(q.Error)))
+			continue
+		}
+		for i := range q.Tickets {
+			t := &q.Tickets[i]
+			t.State, t.Token = printable(t.State), printable(t.Token)
+			// A server takes the tickets of the dead out as soon as it sees them.
+			if t.Alive == nil {
+				t.Alive = new(true)
+			}
+		}
+		queues = append(queues, q.QueueState)
+	}
+	if len(failed) > 0 {
+		return queues, &unreadError{errors.Join(failed...)}
+	}
+	return queues, nil
+}
+
+// unreadError means that some queues could not be read; the others are listed
+// beside it.
+type unreadError struct{ error }
+
+func (e *unreadError) Unwrap() error { return e.error }
+
+// isUnread reports whether an error leaves the other queues as they are.
+func isUnread(err error) bool {
+	_, ok := errors.AsType[*unreadError](err)
+	return ok
+}
+
+func (a *adminSource) evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error) {
+	queues, err := a.queues(ctx)
+	if err != nil && !isUnread(err) {
+		return serializer.Evicted{}, err
+	}
+	queue, ticket, ok := findTicket(queues, prefix, token)
+	evicted := serializer.Evicted{Ticket: ticket}
+	switch {
+	case !ok && err != nil:
+		return evicted, err
+	case !ok:
+		return evicted, fmt.Errorf("evicting ticket %d from queue %q of %s: %w", token, prefix, a, serializer.ErrNoTicket)
+	case ticket.State == serializer.StateInside && !inside:
+		return evicted, fmt.Errorf("evicting ticket %d from queue %q of %s: %w", token, prefix, a, serializer.ErrInside)
+	}
+	path := adminQueues + "/" + url.PathEscape(queue)
+	err = a.ask(ctx, http.MethodDelete, path+"/"+ticket.Token, nil)
+	if isNotFound(err) {
+		err = fmt.Errorf("evicting ticket %d from queue %q of %s: %w", token, prefix, a, serializer.ErrNoTicket)
+	}
+	if err != nil {
+		return evicted, err
+	}
+	return a.awaitEviction(ctx, path, evicted)
+}
+
+// findTicket looks for a ticket in the queues with a prefix: there may be several
+// in different directories. queue is its name in the admin API.
+func findTicket(queues []serializer.QueueState, prefix string, token uint64) (queue string, ticket serializer.TicketState, ok bool) {
+	text := strconv.FormatUint(token, 10)
+	for _, q := range queues {
+		if q.Prefix != prefix && q.Prefix != serializer.QueueName(prefix) {
+			continue
+		}
+		i := slices.IndexFunc(q.Tickets, func(t serializer.TicketState) bool { return t.Token == text })
+		if i >= 0 {
+			return q.Path + "/" + q.Prefix, q.Tickets[i], true
+		}
+	}
+	return "", serializer.TicketState{}, false
+}
+
+// awaitEviction returns when a ticket is gone, or when ctx is done. The owner of
+// one that waits may be another process, which may not react.
+func (a *adminSource) awaitEviction(ctx context.Context, path string, evicted serializer.Evicted) (serializer.Evicted, error) {
+	ended := time.Now().Add(evictPatience)
+	for {
+		t, there, err := a.ticket(ctx, path, evicted.Ticket.Token)
+		switch {
+		case ctx.Err() != nil:
+			return evicted, nil //nolint:nilerr // time is up, which the caller sees by what is not returned
+		case err != nil:
+			return evicted, err
+		case !there:
+			evicted.Returned = true
+			return evicted, nil
+		case t.State == serializer.StateWaiting && time.Now().After(ended):
+			return evicted, fmt.Errorf("evicting ticket %s: %w: %s", t.Token, serializer.ErrNotObeyed, t.Owner)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(adminPoll):
+		}
+	}
+}
+
+// ticket looks for a ticket in the queue at a path of the admin API.
+func (a *adminSource) ticket(ctx context.Context, path, token string) (t serializer.TicketState, there bool, err error) {
+	var queue serializer.QueueState
+	err = a.ask(ctx, http.MethodGet, path, &queue)
+	if isNotFound(err) {
+		return t, false, nil // the queue ended with its last ticket
+	}
+	if err != nil {
+		return t, false, err
+	}
+	t, there = foundQueue{state: queue}.ticket(token)
+	return t, there, nil
+}
+
+// noAnswerError means that nobody answers at the address of an admin API.
+type noAnswerError struct{ err error }
+
+func (e *noAnswerError) Error() string { return fmt.Sprintf("no Caddy answers: %v", e.err) }
+
+func (e *noAnswerError) Unwrap() error { return e.err }
+
+// answeredError is an error that the admin API answered with.
+type answeredError struct {
+	status int
+	err    error
+}
+
+func (e *answeredError) Error() string { return e.err.Error() }
+
+func (e *answeredError) Unwrap() error { return e.err }
+
+func isNotFound(err error) bool {
+	answered, ok := errors.AsType[*answeredError](err)
+	return ok && answered.status == http.StatusNotFound
+}
+
+// ask makes a request to the admin API and reads the answer, which may be nil.
+// The error is a [*noAnswerError], or an [*answeredError] if that was the answer.
+func (a *adminSource) ask(ctx context.Context, method, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+	defer cancel()
+	type result struct {
+		body []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // Caddy's client has no timeout
+		body, err := askAdmin(a.address, method, path)
+		done <- result{body, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return &noAnswerError{ctx.Err()}
+	case r := <-done:
+		if r.err != nil {
+			return a.explain(r.err)
+		}
+		if answer == nil {
+			return nil
+		}
+		if err := json.Unmarshal(r.body, answer); err != nil {
+			return fmt.Errorf("reading the answer of %s: %w", a, err)
+		}
+		return nil
+	}
+}
+
+func askAdmin(address, method, path string) ([]byte, error) {
+	resp, err := caddycmd.AdminAPIRequest(address, method, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer+1))
+	if len(body) > maxAdminAnswer {
+		return nil, fmt.Errorf("HTTP %d: the answer is longer than %d MiB", resp.StatusCode, maxAdminAnswer>>20)
+	}
+	return body, err
+}
+
+// explain reads an error of Caddy's client, which tells an answer from none in
+// its text only.
+func (a *adminSource) explain(err error) error {
+	_, answer, ok := strings.Cut(err.Error(), "HTTP ")
+	if !ok {
+		return &noAnswerError{err}
+	}
+	text, body, _ := strings.Cut(answer, ": ")
+	status, convErr := strconv.Atoi(text)
+	if convErr != nil {
+		return &noAnswerError{err}
+	}
+	var says struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal([]byte(body), &says) != nil || says.Error == "" {
+		says.Error = strings.TrimSpace(body)
+	}
+	return &answeredError{status, fmt.Errorf("%s says: %s", a, says.Error)}
+}

@@ -1,0 +1,149 @@
+package serialize_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// output is what the command caddy prints with an environment of its own.
+func output(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := testcaddy.Command(t, args...)
+	cmd.Env = append(cmd.Env, env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// The commands read the shell's own temporary directory, whatever the server
+// saw as its own, and knew nothing of queues without a directory. Now the server
+// is asked.
+func TestCommandAsksServer(t *testing.T) {
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "engine "+engine)
+			one := s.send(t, "POST", "one?password=secret")
+			inside := s.NextNamed("one")
+			two := s.send(t, "GET", "two")
+			q := s.awaitTickets(t, 2)
+
+			config := filepath.Join(t.TempDir(), "Caddyfile")
+			testcaddy.WriteFile(t, config, "{\n\tadmin "+s.Admin+"\n}\n")
+			for _, c := range []struct{ env, args []string }{
+				{nil, []string{"--address", s.Admin}},
+				{nil, []string{"--config", config}},
+				{[]string{"CADDY_ADMIN=" + s.Admin}, nil},
+			} {
+				out, errs, code := output(t, c.env, append([]string{"serialize", "queues", "--json"}, c.args...)...)
+				if code != 0 {
+					t.Fatalf("%v %v: exit code %d: %s", c.env, c.args, code, errs)
+				}
+				var queues []serializer.QueueState
+				fromJSON(t, out, &queues)
+				if len(queues) != 1 || len(queues[0].Tickets) != 2 || queues[0].Limit != 1 {
+					t.Fatalf("%v %v: queues are %s", c.env, c.args, out)
+				}
+				for i, ticket := range queues[0].Tickets {
+					if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || ticket.Alive == nil || !*ticket.Alive {
+						t.Errorf("%v %v: ticket %d is %+v", c.env, c.args, i, ticket)
+					}
+				}
+			}
+			out, _, _ := output(t, nil, "serialize", "queues", "--address", s.Admin)
+			for _, want := range []string{"WAIT", "HOLD", "REQUEST", "POST " + strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/") + "/one"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("the table has no %q:\n%s", want, out)
+				}
+			}
+			if strings.Contains(out, "TXID") || strings.Contains(out, "secret") {
+				t.Errorf("the table has what is not known, or a query string:\n%s", out)
+			}
+			t.Logf("\n%s", out)
+			inside.Leave()
+			testcaddy.Await(t, one)
+			s.NextNamed("two").Leave()
+			testcaddy.Await(t, two)
+		})
+	}
+}
+
+// Where no server answers, the commands say so and read the default directory.
+func TestCommandWithoutServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	q := s.awaitTickets(t, 1)
+	env := []string{"TMPDIR=" + s.dir, "CADDY_ADMIN=" + testcaddy.FreeAddr(t)}
+	out, errs, code := output(t, env, "serialize", "queues")
+	if code != 0 || !strings.Contains(out, q.Tickets[0].Token) || !strings.Contains(out, "<") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	if !strings.Contains(errs, "no Caddy answers at 127.0.0.1:") || !strings.Contains(errs, s.dir) {
+		t.Errorf("it does not say that no Caddy answers, and what it reads instead: %s", errs)
+	}
+	out, errs, code = output(t, env, "serialize", "evict", "--prefix", "a_", "--force", q.Tickets[0].Token)
+	if code != 0 || !strings.Contains(out, "has returned") || !strings.Contains(errs, "no Caddy answers") {
+		t.Errorf("evicting: exit code %d: %s%s", code, out, errs)
+	}
+	<-inside.Gone
+	testcaddy.Await(t, one)
+}
+
+// A Caddy that answers with an error is not taken for none.
+func TestCommandWithServerThatRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, says string
+		answer     http.HandlerFunc
+	}{
+		{"a Caddy without the plugin", "built without serialize", http.NotFound},
+		{"another host", "host not allowed", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"error":"host not allowed: example.com"}`))
+		}},
+		{"no JSON", "reading the answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewServer(c.answer)
+			defer server.Close()
+			address := strings.TrimPrefix(server.URL, "http://")
+			for _, args := range [][]string{{"queues"}, {"evict", "--prefix", "a_", "17"}} {
+				args := append(append([]string{"serialize"}, args...), "--address", address)
+				out, errs, code := output(t, nil, args...)
+				if code != 1 || !strings.Contains(errs, c.says) || out != "" {
+					t.Errorf("caddy %v: exit code %d, %s%s; expected %q", args, code, out, errs, c.says)
+				}
+			}
+		})
+	}
+}
+
+func TestCommandEvictThroughServerErrors(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "engine memory")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--prefix", "a_", "17"}, 2, "no such ticket"},
+		{[]string{"--prefix", "b_", "17"}, 2, "no such ticket"},
+		{[]string{"--prefix", "a_", "x"}, 1, "number of a ticket"},
+		{[]string{"--prefix", "a_", "17", "--path", s.dir}, 1, "[address path]"},
+	} {
+		_, errs, code := output(t, nil, append([]string{"serialize", "evict", "--address", s.Admin}, c.args...)...)
+		if code != c.code || !strings.Contains(errs, c.says) {
+			t.Errorf("evict %v: exit code %d, %s; expected %d and %q", c.args, code, errs, c.code, c.says)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package serialize
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+const defaultWait = 10 * time.Second
+
+func evictCommand() *cobra.Command {
+	c := &evictRun{}
+	cmd := &cobra.Command{
+		Use:   "evict --prefix P [--path DIR] [--force] TOKEN",
+		Short: "Takes a ticket out of a queue",
+		Long: `
+Takes a ticket out of a queue. A request that waits is refused at once, with the
+reason "evicted". One that is inside is cancelled, and the next enters when it
+has returned; that is only done after asking, or with --force. The process that
+owns the ticket does it; the command waits until it has, and says what happened.
+In a directory given by --path, a ticket that no living process owns is removed.
+
+Exit codes: 0 done, 1 failed, 2 no such ticket, 3 it is inside and nobody said
+yes, 4 the owner does not react.`,
+		Example: `  caddy serialize evict --prefix checkout_ 1795238222081727`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			code, err := c.run(cmd, args[0])
+			return exit(cmd, code, err)
+		},
+	}
+	c.from.add(cmd)
+	cmd.Flags().StringVar(&c.prefix, "prefix", "", "Prefix of the queue")
+	cmd.Flags().BoolVarP(&c.force, "force", "f", false, "Do not ask before evicting what is inside")
+	cmd.Flags().DurationVar(&c.wait, "wait", defaultWait, "How long to wait until what was inside has returned")
+	_ = cmd.MarkFlagRequired("prefix")
+	_ = cmd.RegisterFlagCompletionFunc("prefix", c.from.completePrefix)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return c.from.completeToken(cmd, args, c.prefix)
+	}
+	return cmd
+}
+
+// evictRun is one call of the command evict.
+type evictRun struct {
+	from   sourceFlags
+	prefix string
+	force  bool
+	wait   time.Duration
+}
+
+func (c *evictRun) run(cmd *cobra.Command, text string) (int, error) {
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, fmt.Errorf("token %q: expected the number of a ticket, as \"caddy serialize queues\" shows it", text)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+	defer stop()
+	source, err := c.from.open(ctx, cmd.ErrOrStderr())
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	evicted, err := c.evict(ctx, source, token, c.force)
+	if errors.Is(err, serializer.ErrInside) {
+		if !askInside(cmd, evicted.Ticket) {
+			return exitInside, fmt.Errorf("%w; left alone (--force evicts it without asking)", err)
+		}
+		evicted, err = c.evict(ctx, source, token, true)
+	}
+	if err != nil {
+		return c.failed(err)
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), evictionText(c.prefix, evicted))
+	return 0, nil
+}
+
+func (c *evictRun) evict(ctx context.Context, source queueSource, token uint64, inside bool) (serializer.Evicted, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.wait)
+	defer cancel()
+	return source.evict(ctx, c.prefix, token, inside)
+}
+
+func (c *evictRun) failed(err error) (int, error) {
+	switch {
+	case errors.Is(err, serializer.ErrNoTicket):
+		list := "caddy serialize queues"
+		if c.from.path != "" {
+			list += " --path " + c.from.path
+		}
+		return exitNoTicket, fmt.Errorf("%w; \"%s\" lists those there are", err, list)
+	case errors.Is(err, serializer.ErrNotObeyed):
+		return exitNotObeyed, fmt.Errorf("%w; it may be stopped: continue it, or end it, which frees all its tickets", err)
+	}
+	return caddy.ExitCodeFailedStartup, err
+}
+
+// askInside asks whether a ticket that is inside is to be evicted. Where nobody
+// can answer, it is not.
+func askInside(cmd *cobra.Command, t serializer.TicketState) bool {
+	if !isTerminal(cmd.InOrStdin()) {
+		return false
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Ticket %s is inside, for %s, in %s.\nIts request will be cancelled in the middle of its work. Evict it? [y/N] ",
+		t.Token, whoseText(t), printable(t.Owner))
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
+
+// whoseText names the request of a ticket.
+func whoseText(t serializer.TicketState) string {
+	client := cmp.Or(clientText(t), "an unknown client")
+	if t.Request == nil {
+		return "a request of " + client
+	}
+	return requestText(t.Request) + " of " + client
+}
+
+func evictionText(prefix string, e serializer.Evicted) string {
+	what := fmt.Sprintf("ticket %s, %s in queue %s: ", e.Ticket.Token, e.Ticket.State, prefix)
+	switch {
+	case e.Removed:
+		return what + "removed; no process of Orderly that lives owned it (" + printable(e.Ticket.Owner) + ")"
+	case e.Returned && e.Ticket.State == serializer.StateWaiting:
+		return what + "evicted; its request is refused"
+	case e.Returned:
+		return what + "evicted; its request was cancelled and has returned, so the next may enter"
+	}
+	return what + "evicted; its request was told to stop but has not returned yet. The next enters when it has"
+}

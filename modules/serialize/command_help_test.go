@@ -1,0 +1,87 @@
+package serialize_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// What stood in angle brackets was missing from the man pages, for they are made
+// by way of Markdown.
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, errs, code := testcaddy.Output(t, "manpage", "--directory", dir); code != 0 {
+		t.Fatalf("caddy manpage: exit code %d: %s", code, errs)
+	}
+	for page, synopsis := range map[string]string{
+		"caddy-serialize":        `caddy serialize queues|evict [flags]`,
+		"caddy-serialize-queues": `caddy serialize queues [--path DIR] [--prefix P] [--json] [--watch] [flags]`,
+		"caddy-serialize-evict":  `caddy serialize evict --prefix P [--path DIR] [--force] TOKEN [flags]`,
+		"caddy-ids":              `caddy ids new|decode [flags]`,
+		"caddy-ids-new":          `caddy ids new [--scheme `,
+		"caddy-ids-decode":       `caddy ids decode [ID...] [--json] [flags]`,
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, page+".8"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !strings.Contains(strings.ReplaceAll(string(text), `\&`, ""), synopsis) {
+			t.Errorf("%s has no %q:\n%s", page, synopsis, text)
+		}
+	}
+}
+
+// A subcommand that does not exist printed the help, and exited with 0.
+func TestUnknownSubcommand(t *testing.T) {
+	t.Parallel()
+	for command, says := range map[string]string{
+		"ids":       `unknown command "make"; expected decode or new`,
+		"serialize": `unknown command "make"; expected evict or queues`,
+	} {
+		out, errs, code := testcaddy.Output(t, command, "make")
+		if code != 1 || !strings.Contains(errs, says) || out != "" {
+			t.Errorf("caddy %s make: exit code %d, %s%s; expected %q", command, code, out, errs, says)
+		}
+		if out, _, code = testcaddy.Output(t, command); code != 0 || !strings.Contains(out, "Available Commands") {
+			t.Errorf("caddy %s: exit code %d: %s; expected the help", command, code, out)
+		}
+	}
+}
+
+// There was no completion for values.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	token := s.awaitTickets(t, 1).Tickets[0].Token
+	const files, noFiles, directories = ":0", ":4", ":16"
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"ids", ""}, []string{"new\t", "decode\t", noFiles}},
+		{[]string{"ids", "new", "--scheme", ""}, []string{"txid", "unique_id", "sharded_id", "call_number", noFiles}},
+		{[]string{"ids", "decode", ""}, []string{noFiles}},
+		{[]string{"serialize", "queues", "--path", ""}, []string{directories}},
+		{[]string{"serialize", "queues", "--config", ""}, []string{files}},
+		{[]string{"serialize", "queues", "--path", s.dir, "--prefix", ""}, []string{"a_\tinside 1, waiting 0", noFiles}},
+		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", ""}, []string{"a_\tinside 1, waiting 0", noFiles}},
+		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", "a_", ""}, []string{token + "\tinside, GET "}},
+		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", "b_", ""}, []string{":36"}},
+	} {
+		out, errs, code := testcaddy.Output(t, append([]string{"__complete"}, c.args...)...)
+		for _, want := range c.want {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("completing %q: exit code %d, %s%s; expected %q", c.args, code, out, errs, want)
+			}
+		}
+	}
+	inside.Leave()
+	testcaddy.Await(t, one)
+}

@@ -1,0 +1,164 @@
+package serialize
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// column is one column of the table of a queue. A cell of "" is unknown.
+type column struct {
+	title string
+	cell  func(t serializer.TicketState, now time.Time) string
+}
+
+// columns are those behind the place. One that is unknown for all tickets is
+// left out.
+var columns = []column{
+	{"STATE", func(t serializer.TicketState, _ time.Time) string { return t.State }},
+	{"TOKEN", func(t serializer.TicketState, _ time.Time) string { return t.Token }},
+	{"WAIT", waitText},
+	{"HOLD", holdText},
+	{"CLIENT", func(t serializer.TicketState, _ time.Time) string { return clientText(t) }},
+	{"REQUEST", func(t serializer.TicketState, _ time.Time) string { return requestText(t.Request) }},
+	{"TXID", func(t serializer.TicketState, _ time.Time) string { return txidText(t.Request) }},
+	{"OWNER", func(t serializer.TicketState, _ time.Time) string { return printable(t.Owner) }},
+	{"ALIVE", func(t serializer.TicketState, _ time.Time) string { return aliveText(t.Alive) }},
+}
+
+// writeQueueTables writes queues for people: a line and a table each.
+func writeQueueTables(w io.Writer, queues []serializer.QueueState, now time.Time) {
+	for i, q := range queues {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		limit := ""
+		if q.Limit > 0 {
+			limit = fmt.Sprintf(" of %d", q.Limit)
+		}
+		fmt.Fprintf(w, "%s  in %s  inside %d%s, waiting %d\n", printable(q.Prefix), printable(q.Path), q.Inside, limit, q.Waiting)
+		if len(q.Tickets) > 0 {
+			writeTable(w, q.Tickets, now)
+		}
+	}
+}
+
+func writeTable(w io.Writer, tickets []serializer.TicketState, now time.Time) {
+	known := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return !slices.ContainsFunc(tickets, func(t serializer.TicketState) bool { return c.cell(t, now) != "" })
+	})
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := []string{"PLACE"}
+	for _, c := range known {
+		row = append(row, c.title)
+	}
+	fmt.Fprintln(table, strings.Join(row, "\t"))
+	for place, t := range tickets {
+		row = append(row[:0], strconv.Itoa(place+1))
+		for _, c := range known {
+			row = append(row, cmp.Or(c.cell(t, now), "-"))
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	_ = table.Flush()
+}
+
+// waitText is how long a ticket waits, or has waited.
+func waitText(t serializer.TicketState, now time.Time) string {
+	switch {
+	case t.State == serializer.StateWaiting:
+		return ageText(now.Sub(t.Arrived))
+	case t.Entered.IsZero():
+		return ""
+	}
+	return ageText(t.Entered.Sub(t.Arrived))
+}
+
+// holdText is for how long a ticket has been inside. From outside only the
+// arrival is known, and so the most it can be.
+func holdText(t serializer.TicketState, now time.Time) string {
+	switch {
+	case t.State == serializer.StateWaiting:
+		return ""
+	case t.Entered.IsZero():
+		return "<" + ageText(now.Sub(t.Arrived))
+	}
+	return ageText(now.Sub(t.Entered))
+}
+
+// clientText is the client's address: that of the request where it is known,
+// for the peer may be a proxy.
+func clientText(t serializer.TicketState) string {
+	if t.Request != nil && t.Request.ClientIP != "" {
+		return printable(t.Request.ClientIP)
+	}
+	return printable(t.Client)
+}
+
+func requestText(r *serializer.Request) string {
+	if r == nil {
+		return ""
+	}
+	return shortened(printable(r.Method + " " + r.Host + r.Path))
+}
+
+// maxCell is how many characters of a cell are shown that a client chose. All
+// rows of a table are as wide as the widest.
+const maxCell = 80
+
+func shortened(text string) string {
+	runes := []rune(text)
+	if len(runes) <= maxCell {
+		return text
+	}
+	return string(runes[:maxCell-1]) + "…"
+}
+
+func txidText(r *serializer.Request) string {
+	if r == nil {
+		return ""
+	}
+	return shortened(printable(r.TXID))
+}
+
+// ageText is a duration for people.
+func ageText(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s" // the queue's clock runs ahead of the system's
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 24*time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+func aliveText(alive *bool) string {
+	switch {
+	case alive == nil:
+		return "?"
+	case *alive:
+		return "yes"
+	}
+	return "no"
+}
+
+// printable is a text from a file's name or content, without what a terminal
+// would obey.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

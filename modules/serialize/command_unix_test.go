@@ -1,0 +1,58 @@
+//go:build unix
+
+package serialize_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// A process that is stopped keeps its tickets; it cannot obey.
+func TestCommandEvictFromStopped(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	q := s.awaitTickets(t, 1)
+	s.Stop()
+	text, code := s.evict(t, q.Tickets[0].Token, "--force")
+	if code != 4 || !strings.Contains(text, "does not react") {
+		t.Errorf("exit code %d: %s; expected 4", code, text)
+	}
+	// Its admin API takes the connection, and never answers.
+	out, errs, code := output(t, []string{"TMPDIR=" + s.dir}, "serialize", "queues", "--address", s.Admin)
+	if code != 0 || !strings.Contains(errs, "no Caddy answers") || !strings.Contains(out, q.Tickets[0].Token) {
+		t.Errorf("asking a stopped server: exit code %d: %s%s", code, out, errs)
+	}
+	s.Continue()
+	inside.Leave()
+	if a := testcaddy.Await(t, one); a.StatusCode != 200 {
+		t.Errorf("the request got %d; expected that nothing happened to it", a.StatusCode)
+	}
+	s.noFilesBut(t, ".orderly-guard", ".orderly-owner-")
+}
+
+// Another process of the same queue is asked to evict, and is stopped.
+func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	other := joinSite(t, s.Place, s.dir, "")
+	one := s.send(t, "GET", "one")
+	inside := s.NextNamed("one")
+	two := other.send(t, "GET", "two")
+	q := s.awaitTickets(t, 2)
+	other.Stop()
+	s.from = []string{"--address", s.Admin}
+	text, code := s.evict(t, q.Tickets[1].Token)
+	if code != 4 || !strings.Contains(text, "does not react") {
+		t.Errorf("exit code %d: %s; expected 4", code, text)
+	}
+	other.Continue()
+	if a := testcaddy.Await(t, two); a.StatusCode != 500 {
+		t.Errorf("the request got %d; expected that it is evicted in the end", a.StatusCode)
+	}
+	inside.Leave()
+	testcaddy.Await(t, one)
+}

@@ -1,0 +1,55 @@
+package serialize_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// reverse_proxy took the end of a stay for a failure of the upstream, since the
+// cause was not a cancellation: it tried again for lb_try_duration while the
+// turn was held.
+func TestCutShortIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, onDisconnect := range []string{"finish", "cancel"} {
+		t.Run(onDisconnect, func(t *testing.T) {
+			t.Parallel()
+			addr, dir := testcaddy.FreeAddr(t), t.TempDir()
+			text := queueSite(addr, "127.0.0.1:1 {\n\t\tlb_try_duration 1m\n\t}", dir, "on_disconnect "+onDisconnect)
+			s := &site{Server: testcaddy.Start(t, text), url: "http://" + addr + "/", dir: dir}
+			one := s.send(t, "GET", "one")
+			q := s.awaitTickets(t, 1)
+			start := time.Now()
+			testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
+			if a := testcaddy.Await(t, one); a.StatusCode != 503 {
+				t.Errorf("the evicted request got %d; expected 503", a.StatusCode)
+			}
+			if took := time.Since(start); took > testcaddy.Patience/2 {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// It also counted the end of a stay as a failure of the upstream, which then
+// was taken for down: everybody behind got 503.
+func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
+	t.Parallel()
+	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
+	text := strings.Replace(queueSite(addr, place.Addr, s.dir, "hold_timeout 100ms"),
+		"reverse_proxy "+place.Addr, "reverse_proxy "+place.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
+	s.Server = testcaddy.Start(t, text)
+	one := s.send(t, "GET", "one")
+	<-s.NextNamed("one").Gone
+	if a := testcaddy.Await(t, one); a.StatusCode != 504 {
+		t.Errorf("the first request got %d; expected 504", a.StatusCode)
+	}
+	two := s.send(t, "GET", "two")
+	s.NextNamed("two").Leave()
+	if a := testcaddy.Await(t, two); a.StatusCode != 200 {
+		t.Errorf("the second request got %d; the first was taken for a failure of the upstream", a.StatusCode)
+	}
+}

@@ -1,0 +1,94 @@
+package serialize
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// deadlines are the server's timeouts of one request. They count from its
+// start, and the time it waits in line is not to be taken off them.
+type deadlines struct {
+	conn   http.ResponseWriter // net/http's own
+	server *caddyhttp.Server
+	reader *caddyhttp.IdleTimeoutReader
+	writer *caddyhttp.IdleTimeoutWriter
+	read   caddyhttp.IdleDeadline // of the reader, as it was
+	write  caddyhttp.IdleDeadline // of the writer, as it was
+}
+
+// farAway stands for a wait without a timeout.
+const farAway = 365 * 24 * time.Hour
+
+// stopDeadlines sets the request's deadlines aside for a wait of at most limit
+// (0 is for ever). It returns nil if the server has none.
+func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) *deadlines {
+	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || server.ReadTimeout <= 0 && server.WriteTimeout <= 0 && server.ReadMinRate <= 0 && server.WriteMinRate <= 0 {
+		return nil
+	}
+	if limit == 0 {
+		limit = farAway
+	}
+	d := &deadlines{conn: innermost(w), server: server}
+	d.reader, d.writer = caddyhttp.IdleTimeoutsFromContext(r.Context())
+	if d.reader != nil {
+		d.read = d.reader.Deadline
+	}
+	if d.writer != nil {
+		d.write = d.writer.Deadline
+	}
+	d.shift(limit)
+	// While nothing is read or written, no deadline needs to be armed. Not
+	// every connection can do this; then there was nothing to stop.
+	rc := http.NewResponseController(d.conn)
+	_ = rc.SetReadDeadline(time.Time{})
+	_ = rc.SetWriteDeadline(time.Time{})
+	return d
+}
+
+// innermost is the response writer below all wrappers. Those of Caddy would
+// cut a deadline down to one that has passed.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+// shift moves the deadlines that Caddy computes for every read and write.
+func (d *deadlines) shift(by time.Duration) {
+	if d.reader != nil {
+		d.reader.Deadline.Start, d.reader.Deadline.HardDeadline = shifted(d.read, by)
+	}
+	if d.writer != nil {
+		d.writer.Deadline.Start, d.writer.Deadline.HardDeadline = shifted(d.write, by)
+	}
+}
+
+func shifted(was caddyhttp.IdleDeadline, by time.Duration) (start, hard time.Time) {
+	if was.HardDeadline.IsZero() {
+		return was.Start.Add(by), was.HardDeadline
+	}
+	return was.Start.Add(by), was.HardDeadline.Add(by)
+}
+
+// restart sets the deadlines again, later by the time waited.
+func (d *deadlines) restart(waited time.Duration) {
+	if d == nil {
+		return
+	}
+	d.shift(waited)
+	now := time.Now()
+	rc := http.NewResponseController(d.conn)
+	if timeout := time.Duration(d.server.ReadTimeout); timeout > 0 {
+		_ = rc.SetReadDeadline(now.Add(timeout))
+	}
+	if timeout := time.Duration(d.server.WriteTimeout); timeout > 0 {
+		_ = rc.SetWriteDeadline(now.Add(timeout))
+	}
+}

@@ -1,0 +1,394 @@
+package serialize
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Handler lets one request at a time into what is behind it. The others wait
+// in line and enter in the order they came. Requests share a queue if they
+// have the same lock directory and the same prefix: across sites, servers,
+// configurations, reloads and processes.
+//
+// A request that is refused gets `error_code` (a failing storage: 503) with a
+// `Retry-After` header, and either `error_response` or the error routes. It
+// never reaches what is behind.
+//
+// A request that comes to the same queue again, by a rewrite or in an error
+// route, passes while it holds a turn there. If it was refused there, it is
+// refused again.
+//
+// Placeholder | Description
+// ------------|---------------
+// `{http.serialize.queue}` | The expanded prefix
+// `{http.serialize.position}` | How many were ahead on arrival
+// `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
+// `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
+// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost` or `evicted`
+type Handler struct {
+	// Lets every request pass. It is how the most specific of several
+	// routes says no.
+	Off bool `json:"off,omitempty"`
+
+	// The directory of the lock files, as an absolute path. It is made if
+	// it is missing. Global placeholders are filled in when the configuration is
+	// loaded; one that is unknown or empty is an error. Default: the system's
+	// temporary directory.
+	Path string `json:"path,omitempty"`
+
+	// Begins the names of the lock files and so names the queue. It may have
+	// placeholders; whatever they hold, the lock file stays in the
+	// directory. Default: `serializer_`.
+	Prefix string `json:"prefix,omitempty"`
+
+	// The request methods that pass without waiting. Default: none.
+	SkipMethods []string `json:"skip_methods,omitempty"`
+
+	// The longest wait. 0 is to wait for ever. Default: 60s.
+	Timeout *caddy.Duration `json:"timeout,omitempty"`
+
+	// How many requests may wait; one more is refused. Default: 0, no limit.
+	QueueLength int `json:"queue_length,omitempty"`
+
+	// The status of a refusal, 400 to 599. Default: 500.
+	ErrorCode int `json:"error_code,omitempty"`
+
+	// The body of a refusal. Default: none; the error goes to the error routes.
+	ErrorResponse *ErrorResponse `json:"error_response,omitempty"`
+
+	// How many requests may be inside. With shared methods it
+	// bounds how many readers are inside, if it is greater than 1; the others
+	// are alone. Default: 1.
+	Concurrency int `json:"concurrency,omitempty"`
+
+	// The request methods of readers: they are inside side
+	// by side, while all others are alone. Default: none; all are alone.
+	SharedMethods []string `json:"shared_methods,omitempty"`
+
+	// The longest stay inside. Then the request is cancelled;
+	// the next one enters when it has returned. Default: 0, no limit.
+	HoldTimeout caddy.Duration `json:"hold_timeout,omitempty"`
+
+	// What becomes of a request that is inside when its
+	// client goes away. `finish` lets it run to its end, `cancel` cancels it.
+	// Default: `finish`.
+	OnDisconnect string `json:"on_disconnect,omitempty"`
+
+	// How much of the request body is read into memory before the
+	// request takes its ticket, as a number of bytes or a text such as `64KiB`.
+	// 0 reads nothing, whatever `buffer_disk` says. At most 1GiB. Default: `64KiB`.
+	Buffer *Size `json:"buffer,omitempty"`
+
+	// How much more of the body is then read into an unnamed file
+	// in the system's temporary directory. The rest of a body that is larger
+	// than both is read by the next handler, while the request is inside. 0 is
+	// to use no file. At most 1TiB. Default: `64MiB`.
+	BufferDisk *Size `json:"buffer_disk,omitempty"`
+
+	// What keeps the order: an engine of the namespace
+	// `http.serialize.engines`. Default: `file`.
+	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
+
+	engine       *engineRef
+	module       EngineModule
+	placeholders bool   // in the prefix
+	queue        string // the queue's name where the prefix has none
+	rule, shared serializer.Rule
+	group        string // of the handler's route
+	errorRoutes  bool   // all of the server's run inside the turn
+	refusals     *refusalLog
+	meters       *meters
+	closeRecord  func()
+	events       *caddyevents.App // nil where there is none
+	ctx          caddy.Context
+	logger       *zap.Logger
+}
+
+// ErrorResponse is the body of a refusal.
+type ErrorResponse struct {
+	// The value of the header field Content-Type.
+	ContentType string `json:"content_type"`
+
+	// The body, sent as it is.
+	Body string `json:"body"`
+}
+
+const (
+	defaultPrefix     = "serializer_"
+	defaultTimeout    = 60 * time.Second
+	defaultErrorCode  = http.StatusInternalServerError
+	defaultBuffer     = 64 << 10
+	defaultBufferDisk = 64 << 20
+	maxBuffer         = 1 << 30
+	maxBufferDisk     = 1 << 40
+
+	onDisconnectFinish = "finish"
+	onDisconnectCancel = "cancel"
+)
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.serialize",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision fills in the defaults, checks the settings and opens the engine. It
+// checks them before that: a configuration that is refused must leave no
+// directory and no metric behind.
+func (s *Handler) Provision(ctx caddy.Context) error {
+	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routeGroup(ctx)
+	if s.Off {
+		return nil
+	}
+	if err := s.normalize(); err != nil {
+		return err
+	}
+	module, err := s.loadEngine(ctx)
+	if err != nil {
+		return err
+	}
+	if s.events, err = eventsOf(ctx); err != nil {
+		return err
+	}
+	s.module = module
+	if err := vectors().register(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	s.meters = newMeters(vectors(), s.Prefix)
+	s.refusals = new(refusalLog)
+	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	if !s.placeholders {
+		s.engine.configure(s.configured(), 1)
+	}
+	s.errorRoutes = holdErrorRoutes(ctx)
+	s.closeRecord = openRecord(s.Prefix, recordUse{realPath(s.Path), s.configured().limit, s.QueueLength}, s.meters)
+	watchConnections(ctx)
+	return nil
+}
+
+// Validate implements [caddy.Validator].
+func (s *Handler) Validate() error {
+	if s.Off {
+		return nil
+	}
+	if err := s.check(); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	return nil
+}
+
+func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
+	if s.EngineRaw == nil {
+		return FileEngine{}, nil
+	}
+	var named struct {
+		Engine string `json:"engine"`
+	}
+	if err := json.Unmarshal(s.EngineRaw, &named); err == nil && named.Engine != "" {
+		if err := checkEngineName(named.Engine); err != nil {
+			return nil, fmt.Errorf("loading engine: %w", err)
+		}
+	}
+	module, err := ctx.LoadModule(s, "EngineRaw")
+	if err != nil {
+		return nil, fmt.Errorf("loading engine: %w", err)
+	}
+	engine, ok := module.(EngineModule)
+	if !ok {
+		return nil, fmt.Errorf("loading engine: module %T is not an engine", module)
+	}
+	return engine, nil
+}
+
+// normalize fills in defaults and refuses what makes no sense.
+func (s *Handler) normalize() error {
+	var err error
+	if s.Path, err = expandPath(s.Path); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	if s.Prefix == "" {
+		s.Prefix = defaultPrefix
+	}
+	if s.Timeout == nil {
+		timeout := caddy.Duration(defaultTimeout)
+		s.Timeout = &timeout
+	}
+	if s.ErrorCode == 0 {
+		s.ErrorCode = defaultErrorCode
+	}
+	if s.Concurrency == 0 {
+		s.Concurrency = 1
+	}
+	if s.OnDisconnect == "" {
+		s.OnDisconnect = onDisconnectFinish
+	}
+	if s.Buffer == nil {
+		buffer := Size(defaultBuffer)
+		s.Buffer = &buffer
+	}
+	if s.BufferDisk == nil {
+		disk := Size(defaultBufferDisk)
+		s.BufferDisk = &disk
+	}
+	s.SkipMethods = normalizeMethods(s.SkipMethods)
+	s.SharedMethods = normalizeMethods(s.SharedMethods)
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	s.placeholders = strings.Contains(s.Prefix, "{")
+	s.queue = serializer.QueueName(s.Prefix)
+	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
+	return nil
+}
+
+// rules turns the settings into the rules of the engine, for requests in
+// general and for those with shared methods.
+func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
+	if !readers {
+		return serializer.Rule{Limit: concurrency}, serializer.Rule{}
+	}
+	shared = serializer.Rule{Shared: true}
+	if concurrency > 1 {
+		shared.Limit = concurrency
+	}
+	return serializer.Rule{Limit: 1}, shared
+}
+
+// configured is the queue of a handler whose prefix has no placeholders.
+func (s *Handler) configured() configuredQueue {
+	limit := s.rule.Capacity()
+	if len(s.SharedMethods) > 0 {
+		limit = s.shared.Capacity()
+	}
+	return configuredQueue{name: s.queue, limit: limit}
+}
+
+// normalizeMethods returns the methods in upper case, each once.
+func normalizeMethods(methods []string) (normal []string) {
+	for _, text := range methods {
+		for _, method := range splitMethods(text) {
+			if !slices.Contains(normal, method) {
+				normal = append(normal, method)
+			}
+		}
+	}
+	return normal
+}
+
+func splitMethods(text string) []string {
+	return strings.FieldsFunc(strings.ToUpper(text), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
+}
+
+// ServeHTTP waits for the request's turn, serves it, and hands the turn on.
+func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	defer reopenGroup(r.Context(), s.group)
+	if s.Off {
+		return next.ServeHTTP(w, r)
+	}
+	if slices.Contains(s.SkipMethods, r.Method) {
+		s.meters.count(outcomeSkipped)
+		return next.ServeHTTP(w, r)
+	}
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	v := &visit{handler: s, space: s.engine.space, queue: s.queueName(repl), host: r.Host}
+	if earlier := v.join(vars); earlier != nil {
+		return earlier.again(s, w, r, next)
+	}
+	v.describe(repl, vars)
+	_, v.traced = vars[traceVar]
+	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	if v.ids = uniqueids.Of(vars); v.ids != nil {
+		v.ids.FollowTrace()
+	}
+	if err := s.readBody(w, r, v); err != nil {
+		return s.refuse(w, r, v, err)
+	}
+	v.uploading = isUploading(r)
+	var err error
+	if v.engine, err = s.useEngine(); err != nil {
+		v.body.freeWith(r.Context())
+		return s.refuse(w, r, v, err)
+	}
+	v.openStay(r)
+	if err := v.enter(w, r); err != nil {
+		v.close()
+		v.body.freeWith(r.Context())
+		return s.refuse(w, r, v, err)
+	}
+	return v.serve(w, r, next)
+}
+
+// queueName is the name of the request's queue.
+func (s *Handler) queueName(repl *caddy.Replacer) string {
+	if !s.placeholders {
+		return s.queue
+	}
+	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
+}
+
+// useEngine returns the engine with a reference for one request. The handler's
+// own reference may be gone already: requests that were on their way at a
+// reload come late.
+func (s *Handler) useEngine() (*engineRef, error) {
+	if s.engine.acquire() {
+		return s.engine, nil
+	}
+	return openEngine(s.module, s.Path, s.ctx.Slogger())
+}
+
+// giveBack ends a request's use of an engine.
+func (s *Handler) giveBack(engine *engineRef) {
+	if err := engine.release(); err != nil {
+		s.logger.Error("giving back an engine", zap.String("path", s.Path), zap.Error(err))
+	}
+}
+
+// Cleanup gives the engine back. Requests of this configuration keep it until
+// they are done; when the process ends, they no longer can.
+func (s *Handler) Cleanup() error {
+	if s.engine == nil {
+		return nil
+	}
+	if !s.placeholders {
+		s.engine.configure(s.configured(), -1)
+	}
+	s.closeRecord()
+	if caddy.Exiting() {
+		if err := s.engine.Close(); err != nil {
+			return fmt.Errorf("closing engine: %w", err)
+		}
+	}
+	return s.engine.release()
+}
+
+// traceVar is set by Caddy's tracing. To look for a span in the request's context
+// takes longer.
+const traceVar = "trace_id"
+
+var errHoldTimeout = errors.New("inside for longer than hold_timeout")
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

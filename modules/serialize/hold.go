@@ -1,0 +1,170 @@
+package serialize
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// A turn lasts for as long as somebody uses it: the handlers behind the queue,
+// handlers of the same request that come to the queue again, and the error
+// routes, between the return of the handlers and their own. The request's
+// context says nothing about that: it also ends when the client hangs up.
+
+// use takes part in the turn, unless it has ended.
+func (v *visit) use() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.uses == 0 {
+		return false
+	}
+	v.uses++
+	return true
+}
+
+// release ends a use. The last one ends the turn.
+func (v *visit) release() {
+	v.mu.Lock()
+	v.uses--
+	last := v.uses == 0
+	v.mu.Unlock()
+	if last {
+		v.leave()
+	}
+}
+
+// errorRoutesPatience is how long the turn of a failed request waits for its
+// error routes when the client has hung up. They begin at once, unless another
+// handler has dealt with the error.
+const errorRoutesPatience = time.Second
+
+// keep holds the turn for the error routes of a request that has failed. Where
+// they do not come, because there are none or because another handler has dealt
+// with the error, the turn ends with the request.
+func (v *visit) keep(request context.Context) {
+	v.mu.Lock()
+	v.kept = true
+	v.keeps++
+	keep := v.keeps
+	v.mu.Unlock()
+	context.AfterFunc(request, func() { v.giveUp(keep) })
+}
+
+// takeOver hands the use that keep has left to the error routes.
+func (v *visit) takeOver() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	kept := v.kept
+	v.kept = false
+	return kept
+}
+
+// giveUp ends the use that keep has left, if nobody has taken it over since.
+func (v *visit) giveUp(keep int) {
+	if v.handler.errorRoutes && v.isKept(keep) {
+		time.Sleep(errorRoutesPatience)
+	}
+	v.mu.Lock()
+	kept := v.kept && v.keeps == keep
+	if kept {
+		v.kept, v.givenUp = false, true
+	}
+	v.mu.Unlock()
+	if kept {
+		v.release()
+	}
+}
+
+func (v *visit) isKept(keep int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.kept && v.keeps == keep
+}
+
+func (v *visit) hasGivenUp() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.givenUp
+}
+
+// cutShort revokes the turn: it cancels what runs in it and ends what blocks on
+// the client.
+func (v *visit) cutShort(cause error) {
+	v.cancel(cutShort{cause})
+	v.mu.Lock()
+	v.revoked = true
+	w := v.current
+	v.mu.Unlock()
+	if w != nil {
+		w.revoke()
+	}
+}
+
+// run lets a handler work inside the turn, with a context that ends with it. The
+// response goes through w.
+func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next caddyhttp.Handler) error {
+	around := v.begin(w)
+	defer v.finish(w, around)
+	if w.ends {
+		defer context.AfterFunc(r.Context(), w.interrupt)()
+	}
+	err := serveIn(ctx, w, r, v.following(next))
+	v.finish(w, around)
+	if w.isBroken(r) {
+		panic(http.ErrAbortHandler) // the client must not take what it has got for the whole
+	}
+	return v.explain(w, err)
+}
+
+// begin makes w the writer that a revocation acts on, and returns the one before.
+func (v *visit) begin(w *turnWriter) (around *turnWriter) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	around, v.current = v.current, w
+	if v.revoked {
+		w.limit(answerTime)
+	}
+	return around
+}
+
+// finish takes back what begin did. It may be called twice.
+func (v *visit) finish(w, around *turnWriter) {
+	v.mu.Lock()
+	v.current = around
+	v.mu.Unlock()
+	w.finish()
+}
+
+// isRunning reports whether handlers of the request are inside.
+func (v *visit) isRunning() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current != nil
+}
+
+// resume lets a handler work inside a turn that the request has kept. Its
+// request may know another context by now, of which it keeps the values.
+func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer cancel(nil)
+	end := func() { cancel(context.Cause(v.ctx)) }
+	defer context.AfterFunc(v.ctx, end)()
+	if v.ctx.Err() != nil {
+		end() // AfterFunc is about to do that
+	}
+	writer := new(turnWriter)
+	v.initWriter(writer, w, r)
+	return v.run(ctx, writer, r, next)
+}
+
+// serveIn runs a handler with another context of the request. It changes the
+// request in place: Caddy's placeholders know it by its address, and would not
+// see what the handlers do to a copy.
+func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	outer := r.Context()
+	*r = *r.WithContext(ctx)
+	defer func() { *r = *r.WithContext(outer) }()
+	return next.ServeHTTP(w, r)
+}

@@ -1,0 +1,17 @@
+// Package serialize is the Caddy storey of the queues: the handler serialize, its
+// engines, the status page, the admin API, the commands and the metrics.
+package serialize
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+)
+
+func init() {
+	caddy.RegisterModule(Handler{})
+	caddy.RegisterModule(FileEngine{})
+	caddy.RegisterModule(MemoryEngine{})
+	caddy.RegisterModule(Status{})
+	caddy.RegisterModule(AdminAPI{})
+	caddycmd.RegisterCommand(serializeCommands)
+}

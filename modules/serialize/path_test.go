@@ -1,0 +1,57 @@
+package serialize
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// A placeholder that came out empty made `{env.NOPE}/q` to `/q`: another
+// directory, which Caddy then made. A relative path is another directory for
+// every place that Caddy is started in.
+func TestPathThatNamesNoDirectory(t *testing.T) {
+	t.Setenv("ORDERLY_EMPTY", "")
+	t.Setenv("ORDERLY_RELATIVE", "queues")
+	for _, c := range []struct{ path, says string }{
+		{"{env.ORDERLY_NOPE}/q", "env.ORDERLY_NOPE"},
+		{"{env.ORDERLY_EMPTY}/q", "env.ORDERLY_EMPTY"},
+		{"/tmp/{env.ORDERLY_EMPTY}", "env.ORDERLY_EMPTY"},
+		{"/tmp/{nothing.of.that.name}", "nothing.of.that.name"},
+		{"/tmp/{http.request.host}", "http.request.host"},
+		{"queues", "absolute path"},
+		{"./queues", "absolute path"},
+		{"{env.ORDERLY_RELATIVE}/q", `"queues/q": expected an absolute path`},
+	} {
+		for _, engine := range []string{"file", "memory"} {
+			s := &Handler{Path: c.path, EngineRaw: []byte(`{"engine": "` + engine + `"}`)}
+			err := provision(t, s)
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "serialize: path ") {
+				t.Errorf("path %s, engine %s: error %v; expected one that says %s", c.path, engine, err, c.says)
+			}
+		}
+	}
+}
+
+// Placeholders that have a value are filled in.
+func TestPathWithPlaceholder(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("ORDERLY_DIR", dir)
+	s := &Handler{Path: "{env.ORDERLY_DIR}/q"}
+	if err := provision(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir + "/q"); err != nil || s.Path != dir+"/q" {
+		t.Errorf("path %q, %v; expected %s", s.Path, err, dir+"/q")
+	}
+}
+
+// provision sets a handler up until the end of the test.
+func provision(t *testing.T, s *Handler) error {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	t.Cleanup(cancel)
+	t.Cleanup(func() { _ = s.Cleanup() })
+	return s.Provision(ctx)
+}

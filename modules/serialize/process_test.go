@@ -1,0 +1,86 @@
+package serialize_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	_ "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The test binary is Caddy as well; see package testcaddy.
+func init() { testcaddy.RunIfCaddy() }
+
+// site is a server with one queue in front of a place.
+type site struct {
+	*testcaddy.Server
+	*testcaddy.Place
+	url string // of the server's site
+	dir string // of the lock files
+
+	from []string // flags that tell commands where to look; nil is --path dir
+}
+
+// newSite starts a server whose queue has more options than path and prefix.
+func newSite(t *testing.T, options string) *site {
+	t.Helper()
+	return joinSite(t, testcaddy.NewPlace(t), t.TempDir(), options)
+}
+
+// joinSite starts a server in front of a place that may have others already.
+func joinSite(t *testing.T, place *testcaddy.Place, dir, options string) *site {
+	t.Helper()
+	addr := testcaddy.FreeAddr(t)
+	server := testcaddy.Start(t, queueSite(addr, place.Addr, dir, options))
+	return &site{Server: server, Place: place, url: "http://" + addr + "/", dir: dir}
+}
+
+// queueSite is a Caddyfile with a queue. Its requests outwait a slow machine.
+func queueSite(addr, upstream, dir, options string) string {
+	return `http://` + addr + ` {
+	serialize {
+		path ` + dir + `
+		prefix a_
+		timeout 10m
+		` + options + `
+	}
+	reverse_proxy ` + upstream + `
+}
+`
+}
+
+// send sends a request with a name.
+func (s *site) send(t *testing.T, method, name string) <-chan testcaddy.Answer {
+	t.Helper()
+	return testcaddy.Send(t, method, s.url+name, "")
+}
+
+// queues are the server's queues, from its admin API.
+func (s *site) queues(t *testing.T) []serializer.QueueState {
+	t.Helper()
+	var queues []serializer.QueueState
+	fromJSON(t, testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text, &queues)
+	return queues
+}
+
+// awaitTickets waits until the queue a_ has so many tickets, and returns it.
+func (s *site) awaitTickets(t *testing.T, n int) (queue serializer.QueueState) {
+	t.Helper()
+	s.Eventually("the queue has all tickets", func() error {
+		for _, q := range s.queues(t) {
+			if q.Prefix == "a_" {
+				queue = q
+			}
+		}
+		return wantTickets(queue, n)
+	})
+	return queue
+}
+
+func fromJSON(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("reading JSON: %v\n%s", err, text)
+	}
+}

@@ -1,0 +1,139 @@
+package serialize
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The status page looks back over so many spans of time.
+const (
+	recentSpan  = 5 * time.Second
+	recentSpans = 120
+	lastMinute  = int(time.Minute / recentSpan)
+)
+
+// recent is what requests met with lately: a ring of spans, of a fixed size.
+// To note a request costs a few atomic additions and no lock, except for the
+// first one in a span.
+type recent struct {
+	mu   sync.Mutex // of whoever takes a span into use anew
+	ring [recentSpans]span
+}
+
+// span counts what happened within five seconds.
+type span struct {
+	number           atomic.Int64 // of the span, see spanNumber
+	entered, refused atomic.Int64
+	failed           atomic.Int64 // of the refused, those by the storage
+	waited, longest  atomic.Int64 // nanoseconds, of those that entered
+}
+
+// entered notes that a request has had its turn.
+func (r *recent) entered(now time.Time, waited time.Duration) {
+	s := r.at(now)
+	s.entered.Add(1)
+	s.waited.Add(int64(waited))
+	for longest := s.longest.Load(); int64(waited) > longest; longest = s.longest.Load() {
+		if s.longest.CompareAndSwap(longest, int64(waited)) {
+			return
+		}
+	}
+}
+
+// refused notes that a request never had its turn.
+func (r *recent) refused(now time.Time, reason serializer.Reason) {
+	s := r.at(now)
+	s.refused.Add(1)
+	if reason == serializer.ReasonStorage || reason == serializer.ReasonLost {
+		s.failed.Add(1)
+	}
+}
+
+// secondsTo1970 is the time between the year 1 and 1970.
+const secondsTo1970 = 62_135_596_800
+
+// spanNumber counts spans from the year 1. Counted from 1970, they would be
+// negative for a clock that was never set, and so would the index into the ring.
+func spanNumber(t time.Time) int64 {
+	return (t.Unix() + secondsTo1970) / int64(recentSpan/time.Second)
+}
+
+// at returns the span of a time, empty if it is new.
+func (r *recent) at(now time.Time) *span {
+	number := spanNumber(now)
+	s := &r.ring[number%recentSpans]
+	if s.number.Load() == number {
+		return s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.number.Load() < number { // a clock set back goes on with the old span
+		s.entered.Store(0)
+		s.refused.Store(0)
+		s.failed.Store(0)
+		s.waited.Store(0)
+		s.longest.Store(0)
+		s.number.Store(number)
+	}
+	return s
+}
+
+// recentCounts are the spans up to now, the oldest first.
+type recentCounts struct {
+	Entered []int64   `json:"entered"`         // requests that had their turn
+	Refused []int64   `json:"refused"`         // requests that never had it
+	Failed  []int64   `json:"failed"`          // of the refused, those by the storage
+	Mean    []float64 `json:"wait_mean_ms"`    // of those that entered
+	Longest []float64 `json:"wait_longest_ms"` // of those that entered
+}
+
+// counts reads the ring.
+func (r *recent) counts(now time.Time) recentCounts {
+	c := recentCounts{
+		Entered: make([]int64, recentSpans), Refused: make([]int64, recentSpans), Failed: make([]int64, recentSpans),
+		Mean: make([]float64, recentSpans), Longest: make([]float64, recentSpans),
+	}
+	last := spanNumber(now)
+	for i := range recentSpans {
+		number := last - recentSpans + 1 + int64(i)
+		s := &r.ring[number%recentSpans]
+		if s.number.Load() != number {
+			continue // nothing happened then
+		}
+		c.Refused[i], c.Failed[i] = s.refused.Load(), s.failed.Load()
+		if n := s.entered.Load(); n > 0 {
+			c.Entered[i] = n
+			c.Mean[i] = inMilliseconds(s.waited.Load() / n)
+			c.Longest[i] = inMilliseconds(s.longest.Load())
+		}
+	}
+	return c
+}
+
+// AllEntered is how many had their turn.
+func (c *recentCounts) AllEntered() int64 { return sum(c.Entered) }
+
+// MeanNow is the mean wait of those that entered in the last minute, in
+// milliseconds.
+func (c *recentCounts) MeanNow() float64 {
+	entered, waited := int64(0), 0.0
+	for i := recentSpans - lastMinute; i < recentSpans; i++ {
+		entered += c.Entered[i]
+		waited += c.Mean[i] * float64(c.Entered[i])
+	}
+	return waited / float64(max(entered, 1))
+}
+
+func sum(numbers []int64) (total int64) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
+}
+
+func inMilliseconds(nanoseconds int64) float64 {
+	return float64(time.Duration(nanoseconds).Microseconds()) / 1000
+}

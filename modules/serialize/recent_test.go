@@ -1,0 +1,103 @@
+package serialize
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func TestRecent(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	var r recent
+	r.entered(start, 10*time.Millisecond)
+	r.entered(start.Add(4*time.Second), 30*time.Millisecond)
+	r.refused(start.Add(5*time.Second), serializer.ReasonFull)
+	c := r.counts(start.Add(5 * time.Second))
+	last := recentSpans - 1
+	if c.Entered[last-1] != 2 || c.Mean[last-1] != 20 || c.Longest[last-1] != 30 || c.Refused[last-1] != 0 {
+		t.Errorf("first span: %d entered, mean %v, longest %v, %d refused", c.Entered[last-1], c.Mean[last-1], c.Longest[last-1], c.Refused[last-1])
+	}
+	if c.Entered[last] != 0 || c.Refused[last] != 1 {
+		t.Errorf("second span: %d entered, %d refused", c.Entered[last], c.Refused[last])
+	}
+	c = r.counts(start.Add(recentSpans * recentSpan))
+	if c.Entered[0] != 0 || c.Refused[0] != 1 {
+		t.Errorf("ten minutes later the oldest span has %d entered, %d refused; expected the second span", c.Entered[0], c.Refused[0])
+	}
+	r.entered(start.Add(recentSpans*recentSpan), 0)
+	if c = r.counts(start.Add(recentSpans * recentSpan)); c.Entered[last] != 1 || c.Longest[last] != 0 {
+		t.Errorf("a span that is used again has %d entered, longest %v", c.Entered[last], c.Longest[last])
+	}
+}
+
+func TestRecentFromManyGoroutines(t *testing.T) {
+	var r recent
+	now := time.Unix(1_800_000_000, 0)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 1000 {
+				r.entered(now, time.Duration(i*1000+j)*time.Millisecond)
+				r.refused(now, serializer.ReasonStorage)
+			}
+		})
+	}
+	group.Wait()
+	c := r.counts(now)
+	last := recentSpans - 1
+	if c.Entered[last] != 8000 || c.Refused[last] != 8000 || c.Longest[last] != 7999 {
+		t.Errorf("%d entered, %d refused, longest %v; expected 8000, 8000, 7999", c.Entered[last], c.Refused[last], c.Longest[last])
+	}
+}
+
+func BenchmarkRecent(b *testing.B) {
+	var r recent
+	now := time.Now()
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			r.entered(now, time.Millisecond)
+		}
+	})
+}
+
+func TestPrefersJSON(t *testing.T) {
+	for accept, want := range map[string]bool{
+		"":                                    false,
+		"*/*":                                 false,
+		"application/json":                    true,
+		"text/html,application/json":          false,
+		"text/html;q=0.5, application/json":   true,
+		"application/*, text/html;q=0.9":      true,
+		"text/html, */*;q=0.8":                false,
+		"application/json;q=0, */*":           false,
+		"application/json; charset=utf-8":     true,
+		"Application/JSON;Q=0.3":              true,
+		"text/html,application/xhtml+xml,*/*": false,
+	} {
+		if got := prefersJSON([]string{accept}); got != want {
+			t.Errorf("Accept: %s: prefers JSON: %t; expected %t", accept, got, want)
+		}
+	}
+}
+
+// A clock from before 1970 made the ring's index negative, and the page panicked:
+// ten minutes back from January 1970 lies 1969.
+func TestRecentAtTheBeginningOfTime(t *testing.T) {
+	for _, now := range []time.Time{time.Unix(0, 0), time.Unix(299, 0), time.Unix(-1, 0), time.Unix(-86_400, 0)} {
+		var r recent
+		r.entered(now, 20*time.Millisecond)
+		r.refused(now, serializer.ReasonStorage)
+		c := r.counts(now)
+		last := recentSpans - 1
+		if c.Entered[last] != 1 || c.Refused[last] != 1 || c.Mean[last] != 20 {
+			t.Errorf("at %v: %d entered, %d refused, mean %v; expected 1, 1, 20", now.UTC(), c.Entered[last], c.Refused[last], c.Mean[last])
+		}
+		for i := range last {
+			if c.Entered[i] != 0 || c.Refused[i] != 0 {
+				t.Errorf("at %v: span %d has %d entered, %d refused; expected none", now.UTC(), i, c.Entered[i], c.Refused[i])
+			}
+		}
+	}
+}

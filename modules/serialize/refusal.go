@@ -1,0 +1,137 @@
+package serialize
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// refuse answers a request that does not get its turn.
+func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
+	refused, ok := errors.AsType[*serializer.Refused](err)
+	if !ok {
+		refused = &serializer.Refused{Reason: serializer.ReasonStorage, Queue: v.queue, Err: err}
+	}
+	s.meters.count(string(refused.Reason))
+	if refused.Reason == serializer.ReasonGone {
+		return v.fail(caddyhttp.Error(statusClientClosed, err))
+	}
+	now := time.Now()
+	s.meters.record.recent.refused(now, refused.Reason)
+	s.refusals.log(s.logger, r, v, refused)
+	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
+	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
+
+	status := s.ErrorCode
+	if refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost {
+		status = http.StatusServiceUnavailable
+	}
+	s.emitRefusal(r.Context(), v, refused, status)
+	v.refused = true
+	_ = v.fail(caddyhttp.Error(status, err))
+	return s.answerRefusal(w, v)
+}
+
+// answerRefusal answers a request that v did not get its turn for, also when it
+// comes to the queue again. There the handler may be another one, with another
+// `error_response`; the status stays.
+func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
+	if s.ErrorResponse == nil || !v.refused {
+		return *v.failure
+	}
+	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
+	w.WriteHeader(v.failure.StatusCode)
+	_, err := w.Write([]byte(s.ErrorResponse.Body))
+	return err
+}
+
+// statusClientClosed is what Caddy's reverse proxy, too, records for a client
+// that went away; it was nginx's invention.
+const statusClientClosed = 499
+
+// describeRefusal sets the placeholders of a refused request.
+func describeRefusal(repl *caddy.Replacer, v *visit, refused *serializer.Refused) {
+	repl.Set("http.serialize.reason", string(refused.Reason))
+	repl.Set("http.serialize.position", refused.Position)
+	repl.Set("http.serialize.wait_ms", newWaitMS(v.waited))
+}
+
+// refusalLog writes refusals at most once a second for each reason, with a
+// count of those in between.
+type refusalLog struct {
+	mu      sync.Mutex
+	reasons map[serializer.Reason]*refusalCount
+}
+
+type refusalCount struct {
+	last  time.Time
+	since int
+}
+
+func (l *refusalLog) log(logger *zap.Logger, r *http.Request, v *visit, refused *serializer.Refused) {
+	count, due := l.due(refused.Reason)
+	if !due {
+		return
+	}
+	level := zap.WarnLevel
+	if refused.Reason == serializer.ReasonStorage {
+		level = zap.ErrorLevel
+	}
+	c := logger.Check(level, "refused")
+	if c == nil {
+		return
+	}
+	fields := []zap.Field{
+		zap.String("queue", v.queue),
+		zap.String("reason", string(refused.Reason)),
+		zap.Int("position", refused.Position),
+		zap.Duration("wait", v.waited),
+		zap.Int("count", count),
+		zap.Error(refused.Err),
+	}
+	if txid := uniqueids.TXID(r.Context()); txid != "" {
+		fields = append(fields, zap.String("txid", txid))
+	}
+	if hint := selfWaitHint(r, refused); hint != "" {
+		fields = append(fields, zap.String("hint", hint))
+	}
+	c.Write(fields...)
+}
+
+// due counts a refusal, and reports how many a log line would speak for.
+func (l *refusalLog) due(reason serializer.Reason) (count int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reasons == nil {
+		l.reasons = make(map[serializer.Reason]*refusalCount)
+	}
+	c := l.reasons[reason]
+	if c == nil {
+		c = new(refusalCount)
+		l.reasons[reason] = c
+	}
+	c.since++
+	if time.Since(c.last) < time.Second {
+		return 0, false
+	}
+	count, c.since, c.last = c.since, 0, time.Now()
+	return count, true
+}
+
+// selfWaitHint names the likely cause where a request that this very server made
+// has waited in vain.
+func selfWaitHint(r *http.Request, refused *serializer.Refused) string {
+	if refused.Reason != serializer.ReasonTimeout || !cameFromHere(r) {
+		return ""
+	}
+	return "this server made the request itself: perhaps a request that is inside waits for this one, " +
+		"by httpInclude of a template or by a proxy to this server"
+}

@@ -1,0 +1,82 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// serveOnce lets one request through a queue with a hold_timeout.
+func serveOnce(t *testing.T, hold time.Duration, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	s := &Handler{Path: t.TempDir(), HoldTimeout: caddy.Duration(hold), EngineRaw: []byte(`{"engine": "memory"}`)}
+	if err := s.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Cleanup() }()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	return w, s.ServeHTTP(w, r, next)
+}
+
+// A handler that answers after its turn was revoked used to be heard: the client
+// got its response, though late and in somebody else's turn. Now it gets the
+// queue's, with nothing in its head that belongs to the handler's.
+func TestResponseAfterRevocation(t *testing.T) {
+	w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+		<-r.Context().Done()
+		w.Header().Set("Content-Length", "5")
+		w.Header().Set("Cache-Control", "public")
+		w.Header().Set("X-Other", "stays")
+		if _, err := w.Write([]byte("hello")); !errors.Is(err, context.Canceled) {
+			t.Errorf("writing: %v; expected a cancellation", err)
+		}
+		return nil
+	})
+	failure, ok := errors.AsType[caddyhttp.HandlerError](err)
+	if !ok || failure.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("the error is %v; expected status 504", err)
+	}
+	h := w.Header()
+	if w.Body.Len() > 0 || h.Get("Content-Length") != "" || h.Get("Cache-Control") != "" || h.Get("X-Other") != "stays" {
+		t.Errorf("written: %q, %v", w.Body, h)
+	}
+}
+
+// A response that has begun cannot be taken back. Where the handler returned
+// without an error, the client took the part for the whole.
+func TestResponseCutOff(t *testing.T) {
+	defer func() {
+		if got := recover(); got != http.ErrAbortHandler {
+			t.Errorf("the handler ended with %v; expected http.ErrAbortHandler", got)
+		}
+	}()
+	_, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+		_, _ = w.Write([]byte("hel"))
+		<-r.Context().Done()
+		_, _ = w.Write([]byte("lo"))
+		return nil
+	})
+	t.Errorf("the handler returned %v", err)
+}
+
+// One that is complete stays so.
+func TestResponseBeforeRevocation(t *testing.T) {
+	w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+		_, err := w.Write([]byte("hello"))
+		<-r.Context().Done()
+		return err
+	})
+	if err != nil || w.Body.String() != "hello" {
+		t.Errorf("written: %q, %v", w.Body, err)
+	}
+}

@@ -1,0 +1,48 @@
+package serialize_test
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// With two inside and two waiting, five leave by two places before a sixth could:
+// Retry-After is two and a half times the age of the holds, though none has ended
+// yet, and it grows with them.
+func TestRetryAfterGrowsWithHolds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "concurrency 2\nqueue_length 2")
+	started := time.Now()
+	var answers []<-chan testcaddy.Answer
+	for i := range 4 {
+		answers = append(answers, s.send(t, "GET", fmt.Sprint(i)))
+		s.awaitTickets(t, i+1)
+	}
+	visitors := s.together(t, "0", "1")
+	entered := time.Now() // or before
+	s.Eventually("Retry-After grows", func() error {
+		least := 2.5 * max(1, time.Since(entered).Seconds())
+		text := testcaddy.Get(t, s.url+"more").Header.Get("Retry-After")
+		most := math.Ceil(2.5 * max(1, time.Since(started).Seconds()))
+		got, err := strconv.Atoi(text)
+		if err != nil || float64(got) < least || float64(got) > most {
+			t.Fatalf("Retry-After is %q; expected %.1f to %.0f", text, least, most)
+		}
+		if got < 5 {
+			return fmt.Errorf("it is %d", got)
+		}
+		return nil
+	})
+	for _, v := range visitors {
+		v.Leave()
+	}
+	s.Next().Leave()
+	s.Next().Leave()
+	for _, answer := range answers {
+		testcaddy.Await(t, answer)
+	}
+}

@@ -1,0 +1,281 @@
+package serialize
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// statusData is what the status page shows.
+type statusData struct {
+	Time     time.Time `json:"time"`
+	Host     string    `json:"host"`
+	PID      int       `json:"pid"`
+	Interval int       `json:"interval_seconds"` // of each number in recent
+	Filter   string    `json:"filter"`
+	Total    int       `json:"total"`    // queues there are
+	Found    int       `json:"found"`    // queues that the filter finds
+	Troubled int       `json:"troubled"` // queues found that are in trouble
+	Omitted  int       `json:"omitted"`  // queues found that are not in the list
+
+	// Queues are the queues of the configuration and those with tickets, in the
+	// order of trouble. There may be very many, one for each user, so only the
+	// first of them are here, and only the first tickets of each.
+	Queues []*statusQueue `json:"queues"`
+
+	// Errors say what could not be read.
+	Errors []string `json:"errors"`
+}
+
+// statusQueue is a queue, or all queues of a prefix with placeholders together, as
+// far as this process has requests in them.
+type statusQueue struct {
+	Place         string                   `json:"path"`
+	Prefix        string                   `json:"prefix"`
+	Paths         []string                 `json:"paths"`
+	Many          bool                     `json:"many"`         // a prefix with placeholders
+	Limit         int                      `json:"limit"`        // how many may be inside; 0 is no limit
+	QueueLength   int                      `json:"queue_length"` // how many may wait; 0 is no limit
+	Inside        int                      `json:"inside"`
+	Waiting       int                      `json:"waiting"`
+	OldestInside  float64                  `json:"oldest_inside_seconds"`
+	OldestWaiting float64                  `json:"oldest_waiting_seconds"`
+	Refused       int64                    `json:"refused"`            // in the last ten minutes
+	Failed        int64                    `json:"failed"`             // of these, those that the storage refused
+	Outcomes      map[string]int64         `json:"outcomes,omitempty"` // requests since the process began
+	Recent        *recentCounts            `json:"recent,omitempty"`   // where anything happened lately
+	Trouble       []string                 `json:"trouble"`            // the worst first
+	Tickets       []serializer.TicketState `json:"tickets"`            // the first of them
+	Error         string                   `json:"error,omitempty"`    // why it cannot be read
+
+	badge      string // the worst trouble in a word
+	level      troubleLevel
+	refusedNow int64         // in the last minute
+	held       time.Duration // how long one has been inside at least
+}
+
+// troubleLevel is how bad it is.
+type troubleLevel int
+
+const (
+	noTrouble    troubleLevel = iota
+	pastTrouble               // requests were refused lately
+	someTrouble               // requests are refused, or wait for long
+	badTrouble                // nothing moves
+	worstTrouble              // the queue cannot be read
+)
+
+// What counts as trouble. A hold is stuck only while others wait for it.
+const (
+	stuckAfter = time.Minute
+	longWait   = 30 * time.Second
+)
+
+// The most that the page shows.
+const (
+	maxStatusQueues  = 200
+	maxStatusTickets = 25
+)
+
+// look gathers what the page shows.
+func (s *Status) look(ctx context.Context, now time.Time, filter string) statusData {
+	host, _ := os.Hostname()
+	data := statusData{
+		Time: now.UTC(), Host: host, PID: os.Getpid(), Interval: int(recentSpan / time.Second), Filter: filter,
+		Queues: make([]*statusQueue, 0), Errors: make([]string, 0),
+	}
+	queues := statusQueues(ctx, now)
+	for _, q := range queues {
+		if q.Error != "" && !slices.Contains(data.Errors, q.Error) {
+			s.logger.Error("status page", zap.String("queue", q.Prefix), zap.String("path", q.Place), zap.String("error", q.Error))
+			data.Errors = append(data.Errors, q.Error)
+		}
+	}
+	data.Total = len(queues)
+	queues = slices.DeleteFunc(queues, func(q *statusQueue) bool { return !q.matches(filter) })
+	slices.SortStableFunc(queues, byTrouble)
+	data.Found = len(queues)
+	for _, q := range queues {
+		if q.level >= someTrouble {
+			data.Troubled++
+		}
+	}
+	data.Queues = append(data.Queues, queues[:min(len(queues), maxStatusQueues)]...)
+	data.Omitted = data.Found - len(data.Queues)
+	return data
+}
+
+// byTrouble puts what needs somebody's attention first.
+func byTrouble(a, b *statusQueue) int {
+	return cmp.Or(
+		cmp.Compare(b.level, a.level),
+		cmp.Compare(b.OldestWaiting, a.OldestWaiting),
+		cmp.Compare(b.Waiting, a.Waiting),
+		cmp.Compare(b.Inside, a.Inside),
+		cmp.Compare(a.Prefix, b.Prefix),
+		cmp.Compare(a.Place, b.Place),
+	)
+}
+
+func (q *statusQueue) matches(filter string) bool {
+	has := func(text string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(filter)) }
+	return has(q.Prefix) || slices.ContainsFunc(q.Paths, has)
+}
+
+// statusQueues are the queues that the engines know, with what their records know,
+// and the records of prefixes with placeholders.
+func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
+	byName := make(map[string]*record)
+	listed := make(map[*record]bool)
+	records := allRecords()
+	for _, r := range records {
+		if !r.many() {
+			byName[serializer.QueueName(r.prefix)] = r
+		}
+	}
+	for _, state := range allQueues(ctx) {
+		q := newStatusQueue(state, now)
+		if r := byName[state.Prefix]; r != nil && r.isIn(state.Path) {
+			listed[r] = true
+			q.remember(r, now)
+		}
+		queues = append(queues, q)
+	}
+	for _, r := range records {
+		if !listed[r] {
+			queues = append(queues, r.status(now))
+		}
+	}
+	for _, q := range queues {
+		q.judge()
+	}
+	return queues
+}
+
+// newStatusQueue is a queue as its engine tells it.
+func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
+	q := &statusQueue{
+		Place: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
+		Inside: state.Inside, Waiting: state.Waiting, Tickets: state.Tickets[:min(len(state.Tickets), maxStatusTickets)],
+	}
+	for _, t := range state.Tickets {
+		age := max(now.Sub(t.Since), 0)
+		switch {
+		case t.State == serializer.StateWaiting:
+			q.OldestWaiting = max(q.OldestWaiting, age.Seconds())
+		case t.Entered.IsZero(): // in another process: its age has its wait in it
+			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age-defaultTimeout)
+		default:
+			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age)
+		}
+		if v, ok := t.Requester.(*visit); ok {
+			q.QueueLength = v.handler.QueueLength
+		}
+	}
+	return q
+}
+
+// many reports whether the prefix names more than one queue.
+func (r *record) many() bool { return strings.Contains(r.prefix, "{") }
+
+// isIn reports whether the prefix is that of a queue in a place. Engines that need
+// no directory have names of their own for the place.
+func (r *record) isIn(place string) bool {
+	paths := r.directories()
+	return len(paths) <= 1 || slices.Contains(paths, place)
+}
+
+// status is what is known of a prefix without an engine.
+func (r *record) status(now time.Time) *statusQueue {
+	limit, _ := r.limit()
+	q := &statusQueue{
+		Prefix: r.prefix, Paths: r.directories(), Many: r.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
+		Inside: int(metricValue(r.meters.inside)), Waiting: int(metricValue(r.meters.waiting)),
+		OldestInside: r.inside.oldest(now).Seconds(), OldestWaiting: r.waiting.oldest(now).Seconds(),
+	}
+	q.remember(r, now)
+	return q
+}
+
+// remember adds what happened lately.
+func (q *statusQueue) remember(r *record, now time.Time) {
+	q.QueueLength = r.queueLength()
+	q.Outcomes = make(map[string]int64)
+	for outcome, counter := range r.meters.outcomes {
+		q.Outcomes[outcome] = metricValue(counter)
+	}
+	recent := r.recent.counts(now)
+	q.Refused, q.Failed = sum(recent.Refused), sum(recent.Failed)
+	q.refusedNow = sum(recent.Refused[recentSpans-lastMinute:])
+	if q.Refused > 0 || recent.AllEntered() > 0 {
+		q.Recent = &recent
+	}
+}
+
+// judge says what is wrong, if anything.
+func (q *statusQueue) judge() {
+	q.Trouble = make([]string, 0)
+	stuck := q.Waiting > 0 && q.held >= stuckAfter
+	if q.Error != "" {
+		q.note(worstTrouble, "error", "The queue cannot be read.")
+	}
+	if stuck {
+		q.note(badTrouble, "stuck", fmt.Sprintf("A request has been inside for %s while %s.", spanText(q.held.Seconds()), othersWait(q.Waiting)))
+	}
+	if q.Failed > 0 {
+		q.note(badTrouble, "failing", fmt.Sprintf("%s refused in the last 10 minutes because the storage failed; the log says why.", requestsWere(q.Failed)))
+	}
+	if q.QueueLength > 0 && q.Waiting >= q.QueueLength && !q.Many {
+		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %s, and no more may.", othersWait(q.Waiting)))
+	}
+	if !stuck && !q.Many && q.OldestWaiting >= longWait.Seconds() {
+		q.note(someTrouble, "slow", fmt.Sprintf("A request has waited for %s.", spanText(q.OldestWaiting)))
+	}
+	switch {
+	case q.refusedNow > 0:
+		q.note(someTrouble, "refusing", fmt.Sprintf("%s refused in the last minute.", requestsWere(q.refusedNow)))
+	case q.Refused > q.Failed:
+		q.note(pastTrouble, "", fmt.Sprintf("%s refused in the last 10 minutes.", requestsWere(q.Refused-q.Failed)))
+	}
+}
+
+// note adds a trouble. The first of the worst gives the badge.
+func (q *statusQueue) note(level troubleLevel, badge, text string) {
+	if level > q.level {
+		q.level, q.badge = level, badge
+	}
+	q.Trouble = append(q.Trouble, text)
+}
+
+func othersWait(n int) string {
+	if n == 1 {
+		return "another one waits"
+	}
+	return fmt.Sprintf("%d wait", n)
+}
+
+func requestsWere(n int64) string {
+	if n == 1 {
+		return "A request was"
+	}
+	return fmt.Sprintf("%d requests were", n)
+}
+
+// metricValue reads a counter or gauge.
+func metricValue(metric prometheus.Metric) int64 {
+	var m dto.Metric
+	if err := metric.Write(&m); err != nil {
+		return 0
+	}
+	return int64(m.GetGauge().GetValue() + m.GetCounter().GetValue())
+}

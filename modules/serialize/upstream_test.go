@@ -1,0 +1,130 @@
+//go:build unix
+
+package serialize
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+)
+
+// The last connection that a proxy had was taken for the upstream of the body
+// for ever: where a client broke off its upload to another handler, such as
+// php_fastcgi after forward_auth, the idle connection of the proxy, by then
+// somebody else's, was closed half.
+func TestUpstreamThatHasTheWholeRequest(t *testing.T) {
+	server := newUpstream(t)
+	for _, body := range []string{"", "x"} {
+		u := new(upstream)
+		request(httptrace.WithClientTrace(t.Context(), u.trace()), t, server, strings.NewReader(body))
+		u.breakOff()
+		if u.got != nil || u.conn != nil || u.kept != nil {
+			t.Errorf("with the body %q, the connection is still known", body)
+		}
+		var reused bool
+		other := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { reused = got.Reused }}
+		request(httptrace.WithClientTrace(t.Context(), other), t, server, nil)
+		if !reused {
+			t.Errorf("with the body %q, the connection was lost", body)
+		}
+		u.await(t.Context())
+	}
+}
+
+// When net/http says that a connection went back to the idle pool, others may
+// have it: it must be forgotten before.
+func TestUpstreamIsForgottenBeforeItIsIdle(t *testing.T) {
+	server := newUpstream(t)
+	u := new(upstream)
+	idle := make(chan bool, 1)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		idle <- u.got == nil && u.conn == nil
+	}})
+	request(httptrace.WithClientTrace(ctx, u.trace()), t, server, strings.NewReader("x"))
+	if !<-idle {
+		t.Error("the connection was idle and known")
+	}
+}
+
+// Where the body breaks off while it is written, the upstream is told and waited
+// for, and the connection is lost to others.
+func TestUpstreamOfABodyThatBreaksOff(t *testing.T) {
+	server := newUpstream(t)
+	u := new(upstream)
+	broken := errors.New("broken off")
+	held := &heldBody{
+		memory:   []byte(strings.Repeat("x", 64<<10)),
+		rest:     io.NopCloser(readerFunc(func([]byte) (int, error) { return 0, broken })),
+		upstream: u,
+	}
+	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), u.trace()), http.MethodPost, server.URL, held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = 1 << 20
+	// An upstream that answers what breaks off may be quicker than the error.
+	response, err := server.Client().Do(r)
+	if err == nil {
+		_ = response.Body.Close()
+	} else if !errors.Is(err, broken) {
+		t.Errorf("the request ended with %v", err)
+	}
+	u.mu.Lock()
+	if u.kept == nil {
+		t.Error("the upstream was not kept")
+	}
+	u.mu.Unlock()
+	u.await(t.Context())
+	request(t.Context(), t, server, nil)
+}
+
+// A connection of HTTP/2 carries requests of others, too.
+func TestUpstreamOverHTTP2(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(discard))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	u := new(upstream)
+	read := false
+	body := readerFunc(func([]byte) (int, error) {
+		read = true
+		u.breakOff()
+		return 0, io.EOF
+	})
+	request(httptrace.WithClientTrace(t.Context(), u.trace()), t, server, body)
+	if !read || u.kept != nil {
+		t.Errorf("body read: %v, connection kept: %v", read, u.kept != nil)
+	}
+}
+
+func newUpstream(t *testing.T) *httptest.Server {
+	server := httptest.NewServer(http.HandlerFunc(discard))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func discard(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+
+// request makes a request, and reads the answer to its end.
+func request(ctx context.Context, t *testing.T, server *httptest.Server, body io.Reader) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,276 @@
+package uniqueids
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+
+	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "ids",
+		Short: "Makes and reads request IDs",
+		Long: `
+Makes IDs of the schemes of the unique_ids handler, and reads back IDs of any
+of them, of Apache's mod_unique_id and nginx's ngx_txid, the header field
+traceparent, and the names of lock files of the serialize handler.`,
+		Usage: "new|decode",
+		CobraFunc: func(cmd *cobra.Command) {
+			command.Group(cmd, idsNewCommand(), idsDecodeCommand())
+		},
+	})
+}
+
+func idsNewCommand() *cobra.Command {
+	var scheme string
+	var n, shards int
+	cmd := &cobra.Command{
+		Use:   "new [--scheme " + strings.Join(schemeNames(), "|") + "] [-n N] [--shards N]",
+		Short: "Prints new IDs, one a line",
+		Long: `
+Prints new IDs, one a line.
+
+A call_number takes a new run of 16,384 numbers from Caddy's default storage,
+the one that a server without a storage option uses.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), scheme, n, shards)
+		},
+	}
+	cmd.Flags().StringVar(&scheme, "scheme", idSchemes[0].name, command.OrList(schemeNames()))
+	_ = cmd.RegisterFlagCompletionFunc("scheme",
+		cobra.FixedCompletions(schemeNames(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().IntVarP(&n, "number", "n", 1, "how many")
+	cmd.Flags().IntVar(&shards, "shards", 1, "number of shards of a sharded_id")
+	return cmd
+}
+
+func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int) error {
+	if n < 1 {
+		return fmt.Errorf("-n %d: expected 1 or more", n)
+	}
+	makeID, err := idMaker(ctx, scheme, shards)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	for range n {
+		id, err := makeID()
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		if _, err := fmt.Fprintln(out, id); err != nil {
+			return fmt.Errorf("writing IDs: %w", err)
+		}
+	}
+	return out.Flush()
+}
+
+// idSchemes are the schemes that new makes IDs of, the default first. Each has
+// what makes its maker.
+var idSchemes = []struct {
+	name     string
+	newMaker func(ctx context.Context, shards int) (func() (fmt.Stringer, error), error)
+}{
+	{"txid", func(context.Context, int) (func() (fmt.Stringer, error), error) {
+		return func() (fmt.Stringer, error) { return uniqueid.NewTXID(), nil }, nil
+	}},
+	{"unique_id", uniqueIDMaker},
+	{"sharded_id", shardedIDMaker},
+	{"call_number", callNumberMaker},
+	{"uuid_v7", func(context.Context, int) (func() (fmt.Stringer, error), error) {
+		return func() (fmt.Stringer, error) { return uniqueid.NewUUIDv7(), nil }, nil
+	}},
+}
+
+func schemeNames() (names []string) {
+	for _, scheme := range idSchemes {
+		names = append(names, scheme.name)
+	}
+	return names
+}
+
+// idMaker returns what makes IDs of a scheme.
+func idMaker(ctx context.Context, name string, shards int) (func() (fmt.Stringer, error), error) {
+	for _, scheme := range idSchemes {
+		if scheme.name == name {
+			return scheme.newMaker(ctx, shards)
+		}
+	}
+	return nil, fmt.Errorf("--scheme %q: expected %s", name, command.OrList(schemeNames()))
+}
+
+func uniqueIDMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
+	node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
+	g, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
+	if err != nil {
+		return nil, fmt.Errorf("setting up unique_id: %w", err)
+	}
+	return func() (fmt.Stringer, error) { return g.New(time.Now()), nil }, nil
+}
+
+func shardedIDMaker(_ context.Context, shards int) (func() (fmt.Stringer, error), error) {
+	g, err := uniqueid.NewShardedIDGenerator(shards)
+	if err != nil {
+		return nil, fmt.Errorf("--shards %d: %w", shards, err)
+	}
+	return func() (fmt.Stringer, error) { return g.New(), nil }, nil
+}
+
+func callNumberMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
+	runs := new(storedRuns)
+	runs.add(caddy.DefaultStorage)
+	g := uniqueid.NewCallNumberGenerator(runs)
+	return func() (fmt.Stringer, error) { return g.New(ctx) }, nil
+}
+
+func idsDecodeCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "decode [ID...] [--json]",
+		Short: "Says what is in IDs",
+		Long: `
+Says what is in IDs: the scheme, the time in UTC, and every field. Where an ID
+can be of several schemes, it says all of them. Of a UUIDv7 and of a traceparent
+it shows the txid, and of a txid the first and the last UUIDv7 that it can be.
+
+Without arguments it reads IDs from standard input, one a line. It exits with
+status 1 if there was an ID that it could not read.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.SilenceUsage = true // a bad ID is no wrong use of the command
+			d := idDecoder{out: bufio.NewWriter(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), json: asJSON}
+			if len(args) > 0 {
+				return d.decodeAll(args)
+			}
+			return d.decodeLines(cmd.InOrStdin())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each ID, one a line")
+	return cmd
+}
+
+// idDecoder prints what is in IDs.
+type idDecoder struct {
+	out    *bufio.Writer
+	errs   io.Writer
+	json   bool
+	failed int
+}
+
+func (d *idDecoder) decodeAll(ids []string) error {
+	for _, id := range ids {
+		if err := d.decode(id); err != nil {
+			return err
+		}
+	}
+	return d.finish()
+}
+
+func (d *idDecoder) decodeLines(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		id := strings.TrimSpace(lines.Text())
+		if id == "" {
+			continue
+		}
+		if err := d.decode(id); err != nil {
+			return err
+		}
+		// As a filter it answers line by line.
+		if err := d.out.Flush(); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading IDs from standard input: %w", err)
+	}
+	return d.finish()
+}
+
+func (d *idDecoder) finish() error {
+	if err := d.out.Flush(); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	if d.failed > 0 {
+		return fmt.Errorf("%d of the IDs could not be read", d.failed)
+	}
+	return nil
+}
+
+// decode prints one ID. The error is one of writing.
+func (d *idDecoder) decode(id string) error {
+	readings, err := readID(id)
+	if err != nil {
+		d.failed++
+		_, err := fmt.Fprintf(d.errs, "%v\n", err)
+		return err
+	}
+	if d.json {
+		return json.NewEncoder(d.out).Encode(struct {
+			ID       string             `json:"id"`
+			Readings []uniqueid.Decoded `json:"readings"`
+		}{id, readings})
+	}
+	fmt.Fprintln(d.out, id)
+	if len(readings) > 1 {
+		fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
+	}
+	for _, r := range readings {
+		d.print(r)
+	}
+	return nil
+}
+
+func (d *idDecoder) print(r uniqueid.Decoded) {
+	const row = "  %-14s %v\n"
+	scheme := r.Scheme
+	if r.Layout != "" {
+		scheme += ", layout " + r.Layout
+	}
+	fmt.Fprintf(d.out, row, "scheme", scheme)
+	if !r.Time.IsZero() {
+		fmt.Fprintf(d.out, row, "time", r.Time.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
+	}
+	for _, field := range r.Fields {
+		fmt.Fprintf(d.out, row, field.Name, field.Value)
+	}
+	if r.Note != "" {
+		fmt.Fprintf(d.out, row, "note", r.Note)
+	}
+}
+
+// readID reads an ID of any scheme, or the name of a lock file.
+func readID(id string) ([]uniqueid.Decoded, error) {
+	readings, err := uniqueid.Decode(id)
+	if err == nil {
+		return readings, nil
+	}
+	ticket, ticketErr := serializer.ParseTicket(id)
+	if ticketErr != nil {
+		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
+	}
+	return []uniqueid.Decoded{{
+		Text:   id,
+		Scheme: "lock_file",
+		Time:   ticket.Time().UTC(),
+		Fields: []uniqueid.Field{
+			{Name: "prefix", Value: ticket.Prefix},
+			{Name: "token", Value: ticket.Stamp},
+			{Name: "client", Value: ticket.Client.String()},
+		},
+	}}, nil
+}

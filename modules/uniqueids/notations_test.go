@@ -1,0 +1,268 @@
+package uniqueids_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// told are the notations of a request's ID, as a site answers with.
+type told struct{ txid, uuid, trace, traceparent, header string }
+
+const tellNotations = "{http.request.txid}|{http.request.uuid_v7}|{http.request.trace_id}|{http.request.traceparent}|{header.traceparent}"
+
+func askNotations(t *testing.T, url string, header ...string) told {
+	t.Helper()
+	words := strings.Split(ask(t, url, header...), "|")
+	if len(words) != 5 {
+		t.Fatalf("the site answered %q", words)
+	}
+	return told{words[0], words[1], words[2], words[3], words[4]}
+}
+
+// wantOneID fails the test unless the notations are of one ID, and returns it.
+func (n told) wantOneID(t *testing.T) uniqueid.UUIDv7 {
+	t.Helper()
+	uuid, err := uniqueid.ParseUUIDv7(n.uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if txid, ok := uuid.TXID(); !ok || txid.String() != n.txid || uuid.TraceID().String() != n.trace {
+		t.Errorf("the notations are not of one ID: %+v", n)
+	}
+	return uuid
+}
+
+func (n told) wantTraceparent(t *testing.T, trace, flags string) (parent string) {
+	t.Helper()
+	parts := regexp.MustCompile(`^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$`).FindStringSubmatch(n.traceparent)
+	if parts == nil || parts[1] != trace || parts[3] != flags || parts[2] == strings.Repeat("0", 16) {
+		t.Fatalf("traceparent is %q; expected trace %s, flags %s", n.traceparent, trace, flags)
+	}
+	return parts[2]
+}
+
+func TestNotationsOfOneID(t *testing.T) {
+	// Whichever is asked for first, the others follow.
+	for _, first := range strings.Split(strings.TrimSuffix(tellNotations, "|{header.traceparent}"), "|") {
+		_, url := idsSite(t, "", tellNotations)
+		_, byFirst := idsSite(t, "", first+"|"+tellNotations)
+		seen := make(map[string]bool)
+		for range 5 {
+			n := askNotations(t, url)
+			uuid := n.wantOneID(t)
+			if age := testcaddy.Age(uuid.Time()); age < -1 || age > 60 {
+				t.Errorf("%s was made %v seconds ago", n.uuid, age)
+			}
+			parent := n.wantTraceparent(t, n.trace, "03")
+			if seen[parent] || seen[n.trace] {
+				t.Errorf("parent or trace came before: %+v", n)
+			}
+			seen[parent], seen[n.trace] = true, true
+
+			again, rest, _ := strings.Cut(ask(t, byFirst), "|")
+			if !strings.Contains("|"+rest+"|", "|"+again+"|") {
+				t.Errorf("%s was %s first and then one of %s", first, again, rest)
+			}
+		}
+	}
+}
+
+func TestTrustTraceparent(t *testing.T) {
+	_, url := idsSite(t, "trust traceparent", tellNotations+"{header.tracestate}")
+	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
+	ours := uniqueid.NewUUIDv7()
+	old := uniqueid.MakeTXID(time.Unix(1e9, 0), 1).UUIDv7(1).TraceID().String() // looks like a UUIDv7
+	for _, test := range []struct {
+		name, value string
+		trace       string // that is adopted, or nothing
+		flags       string
+	}{
+		{"a trace", "00-" + foreign + "-00f067aa0ba902b7-01", foreign, "01"},
+		{"not sampled", "00-" + foreign + "-00f067aa0ba902b7-00", foreign, "00"},
+		{"flags without a meaning", "00-" + foreign + "-00f067aa0ba902b7-ff", foreign, "03"},
+		{"a future version", "7a-" + foreign + "-00f067aa0ba902b7-01-more", foreign, "01"},
+		{"the trace of one like us", uniqueid.NewTraceContext(ours).String(), ours.TraceID().String(), "03"},
+		{"what looks like a UUIDv7 of another time", "00-" + old + "-00f067aa0ba902b7-01", old, "01"},
+		{"version ff", "ff-" + foreign + "-00f067aa0ba902b7-01", "", ""},
+		{"a trace of zeros", "00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01", "", ""},
+		{"a parent of zeros", "00-" + foreign + "-0000000000000000-01", "", ""},
+		{"upper case", "00-" + strings.ToUpper(foreign) + "-00f067aa0ba902b7-01", "", ""},
+		{"cut short", "00-" + foreign + "-00f067aa0ba902b7-0", "", ""},
+		{"version 00 with more", "00-" + foreign + "-00f067aa0ba902b7-01-more", "", ""},
+		{"an ID of another kind", "cbpvimguo4hkaps9lf6g", "", ""},
+		{"empty", "", "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := askNotations(t, url, "Traceparent", test.value)
+			checkAdopted(t, n, test.value, test.trace, test.flags)
+			again := askNotations(t, url, "Traceparent", test.value)
+			if again.txid == n.txid || again.uuid == n.uuid {
+				t.Errorf("two requests have the txid %s, UUID %s", n.txid, n.uuid)
+			}
+		})
+	}
+	t.Run("two values", func(t *testing.T) {
+		value := "00-" + foreign + "-00f067aa0ba902b7-01"
+		n := askNotations(t, url, "Traceparent", value, "Traceparent", value)
+		checkAdopted(t, n, "", "", "")
+	})
+	t.Run("tracestate", func(t *testing.T) {
+		n := askNotations(t, url, "Traceparent", "nonsense", "Tracestate", "a=b")
+		if n.header != "a=b" {
+			t.Errorf("header fields are %q; expected no traceparent, and tracestate as it was", n.header)
+		}
+	})
+	t.Run("a peer that is not trusted", func(t *testing.T) {
+		addr := testcaddy.FreeAddr(t)
+		testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust traceparent\n\t}\n\trespond "+tellNotations+"\n}\n")
+		n := askNotations(t, "http://"+addr, "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01")
+		checkAdopted(t, n, "", "", "")
+	})
+}
+
+// checkAdopted checks whether the trace was adopted. Then the txid and the UUID
+// are one ID, but not that of the trace: other requests have the same trace.
+func checkAdopted(t *testing.T, n told, value, trace, flags string) {
+	t.Helper()
+	if trace == "" {
+		n.wantOneID(t)
+		n.wantTraceparent(t, n.trace, "03")
+		if n.header != "" {
+			t.Errorf("the next handler sees the header field %q", n.header)
+		}
+		return
+	}
+	if n.trace != trace || n.header != value {
+		t.Errorf("trace ID %s, header field %q; expected %s, %q", n.trace, n.header, trace, value)
+	}
+	if parent := n.wantTraceparent(t, trace, flags); parent == "00f067aa0ba902b7" {
+		t.Error("the parent ID is the caller's")
+	}
+	n.wantOwnID(t)
+}
+
+// wantOwnID fails the test unless txid and UUID are one ID that is not of the
+// trace.
+func (n told) wantOwnID(t *testing.T) {
+	t.Helper()
+	uuid, err := uniqueid.ParseUUIDv7(n.uuid)
+	if txid, ok := uuid.TXID(); err != nil || !ok || txid.String() != n.txid {
+		t.Errorf("UUID %s and txid %s are not one ID", n.uuid, n.txid)
+	}
+	if n.trace == strings.ReplaceAll(n.uuid, "-", "") {
+		t.Errorf("the ID is that of the trace: %+v", n)
+	}
+}
+
+// A trusted ID that is a txid or a UUIDv7 is the ID in the other notations, too.
+// The flag that says that its bits are random was set, which nobody knows.
+func TestTrustedTXIDInOtherNotations(t *testing.T) {
+	_, url := idsSite(t, "trust X-Request-Id", tellNotations)
+	txid := uniqueid.NewTXID().String()
+	if n := askNotations(t, url, "X-Request-Id", txid); n.txid != txid {
+		t.Errorf("the txid is %s; expected %s", n.txid, txid)
+	} else {
+		n.wantOneID(t)
+		n.wantTraceparent(t, n.trace, "01")
+	}
+	uuid := uniqueid.NewUUIDv7().String()
+	if n := askNotations(t, url, "X-Request-Id", uuid); n.txid != uuid || n.uuid != uuid || n.trace != strings.ReplaceAll(uuid, "-", "") {
+		t.Errorf("of the ID %s the notations are %+v", uuid, n)
+	} else {
+		n.wantTraceparent(t, n.trace, "01")
+	}
+	if n := askNotations(t, url, "X-Request-Id", "any-text"); n.txid != "any-text" {
+		t.Errorf("the txid is %s", n.txid)
+	} else {
+		n.wantTraceparent(t, n.trace, "03")
+	}
+}
+
+// tracingSite starts a server with Caddy's own tracing, and returns its URL.
+func tracingSite(t *testing.T, uniqueIDs, propagators, response string) (*testcaddy.Server, string) {
+	t.Helper()
+	addr := testcaddy.FreeAddr(t)
+	server := testcaddy.Start(t, `http://`+addr+` {
+	log
+	`+uniqueIDs+`
+	tracing
+	respond "`+response+`"
+}
+`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS="+propagators)
+	return server, "http://" + addr
+}
+
+// With Caddy's own tracing, what goes to the upstream and to the log is the trace
+// that Caddy reports.
+func TestTracingWins(t *testing.T) {
+	for _, propagators := range []string{"tracecontext", "b3"} {
+		t.Run(propagators, func(t *testing.T) {
+			_, url := tracingSite(t, "unique_ids", propagators, tellNotations+"{http.vars.trace_id} {http.vars.span_id}")
+			n := askNotations(t, url)
+			trace, span, _ := strings.Cut(n.header, " ")
+			if propagators == "tracecontext" {
+				// The field, as Caddy sends it on, stands before the variables.
+				if len(trace) != 55+32 || trace[:55] != n.traceparent {
+					t.Fatalf("traceparent is %s, Caddy sends %s", n.traceparent, trace)
+				}
+				trace = trace[55:]
+			}
+			if n.trace != trace || !strings.HasPrefix(n.traceparent, "00-"+trace+"-"+span+"-") {
+				t.Errorf("Caddy's trace is %s, span %s; ours is %s", trace, span, n.traceparent)
+			}
+			n.wantOwnID(t)
+		})
+	}
+}
+
+// OpenTelemetry adopts the trace of anybody. When the txid and the UUID followed
+// it, a stranger chose them, and all requests of one trace had the same.
+func TestTracingDoesNotChooseIDs(t *testing.T) {
+	for _, options := range []string{"unique_ids", "unique_ids {\n\t\ttrust X-Request-Id\n\t}"} {
+		server, url := tracingSite(t, options, "tracecontext", tellNotations)
+		theirs := uniqueid.NewTraceContext(uniqueid.NewUUIDv7())
+		seen := make(map[string]bool)
+		for range 3 {
+			n := askNotations(t, url, "Traceparent", theirs.String())
+			n.wantOwnID(t)
+			if n.trace != theirs.TraceID().String() {
+				t.Errorf("trace ID %s; expected Caddy's, %v", n.trace, theirs.TraceID())
+			}
+			if seen[n.txid] || seen[n.uuid] {
+				t.Errorf("a request before has the same ID: %+v", n)
+			}
+			seen[n.txid], seen[n.uuid] = true, true
+			testcaddy.Eventually(t, "the access log has the txid and the trace", func() error {
+				for line := range strings.Lines(server.Log()) {
+					if strings.Contains(line, `"txid":"`+n.txid+`"`) && strings.Contains(line, `"traceID":"`+n.trace+`"`) {
+						return nil
+					}
+				}
+				return errors.New("no line has both")
+			})
+		}
+	}
+}
+
+// The trace changed within a request once tracing had run.
+func TestTraceStaysOnceGiven(t *testing.T) {
+	addr := testcaddy.FreeAddr(t)
+	testcaddy.Start(t, `http://`+addr+` {
+	route {
+		unique_ids
+		vars early {http.request.trace_id}|{http.request.traceparent}
+		tracing
+		respond "{vars.early} {http.request.trace_id}|{http.request.traceparent}"
+	}
+}
+`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS=tracecontext")
+	if early, late := fields2(t, ask(t, "http://"+addr)); early != late {
+		t.Errorf("the trace was %s and then %s", early, late)
+	}
+}
