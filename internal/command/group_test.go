@@ -10,13 +10,15 @@ import (
 
 // A word that is no command was answered with the help and exit code 0.
 func TestGroupRefusesUnknownCommands(t *testing.T) {
-	group := &cobra.Command{Use: "group", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{Use: "caddy", SilenceUsage: true, SilenceErrors: true}
+	group := &cobra.Command{Use: "group"}
+	root.AddCommand(group)
 	for _, name := range []string{"one", "two", "three"} {
 		group.AddCommand(&cobra.Command{Use: name, RunE: func(*cobra.Command, []string) error { return nil }})
 	}
 	command.Group(group)
-	group.SetArgs([]string{"four"})
-	err := group.Execute()
+	root.SetArgs([]string{"group", "four"})
+	err := root.Execute()
 	if want := `unknown command "four"; expected one, three or two`; err == nil || err.Error() != want {
 		t.Errorf("error is %v; expected %s", err, want)
 	}

@@ -25,9 +25,12 @@ import (
 
 const mark = "ORDERLY_TEST_CADDY"
 
+var canBeCaddy bool
+
 // RunIfCaddy never returns if this process was started to be Caddy. A test
 // package calls it in an init.
 func RunIfCaddy() {
+	canBeCaddy = true
 	if os.Getenv(mark) == "" {
 		return
 	}
@@ -42,6 +45,9 @@ const Patience = time.Minute
 // test, should it still run.
 func Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
+	if !canBeCaddy { // the child would run the tests, whose children would, too
+		t.Fatal("this test package does not call RunIfCaddy in an init")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -185,7 +185,7 @@ func findQueue(ctx context.Context, queue string) (foundQueue, error) {
 type listedQueue struct {
 	serializer.QueueState
 
-	// Error is why the queue could not be read. Its numbers then say nothing.
+	// Why the queue could not be read. Its numbers then say nothing.
 	Error string `json:"error,omitempty"`
 }
 

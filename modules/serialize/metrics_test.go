@@ -65,7 +65,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	testcaddy.Await(t, answer)
 	labels, _ := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
 
-	text, err := os.ReadFile("docs/grafana-dashboard.json")
+	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	if len(all) < 10 {
 		t.Fatalf("there are only %d queries in the dashboard", len(all))
 	}
-	rules, err := os.ReadFile("docs/alerts.yml")
+	rules, err := os.ReadFile("../../docs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}

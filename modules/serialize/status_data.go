@@ -28,12 +28,12 @@ type statusData struct {
 	Troubled int       `json:"troubled"` // queues found that are in trouble
 	Omitted  int       `json:"omitted"`  // queues found that are not in the list
 
-	// Queues are the queues of the configuration and those with tickets, in the
+	// The queues of the configuration and those with tickets, in the
 	// order of trouble. There may be very many, one for each user, so only the
 	// first of them are here, and only the first tickets of each.
 	Queues []*statusQueue `json:"queues"`
 
-	// Errors say what could not be read.
+	// What could not be read.
 	Errors []string `json:"errors"`
 }
 
