@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 const docs = "../../docs"
