@@ -2,10 +2,13 @@ package uniqueid
 
 import (
 	"cmp"
+	"context"
 	"database/sql/driver"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 const (
@@ -24,6 +27,28 @@ const (
 
 	base62Digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
+
+var callNumberKind = Kind{
+	Scheme: "call_number",
+	New: func(setup Setup) (Generate, error) {
+		if setup.CallNumbers == nil {
+			return nil, errors.New("making call_numbers: there is no generator of them in the setup")
+		}
+		g, err := setup.CallNumbers()
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, _ time.Time) (string, error) {
+			number, err := g.New(ctx)
+			if err != nil {
+				return "", err
+			}
+			return number.String(), nil
+		}, nil
+	},
+	characters: "8",
+	readings:   []reading{{callNumberText, callNumberText, 62, decodeCallNumber}},
+}
 
 // callNumberOrder says where a call number's bits come from: bit i of the
 // number, counted from the most significant, is this bit of the fields. It is
@@ -192,3 +217,16 @@ func (n CallNumber) Value() (driver.Value, error) { return n.String(), nil }
 // Scan takes the number from database/sql, as its 8 characters or its 6 bytes.
 // Where a column may be NULL, use sql.Null[CallNumber].
 func (n *CallNumber) Scan(src any) error { return scan("call_number", src, n, callNumberBytes) }
+
+func decodeCallNumber(text string) (Decoded, error) {
+	n, err := ParseCallNumber(text)
+	return Decoded{
+		Text:   text,
+		Scheme: "call_number",
+		Fields: []Field{
+			{"version", uint64(n.Version())},
+			{"run", uint64(n.Run())},
+			{"sequence", uint64(n.Sequence())},
+		},
+	}, err
+}

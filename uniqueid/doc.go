@@ -70,11 +70,20 @@
 // # Making and reading
 //
 // Numbers are big-endian, fields packed from the most significant bit. Every
-// kind has a generator that can be given a clock and a source of randomness, a
-// Parse function that refuses what no generator makes and says in a
-// [*ParseError] what it wanted, what it found and where, the text, binary and
-// SQL forms, its fields, and Compare. [Decode] tells which kinds a text can be.
+// kind is used in the same way:
 //
-// TXIDs and UUIDv7s need no more than [NewTXID] and [NewUUIDv7]. There is no generator of unique_ids for the
-// whole process, because somebody must choose the node; [AutoNode] helps.
+//   - A constructor, such as [NewTXIDGenerator], takes what the kind cannot do
+//     without, then options: a clock and a source of randomness.
+//   - New makes an ID, AppendNew makes one and appends its text to a buffer.
+//   - An ID has String, AppendText, the text, binary and SQL forms, its fields,
+//     and Compare.
+//   - A Parse function refuses what no generator makes. It says in a [*ParseError]
+//     what it wanted, what it found and where.
+//
+// TXIDs and UUIDv7s need no more than [NewTXID] and [NewUUIDv7]. There is no
+// generator of unique_ids for the whole process, because somebody must choose the
+// node; [AutoNode] helps.
+//
+// [Kinds] is the table of all kinds, and [Decode] tells which of them a text can be.
+// A new kind is a file with its type, its generator and its entry for that table.
 package uniqueid

@@ -61,8 +61,8 @@ func TestParseErrors(t *testing.T) {
 		{"trace_id", "018bcfe5687b7048b456789abcd5432g", `parsing trace_id "018bcfe5687b7048b456789abcd5432g": at offset 31: want one of 0-9a-f, found 'g'`},
 		{"version 00", "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03", `parsing traceparent "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03": at offset 0: want version 00, found "01"`},
 		{"traceparent", "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03", `parsing traceparent "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03": at offset 36: want a parent ID that is not zero, found zeros`},
-		{"decode", "x", `parsing id "x": want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent), found 1`},
-		{"decode", strings.Repeat("x", 600), `parsing id "` + strings.Repeat("x", 64) + `"...: want 8 characters (call_number), 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent), found 600`},
+		{"decode", "x", `parsing id "x": want 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 8 (call_number), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent) characters, found 1`},
+		{"decode", strings.Repeat("x", 600), `parsing id "` + strings.Repeat("x", 64) + `"...: want 20 (txid), 19, 24 or 27 (unique_id), 18 to 23 (sharded_id), 8 (call_number), 36 (uuid_v7), 32 (trace_id) or 55 (traceparent) characters, found 600`},
 	} {
 		_, err := parsers[tt.parser](tt.text)
 		if err == nil || err.Error() != tt.want {

@@ -2,6 +2,7 @@ package uniqueid
 
 import (
 	"cmp"
+	"context"
 	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
@@ -20,6 +21,19 @@ const (
 	// shardedMaxText is the length with a shard of six digits.
 	shardedMaxText = 6 + shardedTailLen
 )
+
+var shardedIDKind = Kind{
+	Scheme: "sharded_id",
+	New: func(setup Setup) (Generate, error) {
+		g, err := NewShardedIDGenerator(cmp.Or(setup.Shards, 1))
+		if err != nil {
+			return nil, err
+		}
+		return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, nil
+	},
+	characters: "18 to 23",
+	readings:   []reading{{shardedTailLen + 1, shardedMaxText, 16, decodeShardedID}},
+}
 
 // ShardedID is an ID that carries the number of the shard that its object
 // belongs to, as described in "UUID generation with shard numbers in PHP":
@@ -290,6 +304,9 @@ func (g *ShardedIDGenerator) New() ShardedID {
 	return makeShardedID(g.micros(), uint16(draw(g.random)), g.shards)
 }
 
+// AppendNew makes a ShardedID and appends its text to dst.
+func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return g.New().append(dst) }
+
 // micros takes a microsecond since 1970 for itself.
 func (g *ShardedIDGenerator) micros() int64 {
 	for {
@@ -300,4 +317,17 @@ func (g *ShardedIDGenerator) micros() int64 {
 		}
 		runtime.Gosched()
 	}
+}
+
+func decodeShardedID(text string) (Decoded, error) {
+	id, err := ParseShardedID(text)
+	return Decoded{
+		Text:   text,
+		Scheme: "sharded_id",
+		Time:   id.Time(),
+		Fields: []Field{
+			{"shard", uint64(id.Shard())},
+			{"random", fmt.Sprintf("%04x", id.Random())},
+		},
+	}, err
 }

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"database/sql/driver"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -18,6 +18,23 @@ const (
 
 	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
 )
+
+// longestTraceparent is how much of a version of traceparent that does not exist
+// yet is read, in characters.
+const longestTraceparent = 512
+
+var traceIDKind = Kind{
+	Scheme:     "trace_id",
+	characters: "32",
+	readings:   []reading{{traceIDTextLen, traceIDTextLen, 16, decodeTraceID}},
+}
+
+var traceparentKind = Kind{
+	Scheme:     "traceparent",
+	New:        standalone(func() TraceContext { return NewTraceContext(NewUUIDv7()) }),
+	characters: "55",
+	readings:   []reading{{traceparentLen, longestTraceparent, 16, decodeTraceparent}},
+}
 
 // The flags of a TraceContext. Others have no meaning yet.
 const (
@@ -173,14 +190,42 @@ func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, 
 // random, as TraceRandom asks for. For one that somebody else made, take
 // TraceRandom away with [TraceContext.WithFlags].
 func NewTraceContext(id UUIDv7) TraceContext {
-	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
+	return TraceContext{id.TraceID(), randomParent(nil), TraceSampled | TraceRandom}
+}
+
+// TraceContextGenerator begins traces: each has a new UUIDv7 for its trace ID, and
+// all else as [NewTraceContext] says. It is safe for concurrent use, never fails,
+// never waits and never makes the same trace ID twice.
+type TraceContextGenerator struct {
+	uuids  *UUIDv7Generator
+	random func() uint64
+}
+
+// NewTraceContextGenerator makes a generator. One is enough for a process.
+func NewTraceContextGenerator(options ...Option) *TraceContextGenerator {
+	return &TraceContextGenerator{NewUUIDv7Generator(options...), newSettings(options).random}
+}
+
+// New begins a trace.
+func (g *TraceContextGenerator) New() TraceContext {
+	return TraceContext{g.uuids.New().TraceID(), randomParent(g.random), TraceSampled | TraceRandom}
+}
+
+// AppendNew begins a trace and appends the 55 characters of its header field to
+// dst.
+func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
+	c := g.New()
+	c.put((*[traceparentLen]byte)(dst[n:]))
+	return dst
 }
 
 // Child is the same trace with a parent ID that is random and not zero: what a
 // program that takes part in a trace sends on. Flags without a meaning are left
 // out, as the standard demands.
 func (c TraceContext) Child() TraceContext {
-	return TraceContext{c.traceID, randomParent(), c.flags & (TraceSampled | TraceRandom)}
+	return TraceContext{c.traceID, randomParent(nil), c.flags & (TraceSampled | TraceRandom)}
 }
 
 // WithFlags is the same trace and parent ID with other flags.
@@ -189,12 +234,9 @@ func (c TraceContext) WithFlags(flags byte) TraceContext {
 	return c
 }
 
-func randomParent() (parent [8]byte) {
+func randomParent(random func() uint64) (parent [8]byte) {
 	for parent == [8]byte{} {
-		bits := rand.Uint64()
-		for i := range parent {
-			parent[i] = byte(bits >> (8 * i))
-		}
+		binary.LittleEndian.PutUint64(parent[:], draw(random))
 	}
 	return parent
 }
@@ -373,4 +415,45 @@ func (c *TraceContext) Scan(src any) error {
 		return nil
 	}
 	return scan("traceparent", src, c, traceContextBytes)
+}
+
+func decodeTraceID(text string) (Decoded, error) {
+	id, err := ParseTraceID(text)
+	return Decoded{Text: text, Scheme: "trace_id", Fields: []Field{{"trace_id", id.String()}}}, err
+}
+
+func decodeTraceparent(text string) (Decoded, error) {
+	c, err := ReceiveTraceparent(text)
+	if err != nil {
+		return Decoded{}, err
+	}
+	parent := c.ParentID()
+	reading := Decoded{
+		Text:   text,
+		Scheme: "traceparent",
+		Fields: []Field{
+			{"version", text[:2]},
+			{"trace_id", c.TraceID().String()},
+			{"parent_id", hexText(parent[:])},
+			{"flags", fmt.Sprintf("%02x", c.Flags())},
+			{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
+			{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
+		},
+	}
+	if id, ok := c.TraceID().UUIDv7(); ok {
+		reading.Time = id.Time()
+		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
+		if txid, ok := id.TXID(); ok {
+			reading.Fields = append(reading.Fields, Field{"txid", txid.String()})
+		}
+		reading.Note = maybeUUIDv7
+	}
+	return reading, nil
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }

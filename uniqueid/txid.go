@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -13,6 +14,13 @@ const (
 	txidRandomBits = 54
 	txidAlphabet   = "0123456789abcdefghijklmnopqrstuv"
 )
+
+var txidKind = Kind{
+	Scheme:     "txid",
+	New:        standalone(NewTXID),
+	characters: "20",
+	readings:   []reading{{txidTextLen, txidTextLen, 32, decodeTXID}},
+}
 
 // TXID is a transaction ID as the nginx module ngx_txid describes it: 96 bits
 // that sort by time, as bytes and as text.
@@ -177,4 +185,18 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 	binary.LittleEndian.PutUint16(text[14:], pairs[rest>>20&ten])
 	binary.LittleEndian.PutUint16(text[16:], pairs[rest>>10&ten])
 	binary.LittleEndian.PutUint16(text[18:], pairs[rest&ten])
+}
+
+func decodeTXID(text string) (Decoded, error) {
+	id, err := ParseTXID(text)
+	return Decoded{
+		Text:   text,
+		Scheme: "txid",
+		Time:   id.Time(),
+		Fields: []Field{
+			{"random", fmt.Sprintf("%014x", id.Random())},
+			{"uuid_v7_first", id.UUIDv7(0).String()},
+			{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
+		},
+	}, err
 }

@@ -3,13 +3,38 @@ package uniqueid
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"database/sql/driver"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
+
+var uniqueIDKind = Kind{
+	Scheme: "unique_id",
+	New: func(setup Setup) (Generate, error) {
+		if setup.UniqueIDs == nil {
+			return nil, errors.New("making unique_ids: there is no generator of them in the setup")
+		}
+		g, err := setup.UniqueIDs()
+		if err != nil {
+			return nil, err
+		}
+		return func(_ context.Context, arrival time.Time) (string, error) { return g.New(arrival).String(), nil }, nil
+	},
+	characters: "19, 24 or 27",
+	readings: []reading{
+		{19, 19, 64, decodeUniqueID},
+		{24, 24, 64, decodeUniqueID},
+		{27, 27, 64, decodeUniqueID},
+		{27, 27, 64, decodeEarlyModern},
+	},
+}
 
 // Layout is one of the three layouts that Apache's UNIQUE_ID has had.
 type Layout uint8
@@ -273,3 +298,69 @@ func (id UniqueID) Value() (driver.Value, error) { return id.String(), nil }
 // Scan takes the ID from database/sql, as text or bytes of any layout. Where a
 // column may be NULL, use sql.Null[UniqueID].
 func (id *UniqueID) Scan(src any) error { return scan("unique_id", src, id, 14, 18, 20) }
+
+func decodeUniqueID(text string) (Decoded, error) {
+	id, err := ParseUniqueID(text)
+	if err != nil {
+		return Decoded{}, err
+	}
+	fields, note := uniqueIDFields(id)
+	return Decoded{
+		Text:   text,
+		Scheme: "unique_id",
+		Layout: id.Layout().String(),
+		Note:   note,
+		Time:   id.Time(),
+		Fields: fields,
+	}, nil
+}
+
+// uniqueIDFields are the fields of an ID, and what to know of them. Whether the
+// node is an address and a pid or random bits, the bits do not tell, unless they
+// cannot be an address and a pid.
+func uniqueIDFields(id UniqueID) (fields []Field, note string) {
+	counter := Field{"counter", uint64(id.Counter())}
+	thread := Field{"thread", uint64(id.Thread())}
+	address, pid := Field{"address", id.Addr().String()}, Field{"pid", uint64(id.PID())}
+	node := Field{"node", hex.EncodeToString(id.data[4:12])}
+	switch {
+	case id.Layout() == Modern:
+		root := id.Root()
+		return []Field{{"root", hex.EncodeToString(root[:])}, counter, thread}, ""
+	case id.Layout() == Threaded && nodeIsRandom(id):
+		return []Field{node, counter, thread}, noteRandom
+	case id.Layout() == Threaded:
+		return []Field{address, pid, counter, thread}, noteMaybeRandom
+	case nodeIsRandom(id):
+		return []Field{node, counter}, noteRandom
+	}
+	return []Field{address, {"pid_field", uint64(id.PIDField())}, {"extra", uint64(id.Extra())}, pid, counter}, noteMaybeRandom
+}
+
+const (
+	noteRandom      = "the node is random bits, for it is no address and pid"
+	noteMaybeRandom = "address and pid are random bits if the node was random, which an ID does not tell"
+)
+
+// nodeIsRandom reports whether the node of a classic or threaded ID cannot be an
+// address and a pid.
+func nodeIsRandom(id UniqueID) bool {
+	first := id.data[4]
+	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
+}
+
+// decodeEarlyModern reads the modern layout in the alphabet that Apache 2.4.29
+// to 2.4.46 wrote it in, which has @ and - where today's has - and _. What has
+// neither @ nor - is the same in both, and what has a _ is today's.
+func decodeEarlyModern(text string) (Decoded, error) {
+	if strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {
+		return Decoded{}, errSameReading
+	}
+	reading, err := decodeUniqueID(strings.NewReplacer("@", "-", "-", "_").Replace(text))
+	if err != nil {
+		return Decoded{}, errSameReading // today's reader names what is wrong
+	}
+	reading.Text = text
+	reading.Note = "in the alphabet of Apache 2.4.29 to 2.4.46"
+	return reading, nil
+}

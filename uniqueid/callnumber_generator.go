@@ -119,6 +119,15 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	}
 }
 
+// AppendNew makes a CallNumber as New does, and appends its 8 characters to dst.
+func (g *CallNumberGenerator) AppendNew(ctx context.Context, dst []byte) ([]byte, error) {
+	number, err := g.New(ctx)
+	if err != nil {
+		return dst, err
+	}
+	return number.AppendText(dst)
+}
+
 // take takes a sequence of a run. It is false if the run is used up.
 func (g *CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
 	if r == nil {

@@ -121,6 +121,13 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 	return id
 }
 
+// AppendNew makes the ID of a request that arrived at the given time, and appends
+// its text to dst.
+func (g *UniqueIDGenerator) AppendNew(dst []byte, arrival time.Time) []byte {
+	id := g.New(arrival)
+	return layouts[g.layout].encoding.AppendEncode(dst, id.bytes())
+}
+
 // count takes the next place in the second of the arrival, or in the first
 // second after it that is not full.
 func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
