@@ -3,6 +3,8 @@ package serializer
 import (
 	"path/filepath"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // A lock file may belong to a user whose files this process cannot open. Then
@@ -20,7 +22,7 @@ type barred struct {
 const barredTime = 2 * tickInterval
 
 // bar notes that the file cannot be opened. The caller holds engine.mu.
-func (e *entry) bar(err error) {
+func (e *ticket) bar(err error) {
 	if e.barred == nil {
 		e.barred = &barred{since: time.Now()}
 	}
@@ -32,8 +34,8 @@ func (e *entry) bar(err error) {
 func (d *directory) refuseBarred() {
 	f := d.engine
 	f.mu.Lock()
-	var refused []*place
-	var inTheWay []*entry
+	var refused []*ticket
+	var inTheWay []*ticket
 	for _, l := range d.lines {
 		if e := l.barredHead(); e != nil {
 			inTheWay = append(inTheWay, e)
@@ -52,11 +54,11 @@ func (d *directory) refuseBarred() {
 
 // barredHead returns the first ticket before any of ours that has been barred for
 // long enough, if one of ours waits for it.
-func (l *line) barredHead() *entry {
+func (l *ticketQueue) barredHead() *ticket {
 	if !l.blocked {
 		return nil
 	}
-	for e := l.head; e != nil && e.waiter == nil; e = e.next {
+	for e := l.First(); e != nil && !e.Local(); e = e.Next() {
 		if e.barred != nil && time.Since(e.barred.since) >= barredTime {
 			return e
 		}
@@ -66,15 +68,13 @@ func (l *line) barredHead() *entry {
 
 // dismissFrom refuses all of ours that wait behind a ticket, and returns them: their
 // files are left to be removed. The caller holds engine.mu.
-func (d *directory) dismissFrom(ahead *entry) (dismissed []*place) {
-	for e := ahead.next; e != nil; {
-		next := e.next
-		if e.waiter != nil && !e.admitted && e.linked {
-			d.drop(e)
-			e.refuse(&StorageError{"waiting behind lock file", filepath.Join(d.engine.path, ahead.name), ahead.barred.err})
-			dismissed = append(dismissed, e.place)
+func (d *directory) dismissFrom(ahead *ticket) (dismissed []*ticket) {
+	for t := range queue.From(ahead.Next()) {
+		if t.Local() && !t.Admitted() && t.linked {
+			d.drop(t)
+			t.refuse(&StorageError{"waiting behind lock file", filepath.Join(d.engine.path, ahead.name), ahead.barred.err})
+			dismissed = append(dismissed, t)
 		}
-		e = next
 	}
 	return dismissed
 }

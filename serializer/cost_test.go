@@ -207,11 +207,11 @@ func awaitLine(t testing.TB, e Engine, n int) {
 		case *Memory:
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.lines["a_"].length == n
+			return e.lines["a_"].Len() == n
 		case *File:
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return !e.issuing && e.dir.lines["a_"].length == n
+			return !e.issuing && e.dir.lines["a_"].Len() == n
 		}
 		return false
 	})

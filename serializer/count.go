@@ -33,14 +33,6 @@ func (f *File) Count(queue string) (inside, waiting int) {
 	return d.lines[queue].counts()
 }
 
-// counts returns how many are inside and how many wait; l may be nil.
-func (l *line) counts() (inside, waiting int) {
-	if l == nil {
-		return 0, 0
-	}
-	return l.admitted, l.waiting()
-}
-
 // Interface guards
 var (
 	_ Counter = (*Memory)(nil)

@@ -18,14 +18,14 @@ type directory struct {
 	removals
 
 	// Guarded by engine.mu.
-	lines     map[string]*line
-	files     map[string]*entry // by name; ours stay until we hear that the file is gone
-	owned     int               // tickets of this process
-	users     int               // calls under way that need sys
-	blocked   int               // lines in which one of ours waits for another process
-	leftovers []string          // files that could not be removed
-	others    bool              // another process gave out a ticket since we wrote down the last number
-	listings  uint64            // how often the directory was listed
+	lines     map[string]*ticketQueue
+	files     map[string]*ticket // by name; ours stay until we hear that the file is gone
+	owned     int                // tickets of this process
+	users     int                // calls under way that need sys
+	blocked   int                // lines in which one of ours waits for another process
+	leftovers []string           // files that could not be removed
+	others    bool               // another process gave out a ticket since we wrote down the last number
+	listings  uint64             // how often the directory was listed
 	retired   bool
 	parted    bool // retired, and all whose tickets are still out are known
 	idleSince time.Time
@@ -34,10 +34,10 @@ type directory struct {
 	observing sync.Mutex
 	found     findings
 	peers     map[fileID]*peer
-	ledgers   []*peer         // those that keep one; the one last found in first
-	missing   map[*entry]bool // tickets of others that are out though their file is gone
-	surveyed  bool            // the first look is done
-	audited   bool            // no ticket is out that we do not know of
+	ledgers   []*peer          // those that keep one; the one last found in first
+	missing   map[*ticket]bool // tickets of others that are out though their file is gone
+	surveyed  bool             // the first look is done
+	audited   bool             // no ticket is out that we do not know of
 	refreshed time.Time
 	announced time.Time // when the log last told of an unowned file
 
@@ -53,12 +53,12 @@ func newDirectory(f *File, sys lockDir) *directory {
 		sys:       sys,
 		nudge:     make(chan struct{}, 1),
 		done:      make(chan struct{}),
-		lines:     make(map[string]*line),
-		files:     make(map[string]*entry),
+		lines:     make(map[string]*ticketQueue),
+		files:     make(map[string]*ticket),
 		others:    true,
 		idleSince: time.Now(),
 		peers:     make(map[fileID]*peer),
-		missing:   make(map[*entry]bool),
+		missing:   make(map[*ticket]bool),
 		refreshed: time.Now(),
 	}
 }
@@ -72,10 +72,10 @@ func (d *directory) wake() {
 }
 
 // line returns the line of a queue, for an insertion.
-func (d *directory) line(prefix string) *line {
+func (d *directory) line(prefix string) *ticketQueue {
 	l := d.lines[prefix]
 	if l == nil {
-		l = &line{prefix: prefix}
+		l = &ticketQueue{prefix: prefix}
 		d.lines[prefix] = l
 	}
 	return l
@@ -84,11 +84,11 @@ func (d *directory) line(prefix string) *line {
 // update draws the consequences of a change in a line: it lets in who may
 // enter, and forgets the line if it is empty. It reports whether it let one of
 // ours in.
-func (d *directory) update(l *line) (granted bool) {
+func (d *directory) update(l *ticketQueue) (granted bool) {
 	if !d.retired {
 		granted = l.advance(grantLinked)
 	}
-	if blocked := l.blockedByOthers(); blocked != l.blocked {
+	if blocked := l.blockedByRemote(); blocked != l.blocked {
 		l.blocked = blocked
 		if blocked {
 			d.blocked++
@@ -97,7 +97,7 @@ func (d *directory) update(l *line) (granted bool) {
 			d.blocked--
 		}
 	}
-	if l.length == 0 {
+	if l.Len() == 0 {
 		delete(d.lines, l.prefix)
 	}
 	return granted
@@ -105,7 +105,7 @@ func (d *directory) update(l *line) (granted bool) {
 
 // grantLinked lets a ticket of ours in, unless its file is still being made:
 // then linked does.
-func grantLinked(e *entry) {
+func grantLinked(e *ticket) {
 	if e.linked {
 		e.grant()
 	}
@@ -113,16 +113,14 @@ func grantLinked(e *entry) {
 
 // dismissWaiting refuses all of ours that are not inside, and returns them: their
 // files are left to be removed. The caller holds engine.mu.
-func (d *directory) dismissWaiting(err error) (dismissed []*place) {
+func (d *directory) dismissWaiting(err error) (dismissed []*ticket) {
 	for _, l := range d.lines {
-		for e := l.head; e != nil; {
-			next := e.next
-			if e.waiter != nil && !(e.admitted && e.linked) {
+		for e := range l.All() {
+			if e.Local() && !(e.Admitted() && e.linked) {
 				d.drop(e)
 				e.refuse(err)
-				dismissed = append(dismissed, e.place)
+				dismissed = append(dismissed, e)
 			}
-			e = next
 		}
 	}
 	return dismissed
@@ -132,12 +130,9 @@ func (d *directory) dismissWaiting(err error) (dismissed []*place) {
 // engine.mu.
 func (d *directory) takeRevokes() (revokes []func(error)) {
 	for _, l := range d.lines {
-		for e := l.head; e != nil; e = e.next {
-			if e.waiter == nil {
-				continue
-			}
-			if revoke := e.takeRevoke(); revoke != nil {
-				revokes = append(revokes, revoke)
+		for e := l.First(); e != nil; e = e.Next() {
+			if e.Local() {
+				revokes = appendRevoke(revokes, e.waiter)
 			}
 		}
 	}
@@ -146,23 +141,23 @@ func (d *directory) takeRevokes() (revokes []func(error)) {
 
 // drop takes a ticket out of its line and lets the next in. It reports whether
 // that is one of ours. The caller holds engine.mu.
-func (d *directory) drop(e *entry) (granted bool) {
+func (d *directory) drop(e *ticket) (granted bool) {
 	if e.out {
 		return false
 	}
 	e.out = true
-	if e.waiter != nil {
+	if e.Local() {
 		d.owned--
 		if d.owned == 0 {
 			d.idleSince = time.Now()
 		}
 	}
-	e.line.remove(e)
-	return d.update(e.line)
+	e.queue.remove(e)
+	return d.update(e.queue)
 }
 
 // removeTicket removes the file of a ticket of ours that is over.
-func (d *directory) removeTicket(p *place) { d.removed(p.name, d.sys.leave(p.name, p.Stamp)) }
+func (d *directory) removeTicket(p *ticket) { d.removed(p.name, d.sys.leave(p.name, p.Stamp)) }
 
 // removeFile removes any other file.
 func (d *directory) removeFile(name string) { d.removed(name, d.sys.remove(name)) }

@@ -8,14 +8,14 @@ import (
 )
 
 // evict takes a ticket of ours out, or tells the one inside to go.
-func (d *directory) evict(p *place) {
+func (d *directory) evict(p *ticket) {
 	f := d.engine
 	f.mu.Lock()
 	if p.out {
 		f.mu.Unlock()
 		return
 	}
-	if p.admitted {
+	if p.Admitted() {
 		revoke := p.takeRevoke()
 		f.mu.Unlock()
 		if revoke != nil {
@@ -23,7 +23,7 @@ func (d *directory) evict(p *place) {
 		}
 		return
 	}
-	d.drop(&p.entry)
+	d.drop(p)
 	p.refuse(ErrEvicted)
 	f.mu.Unlock()
 	d.removeTicket(p)
@@ -39,21 +39,21 @@ func (d *directory) obey(marker string) {
 	switch {
 	case e != nil:
 		d.removeFile(marker)
-		d.evict(e.place)
+		d.evict(e)
 	case !others && !d.surveyed:
 		d.removeFile(marker) // of a ticket that is long gone
 	}
 }
 
 // holder finds a ticket of ours by its number, and whether others have it.
-func (d *directory) holder(stamp uint64) (e *entry, others bool) {
+func (d *directory) holder(stamp uint64) (e *ticket, others bool) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	for _, e := range d.files {
 		if e.Stamp != stamp || e.out {
 			continue
 		}
-		if e.waiter != nil {
+		if e.Local() {
 			return e, false
 		}
 		others = true

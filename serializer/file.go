@@ -87,8 +87,8 @@ type File struct {
 	open  func(path string, clock func() time.Time) (lockDir, error)
 
 	mu        sync.Mutex
-	arrivals  []*place // without a ticket yet, in order; nil or emptied while nobody asks for one
-	issuing   bool     // a goroutine gives out tickets
+	arrivals  []*ticket // without a ticket yet, in order; nil or emptied while nobody asks for one
+	issuing   bool      // a goroutine gives out tickets
 	dir       *directory
 	replaced  []*directory         // old ones, with turns still out
 	strangers map[string]time.Time // when their files were first seen
@@ -132,7 +132,7 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 
 // Enter implements [Engine].
 func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	p := newPlace(f, a)
+	p := newTicket(f, a)
 	if err := f.arrive(p); err != nil {
 		return nil, p.refused(err)
 	}
@@ -146,7 +146,7 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 }
 
 // arrive asks for a ticket.
-func (f *File) arrive(p *place) error {
+func (f *File) arrive(p *ticket) error {
 	if cannotName(p.Prefix) {
 		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", p.Prefix)}
 	}
@@ -165,7 +165,7 @@ func (f *File) arrive(p *place) error {
 
 // settle ends a wait that did not end with the turn. It reports whether the
 // turn came in the same moment and stands.
-func (f *File) settle(p *place, err error) (turn bool) {
+func (f *File) settle(p *ticket, err error) (turn bool) {
 	f.mu.Lock()
 	switch {
 	case p.out:
@@ -176,7 +176,7 @@ func (f *File) settle(p *place, err error) (turn bool) {
 			f.arrivals = slices.Delete(f.arrivals, i, i+1)
 		}
 		f.mu.Unlock()
-	case p.admitted && err == ErrTimeout:
+	case p.Admitted() && err == ErrTimeout:
 		f.mu.Unlock()
 		return true
 	default:
@@ -187,19 +187,19 @@ func (f *File) settle(p *place, err error) (turn bool) {
 }
 
 // leave hands the turn on and removes the lock file, in this order.
-func (f *File) leave(p *place) {
+func (f *File) leave(p *ticket) {
 	f.mu.Lock()
 	if p.out {
 		f.mu.Unlock()
 		return
 	}
 	d := p.dir
-	granted := d.drop(&p.entry)
+	granted := d.drop(p)
 	d.users++
 	f.mu.Unlock()
 
 	if granted {
-		stepAside()
+		yield()
 		d.removeFinished(p)
 		return
 	}
@@ -213,7 +213,7 @@ const batchSize = 64
 
 // issue gives out tickets until nobody asks for one.
 func (f *File) issue() {
-	var batch []*place
+	var batch []*ticket
 	for {
 		// Whoever is about to arrive may do so now: one guard for all is
 		// cheaper, and with nobody there this costs nothing.
@@ -234,12 +234,12 @@ func (f *File) issue() {
 
 // pauseFor waits for a moment before a batch asks again for tickets. It reports
 // whether anybody still wants one.
-func (f *File) pauseFor(batch []*place, why error) bool {
+func (f *File) pauseFor(batch []*ticket, why error) bool {
 	f.complainAbout(why)
 	time.Sleep(retryInterval)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.closed && slices.ContainsFunc(batch, func(p *place) bool { return !p.givenUp && !p.out })
+	return !f.closed && slices.ContainsFunc(batch, func(p *ticket) bool { return !p.givenUp && !p.out })
 }
 
 // retryInterval is the time between two tries to give out tickets where a lock file
@@ -256,7 +256,7 @@ func (f *File) complainAbout(why error) {
 
 // nextBatch returns those who ask for a ticket now, in the order they came, or
 // nil. done is a batch whose memory is free.
-func (f *File) nextBatch(done []*place) []*place {
+func (f *File) nextBatch(done []*ticket) []*ticket {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(done)
@@ -275,18 +275,18 @@ func (f *File) nextBatch(done []*place) []*place {
 	return batch
 }
 
-func (f *File) refuse(batch []*place, err error) {
+func (f *File) refuse(batch []*ticket, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range batch {
-		if p.line == nil && !p.out && !p.givenUp {
+		if p.queue == nil && !p.out && !p.givenUp {
 			p.refuse(err)
 		}
 	}
 }
 
 // issueBatch gives tickets to a batch, under the guard.
-func (f *File) issueBatch(batch []*place) error {
+func (f *File) issueBatch(batch []*ticket) error {
 	d, err := f.acquire()
 	if err != nil {
 		return err
@@ -447,8 +447,8 @@ func (f *File) Queues(context.Context) ([]QueueState, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	me := self(Rule{}, time.Time{}).String()
-	return queueStates(f.path, d.lines, f.clock(), func(e *entry) string {
-		if e.waiter != nil {
+	return queueStates(f.path, d.lines, f.clock(), func(e *ticket) string {
+		if e.Local() {
 			return me
 		}
 		return e.owner
@@ -472,8 +472,8 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	if e == nil {
 		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
-	if e.waiter != nil {
-		d.evict(e.place)
+	if e.Local() {
+		d.evict(e)
 		return nil
 	}
 	return evictFile(d.sys, e.Ticket)

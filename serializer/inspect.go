@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // ErrInside is why [EvictFrom] left a ticket alone: its request is inside, and
@@ -55,8 +57,8 @@ func Inspect(path string) ([]QueueState, error) {
 
 // sighting is a lock directory as it was seen once, from outside.
 type sighting struct {
-	lines  map[string]*line
-	owners map[*entry]ownerSeen
+	lines  map[string]*ticketQueue
+	owners map[*ticket]ownerSeen
 }
 
 // ownerSeen is what can be told of a ticket's owner.
@@ -73,7 +75,7 @@ func survey(d *outsideDir) (*sighting, error) {
 	if err != nil {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
-	s := &sighting{lines: make(map[string]*line), owners: make(map[*entry]ownerSeen)}
+	s := &sighting{lines: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen)}
 	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
 	for _, name := range names {
 		t, err := ParseTicket(name)
@@ -97,7 +99,7 @@ func survey(d *outsideDir) (*sighting, error) {
 			}
 			known[id] = owner
 		}
-		s.add(&entry{Ticket: t, name: name, rule: owner.rule}, owner)
+		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.rule}, Ticket: t, name: name, known: true}, owner)
 	}
 	for _, l := range s.lines {
 		l.advance(nil) // nobody here to be let in
@@ -105,10 +107,10 @@ func survey(d *outsideDir) (*sighting, error) {
 	return s, nil
 }
 
-func (s *sighting) add(e *entry, owner ownerSeen) {
+func (s *sighting) add(e *ticket, owner ownerSeen) {
 	l := s.lines[e.Prefix]
 	if l == nil {
-		l = &line{prefix: e.Prefix}
+		l = &ticketQueue{prefix: e.Prefix}
 		s.lines[e.Prefix] = l
 	}
 	l.insert(e)
@@ -136,12 +138,12 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	states := queueStates(path, s.lines, time.Now(), func(e *entry) string { return s.owners[e].name })
+	states := queueStates(path, s.lines, time.Now(), func(e *ticket) string { return s.owners[e].name })
 	for _, q := range states {
-		e := s.lines[q.Prefix].head
+		e := s.lines[q.Prefix].First()
 		for i := range q.Tickets {
 			q.Tickets[i].Alive = s.owners[e].alive
-			e = e.next
+			e = e.Next()
 		}
 	}
 	return states
@@ -192,7 +194,7 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 	owner := s.owners[e]
 	found := Evicted{Ticket: e.state(time.Now())}
 	found.Ticket.Owner, found.Ticket.Alive = owner.name, owner.alive
-	if e.admitted && !inside {
+	if e.Admitted() && !inside {
 		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrInside)
 	}
 	found.Removed = !owner.ours || !isTrue(owner.alive)
@@ -204,7 +206,7 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 
 // find looks for a ticket, whoever's queue it is in, and returns the directory as
 // that user sees it.
-func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *entry, error) {
+func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *ticket, error) {
 	views, err := d.byUser()
 	if err != nil {
 		return nil, nil, nil, err
@@ -223,7 +225,7 @@ func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *
 
 // awaitEviction returns when a ticket is gone, or when its owner has been told
 // and ctx is done.
-func (d *outsideDir) awaitEviction(ctx context.Context, e *entry, found Evicted) (Evicted, error) {
+func (d *outsideDir) awaitEviction(ctx context.Context, e *ticket, found Evicted) (Evicted, error) {
 	marker := evictMarker + string(appendDigits(nil, e.Stamp, stampDigits))
 	defer func() { _ = d.remove(marker) }() // of a ticket that went by itself
 	patience := time.NewTimer(obeyTime)

@@ -120,14 +120,14 @@ func (d *directory) tick() {
 
 // firstUnknown lists tickets at the head of lines in which one of ours waits,
 // as far as we do not know whose they are.
-func (d *directory) firstUnknown() (entries []*entry) {
+func (d *directory) firstUnknown() (entries []*ticket) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	for _, l := range d.lines {
 		if !l.blocked {
 			continue
 		}
-		for e := l.head; e != nil && e.waiter == nil && len(entries) < strangersLooked; e = e.next {
+		for e := l.First(); e != nil && !e.Local() && len(entries) < strangersLooked; e = e.Next() {
 			if !e.known {
 				entries = append(entries, e)
 			}

@@ -7,17 +7,19 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // findings are what a look at the directory leaves to be done.
 type findings struct {
-	owners    []string // owner files that appeared
-	unknown   []*entry // tickets whose rule, or right to be here, is not known
-	evictions []string // markers that appeared
-	missing   []*place // tickets of ours whose file somebody removed
-	gone      []*entry // tickets of others whose file was removed, perhaps not by them
-	lost      []string // owner files that were removed
-	closed    []string // owner files that their owners closed
+	owners    []string  // owner files that appeared
+	unknown   []*ticket // tickets whose rule, or right to be here, is not known
+	evictions []string  // markers that appeared
+	missing   []*ticket // tickets of ours whose file somebody removed
+	gone      []*ticket // tickets of others whose file was removed, perhaps not by them
+	lost      []string  // owner files that were removed
+	closed    []string  // owner files that their owners closed
 }
 
 // observe hears out all that has happened in the directory up to now. guarded
@@ -120,7 +122,7 @@ func (d *directory) noteNew(name string) {
 	if err != nil {
 		return // not of any queue
 	}
-	e := &entry{Ticket: t, name: name, seen: d.listings}
+	e := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: t, name: name, seen: d.listings}
 	d.files[name] = e
 	d.others = true
 	l := d.line(t.Prefix)
@@ -131,19 +133,19 @@ func (d *directory) noteNew(name string) {
 	}
 }
 
-func (d *directory) noteGone(e *entry) {
-	if e.waiter == nil && !e.out && d.mayBeOut(e) {
+func (d *directory) noteGone(e *ticket) {
+	if !e.Local() && !e.out && d.mayBeOut(e) {
 		d.found.gone = append(d.found.gone, e)
 		return
 	}
 	delete(d.files, e.name)
 	switch {
 	case e.out:
-	case e.waiter == nil:
+	case !e.Local():
 		delete(d.engine.strangers, e.name)
 		d.drop(e)
 	case e.linked:
-		d.found.missing = append(d.found.missing, e.place)
+		d.found.missing = append(d.found.missing, e)
 	}
 }
 
@@ -153,7 +155,7 @@ func (d *directory) sweep() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range d.files {
-		if e.seen < d.listings && (e.waiter == nil || e.linked || e.out) {
+		if e.seen < d.listings && (!e.Local() || e.linked || e.out) {
 			d.noteGone(e)
 		}
 	}
@@ -191,19 +193,19 @@ func (d *directory) followUp(guarded bool) {
 // restore deals with a ticket of ours whose file somebody removed. One that
 // waits is out, as if evicted: its place is gone for all other processes. One
 // that is inside gets its file back, so that nobody else enters.
-func (d *directory) restore(p *place) {
+func (d *directory) restore(p *ticket) {
 	f := d.engine
 	f.mu.Lock()
 	if p.out {
 		f.mu.Unlock()
 		return
 	}
-	inside := p.admitted
+	inside := p.Admitted()
 	if !inside {
-		d.drop(&p.entry)
+		d.drop(p)
 		p.refuse(fmt.Errorf("%w: its lock file was removed", ErrEvicted))
 	} else {
-		d.files[p.name] = &p.entry
+		d.files[p.name] = p
 		p.seen = d.listings
 	}
 	f.mu.Unlock()
@@ -214,7 +216,7 @@ func (d *directory) restore(p *place) {
 		return
 	}
 	f.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
-	if err := d.sys.restore(p.name, p.rule); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := d.sys.restore(p.name, p.Rule); err != nil && !errors.Is(err, fs.ErrExist) {
 		d.complainAbout(p.name, err)
 		d.found.missing = append(d.found.missing, p) // the next look tries again
 	}
@@ -232,7 +234,7 @@ func (d *directory) restoreOwner(name string) {
 }
 
 // gone reports whether the place has been left.
-func (p *place) gone(f *File) bool {
+func (p *ticket) gone(f *File) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return p.out

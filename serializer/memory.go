@@ -19,7 +19,7 @@ type Memory struct {
 	clock func() time.Time
 
 	mu     sync.Mutex
-	lines  map[string]*line
+	lines  map[string]*ticketQueue
 	last   uint64
 	closed bool
 }
@@ -35,12 +35,12 @@ func NewMemory(o MemoryOptions) *Memory {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, lines: make(map[string]*line)}
+	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, lines: make(map[string]*ticketQueue)}
 }
 
 // Enter implements [Engine].
 func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	p := newPlace(m, a)
+	p := newTicket(m, a)
 	if err := m.join(p); err != nil {
 		return nil, p.refused(err)
 	}
@@ -53,7 +53,7 @@ func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	return p, nil
 }
 
-func (m *Memory) join(p *place) error {
+func (m *Memory) join(p *ticket) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -61,52 +61,52 @@ func (m *Memory) join(p *place) error {
 	}
 	l := m.lines[p.Prefix]
 	if l == nil {
-		l = &line{prefix: p.Prefix}
+		l = &ticketQueue{prefix: p.Prefix}
 		m.lines[p.Prefix] = l
 	}
-	p.position = l.length
-	if p.max > 0 && l.waiting() >= p.max {
+	p.position = l.Len()
+	if p.max > 0 && l.Waiting() >= p.max {
 		return ErrFull
 	}
 	m.last = nextStamp(m.clock(), m.last)
 	p.Stamp = m.last
-	l.insert(&p.entry)
+	l.insert(p)
 	l.advance(grant)
 	return nil
 }
 
 // settle ends a wait that did not end with the turn. It reports whether the
 // turn came in the same moment and stands.
-func (m *Memory) settle(p *place, err error) (turn bool) {
+func (m *Memory) settle(p *ticket, err error) (turn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.admitted && err == ErrTimeout {
+	if p.Admitted() && err == ErrTimeout {
 		return true
 	}
 	m.remove(p)
 	return false
 }
 
-func (m *Memory) leave(p *place) {
+func (m *Memory) leave(p *ticket) {
 	m.mu.Lock()
 	granted := m.remove(p)
 	m.mu.Unlock()
 	if granted {
-		stepAside()
+		yield()
 	}
 }
 
 // remove takes a ticket out and lets the next in. It reports whether there was
 // one.
-func (m *Memory) remove(p *place) (granted bool) {
+func (m *Memory) remove(p *ticket) (granted bool) {
 	if p.out {
 		return false
 	}
 	p.out = true
-	l := p.line
-	l.remove(&p.entry)
+	l := p.queue
+	l.remove(p)
 	granted = l.advance(grant)
-	if l.length == 0 {
+	if l.Len() == 0 {
 		delete(m.lines, l.prefix)
 	}
 	return granted
@@ -120,7 +120,7 @@ func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	self := fmt.Sprintf("pid %d", os.Getpid())
-	return queueStates(m.path, m.lines, m.clock(), func(*entry) string { return self }), nil
+	return queueStates(m.path, m.lines, m.clock(), func(*ticket) string { return self }), nil
 }
 
 // Evict implements [Engine].
@@ -139,10 +139,10 @@ func (m *Memory) evict(queue string, token uint64) (revoke func(error), err erro
 	if e == nil {
 		return nil, fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
-	if e.admitted {
+	if e.Admitted() {
 		return e.takeRevoke(), nil
 	}
-	m.remove(e.place)
+	m.remove(e)
 	e.refuse(ErrEvicted)
 	return nil, nil
 }
@@ -161,22 +161,19 @@ func (m *Memory) close() (revokes []func(error)) {
 	defer m.mu.Unlock()
 	m.closed = true
 	for _, l := range m.lines {
-		for e := l.head; e != l.next; e = e.next {
-			if revoke := e.takeRevoke(); revoke != nil {
-				revokes = append(revokes, revoke)
+		for t := range l.All() {
+			if t.Admitted() {
+				revokes = appendRevoke(revokes, t.waiter)
+				continue
 			}
-		}
-		for e := l.next; e != nil; {
-			next := e.next
-			e.refuse(ErrClosed)
-			l.remove(e)
-			e = next
+			t.refuse(ErrClosed)
+			l.remove(t)
 		}
 	}
 	return revokes
 }
 
-func grant(e *entry) { e.grant() }
+func grant(e *ticket) { e.grant() }
 
 // nextStamp is the number of the next ticket: the time, but always greater than
 // the last one, whatever the clock does.
@@ -191,28 +188,23 @@ func (w *waiter) takeRevoke() func(error) {
 	return revoke
 }
 
-// find returns the ticket with a token; l may be nil.
-func (l *line) find(token uint64) *entry {
-	if l == nil {
-		return nil
+// appendRevoke appends the callback of a caller inside, if it is still to be called.
+func appendRevoke(revokes []func(error), w *waiter) []func(error) {
+	if revoke := w.takeRevoke(); revoke != nil {
+		revokes = append(revokes, revoke)
 	}
-	for e := l.head; e != nil; e = e.next {
-		if e.Stamp == token {
-			return e
-		}
-	}
-	return nil
+	return revokes
 }
 
 // queueStates describes lines for people, in the order of prefixes.
-func queueStates(path string, lines map[string]*line, now time.Time, owner func(*entry) string) []QueueState {
+func queueStates(path string, lines map[string]*ticketQueue, now time.Time, owner func(*ticket) string) []QueueState {
 	states := make([]QueueState, 0, len(lines))
-	for _, l := range slices.SortedFunc(maps.Values(lines), func(a, b *line) int { return cmp.Compare(a.prefix, b.prefix) }) {
+	for _, l := range slices.SortedFunc(maps.Values(lines), func(a, b *ticketQueue) int { return cmp.Compare(a.prefix, b.prefix) }) {
 		q := QueueState{Path: path, Prefix: l.prefix}
-		for e := l.head; e != nil; e = e.next {
+		for e := l.First(); e != nil; e = e.Next() {
 			t := e.state(now)
 			t.Owner = owner(e)
-			q.Add(t, e.rule)
+			q.Add(t, e.Rule)
 		}
 		states = append(states, q)
 	}

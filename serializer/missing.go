@@ -18,7 +18,7 @@ var errUnaccounted = errors.New("a lock file was removed by another program, and
 
 // mayBeOut reports whether a ticket whose file is gone may be out all the same.
 // The caller holds observing and engine.mu.
-func (d *directory) mayBeOut(e *entry) bool {
+func (d *directory) mayBeOut(e *ticket) bool {
 	if len(d.found.owners) > 0 {
 		return true // its owner may be one whom we are about to meet
 	}
@@ -37,7 +37,7 @@ func (d *directory) mayBeOut(e *entry) bool {
 // settleMissing drops a ticket whose file is gone if it is over, else it keeps it
 // for the next tick. An owner file that could not be opened yet is not the
 // ticket's, or was not complete when the ticket was made.
-func (d *directory) settleMissing(e *entry) {
+func (d *directory) settleMissing(e *ticket) {
 	p := d.vouching(e.Stamp)
 	if p == nil {
 		delete(d.missing, e)
@@ -52,7 +52,7 @@ func (d *directory) settleMissing(e *entry) {
 }
 
 // forget drops a ticket of another process whose file is gone.
-func (d *directory) forget(e *entry) {
+func (d *directory) forget(e *ticket) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	if d.files[e.name] == e {
@@ -117,7 +117,7 @@ func (d *directory) knownStamps() map[uint64]bool {
 	defer d.engine.mu.Unlock()
 	known := make(map[uint64]bool, len(d.files))
 	for _, e := range d.files {
-		known[e.Stamp] = known[e.Stamp] || e.waiter == nil && !e.out
+		known[e.Stamp] = known[e.Stamp] || !e.Local() && !e.out
 	}
 	return known
 }

@@ -9,7 +9,7 @@ import (
 
 // lastStamp is the number after which a batch's tickets are to be numbered: the
 // greatest ever given out. The caller holds the guard and has observed.
-func (d *directory) lastStamp(batch []*place) (uint64, error) {
+func (d *directory) lastStamp(batch []*ticket) (uint64, error) {
 	d.engine.mu.Lock()
 	others, last := d.others, d.engine.last
 	d.engine.mu.Unlock()
@@ -38,7 +38,7 @@ func (d *directory) greatest() (stamp uint64) {
 // raise returns last, or more if somebody put a smaller number into the guard
 // file than tickets in the batch's lines have: before those, a new one would be
 // let in. Strangers' files do not count, whatever their numbers are.
-func (d *directory) raise(batch []*place, last uint64) uint64 {
+func (d *directory) raise(batch []*ticket, last uint64) uint64 {
 	later := d.later(batch, last)
 	if later == nil {
 		return last
@@ -46,10 +46,10 @@ func (d *directory) raise(batch []*place, last uint64) uint64 {
 	d.observing.Lock()
 	defer d.observing.Unlock()
 	for _, e := range later {
-		if e.waiter == nil && !e.known {
+		if !e.Local() && !e.known {
 			d.identify(e)
 		}
-		if e.waiter != nil || e.known {
+		if e.Local() || e.known {
 			last = max(last, e.Stamp)
 		}
 	}
@@ -57,7 +57,7 @@ func (d *directory) raise(batch []*place, last uint64) uint64 {
 }
 
 // later lists tickets in the batch's lines that have greater numbers.
-func (d *directory) later(batch []*place, last uint64) (entries []*entry) {
+func (d *directory) later(batch []*ticket, last uint64) (entries []*ticket) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	for _, p := range batch {
@@ -65,7 +65,7 @@ func (d *directory) later(batch []*place, last uint64) (entries []*entry) {
 		if l == nil {
 			continue
 		}
-		for e := l.tail; e != nil && e.Stamp > last; e = e.prev {
+		for e := l.Last(); e != nil && e.Stamp > last; e = e.Prev() {
 			entries = append(entries, e)
 		}
 	}
@@ -84,7 +84,7 @@ func (d *directory) record(last uint64) error {
 
 // join puts a batch of arrivals into their lines. It returns those that got a
 // number, in the memory of the batch, and the last number.
-func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) {
+func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error) {
 	f := d.engine
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,8 +97,8 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 			continue
 		}
 		l := d.line(p.Prefix)
-		p.position = l.length
-		if p.max > 0 && l.waiting() >= p.max {
+		p.position = l.Len()
+		if p.max > 0 && l.Waiting() >= p.max {
 			p.refuse(ErrFull)
 			d.update(l)
 			continue
@@ -113,9 +113,9 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 		last = stamp
 		p.dir = d
 		p.seen = d.listings
-		d.files[p.name] = &p.entry
+		d.files[p.name] = p
 		d.owned++
-		l.insert(&p.entry)
+		l.insert(p)
 		d.update(l)
 		joined = append(joined, p)
 	}
@@ -124,7 +124,7 @@ func (d *directory) join(batch []*place, last uint64) ([]*place, uint64, error) 
 
 // number gives an arrival its number and name. A stranger may have a file of
 // that name already.
-func (d *directory) number(p *place, last uint64) (stamp uint64) {
+func (d *directory) number(p *ticket, last uint64) (stamp uint64) {
 	stamp = nextStamp(d.engine.clock(), last)
 	for ; stamp <= maxStamp; stamp++ {
 		p.Stamp = stamp
@@ -143,12 +143,12 @@ const recheckTime = time.Millisecond
 // the one at its path. A process may be stopped after that, and the guard be
 // replaced: whoever has the new one by then has seen the directory without these
 // tickets. So they are refused, and the error is errReplaced.
-func (d *directory) createAll(joined []*place, checked time.Time) (replaced error) {
+func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced error) {
 	d.changing.Lock()
 	for _, p := range joined {
 		err := replaced
 		if err == nil {
-			err = d.sys.create(p.name, p.Stamp, p.rule)
+			err = d.sys.create(p.name, p.Stamp, p.Rule)
 		}
 		if err == nil && time.Since(checked) > recheckTime {
 			err, checked = d.sys.check(), time.Now()
@@ -165,7 +165,7 @@ func (d *directory) createAll(joined []*place, checked time.Time) (replaced erro
 }
 
 // linked notes that the file of a ticket was made, or not.
-func (d *directory) linked(p *place, err error) {
+func (d *directory) linked(p *ticket, err error) {
 	f := d.engine
 	f.mu.Lock()
 	switch {
@@ -173,7 +173,7 @@ func (d *directory) linked(p *place, err error) {
 		f.mu.Unlock()
 		d.removeTicket(p)
 	case err != nil:
-		d.drop(&p.entry)
+		d.drop(p)
 		p.refuse(err)
 		f.mu.Unlock()
 		if !errors.Is(err, fs.ErrExist) { // else it is somebody else's
@@ -186,7 +186,7 @@ func (d *directory) linked(p *place, err error) {
 	default:
 		p.linked = true
 		p.seen = d.listings
-		if p.admitted {
+		if p.Admitted() {
 			p.grant()
 		}
 		f.mu.Unlock()
@@ -194,7 +194,7 @@ func (d *directory) linked(p *place, err error) {
 }
 
 // dismiss refuses tickets whose files were not made.
-func (d *directory) dismiss(joined []*place, err error) {
+func (d *directory) dismiss(joined []*ticket, err error) {
 	for _, p := range joined {
 		d.linked(p, err)
 	}

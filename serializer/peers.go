@@ -61,7 +61,7 @@ func (d *directory) complainAbout(name string, err error) {
 }
 
 // identifyEntries finds out whose tickets these are.
-func (d *directory) identifyEntries(entries []*entry) {
+func (d *directory) identifyEntries(entries []*ticket) {
 	for _, e := range entries {
 		d.identify(e)
 	}
@@ -71,14 +71,14 @@ func (d *directory) identifyEntries(entries []*entry) {
 func (d *directory) identifyAll() {
 	d.observing.Lock()
 	defer d.observing.Unlock()
-	d.identifyEntries(d.foreign(func(e *entry) bool { return !e.known }))
+	d.identifyEntries(d.foreign(func(e *ticket) bool { return !e.known }))
 }
 
 // identifyFor finds out whose tickets those are that a batch is about to stand
 // behind. Only arrivals that may be inside with others need to know: for all
 // others it is enough that somebody is there. The caller holds the guard, so
 // nobody comes in between.
-func (d *directory) identifyFor(batch []*place) {
+func (d *directory) identifyFor(batch []*ticket) {
 	unknown := d.unknownAhead(batch)
 	if unknown == nil {
 		return
@@ -88,17 +88,17 @@ func (d *directory) identifyFor(batch []*place) {
 	d.identifyEntries(unknown)
 }
 
-func (d *directory) unknownAhead(batch []*place) (entries []*entry) {
+func (d *directory) unknownAhead(batch []*ticket) (entries []*ticket) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
-	var done *line
+	var done *ticketQueue
 	for _, p := range batch {
 		l := d.lines[p.Prefix]
-		if l == nil || l == done || l.unknown == 0 || p.rule.strict() {
+		if l == nil || l == done || l.unnamed == 0 || p.Rule.Alone() {
 			continue
 		}
-		for e := l.head; e != nil; e = e.next {
-			if e.unnamed() > 0 {
+		for e := l.First(); e != nil; e = e.Next() {
+			if !e.Local() && !e.known {
 				entries = append(entries, e)
 			}
 		}
@@ -108,11 +108,11 @@ func (d *directory) unknownAhead(batch []*place) (entries []*entry) {
 }
 
 // foreign lists the tickets of others that are in line and wanted.
-func (d *directory) foreign(wanted func(*entry) bool) (entries []*entry) {
+func (d *directory) foreign(wanted func(*ticket) bool) (entries []*ticket) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	for _, e := range d.files {
-		if e.waiter == nil && !e.out && wanted(e) {
+		if !e.Local() && !e.out && wanted(e) {
 			entries = append(entries, e)
 		}
 	}
@@ -121,7 +121,7 @@ func (d *directory) foreign(wanted func(*entry) bool) (entries []*entry) {
 
 // identify finds out whose ticket e is. Until it is known, none of ours enters
 // behind it whom that concerns; see [line.advance].
-func (d *directory) identify(e *entry) {
+func (d *directory) identify(e *ticket) {
 	id, err := d.sys.identify(e.name)
 	if errors.Is(err, errNotOurs) {
 		d.engine.mu.Lock()
@@ -147,8 +147,8 @@ func (d *directory) identify(e *entry) {
 	case err == nil:
 		e.barred = nil
 		e.owner = p.owner().String()
-		e.line.identify(e, p.owner().Rule)
-		d.update(e.line)
+		e.queue.identify(e, p.owner().Rule)
+		d.update(e.queue)
 	}
 }
 
@@ -218,7 +218,7 @@ func (d *directory) buryIfDead(id fileID) {
 		return
 	}
 	taken := 0
-	for _, e := range d.foreign(func(*entry) bool { return true }) {
+	for _, e := range d.foreign(func(*ticket) bool { return true }) {
 		// The name must still be the dead owner's file: numbers are never
 		// used twice, but what we know of the name may be old.
 		now, err := d.sys.identify(e.name)

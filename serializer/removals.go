@@ -15,13 +15,13 @@ type removals struct {
 	changing sync.Mutex // held by the one who is at it
 
 	mu      sync.Mutex
-	tickets []*place
+	tickets []*ticket
 	left    atomic.Int32 // how many of them
 }
 
 // removeFinished removes the file of a ticket that has handed the turn on within
 // this process. The caller gives up a use of the directory; see [File.release].
-func (d *directory) removeFinished(p *place) {
+func (d *directory) removeFinished(p *ticket) {
 	if !d.changing.TryLock() {
 		d.removals.add(p)
 		d.removeLeft()
@@ -45,14 +45,14 @@ func (d *directory) removeLeft() {
 	}
 }
 
-func (r *removals) add(p *place) {
+func (r *removals) add(p *ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tickets = append(r.tickets, p)
 	r.left.Store(int32(len(r.tickets)))
 }
 
-func (r *removals) take() (tickets []*place) {
+func (r *removals) take() (tickets []*ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tickets, r.tickets = r.tickets, nil

@@ -52,7 +52,7 @@ func (w *witness) enter(p *simProc, token uint64, r Rule) {
 	if others >= max(r.Limit, 1) {
 		w.problem("overlap: process %d enters, %d are inside", p.number, others)
 	}
-	if token <= w.last && r.strict() {
+	if token <= w.last && r.Alone() {
 		w.problem("inversion: %d after %d", token, w.last)
 	}
 	w.last = max(w.last, token)

@@ -27,6 +27,14 @@ func (q *QueueState) Add(t TicketState, r Rule) {
 	q.Tickets = append(q.Tickets, t)
 }
 
+// Wider returns the greater of two capacities, of which 0 is no limit.
+func Wider(a, b int) int {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
 // TicketState is one ticket of a [QueueState].
 type TicketState struct {
 	Token   string    `json:"token"`

@@ -1,208 +1,187 @@
 package serializer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
+	"context"
 	"net/netip"
-	"strconv"
-	"strings"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// A lock file's name is the one of Apache's mod_serializer:
-//
-//	<prefix><timestamp, 20 digits><family, 3><client port, 8><client IP>
-//	a_0000160969386537851501000036794192.168.0.1
-//
-// The timestamp counts microseconds since 1970. It starts with four zeros and
-// then none, which spans the years 2001 to 2286 and marks where the prefix
-// ends. The family is Linux's AF_INET or AF_INET6; as in the example, which is
-// the document's, a socket of IPv6 may have a peer with an IPv4 address.
-const (
-	stampDigits  = 20
-	familyDigits = 3
-	portDigits   = 8
-	fixedDigits  = stampDigits + familyDigits + portDigits
+// ticket is one place in a queue, of this process or of another. One of this process
+// is the Turn of the engines here.
+type ticket struct {
+	queue.Item[*ticket]
+	Ticket
+	queue   *ticketQueue // nil until it is in one
+	out     bool         // no longer in the queue, or never to be
+	*waiter              // nil for a remote ticket
 
-	familyIPv4 = "002"
-	familyIPv6 = "010"
-
-	minStamp = 1_000_000_000_000_000 // 2001-09-09
-	maxStamp = 9_999_999_999_999_999 // 2286-11-20
-)
-
-// Ticket is what the name of a lock file says.
-type Ticket struct {
-	Prefix string         // names the queue
-	Stamp  uint64         // microseconds since 1970 on the queue's clock; the token
-	Client netip.AddrPort // who asked
+	// For the file engine. All of it belongs to the lock of the directory.
+	name      string  // of the lock file
+	seen      uint64  // the last listing of the directory that showed the file, or came before it
+	known     bool    // of a remote ticket: its owner is, and so its rule
+	unowned   bool    // no owner: it is another program's file
+	owner     string  // of a remote ticket, for people
+	announced bool    // the log tells that it is waited for
+	barred    *barred // where the file cannot be opened
 }
 
-// Time is when the ticket was given out, on the queue's clock: that is the
-// system's, except that it never stands still nor goes back.
-func (t Ticket) Time() time.Time { return time.UnixMicro(int64(t.Stamp)) }
+// waiter is the caller of Enter, as the engine sees it. Everything but ready and
+// left belongs to the engine's lock.
+type waiter struct {
+	engine    leaver
+	ready     chan struct{} // one message: the turn has come, or refusal says why not
+	refusal   error         // set before the message
+	position  int           // how many were ahead on arrival
+	max       int           // Arrival.MaxWaiting
+	entered   time.Duration // from launch
+	revoke    func(error)
+	requester Requester
+	left      atomic.Bool
 
-// Name is the name of the ticket's lock file.
-func (t Ticket) Name() string {
-	var buf [255]byte // as long as a file system allows
-	return string(t.AppendName(buf[:0]))
+	// For the file engine.
+	linked  bool // the lock file exists
+	givenUp bool // the caller waits no more
+	dir     *directory
 }
 
-// AppendName appends the name of the ticket's lock file to b.
-func (t Ticket) AppendName(b []byte) []byte {
-	addr, port := t.Client.Addr().WithZone(""), t.Client.Port()
-	if !addr.IsValid() {
-		addr = netip.IPv4Unspecified()
-	}
-	addr = addr.Unmap()
-	family := familyIPv4
-	if addr.Is6() {
-		family = familyIPv6
-	}
-	b = append(b, t.Prefix...)
-	b = appendDigits(b, t.Stamp, stampDigits)
-	b = append(b, family...)
-	b = appendDigits(b, uint64(port), portDigits)
-	return addr.AppendTo(b)
+// leaver is the engine behind a turn.
+type leaver interface{ leave(*ticket) }
+
+// newTicket makes a ticket of this process, in one piece of memory.
+func newTicket(engine leaver, a Arrival) *ticket {
+	both := &struct {
+		ticket
+		waiter
+	}{}
+	t := &both.ticket
+	t.waiter = &both.waiter
+	t.Prefix, t.Client, t.Rule = a.Queue, a.Client, a.Rule
+	t.engine, t.ready = engine, make(chan struct{}, 1)
+	t.max, t.revoke, t.requester = a.MaxWaiting, a.Revoke, a.Requester
+	return t
 }
 
-// appendDigits appends n in decimal, padded with zeros to width.
-func appendDigits(b []byte, n uint64, width int) []byte {
-	var digits [20]byte
-	i := len(digits)
-	for ; n > 0; n /= 10 {
-		i--
-		digits[i] = byte('0' + n%10)
+// Local implements [queue.Element]: it reports whether the ticket is ours.
+func (t *ticket) Local() bool { return t.waiter != nil }
+
+// Before implements [queue.Element].
+func (t *ticket) Before(o *ticket) bool {
+	if t.Stamp != o.Stamp {
+		return t.Stamp < o.Stamp
 	}
-	for pad := width - (len(digits) - i); pad > 0; pad-- {
-		b = append(b, '0')
-	}
-	return append(b, digits[i:]...)
+	return t.name < o.name
 }
 
-// ParseTicket reads the name of a lock file, of whatever queue. The place where
-// the prefix ends can only be one: moved by up to four digits, the timestamp
-// would not start with exactly four zeros; moved by more, the digits left over
-// would not be the start of an address.
-func ParseTicket(name string) (Ticket, error) {
-	for from := 0; ; from++ {
-		zeros := strings.Index(name[from:], "0000")
-		if zeros < 0 || len(name)-from-zeros <= fixedDigits {
-			return Ticket{}, fmt.Errorf("lock-file name %q: expected <prefix><timestamp, 20 digits, four zeros first>"+
-				"<family 002 or 010><port, 8 digits><IP address>", name)
-		}
-		from += zeros
-		if t, ok := parseTicketAt(name, from); ok {
-			return t, nil
-		}
+// Token implements [Turn].
+func (t *ticket) Token() uint64 { return t.Stamp }
+
+// Position implements [Turn].
+func (t *ticket) Position() int { return t.position }
+
+// Leave implements [Turn].
+func (t *ticket) Leave() {
+	if !t.left.Swap(true) {
+		t.engine.leave(t)
 	}
 }
 
-func parseTicketAt(name string, at int) (Ticket, bool) {
-	rest := name[at:]
-	stamp, ok := parseDigits(rest[:stampDigits])
-	if !ok || stamp < minStamp || stamp > maxStamp {
-		return Ticket{}, false
-	}
-	family := rest[stampDigits : stampDigits+familyDigits]
-	if family != familyIPv4 && family != familyIPv6 {
-		return Ticket{}, false
-	}
-	port, ok := parseDigits(rest[stampDigits+familyDigits : fixedDigits])
-	if !ok || port > 65535 {
-		return Ticket{}, false
-	}
-	addr, err := netip.ParseAddr(rest[fixedDigits:])
-	if err != nil || addr.Zone() != "" || family == familyIPv4 && !addr.Is4() {
-		return Ticket{}, false
-	}
-	return Ticket{Prefix: name[:at], Stamp: stamp, Client: netip.AddrPortFrom(addr, uint16(port))}, true
+// launch is a moment to count from. A duration takes a third of the memory that
+// a time takes.
+var launch = time.Now()
+
+// grant tells the caller that its turn has come.
+func (w *waiter) grant() {
+	w.entered = time.Since(launch)
+	w.ready <- struct{}{}
 }
 
-func parseDigits(s string) (uint64, bool) {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil
+// yield lets the waiter that was just let in run at once. Its goroutine is the next
+// one of this thread, but the holder that leaves has things to do first, and
+// meanwhile nobody would be inside.
+func yield() { runtime.Gosched() }
+
+// refuse tells the caller that its turn will not come.
+func (t *ticket) refuse(err error) {
+	t.out = true
+	t.refusal = err
+	t.ready <- struct{}{}
 }
 
-// The longest queue name, and what is kept of longer ones in front of their
-// hash. With the digits and the longest address this stays below the 255 bytes
-// that file systems allow for a name.
-const (
-	maxQueueName  = 150
-	keptQueueName = 80
-)
+// timers are stopped ones, for use again. Every arrival that waits needs one,
+// and hardly any of them runs out.
+var timers = sync.Pool{New: func() any {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return timer
+}}
 
-// QueueName turns any text into a name that is safe as the start of a file
-// name, and different for different texts. Letters, digits, spaces and most
-// signs of ASCII stay as they are; what has a meaning in paths, control
-// characters, everything beyond ASCII and the dot of ".orderly-" at the start
-// become %XX; what would be longer than 150 bytes is cut, and "%~" and a SHA-256
-// of the text stand for the rest.
-func QueueName(text string) string {
-	if plainQueueName(text) {
-		return text
+// await returns nil once the turn has come, and else why it has not.
+func (w *waiter) await(ctx context.Context, timeout time.Duration) error {
+	select {
+	case <-w.ready: // at once, as for most
+		return w.refusal
+	default:
 	}
-	name := escapeQueueName(text)
-	if len(name) <= maxQueueName {
-		return name
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := timers.Get().(*time.Timer)
+		timer.Reset(timeout)
+		defer func() {
+			timer.Stop()
+			timers.Put(timer)
+		}()
+		expired = timer.C
 	}
-	sum := sha256.Sum256([]byte(text))
-	kept := name[:keptQueueName]
-	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
-		kept = kept[:i] // not in the middle of an escape
+	select {
+	case <-w.ready:
+		return w.refusal
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-expired:
+		return ErrTimeout
 	}
-	return kept + "%~" + hex.EncodeToString(sum[:16]) + "_"
 }
 
-func plainQueueName(text string) bool {
-	for i := range len(text) {
-		if mustEscape(text[i]) {
-			return false
-		}
+// refused is the error that the caller gets.
+func (t *ticket) refused(err error) error {
+	return &Refused{Reason: ReasonOf(err), Queue: t.Prefix, Position: t.position, Token: t.Stamp, Err: err}
+}
+
+// clientText is an address for people: nothing where there is none, which the
+// name of a lock file has to write as zeros.
+func clientText(client netip.AddrPort) string {
+	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
+		return ""
 	}
-	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ownFiles)
+	return client.String()
 }
 
-func escapeQueueName(text string) string {
-	var b strings.Builder
-	for i := range len(text) {
-		c := text[i]
-		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ownFiles) {
-			fmt.Fprintf(&b, "%%%02X", c)
-			continue
-		}
-		b.WriteByte(c)
+// state describes the ticket for people.
+func (t *ticket) state(now time.Time) TicketState {
+	s := TicketState{
+		Token:   tokenText(t.Stamp),
+		State:   StateWaiting,
+		Arrived: t.Time().UTC(),
+		Client:  clientText(t.Client),
 	}
-	name := b.String()
-	if AmbiguousQueueName(name) { // perhaps only by the digits of an escape
-		last := len(name) - 1
-		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
+	s.Since = s.Arrived
+	if t.Admitted() {
+		s.State = StateInside
 	}
-	return name
+	if !t.Local() {
+		return s
+	}
+	s.Requester = t.requester
+	if t.entered > 0 {
+		// Wall time of the entry, told from now so that it follows a clock
+		// that was set since.
+		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()
+		s.Since = s.Entered
+	}
+	return s
 }
-
-func mustEscape(c byte) bool {
-	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
-}
-
-// AmbiguousQueueName reports whether the text ends in four zeros and a digit,
-// which readers of lock files could take for the start of a timestamp.
-func AmbiguousQueueName(text string) bool {
-	n := len(text)
-	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
-}
-
-// cannotName reports whether a queue's name cannot be the start of a lock file's:
-// the file would lie elsewhere, or be taken for another.
-func cannotName(queue string) bool {
-	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
-}
-
-// tokenText is the token as programs and people see it.
-func tokenText(stamp uint64) string { return strconv.FormatUint(stamp, 10) }

@@ -23,7 +23,7 @@ const (
 // noteUnowned notes that no process of ours owns a ticket. Its age counts on from
 // what it is now by the clock of the file system, so it does not begin anew with
 // each process that comes; from then on, by a clock that nobody sets.
-func (d *directory) noteUnowned(e *entry) {
+func (d *directory) noteUnowned(e *ticket) {
 	age := d.sys.age(e.name)
 	f := d.engine
 	f.mu.Lock()
@@ -35,14 +35,15 @@ func (d *directory) noteUnowned(e *entry) {
 		f.strangers[e.name] = time.Now().Add(-age)
 	}
 	e.owner = unownedText
-	e.line.disown(e)
-	d.update(e.line)
+	e.unowned = true
+	e.queue.Identify(e, e.Rule) // it counts as one that is to be alone
+	d.update(e.queue)
 }
 
 // abandonUnowned removes unowned files that are too old, and tells of one that is
 // waited for.
 func (d *directory) abandonUnowned() {
-	for _, e := range d.foreign(func(e *entry) bool { return e.unowned && !e.known }) {
+	for _, e := range d.foreign(func(e *ticket) bool { return e.unowned && !e.known }) {
 		age, blocks := d.ageOf(e)
 		switch {
 		case age > d.engine.strangerTime:
@@ -54,16 +55,16 @@ func (d *directory) abandonUnowned() {
 }
 
 // ageOf tells how old an unowned file is, and whether one of ours waits behind it.
-func (d *directory) ageOf(e *entry) (age time.Duration, blocks bool) {
+func (d *directory) ageOf(e *ticket) (age time.Duration, blocks bool) {
 	d.engine.mu.Lock()
 	defer d.engine.mu.Unlock()
 	if since, ok := d.engine.strangers[e.name]; ok {
 		age = time.Since(since)
 	}
-	return age, e.line != nil && e.line.blocked
+	return age, e.queue != nil && e.queue.blocked
 }
 
-func (d *directory) abandon(e *entry) {
+func (d *directory) abandon(e *ticket) {
 	f := d.engine
 	f.log.Warn("a lock file that belongs to no process of Orderly counts as abandoned",
 		"path", f.path, "file", e.name, "after", f.strangerTime)
@@ -71,7 +72,7 @@ func (d *directory) abandon(e *entry) {
 	d.forget(e)
 }
 
-func (d *directory) announce(e *entry, age time.Duration) {
+func (d *directory) announce(e *ticket, age time.Duration) {
 	e.announced = true
 	if !d.announced.IsZero() && time.Since(d.announced) < announceTime {
 		return

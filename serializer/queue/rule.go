@@ -1,7 +1,7 @@
-package serializer
+package queue
 
 // Rule says with whom an arrival may be inside. The zero value is the strictest:
-// alone.
+// to be alone.
 type Rule struct {
 	// Shared marks a reader: it may be inside together with other shared
 	// arrivals, never with an exclusive one.
@@ -13,9 +13,9 @@ type Rule struct {
 	Limit int
 }
 
-// Admits reports whether an arrival may enter where ahead others are before it
-// in line, of which shared ones are readers. Who stands further back never
-// matters, so a reader behind a waiting writer waits, and no writer starves.
+// Admits reports whether an arrival may enter behind ahead others in its queue,
+// of which shared are readers. Arrivals further back never matter: a reader
+// behind a waiting writer waits, so no writer starves.
 func (r Rule) Admits(ahead, shared int) bool {
 	if r.Shared {
 		return shared == ahead && (r.Limit <= 0 || ahead < r.Limit)
@@ -32,13 +32,5 @@ func (r Rule) Capacity() int {
 	return max(r.Limit, 1)
 }
 
-// Wider returns the greater of two capacities, of which 0 is no limit.
-func Wider(a, b int) int {
-	if a == 0 || b == 0 {
-		return 0
-	}
-	return max(a, b)
-}
-
-// strict reports whether the rule is to be alone.
-func (r Rule) strict() bool { return !r.Shared && r.Limit <= 1 }
+// Alone reports whether an arrival of this rule is inside alone.
+func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }

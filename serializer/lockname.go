@@ -1,0 +1,208 @@
+package serializer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A lock file's name is the one of Apache's mod_serializer:
+//
+//	<prefix><timestamp, 20 digits><family, 3><client port, 8><client IP>
+//	a_0000160969386537851501000036794192.168.0.1
+//
+// The timestamp counts microseconds since 1970. It starts with four zeros and
+// then none, which spans the years 2001 to 2286 and marks where the prefix
+// ends. The family is Linux's AF_INET or AF_INET6; as in the example, which is
+// the document's, a socket of IPv6 may have a peer with an IPv4 address.
+const (
+	stampDigits  = 20
+	familyDigits = 3
+	portDigits   = 8
+	fixedDigits  = stampDigits + familyDigits + portDigits
+
+	familyIPv4 = "002"
+	familyIPv6 = "010"
+
+	minStamp = 1_000_000_000_000_000 // 2001-09-09
+	maxStamp = 9_999_999_999_999_999 // 2286-11-20
+)
+
+// Ticket is what the name of a lock file says.
+type Ticket struct {
+	Prefix string         // names the queue
+	Stamp  uint64         // microseconds since 1970 on the queue's clock; the token
+	Client netip.AddrPort // who asked
+}
+
+// Time is when the ticket was given out, on the queue's clock: that is the
+// system's, except that it never stands still nor goes back.
+func (t Ticket) Time() time.Time { return time.UnixMicro(int64(t.Stamp)) }
+
+// Name is the name of the ticket's lock file.
+func (t Ticket) Name() string {
+	var buf [255]byte // as long as a file system allows
+	return string(t.AppendName(buf[:0]))
+}
+
+// AppendName appends the name of the ticket's lock file to b.
+func (t Ticket) AppendName(b []byte) []byte {
+	addr, port := t.Client.Addr().WithZone(""), t.Client.Port()
+	if !addr.IsValid() {
+		addr = netip.IPv4Unspecified()
+	}
+	addr = addr.Unmap()
+	family := familyIPv4
+	if addr.Is6() {
+		family = familyIPv6
+	}
+	b = append(b, t.Prefix...)
+	b = appendDigits(b, t.Stamp, stampDigits)
+	b = append(b, family...)
+	b = appendDigits(b, uint64(port), portDigits)
+	return addr.AppendTo(b)
+}
+
+// appendDigits appends n in decimal, padded with zeros to width.
+func appendDigits(b []byte, n uint64, width int) []byte {
+	var digits [20]byte
+	i := len(digits)
+	for ; n > 0; n /= 10 {
+		i--
+		digits[i] = byte('0' + n%10)
+	}
+	for pad := width - (len(digits) - i); pad > 0; pad-- {
+		b = append(b, '0')
+	}
+	return append(b, digits[i:]...)
+}
+
+// ParseTicket reads the name of a lock file, of whatever queue. The place where
+// the prefix ends can only be one: moved by up to four digits, the timestamp
+// would not start with exactly four zeros; moved by more, the digits left over
+// would not be the start of an address.
+func ParseTicket(name string) (Ticket, error) {
+	for from := 0; ; from++ {
+		zeros := strings.Index(name[from:], "0000")
+		if zeros < 0 || len(name)-from-zeros <= fixedDigits {
+			return Ticket{}, fmt.Errorf("lock-file name %q: expected <prefix><timestamp, 20 digits, four zeros first>"+
+				"<family 002 or 010><port, 8 digits><IP address>", name)
+		}
+		from += zeros
+		if t, ok := parseTicketAt(name, from); ok {
+			return t, nil
+		}
+	}
+}
+
+func parseTicketAt(name string, at int) (Ticket, bool) {
+	rest := name[at:]
+	stamp, ok := parseDigits(rest[:stampDigits])
+	if !ok || stamp < minStamp || stamp > maxStamp {
+		return Ticket{}, false
+	}
+	family := rest[stampDigits : stampDigits+familyDigits]
+	if family != familyIPv4 && family != familyIPv6 {
+		return Ticket{}, false
+	}
+	port, ok := parseDigits(rest[stampDigits+familyDigits : fixedDigits])
+	if !ok || port > 65535 {
+		return Ticket{}, false
+	}
+	addr, err := netip.ParseAddr(rest[fixedDigits:])
+	if err != nil || addr.Zone() != "" || family == familyIPv4 && !addr.Is4() {
+		return Ticket{}, false
+	}
+	return Ticket{Prefix: name[:at], Stamp: stamp, Client: netip.AddrPortFrom(addr, uint16(port))}, true
+}
+
+func parseDigits(s string) (uint64, bool) {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil
+}
+
+// The longest queue name, and what is kept of longer ones in front of their
+// hash. With the digits and the longest address this stays below the 255 bytes
+// that file systems allow for a name.
+const (
+	maxQueueName  = 150
+	keptQueueName = 80
+)
+
+// QueueName turns any text into a name that is safe as the start of a file
+// name, and different for different texts. Letters, digits, spaces and most
+// signs of ASCII stay as they are; what has a meaning in paths, control
+// characters, everything beyond ASCII and the dot of ".orderly-" at the start
+// become %XX; what would be longer than 150 bytes is cut, and "%~" and a SHA-256
+// of the text stand for the rest.
+func QueueName(text string) string {
+	if plainQueueName(text) {
+		return text
+	}
+	name := escapeQueueName(text)
+	if len(name) <= maxQueueName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(text))
+	kept := name[:keptQueueName]
+	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
+		kept = kept[:i] // not in the middle of an escape
+	}
+	return kept + "%~" + hex.EncodeToString(sum[:16]) + "_"
+}
+
+func plainQueueName(text string) bool {
+	for i := range len(text) {
+		if mustEscape(text[i]) {
+			return false
+		}
+	}
+	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ownFiles)
+}
+
+func escapeQueueName(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ownFiles) {
+			fmt.Fprintf(&b, "%%%02X", c)
+			continue
+		}
+		b.WriteByte(c)
+	}
+	name := b.String()
+	if AmbiguousQueueName(name) { // perhaps only by the digits of an escape
+		last := len(name) - 1
+		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
+	}
+	return name
+}
+
+func mustEscape(c byte) bool {
+	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
+}
+
+// AmbiguousQueueName reports whether the text ends in four zeros and a digit,
+// which readers of lock files could take for the start of a timestamp.
+func AmbiguousQueueName(text string) bool {
+	n := len(text)
+	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
+}
+
+// cannotName reports whether a queue's name cannot be the start of a lock file's:
+// the file would lie elsewhere, or be taken for another.
+func cannotName(queue string) bool {
+	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
+}
+
+// tokenText is the token as programs and people see it.
+func tokenText(stamp uint64) string { return strconv.FormatUint(stamp, 10) }

@@ -1,0 +1,279 @@
+// Package queue is the part that all engines of Orderly have in common: the
+// tickets of one queue in order, and the rule that says which of them may be
+// inside. An engine numbers the tickets, tells its queues which come and go, and
+// lets in the callers whose tickets [Queue.Admit] returns.
+//
+// An engine's own type is an element of a queue once it embeds an [Item] and has
+// the two other methods of [Element]:
+//
+//	type ticket struct {
+//		queue.Item[*ticket]
+//		number uint64
+//		ready  chan struct{} // nil for a ticket of another process
+//	}
+//
+//	func (t *ticket) Before(o *ticket) bool { return t.number < o.number }
+//	func (t *ticket) Local() bool           { return t.ready != nil }
+//
+// So a ticket, its place in the queue and its caller are one piece of memory.
+package queue
+
+import "iter"
+
+// Element is a ticket, as a queue sees it: a pointer to a struct that embeds an
+// [Item]. The zero value of E, nil, stands for no ticket.
+type Element[E any] interface {
+	comparable
+
+	// Before reports whether this ticket comes before another. The order is
+	// strict, and it stays as it is while the ticket is in a queue.
+	Before(E) bool
+
+	// Local reports whether a caller of this process has the ticket. A remote
+	// ticket belongs to another process, or to nobody.
+	Local() bool
+
+	item() *Item[E]
+}
+
+// Item makes the struct that embeds it an element of a [Queue], of one at a time.
+type Item[E any] struct {
+	// Rule is the rule by which the ticket is in the queue. It is set before
+	// [Queue.Insert]; from then on, only [Queue.Identify] changes it.
+	Rule Rule
+
+	// Unsure marks a remote ticket whose rule is not known yet. Rule is then the
+	// zero value. It is set and changed as Rule is.
+	Unsure bool
+
+	admitted   bool
+	prev, next E
+}
+
+// Next returns the ticket behind this one, or nil.
+func (i *Item[E]) Next() E { return i.next }
+
+// Prev returns the ticket before this one, or nil.
+func (i *Item[E]) Prev() E { return i.prev }
+
+// Admitted reports whether the ticket is before the border: it may be inside.
+func (i *Item[E]) Admitted() bool { return i.admitted }
+
+func (i *Item[E]) item() *Item[E] { return i }
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Queue is the tickets of one name in order, and the border between those that
+// may be inside and those that wait. The zero value is an empty queue.
+//
+// The tickets that may be inside are always the first ones, for whether one may
+// enter depends only on those before it. So the queue keeps the border and counts
+// what lies before it, and a hand-over costs the same whether ten or ten thousand
+// wait.
+//
+// A Queue is not safe for concurrent use.
+type Queue[E Element[E]] struct {
+	first, last E
+	border      E // the first that is not admitted
+	length      int
+	local       int
+
+	// Before the border.
+	inside      int
+	localInside int
+	readers     int
+	unsure      int
+}
+
+// First returns the first ticket, or nil.
+func (q *Queue[E]) First() E { return q.first }
+
+// Last returns the last ticket, or nil.
+func (q *Queue[E]) Last() E { return q.last }
+
+// Border returns the first ticket that waits, or nil.
+func (q *Queue[E]) Border() E { return q.border }
+
+// Len is the number of all tickets.
+func (q *Queue[E]) Len() int { return q.length }
+
+// Inside is the number of tickets before the border.
+func (q *Queue[E]) Inside() int { return q.inside }
+
+// Waiting is the number of tickets behind the border.
+func (q *Queue[E]) Waiting() int { return q.length - q.inside }
+
+// Local is the number of tickets of this process.
+func (q *Queue[E]) Local() int { return q.local }
+
+// LocalInside is the number of tickets of this process before the border.
+func (q *Queue[E]) LocalInside() int { return q.localInside }
+
+// LocalWaiting is the number of tickets of this process behind the border.
+func (q *Queue[E]) LocalWaiting() int { return q.local - q.localInside }
+
+// Remote is the number of tickets that are not of this process.
+func (q *Queue[E]) Remote() int { return q.length - q.local }
+
+// All returns the tickets in order. The loop may remove the ticket that it is at.
+func (q *Queue[E]) All() iter.Seq[E] { return From(q.first) }
+
+// Waiters returns the tickets behind the border in order. The loop may remove the
+// ticket that it is at.
+func (q *Queue[E]) Waiters() iter.Seq[E] { return From(q.border) }
+
+// From returns a ticket, which may be nil, and those behind it in order. The loop
+// may remove the ticket that it is at.
+func From[E Element[E]](e E) iter.Seq[E] {
+	return func(yield func(E) bool) {
+		var none E
+		for e != none {
+			next := e.item().next
+			if !yield(e) {
+				return
+			}
+			e = next
+		}
+	}
+}
+
+// Insert puts a ticket into its place. Tickets nearly always come in order, so the
+// place is sought from the end.
+func (q *Queue[E]) Insert(e E) {
+	var none E
+	if q.first != none && e.Before(q.first) {
+		q.InsertBefore(e, q.first)
+		return
+	}
+	behind := none
+	for at := q.last; at != none && e.Before(at); at = at.item().prev {
+		behind = at
+	}
+	q.InsertBefore(e, behind)
+}
+
+// InsertBefore puts a ticket before another, or at the end where that is nil. It
+// is for an engine that knows the place.
+//
+// A ticket that comes before some that are inside was told of late. Where none of
+// those is local, they only seemed to be the first, and the border goes back to the
+// start. Else nobody is sent out, but the ticket counts as inside.
+func (q *Queue[E]) InsertBefore(e, behind E) {
+	e.item().admitted = false
+	q.link(e, behind)
+	q.length++
+	q.local += one(e.Local())
+	var none E
+	switch {
+	case behind != none && behind.item().admitted && q.localInside == 0:
+		q.withdraw()
+	case behind != none && behind.item().admitted:
+		q.admit(e)
+	case behind == q.border:
+		q.border = e
+	}
+}
+
+func (q *Queue[E]) link(e, behind E) {
+	var none E
+	i := e.item()
+	i.next = behind
+	if behind == none {
+		i.prev, q.last = q.last, e
+	} else {
+		i.prev, behind.item().prev = behind.item().prev, e
+	}
+	if i.prev == none {
+		q.first = e
+	} else {
+		i.prev.item().next = e
+	}
+}
+
+// Remove takes out a ticket that is in the queue.
+func (q *Queue[E]) Remove(e E) {
+	var none E
+	i := e.item()
+	if q.border == e {
+		q.border = i.next
+	}
+	if i.admitted {
+		q.countInside(e, -1)
+	}
+	q.length--
+	q.local -= one(e.Local())
+	if i.prev == none {
+		q.first = i.next
+	} else {
+		i.prev.item().next = i.next
+	}
+	if i.next == none {
+		q.last = i.prev
+	} else {
+		i.next.item().prev = i.prev
+	}
+	i.prev, i.next = none, none
+}
+
+// Admit moves the border past the ticket that is there, if that may be inside now,
+// and returns it. Else it returns nil. Engines call it until then, and again after
+// each change.
+//
+// A ticket that must be alone needs to know of those before it only that they are
+// there. For all others it matters by which rule those are inside, so a local ticket
+// waits where that is not known.
+func (q *Queue[E]) Admit() E {
+	var none E
+	e := q.border
+	if e == none {
+		return none
+	}
+	i := e.item()
+	if !i.Rule.Admits(q.inside, q.readers) || q.unsure > 0 && !i.Rule.Alone() && e.Local() {
+		return none
+	}
+	q.border = i.next
+	q.admit(e)
+	return e
+}
+
+func (q *Queue[E]) admit(e E) {
+	e.item().admitted = true
+	q.countInside(e, 1)
+}
+
+// withdraw moves the border back to the start.
+func (q *Queue[E]) withdraw() {
+	for e := q.first; e != q.border; e = e.item().next {
+		e.item().admitted = false
+	}
+	q.border = q.first
+	q.inside, q.readers, q.unsure = 0, 0, 0
+}
+
+// Identify notes by which rule a ticket is in the queue. The border stays where it
+// is.
+func (q *Queue[E]) Identify(e E, r Rule) {
+	i := e.item()
+	if i.admitted {
+		q.countInside(e, -1)
+	}
+	i.Rule, i.Unsure = r, false
+	if i.admitted {
+		q.countInside(e, 1)
+	}
+}
+
+// countInside counts a ticket before the border.
+func (q *Queue[E]) countInside(e E, by int) {
+	i := e.item()
+	q.inside += by
+	q.localInside += by * one(e.Local())
+	q.readers += by * one(i.Rule.Shared)
+	q.unsure += by * one(i.Unsure)
+}

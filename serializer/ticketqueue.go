@@ -1,0 +1,86 @@
+package serializer
+
+import "github.com/orderly-http/caddy-orderly/serializer/queue"
+
+// Rule says with whom an arrival may be inside. The zero value is the strictest:
+// to be alone.
+type Rule = queue.Rule
+
+// ticketQueue is one queue of the memory engine or of the file engine.
+type ticketQueue struct {
+	queue.Queue[*ticket]
+	prefix string
+
+	// For the file engine.
+	unnamed int  // remote tickets whose owner is not known
+	special int  // tickets of ours with a rule other than to be alone
+	blocked bool // counted as one in which one of ours waits for a remote ticket
+}
+
+// insert puts a ticket into its place.
+func (q *ticketQueue) insert(t *ticket) {
+	t.queue = q
+	q.Insert(t)
+	q.count(t, 1)
+}
+
+// remove takes a ticket out.
+func (q *ticketQueue) remove(t *ticket) {
+	q.Remove(t)
+	q.count(t, -1)
+}
+
+func (q *ticketQueue) count(t *ticket, by int) {
+	switch {
+	case !t.Local() && !t.known:
+		q.unnamed += by
+	case t.Local() && !t.Rule.Alone():
+		q.special += by
+	}
+}
+
+// identify notes by which rule the ticket of a known owner is in the queue.
+func (q *ticketQueue) identify(t *ticket, r Rule) {
+	if !t.known {
+		t.known = true
+		q.unnamed--
+	}
+	q.Identify(t, r)
+}
+
+// advance lets in all that may now be inside, and calls grant for those of this
+// process. It reports whether there were any.
+func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
+	for t := q.Admit(); t != nil; t = q.Admit() {
+		if t.Local() {
+			grant(t)
+			granted = true
+		}
+	}
+	return granted
+}
+
+// blockedByRemote reports whether one of ours waits while a remote ticket is in the
+// queue.
+func (q *ticketQueue) blockedByRemote() bool { return q.Remote() > 0 && q.LocalWaiting() > 0 }
+
+// find returns the ticket with a token, or nil; q may be nil.
+func (q *ticketQueue) find(token uint64) *ticket {
+	if q == nil {
+		return nil
+	}
+	for t := range q.All() {
+		if t.Stamp == token {
+			return t
+		}
+	}
+	return nil
+}
+
+// counts returns how many are inside and how many wait; q may be nil.
+func (q *ticketQueue) counts() (inside, waiting int) {
+	if q == nil {
+		return 0, 0
+	}
+	return q.Inside(), q.Waiting()
+}
