@@ -31,7 +31,6 @@ var traceIDKind = Kind{
 
 var traceparentKind = Kind{
 	Scheme:     "traceparent",
-	New:        standalone(func() TraceContext { return NewTraceContext(NewUUIDv7()) }),
 	characters: "55",
 	readings:   []reading{{traceparentLen, longestTraceparent, 16, decodeTraceparent}},
 }

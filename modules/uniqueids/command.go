@@ -34,11 +34,14 @@ traceparent, and the names of lock files of the serialize handler.`,
 	})
 }
 
+const shardsFlag = "shards"
+
 func idsNewCommand() *cobra.Command {
 	var scheme string
 	var n, shards int
+	schemes := madeSchemes()
 	cmd := &cobra.Command{
-		Use:   "new [--scheme " + strings.Join(schemeNames(), "|") + "] [-n N] [--shards N]",
+		Use:   "new [--scheme " + strings.Join(schemes, "|") + "] [-n N] [--shards N]",
 		Short: "Prints new IDs, one a line",
 		Long: `
 Prints new IDs, one a line.
@@ -47,28 +50,58 @@ A call_number takes a new run of 16,384 numbers from Caddy's default storage,
 the one that a server without a storage option uses.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), scheme, n, shards)
+			kind, err := kindOf(scheme)
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed(shardsFlag) && scheme != "sharded_id" {
+				return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, scheme)
+			}
+			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), kind, n, shards)
 		},
 	}
-	cmd.Flags().StringVar(&scheme, "scheme", idSchemes[0].name, command.OrList(schemeNames()))
+	cmd.Flags().StringVar(&scheme, "scheme", schemes[0], command.OrList(schemes))
 	_ = cmd.RegisterFlagCompletionFunc("scheme",
-		cobra.FixedCompletions(schemeNames(), cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().IntVarP(&n, "number", "n", 1, "how many")
-	cmd.Flags().IntVar(&shards, "shards", 1, "number of shards of a sharded_id")
+	cmd.Flags().IntVar(&shards, shardsFlag, 1, "number of shards of a sharded_id")
 	return cmd
 }
 
-func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int) error {
+// madeSchemes are the schemes that IDs can be made of, the default first.
+func madeSchemes() (schemes []string) {
+	for _, kind := range uniqueid.Kinds() {
+		if kind.New != nil {
+			schemes = append(schemes, kind.Scheme)
+		}
+	}
+	return schemes
+}
+
+// kindOf is the kind of a scheme that IDs can be made of.
+func kindOf(scheme string) (uniqueid.Kind, error) {
+	for _, kind := range uniqueid.Kinds() {
+		if kind.Scheme == scheme && kind.New != nil {
+			return kind, nil
+		}
+	}
+	return uniqueid.Kind{}, fmt.Errorf("--scheme %q: expected %s", scheme, command.OrList(madeSchemes()))
+}
+
+func printNewIDs(ctx context.Context, w io.Writer, kind uniqueid.Kind, n, shards int) error {
 	if n < 1 {
 		return fmt.Errorf("-n %d: expected 1 or more", n)
 	}
-	makeID, err := idMaker(ctx, scheme, shards)
+	if err := checkShards(shards); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	generate, err := kind.New(commandSetup(ctx, shards))
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
 	for range n {
-		id, err := makeID()
+		id, err := generate(ctx, time.Now())
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
@@ -79,62 +112,20 @@ func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int)
 	return out.Flush()
 }
 
-// idSchemes are the schemes that new makes IDs of, the default first. Each has
-// what makes its maker.
-var idSchemes = []struct {
-	name     string
-	newMaker func(ctx context.Context, shards int) (func() (fmt.Stringer, error), error)
-}{
-	{"txid", func(context.Context, int) (func() (fmt.Stringer, error), error) {
-		return func() (fmt.Stringer, error) { return uniqueid.NewTXID(), nil }, nil
-	}},
-	{"unique_id", uniqueIDMaker},
-	{"sharded_id", shardedIDMaker},
-	{"call_number", callNumberMaker},
-	{"uuid_v7", func(context.Context, int) (func() (fmt.Stringer, error), error) {
-		return func() (fmt.Stringer, error) { return uniqueid.NewUUIDv7(), nil }, nil
-	}},
-}
-
-func schemeNames() (names []string) {
-	for _, scheme := range idSchemes {
-		names = append(names, scheme.name)
+// commandSetup is what makes IDs in a process that runs no server.
+func commandSetup(ctx context.Context, shards int) uniqueid.Setup {
+	return uniqueid.Setup{
+		UniqueIDs: func() (*uniqueid.UniqueIDGenerator, error) {
+			node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
+			return uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
+		},
+		Shards: shards,
+		CallNumbers: func() (*uniqueid.CallNumberGenerator, error) {
+			runs := new(storedRuns)
+			runs.add(caddy.DefaultStorage)
+			return uniqueid.NewCallNumberGenerator(runs), nil
+		},
 	}
-	return names
-}
-
-// idMaker returns what makes IDs of a scheme.
-func idMaker(ctx context.Context, name string, shards int) (func() (fmt.Stringer, error), error) {
-	for _, scheme := range idSchemes {
-		if scheme.name == name {
-			return scheme.newMaker(ctx, shards)
-		}
-	}
-	return nil, fmt.Errorf("--scheme %q: expected %s", name, command.OrList(schemeNames()))
-}
-
-func uniqueIDMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
-	node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
-	g, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
-	if err != nil {
-		return nil, fmt.Errorf("setting up unique_id: %w", err)
-	}
-	return func() (fmt.Stringer, error) { return g.New(time.Now()), nil }, nil
-}
-
-func shardedIDMaker(_ context.Context, shards int) (func() (fmt.Stringer, error), error) {
-	g, err := uniqueid.NewShardedIDGenerator(shards)
-	if err != nil {
-		return nil, fmt.Errorf("--shards %d: %w", shards, err)
-	}
-	return func() (fmt.Stringer, error) { return g.New(), nil }, nil
-}
-
-func callNumberMaker(ctx context.Context, _ int) (func() (fmt.Stringer, error), error) {
-	runs := new(storedRuns)
-	runs.add(caddy.DefaultStorage)
-	g := uniqueid.NewCallNumberGenerator(runs)
-	return func() (fmt.Stringer, error) { return g.New(ctx) }, nil
 }
 
 func idsDecodeCommand() *cobra.Command {
@@ -148,7 +139,9 @@ can be of several schemes, it says all of them. Of a UUIDv7 and of a traceparent
 it shows the txid, and of a txid the first and the last UUIDv7 that it can be.
 
 Without arguments it reads IDs from standard input, one a line. It exits with
-status 1 if there was an ID that it could not read.`,
+status 1 if there was an ID that it could not read.
+
+An ID that begins with a hyphen looks like a flag: write -- before it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true // a bad ID is no wrong use of the command
@@ -159,6 +152,9 @@ status 1 if there was an ID that it could not read.`,
 			return d.decodeLines(cmd.InOrStdin())
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; before an ID that begins with a hyphen write --, as in: %s -- ID", err, cmd.CommandPath())
+	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each ID, one a line")
 	return cmd
 }

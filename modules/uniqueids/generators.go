@@ -6,40 +6,94 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/storedruns"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// generators are the generators of one handler. They belong to the process, not
-// to the handler: two generators of the same node would make the same IDs, and
+// generators make the IDs of one handler. What they count belongs to the process,
+// not to the handler: two counters of the same node would make the same IDs, and
 // so would a new one after a reload.
 type generators struct {
-	uniqueIDs   *uniqueid.UniqueIDGenerator
-	callNumbers *callNumbers
-	detach      func() error
-	warnOfFirst sync.Once
+	byPlaceholder map[string]*generator
+	detach        func() error
+	warnOfFirst   sync.Once
+}
+
+// generator makes the IDs of one kind.
+type generator struct {
+	scheme   string
+	generate uniqueid.Generate
 }
 
 func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
-	uniqueIDs, err := uniqueIDsOf(ctx, u)
-	if err != nil {
-		return nil, err
-	}
 	callNumbers, detach, err := openCallNumbers(ctx.Storage())
 	if err != nil {
 		return nil, err
 	}
-	return &generators{uniqueIDs: uniqueIDs, callNumbers: callNumbers, detach: detach}, nil
+	byPlaceholder, err := generatorsOf(uniqueid.Setup{
+		UniqueIDs:   func() (*uniqueid.UniqueIDGenerator, error) { return uniqueIDsOf(ctx, u) },
+		Shards:      u.Shards,
+		CallNumbers: func() (*uniqueid.CallNumberGenerator, error) { return callNumbers, nil },
+	})
+	if err != nil {
+		return nil, errors.Join(err, detach())
+	}
+	return &generators{byPlaceholder: byPlaceholder, detach: detach}, nil
 }
 
-func (m *generators) close() error { return m.detach() }
+// generatorsOf are generators of all kinds, by the placeholder of each.
+func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
+	all := make(map[string]*generator)
+	for _, kind := range uniqueid.Kinds() {
+		if kind.New == nil {
+			continue
+		}
+		generate, err := kind.New(setup)
+		if err != nil {
+			return nil, err
+		}
+		all[placeholder(kind.Scheme)] = &generator{kind.Scheme, generate}
+	}
+	return all, nil
+}
+
+// placeholder is what the IDs of a scheme are asked for by, without braces. That
+// of unique_id is named after Apache's variable.
+func placeholder(scheme string) string {
+	if scheme == "unique_id" {
+		return scheme
+	}
+	return "http.request." + scheme
+}
+
+func (g *generators) close() error { return g.detach() }
+
+// complaints are what was logged about each scheme: at most one line a second,
+// however many handlers there are.
+var complaints = struct {
+	sync.Mutex
+	last     map[string]time.Time
+	unlogged map[string]int
+}{last: make(map[string]time.Time), unlogged: make(map[string]int)}
+
+// complain logs why requests get no ID.
+func (g *generator) complain(logger *zap.Logger, err error) {
+	complaints.Lock()
+	defer complaints.Unlock()
+	complaints.unlogged[g.scheme]++
+	if time.Since(complaints.last[g.scheme]) < time.Second {
+		return
+	}
+	logger.Error("requests get no "+strings.ReplaceAll(g.scheme, "_", " "),
+		zap.Int("count", complaints.unlogged[g.scheme]), zap.Error(err))
+	complaints.last[g.scheme], complaints.unlogged[g.scheme] = time.Now(), 0
+}
 
 // uniqueIDGenerators are the generators of unique_id in this process, by layout
 // and node as configured. There are as many as configurations have named, and
@@ -99,126 +153,4 @@ func nodeOf(ctx context.Context, text string) (node uniqueid.Node, reason string
 		return node, "", fmt.Errorf("node %q: %w", text, err)
 	}
 	return node, "", nil
-}
-
-// shardedIDs makes the sharded IDs of all handlers, whatever their number of
-// shards, for no microsecond may be given twice in a process.
-var shardedIDs = sync.OnceValues(func() (*uniqueid.ShardedIDGenerator, error) { return uniqueid.NewShardedIDGenerator(1) })
-
-func newShardedID(shards int) string {
-	g, err := shardedIDs()
-	if err != nil {
-		return "" // one shard is never refused
-	}
-	id := g.New()
-	if shards != 1 {
-		id, err = uniqueid.MakeShardedID(id.Time(), id.Random(), shards)
-	}
-	if err != nil {
-		return "" // the number was checked when the configuration was loaded
-	}
-	return id.String()
-}
-
-// callNumberPool holds the makers of call numbers, by storage.
-var callNumberPool = caddy.NewUsagePool()
-
-// callNumbers makes call numbers from the run numbers of one storage. It
-// outlives configurations, so that a reload does not cost a run.
-type callNumbers struct {
-	*uniqueid.CallNumberGenerator
-	runs *storedRuns
-
-	mu         sync.Mutex
-	complained time.Time
-	unlogged   int
-}
-
-// openCallNumbers takes a maker out of the pool. detach gives it back.
-func openCallNumbers(storage certmagic.Storage) (_ *callNumbers, detach func() error, err error) {
-	key := storageKey(storage)
-	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		runs := new(storedRuns)
-		return &callNumbers{runs: runs, CallNumberGenerator: uniqueid.NewCallNumberGenerator(runs)}, nil
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("setting up call numbers: %w", err)
-	}
-	c := value.(*callNumbers)
-	remove := c.runs.add(storage)
-	return c, func() error {
-		remove()
-		_, err := callNumberPool.Delete(key)
-		return err
-	}, nil
-}
-
-// storageKey names what a storage stores in. One that does not say is taken
-// for a storage of its own, which at worst costs a run at each reload.
-func storageKey(storage certmagic.Storage) string {
-	if named, ok := storage.(fmt.Stringer); ok {
-		return fmt.Sprintf("%T %s", storage, named)
-	}
-	return fmt.Sprintf("%T %p", storage, storage)
-}
-
-// Destruct implements [caddy.Destructor].
-func (c *callNumbers) Destruct() error {
-	c.Close()
-	return nil
-}
-
-// complain logs, at most once a second, why requests get no call number.
-func (c *callNumbers) complain(logger *zap.Logger, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unlogged++
-	if time.Since(c.complained) < time.Second {
-		return
-	}
-	logger.Error("requests get no call number", zap.Int("count", c.unlogged), zap.Error(err))
-	c.complained, c.unlogged = time.Now(), 0
-}
-
-// storedRuns hands out run numbers from Caddy's storage. The storage is the one
-// of the youngest configuration that is still in use.
-type storedRuns struct {
-	mu       sync.Mutex
-	storages []*certmagic.Storage
-}
-
-// add makes a storage the one in use, until remove is called.
-func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	entry := &storage
-	s.storages = append(s.storages, entry)
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for i, other := range s.storages {
-			if other == entry {
-				s.storages = append(s.storages[:i:i], s.storages[i+1:]...)
-				return
-			}
-		}
-	}
-}
-
-func (s *storedRuns) storage() (certmagic.Storage, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.storages) == 0 {
-		return nil, errors.New("no configuration that uses unique_ids is loaded")
-	}
-	return *s.storages[len(s.storages)-1], nil
-}
-
-// NextRun implements [uniqueid.RunStore].
-func (s *storedRuns) NextRun(ctx context.Context) (uint32, error) {
-	storage, err := s.storage()
-	if err != nil {
-		return 0, err
-	}
-	return storedruns.Next(ctx, storage)
 }

@@ -3,13 +3,9 @@
 package uniqueids
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -72,8 +68,8 @@ type Handler struct {
 	// Default: none.
 	Trust string `json:"trust,omitempty"`
 
-	makers *generators
-	logger *zap.Logger
+	generators *generators
+	logger     *zap.Logger
 }
 
 // CaddyModule returns the Caddy module information.
@@ -89,7 +85,7 @@ const (
 	nodeRandom = "random"
 )
 
-// Provision checks the settings and takes hold of the generators.
+// Provision checks the settings and opens the generators.
 func (u *Handler) Provision(ctx caddy.Context) error {
 	u.logger = ctx.Logger()
 	if u.Layout == "" {
@@ -106,7 +102,7 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	var err error
-	if u.makers, err = openGenerators(ctx, u); err != nil {
+	if u.generators, err = openGenerators(ctx, u); err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
 	}
 	return nil
@@ -127,32 +123,11 @@ func (u *Handler) check() error {
 
 // Cleanup gives the generators back.
 func (u *Handler) Cleanup() error {
-	if u.makers == nil {
+	if u.generators == nil {
 		return nil
 	}
-	return u.makers.close()
+	return u.generators.close()
 }
-
-// RequestIDs are the IDs of one request, as far as they were asked for. A
-// request is served by one goroutine at a time; only its txid is also asked for
-// by others, who list the queues.
-type RequestIDs struct {
-	handler *Handler
-	ctx     context.Context // of the request: the IDs live as long as it does
-
-	header http.Header // of the request
-
-	mu        sync.Mutex // guards the next two once the request is in a queue
-	notations notations
-	txid      string // as it is written: the caller's may be any text
-
-	uniqueID, shardedID string
-
-	callNumber      string
-	callNumberAsked bool
-}
-
-const idsVar = "orderly.ids"
 
 // ServeHTTP makes the IDs available to all that comes later.
 func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
@@ -174,227 +149,16 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return ids.name(err)
 }
 
-// log adds the txid to the access log, if there is one. The log renders it, and
-// so makes it, when the request is over.
-func (ids *RequestIDs) log() {
-	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok || server.Logs == nil {
-		return
-	}
-	if fields, ok := ids.ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
-		fields.Set(zap.Stringer("txid", ids))
-	}
-}
-
-// adopt takes over the caller's ID where the caller is trusted. An ID that is
-// not taken over is nobody's, so what is behind does not get to see it.
-func (ids *RequestIDs) adopt(r *http.Request) {
-	header := ids.handler.Trust
-	values, ok := r.Header[header]
-	if ok && (!ids.trusted() || len(values) != 1 || !ids.adoptValue(header, values[0])) {
-		r.Header.Del(header)
-	}
-}
-
-// trusted reports whether the peer is one of the server's trusted proxies.
-func (ids *RequestIDs) trusted() bool {
-	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
-	return trusted
-}
-
-// pass lets a request with IDs through a second handler. What that is to trust
-// and cannot, it takes out of the request, as the first does.
-func (ids *RequestIDs) pass(r *http.Request, second *Handler) {
-	if second != ids.handler {
-		second.warnOfFirst(ids.handler)
-	}
-	header := second.Trust
-	values, ok := r.Header[header]
-	if ok && (len(values) != 1 || !ids.isOwn(values[0]) && !(ids.trusted() && isID(header, values[0]))) {
-		r.Header.Del(header)
-	}
-}
-
 // warnOfFirst says, once, that a handler has no say in requests that another has
 // named, if it would have named them otherwise.
 func (u *Handler) warnOfFirst(first *Handler) {
 	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
 		return
 	}
-	u.makers.warnOfFirst.Do(func() {
+	u.generators.warnOfFirst.Do(func() {
 		u.logger.Warn("this unique_ids has no effect on the IDs of a request: another unique_ids before it has named the request",
 			zap.Any("settings", u), zap.Any("settings_of_first", first))
 	})
-}
-
-// isID reports whether the value of a trusted header field can be adopted.
-func isID(header, value string) bool {
-	if header != traceparentField {
-		return isCallersID(value)
-	}
-	_, err := uniqueid.ReceiveTraceparent(value)
-	return err == nil
-}
-
-// isOwn reports whether text is one of the request's IDs, put into the header on
-// the way.
-func (ids *RequestIDs) isOwn(text string) bool {
-	ids.FollowTrace()
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	return text != "" && (text == ids.txid || text == ids.uniqueID || text == ids.shardedID || text == ids.callNumber ||
-		ids.notations.wrote(text))
-}
-
-// adoptValue takes over the value of the trusted header field, if it is an ID.
-func (ids *RequestIDs) adoptValue(header, value string) bool {
-	if header == traceparentField {
-		return ids.notations.adoptTraceparent(value)
-	}
-	if !isCallersID(value) {
-		return false
-	}
-	ids.txid = value
-	ids.notations.adoptText(value)
-	return true
-}
-
-// maxCallersID is how long an ID from a trusted proxy may be, in characters.
-const maxCallersID = 128
-
-func isCallersID(text string) bool {
-	const signs = "._@-"
-	for _, c := range []byte(text) {
-		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !alphanumeric && strings.IndexByte(signs, c) < 0 {
-			return false
-		}
-	}
-	return len(text) >= 1 && len(text) <= maxCallersID
-}
-
-// TXID returns the txid of a request, for a log line; nothing where
-// unique_ids does not name requests. Only the goroutine that serves the request
-// may ask, for it looks into the request's variables.
-func TXID(ctx context.Context) string {
-	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
-	if ids := Of(vars); ids != nil {
-		return ids.TXID()
-	}
-	return ""
-}
-
-// Of returns the IDs of the request with these variables; see
-// [caddyhttp.VarsCtxKey]. It is nil where no handler of this package has seen the
-// request.
-func Of(vars map[string]any) *RequestIDs {
-	ids, _ := vars[idsVar].(*RequestIDs)
-	return ids
-}
-
-// replace is the replacer's view of the IDs.
-func (ids *RequestIDs) replace(key string) (any, bool) {
-	switch key {
-	case "http.request.txid":
-		return ids.String(), true
-	case "http.request.uuid_v7":
-		return ids.UUIDv7(), true
-	case "http.request.trace_id":
-		return ids.trace().TraceID().String(), true
-	case "http.request.traceparent":
-		return ids.trace().String(), true
-	case "unique_id":
-		return ids.UniqueID(), true
-	case "http.request.sharded_id":
-		return ids.ShardedID(), true
-	case "http.request.call_number":
-		return ids.CallNumber(), true
-	}
-	return nil, false
-}
-
-// String returns the request's txid, and implements [fmt.Stringer] for the
-// access log.
-func (ids *RequestIDs) String() string { return ids.TXID() }
-
-// FollowTrace lets the trace ID follow a trace that Caddy's tracing has begun.
-// Only the goroutine that serves the request may call it.
-func (ids *RequestIDs) FollowTrace() {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	ids.notations.look(ids.ctx, ids.header)
-}
-
-// TXID returns the request's txid. Any goroutine may ask.
-func (ids *RequestIDs) TXID() string {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	if ids.txid == "" {
-		ids.txid = ids.notations.TXID().String()
-	}
-	return ids.txid
-}
-
-// UUIDv7 returns the request's txid as a UUIDv7.
-func (ids *RequestIDs) UUIDv7() string {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	return ids.notations.UUID().String()
-}
-
-// trace returns the trace that the request belongs to.
-func (ids *RequestIDs) trace() uniqueid.TraceContext {
-	ids.FollowTrace()
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	return ids.notations.Trace()
-}
-
-// UniqueID returns the request's unique_id. Its time is when the request
-// arrived.
-func (ids *RequestIDs) UniqueID() string {
-	if ids.uniqueID == "" {
-		arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time)
-		if !ok {
-			arrival = time.Now()
-		}
-		ids.uniqueID = ids.handler.makers.uniqueIDs.New(arrival).String()
-	}
-	return ids.uniqueID
-}
-
-// ShardedID returns the request's sharded ID.
-func (ids *RequestIDs) ShardedID() string {
-	if ids.shardedID == "" {
-		ids.shardedID = newShardedID(ids.handler.Shards)
-	}
-	return ids.shardedID
-}
-
-// CallNumber returns the request's call number, or nothing if there is none to
-// be had.
-func (ids *RequestIDs) CallNumber() string {
-	if ids.callNumberAsked {
-		return ids.callNumber
-	}
-	ids.callNumberAsked = true
-	number, err := ids.handler.makers.callNumbers.New(ids.ctx)
-	if err != nil {
-		ids.handler.makers.callNumbers.complain(ids.handler.logger, err)
-		return ""
-	}
-	ids.callNumber = number.String()
-	return ids.callNumber
-}
-
-// name gives an error that passes by the request's txid as its ID.
-func (ids *RequestIDs) name(err error) error {
-	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
-	if !ok {
-		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
-	}
-	handlerErr.ID = ids.String()
-	return handlerErr
 }
 
 // Interface guards

@@ -1,0 +1,101 @@
+package uniqueids
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
+
+	"github.com/orderly-http/caddy-orderly/internal/storedruns"
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// callNumberPool holds the generators of call numbers, by storage. They outlive
+// configurations, so that a reload does not cost a run.
+var callNumberPool = caddy.NewUsagePool()
+
+// callNumbers makes call numbers from the run numbers of one storage.
+type callNumbers struct {
+	*uniqueid.CallNumberGenerator
+	runs *storedRuns
+}
+
+// openCallNumbers takes a generator out of the pool. detach gives it back.
+func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator, detach func() error, err error) {
+	key := storageKey(storage)
+	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) {
+		runs := new(storedRuns)
+		return &callNumbers{uniqueid.NewCallNumberGenerator(runs), runs}, nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("setting up call numbers: %w", err)
+	}
+	c := value.(*callNumbers)
+	remove := c.runs.add(storage)
+	return c.CallNumberGenerator, func() error {
+		remove()
+		_, err := callNumberPool.Delete(key)
+		return err
+	}, nil
+}
+
+// storageKey names what a storage stores in. One that does not say is taken
+// for a storage of its own, which at worst costs a run at each reload.
+func storageKey(storage certmagic.Storage) string {
+	if named, ok := storage.(fmt.Stringer); ok {
+		return fmt.Sprintf("%T %s", storage, named)
+	}
+	return fmt.Sprintf("%T %p", storage, storage)
+}
+
+// Destruct implements [caddy.Destructor].
+func (c *callNumbers) Destruct() error {
+	c.Close()
+	return nil
+}
+
+// storedRuns hands out run numbers from Caddy's storage. The storage is the one
+// of the youngest configuration that is still in use.
+type storedRuns struct {
+	mu       sync.Mutex
+	storages []*certmagic.Storage
+}
+
+// add makes a storage the one in use, until remove is called.
+func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := &storage
+	s.storages = append(s.storages, entry)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, other := range s.storages {
+			if other == entry {
+				s.storages = append(s.storages[:i:i], s.storages[i+1:]...)
+				return
+			}
+		}
+	}
+}
+
+func (s *storedRuns) storage() (certmagic.Storage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.storages) == 0 {
+		return nil, errors.New("no configuration that uses unique_ids is loaded")
+	}
+	return *s.storages[len(s.storages)-1], nil
+}
+
+// NextRun implements [uniqueid.RunStore].
+func (s *storedRuns) NextRun(ctx context.Context) (uint32, error) {
+	storage, err := s.storage()
+	if err != nil {
+		return 0, err
+	}
+	return storedruns.Next(ctx, storage)
+}

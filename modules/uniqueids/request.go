@@ -1,0 +1,157 @@
+package uniqueids
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// RequestIDs are the IDs of one request, as far as they were asked for. A
+// request is served by one goroutine at a time; only its txid is also asked for
+// by others, who list the queues.
+type RequestIDs struct {
+	handler *Handler
+	ctx     context.Context // of the request: the IDs live as long as it does
+	header  http.Header     // of the request
+
+	mu        sync.Mutex // guards the next two once the request is in a queue
+	notations notations
+	txid      string // as it is written: the caller's may be any text
+
+	made []madeID // IDs that are no notation of the txid
+}
+
+// madeID is an ID as it was given out. It is empty if there was none to be had.
+type madeID struct {
+	by   *generator
+	text string
+}
+
+const idsVar = "orderly.ids"
+
+// TXID returns the txid of a request, for a log line; nothing where
+// unique_ids does not name requests. Only the goroutine that serves the request
+// may ask, for it looks into the request's variables.
+func TXID(ctx context.Context) string {
+	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if ids := Of(vars); ids != nil {
+		return ids.TXID()
+	}
+	return ""
+}
+
+// Of returns the IDs of the request with these variables; see
+// [caddyhttp.VarsCtxKey]. It is nil where no handler of this package has seen the
+// request.
+func Of(vars map[string]any) *RequestIDs {
+	ids, _ := vars[idsVar].(*RequestIDs)
+	return ids
+}
+
+// log adds the txid to the access log, if there is one. The log renders it, and
+// so makes it, when the request is over.
+func (ids *RequestIDs) log() {
+	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || server.Logs == nil {
+		return
+	}
+	if fields, ok := ids.ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+		fields.Set(zap.Stringer("txid", ids))
+	}
+}
+
+// replace is the replacer's view of the IDs.
+func (ids *RequestIDs) replace(key string) (any, bool) {
+	switch key {
+	case "http.request.txid":
+		return ids.String(), true
+	case "http.request.uuid_v7":
+		return ids.UUIDv7(), true
+	case "http.request.trace_id":
+		return ids.trace().TraceID().String(), true
+	case "http.request.traceparent":
+		return ids.trace().String(), true
+	}
+	if g := ids.handler.generators.byPlaceholder[key]; g != nil {
+		return ids.of(g), true
+	}
+	return nil, false
+}
+
+// of returns the ID that a generator makes for this request, or nothing if there
+// is none to be had.
+func (ids *RequestIDs) of(g *generator) string {
+	for _, made := range ids.made {
+		if made.by == g {
+			return made.text
+		}
+	}
+	text, err := g.generate(ids.ctx, ids.arrival())
+	if err != nil {
+		g.complain(ids.handler.logger, err)
+	}
+	ids.made = append(ids.made, madeID{g, text})
+	return text
+}
+
+// arrival returns when the request arrived.
+func (ids *RequestIDs) arrival() time.Time {
+	if arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time); ok {
+		return arrival
+	}
+	return time.Now()
+}
+
+// String returns the request's txid, and implements [fmt.Stringer] for the
+// access log.
+func (ids *RequestIDs) String() string { return ids.TXID() }
+
+// FollowTrace lets the trace ID follow a trace that Caddy's tracing has begun.
+// Only the goroutine that serves the request may call it.
+func (ids *RequestIDs) FollowTrace() {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	ids.notations.look(ids.ctx, ids.header)
+}
+
+// TXID returns the request's txid. Any goroutine may ask.
+func (ids *RequestIDs) TXID() string {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	if ids.txid == "" {
+		ids.txid = ids.notations.TXID().String()
+	}
+	return ids.txid
+}
+
+// UUIDv7 returns the request's txid as a UUIDv7.
+func (ids *RequestIDs) UUIDv7() string {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.notations.UUID().String()
+}
+
+// trace returns the trace that the request belongs to.
+func (ids *RequestIDs) trace() uniqueid.TraceContext {
+	ids.FollowTrace()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.notations.Trace()
+}
+
+// name gives an error that passes by the request's txid as its ID.
+func (ids *RequestIDs) name(err error) error {
+	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
+	if !ok {
+		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
+	}
+	handlerErr.ID = ids.String()
+	return handlerErr
+}

@@ -1,0 +1,86 @@
+package uniqueids
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// adopt takes over the caller's ID where the caller is trusted. An ID that is
+// not taken over is taken out of the request, so that the upstream does not see it.
+func (ids *RequestIDs) adopt(r *http.Request) {
+	header := ids.handler.Trust
+	values, ok := r.Header[header]
+	if ok && (!ids.trusted() || len(values) != 1 || !ids.adoptValue(header, values[0])) {
+		r.Header.Del(header)
+	}
+}
+
+// trusted reports whether the peer is one of the server's trusted proxies.
+func (ids *RequestIDs) trusted() bool {
+	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
+	return trusted
+}
+
+// pass lets a request with IDs through a second handler. What that is to trust
+// and cannot, it takes out of the request, as the first does.
+func (ids *RequestIDs) pass(r *http.Request, second *Handler) {
+	if second != ids.handler {
+		second.warnOfFirst(ids.handler)
+	}
+	header := second.Trust
+	values, ok := r.Header[header]
+	if ok && (len(values) != 1 || !ids.isOwn(values[0]) && !(ids.trusted() && isID(header, values[0]))) {
+		r.Header.Del(header)
+	}
+}
+
+// isID reports whether the value of a trusted header field can be adopted.
+func isID(header, value string) bool {
+	if header != traceparentField {
+		return isCallersID(value)
+	}
+	_, err := uniqueid.ReceiveTraceparent(value)
+	return err == nil
+}
+
+// isOwn reports whether text is one of the request's IDs, put into the header on
+// the way.
+func (ids *RequestIDs) isOwn(text string) bool {
+	ids.FollowTrace()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return text != "" && (text == ids.txid || ids.notations.wrote(text) ||
+		slices.ContainsFunc(ids.made, func(made madeID) bool { return made.text == text }))
+}
+
+// adoptValue takes over the value of the trusted header field, if it is an ID.
+func (ids *RequestIDs) adoptValue(header, value string) bool {
+	if header == traceparentField {
+		return ids.notations.adoptTraceparent(value)
+	}
+	if !isCallersID(value) {
+		return false
+	}
+	ids.txid = value
+	ids.notations.adoptText(value)
+	return true
+}
+
+// maxCallersID is how long an ID from a trusted proxy may be, in characters.
+const maxCallersID = 128
+
+func isCallersID(text string) bool {
+	const signs = "._@-"
+	for _, c := range []byte(text) {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alphanumeric && strings.IndexByte(signs, c) < 0 {
+			return false
+		}
+	}
+	return len(text) >= 1 && len(text) <= maxCallersID
+}
