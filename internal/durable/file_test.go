@@ -1,0 +1,192 @@
+package durable_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/durable"
+)
+
+// wantFile fails unless the file at path holds text and the directory has the
+// names and no others.
+func wantFile(t *testing.T, path, text string, names ...string) {
+	t.Helper()
+	if found, err := os.ReadFile(path); err != nil || string(found) != text {
+		t.Errorf("%s holds %q, %v; expected %q", path, found, err, text)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, entry := range entries {
+		found = append(found, entry.Name())
+	}
+	if !slices.Equal(found, names) {
+		t.Errorf("the directory has %q; expected %q", found, names)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReplaceFile(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, path string){
+		"no file before": func(*testing.T, string) {},
+		"a file before":  func(t *testing.T, path string) { write(t, path, "a longer text than the next") },
+		"the rest of a process that died on the way": func(t *testing.T, path string) {
+			write(t, path, "one")
+			write(t, path+".tmp", "half of a number, and more of it than the next has")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "number")
+			before(t, path)
+			for _, text := range []string{"two", "", "three\n"} {
+				if err := durable.ReplaceFile(path, text); err != nil {
+					t.Fatal(err)
+				}
+				wantFile(t, path, text, "number")
+			}
+		})
+	}
+}
+
+// Whoever reads meanwhile finds the text before or the next one, never a part.
+func TestReplaceFileAllOrNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "number")
+	texts := []string{strings.Repeat("a", 20_000), strings.Repeat("b", 10_000)}
+	write(t, path, texts[0])
+	done := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			if found, err := os.ReadFile(path); err != nil || !slices.Contains(texts, string(found)) {
+				t.Errorf("read %d bytes, %v", len(found), err)
+				return
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	for i := range 100 {
+		if err := durable.ReplaceFile(path, texts[i%2]); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	reader.Wait()
+}
+
+// What cannot be replaced stays as it is, and the error names it.
+func TestReplaceFileFails(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{
+		"no directory":         filepath.Join(dir, "missing", "number"),
+		"a directory before":   full,
+		"a file for directory": filepath.Join(dir, "file", "number"),
+	} {
+		write(t, filepath.Join(dir, "file"), "")
+		if err := durable.ReplaceFile(path, "text"); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(full, "below")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMakeDirs(t *testing.T) {
+	root := t.TempDir()
+	deep := filepath.Join(root, "a", "b", "c")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 2 {
+				if err := durable.MakeDirs(deep); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for dir := deep; dir != root; dir = filepath.Dir(dir) {
+		wantPrivate(t, dir, fs.ModeDir)
+	}
+	file := filepath.Join(deep, "file")
+	write(t, file, "text")
+	for _, path := range []string{file, filepath.Join(file, "below")} {
+		if err := durable.MakeDirs(path); err == nil {
+			t.Errorf("made a directory at %s, where a file is in the way", path)
+		}
+	}
+	wantFile(t, file, "text", "file")
+}
+
+func TestSyncDir(t *testing.T) {
+	dir := t.TempDir()
+	if err := durable.SyncDir(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMark(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	for _, marked := range []bool{false, true, true} {
+		lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if used, err := durable.IsMarkedUsed(lock); err != nil || used != marked {
+			t.Errorf("marked: %t, %v; expected %t", used, err, marked)
+		}
+		for range 2 {
+			if err := durable.MarkUsed(lock); err != nil {
+				t.Error(err)
+			}
+		}
+		if used, err := durable.IsMarkedUsed(lock); err != nil || !used {
+			t.Errorf("after marking it: %t, %v", used, err)
+		}
+		if err := lock.Close(); err != nil {
+			t.Error(err)
+		}
+		wantFile(t, path, "in use\n", "lock")
+	}
+}
+
+// A mark that cannot be written or read is an error, and not taken for none.
+func TestMarkFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	write(t, path, "")
+	lock, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.MarkUsed(lock); err == nil {
+		t.Error("marked a file that is open for reading alone")
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if used, err := durable.IsMarkedUsed(lock); used || !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a closed file is marked: %t, %v", used, err)
+	}
+}

@@ -1,0 +1,96 @@
+//go:build unix
+
+package durable_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/durable"
+)
+
+// wantPrivate fails unless what is at path is of the kind, and its owner's alone.
+func wantPrivate(t *testing.T, path string, kind fs.FileMode) {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Type() != kind || info.Mode().Perm()&0o077 != 0 {
+		t.Errorf("%s has mode %v", path, info.Mode())
+	}
+}
+
+func TestReplaceFileIsPrivate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "number")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.ReplaceFile(path, "text"); err != nil {
+		t.Fatal(err)
+	}
+	wantPrivate(t, path, 0)
+}
+
+// The owner of the directory may put a link where the temporary file comes. What it
+// points to stays as it is.
+func TestReplaceFileFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "number"), filepath.Join(t.TempDir(), "precious")
+	write(t, other, "precious")
+	if err := os.Symlink(other, path+".tmp"); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.ReplaceFile(path, "text"); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, path, "text", "number")
+	wantFile(t, other, "precious", "precious")
+	wantPrivate(t, path, 0)
+}
+
+func TestSyncDirOfNoDirectory(t *testing.T) {
+	if err := durable.SyncDir(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// What root makes belongs to the owner of the file before, or else of the
+// directory; what others make is theirs.
+func TestOwners(t *testing.T) {
+	dir := t.TempDir()
+	ofDir, ofFile := os.Geteuid(), os.Geteuid()
+	made, replaced := filepath.Join(dir, "a", "b", "made"), filepath.Join(dir, "replaced")
+	write(t, replaced, "before")
+	if os.Geteuid() == 0 {
+		ofDir, ofFile = 12345, 12346
+		for path, owner := range map[string]int{dir: ofDir, replaced: ofFile} {
+			if err := os.Chown(path, owner, owner); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := durable.MakeDirs(filepath.Dir(made)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{made, replaced} {
+		if err := durable.ReplaceFile(path, "text"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, owner := range map[string]int{
+		filepath.Join(dir, "a"): ofDir, filepath.Join(dir, "a", "b"): ofDir, made: ofDir, replaced: ofFile,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid := info.Sys().(*syscall.Stat_t).Uid; int(uid) != owner {
+			t.Errorf("%s belongs to %d; expected %d", path, uid, owner)
+		}
+	}
+}
