@@ -1,10 +1,9 @@
-// Package filelock locks a file with a lock of the kernel, which takes it back
-// when the process dies, however it dies.
 package filelock
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,9 +14,9 @@ import (
 // Poll is how often a lock that another process holds is tried again.
 const Poll = 2 * time.Millisecond
 
-// Lock waits for the lock of the file at path, which it makes if it is missing,
-// as long as the context allows. Closing the file gives the lock back. The file
-// must stay where it is: nobody needs to remove it.
+// Lock waits for the exclusive lock of the file at path, as long as the context
+// allows, and makes the file if it is missing. Closing the file gives the lock
+// back. The file must stay where it is: nobody needs to remove it.
 //
 // The error wraps [errors.ErrUnsupported] where the system or the file system
 // has no such locks.
@@ -47,8 +46,10 @@ func tryPath(path string) (*os.File, error) {
 	}
 	// A lock that root has made would lock the directory's owner out for good.
 	fileowner.Give(file, path, filepath.Dir(path))
-	locked, err := try(file)
-	if err == nil && locked && isAt(file, path) {
+	locked, err := Try(file.Fd(), Exclusive)
+	if err != nil {
+		err = fmt.Errorf("locking %s: %w", path, err)
+	} else if locked && isAt(file, path) {
 		return file, nil
 	}
 	return nil, errors.Join(err, file.Close())

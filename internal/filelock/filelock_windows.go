@@ -1,0 +1,34 @@
+package filelock
+
+import "golang.org/x/sys/windows"
+
+// lockedByte is the one byte that is locked. It lies far behind the end of any
+// file, for Windows keeps others from reading what is locked.
+func lockedByte() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }
+
+func (m Mode) flag() uint32 {
+	if m == Shared {
+		return 0
+	}
+	return windows.LOCKFILE_EXCLUSIVE_LOCK
+}
+
+// Wait waits until the open file has the lock.
+func Wait(fd uintptr, mode Mode) error {
+	return windows.LockFileEx(windows.Handle(fd), mode.flag(), 0, 1, 0, lockedByte())
+}
+
+// Try locks the open file, and reports false if a lock of another open file is
+// in the way.
+func Try(fd uintptr, mode Mode) (locked bool, err error) {
+	err = windows.LockFileEx(windows.Handle(fd), mode.flag()|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockedByte())
+	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Unlock gives the lock of the open file back.
+func Unlock(fd uintptr) error {
+	return windows.UnlockFileEx(windows.Handle(fd), 0, 1, 0, lockedByte())
+}
