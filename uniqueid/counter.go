@@ -1,6 +1,9 @@
 package uniqueid
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 const (
 	// counterLanes is for how many goroutines at once counters have room.
@@ -8,6 +11,8 @@ const (
 	// shareLen is how many numbers a lane takes at once from a counter that
 	// others count on at the same moment.
 	shareLen = 64
+	// busyShare is how soon a share is used up where others still count.
+	busyShare = time.Millisecond
 )
 
 // counter counts from 0. It never comes round.
@@ -23,40 +28,53 @@ type counter struct {
 // gaps. Two cores that count at the same moment would send the counter's memory
 // back and forth for every number. So a goroutine that finds another at the counter
 // takes 64 numbers for its lane, which is the place of its stack in memory, and
-// counts these by itself. What is left of them when the counter is given up is
-// lost.
-type lanes [counterLanes]struct {
+// counts these by itself. If they last for less than a millisecond, it takes 64
+// more. What is left of them when the counter is given up is lost.
+type lanes [counterLanes]lane
+
+type lane struct {
 	share atomic.Pointer[share]
 	_     [cacheLinePairs - 8]byte
 }
 
 // share is numbers in a row that one lane has taken from a counter.
 type share struct {
-	of   *counter
-	end  uint64
-	next atomic.Uint64
-	_    [cacheLinePairs - 24]byte
+	of    *counter
+	end   uint64
+	taken time.Duration // after laneClock
+	next  atomic.Uint64
+	_     [cacheLinePairs - 32]byte
 }
 
-// take takes a number of the counter.
-func (l *lanes) take(c *counter) uint64 { return l.takeIn(stackLane()%counterLanes, c) }
+// laneClock is when shares count from.
+var laneClock = time.Now()
 
-func (l *lanes) takeIn(lane uint32, c *counter) uint64 {
-	cell := &l[lane].share
-	if s := cell.Load(); s != nil {
-		if place, ok := s.take(c); ok {
-			return place
+// take takes a number of the counter.
+func (l *lanes) take(c *counter) uint64 { return l[stackLane()%counterLanes].take(c) }
+
+func (l *lane) take(c *counter) uint64 {
+	if s := l.share.Load(); s != nil {
+		if number, ok := s.take(c); ok {
+			return number
 		}
-		cell.CompareAndSwap(s, nil)
+		if s.of == c && time.Since(laneClock)-s.taken < busyShare {
+			return l.takeShare(c)
+		}
+		l.share.CompareAndSwap(s, nil)
 	}
-	place := c.made.Load()
-	if c.made.CompareAndSwap(place, place+1) {
-		return place
+	number := c.made.Load()
+	if c.made.CompareAndSwap(number, number+1) {
+		return number
 	}
+	return l.takeShare(c)
+}
+
+// takeShare takes a share of the counter, and of this the first number.
+func (l *lane) takeShare(c *counter) uint64 {
 	end := c.made.Add(shareLen)
-	s := &share{of: c, end: end}
+	s := &share{of: c, end: end, taken: time.Since(laneClock)}
 	s.next.Store(end - shareLen + 1)
-	cell.Store(s)
+	l.share.Store(s)
 	return end - shareLen
 }
 

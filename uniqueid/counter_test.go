@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // One goroutine at a time counts in order, whichever lanes it comes from.
@@ -21,32 +22,43 @@ func TestCounterCountsInOrder(t *testing.T) {
 }
 
 // Two cores had to fetch the counter from each other for every number. A goroutine
-// that finds another at the counter goes on with numbers of its own, and when the
-// counter is another one, leaves the rest of them.
+// that finds another at the counter goes on with numbers of its own: with more of
+// them if they were soon used up, else with the counter's. When the counter is
+// another one, it leaves the rest of them.
 func TestCounterShare(t *testing.T) {
-	var l lanes
+	var l lane
 	var c, next counter
 	c.made.Store(100)
-	const lane = 7
-	cell := &l[lane].share
-	s := &share{of: &c, end: 100}
-	s.next.Store(98)
-	cell.Store(s)
-	for _, want := range []uint64{98, 99, 100, 101} {
-		if number := l.takeIn(lane, &c); number != want {
-			t.Fatalf("took %d, want %d", number, want)
+	want := func(c *counter, numbers ...uint64) {
+		t.Helper()
+		for _, number := range numbers {
+			if got := l.take(c); got != number {
+				t.Fatalf("took %d, want %d", got, number)
+			}
 		}
 	}
-	if cell.Load() != nil {
-		t.Error("a share that is used up is kept")
+	want(&c, 100, 101)
+	if got := l.takeShare(&c); got != 102 {
+		t.Fatalf("took a share from %d on, want 102", got)
 	}
-	s.next.Store(98)
-	cell.Store(s)
-	for want := range uint64(3) {
-		if number := l.takeIn(lane, &next); number != want {
-			t.Fatalf("took %d of the next counter, want %d", number, want)
-		}
+	c.made.Store(1000) // others count
+	for number := uint64(103); number < 102+shareLen; number++ {
+		want(&c, number)
 	}
+	l.share.Load().taken = time.Since(laneClock) // as if it had taken no time
+	want(&c, 1000, 1001)
+	if made := c.made.Load(); made != 1000+shareLen {
+		t.Errorf("after a share that was soon used up the counter is at %d", made)
+	}
+	s := l.share.Load()
+	s.next.Store(s.end)
+	s.taken -= busyShare
+	want(&c, 1000+shareLen, 1001+shareLen)
+	if l.share.Load() != nil || c.made.Load() != 1002+shareLen {
+		t.Errorf("after a share that took its time the counter is at %d", c.made.Load())
+	}
+	l.takeShare(&c)
+	want(&next, 0, 1, 2)
 }
 
 // Nothing comes twice, with more goroutines than lanes and counters that are

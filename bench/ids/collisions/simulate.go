@@ -90,16 +90,16 @@ func (s *simulator) window(n, bits int, distinct bool) (pairs int) {
 	if n < 2 {
 		return 0
 	}
-	makers := make(map[uint64][]int, n)
+	processes := make(map[uint64][]int, n)
 	for range n {
 		value := s.random.Uint64N(1 << bits)
 		process := s.random.IntN(fleetSize)
-		for _, other := range makers[value] {
+		for _, other := range processes[value] {
 			if !distinct || other != process {
 				pairs++
 			}
 		}
-		makers[value] = append(makers[value], process)
+		processes[value] = append(processes[value], process)
 	}
 	return pairs
 }
@@ -208,18 +208,18 @@ func (s *simulator) generators(rate float64, windows int) experiment {
 		gens[i] = uniqueid.NewTXIDGenerator(uniqueid.WithClock(clock))
 	}
 	for window := range windows {
-		makers := make(map[uint64][]int)
+		processes := make(map[uint64][]int)
 		for _, at := range s.arrivals(s.poisson(m)) {
 			clock.set(time.Duration(window+1)*time.Millisecond + at)
 			process := s.random.IntN(fleetSize)
 			id := gens[process].New()
 			value := uint64(id.Time().UnixMilli())<<bits | id.Random()>>(54-bits)
-			for _, other := range makers[value] {
+			for _, other := range processes[value] {
 				if other != process {
 					pairs++
 				}
 			}
-			makers[value] = append(makers[value], process)
+			processes[value] = append(processes[value], process)
 		}
 	}
 	return poissonian(

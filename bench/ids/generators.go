@@ -1,4 +1,4 @@
-// Package ids measures package uniqueid beside other makers of IDs.
+// Package ids measures package uniqueid beside what others make IDs with.
 package ids
 
 import (
@@ -23,57 +23,63 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// Maker is one way to make an ID's text.
-type Maker struct {
+// Generator is one way to make an ID's text.
+type Generator struct {
 	Name string
 	// Times makes n IDs, one after another. The loop is in here so that no
 	// call through a function value is measured.
 	Times func(n int)
-	// Setting, if there is one, is a setting of the maker's package that holds
-	// for the whole process. It is made before the maker's turn and undone after.
+	// Setting, if there is one, is a setting of the generator's package that holds
+	// for the whole process. It is made before the generator's turn and undone after.
 	Setting, Undo func()
-	// Slow makers wait by design. They are asked for a hundredth of the IDs.
+	// Slow generators wait by design. They are asked for a hundredth of the IDs.
 	Slow bool
 }
 
-// Turn is how many IDs of n the maker is asked for.
-func (m Maker) Turn(n int) int {
-	if m.Slow {
+// Turn is how many IDs of n the generator is asked for.
+func (g Generator) Turn(n int) int {
+	if g.Slow {
 		return max(n/100, 1)
 	}
 	return n
 }
 
-// Prepared calls f while the maker's setting holds.
-func (m Maker) Prepared(f func()) {
-	if m.Setting != nil {
-		m.Setting()
-		defer m.Undo()
+// Prepared calls f while the generator's setting holds.
+func (g Generator) Prepared(f func()) {
+	if g.Setting != nil {
+		g.Setting()
+		defer g.Undo()
 	}
 	f()
 }
 
-// Ours are the makers of package uniqueid.
-func Ours() ([]Maker, error) {
-	var makers []Maker
+// Ours are the generators of package uniqueid.
+func Ours() ([]Generator, error) {
+	var generators []Generator
 	for _, layout := range []uniqueid.Layout{uniqueid.Classic, uniqueid.Threaded, uniqueid.Modern} {
 		gen, err := uniqueid.NewUniqueIDGenerator(layout, uniqueid.RandomNode())
 		if err != nil {
 			return nil, fmt.Errorf("making the unique_id generator: %w", err)
 		}
-		makers = append(makers, Maker{Name: "unique_id " + layout.String(), Times: func(n int) {
+		generators = append(generators, Generator{Name: "unique_id " + layout.String(), Times: func(n int) {
 			// As in a server, the time of arrival is known already.
 			arrival := time.Now()
 			for range n {
 				keep(gen.New(arrival).String())
 			}
+		}}, Generator{Name: "unique_id " + layout.String() + ", AppendNew", Times: func(n int) {
+			arrival, buf := time.Now(), make([]byte, 0, 32)
+			for range n {
+				buf = gen.AppendNew(buf[:0], arrival)
+			}
+			keep(string(buf))
 		}})
 	}
-	makers = append([]Maker{
+	generators = append([]Generator{
 		TXIDString(), TXIDAppend(), TXIDAppendNew(),
-		UUIDv7String(), UUIDv7Append(), UUIDv7AppendNew(), Traceparent(),
-	}, makers...)
-	return append(makers, callNumber()), nil
+		UUIDv7String(), UUIDv7Append(), UUIDv7AppendNew(), Traceparent(), TraceparentAppendNew(),
+	}, generators...)
+	return append(generators, callNumber()), nil
 }
 
 // runs is a store of call numbers in memory: what is measured is counting, of
@@ -82,9 +88,9 @@ type runs struct{ last atomic.Uint32 }
 
 func (r *runs) NextRun(context.Context) (uint32, error) { return r.last.Add(1), nil }
 
-func callNumber() Maker {
+func callNumber() Generator {
 	gen := uniqueid.NewCallNumberGenerator(&runs{})
-	return Maker{Name: "call_number", Times: func(n int) {
+	return Generator{Name: "call_number", Times: func(n int) {
 		ctx := context.Background()
 		for range n {
 			number, err := gen.New(ctx)
@@ -99,8 +105,8 @@ func callNumber() Maker {
 // Unshared makes no IDs: it draws random numbers from a source of its own and
 // shows what a second core is worth on this machine, at this moment, to work
 // that shares nothing.
-func Unshared() Maker {
-	return Maker{Name: "nothing shared", Times: func(n int) {
+func Unshared() Generator {
+	return Generator{Name: "nothing shared", Times: func(n int) {
 		source := rand.NewPCG(1, 2)
 		var sum uint64
 		for range n {
@@ -113,8 +119,8 @@ func Unshared() Maker {
 }
 
 // XID is rs/xid.
-func XID() Maker {
-	return Maker{Name: "rs/xid", Times: func(n int) {
+func XID() Generator {
+	return Generator{Name: "rs/xid", Times: func(n int) {
 		for range n {
 			keep(xid.New().String())
 		}
@@ -122,8 +128,8 @@ func XID() Maker {
 }
 
 // TXIDString makes a txid as a string.
-func TXIDString() Maker {
-	return Maker{Name: "txid", Times: func(n int) {
+func TXIDString() Generator {
+	return Generator{Name: "txid", Times: func(n int) {
 		for range n {
 			keep(uniqueid.NewTXID().String())
 		}
@@ -131,8 +137,8 @@ func TXIDString() Maker {
 }
 
 // TXIDAppend makes a txid and appends its text to a buffer.
-func TXIDAppend() Maker {
-	return Maker{Name: "txid, AppendText", Times: func(n int) {
+func TXIDAppend() Generator {
+	return Generator{Name: "txid, AppendText", Times: func(n int) {
 		buf := make([]byte, 0, 32)
 		for range n {
 			buf, _ = uniqueid.NewTXID().AppendText(buf[:0])
@@ -142,9 +148,9 @@ func TXIDAppend() Maker {
 }
 
 // TXIDAppendNew makes a txid as text in a buffer, without the ID in between.
-func TXIDAppendNew() Maker {
+func TXIDAppendNew() Generator {
 	gen := uniqueid.NewTXIDGenerator()
-	return Maker{Name: "txid, AppendNew", Times: func(n int) {
+	return Generator{Name: "txid, AppendNew", Times: func(n int) {
 		buf := make([]byte, 0, 32)
 		for range n {
 			buf = gen.AppendNew(buf[:0])
@@ -154,8 +160,8 @@ func TXIDAppendNew() Maker {
 }
 
 // UUIDv7String makes a UUIDv7 as a string.
-func UUIDv7String() Maker {
-	return Maker{Name: "uuid_v7", Times: func(n int) {
+func UUIDv7String() Generator {
+	return Generator{Name: "uuid_v7", Times: func(n int) {
 		for range n {
 			keep(uniqueid.NewUUIDv7().String())
 		}
@@ -163,8 +169,8 @@ func UUIDv7String() Maker {
 }
 
 // UUIDv7Append makes a UUIDv7 and appends its text to a buffer.
-func UUIDv7Append() Maker {
-	return Maker{Name: "uuid_v7, AppendText", Times: func(n int) {
+func UUIDv7Append() Generator {
+	return Generator{Name: "uuid_v7, AppendText", Times: func(n int) {
 		buf := make([]byte, 0, 64)
 		for range n {
 			buf, _ = uniqueid.NewUUIDv7().AppendText(buf[:0])
@@ -174,9 +180,9 @@ func UUIDv7Append() Maker {
 }
 
 // UUIDv7AppendNew makes a UUIDv7 as text in a buffer, without the ID in between.
-func UUIDv7AppendNew() Maker {
+func UUIDv7AppendNew() Generator {
 	gen := uniqueid.NewUUIDv7Generator()
-	return Maker{Name: "uuid_v7, AppendNew", Times: func(n int) {
+	return Generator{Name: "uuid_v7, AppendNew", Times: func(n int) {
 		buf := make([]byte, 0, 64)
 		for range n {
 			buf = gen.AppendNew(buf[:0])
@@ -186,17 +192,29 @@ func UUIDv7AppendNew() Maker {
 }
 
 // Traceparent makes a UUIDv7 and the header field of its trace.
-func Traceparent() Maker {
-	return Maker{Name: "traceparent", Times: func(n int) {
+func Traceparent() Generator {
+	return Generator{Name: "traceparent", Times: func(n int) {
 		for range n {
 			keep(uniqueid.NewTraceContext(uniqueid.NewUUIDv7()).String())
 		}
 	}}
 }
 
-// Theirs are the makers of other packages.
-func Theirs() []Maker {
-	return []Maker{
+// TraceparentAppendNew makes the header field of a new trace as text in a buffer.
+func TraceparentAppendNew() Generator {
+	gen := uniqueid.NewTraceContextGenerator()
+	return Generator{Name: "traceparent, AppendNew", Times: func(n int) {
+		buf := make([]byte, 0, 64)
+		for range n {
+			buf = gen.AppendNew(buf[:0])
+		}
+		keep(string(buf))
+	}}
+}
+
+// Theirs are the generators of other packages.
+func Theirs() []Generator {
+	return []Generator{
 		XID(),
 		{Name: "google/uuid v4", Times: googleV4},
 		{Name: "google/uuid v4, pool", Times: googleV4, Setting: uuid.EnableRandPool, Undo: uuid.DisableRandPool},
@@ -244,21 +262,21 @@ func googleV7(n int) {
 
 // fastUUID is rogpeppe/fastuuid, which counts on from one random number: its IDs
 // can be guessed, and do not sort.
-func fastUUID() Maker {
+func fastUUID() Generator {
 	gen := fastuuid.MustNewGenerator()
-	return Maker{Name: "rogpeppe/fastuuid", Times: func(n int) {
+	return Generator{Name: "rogpeppe/fastuuid", Times: func(n int) {
 		for range n {
 			keep(gen.Hex128())
 		}
 	}}
 }
 
-func nanoID() Maker {
+func nanoID() Generator {
 	next, err := nanoid.Standard(21)
 	if err != nil {
 		panic(err) // 21 is a length that it makes
 	}
-	return Maker{Name: "jaevor/go-nanoid", Times: func(n int) {
+	return Generator{Name: "jaevor/go-nanoid", Times: func(n int) {
 		for range n {
 			keep(next())
 		}
@@ -267,12 +285,12 @@ func nanoID() Maker {
 
 // sonyFlake makes 256 IDs in ten milliseconds and waits between them: it is slow
 // by design, whatever it does in its turn.
-func sonyFlake() Maker {
+func sonyFlake() Generator {
 	gen, err := sonyflake.New(sonyflake.Settings{MachineID: func() (int, error) { return 1, nil }})
 	if err != nil {
 		panic(err) // the settings are good
 	}
-	return Maker{Name: "sony/sonyflake", Slow: true, Times: func(n int) {
+	return Generator{Name: "sony/sonyflake", Slow: true, Times: func(n int) {
 		for range n {
 			id, err := gen.NextID()
 			if err != nil {
