@@ -15,23 +15,23 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// cluster is the members of etcd as this process reaches them. It asks one of
-// them, the preferred one, for as long as that one answers.
+// cluster is the members of etcd as this process reaches them. Requests go to the
+// preferred member for as long as it answers.
 //
-// A member that is stopped or cut off does not refuse: its connection stands,
-// and says nothing. gRPC finds that out after 13 seconds at best. So a request
-// that is not answered in time goes to the next member as well, the first
-// answer counts, and a member that was overtaken is no longer preferred: its
-// watches end and are begun anew elsewhere. That takes requests that may be
-// carried out twice, and all of this engine's are of that kind.
+// A member that is stopped or cut off does not refuse: its connection stands and
+// is silent. gRPC notices that after 13 seconds at best. So a request without an
+// answer soon goes to the next member as well, and the first answer counts. A
+// member that was overtaken is no longer preferred: its watches end, and begin
+// anew elsewhere. Requests must allow that they are carried out twice. All
+// requests of this engine do.
 type cluster struct {
 	members   []*member
-	patience  time.Duration // with a member that says nothing
+	patience  time.Duration // with a silent member
 	preferred atomic.Int64  // index of a member
 	switches  atomic.Uint64
 }
 
-// newCluster prepares the connections. They are made when they are needed.
+// newCluster prepares the connections, which are opened when they are needed.
 func newCluster(endpoints []string, config *tls.Config, username, password string, patience time.Duration) (*cluster, error) {
 	c := &cluster{patience: patience}
 	for _, endpoint := range endpoints {
@@ -42,7 +42,7 @@ func newCluster(endpoints []string, config *tls.Config, username, password strin
 		}
 		c.members = append(c.members, m)
 	}
-	// Not all processes should lean on the first one.
+	// Not all processes should lean on the first member.
 	c.preferred.Store(rand.Int64N(int64(len(c.members))))
 	return c, nil
 }
@@ -60,7 +60,7 @@ func patienceOf(ttl time.Duration) time.Duration {
 
 func (c *cluster) current() *member { return c.members[c.preferred.Load()] }
 
-// distrust turns to another member than m.
+// distrust prefers another member than m.
 func (c *cluster) distrust(m *member) {
 	for i, other := range c.members {
 		if other == m {
@@ -81,16 +81,16 @@ func (c *cluster) replace(from, to int64) {
 
 var errDistrusted = errors.New("the member does not answer")
 
-// answer is what one member said.
+// answer is the answer of one member.
 type answer[T any] struct {
 	member int64
 	value  T
 	err    error
 }
 
-// ask has a request answered by whichever member does it first, beginning with
-// the preferred one. The request may be carried out more than once. Errors that
-// another member would give, too, are returned at once.
+// ask returns the first answer of any member, beginning with the preferred one.
+// The request may be carried out more than once. An error that every member would
+// give is returned at once.
 func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *member) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,8 +138,8 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 	}
 }
 
-// transient reports whether an error can pass by itself: the member asked was
-// not there, had no leader, or did not answer.
+// transient reports whether an error can pass by itself: the member was away, had
+// no leader, or did not answer.
 func transient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -151,8 +151,8 @@ func transient(err error) bool {
 	return false
 }
 
-// denied reports whether etcd refuses what the user asks, for now: a password
-// or a role may be set right again.
+// denied reports whether etcd refuses the user, for now: somebody may set the
+// password or the role right.
 func denied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrAuthFailed) || unauthenticated(err)
 }
@@ -171,7 +171,7 @@ func codeOf(err error) codes.Code {
 	return codes.OK // not from a member
 }
 
-// faults are what kept the members from answering.
+// faults are why members did not answer.
 type faults struct{ list []fault }
 
 type fault struct {
@@ -181,8 +181,8 @@ type fault struct {
 
 func (f *faults) add(m *member, err error) { f.list = append(f.list, fault{m, err}) }
 
-// summary is one error for all. ended is why the wait ended, or nil if all have
-// failed.
+// summary is one error for all. ended is why the wait ended, or nil if all members
+// have failed.
 func (f *faults) summary(ended error) error {
 	switch {
 	case len(f.list) == 0:
@@ -210,8 +210,8 @@ func (s *severalFaults) Error() string {
 
 func (s *severalFaults) Unwrap() []error { return s.errs }
 
-// explained names the member and, where it is known what the text of an error
-// means, says that first.
+// explained names the member, and says first what the error means, where that is
+// known.
 func (f fault) explained() error {
 	if f.err == nil {
 		return nil
@@ -222,10 +222,9 @@ func (f fault) explained() error {
 	return fmt.Errorf("member %s: %w", f.member.endpoint, f.err)
 }
 
-// diagnose finds out more of members whose connections were closed without a
-// word. Where a member does not like our certificate, it says so after the
-// handshake; whether that is read before the connection breaks is chance when
-// there is something to send.
+// diagnose finds out more about members that closed a connection without a word. A
+// member that refuses our certificate says so after the handshake. While we send,
+// it is chance whether we read that before the connection breaks.
 func (c *cluster) diagnose(err error) error {
 	for _, m := range c.members {
 		if !m.secure() || !strings.Contains(err.Error(), m.endpoint) || hintFor(err, true) != "" {

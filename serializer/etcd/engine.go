@@ -19,110 +19,108 @@ import (
 // # How it works
 //
 // Ticket. A ticket is a key <namespace><queue>/<lease>-<seq>. etcd numbers all
-// that happens in one order, on which its members agree, and notes with each
-// key the number (revision) at which it was made. That is the ticket's number,
-// its place in the queue and its fencing token. No clock has a part in it. The
-// key is made only if it is not there, so a request whose answer got lost is
-// sent again without a second place being taken; and no key is used twice.
+// changes in one order, on which its members agree, and keeps with each key the
+// number (revision) at which it was created. That revision is the ticket's
+// number, its place in the queue and its fencing token. No clock takes part. The
+// key is created only if there is none, so a request whose answer was lost is
+// sent again without taking a second place. No key is used for two tickets at a
+// time.
 //
-// Turn. Tickets only come behind those that exist. So once a process has seen
-// all tickets up to a revision, it knows all that can ever be before its own
-// ones up to there; what may have changed is only that some have gone. Who may
-// enter is then a matter of memory. Where the next in line is ours, the turn
-// passes through a channel, and the finished ticket is deleted after that: its
-// successor's stands already, so nobody else sees a gap. One look at the queue
-// serves for about half of those who wait in the process, so that its cost for
-// each hand-over does not grow with the queue.
+// Turn. New tickets always come last. So once a process has read all tickets up
+// to a revision, it knows every ticket that can ever be before its own ones up to
+// there. The only later change is that some have gone. Admission is then decided
+// in memory. If the next waiter is ours, the turn passes through a channel, and
+// the finished ticket is deleted afterwards: its successor exists already, so no
+// other process sees a gap. One read of the queue serves about half of the
+// process's waiters, so its cost for each hand-over does not grow with the queue.
 //
-// Waking. Only the first of ours in a queue, where it waits for others, watches
-// anything: the mark of the ticket right before its own, the last that must go.
-// A mark is put by the transaction that deletes the ticket, and tells whether
-// that one was inside, alone: then all before it are gone, too, and the next one
-// enters without asking for anything. So a hand-over between processes is one
-// write and one message. The rules that let several in ([serializer.Rule])
-// cannot be watched by one key; then the first of ours hears of every ticket of
-// the queue that goes. Our own tickets are watched, too, once in a queue: one
-// that waits and is deleted by somebody else is evicted, unless the lease turns
-// out to have ended. The tickets of a process that died leave no marks; a look
-// once a second finds that out.
+// Waking. Only the first waiter of a process watches anything, and only if remote
+// tickets are before it: it watches the mark of the last of those. The
+// transaction that deletes a ticket puts its mark, which says whether the ticket
+// was inside alone. If it was, all before it are gone, too, and the next waiter
+// enters without reading anything. So a hand-over between processes is one write
+// and one event. Where the rule admits several ([serializer.Rule]), one key is not
+// enough: then the first waiter watches all deletions in the queue. The process
+// also watches its own tickets, once for each queue. A waiter whose ticket
+// somebody else deletes is evicted, unless the lease turns out to have ended. A
+// dead process leaves no marks; a read once a second finds that out.
 //
-// Watch, then look. etcd serves a watch that begins in the past from a loop
-// that runs every 100 ms, and under load every revision one has read is past.
-// So a watch here begins now, and the look comes after it: what the look shows
-// as standing, the watch will tell the end of. Looks may be answered by any
-// member from what it has, if it has come as far as the watch and our tickets.
-// A compaction takes nothing away that is needed, and a watch that was lost is
-// begun anew and followed by a look; the look once a second has the members
-// agree, for the one we ask may be cut off.
+// Watch, then read. etcd serves a watch that begins in the past from a loop that
+// runs every 100 ms, and under load every revision just read is past. So a watch
+// here begins now, and the read follows: the watch reports the end of every
+// ticket that the read shows. One member may answer the read from what it has, if
+// that includes our watch and our tickets. A compaction removes nothing that is
+// needed. A lost watch begins anew, and a read follows. The read once a second
+// takes a majority, because the member that we use may be cut off.
 //
-// Members. A request goes to one member, and to the next one as well where that
-// is silent; each may be carried out twice. See cluster.
+// Members. A request goes to one member, and also to the next one if the first is
+// silent. Each may carry it out. See cluster.
 //
-// Lease. All tickets of a process hang on one lease, and go with it if the
-// process dies. A lease can run out under a process that lives: it was stopped,
-// or cut off. So the process counts itself, on a clock that goes on while the
-// machine is suspended, from the sending of the last keep-alive that was
-// answered, less a margin (a fifth of the time to live, at least half a second).
-// At that deadline nobody enters any more, who waits is refused, who is inside
-// is told to stop ([serializer.ErrLost]), and the next arrival waits for a new
-// lease. A process that etcd does not let write stops renewing: it could not
-// delete its tickets, and the others would wait for them.
+// Lease. All tickets of a process belong to one lease, and go with it if the
+// process dies. A lease can also end under a live process that was stopped or cut
+// off. So the process keeps its own deadline, on a clock that goes on while the
+// machine is suspended. The deadline counts from the sending of the last answered
+// keep-alive, less a margin (a fifth of the time to live, at least half a second).
+// After it nobody enters, waiters are refused, holders are revoked
+// ([serializer.ErrLost]), and the next arrival waits for a new lease. A process
+// that etcd does not let write stops renewing: it could not delete its tickets,
+// and the others would wait for them.
 //
 // # Why it is safe, and how far
 //
-// While all processes run and their clocks tick at about the same rate, a
-// process stops believing in its lease before etcd ends it; then no two are
-// inside. If a process is stopped (a long pause, SIGSTOP, a frozen machine)
-// between two instructions, nothing in it can notice, and it may go on inside
-// after its lease has ended, until it wakes and its timer fires. No lock by
-// lease can do better. What can is the place behind the queue: if it refuses
-// tokens smaller than the greatest it has seen, a late one does no harm.
+// While all processes run and their clocks tick at about the same rate, a process
+// gives up its lease before etcd ends it; then no two are inside. A process that
+// is stopped (a long pause, SIGSTOP, a frozen machine) between two instructions
+// cannot notice. It may go on inside after its lease has ended, until it wakes and
+// its timer fires. No lock with a lease can do better. The upstream can: if it
+// refuses tokens smaller than the greatest it has seen, a late holder does no
+// harm.
 //
 // # What was rejected
 //
 // concurrency.Mutex of etcd's client: its key is the lease, so two requests of
-// one process both hold it; and its watches begin in the past. The client
-// library itself: see member. One watch on
-// the whole queue in each process, with all lines in memory: less code, but
-// each ticket that comes or goes is sent to all machines. Sorting by etcd
-// (WithLastCreate): the server reads the whole queue for it, each time. Several
-// tickets in one transaction: they would have the same number.
+// one process both hold it; and its watches begin in the past. The client library
+// itself: see member. One watch on the whole queue in each process, with all
+// queues in memory: less code, but every ticket that comes or goes is sent to all
+// machines. Sorting by etcd (WithLastCreate): the server reads the whole queue for
+// it, each time. Several tickets in one transaction: they would have the same
+// number.
 //
 // # What remains imperfect
 //
-// A request that was refused because the queue was full has had a ticket for a
-// moment, by which another that comes in that moment may be refused, too. A
-// request to etcd without an answer may be carried out long after, even after
-// the ticket was made by another, used and deleted; then it stands again, and
-// nobody's. The queue is searched for such ones for a minute, and they go with
-// the lease at the latest. A leader of etcd that was cut off can still answer
-// keep-alives until it knows; the margin should be more than the cluster's
-// election timeout (1 s by default), so a time to live below 5 s relies on the
-// token. A cluster restored from a backup may number its keys from an earlier
-// revision; see etcd's --bump-revision.
+// An arrival that was refused because the queue was full has had a ticket for a
+// moment. Another arrival in that moment may be refused because of it. A request
+// without an answer may be carried out long after, even after its repetition made
+// the ticket, and the ticket was used and deleted. Then the ticket exists again
+// and no caller waits for it. The queue is searched for such tickets for a minute,
+// and they go with the lease at the latest. A leader of etcd that was cut off can
+// still answer keep-alives until it knows. The margin should be more than the
+// cluster's election timeout (1 s by default), so a time to live below 5 s relies
+// on the token. A cluster restored from a backup may number its keys from an
+// earlier revision; see etcd's --bump-revision.
 type Engine struct {
 	keys    keyspace
 	where   string // the endpoints, for people
 	owner   string // this process, for people
 	ttl     time.Duration
 	cluster *cluster
-	clock   func() time.Duration // what leases are measured by
+	clock   func() time.Duration // measures leases
 	now     func() time.Time     // for people
 	log     *slog.Logger
 	ctx     context.Context // done when the engine has been closed and left
 	stop    context.CancelFunc
-	ended   chan struct{}
+	ended   chan struct{} // closed when run has returned
 
 	mu      sync.Mutex
 	session *session      // nil while there is no lease
 	failure error         // why the last attempt to get one failed; nil while one is under way
 	changed chan struct{} // closed and replaced when session or failure change
-	tickets int           // of ours that are out
+	tickets int           // of ours, not left yet
 	closed  bool
 
 	logged     string // the failure that was logged last
 	complained time.Time
-	watchLag   time.Duration // of the last deletion of ours that was told
+	watchLag   time.Duration // of the last deletion of ours that a watch reported
 	lost       atomic.Uint64 // leases
 }
 
@@ -132,14 +130,13 @@ type Options struct {
 	// https://10.0.0.1:2379. At least one is needed.
 	Endpoints []string
 
-	// Namespace begins all keys. Queues in different namespaces have nothing
-	// to do with each other. No namespace should begin with another one and
-	// a slash. Default: orderly/.
+	// Namespace is the prefix of all keys. Queues in different namespaces are
+	// independent. No namespace should begin with another namespace and a
+	// slash. Default: orderly/.
 	Namespace string
 
-	// TTL is the time to live of the process's lease: for how long others
-	// wait for a process that died or is cut off. Whole seconds, 2s or more.
-	// Default: 10s.
+	// TTL is the time to live of the process's lease: how long others wait for
+	// a process that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
 	TTL time.Duration
 
 	// Username and Password are those of etcd's authentication. Default: none.
@@ -148,15 +145,15 @@ type Options struct {
 	// TLS is needed for https endpoints. Default: none.
 	TLS *tls.Config
 
-	// Clock tells people when a ticket was taken. The order does not depend
-	// on it. Default: [time.Now].
+	// Clock says when a ticket was taken, for people. The order does not
+	// depend on it. Default: [time.Now].
 	Clock func() time.Time
 
-	// Log hears of leases that are had and lost. Default: none.
+	// Log gets leases that begin and are lost, and errors. Default: none.
 	Log *slog.Logger
 }
 
-// What [Options] stand for if they are left out, and the least TTL.
+// Defaults and bounds of [Options].
 const (
 	DefaultNamespace = "orderly/"
 	DefaultTTL       = 10 * time.Second
@@ -164,9 +161,9 @@ const (
 	MaxTTL           = time.Hour
 )
 
-// Open makes an engine. It does not wait for the cluster: until there is a
-// lease, arrivals are refused with [serializer.ReasonStorage], and the engine
-// goes on trying. The error is for options that cannot be.
+// Open makes an engine. It does not wait for the cluster: until there is a lease,
+// arrivals are refused with [serializer.ReasonStorage], and the engine goes on
+// trying. The error is for invalid options.
 func Open(o Options) (*Engine, error) {
 	if len(o.Endpoints) == 0 {
 		return nil, errors.New("opening etcd engine: no endpoints")
@@ -210,7 +207,7 @@ func Open(o Options) (*Engine, error) {
 // Path is the engine's name for where it keeps its queues.
 func (e *Engine) Path() string { return "etcd:" + strings.TrimSuffix(string(e.keys), "/") }
 
-// run keeps a session, until the engine is closed and left.
+// run keeps a session until the engine is closed and its last holder has left.
 func (e *Engine) run() {
 	defer close(e.ended)
 	defer e.giveBack()
@@ -223,7 +220,7 @@ func (e *Engine) run() {
 		}
 		if e.use(s) {
 			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
-			go s.heedEvictions()
+			go s.serveEvictions()
 			s.keepAlive()
 		}
 	}
@@ -237,15 +234,15 @@ func (e *Engine) use(s *session) bool {
 		return false
 	}
 	e.session = s
-	e.announce(nil)
+	e.announceLocked(nil)
 	return true
 }
 
-// fail notes that there is no session, and logs that when the reason is new.
+// fail notes why there is no session, and logs it if the reason is new.
 func (e *Engine) fail(err error) {
 	e.mu.Lock()
 	first := e.failure == nil || e.logged != err.Error()
-	e.announce(err)
+	e.announceLocked(err)
 	e.logged = err.Error()
 	e.mu.Unlock()
 	if first && e.ctx.Err() == nil {
@@ -253,15 +250,15 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// announce tells those who wait for a session. The caller holds the lock.
-func (e *Engine) announce(failure error) {
+// announceLocked wakes those that wait for a session.
+func (e *Engine) announceLocked(failure error) {
 	e.failure = failure
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// current returns the session. While the engine is just asking for a lease, it
-// waits for the answer.
+// current returns the session. While a lease is requested, it waits for the
+// answer.
 func (e *Engine) current(ctx context.Context) (*session, error) {
 	for {
 		e.mu.Lock()
@@ -294,60 +291,60 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	if err != nil {
 		return nil, refusal(a, 0, 0, err)
 	}
-	p, err := e.arrive(s, a)
+	w, err := e.arrive(s, a)
 	if err != nil {
 		return nil, refusal(a, 0, 0, err)
 	}
-	if err := p.await(ctx); err != nil {
-		return e.settle(p, err)
+	if err := w.await(ctx); err != nil {
+		return e.settle(w, err)
 	}
-	if !e.holds(p) {
-		return nil, refusal(a, p.position, p.Token(), serializer.ErrLost)
+	if !e.holds(w) {
+		return nil, refusal(a, w.position, w.Token(), serializer.ErrLost)
 	}
-	return p, nil
+	return w, nil
 }
 
-// holds looks at the lease once more, after the wait: the process may have
-// been stopped, or the machine suspended, since the turn came.
-func (e *Engine) holds(p *place) bool {
+// holds checks the lease once more, after the wait: since the turn came, the
+// process may have been stopped, or the machine suspended.
+func (e *Engine) holds(w *waiter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p.session.stands() {
+	if w.session.standsLocked() {
 		return true
 	}
-	p.session.drop(p)
+	w.session.dropLocked(w)
 	return false
 }
 
-// settle ends a wait that did not end with the turn; except that the turn may
-// have come in the same moment as the timeout, and then stands.
-func (e *Engine) settle(p *place, err error) (serializer.Turn, error) {
+// settle ends a wait without a turn. If the turn came at the same moment as the
+// timeout, it counts.
+func (e *Engine) settle(w *waiter, err error) (serializer.Turn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p.granted && errors.Is(err, serializer.ErrTimeout) && p.session.stands() {
-		return p, nil
+	if w.granted && errors.Is(err, serializer.ErrTimeout) && w.session.standsLocked() {
+		return w, nil
 	}
-	p.refused = true
-	if p.joined || p.vanished {
-		p.session.drop(p)
-	} // else take gives the ticket back when it has come
-	return nil, refusal(p.arrival, p.position, p.Token(), err)
+	w.refused = true
+	if w.joined || w.vanished {
+		w.session.dropLocked(w)
+	} // else taken gives up the ticket once it exists
+	return nil, refusal(w.arrival, w.position, w.Token(), err)
 }
 
-// leave hands the turn on.
-func (e *Engine) leave(p *place) {
+// leave hands over the turn.
+func (e *Engine) leave(w *waiter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p.session.drop(p)
+	w.session.dropLocked(w)
 }
 
-// Close implements [serializer.Engine]. Where no turn is out, it gives the
-// lease back; else the last one to leave does.
+// Close implements [serializer.Engine]. If no ticket is left, it gives the lease
+// back; else the last ticket to go does.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	e.announce(e.failure)
-	left := e.stopIfLeft()
+	e.announceLocked(e.failure)
+	left := e.stopIfLeftLocked()
 	e.mu.Unlock()
 	if left {
 		<-e.ended
@@ -355,15 +352,14 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// ticketGone counts a ticket of ours that is no longer out. The caller holds
-// the lock.
-func (e *Engine) ticketGone() {
+// ticketGoneLocked notes that one of our tickets has gone.
+func (e *Engine) ticketGoneLocked() {
 	e.tickets--
-	e.stopIfLeft()
+	e.stopIfLeftLocked()
 }
 
-// stopIfLeft ends a closed engine that nobody uses. The caller holds the lock.
-func (e *Engine) stopIfLeft() bool {
+// stopIfLeftLocked stops a closed engine without tickets.
+func (e *Engine) stopIfLeftLocked() bool {
 	if !e.closed || e.tickets > 0 {
 		return false
 	}
@@ -371,13 +367,13 @@ func (e *Engine) stopIfLeft() bool {
 	return true
 }
 
-// giveBack ends the last session: with the lease go all keys that are not
-// deleted yet.
+// giveBack ends the last session. All keys that are not deleted yet go with the
+// lease.
 func (e *Engine) giveBack() {
 	e.mu.Lock()
 	s := e.session
 	if s != nil {
-		s.finish()
+		s.finishLocked()
 	}
 	e.mu.Unlock()
 	if s != nil {
@@ -388,20 +384,6 @@ func (e *Engine) giveBack() {
 		}
 	}
 	e.cluster.close()
-}
-
-// complain logs an error that is nobody's in particular, once a second.
-func (s *session) complain(queue string, err error) {
-	e := s.engine
-	e.mu.Lock()
-	quiet := s.over || time.Since(e.complained) < time.Second
-	if !quiet {
-		e.complained = time.Now()
-	}
-	e.mu.Unlock()
-	if !quiet {
-		e.log.Error("asking etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
-	}
 }
 
 var _ serializer.Engine = (*Engine)(nil)

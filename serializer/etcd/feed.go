@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// feed is a stream from one member, with all that is watched there. It has the
-// token with which it was opened; once that is refused for a new watch, new
-// ones go to another feed, and the old one ends with its last watch.
+// feed is a stream of events from one member, for all watches there. It keeps the
+// token with which it was opened. Once etcd refuses that for a new watch, new
+// watches go to another feed, and the old feed ends with its last watch.
 type feed struct {
 	member *member
 	token  string
@@ -28,24 +28,24 @@ type feed struct {
 
 	mu       sync.Mutex
 	watches  map[int64]*watch
-	creating []*watch // asked for and not confirmed; etcd answers in this order
+	creating []*watch // requested and not confirmed; etcd answers in this order
 	ended    bool
 }
 
-// watch is one thing that is watched. One that begins in the past is served by
-// etcd only ten times a second, so each begins now; that also leaves nothing
+// watch is a key or a prefix that is watched. etcd serves a watch that begins in
+// the past only ten times a second, so each begins now. That also leaves nothing
 // for a compaction to take away.
 type watch struct {
 	feed    *feed
 	id      int64
-	heed    func([]*mvccpb.Event) // called by the feed, one call after the other
+	handle  func([]*mvccpb.Event) // called by the feed, one call after the other
 	created chan confirmation     // one message
 	lost    func()                // called once when the watch ends by itself
 	stopped bool
 }
 
-// confirmation is the revision from which on a watch tells all, or why it
-// does not.
+// confirmation is the revision after which a watch reports every event, or the
+// reason why there is no watch.
 type confirmation struct {
 	rev int64
 	err error
@@ -53,15 +53,15 @@ type confirmation struct {
 
 var errWatchEnded = errors.New("the watch has ended")
 
-// watch begins to watch. What happens after the revision returned is told to
-// heed; lost is called if that ends before stop.
-func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, heed func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
+// watch begins a watch. handle gets every event after the revision returned. lost
+// is called if the watch ends before stop.
+func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
 	for retried := false; ; retried = true {
 		f, err := m.openFeed(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
-		w, rev, err := f.watch(ctx, request, heed, lost)
+		w, rev, err := f.watch(ctx, request, handle, lost)
 		// etcd 3.4 denies a watch where the token is too old, and says no more.
 		if stale := unauthenticated(err) || errors.Is(err, rpctypes.ErrPermissionDenied); !stale || retried || m.username == "" {
 			return w, rev, err
@@ -106,7 +106,7 @@ func (m *member) openFeed(ctx context.Context) (*feed, error) {
 	return f, nil
 }
 
-// retireFeed has new watches go to another one.
+// retireFeed sends new watches to another feed.
 func (m *member) retireFeed(f *feed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +115,7 @@ func (m *member) retireFeed(f *feed) {
 	}
 }
 
-// dropFeed ends all that is watched.
+// dropFeed ends all watches.
 func (m *member) dropFeed(cause error) {
 	m.mu.Lock()
 	f := m.feed
@@ -126,8 +126,8 @@ func (m *member) dropFeed(cause error) {
 	}
 }
 
-func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, heed func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
-	w := &watch{feed: f, heed: heed, lost: lost, created: make(chan confirmation, 1)}
+func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
+	w := &watch{feed: f, handle: handle, lost: lost, created: make(chan confirmation, 1)}
 	if err := f.create(w, request); err != nil {
 		return nil, 0, err
 	}
@@ -140,7 +140,7 @@ func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, heed f
 	}
 }
 
-// create sends the request, in the order in which the confirmations come.
+// create sends the request. Confirmations come in the order of requests.
 func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
@@ -156,7 +156,7 @@ func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
 	return nil
 }
 
-// run passes on what comes, until the stream ends.
+// run passes on events until the stream ends.
 func (f *feed) run() {
 	for {
 		answer, err := f.stream.Recv()
@@ -202,7 +202,7 @@ func (f *feed) confirm(answer *pb.WatchResponse) {
 	w.created <- confirmation{rev: answer.Header.Revision}
 }
 
-// watchError reads the reason why etcd does not watch, which is a text.
+// watchError turns etcd's reason for refusing a watch, a text, into an error.
 func watchError(reason string) error {
 	if _, text, ok := strings.Cut(reason, " desc = "); ok {
 		reason = text
@@ -215,7 +215,7 @@ func (f *feed) pass(answer *pb.WatchResponse) {
 	w := f.watches[answer.WatchId]
 	f.mu.Unlock()
 	if w != nil && len(answer.Events) > 0 {
-		w.heed(answer.Events)
+		w.handle(answer.Events)
 	}
 }
 
@@ -230,7 +230,7 @@ func (f *feed) cancelled(id int64) {
 	}
 }
 
-// finish tells all watches that nothing more will come.
+// finish ends all watches.
 func (f *feed) finish(err error) {
 	if cause := context.Cause(f.ctx); cause != nil {
 		err = cause
@@ -249,14 +249,14 @@ func (f *feed) finish(err error) {
 	}
 }
 
-// cancel has etcd end a watch.
+// cancel ends a watch at etcd.
 func (f *feed) cancel(id int64) {
 	f.sending.Lock()
 	defer f.sending.Unlock()
 	_ = f.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 }
 
-// stop ends the watch. What is on its way may still be told.
+// stop ends the watch. Events on their way may still reach handle.
 func (w *watch) stop() {
 	f := w.feed
 	f.mu.Lock()

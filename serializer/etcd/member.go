@@ -21,10 +21,9 @@ import (
 
 // member is one server of the cluster and our connection to it.
 //
-// The client library of etcd is not used: it hides which member answers, pins
-// the streams of watches to the token they were opened with, lets the
-// endpoint's host override the server name, and keeps causes of failed
-// connections to itself.
+// etcd's client library is not used. It hides which member answers, keeps the
+// streams of watches on the token they were opened with, lets the endpoint's host
+// override the server name, and does not tell why connections fail.
 type member struct {
 	endpoint string
 	host     string // and port
@@ -36,11 +35,11 @@ type member struct {
 
 	tls                *tls.Config // nil for http
 	username, password string
-	loggingIn, opening chan struct{} // held by the one who logs in, or opens a feed
+	loggingIn, opening chan struct{} // each held by the goroutine that logs in, or opens a feed
 
 	mu    sync.Mutex
 	token string // of etcd's authentication; empty where that is off
-	asked bool   // for a token
+	asked bool   // whether etcd was asked for a token
 	feed  *feed  // nil where nothing is watched
 }
 
@@ -63,10 +62,10 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 		grpc.WithTransportCredentials(transport),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time:    10 * time.Second,
-			Timeout: 3 * time.Second, // also of data that a lost member does not acknowledge
+			Timeout: 3 * time.Second, // also for data that a lost member does not acknowledge
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			// A member that comes back is found within a second.
+			// Find a member that comes back within a second.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
 		}),
@@ -104,7 +103,7 @@ var errClosed = errors.New("the engine is closed")
 
 func (m *member) secure() bool { return m.tls != nil }
 
-// listen connects, sends nothing, and returns what the member has against us.
+// listen connects, sends nothing, and returns why the member refuses us.
 func (m *member) listen() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -127,7 +126,7 @@ func (m *member) commit(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnRespons
 	return authorized(ctx, m, func(ctx context.Context) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, txn) })
 }
 
-// grant makes a lease with an ID of our choice, so that it may be asked for
+// grant makes a lease with an ID of our choice, so that the request may be sent
 // twice.
 func (m *member) grant(ctx context.Context, id, seconds int64) (ttl int64, err error) {
 	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
@@ -172,9 +171,9 @@ func (m *member) revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// authorized makes a call with the token there is. If that one is refused, it
-// logs in and calls once more: tokens end after a time without use or, if they
-// are signed ones, in any case; a member that was started anew knows none.
+// authorized makes a call with the current token. If etcd refuses that, it logs in
+// and calls once more: simple tokens end after a time without use, signed ones
+// always end, and a restarted member knows none.
 func authorized[T any](ctx context.Context, m *member, call func(context.Context) (T, error)) (value T, err error) {
 	token, asked := m.currentToken()
 	if m.username != "" && !asked {
@@ -193,8 +192,8 @@ func authorized[T any](ctx context.Context, m *member, call func(context.Context
 	return value, rpctypes.Error(err)
 }
 
-// refusesToken reports whether another token may help. Without one, etcd takes
-// the name in our certificate for the user.
+// refusesToken reports whether another token may help. Without a token, etcd
+// takes the name in our certificate for the user.
 func refusesToken(err error, token string) bool {
 	return unauthenticated(err) || token == "" && errors.Is(err, rpctypes.ErrPermissionDenied)
 }
@@ -211,8 +210,8 @@ func (m *member) currentToken() (token string, asked bool) {
 	return m.token, m.asked
 }
 
-// login replaces a token that was refused, unless somebody else just has. etcd
-// takes a tenth of a second of a processor for each login.
+// login replaces a refused token, unless another goroutine just has. Each login
+// costs etcd a tenth of a second of a processor.
 func (m *member) login(ctx context.Context, refused string) (string, error) {
 	select {
 	case m.loggingIn <- struct{}{}:
@@ -234,8 +233,8 @@ func (m *member) login(ctx context.Context, refused string) (string, error) {
 	return m.token, nil
 }
 
-// withToken adds what etcd reads from a request's head. A member without a
-// leader knows of nothing new and is to say so.
+// withToken adds the metadata that etcd reads. A member without a leader knows of
+// nothing new, and must say so.
 func withToken(ctx context.Context, token string) context.Context {
 	pairs := []string{rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader}
 	if token != "" {

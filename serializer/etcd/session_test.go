@@ -42,29 +42,29 @@ func suspendedSession(t *testing.T) (*Engine, *session, *suspended) {
 	e := &Engine{keys: "o/", cluster: c, clock: clock.now, now: time.Now, log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	t.Cleanup(e.stop)
-	s := &session{engine: e, id: 1, lines: make(map[string]*line), places: make(map[string]*place), leaving: make(map[string]int64)}
+	s := &session{engine: e, id: 1, queues: make(map[string]*queue), waiters: make(map[string]*waiter), leaving: make(map[string]int64)}
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	e.session = s
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.extend(0, 10)
+	s.extendLocked(0, 10)
 	return e, s, clock
 }
 
-func (s *session) waiter(t *testing.T) *place {
+func (s *session) waiter(t *testing.T) *waiter {
 	t.Helper()
 	e := s.engine
-	l := &line{session: s, queue: "q", prefix: e.keys.queue("q"), foreign: make(map[string]*entry), changed: make(chan struct{}, 1)}
-	p := &place{session: s, line: l, ready: make(chan error, 1), slot: l.slot()}
-	p.key = e.keys.ticket("q", s.id, p.slot)
-	p.entry.place = p
+	q := &queue{session: s, name: "q", prefix: e.keys.queue("q"), remote: make(map[string]*entry), changed: make(chan struct{}, 1)}
+	w := &waiter{session: s, queue: q, ready: make(chan error, 1), slot: q.slot()}
+	w.key = e.keys.ticket("q", s.id, w.slot)
+	w.entry.waiter = w
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.places[p.key] = p
+	s.waiters[w.key] = w
 	e.tickets++
-	l.join(p, 5)
-	l.covered = 5
-	return p
+	q.join(w, 5)
+	q.covered = 5
+	return w
 }
 
 // After a suspend the lease may be over though no timer has noticed. Nobody
@@ -82,14 +82,14 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, s, clock := suspendedSession(t)
-			p := s.waiter(t)
+			w := s.waiter(t)
 			clock.sleep(test.before)
 			e.mu.Lock()
-			p.line.update()
-			granted := p.granted
+			w.queue.update()
+			granted := w.granted
 			e.mu.Unlock()
 			clock.sleep(test.after)
-			if enters := granted && e.holds(p); enters != test.enters {
+			if enters := granted && e.holds(w); enters != test.enters {
 				t.Errorf("enters: %t, want %t", enters, test.enters)
 			}
 		})
@@ -100,11 +100,11 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 // clock that goes on is looked at now and then.
 func TestSuspendedInside(t *testing.T) {
 	e, s, clock := suspendedSession(t)
-	p := s.waiter(t)
+	w := s.waiter(t)
 	revoked := make(chan error, 1)
-	p.arrival.Revoke = func(err error) { revoked <- err }
+	w.arrival.Revoke = func(err error) { revoked <- err }
 	e.mu.Lock()
-	p.line.update()
+	w.queue.update()
 	e.mu.Unlock()
 	clock.sleep(time.Minute)
 	select {

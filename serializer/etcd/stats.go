@@ -2,34 +2,34 @@ package etcd
 
 import "time"
 
-// Stats is how an engine fares with its cluster.
+// Stats is the state of an engine's connection to its cluster.
 type Stats struct {
-	// Lease is whether there is one; else all are refused.
+	// Lease is whether the engine has a lease. Without one, arrivals are refused.
 	Lease bool
 
 	// LeasesLost counts leases that ended while they were in use.
 	LeasesLost uint64
 
-	// KeepAliveAge is how long ago the last keep-alive was sent that was
-	// answered. At four fifths of the time to live, the lease is given up.
+	// KeepAliveAge is the time since the sending of the last answered keep-alive.
+	// At four fifths of the time to live, the lease is given up.
 	KeepAliveAge time.Duration
 
 	// TTL is the time to live of the lease.
 	TTL time.Duration
 
-	// MemberSwitches counts how often another member was turned to, because
-	// the one in use was silent or gone.
+	// MemberSwitches counts how often the engine turned to another member,
+	// because the one in use was silent or gone.
 	MemberSwitches uint64
 
-	// WatchLag is how long after the answer to a deletion the watch told of it,
-	// the last time. Where it grows, hand-overs between machines do, too.
+	// WatchLag is the time between the answer to the last deletion and the watch
+	// event that reported it. Hand-overs between machines grow with it.
 	WatchLag time.Duration
 
 	// Path is the engine's; see [Engine.Path].
 	Path string
 }
 
-// Stats tells how the engine fares.
+// Stats returns the state of the connection to the cluster.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()

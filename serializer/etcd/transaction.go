@@ -5,7 +5,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// put, get and erase are the parts of a transaction.
+// put, get and erase are parts of a transaction.
 func put(key, value string, lease int64) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease}}}
 }
@@ -27,17 +27,17 @@ func within(txn *pb.TxnRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn}}
 }
 
-// allOf is a reading of all keys that begin with a prefix.
+// allOf reads all keys that begin with a prefix.
 func allOf(prefix string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(prefix), RangeEnd: []byte(prefixEnd(prefix))}
 }
 
-// keyOf is a reading of what is known of one key, but its value.
+// keyOf reads one key without its value.
 func keyOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), KeysOnly: true}
 }
 
-// createdAt is the condition that a key was made at a revision; 0 is that it
+// createdAt is the condition that a key was made at a revision; with 0, that it
 // does not exist.
 func createdAt(key string, rev int64) *pb.Compare {
 	return &pb.Compare{
@@ -53,8 +53,8 @@ func prefixEnd(prefix string) string {
 	return prefix[:last] + string(prefix[last]+1)
 }
 
-// watchOf asks for what happens to a key, or where end is given to all from the
-// key up to there, but for one kind of events.
+// watchOf watches a key, or if end is set all keys from key up to there, without
+// one kind of events.
 func watchOf(key, end string, except pb.WatchCreateRequest_FilterType) *pb.WatchCreateRequest {
 	r := &pb.WatchCreateRequest{Key: []byte(key), Filters: []pb.WatchCreateRequest_FilterType{except}}
 	if end != "" {

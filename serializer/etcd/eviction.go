@@ -12,10 +12,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Evict implements [serializer.Engine]. A ticket of another process is taken
-// out by that process, which is asked to by a key of its own: only the owner
-// knows whether the ticket is inside, and only the owner deletes it. Evict
-// returns once it is asked.
+// Evict implements [serializer.Engine]. A remote ticket is evicted by its owner,
+// which a key asks to do so: only the owner knows whether the ticket is inside,
+// and only the owner deletes it. Evict returns once that key is there.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	s, err := e.current(ctx)
 	if err != nil {
@@ -30,42 +29,42 @@ func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	return nil
 }
 
-// evict takes out a ticket of ours. It reports whether there is such a one.
+// evict evicts a ticket of ours. It reports whether there is one.
 func (s *session) evict(queue string, token uint64) bool {
 	e := s.engine
 	e.mu.Lock()
 	var revoke func(error)
-	p := s.find(queue, int64(token))
+	w := s.findLocked(queue, int64(token))
 	switch {
-	case p == nil:
-	case p.granted:
-		revoke = p.takeRevoke()
+	case w == nil:
+	case w.granted:
+		revoke = w.takeRevoke()
 	default:
-		p.refuse(serializer.ErrEvicted)
-		s.drop(p)
+		w.refuse(serializer.ErrEvicted)
+		s.dropLocked(w)
 	}
 	e.mu.Unlock()
 	if revoke != nil {
 		revoke(serializer.ErrEvicted)
 	}
-	return p != nil
+	return w != nil
 }
 
-func (s *session) find(queue string, rev int64) *place {
-	l := s.lines[queue]
-	if l == nil {
+func (s *session) findLocked(queue string, rev int64) *waiter {
+	q := s.queues[queue]
+	if q == nil {
 		return nil
 	}
-	for e := l.head; e != nil; e = e.next {
+	for e := q.head; e != nil; e = e.next {
 		if e.rev == rev {
-			return e.place
+			return e.waiter
 		}
 	}
 	return nil
 }
 
-// askEviction leaves word for the owner of a ticket. The word hangs on our own
-// lease, should the owner never read it.
+// askEviction puts the key that asks the owner of a ticket to evict it. The key
+// belongs to our own lease, should the owner never read it.
 func (s *session) askEviction(ctx context.Context, queue string, rev int64) error {
 	keys := s.engine.keys
 	tickets := allOf(keys.queue(queue))
@@ -79,10 +78,10 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 		if !ok || kv.CreateRevision != rev {
 			continue
 		}
-		word := keys.evictions(lease) + strconv.FormatInt(rev, 10)
+		request := keys.evictions(lease) + strconv.FormatInt(rev, 10)
 		answer, err := s.engine.request(ctx, &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(string(kv.Key), rev)},
-			Success: []*pb.RequestOp{put(word, queue, s.id)},
+			Success: []*pb.RequestOp{put(request, queue, s.id)},
 		})
 		if err != nil {
 			return s.engine.storageError("asking the owner", err)
@@ -94,9 +93,9 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 	return serializer.ErrNoTicket
 }
 
-// heedEvictions does what other processes ask of this one, until the session
-// is over.
-func (s *session) heedEvictions() {
+// serveEvictions evicts what other processes ask this one to evict, until the
+// session is over.
+func (s *session) serveEvictions() {
 	prefix := s.engine.keys.evictions(s.id)
 	for s.ctx.Err() == nil {
 		if err := s.watchEvictions(prefix); err != nil && s.ctx.Err() == nil {
@@ -108,12 +107,12 @@ func (s *session) heedEvictions() {
 
 func (s *session) watchEvictions(prefix string) error {
 	ended := make(chan struct{})
-	obey := func(events []*mvccpb.Event) {
+	evict := func(events []*mvccpb.Event) {
 		for _, event := range events {
-			s.obey(string(event.Kv.Key), string(event.Kv.Value))
+			s.evictAsked(string(event.Kv.Key), string(event.Kv.Value))
 		}
 	}
-	w, rev, err := s.watch(0, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NODELETE), obey, func() { close(ended) })
+	w, rev, err := s.watch(0, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NODELETE), evict, func() { close(ended) })
 	if err != nil {
 		return fmt.Errorf("watching evictions: %w", err)
 	}
@@ -123,23 +122,23 @@ func (s *session) watchEvictions(prefix string) error {
 		return fmt.Errorf("reading evictions: %w", err)
 	}
 	for _, kv := range before.Responses[0].GetResponseRange().Kvs {
-		s.obey(string(kv.Key), string(kv.Value))
+		s.evictAsked(string(kv.Key), string(kv.Value))
 	}
 	select {
 	case <-ended:
-		return nil // a member was given up; another one will do
+		return nil // by its member; the next watch goes to another one
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
 }
 
-// obey evicts the ticket that a key names, and takes the key away.
-func (s *session) obey(key, queue string) {
+// evictAsked evicts the ticket that a key names, and deletes the key.
+func (s *session) evictAsked(key, queue string) {
 	token, err := strconv.ParseUint(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
 	if err == nil {
 		s.evict(queue, token)
 	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	s.remove(deletion{key: key})
+	s.deleteLocked(deletion{key: key})
 }

@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// hints are what the causes of failed connections mean for whoever set them up.
-// gRPC passes causes on as text only. The first that fits is taken.
+// hints say what the causes of failed connections mean to a person. gRPC passes
+// causes on as text only. The first that fits is taken.
 var hints = []struct {
 	text   string
 	secure bool // only for https
@@ -32,7 +32,8 @@ var hints = []struct {
 	{text: "network is unreachable", hint: "the network has no way there"},
 }
 
-// hintFor explains an error in a few words; "" where the error does so itself.
+// hintFor explains an error in a few words. It is empty where the error does so
+// itself.
 func hintFor(err error, secure bool) string {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):

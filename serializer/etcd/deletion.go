@@ -12,26 +12,26 @@ const (
 	deleteBatch = 60 // keys in a request; etcd takes 128 operations, and each key may need two
 )
 
-// deletion is a key of ours to be deleted.
+// deletion is a key of ours that is to be deleted.
 type deletion struct {
-	line *line // nil for keys that are no tickets
-	key  string
-	end  string // where given, all keys from key up to here are meant
-	rev  int64  // of the ticket; 0 deletes whatever stands there
-	left bool   // the ticket was inside, alone
-	slot uint64 // free again after that; 0 is none
+	queue *queue // nil for a key that is no ticket
+	key   string
+	end   string // if set, all keys from key up to here are meant
+	rev   int64  // of the ticket; 0 deletes the key whatever it holds
+	left  bool   // the ticket was inside, alone
+	slot  uint64 // free afterwards; 0 is none
 }
 
-// remove has a key deleted, soon. The turn is handed on before: where the next
-// one is ours, it knows already; where it is not, the deletion is what tells
-// it. The caller holds the engine's lock.
-func (s *session) remove(d deletion) {
+// deleteLocked has a key deleted soon. The turn passes on before: if the next
+// waiter is ours, it is inside already; if it is remote, the deletion is the
+// message that lets it in.
+func (s *session) deleteLocked(d deletion) {
 	if rev, twice := s.leaving[d.key]; s.over || twice && rev >= d.rev {
 		return
 	}
 	s.leaving[d.key] = d.rev
-	if d.line != nil {
-		d.line.leaving++
+	if d.queue != nil {
+		d.queue.leaving++
 	}
 	s.deletions = append(s.deletions, d)
 	if s.deleters < maxDeleters {
@@ -40,8 +40,8 @@ func (s *session) remove(d deletion) {
 	}
 }
 
-// deleteKeys deletes what there is to delete, until there is no more. What it
-// cannot delete before the session is over goes with the lease.
+// deleteKeys sends deletions until none is left. Keys that it cannot delete before
+// the session is over go with the lease.
 func (s *session) deleteKeys() {
 	for {
 		batch := s.nextDeletions()
@@ -60,9 +60,9 @@ func (s *session) deleteKeys() {
 	}
 }
 
-// deleteOnce sends one request. It deletes the tickets that are meant, and none
-// that took their keys after them: the request may be carried out twice, and
-// the second time late.
+// deleteOnce sends one request. It deletes only the tickets that are meant, not
+// later ones with the same keys: etcd may carry the request out twice, the second
+// time late.
 func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error) {
 	txn := s.deletion(batch[0])
 	if len(batch) > 1 {
@@ -78,19 +78,19 @@ func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error)
 	return answer.Header.Revision, nil
 }
 
-// deletion deletes one key, and leaves the mark for those who wait for that.
+// deletion deletes one key, and puts the mark that a waiter watches.
 func (s *session) deletion(d deletion) *pb.TxnRequest {
 	txn := &pb.TxnRequest{Success: []*pb.RequestOp{erase(d.key, d.end)}}
 	if d.rev != 0 {
 		txn.Compare = []*pb.Compare{createdAt(d.key, d.rev)}
 	}
-	if d.rev != 0 && d.line != nil {
+	if d.rev != 0 && d.queue != nil {
 		txn.Success = append(txn.Success, put(s.engine.keys.mark(d.key), mark{d.rev, d.left}.String(), s.id))
 	}
 	return txn
 }
 
-// commit carries out a transaction that may be carried out twice.
+// commit sends a transaction. etcd may carry it out twice.
 func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
 	defer cancel()
@@ -110,30 +110,29 @@ func (s *session) nextDeletions() []deletion {
 	return batch
 }
 
-// settleDeletions notes that keys are gone, as of a revision.
+// settleDeletions notes that keys were deleted, by the given revision.
 func (s *session) settleDeletions(batch []deletion, rev int64) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.deleted = max(s.deleted, rev)
-	if len(batch) > 0 && batch[0].line != nil {
-		s.engine.measure(s.answered, rev)
+	if len(batch) > 0 && batch[0].queue != nil {
+		s.engine.measureLocked(s.answered, rev)
 	}
 	for _, d := range batch {
 		delete(s.leaving, d.key)
-		if d.line == nil {
+		if d.queue == nil {
 			continue
 		}
-		d.line.leaving--
+		d.queue.leaving--
 		if d.slot != 0 {
-			d.line.free = append(d.line.free, d.slot)
+			d.queue.free = append(d.queue.free, d.slot)
 		}
 	}
 }
 
-// measure notes how late the watch is: once for the answer to a deletion and
-// once for the watch that tells of it, whichever comes first. The caller holds
-// the lock.
-func (e *Engine) measure(answered map[int64]time.Duration, rev int64) {
+// measureLocked measures how late the watch is. It is called for the answer to a
+// deletion and for the watch that reports it, in whichever order they come.
+func (e *Engine) measureLocked(answered map[int64]time.Duration, rev int64) {
 	if answered == nil {
 		return
 	}

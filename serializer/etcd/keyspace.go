@@ -16,8 +16,8 @@ import (
 // keyspace names the keys of one namespace:
 //
 //	<namespace><queue>/<lease>-<seq>          a ticket; the lease in hex
-//	<namespace>!left/<queue>/<lease>-<seq>    tells how the last ticket of that key ended; see mark
-//	<namespace>!evict/<lease>/<token>         asks the owner of a lease to take a ticket out
+//	<namespace>!left/<queue>/<lease>-<seq>    says how the last ticket of that key ended; see mark
+//	<namespace>!evict/<lease>/<token>         asks the owner of a lease to evict a ticket
 //
 // The queue's name is URL-escaped as one segment, so it holds neither a slash
 // nor an exclamation mark, and no queue's keys lie among another's.
@@ -33,7 +33,7 @@ const (
 // queue is the prefix of a queue's tickets.
 func (n keyspace) queue(queue string) string { return string(n) + url.PathEscape(queue) + "/" }
 
-// tickets is the prefix of those that belong to a lease.
+// tickets is the prefix of a queue's tickets that belong to a lease.
 func (n keyspace) tickets(queue string, lease int64) string {
 	return fmt.Sprintf("%s%x-", n.queue(queue), lease)
 }
@@ -43,12 +43,12 @@ func (n keyspace) ticket(queue string, lease int64, seq uint64) string {
 	return n.tickets(queue, lease) + strconv.FormatUint(seq, 10)
 }
 
-// evictions is the prefix of what others ask of a lease's owner.
+// evictions is the prefix of the evictions that a lease's owner is asked for.
 func (n keyspace) evictions(lease int64) string {
 	return fmt.Sprintf("%s%s%x/", n, evictions, lease)
 }
 
-// mark is the key that tells how a ticket ended.
+// mark is the key that says how a ticket ended.
 func (n keyspace) mark(ticket string) string { return string(n) + marks + ticket[len(n):] }
 
 // marked is the ticket that a mark belongs to.
@@ -85,8 +85,8 @@ func (n keyspace) parseTicket(key string) (queue string, lease int64, ok bool) {
 	return queue, id, true
 }
 
-// record is the value of a ticket's key: what others need to know of it, and
-// what people want to.
+// record is the value of a ticket's key: what other processes need, and what
+// people want to know.
 type record struct {
 	Owner  string    `json:"owner"`
 	Client string    `json:"client,omitempty"`
@@ -107,8 +107,8 @@ func newRecord(owner string, a serializer.Arrival, now time.Time) string {
 	return string(text)
 }
 
-// parseRecord reads a value. What cannot be read wants to be alone: that is
-// the rule under which nobody enters too early.
+// parseRecord reads a value. An unreadable ticket counts as exclusive: under that
+// rule nobody enters too early.
 func parseRecord(value []byte) record {
 	var r record
 	if json.Unmarshal(value, &r) != nil {

@@ -14,10 +14,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Queues implements [serializer.Engine]. It lists the queues of the namespace,
-// with the tickets of all machines, as they are at one moment. Who is inside is
-// told by the rule of admission; since, for tickets of other processes, is the
-// arrival by the clock of their machine.
+// Queues implements [serializer.Engine]. It lists the queues of the namespace at
+// one moment, with the tickets of all machines. The rule of admission says which
+// are inside. Since, for a remote ticket, is its arrival by its machine's clock.
 func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	s, err := e.current(ctx)
 	if err != nil {
@@ -73,8 +72,8 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.Que
 				shared++
 			}
 		}
-		if p := s.places[string(kv.Key)]; p != nil {
-			p.describe(&t, e.now())
+		if w := s.waiters[string(kv.Key)]; w != nil {
+			w.describe(&t, e.now())
 		}
 		q.Add(t, r.rule())
 	}

@@ -1,0 +1,222 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// begin requests a lease. We choose its ID, so that two requests make one
+// lease.
+func (e *Engine) begin(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	s := &session{
+		engine:  e,
+		id:      1 + rand.Int64N(math.MaxInt64),
+		queues:  make(map[string]*queue),
+		waiters: make(map[string]*waiter),
+		leaving: make(map[string]int64),
+
+		answered: make(map[int64]time.Duration),
+	}
+	var sent time.Duration
+	var ttl int64
+	var err error
+	for range beginTries {
+		if sent, ttl, err = e.askLease(ctx, s.id); err == nil || !transient(err) || ctx.Err() != nil {
+			break
+		}
+		sleep(ctx, retryPause)
+	}
+	if err != nil {
+		go s.forget(e.clock() + e.ttl) // etcd may have granted it
+		return nil, fmt.Errorf("asking etcd for a lease: %w", silence(e.cluster.diagnose(err)))
+	}
+	s.ctx, s.end = context.WithCancel(e.ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.extendLocked(sent, ttl)
+	return s, nil
+}
+
+// beginTime is how long to wait for a login and a lease together. A connection
+// may break just then, so one failure says little.
+const (
+	beginTime  = 2 * time.Second
+	beginTries = 3
+)
+
+// askLease requests a lease once, and checks the user's rights. sent is the time
+// from which the lease's time to live counts.
+func (e *Engine) askLease(ctx context.Context, id int64) (sent time.Duration, ttl int64, err error) {
+	sent = e.clock()
+	ttl, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (int64, error) {
+		return m.grant(ctx, id, int64(e.ttl/time.Second))
+	})
+	if err == nil {
+		err = e.checkRights(ctx)
+	}
+	return sent, ttl, err
+}
+
+// silence explains an error that says only that time is up.
+func silence(err error) error {
+	if err == context.DeadlineExceeded { // and nothing more is known
+		return fmt.Errorf("no member answered within %s: %w", beginTime, err)
+	}
+	return err
+}
+
+// checkRights checks that the user may read and write the namespace. etcd grants
+// and renews leases without that.
+func (e *Engine) checkRights(ctx context.Context) error {
+	key := string(e.keys) + probe
+	_, err := e.ask(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{erase(key, ""), get(keyOf(key))}})
+	return err
+}
+
+// margin is the time between the deadline and the end of the lease. It covers the
+// time that a holder needs to stop, clocks that run at different speeds, and a
+// leader of etcd that was deposed and does not know it yet.
+func margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
+
+// extendLocked moves the deadline. It counts from the sending of the keep-alive,
+// because etcd cannot have renewed the lease before.
+func (s *session) extendLocked(sent time.Duration, seconds int64) {
+	s.ttl = time.Duration(seconds) * time.Second
+	deadline := sent + s.ttl - margin(s.ttl)
+	if s.timer != nil && (!s.standsLocked() || deadline <= s.deadline) {
+		return // the answer came too late, or out of order
+	}
+	s.renewed, s.deadline, s.trouble = sent, deadline, nil
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.nextCheckLocked(), s.expire)
+	}
+}
+
+// standsLocked reports whether the process may rely on the lease.
+func (s *session) standsLocked() bool { return !s.over && s.engine.clock() < s.deadline }
+
+// errDeadline is why a lease is given up: etcd may end it soon.
+var errDeadline = errors.New("no keep-alive was answered in time")
+
+// deadlineCheck is the longest time between two checks of the clock: timers stand
+// still while the machine is suspended.
+const deadlineCheck = 200 * time.Millisecond
+
+// nextCheckLocked is how long to wait before the next check of the clock.
+func (s *session) nextCheckLocked() time.Duration {
+	return min(s.deadline-s.engine.clock(), deadlineCheck)
+}
+
+// expire ends the session at its deadline.
+func (s *session) expire() {
+	e := s.engine
+	e.mu.Lock()
+	stands, cause := s.standsLocked(), errDeadline
+	switch {
+	case stands:
+		s.timer.Reset(s.nextCheckLocked())
+	case s.denial != nil:
+		cause = fmt.Errorf("etcd refuses to write: %w", s.denial)
+	case s.trouble != nil:
+		cause = fmt.Errorf("%w: %w", errDeadline, s.trouble)
+	}
+	e.mu.Unlock()
+	if !stands {
+		s.lose(cause)
+	}
+}
+
+// keepAlive renews the lease until the session is over.
+func (s *session) keepAlive() {
+	every := s.ttl / 4
+	pause := every
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if pause = every; s.renew(every) != nil {
+			pause = retryPause
+		}
+	}
+}
+
+// renew renews the lease. A process that may no longer write lets its lease run
+// out: it could not delete its tickets, and all others would wait for them. It
+// renews again once etcd lets the user write.
+func (s *session) renew(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.ctx, min(timeout, attemptTime(1)))
+	defer cancel()
+	e := s.engine
+	if s.denialNow() != nil {
+		err := e.checkRights(ctx)
+		s.noteDenial(err)
+		if err != nil {
+			return err
+		}
+	}
+	sent := e.clock()
+	ttl, err := ask(ctx, e.cluster, func(ctx context.Context, m *member) (int64, error) { return m.keepAlive(ctx, s.id) })
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		s.lose(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		s.trouble = err
+		return err
+	}
+	s.extendLocked(sent, ttl)
+	return nil
+}
+
+// noteDenial notes whether etcd lets the user write.
+func (s *session) noteDenial(err error) {
+	if err != nil && !denied(err) {
+		return
+	}
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.denial = err
+}
+
+func (s *session) denialNow() error {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	return s.denial
+}
+
+// forget gives back a lost lease once its last holder has left, so that others
+// need not wait for its end. It tries until that end: without a majority of its
+// members, etcd revokes no lease.
+func (s *session) forget(until time.Duration) {
+	e := s.engine
+	for e.ctx.Err() == nil && e.clock() < until {
+		ctx, cancel := context.WithTimeout(e.ctx, attemptTime(0))
+		err := e.revoke(ctx, s.id)
+		cancel()
+		if err == nil {
+			return
+		}
+		sleep(e.ctx, retryPause)
+	}
+}
+
+// revoke ends a lease, if there is one.
+func (e *Engine) revoke(ctx context.Context, lease int64) error {
+	_, err := ask(ctx, e.cluster, func(ctx context.Context, m *member) (struct{}, error) { return struct{}{}, m.revoke(ctx, lease) })
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}

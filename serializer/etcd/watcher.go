@@ -1,0 +1,375 @@
+package etcd
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+const (
+	checkInterval = time.Second      // between reads of what a watch should have reported
+	lingerTime    = 10 * time.Second // for which an empty queue is kept with its watches
+	maxVerify     = 64               // tickets read one by one
+	longQueue     = 256              // tickets; reading so many costs more than reading a few keys
+	maxTargets    = 4                // watched at a time, of which one is needed
+)
+
+// watcher keeps a queue in step with etcd: it watches what our first waiter
+// waits for, and reads the queue where more must be known. An event moves the
+// border at once, in the feed that brings it.
+//
+// It goes on watching the last few keys. Keys are used again, and where a few
+// processes take turns, the key ahead is often the same. Then a hand-over needs
+// no new watch.
+type watcher struct {
+	*queue
+	ours   *target   // deletions of our own tickets
+	ahead  []*target // the most recently needed first
+	failed int       // attempts to watch, in a row
+}
+
+// target is a key that is watched: a mark, or a prefix of tickets.
+type target struct {
+	key   string
+	watch *watch
+	lost  atomic.Bool
+}
+
+// task is what a queue needs from etcd.
+type task struct {
+	sync   bool   // read the queue
+	target string // to be watched
+	retire bool   // nothing; the queue is no longer in use
+	check  bool   // read now and then, in case a watch has failed
+	rev    int64  // that a read must have reached
+}
+
+// follow runs from the first ticket of a queue until the queue is forgotten.
+func (q *queue) follow() {
+	w := &watcher{queue: q}
+	defer w.stop()
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for q.session.ctx.Err() == nil {
+		t := q.task()
+		if t.retire {
+			return
+		}
+		acted, err := w.act(t)
+		if err != nil {
+			q.session.complain(q.name, err)
+			sleep(q.session.ctx, retryPause)
+			continue
+		}
+		if acted {
+			continue
+		}
+		select {
+		case <-q.changed:
+		case <-ticker.C:
+			// Other members may know more than the preferred one.
+			if t.check {
+				err = w.sync(t.rev, true)
+			}
+		case <-q.session.ctx.Done():
+		}
+		if err != nil {
+			q.session.complain(q.name, err)
+		}
+	}
+}
+
+// stop ends all watches.
+func (w *watcher) stop() {
+	for _, t := range append(w.ahead, w.ours) {
+		if t != nil {
+			t.watch.stop()
+		}
+	}
+}
+
+// task finds out what the queue needs now.
+func (q *queue) task() task {
+	e := q.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := task{check: time.Now().Before(q.doubt), rev: max(q.covered, q.stale)}
+	if q.tail != nil {
+		t.rev = max(t.rev, q.tail.rev)
+	}
+	if q.first == nil {
+		t.retire = q.empty() && q.leaving == 0 && !t.check && time.Since(q.idle) > lingerTime
+		if t.retire {
+			q.retireLocked()
+		}
+		return t
+	}
+	// Up to half of our waiters may lie beyond what is known. So one read serves
+	// many of them, and the next one is always known.
+	t.sync = q.unsure || q.stale > 0 || q.first.rev > q.covered || q.uncovered > q.waiting-q.uncovered
+	t.rev = max(t.rev, q.missed)
+	t.target = q.blockerLocked()
+	t.check = t.check || t.target != ""
+	return t
+}
+
+// retireLocked forgets the queue.
+func (q *queue) retireLocked() {
+	delete(q.session.queues, q.name)
+	if q.slots > 0 {
+		marks := q.session.engine.keys.marks(q.name, q.session.id)
+		q.session.deleteLocked(deletion{key: marks, end: prefixEnd(marks)})
+	}
+}
+
+// blockerLocked is what must be watched so that our first waiter enters in time.
+// An exclusive one enters when all before it have gone, so the mark of the last
+// of those is enough. Any other may enter when one of many goes.
+func (q *queue) blockerLocked() string {
+	last := q.blockerOf(q.first)
+	switch {
+	case last == nil:
+		return ""
+	case strict(q.first):
+		return q.session.engine.keys.mark(last.key)
+	default:
+		return q.prefix
+	}
+}
+
+// blockerOf returns the last remote ticket before e, or nil. e may be nil.
+func (q *queue) blockerOf(e *entry) *entry {
+	if e == nil || len(q.remote) == 0 {
+		return nil
+	}
+	for e = e.prev; e != nil && e.waiter != nil; {
+		e = e.prev
+	}
+	return e
+}
+
+func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
+
+// act does the first thing that a task needs. It reports whether it did
+// something: then there may be another task now.
+func (w *watcher) act(t task) (bool, error) {
+	if w.ours == nil || w.ours.lost.Load() {
+		rev, err := w.watchOurs()
+		if err != nil {
+			return true, err
+		}
+		t.rev = max(t.rev, rev)
+	}
+	switch {
+	case t.target != "" && !w.watches(t.target):
+		return true, w.watchTarget(t)
+	case t.sync:
+		return true, w.sync(t.rev, false)
+	}
+	return false, nil
+}
+
+// start watches a target from now on.
+func (w *watcher) start(t *target, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event)) (rev int64, err error) {
+	t.watch, rev, err = w.session.watch(w.failed, request, handle, func() {
+		t.lost.Store(true)
+		w.signal()
+	})
+	if err != nil {
+		w.failed++
+		return 0, fmt.Errorf("watching %s: %w", t.key, err)
+	}
+	w.failed = 0
+	return rev, nil
+}
+
+// watchOurs watches for deletions of our own tickets. After an interruption the
+// queue must be read.
+func (w *watcher) watchOurs() (int64, error) {
+	prefix := w.session.engine.keys.tickets(w.name, w.session.id)
+	again := w.ours != nil
+	t := &target{key: prefix}
+	rev, err := w.start(t, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NOPUT), w.handleOurs)
+	if err != nil {
+		return 0, err
+	}
+	w.ours = t
+	if again {
+		w.session.engine.mu.Lock()
+		defer w.session.engine.mu.Unlock()
+		w.unsure, w.missed = true, max(w.missed, rev)
+	}
+	return rev, nil
+}
+
+// watches reports whether a key is watched, and marks it as needed.
+func (w *watcher) watches(key string) bool {
+	w.ahead = slices.DeleteFunc(w.ahead, func(t *target) bool { return t.lost.Load() })
+	i := slices.IndexFunc(w.ahead, func(t *target) bool { return t.key == key })
+	if i < 0 {
+		return false
+	}
+	needed := w.ahead[i]
+	copy(w.ahead[1:i+1], w.ahead[:i])
+	w.ahead[0] = needed
+	return true
+}
+
+// watchTarget watches another target. The watch comes first and the read after
+// it: the watch reports the end of every ticket that the read shows.
+func (w *watcher) watchTarget(t task) error {
+	next := &target{key: t.target}
+	request, handle := watchOf(t.target, prefixEnd(t.target), pb.WatchCreateRequest_NOPUT), w.handleTickets
+	if t.target != w.prefix {
+		request, handle = &pb.WatchCreateRequest{Key: []byte(t.target)}, w.handleMarks
+	}
+	rev, err := w.start(next, request, handle)
+	if err != nil {
+		return err
+	}
+	if len(w.ahead) == maxTargets {
+		w.ahead[maxTargets-1].watch.stop()
+		w.ahead = w.ahead[:maxTargets-1]
+	}
+	w.ahead = slices.Insert(w.ahead, 0, next)
+	return w.sync(max(t.rev, rev), false)
+}
+
+// handleOurs takes in deletions of our own tickets.
+func (w *watcher) handleOurs(events []*mvccpb.Event) {
+	e := w.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, event := range events {
+		if i == 0 || event.Kv.ModRevision != events[i-1].Kv.ModRevision {
+			e.measureLocked(w.session.answered, event.Kv.ModRevision)
+		}
+		w.heard(string(event.Kv.Key), event.Kv.ModRevision)
+	}
+	w.update()
+}
+
+// handleTickets takes in deletions of remote tickets.
+func (w *watcher) handleTickets(events []*mvccpb.Event) {
+	w.handle(events, func(event *mvccpb.Event) { w.heard(string(event.Kv.Key), event.Kv.ModRevision) })
+}
+
+// handleMarks takes in how remote tickets have ended.
+func (w *watcher) handleMarks(events []*mvccpb.Event) {
+	keys := w.session.engine.keys
+	w.handle(events, func(event *mvccpb.Event) {
+		rev := event.Kv.ModRevision
+		m, ok := parseMark(event.Kv.Value)
+		switch {
+		case event.Type == mvccpb.Event_DELETE || !ok: // its process has ended, or has forgotten the queue
+			w.stale = max(w.stale, rev)
+		case m.left:
+			w.passed(m.rev)
+		default:
+			w.heard(keys.marked(string(event.Kv.Key)), rev)
+		}
+	})
+}
+
+// handle takes in events about remote tickets. Where the ticket right before our
+// first waiter has gone without having been inside, its owner may have given up.
+// Then the tickets before that one may still stand, and the queue must be read.
+func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
+	e := w.session.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first, before := w.first, w.blockerOf(w.first)
+	for _, event := range events {
+		each(event)
+	}
+	now := w.blockerOf(w.first)
+	if now != nil && now != before && w.first == first && strict(first) {
+		w.stale = max(w.stale, events[len(events)-1].Kv.ModRevision)
+	}
+	w.update()
+}
+
+// sync reads the queue, as of the given revision or later. With agreed, a
+// majority of the members confirms the answer; else one member answers from what
+// it has.
+func (w *watcher) sync(rev int64, agreed bool) error {
+	if doubtful := w.doubtful(); len(doubtful) > 0 {
+		return w.verify(doubtful, rev, agreed)
+	}
+	answer, err := w.session.read(rev, agreed, allOf(w.prefix))
+	if err != nil {
+		return fmt.Errorf("reading the queue: %w", err)
+	}
+	w.session.engine.mu.Lock()
+	defer w.session.engine.mu.Unlock()
+	w.apply(answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
+	w.update()
+	return nil
+}
+
+// doubtful returns the remote tickets before our first waiter, where reading
+// only these is enough, and cheaper than reading the whole queue.
+func (w *watcher) doubtful() (tickets []*entry) {
+	w.session.engine.mu.Lock()
+	defer w.session.engine.mu.Unlock()
+	if w.length < longQueue || w.unsure || w.first == nil || w.first.rev > w.covered || w.uncovered > w.waiting-w.uncovered {
+		return nil
+	}
+	for e := w.first.prev; e != nil; e = e.prev {
+		if e.waiter != nil {
+			continue
+		}
+		if len(tickets) == maxVerify {
+			return nil
+		}
+		tickets = append(tickets, e)
+	}
+	return tickets
+}
+
+// verify reads which of some tickets still stand.
+func (w *watcher) verify(tickets []*entry, rev int64, agreed bool) error {
+	reads := make([]*pb.RangeRequest, len(tickets))
+	for i, e := range tickets {
+		reads[i] = keyOf(e.key)
+	}
+	answer, err := w.session.read(rev, agreed, reads...)
+	if err != nil {
+		return fmt.Errorf("reading the tickets ahead: %w", err)
+	}
+	w.session.engine.mu.Lock()
+	defer w.session.engine.mu.Unlock()
+	for i, e := range tickets {
+		now := firstOf(answer.Responses[i].GetResponseRange().Kvs)
+		if w.remote[e.key] == e && now.CreateRevision != e.rev {
+			w.queue.gone(e)
+		}
+	}
+	w.synced(answer.Header.Revision)
+	w.update()
+	return nil
+}
+
+// read reads at one revision, which is rev or later. Without agreed, one member
+// answers from what it has, which is cheap. If that is too old, a majority has
+// to confirm.
+func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answer *pb.TxnResponse, err error) {
+	for tries := range 3 {
+		agreed = agreed || tries > 0
+		txn := new(pb.TxnRequest)
+		for _, r := range reads {
+			txn.Success = append(txn.Success, get(&pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, KeysOnly: r.KeysOnly, Serializable: !agreed}))
+		}
+		if answer, err = s.commit(tries, txn); err == nil && answer.Header.Revision >= rev {
+			return answer, nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("etcd is behind revision %d", rev)
+	}
+	return nil, err
+}
