@@ -17,7 +17,7 @@ import (
 const doubtTime = time.Minute
 
 // arrive requests a ticket. It fails only where none can come of that.
-func (e *Engine) arrive(s *session, a serializer.Arrival) (*waiter, error) {
+func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -27,37 +27,33 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*waiter, error) {
 		return nil, e.storageError("entering", serializer.ErrLost)
 	}
 	q := s.queueLocked(a.Queue)
-	if a.MaxWaiting > 0 && q.waiting >= a.MaxWaiting {
+	if a.MaxWaiting > 0 && q.LocalWaiting() >= a.MaxWaiting {
 		return nil, serializer.ErrFull
 	}
-	w := &waiter{arrival: a, session: s, queue: q, ready: make(chan error, 1), slot: q.slot(), after: s.deleted}
-	w.key = e.keys.ticket(a.Queue, s.id, w.slot)
-	w.rule = a.Rule
-	w.entry.waiter = w
-	w.value = newRecord(e.owner, a, e.now())
-	w.snapshot = q.empty() || a.MaxWaiting > 0
-	s.waiters[w.key] = w
-	e.tickets++
+	snapshot := q.empty() || a.MaxWaiting > 0
+	t := s.newTicketLocked(a)
+	t.value = newRecord(e.owner, a, e.now())
+	t.snapshot = snapshot
 	q.making++
-	go s.take(w)
-	return w, nil
+	go s.take(t)
+	return t, nil
 }
 
 // take makes the ticket. It goes on until etcd has confirmed that the key exists:
 // only then can the key be deleted for good.
-func (s *session) take(w *waiter) {
+func (s *session) take(t *ticket) {
 	for tries := 0; ; tries++ {
-		answer, err := s.commit(tries, s.ticket(w))
+		answer, err := s.commit(tries, s.ticketRequest(t))
 		s.noteDenial(err)
 		if err == nil {
-			s.taken(w, answer)
+			s.taken(t, answer)
 			return
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			s.lose(err)
 		}
-		if s.ctx.Err() != nil || !s.retry(w, err) {
-			s.notTaken(w, err)
+		if s.ctx.Err() != nil || !s.retry(t, err) {
+			s.notTaken(t, err)
 			return
 		}
 		sleep(s.ctx, retryPause)
@@ -67,42 +63,42 @@ func (s *session) take(w *waiter) {
 // ticket is the request for a ticket. It makes the key only if there is none, so
 // it can be sent again when the answer was lost: the ticket is the same, and so
 // is its place in the queue.
-func (s *session) ticket(w *waiter) *pb.TxnRequest {
-	look := allOf(w.queue.prefix)
-	look.CountOnly = !w.snapshot
+func (s *session) ticketRequest(t *ticket) *pb.TxnRequest {
+	look := allOf(t.queue.prefix)
+	look.CountOnly = !t.snapshot
 	return &pb.TxnRequest{
-		Compare: []*pb.Compare{createdAt(w.key, 0)},
-		Success: []*pb.RequestOp{put(w.key, w.value, s.id), get(look)},
-		Failure: []*pb.RequestOp{get(keyOf(w.key)), get(look)},
+		Compare: []*pb.Compare{createdAt(t.key, 0)},
+		Success: []*pb.RequestOp{put(t.key, t.value, s.id), get(look)},
+		Failure: []*pb.RequestOp{get(keyOf(t.key)), get(look)},
 	}
 }
 
 // retry reports whether to send a failed request again, and notes that etcd may
 // have carried it out.
-func (s *session) retry(w *waiter, err error) bool {
+func (s *session) retry(t *ticket, err error) bool {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.queue.doubt = time.Now().Add(doubtTime)
-	w.doubtful = true
-	return (transient(err) || denied(err)) && !w.refused
+	t.queue.doubt = time.Now().Add(doubtTime)
+	t.doubtful = true
+	return (transient(err) || denied(err)) && !t.refused
 }
 
 // notTaken gives up the request for a ticket.
-func (s *session) notTaken(w *waiter, err error) {
+func (s *session) notTaken(t *ticket, err error) {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.queue.making--
-	if !w.joined {
-		w.refuse(e.storageError("taking a ticket from etcd", err))
-		s.dropLocked(w)
+	t.queue.making--
+	if !t.joined {
+		t.refuse(e.storageError("taking a ticket from etcd", err))
+		s.dropLocked(t)
 	}
 }
 
 // taken lists the ticket.
-func (s *session) taken(w *waiter, answer *pb.TxnResponse) {
-	e, q := s.engine, w.queue
+func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
+	e, q := s.engine, t.queue
 	rev, look := readAnswer(answer)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -110,30 +106,30 @@ func (s *session) taken(w *waiter, answer *pb.TxnResponse) {
 	if s.over {
 		return
 	}
-	if !w.joined && !w.refused {
-		q.join(w, rev)
-		w.position = max(int(look.Count)-1, 0)
+	if !t.joined && !t.refused {
+		q.join(t, rev)
+		t.position = max(int(look.Count)-1, 0)
 	}
-	if w.snapshot {
+	if t.snapshot {
 		q.apply(look.Kvs, answer.Header.Revision)
-		if w.joined && !w.granted && s.waiters[w.key] == w {
-			w.position = q.ahead(&w.entry)
+		if t.joined && !t.granted && s.tickets[t.key] == t {
+			t.position = q.ahead(t)
 		}
 	}
-	if w.refused {
-		s.dropLocked(w)
+	if t.refused {
+		s.dropLocked(t)
 		return
 	}
 	q.update()
-	if w.full() {
-		w.refuse(serializer.ErrFull)
-		s.dropLocked(w)
+	if t.full() {
+		t.refuse(serializer.ErrFull)
+		s.dropLocked(t)
 	}
 }
 
 // full reports whether too many wait before w.
-func (w *waiter) full() bool {
-	return w.arrival.MaxWaiting > 0 && !w.admitted && w.position-w.queue.admitted >= w.arrival.MaxWaiting
+func (t *ticket) full() bool {
+	return t.arrival.MaxWaiting > 0 && !t.Admitted() && t.position-t.queue.Inside() >= t.arrival.MaxWaiting
 }
 
 // readAnswer finds the ticket's revision and what was read of the queue.

@@ -11,7 +11,7 @@ func (e *Engine) Count(queue string) (inside, waiting int) {
 		return 0, 0
 	}
 	q := e.session.queues[queue]
-	return q.admitted, q.waiting
+	return q.Inside(), q.LocalWaiting()
 }
 
 // Interface guard

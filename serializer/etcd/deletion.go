@@ -14,7 +14,7 @@ const (
 
 // deletion is a key of ours that is to be deleted.
 type deletion struct {
-	queue *queue // nil for a key that is no ticket
+	queue *ticketQueue // nil for a key that is no ticket
 	key   string
 	end   string // if set, all keys from key up to here are meant
 	rev   int64  // of the ticket; 0 deletes the key whatever it holds

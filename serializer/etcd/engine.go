@@ -291,51 +291,51 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	if err != nil {
 		return nil, refusal(a, 0, 0, err)
 	}
-	w, err := e.arrive(s, a)
+	t, err := e.arrive(s, a)
 	if err != nil {
 		return nil, refusal(a, 0, 0, err)
 	}
-	if err := w.await(ctx); err != nil {
-		return e.settle(w, err)
+	if err := t.await(ctx); err != nil {
+		return e.settle(t, err)
 	}
-	if !e.holds(w) {
-		return nil, refusal(a, w.position, w.Token(), serializer.ErrLost)
+	if !e.holds(t) {
+		return nil, refusal(a, t.position, t.Token(), serializer.ErrLost)
 	}
-	return w, nil
+	return t, nil
 }
 
 // holds checks the lease once more, after the wait: since the turn came, the
 // process may have been stopped, or the machine suspended.
-func (e *Engine) holds(w *waiter) bool {
+func (e *Engine) holds(t *ticket) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.session.standsLocked() {
+	if t.session.standsLocked() {
 		return true
 	}
-	w.session.dropLocked(w)
+	t.session.dropLocked(t)
 	return false
 }
 
 // settle ends a wait without a turn. If the turn came at the same moment as the
 // timeout, it counts.
-func (e *Engine) settle(w *waiter, err error) (serializer.Turn, error) {
+func (e *Engine) settle(t *ticket, err error) (serializer.Turn, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w.granted && errors.Is(err, serializer.ErrTimeout) && w.session.standsLocked() {
-		return w, nil
+	if t.granted && errors.Is(err, serializer.ErrTimeout) && t.session.standsLocked() {
+		return t, nil
 	}
-	w.refused = true
-	if w.joined || w.vanished {
-		w.session.dropLocked(w)
+	t.refused = true
+	if t.joined || t.vanished {
+		t.session.dropLocked(t)
 	} // else taken gives up the ticket once it exists
-	return nil, refusal(w.arrival, w.position, w.Token(), err)
+	return nil, refusal(t.arrival, t.position, t.Token(), err)
 }
 
 // leave hands over the turn.
-func (e *Engine) leave(w *waiter) {
+func (e *Engine) leave(t *ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.session.dropLocked(w)
+	t.session.dropLocked(t)
 }
 
 // Close implements [serializer.Engine]. If no ticket is left, it gives the lease

@@ -34,30 +34,30 @@ func (s *session) evict(queue string, token uint64) bool {
 	e := s.engine
 	e.mu.Lock()
 	var revoke func(error)
-	w := s.findLocked(queue, int64(token))
+	t := s.findLocked(queue, int64(token))
 	switch {
-	case w == nil:
-	case w.granted:
-		revoke = w.takeRevoke()
+	case t == nil:
+	case t.granted:
+		revoke = t.takeRevoke()
 	default:
-		w.refuse(serializer.ErrEvicted)
-		s.dropLocked(w)
+		t.refuse(serializer.ErrEvicted)
+		s.dropLocked(t)
 	}
 	e.mu.Unlock()
 	if revoke != nil {
 		revoke(serializer.ErrEvicted)
 	}
-	return w != nil
+	return t != nil
 }
 
-func (s *session) findLocked(queue string, rev int64) *waiter {
+func (s *session) findLocked(queue string, rev int64) *ticket {
 	q := s.queues[queue]
 	if q == nil {
 		return nil
 	}
-	for e := q.head; e != nil; e = e.next {
-		if e.rev == rev {
-			return e.waiter
+	for t := range q.All() {
+		if t.rev == rev && t.Local() {
+			return t
 		}
 	}
 	return nil

@@ -20,8 +20,8 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 	s := &session{
 		engine:  e,
 		id:      1 + rand.Int64N(math.MaxInt64),
-		queues:  make(map[string]*queue),
-		waiters: make(map[string]*waiter),
+		queues:  make(map[string]*ticketQueue),
+		tickets: make(map[string]*ticket),
 		leaving: make(map[string]int64),
 
 		answered: make(map[int64]time.Duration),

@@ -72,7 +72,7 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.Que
 				shared++
 			}
 		}
-		if w := s.waiters[string(kv.Key)]; w != nil {
+		if w := s.tickets[string(kv.Key)]; w != nil {
 			w.describe(&t, e.now())
 		}
 		q.Add(t, r.rule())

@@ -28,8 +28,8 @@ type session struct {
 	over     bool
 	denial   error // why etcd refuses what we write, for now
 	trouble  error // why the last keep-alive failed
-	queues   map[string]*queue
-	waiters  map[string]*waiter // by key, which exists or may come to exist
+	queues   map[string]*ticketQueue
+	tickets  map[string]*ticket // by key, which exists or may come to exist
 	insiders int                // holders that are left since the session was lost
 
 	deletions []deletion              // to be sent
@@ -37,7 +37,7 @@ type session struct {
 	leaving   map[string]int64        // by key, the tickets' revisions: deletions to be sent, or not answered yet
 	deleters  int
 	deleted   int64     // the revision of the last answered deletion
-	missing   []*waiter // somebody else deleted their keys while they waited
+	missing   []*ticket // somebody else deleted their keys while they waited
 	searching bool      // for the reason why they are missing
 }
 
@@ -80,19 +80,19 @@ func (s *session) lose(cause error) {
 	s.finishLocked()
 	waiting := 0
 	var revokes []func(error)
-	for key, w := range s.waiters {
-		if !w.granted {
-			delete(s.waiters, key)
+	for key, t := range s.tickets {
+		if !t.granted {
+			delete(s.tickets, key)
 			e.ticketGoneLocked()
 			waiting++
-			w.refuse(lossOf(w, err))
+			t.refuse(lossOf(t, err))
 			continue
 		}
-		if revoke := w.takeRevoke(); revoke != nil {
+		if revoke := t.takeRevoke(); revoke != nil {
 			revokes = append(revokes, revoke)
 		}
 	}
-	s.insiders = len(s.waiters)
+	s.insiders = len(s.tickets)
 	inside := s.insiders
 	e.mu.Unlock()
 
@@ -109,11 +109,11 @@ func (s *session) lose(cause error) {
 
 // lossOf is why a waiter is refused when the session is lost. Without a ticket
 // there was nothing to lose: then the storage has failed.
-func lossOf(w *waiter, lost error) error {
-	if w.joined {
+func lossOf(t *ticket, lost error) error {
+	if t.joined {
 		return lost
 	}
-	return &serializer.StorageError{Op: "taking a ticket from etcd", Path: w.session.engine.where, Err: lost}
+	return &serializer.StorageError{Op: "taking a ticket from etcd", Path: t.session.engine.where, Err: lost}
 }
 
 // finishLocked ends the session, without telling waiters and holders.
@@ -144,7 +144,7 @@ func (s *session) search() {
 	}
 }
 
-func (s *session) nextMissing() (missing []*waiter) {
+func (s *session) nextMissing() (missing []*ticket) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	missing, s.missing = s.missing, nil
@@ -153,22 +153,22 @@ func (s *session) nextMissing() (missing []*waiter) {
 }
 
 // evicted refuses waiters whose tickets somebody has deleted.
-func (s *session) evicted(waiters []*waiter) {
+func (s *session) evicted(waiters []*ticket) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	for _, w := range waiters {
-		w.refuse(serializer.ErrEvicted)
-		s.dropLocked(w)
+	for _, t := range waiters {
+		t.refuse(serializer.ErrEvicted)
+		s.dropLocked(t)
 	}
 }
 
 // dropLocked gives up a ticket: it leaves the queue, if it is listed, and its key
 // is deleted.
-func (s *session) dropLocked(w *waiter) {
-	if s.waiters[w.key] != w {
+func (s *session) dropLocked(t *ticket) {
+	if s.tickets[t.key] != t {
 		return
 	}
-	delete(s.waiters, w.key)
+	delete(s.tickets, t.key)
 	s.engine.ticketGoneLocked()
 	if s.over {
 		if s.insiders--; s.insiders == 0 {
@@ -176,16 +176,16 @@ func (s *session) dropLocked(w *waiter) {
 		}
 		return
 	}
-	left := w.granted && strict(&w.entry) && !w.vanished
-	if w.joined && !w.deletedWaiting() {
-		w.queue.remove(&w.entry)
+	left := t.granted && t.Rule.Alone() && !t.vanished
+	if t.joined && !t.deletedWaiting() {
+		t.queue.remove(t)
 	}
-	slot := w.slot
-	if w.doubtful {
+	slot := t.slot
+	if t.doubtful {
 		slot = 0
 	}
-	s.deleteLocked(deletion{queue: w.queue, key: w.key, rev: w.rev, slot: slot, left: left})
-	w.queue.update()
+	s.deleteLocked(deletion{queue: t.queue, key: t.key, rev: t.rev, slot: slot, left: left})
+	t.queue.update()
 }
 
 // complain logs an error that no single caller gets, at most once a second.

@@ -42,7 +42,7 @@ func suspendedSession(t *testing.T) (*Engine, *session, *suspended) {
 	e := &Engine{keys: "o/", cluster: c, clock: clock.now, now: time.Now, log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	t.Cleanup(e.stop)
-	s := &session{engine: e, id: 1, queues: make(map[string]*queue), waiters: make(map[string]*waiter), leaving: make(map[string]int64)}
+	s := &session{engine: e, id: 1, queues: make(map[string]*ticketQueue), tickets: make(map[string]*ticket), leaving: make(map[string]int64)}
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	e.session = s
 	e.mu.Lock()
@@ -51,20 +51,16 @@ func suspendedSession(t *testing.T) (*Engine, *session, *suspended) {
 	return e, s, clock
 }
 
-func (s *session) waiter(t *testing.T) *waiter {
-	t.Helper()
+func (s *session) waiter() *ticket {
 	e := s.engine
-	q := &queue{session: s, name: "q", prefix: e.keys.queue("q"), remote: make(map[string]*entry), changed: make(chan struct{}, 1)}
-	w := &waiter{session: s, queue: q, ready: make(chan error, 1), slot: q.slot()}
-	w.key = e.keys.ticket("q", s.id, w.slot)
-	w.entry.waiter = w
+	q := &ticketQueue{session: s, name: "q", prefix: e.keys.queue("q"), remote: make(map[string]*ticket), changed: make(chan struct{}, 1)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.waiters[w.key] = w
-	e.tickets++
-	q.join(w, 5)
+	s.queues["q"] = q
+	t := s.newTicketLocked(serializer.Arrival{Queue: "q"})
+	q.join(t, 5)
 	q.covered = 5
-	return w
+	return t
 }
 
 // After a suspend the lease may be over though no timer has noticed. Nobody
@@ -82,7 +78,7 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, s, clock := suspendedSession(t)
-			w := s.waiter(t)
+			w := s.waiter()
 			clock.sleep(test.before)
 			e.mu.Lock()
 			w.queue.update()
@@ -100,7 +96,7 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 // clock that goes on is looked at now and then.
 func TestSuspendedInside(t *testing.T) {
 	e, s, clock := suspendedSession(t)
-	w := s.waiter(t)
+	w := s.waiter()
 	revoked := make(chan error, 1)
 	w.arrival.Revoke = func(err error) { revoked <- err }
 	e.mu.Lock()

@@ -26,7 +26,7 @@ const (
 // processes take turns, the key ahead is often the same. Then a hand-over needs
 // no new watch.
 type watcher struct {
-	*queue
+	*ticketQueue
 	ours   *target   // deletions of our own tickets
 	ahead  []*target // the most recently needed first
 	failed int       // attempts to watch, in a row
@@ -49,8 +49,8 @@ type task struct {
 }
 
 // follow runs from the first ticket of a queue until the queue is forgotten.
-func (q *queue) follow() {
-	w := &watcher{queue: q}
+func (q *ticketQueue) follow() {
+	w := &watcher{ticketQueue: q}
 	defer w.stop()
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
@@ -93,13 +93,13 @@ func (w *watcher) stop() {
 }
 
 // task finds out what the queue needs now.
-func (q *queue) task() task {
+func (q *ticketQueue) task() task {
 	e := q.session.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := task{check: time.Now().Before(q.doubt), rev: max(q.covered, q.stale)}
-	if q.tail != nil {
-		t.rev = max(t.rev, q.tail.rev)
+	if last := q.Last(); last != nil {
+		t.rev = max(t.rev, last.rev)
 	}
 	if q.first == nil {
 		t.retire = q.empty() && q.leaving == 0 && !t.check && time.Since(q.idle) > lingerTime
@@ -110,7 +110,7 @@ func (q *queue) task() task {
 	}
 	// Up to half of our waiters may lie beyond what is known. So one read serves
 	// many of them, and the next one is always known.
-	t.sync = q.unsure || q.stale > 0 || q.first.rev > q.covered || q.uncovered > q.waiting-q.uncovered
+	t.sync = q.unsure || q.stale > 0 || q.first.rev > q.covered || q.uncovered > q.LocalWaiting()-q.uncovered
 	t.rev = max(t.rev, q.missed)
 	t.target = q.blockerLocked()
 	t.check = t.check || t.target != ""
@@ -118,7 +118,7 @@ func (q *queue) task() task {
 }
 
 // retireLocked forgets the queue.
-func (q *queue) retireLocked() {
+func (q *ticketQueue) retireLocked() {
 	delete(q.session.queues, q.name)
 	if q.slots > 0 {
 		marks := q.session.engine.keys.marks(q.name, q.session.id)
@@ -129,30 +129,28 @@ func (q *queue) retireLocked() {
 // blockerLocked is what must be watched so that our first waiter enters in time.
 // An exclusive one enters when all before it have gone, so the mark of the last
 // of those is enough. Any other may enter when one of many goes.
-func (q *queue) blockerLocked() string {
+func (q *ticketQueue) blockerLocked() string {
 	last := q.blockerOf(q.first)
 	switch {
 	case last == nil:
 		return ""
-	case strict(q.first):
+	case q.first.Rule.Alone():
 		return q.session.engine.keys.mark(last.key)
 	default:
 		return q.prefix
 	}
 }
 
-// blockerOf returns the last remote ticket before e, or nil. e may be nil.
-func (q *queue) blockerOf(e *entry) *entry {
-	if e == nil || len(q.remote) == 0 {
+// blockerOf returns the last remote ticket before t, or nil. t may be nil.
+func (q *ticketQueue) blockerOf(t *ticket) *ticket {
+	if t == nil || q.Remote() == 0 {
 		return nil
 	}
-	for e = e.prev; e != nil && e.waiter != nil; {
-		e = e.prev
+	for t = t.Prev(); t != nil && t.Local(); {
+		t = t.Prev()
 	}
-	return e
+	return t
 }
-
-func strict(e *entry) bool { return !e.rule.Shared && e.rule.Limit <= 1 }
 
 // act does the first thing that a task needs. It reports whether it did
 // something: then there may be another task now.
@@ -287,7 +285,7 @@ func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
 		each(event)
 	}
 	now := w.blockerOf(w.first)
-	if now != nil && now != before && w.first == first && strict(first) {
+	if now != nil && now != before && w.first == first && first.Rule.Alone() {
 		w.stale = max(w.stale, events[len(events)-1].Kv.ModRevision)
 	}
 	w.update()
@@ -313,29 +311,29 @@ func (w *watcher) sync(rev int64, agreed bool) error {
 
 // doubtful returns the remote tickets before our first waiter, where reading
 // only these is enough, and cheaper than reading the whole queue.
-func (w *watcher) doubtful() (tickets []*entry) {
+func (w *watcher) doubtful() (tickets []*ticket) {
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
-	if w.length < longQueue || w.unsure || w.first == nil || w.first.rev > w.covered || w.uncovered > w.waiting-w.uncovered {
+	if w.Len() < longQueue || w.unsure || w.first == nil || w.first.rev > w.covered || w.uncovered > w.LocalWaiting()-w.uncovered {
 		return nil
 	}
-	for e := w.first.prev; e != nil; e = e.prev {
-		if e.waiter != nil {
+	for t := w.first.Prev(); t != nil; t = t.Prev() {
+		if t.Local() {
 			continue
 		}
 		if len(tickets) == maxVerify {
 			return nil
 		}
-		tickets = append(tickets, e)
+		tickets = append(tickets, t)
 	}
 	return tickets
 }
 
 // verify reads which of some tickets still stand.
-func (w *watcher) verify(tickets []*entry, rev int64, agreed bool) error {
+func (w *watcher) verify(tickets []*ticket, rev int64, agreed bool) error {
 	reads := make([]*pb.RangeRequest, len(tickets))
-	for i, e := range tickets {
-		reads[i] = keyOf(e.key)
+	for i, t := range tickets {
+		reads[i] = keyOf(t.key)
 	}
 	answer, err := w.session.read(rev, agreed, reads...)
 	if err != nil {
@@ -343,10 +341,10 @@ func (w *watcher) verify(tickets []*entry, rev int64, agreed bool) error {
 	}
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
-	for i, e := range tickets {
+	for i, t := range tickets {
 		now := firstOf(answer.Responses[i].GetResponseRange().Kvs)
-		if w.remote[e.key] == e && now.CreateRevision != e.rev {
-			w.queue.gone(e)
+		if w.remote[t.key] == t && now.CreateRevision != t.rev {
+			w.gone(t)
 		}
 	}
 	w.synced(answer.Header.Revision)

@@ -52,22 +52,24 @@ func TestRecordUnreadable(t *testing.T) {
 }
 
 // testQueue is a queue without a cluster and without a watcher.
-func testQueue() *queue {
+func testQueue() *ticketQueue {
 	e := &Engine{keys: "o/", tickets: 1 << 20, clock: func() time.Duration { return 0 }}
-	s := &session{engine: e, id: 1, waiters: make(map[string]*waiter), leaving: make(map[string]int64), deadline: time.Hour}
+	s := &session{engine: e, id: 1, queues: make(map[string]*ticketQueue), tickets: make(map[string]*ticket), leaving: make(map[string]int64), deadline: time.Hour}
 	s.deleters = maxDeleters // nobody deletes
 	s.searching = true       // nor asks why tickets are missing
-	return &queue{session: s, name: "q", prefix: e.keys.queue("q"), remote: make(map[string]*entry), changed: make(chan struct{}, 1)}
+	q := &ticketQueue{session: s, name: "q", prefix: e.keys.queue("q"), remote: make(map[string]*ticket), changed: make(chan struct{}, 1)}
+	s.queues["q"] = q
+	return q
 }
 
 // model is a queue as it stands in etcd, beside what one process makes of it.
 type model struct {
-	*queue
+	*ticketQueue
 	random  *rand.Rand
 	rev     int64
 	tickets []*mvccpb.KeyValue // that stand, in order
 	rules   map[int64]serializer.Rule
-	waiters map[int64]*waiter // ours, by revision
+	ours    map[int64]*ticket // ours, by revision
 
 	events      []departure // that may be delivered late and twice
 	lateRev     int64       // of a read whose answer is still on its way
@@ -83,10 +85,10 @@ type departure struct {
 
 func newModel(seed uint64) *model {
 	return &model{
-		queue:   testQueue(),
-		random:  rand.New(rand.NewPCG(seed, 1)),
-		rules:   make(map[int64]serializer.Rule),
-		waiters: make(map[int64]*waiter),
+		ticketQueue: testQueue(),
+		random:      rand.New(rand.NewPCG(seed, 1)),
+		rules:       make(map[int64]serializer.Rule),
+		ours:        make(map[int64]*ticket),
 	}
 }
 
@@ -139,11 +141,9 @@ func (m *model) arrive() {
 		}
 		return
 	}
-	w := &waiter{session: s, queue: m.queue, ready: make(chan error, 1), slot: m.slot(), after: s.deleted}
-	kv.Key = []byte(s.engine.keys.ticket("q", s.id, w.slot))
-	w.key, w.rule, w.entry.waiter = string(kv.Key), rule, w
-	s.waiters[w.key] = w
-	m.waiters[m.rev] = w
+	t := s.newTicketLocked(serializer.Arrival{Queue: "q", Rule: rule})
+	kv.Key = []byte(t.key)
+	m.ours[m.rev] = t
 }
 
 func (m *model) stands(key string) bool {
@@ -152,7 +152,7 @@ func (m *model) stands(key string) bool {
 
 // answer delivers the answer to a ticket of ours.
 func (m *model) answer() {
-	for rev, w := range m.waiters {
+	for rev, w := range m.ours {
 		if !w.joined && !w.refused {
 			m.join(w, rev)
 			m.update()
@@ -168,12 +168,12 @@ func (m *model) depart() {
 	}
 	i := m.random.IntN(min(len(m.tickets), 4))
 	rev := m.tickets[i].CreateRevision
-	if w := m.waiters[rev]; w != nil {
+	if w := m.ours[rev]; w != nil {
 		if !w.joined {
 			return
 		}
 		m.session.dropLocked(w)
-		delete(m.waiters, rev)
+		delete(m.ours, rev)
 	}
 	m.rev++
 	rule := m.rules[rev]
@@ -213,7 +213,7 @@ func (m *model) compare(t *testing.T, seed uint64, complete bool) {
 		if rule.Shared {
 			shared++
 		}
-		w := m.waiters[kv.CreateRevision]
+		w := m.ours[kv.CreateRevision]
 		if w == nil {
 			continue
 		}
@@ -230,8 +230,8 @@ func (m *model) compare(t *testing.T, seed uint64, complete bool) {
 			}
 		}
 	}
-	if m.waiting != waiting || m.uncovered != uncovered {
-		t.Fatalf("seed %d: %d waiting, %d uncovered; the queue counts %d and %d", seed, waiting, uncovered, m.waiting, m.uncovered)
+	if m.LocalWaiting() != waiting || m.uncovered != uncovered {
+		t.Fatalf("seed %d: %d waiting, %d uncovered; the queue counts %d and %d", seed, waiting, uncovered, m.LocalWaiting(), m.uncovered)
 	}
 	if (m.first == nil) != (waiting == 0) {
 		t.Fatalf("seed %d: %d waiting; the first in the queue is %v", seed, waiting, m.first)
@@ -242,17 +242,17 @@ func (m *model) compare(t *testing.T, seed uint64, complete bool) {
 // revoked if it is inside. Inside, it still keeps our others out.
 func TestOurTicketDeleted(t *testing.T) {
 	m := newModel(1)
-	for len(m.waiters) < 3 {
+	for len(m.ours) < 3 {
 		m.arrive()
-		if w := m.waiters[m.rev]; w != nil {
-			w.rule = serializer.Rule{}
+		if w := m.ours[m.rev]; w != nil {
+			w.Rule = serializer.Rule{}
 		} else {
 			m.tickets = m.tickets[:len(m.tickets)-1]
 		}
 	}
 	m.sync()
 	revoked := make(chan error, 1)
-	inside, waiting, last := m.head.waiter, m.head.next.waiter, m.tail.waiter
+	inside, waiting, last := m.First(), m.First().Next(), m.Last()
 	inside.arrival.Revoke = func(err error) { revoked <- err }
 	m.tickets = m.tickets[2:]
 	m.rev++
@@ -287,13 +287,38 @@ func TestDeletionHeardTooEarly(t *testing.T) {
 		t.Error("the queue relies on a watch that has reported already")
 	}
 	m.apply(nil, 10)
-	if m.unsure || m.length != 0 {
-		t.Errorf("after a read: unsure %t, %d tickets", m.unsure, m.length)
+	if m.unsure || m.Len() != 0 {
+		t.Errorf("after a read: unsure %t, %d tickets", m.unsure, m.Len())
 	}
 	m.heard(key, 10)
 	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 11}}, 12)
 	if m.unsure {
 		t.Error("the deletion of an earlier ticket makes the queue unsure of a later one")
+	}
+}
+
+// A read may be older than a deletion that a watch has reported. The ticket that it
+// shows is listed once more, before those that have entered since, and no event
+// will ever take it out.
+func TestTicketReadAfterItsDeletion(t *testing.T) {
+	q := testQueue()
+	remote := &mvccpb.KeyValue{Key: []byte(q.session.engine.keys.ticket("q", 2, 1)), CreateRevision: 5}
+	waiter := q.session.newTicketLocked(serializer.Arrival{Queue: "q"})
+	ours := &mvccpb.KeyValue{Key: []byte(waiter.key), CreateRevision: 7}
+	q.join(waiter, 7)
+	q.apply([]*mvccpb.KeyValue{remote, ours}, 8)
+	q.heard(string(remote.Key), 10)
+	q.update()
+	if !waiter.granted {
+		t.Error("the waiter is not admitted after the deletion")
+	}
+	q.apply([]*mvccpb.KeyValue{remote, ours}, 9)
+	if !q.unsure {
+		t.Error("the queue relies on a ticket that has gone")
+	}
+	q.apply([]*mvccpb.KeyValue{ours}, 10)
+	if q.unsure || q.Len() != 1 || q.Inside() != 1 {
+		t.Errorf("after a read: unsure %t, %d tickets, %d inside", q.unsure, q.Len(), q.Inside())
 	}
 }
 
@@ -303,7 +328,7 @@ func TestDeletionHeardTooEarly(t *testing.T) {
 func TestStrayWhileLeaving(t *testing.T) {
 	m := newModel(1)
 	key := m.session.engine.keys.ticket("q", m.session.id, 1)
-	m.session.deleteLocked(deletion{queue: m.queue, key: key, rev: 20})
+	m.session.deleteLocked(deletion{queue: m.ticketQueue, key: key, rev: 20})
 	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 30)
 	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 31)
 	if n := len(m.session.deletions); n != 2 || m.session.deletions[1].rev != 30 {

@@ -1,0 +1,124 @@
+package etcd
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
+
+// ticket is one place in a queue, of this process or of another. One of this
+// process is the engine's [serializer.Turn]. The engine's lock guards everything
+// but ready and left.
+type ticket struct {
+	queue.Item[*ticket]
+	key     string
+	rev     int64 // at which the key was created: the ticket's number
+	*waiter       // nil for a remote ticket
+}
+
+// waiter is the caller of Enter who has the ticket.
+type waiter struct {
+	arrival serializer.Arrival
+	session *session
+	queue   *ticketQueue
+	value   string     // of the key
+	slot    uint64     // in the key; see ticketQueue.slot
+	after   int64      // up to this revision the key was another ticket's
+	ready   chan error // one message: nil for the turn, or why it will not come
+	left    atomic.Bool
+
+	snapshot bool // the request for the ticket also reads the whole queue
+	joined   bool // the ticket is known to exist, and listed
+	refused  bool // the caller has its error, or has given up
+	granted  bool // the caller has its turn
+	revoked  bool // the caller was asked to leave
+	vanished bool // somebody else deleted the key
+	doubtful bool // a request for the ticket had no answer: do not use the key again
+	position int
+	entered  time.Time
+}
+
+// newTicketLocked makes a ticket of this process, which etcd does not know yet.
+func (s *session) newTicketLocked(a serializer.Arrival) *ticket {
+	q := s.queueLocked(a.Queue)
+	t := &ticket{waiter: &waiter{arrival: a, session: s, queue: q, ready: make(chan error, 1), slot: q.slot(), after: s.deleted}}
+	t.key = s.engine.keys.ticket(a.Queue, s.id, t.slot)
+	t.Rule = a.Rule
+	s.tickets[t.key] = t
+	s.engine.tickets++
+	return t
+}
+
+// Local implements [queue.Element].
+func (t *ticket) Local() bool { return t.waiter != nil }
+
+// Before implements [queue.Element].
+func (t *ticket) Before(o *ticket) bool { return t.rev < o.rev }
+
+// Token implements [serializer.Turn].
+func (t *ticket) Token() uint64 { return uint64(t.rev) }
+
+// Position implements [serializer.Turn].
+func (t *ticket) Position() int { return t.position }
+
+// Leave implements [serializer.Turn].
+func (t *ticket) Leave() {
+	if !t.left.Swap(true) {
+		t.session.engine.leave(t)
+	}
+}
+
+// grant gives the caller its turn.
+func (t *ticket) grant() {
+	t.granted, t.entered = true, time.Now()
+	t.ready <- nil
+}
+
+// refuse gives the caller the reason why its turn will not come.
+func (t *ticket) refuse(err error) {
+	if t.granted || t.refused {
+		return
+	}
+	t.refused = true
+	t.ready <- err
+}
+
+// describe adds to a ticket's state what only this process knows.
+func (t *ticket) describe(state *serializer.TicketState, now time.Time) {
+	state.Requester = t.arrival.Requester
+	if t.granted {
+		state.Entered = now.Add(-time.Since(t.entered)).UTC()
+		state.Since = state.Entered
+	}
+}
+
+// deletedWaiting reports whether somebody else deleted the ticket while it
+// waited. It is not listed then.
+func (t *ticket) deletedWaiting() bool { return t.vanished && !t.granted }
+
+// takeRevoke returns the callback that revokes the caller's turn, once.
+func (t *ticket) takeRevoke() func(error) {
+	if t.revoked || t.arrival.Revoke == nil {
+		return nil
+	}
+	t.revoked = true
+	return t.arrival.Revoke
+}
+
+// await returns nil once the turn has come, else the reason why it has not.
+func (t *ticket) await(ctx context.Context) error {
+	select {
+	case err := <-t.ready:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// refusal is the error that the caller gets.
+func refusal(a serializer.Arrival, position int, token uint64, err error) error {
+	return &serializer.Refused{Reason: serializer.ReasonOf(err), Queue: a.Queue, Position: position, Token: token, Err: err}
+}
