@@ -11,6 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	_ "github.com/orderly-http/caddy-orderly" // the directive
 )
 
 const one = "endpoints http://10.0.0.1:2379\n"
@@ -75,7 +77,7 @@ func TestCaddyfileRefused(t *testing.T) {
 		"ttl, too long":         {one + "ttl 2h", "ttl 2h0m0s: expected"},
 		"ttl, parts of seconds": {one + "ttl 2500ms", "ttl 2.5s: expected"},
 		"ttl, zero":             {one + "ttl 0", "expected whole seconds"},
-		"two namespaces":        {one + "namespace a b", `namespace: unexpected "b" after the value`},
+		"two namespaces":        {one + "namespace a b", `namespace: unexpected "b" after "a"`},
 		"blank namespace":       {one + `namespace " "`, `namespace " ": expected 1 to 200`},
 		"empty namespace":       {one + `namespace ""`, "namespace: empty"},
 		"username alone":        {one + "username a", "expected username and password"},

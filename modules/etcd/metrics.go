@@ -10,9 +10,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
-// engines are those in use in this process, and what closed ones had counted.
-// Each configuration has a registry of its own, and engines outlive
-// configurations.
+// engines are the engines in use in this process, and what closed ones had
+// counted. Each configuration has a metrics registry of its own, and engines
+// outlive configurations.
 var engines = &engineSet{
 	open:   make(map[*etcd.Engine]struct{}),
 	closed: make(map[string]counts),
@@ -66,8 +66,8 @@ var (
 	lostMetric     = describe("leases_lost_total", "Leases that ended while they were in use.")
 	ageMetric      = describe("keepalive_age_seconds", "Time since the last keep-alive that was answered was sent.")
 	ttlMetric      = describe("ttl_seconds", "Time to live of the lease.")
-	switchesMetric = describe("member_switches_total", "Turns to another member because the one in use was silent or gone.")
-	lagMetric      = describe("watch_lag_seconds", "Time between the answer to the last deletion of ours and what the watch told of it.")
+	switchesMetric = describe("member_switches_total", "Switches to another member because the one in use was silent or gone.")
+	lagMetric      = describe("watch_lag_seconds", "Time between the answer to the last deletion of ours and the watch event that reported it.")
 )
 
 func describe(name, help string) *prometheus.Desc {
