@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,7 +117,10 @@ func printNewIDs(ctx context.Context, w io.Writer, kind uniqueid.Kind, n, shards
 func commandSetup(ctx context.Context, shards int) uniqueid.Setup {
 	return uniqueid.Setup{
 		UniqueIDs: func() (*uniqueid.UniqueIDGenerator, error) {
-			node, _ := uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
+			node, _, err := nodeOf(ctx, nodeAuto)
+			if err != nil {
+				return nil, err
+			}
 			return uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
 		},
 		Shards: shards,
@@ -232,7 +236,11 @@ func (d *idDecoder) decode(id string) error {
 }
 
 func (d *idDecoder) print(r uniqueid.Decoded) {
-	const row = "  %-14s %v\n"
+	width := 14
+	for _, field := range r.Fields {
+		width = max(width, len(field.Name))
+	}
+	row := "  %-" + strconv.Itoa(width) + "s %v\n"
 	scheme := r.Scheme
 	if r.Layout != "" {
 		scheme += ", layout " + r.Layout

@@ -56,8 +56,8 @@ type Handler struct {
 	// machines apart. Default: `auto`.
 	Node string `json:"node,omitempty"`
 
-	// The number of shards of `{http.request.sharded_id}`, 1 or
-	// more. Default: 1.
+	// The number of shards of `{http.request.sharded_id}`, 1 to
+	// 1,000,000. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
 	// The name of a request header field that carries the caller's ID. If the

@@ -79,11 +79,11 @@ func (n *notations) newTrace() uniqueid.TraceContext {
 	return uniqueid.NewTraceContext(n.UUID())
 }
 
-// look finds out whether Caddy's tracing has begun a trace. The handler leaves
+// follow finds out whether Caddy's tracing has begun a trace. The handler leaves
 // the IDs of trace and span in variables, and the rest in the request's header
 // unless it is set up to write another one than traceparent. Only the goroutine
-// that serves the request may look.
-func (n *notations) look(ctx context.Context, header http.Header) {
+// that serves the request may call it.
+func (n *notations) follow(ctx context.Context, header http.Header) {
 	if n.traced != (uniqueid.TraceContext{}) {
 		return
 	}

@@ -118,7 +118,7 @@ func (ids *RequestIDs) String() string { return ids.TXID() }
 func (ids *RequestIDs) FollowTrace() {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
-	ids.notations.look(ids.ctx, ids.header)
+	ids.notations.follow(ids.ctx, ids.header)
 }
 
 // TXID returns the request's txid. Any goroutine may ask.
