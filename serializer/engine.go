@@ -28,6 +28,7 @@ type Engine interface {
 
 	// Queues lists every queue that has tickets, in the order of prefixes. A
 	// ticket of this process comes with the [Arrival.Requester] it was taken for.
+	// An engine without any arrival yet may know of no queue.
 	Queues(ctx context.Context) ([]QueueState, error)
 
 	// Evict takes one ticket out of a queue: a waiting one is refused with
@@ -38,7 +39,8 @@ type Engine interface {
 
 	// Close refuses further arrivals and all who wait. Who is inside is told
 	// through [Arrival.Revoke] ([ErrClosed]) and stays until it leaves; the
-	// engine frees what it holds with the last of them.
+	// engine frees what it holds with the last of them. Calls after the first do
+	// no harm.
 	Close() error
 }
 

@@ -1,0 +1,68 @@
+package serializer_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/enginetest"
+)
+
+func TestMemoryConforms(t *testing.T) {
+	enginetest.Run(t, enginetest.Options{Private: true}, func(testing.TB, int) []serializer.Engine {
+		return []serializer.Engine{serializer.NewMemory(serializer.MemoryOptions{})}
+	})
+}
+
+// Engines on one directory are to each other what processes are.
+func TestFileConforms(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*serializer.File)
+		skip   []string
+	}{
+		{"with notification", func(*serializer.File) {}, nil},
+		{"without notification", (*serializer.File).Poll, nil},
+		// Bug: the ticket of another process counted as one that is alone until the
+		// next tick found out by which rule it was in its queue. So a ticket that may
+		// be inside with two others entered beside another process's reader, and a
+		// reader behind another process's readers waited for up to 100 ms.
+		{"without ticks", (*serializer.File).StopTicks, []string{"evicting a waiter", "evicting a holder", "random history", "many at once"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			o := enginetest.Options{QueueName: serializer.QueueName, Skip: c.skip}
+			enginetest.Run(t, o, func(t testing.TB, n int) (engines []serializer.Engine) {
+				dir := t.TempDir()
+				for range n {
+					e, err := serializer.OpenFile(dir, serializer.FileOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.change(e)
+					engines = append(engines, e)
+				}
+				t.Cleanup(func() { checkLeft(t, dir) })
+				return engines
+			})
+		})
+	}
+}
+
+// checkLeft finds what engines leave in a directory besides the guard, and what one
+// asked the other for.
+func checkLeft(t testing.TB, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), ".orderly-guard") || strings.HasPrefix(e.Name(), ".orderly-evict-")
+	})
+	if len(left) > 0 {
+		t.Errorf("left in the directory: %v", left)
+	}
+}

@@ -1,0 +1,68 @@
+package enginetest
+
+import (
+	"errors"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Closing refuses all who wait or come, and tells those inside, who stay.
+func testClose(s *space) {
+	holder := s.enter(0, s.arrival())
+	waiter := s.start(0, s.arrival())
+	s.until("the waiter has its ticket", func() bool { _, listed := waiter.ticket(); return listed || waiter.returned() })
+	closed := s.close(0)
+	waiter.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	holder.told(serializer.ErrClosed)
+	late := s.start(0, s.arrival())
+	late.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	if n := late.joined.Load(); n != 0 {
+		s.Errorf("Joined was called %d times on a closed engine", n)
+	}
+	holder.leave()
+	s.await(closed)
+	if len(holder.revoked)+len(waiter.revoked)+len(late.revoked) > 0 {
+		s.Errorf("Revoke was called more than once, or for one that was not inside")
+	}
+	// What these say is up to the engine. They must return.
+	_, _ = s.on(0).Queues(s.Context())
+	if err := s.evict(0, holder.arrival.Queue, holder.turn.Token()); err == nil {
+		s.Errorf("evicting one that has left a closed engine succeeded")
+	}
+}
+
+// What an engine that closes does to its own visitors, those of another engine wait
+// for.
+func testCloseOne(s *space) {
+	holder := s.enter(0, s.arrival())
+	waiter := s.join(1, s.arrival())
+	behind, last := s.join(0, s.arrival()), s.join(1, s.arrival())
+	closed := s.close(0)
+	holder.told(serializer.ErrClosed)
+	behind.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	behind.gone(s.on(1))
+	s.engines = s.engines[1:]
+	waiter.stays("the holder of a closed engine has not left")
+	holder.leave()
+	waiter.enters()
+	s.await(closed)
+	last.stays("another one is inside")
+	waiter.leave()
+	last.enters().leave()
+}
+
+// close closes an engine.
+func (s *space) close(i int) <-chan error {
+	closed := make(chan error, 1)
+	e := s.on(i)
+	go func() { closed <- errors.Join(e.Close(), e.Close()) }()
+	return closed
+}
+
+func (s *space) await(closed <-chan error) {
+	s.Helper()
+	s.until("Close has returned", func() bool { return len(closed) > 0 })
+	if err := <-closed; err != nil {
+		s.Errorf("closing: %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+// Package enginetest tells whether an engine keeps the promises of
+// [serializer.Engine]: the order, who may be inside together, and what is left
+// behind. It is the one suite that all engines of this project pass, and it is
+// there for engines that others write:
+//
+//	func TestEngine(t *testing.T) {
+//		enginetest.Run(t, enginetest.Options{}, func(t testing.TB, n int) []serializer.Engine {
+//			... // n engines that share their queues
+//		})
+//	}
+//
+// Each promise is a case with a name of its own. In every case a judge looks at all
+// that enter: who is beside whom, and whether the tokens grow. Nothing is measured
+// by the clock, so a slow machine fails no engine. Run it with -race.
+//
+// What is particular to an engine, such as files, leases or processes that die, is
+// for the engine's own tests.
+package enginetest
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Options adjust the suite to an engine. The zero value is the whole suite.
+type Options struct {
+	// Private says that each engine keeps queues of its own, so that no two can
+	// share them. Then the suite asks for one engine at a time.
+	Private bool
+
+	// Skip names the cases that the engine cannot pass, and should not.
+	Skip []string
+
+	// QueueName turns any text into the name of a queue, where not all names are
+	// allowed. No two texts may have the same name. Nil takes the text as it is.
+	QueueName func(text string) string
+
+	// Patience bounds the wait for what must happen. Default: one minute.
+	Patience time.Duration
+
+	// Steps is the length of the random history. Default: 150.
+	Steps int
+
+	// Seed repeats a random run; a run logs its own. Default: a random number.
+	Seed uint64
+}
+
+// Run runs the suite, each case as a subtest. Every case calls open once. It
+// returns n engines that share their queues, as n processes do, without any
+// ticket in them. The suite closes them. The number n is 1 or 2; it is 1 for all
+// cases of [Options.Private].
+func Run(t *testing.T, o Options, open func(t testing.TB, n int) []serializer.Engine) {
+	t.Helper()
+	o = o.withDefaults()
+	for _, name := range o.Skip {
+		if !slices.ContainsFunc(cases, func(c testCase) bool { return c.name == name }) {
+			t.Errorf("no case %q to skip", name)
+		}
+	}
+	for _, c := range cases {
+		if c.sharing && o.Private || slices.Contains(o.Skip, c.name) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) { c.run(t, o, open) })
+	}
+}
+
+func (o Options) withDefaults() Options {
+	if o.QueueName == nil {
+		o.QueueName = func(text string) string { return text }
+	}
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Steps = cmp.Or(o.Steps, 150)
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	return o
+}
+
+// testCase is one promise.
+type testCase struct {
+	name    string
+	test    func(*space)
+	sharing bool // needs two engines
+}
+
+var cases = []testCase{
+	{name: "path", test: testPath},
+	{name: "order", test: testOrder},
+	{name: "order of Joined", test: testJoined},
+	{name: "tokens grow", test: testTokens},
+	{name: "who may be inside together", test: testTogether},
+	{name: "readers behind a writer", test: testReadersBehindWriter},
+	{name: "leaving twice", test: testLeaveTwice},
+	{name: "timeout", test: testTimeout},
+	{name: "full", test: testFull},
+	{name: "caller gone", test: testGone},
+	{name: "caller gone before", test: testGoneBefore},
+	{name: "evicting a waiter", test: testEvictWaiter},
+	{name: "evicting a holder", test: testEvictHolder},
+	{name: "evicting nobody", test: testEvictNobody},
+	{name: "list", test: testList},
+	{name: "list is empty in the end", test: testListEmpty},
+	{name: "count", test: testCount},
+	{name: "queue names", test: testNames},
+	{name: "closing", test: testClose},
+	{name: "closing beside another engine", test: testCloseOne, sharing: true},
+	{name: "random history", test: testHistory},
+	{name: "many at once", test: testCrowd},
+}
+
+func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []serializer.Engine) {
+	t.Helper()
+	n := 2
+	if o.Private {
+		n = 1
+	}
+	s := &space{TB: t, Options: o, engines: open(t, n)}
+	if len(s.engines) != n {
+		t.Fatalf("open returned %d engines; expected %d", len(s.engines), n)
+	}
+	t.Cleanup(s.end)
+	s.busy() // an engine may know of others only once it has been used
+	s.visitors = nil
+	c.test(s)
+}

@@ -1,0 +1,128 @@
+package enginetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// model is the promise in its plainest form: what should be after each step.
+type model struct {
+	arrivals []*expected
+}
+
+// expected is what should become of one visitor.
+type expected struct {
+	queue    string
+	rule     serializer.Rule
+	position int
+	inside   bool
+	end      string // how it ended; empty for one that has its ticket
+}
+
+// tickets are those of a queue, in order.
+func (m *model) tickets(queue string) (tickets []*expected) {
+	for _, e := range m.arrivals {
+		if e.queue == queue && e.end == "" {
+			tickets = append(tickets, e)
+		}
+	}
+	return tickets
+}
+
+// arrive adds a visitor behind all others.
+func (m *model) arrive(a serializer.Arrival) {
+	tickets := m.tickets(a.Queue)
+	waiting := 0
+	for _, t := range tickets {
+		if !t.inside {
+			waiting++
+		}
+	}
+	e := &expected{queue: a.Queue, rule: a.Rule, position: len(tickets)}
+	m.arrivals = append(m.arrivals, e)
+	if a.MaxWaiting > 0 && waiting >= a.MaxWaiting {
+		e.end = string(serializer.ReasonFull)
+	}
+	m.admit(a.Queue)
+}
+
+// finish takes a visitor out.
+func (m *model) finish(who int, end string) {
+	e := m.arrivals[who]
+	e.end = end
+	m.admit(e.queue)
+}
+
+// admit lets in all whose turn it is.
+func (m *model) admit(queue string) {
+	readers := 0
+	for ahead, t := range m.tickets(queue) {
+		if !t.inside && !t.rule.Admits(ahead, readers) {
+			return
+		}
+		t.inside = true
+		if t.rule.Shared {
+			readers++
+		}
+	}
+}
+
+// numbers are the visitors that are inside, and that wait.
+func (m *model) numbers() (inside, waiting []int) {
+	for i, e := range m.arrivals {
+		switch {
+		case e.end != "":
+		case e.inside:
+			inside = append(inside, i)
+		default:
+			waiting = append(waiting, i)
+		}
+	}
+	return inside, waiting
+}
+
+// String tells of the queues, and of each visitor.
+func (m *model) String() string {
+	var b strings.Builder
+	queues := make(map[string]bool)
+	for _, e := range m.arrivals {
+		queues[e.queue] = true
+	}
+	for _, queue := range slices.Sorted(maps.Keys(queues)) {
+		var list []string
+		for _, t := range m.tickets(queue) {
+			list = append(list, ticketText(slices.Index(m.arrivals, t), t.inside))
+		}
+		b.WriteString(queueText(queue, list))
+	}
+	for i, e := range m.arrivals {
+		switch {
+		case e.end != "" && e.end != endLeft:
+			fmt.Fprintf(&b, "%d %s at %d; ", i, e.end, e.position)
+		case e.inside && e.end == "":
+			fmt.Fprintf(&b, "%d entered at %d; ", i, e.position)
+		}
+	}
+	return b.String()
+}
+
+const endLeft = "left"
+
+func queueText(queue string, tickets []string) string {
+	if len(tickets) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%q: %s; ", queue, strings.Join(tickets, ", "))
+}
+
+func ticketText(who int, inside bool) string {
+	state := serializer.StateWaiting
+	if inside {
+		state = serializer.StateInside
+	}
+	return fmt.Sprintf("%d %s", who, state)
+}
