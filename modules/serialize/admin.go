@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,7 +106,7 @@ func serveOne(w http.ResponseWriter, r *http.Request, queue string) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, found.state)
+	return writeJSON(w, found.QueueState)
 }
 
 // serveEviction evicts a ticket and answers with what it was.
@@ -134,7 +133,7 @@ func evictTicket(ctx context.Context, queue, token string) (ticket serializer.Ti
 	if !ok {
 		return ticket, adminError(http.StatusNotFound, fmt.Errorf("queue %s has no ticket %d", queue, number))
 	}
-	err = found.engine.Evict(ctx, found.state.Prefix, number)
+	err = found.evict(ctx, number)
 	switch {
 	case errors.Is(err, serializer.ErrNoTicket): // it has left meanwhile
 		return ticket, adminError(http.StatusNotFound, err)
@@ -144,90 +143,23 @@ func evictTicket(ctx context.Context, queue, token string) (ticket serializer.Ti
 	return ticket, nil
 }
 
-// foundQueue is a queue and who keeps it.
-type foundQueue struct {
-	engine serializer.Engine
-	state  serializer.QueueState
-}
-
-func (f foundQueue) ticket(token string) (serializer.TicketState, bool) {
-	i := slices.IndexFunc(f.state.Tickets, func(t serializer.TicketState) bool { return t.Token == token })
-	if i < 0 {
-		return serializer.TicketState{}, false
-	}
-	return f.state.Tickets[i], true
-}
-
 // findQueue looks a queue up by its path, a slash and its prefix. The error is
 // one for the admin API.
-func findQueue(ctx context.Context, queue string) (foundQueue, error) {
+func findQueue(ctx context.Context, queue string) (listedQueue, error) {
 	var failed error
-	for _, engine := range openEngines() {
-		states, err := engine.Queues(ctx)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		for _, state := range states {
-			if state.Path+"/"+state.Prefix == queue {
-				return foundQueue{engine, withTickets(state)}, nil
-			}
+	for _, found := range allQueues(ctx) {
+		switch {
+		case found.failure != nil:
+			failed = errors.Join(failed, found.failure)
+		case found.Path+"/"+found.Prefix == queue:
+			return found, nil
 		}
 	}
 	if failed != nil {
-		return foundQueue{}, adminError(http.StatusInternalServerError, fmt.Errorf("looking for queue %s: %w", queue, failed))
+		return listedQueue{}, adminError(http.StatusInternalServerError, fmt.Errorf("looking for queue %s: %w", queue, failed))
 	}
-	return foundQueue{}, adminError(http.StatusNotFound, fmt.Errorf(
+	return listedQueue{}, adminError(http.StatusNotFound, fmt.Errorf(
 		"this process has no queue %s; %s lists those it has", queue, adminQueues))
-}
-
-// listedQueue is a queue, or what keeps it from being read.
-type listedQueue struct {
-	serializer.QueueState
-
-	// Why the queue could not be read. Its numbers then say nothing.
-	Error string `json:"error,omitempty"`
-}
-
-// allQueues lists the queues of all engines, in the order of paths and
-// prefixes. It is never nil.
-func allQueues(ctx context.Context) []listedQueue {
-	queues := make([]listedQueue, 0)
-	for _, engine := range openEngines() {
-		states, err := engine.Queues(ctx)
-		if err != nil {
-			queues = append(queues, engine.unreadable(err)...)
-			continue
-		}
-		for _, state := range states {
-			queues = append(queues, listedQueue{QueueState: withTickets(state)})
-		}
-	}
-	slices.SortStableFunc(queues, func(a, b listedQueue) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix))
-	})
-	return queues
-}
-
-// openEngines are the engines in use. The pool is not held while they are
-// asked: an engine whose disk hangs must not keep configurations from loading.
-func openEngines() (engines []*sharedEngine) {
-	enginePool.Range(func(_, value any) bool {
-		if engine, ok := value.(*sharedEngine); ok {
-			engines = append(engines, engine)
-		}
-		return true
-	})
-	slices.SortFunc(engines, func(a, b *sharedEngine) int { return cmp.Compare(a.key, b.key) })
-	return engines
-}
-
-// withTickets makes sure that no tickets are an empty list in JSON, not null.
-func withTickets(state serializer.QueueState) serializer.QueueState {
-	if state.Tickets == nil {
-		state.Tickets = make([]serializer.TicketState, 0)
-	}
-	return state
 }
 
 // allow refuses all methods but these.

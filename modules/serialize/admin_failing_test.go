@@ -30,7 +30,7 @@ func (failingEngine) Close() error { return nil }
 func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
 	t.Helper()
 	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &sharedEngine{Engine: engine, key: key}, nil
+		return &sharedEngine{Engine: engine, key: key, space: key}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

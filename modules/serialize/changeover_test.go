@@ -199,7 +199,7 @@ func TestRefusedDuringChangeOfEngine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := found.engine.Evict(t.Context(), "a_", 1); !errors.Is(err, serializer.ErrNoTicket) {
+			if err := found.evict(t.Context(), 1); !errors.Is(err, serializer.ErrNoTicket) {
 				t.Errorf("evicting a ticket that is not there: %v", err)
 			}
 			var token string

@@ -159,7 +159,7 @@ func (a *adminSource) ticket(ctx context.Context, path, token string) (t seriali
 	if err != nil {
 		return t, false, err
 	}
-	t, there = foundQueue{state: queue}.ticket(token)
+	t, there = (&listedQueue{QueueState: queue}).ticket(token)
 	return t, there, nil
 }
 

@@ -153,8 +153,9 @@ var enginePool = caddy.NewUsagePool()
 // sharedEngine is an engine in the pool.
 type sharedEngine struct {
 	serializer.Engine
-	key  string
-	path string // by which it was opened; empty in tests
+	key   string
+	path  string // by which it was opened; empty in tests
+	space string // where it keeps its queues
 
 	mu         sync.Mutex
 	configured map[configuredQueue]int // how many handlers use it
@@ -252,7 +253,7 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 	}
 	for prefix, limit := range limits {
 		state := withTickets(serializer.QueueState{Path: path, Prefix: prefix, Limit: limit})
-		queues = append(queues, listedQueue{QueueState: state, Error: err.Error()})
+		queues = append(queues, listedQueue{QueueState: state, Error: err.Error(), engines: []*sharedEngine{e}, failure: err})
 	}
 	return queues
 }
@@ -279,7 +280,6 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // pool with the last of them.
 type engineRef struct {
 	*sharedEngine
-	space string // where it keeps its queues
 	place place
 	refs  atomic.Int64
 }
@@ -293,12 +293,12 @@ func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef,
 		if err != nil {
 			return nil, err
 		}
-		return &sharedEngine{Engine: engine, key: key, path: at.path}, nil
+		return &sharedEngine{Engine: engine, key: key, path: at.path, space: spaceOf(module, at.path)}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine), space: spaceOf(module, at.path), place: at}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), place: at}
 	ref.refs.Store(1)
 	return ref, nil
 }
