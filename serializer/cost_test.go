@@ -207,11 +207,13 @@ func awaitLine(t testing.TB, e Engine, n int) {
 		case *Memory:
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.lines["a_"].Len() == n
+			return e.queues["a_"].Len() == n
 		case *File:
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return !e.issuing && e.dir.lines["a_"].Len() == n
+			e.dir.mu.Lock()
+			defer e.dir.mu.Unlock()
+			return !e.issuing && e.dir.queues["a_"].Len() == n
 		}
 		return false
 	})

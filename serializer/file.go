@@ -2,11 +2,9 @@ package serializer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -23,9 +21,9 @@ import (
 // least one more than the last number, which the guard file records. So a
 // ticket that exists is smaller than every ticket still to come, whatever the
 // clock does. After a power failure, numbers go on above a bound that was on the disk
-// before they came near it; see reserve.go. One goroutine takes the guard for all who arrive meanwhile. It
-// alone blocks if another process is stopped while it holds the guard; the
-// requests wait for that goroutine, and end by their own timeouts.
+// before they came near it; see file_reserve.go. One goroutine takes the guard for all
+// that arrive meanwhile. It alone blocks if another process is stopped while that holds
+// the guard. The requests wait for the goroutine, and end by their own timeouts.
 //
 // Owner. A process keeps an owner file, locked for as long as it works in the
 // directory. A ticket is a hard link to it. Anyone can open a ticket and try
@@ -36,30 +34,43 @@ import (
 // that are out. The owner writes a number before it makes the ticket's file, and
 // strikes it out before it removes that. All processes have the file in their
 // memory, so this costs no system call. A ticket's file that goes while its number
-// stands was removed by another program or a person: the ticket keeps its place in
-// everybody's line until its owner has struck it out or died, and the owner puts the
-// file back if the ticket is inside. Who has listed the directory, and so may never
-// have seen such a file, gives out no ticket before the ledgers name only tickets
-// that it knows. See missing.go.
+// stands was removed by another program or a person. Then the ticket keeps its place
+// in the queue of every process until its owner has struck it out or died, and the
+// owner puts the file back if the ticket is inside. A process that has listed the
+// directory may never have seen such a file. It gives out no ticket before the ledgers
+// name only tickets that it knows. See file_missing.go.
 //
 // Turn. The engine hears of every file that comes and goes in the directory,
-// in the order it happens (inotify), and so holds the tickets of all processes
-// as lines in memory. A ticket is entered in its line under the guard, after
-// hearing out all that happened before; nothing earlier can come later. From
-// then on, the rule of admission (see [Rule]) is a matter of memory. Where the
-// next in line is ours, the turn passes through a channel, and the finished
-// ticket is removed after that: its successor's stands already.
+// in the order it happens (inotify), and so holds the queues of all processes in
+// memory. A ticket joins its queue under the guard, after a sync of all that happened
+// before; nothing earlier can come later. From then on, the rule of admission (see
+// [Rule]) is a matter of memory. Where the next ticket is ours, the turn passes
+// through a channel, and the file of the finished ticket is removed after that: its
+// successor's is there already.
 //
-// Waking. While one of ours waits for a ticket of another process, one goroutine
-// sleeps until the directory changes. Every 100 ms the engine also tries the
-// locks of the other owners, and looks whether the directory is still the same.
+// Waking. While one of ours waits for a ticket of another process, one goroutine, the
+// monitor, sleeps until the directory changes. Every 100 ms it also tries the locks of
+// the other owners, and checks whether the directory is still the same.
+//
+// # Where to read on
+//
+// [File.Enter] takes a ticket (file_issue.go), which joins its queue in a directory
+// (file_directory.go), and waits. [Turn.Leave] hands the turn over (file_handover.go).
+// What happens in the directory is synced into the queues (file_events.go), with the
+// owners of other processes (file_owners.go) and their missing files (file_missing.go).
+// The monitor (file_monitor.go) looks after what nobody tells.
+//
+// Locks are taken in this order: File.mu, directory.syncing, directory.mu. A method
+// whose name ends in Locked needs the lock of its type to be held; in a directory,
+// that is mu. A directory calls its engine without any lock, and the engine is then
+// free to call the directory while it holds its own.
 //
 // # What was rejected
 //
 // Listing the directory for every turn: it costs as much as the queue is long,
 // and an error half-way looks like the end. Telling a leave from a removal by the
 // event (a rename for the one, an unlink for the other): a leave takes two calls then,
-// and who lists the directory has no event. Process IDs and ages to find the
+// and a process that lists the directory has no event. Process IDs and ages to find the
 // dead: both lie, after a reboot, a clock step, or in a container. A lock that
 // the kernel queues (a blocking flock per request): it has no order, no
 // timeout and no length. The whole queue in memory shared by the processes: fast,
@@ -71,7 +82,7 @@ import (
 // Programs that make lock files without the guard, as mod_serializer does, are
 // waited for, but they may overtake: they read the clock first and make the
 // file later. Their file counts as abandoned when it is five minutes old. A directory
-// that is replaced while tickets are out keeps those who knew the old one from
+// that is replaced while tickets are out keeps processes that knew the old one from
 // entering before its tickets are done, but a process that starts after that
 // cannot know of them. It is the same if somebody removes the holder's file and the
 // owner file at once, and the process starts before they are put back. Owners of
@@ -81,23 +92,29 @@ import (
 // beside that process. And inotify is heard
 // by one kernel only, which is why network file systems are refused.
 type File struct {
+	fileSettings
+	open    func(path string, clock func() time.Time) (lockDir, error)
+	unowned *unownedFiles
+
+	mu       sync.Mutex
+	arrivals []*ticket // without a ticket's number yet, in order; nil or emptied while nobody asks for one
+	issuing  bool      // a goroutine gives out tickets
+	dir      *directory
+	replaced []*directory // old ones, with turns still out
+	last     uint64       // the greatest number known to have been given out
+	closed   bool
+
+	complained time.Time // when the issuing goroutine last did
+}
+
+// fileSettings are what a file engine and its directories share. They stay as they
+// are.
+type fileSettings struct {
 	path  string
 	clock func() time.Time
 	log   *slog.Logger
-	open  func(path string, clock func() time.Time) (lockDir, error)
 
-	mu        sync.Mutex
-	arrivals  []*ticket // without a ticket yet, in order; nil or emptied while nobody asks for one
-	issuing   bool      // a goroutine gives out tickets
-	dir       *directory
-	replaced  []*directory         // old ones, with turns still out
-	strangers map[string]time.Time // when their files were first seen
-	last      uint64               // the greatest number known to have been given out
-	closed    bool
-
-	complained time.Time // when the issuing goroutine last did
-
-	strangerTime, tickTime time.Duration
+	unownedTime, tickTime time.Duration
 }
 
 // FileOptions adjust a [File]. The zero value is right for most.
@@ -127,35 +144,39 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &File{path: path, clock: o.Clock, log: o.Log, open: open, strangers: make(map[string]time.Time), strangerTime: strangerTime, tickTime: tickInterval}
+	return &File{
+		fileSettings: fileSettings{path: path, clock: o.Clock, log: o.Log, unownedTime: unownedTime, tickTime: tickInterval},
+		open:         open,
+		unowned:      newUnownedFiles(),
+	}
 }
 
 // Enter implements [Engine].
 func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	p := newTicket(f, a)
-	if err := f.arrive(p); err != nil {
-		return nil, p.refused(err)
+	t := newTicket(f, a)
+	if err := f.arrive(t); err != nil {
+		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
 		a.Joined() // tickets are given out in the order of arrivals
 	}
-	if err := p.await(ctx, a.Timeout); err != nil && !f.settle(p, err) {
-		return nil, p.refused(err)
+	if err := t.await(ctx, a.Timeout); err != nil && !f.settle(t, err) {
+		return nil, t.refused(err)
 	}
-	return p, nil
+	return t, nil
 }
 
 // arrive asks for a ticket.
-func (f *File) arrive(p *ticket) error {
-	if cannotName(p.Prefix) {
-		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", p.Prefix)}
+func (f *File) arrive(t *ticket) error {
+	if cannotName(t.Prefix) {
+		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", t.Prefix)}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return &StorageError{"entering lock directory", f.path, ErrClosed}
 	}
-	f.arrivals = append(f.arrivals, p)
+	f.arrivals = append(f.arrivals, t)
 	if !f.issuing {
 		f.issuing = true
 		go f.issue()
@@ -165,269 +186,77 @@ func (f *File) arrive(p *ticket) error {
 
 // settle ends a wait that did not end with the turn. It reports whether the
 // turn came in the same moment and stands.
-func (f *File) settle(p *ticket, err error) (turn bool) {
+func (f *File) settle(t *ticket, err error) (turn bool) {
 	f.mu.Lock()
-	switch {
-	case p.out:
-		f.mu.Unlock()
-	case !p.linked: // the issuing goroutine passes it over, or takes it back
-		p.givenUp = true
-		if i := slices.Index(f.arrivals, p); i >= 0 {
+	d := t.dir
+	if d == nil && !t.out { // the issuing goroutine passes it over
+		t.givenUp = true
+		if i := slices.Index(f.arrivals, t); i >= 0 {
 			f.arrivals = slices.Delete(f.arrivals, i, i+1)
 		}
-		f.mu.Unlock()
-	case p.Admitted() && err == ErrTimeout:
-		f.mu.Unlock()
-		return true
-	default:
-		f.mu.Unlock()
-		f.leave(p)
 	}
-	return false
-}
-
-// leave hands the turn on and removes the lock file, in this order.
-func (f *File) leave(p *ticket) {
-	f.mu.Lock()
-	if p.out {
-		f.mu.Unlock()
-		return
-	}
-	d := p.dir
-	granted := d.drop(p)
-	d.users++
 	f.mu.Unlock()
-
-	if granted {
-		yield()
-		d.removeFinished(p)
-		return
-	}
-	d.removeTicket(p)
-	f.release(d)
+	return d != nil && d.settle(t, err)
 }
 
-// batchSize bounds how many tickets are given out in one go, and so for how
-// long the first of them waits and others are kept from the guard.
-const batchSize = 64
-
-// issue gives out tickets until nobody asks for one.
-func (f *File) issue() {
-	var batch []*ticket
-	for {
-		// Whoever is about to arrive may do so now: one guard for all is
-		// cheaper, and with nobody there this costs nothing.
-		runtime.Gosched()
-		batch = f.nextBatch(batch)
-		if batch == nil {
-			return
-		}
-		err := f.issueBatch(batch)
-		for errors.Is(err, errReplaced) || errors.Is(err, errUnaccounted) && f.pauseFor(batch, err) {
-			err = f.issueBatch(batch)
-		}
-		if err != nil {
-			f.refuse(batch, err)
-		}
-	}
-}
-
-// pauseFor waits for a moment before a batch asks again for tickets. It reports
-// whether anybody still wants one.
-func (f *File) pauseFor(batch []*ticket, why error) bool {
-	f.complainAbout(why)
-	time.Sleep(retryInterval)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.closed && slices.ContainsFunc(batch, func(p *ticket) bool { return !p.givenUp && !p.out })
-}
-
-// retryInterval is the time between two tries to give out tickets where a lock file
-// is missing.
-const retryInterval = 2 * time.Millisecond
-
-// complainAbout logs why no tickets are given out, now and then.
-func (f *File) complainAbout(why error) {
-	if time.Since(f.complained) >= time.Second {
-		f.complained = time.Now()
-		f.log.Warn("no tickets are given out for the moment", "error", why)
-	}
-}
-
-// nextBatch returns those who ask for a ticket now, in the order they came, or
-// nil. done is a batch whose memory is free.
-func (f *File) nextBatch(done []*ticket) []*ticket {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(done)
-	if len(f.arrivals) == 0 {
-		f.issuing = false
-		f.arrivals = done[:0]
-		return nil
-	}
-	if len(f.arrivals) <= batchSize {
-		batch := f.arrivals
-		f.arrivals = done[:0]
-		return batch
-	}
-	batch := f.arrivals[:batchSize:batchSize]
-	f.arrivals = f.arrivals[batchSize:]
-	return batch
-}
-
-func (f *File) refuse(batch []*ticket, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range batch {
-		if p.queue == nil && !p.out && !p.givenUp {
-			p.refuse(err)
-		}
-	}
-}
-
-// issueBatch gives tickets to a batch, under the guard.
-func (f *File) issueBatch(batch []*ticket) error {
-	d, err := f.acquire()
-	if err != nil {
-		return err
-	}
-	checked := time.Now()
-	defer f.release(d)
-	defer d.sys.unlock()
-	if err := d.observe(true); err != nil {
-		return err
-	}
-	last, err := d.lastStamp(batch)
-	if err != nil {
-		return err
-	}
-	if last, err = d.afterStart(last); err != nil {
-		return err
-	}
-	d.identifyFor(batch)
-	joined, last, err := d.join(batch, last)
-	if err != nil || len(joined) == 0 {
-		return err
-	}
-	// Recorded first: a number that is then not used does no harm.
-	err = d.reserve(last)
-	if err == nil {
-		err = d.record(last)
-	}
-	if err != nil {
-		d.dismiss(joined, err)
-		return nil
-	}
-	if d.createAll(joined, checked) != nil {
-		f.retire(d)
-	}
-	return nil
-}
-
-// acquire takes the guard of the directory as it is now.
-func (f *File) acquire() (*directory, error) {
-	for {
-		d, err := f.awake()
-		if err != nil {
-			return nil, err
-		}
-		if err = d.sys.lock(); err == nil {
-			if err = d.sys.check(); err == nil {
-				return d, nil
-			}
-			d.sys.unlock()
-		}
-		if errors.Is(err, errReplaced) {
-			f.retire(d)
-		}
-		f.release(d)
-		if !errors.Is(err, errReplaced) {
-			return nil, err
-		}
-	}
-}
-
-// awake returns the open directory, for use until release. Only the issuing
-// goroutine opens it.
-func (f *File) awake() (*directory, error) {
-	if d := f.current(); d != nil {
-		return d, nil
-	}
-	for f.oldTurnsOut() && f.wanted() {
-		time.Sleep(pollInterval)
-	}
-	if !f.wanted() {
-		return nil, &StorageError{"entering lock directory", f.path, ErrClosed}
-	}
-	sys, err := f.open(f.path, f.clock)
-	if err != nil {
-		return nil, err
-	}
-	d := newDirectory(f, sys)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.dir = d
-	d.users++
-	go d.keep()
-	return d, nil
-}
+// leave ends a turn.
+func (f *File) leave(t *ticket) { t.dir.leave(t) }
 
 // current returns the open directory, for use until release, or nil.
 func (f *File) current() *directory {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.dir != nil {
-		f.dir.users++
+		f.dir.use()
 	}
 	return f.dir
 }
 
-// release ends a use of the directory.
-func (f *File) release(d *directory) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d.users--
-	if d.users == 0 && d.owned == 0 && (f.closed || d.retired) { // nothing keeps it open
-		d.wake()
-	}
-}
-
-func (f *File) oldTurnsOut() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.replaced) > 0
-}
-
-// wanted reports whether somebody still waits for the engine to go on.
-func (f *File) wanted() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.closed
-}
-
-// retire turns away from a directory that was replaced. Who is inside stays;
-// who waits is refused, for their place in line is lost.
+// retire turns away from a directory that was replaced. Those inside stay; those who
+// wait are refused, for their places in the queue are lost.
 func (f *File) retire(d *directory) {
 	f.mu.Lock()
-	if d.retired {
+	inside, lost, retired := d.retire(&StorageError{"waiting in lock directory", f.path, errReplaced})
+	if !retired {
 		f.mu.Unlock()
 		return
 	}
-	d.retired = true
 	if f.dir == d {
 		f.dir = nil
 	}
 	f.replaced = append(f.replaced, d)
-	lost := d.dismissWaiting(&StorageError{"waiting in lock directory", f.path, errReplaced})
-	inside := d.owned
-	d.wake()
 	f.mu.Unlock()
 
 	f.log.Warn("the lock directory was replaced; those inside finish first, those who wait are refused",
 		"path", f.path, "inside", inside, "refused", len(lost))
-	for _, p := range lost {
-		d.removeTicket(p)
+	d.removeTickets(lost)
+}
+
+// parted implements [directoryOwner].
+func (f *File) parted(last uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = max(f.last, last)
+}
+
+// mayShut implements [directoryOwner].
+func (f *File) mayShut(d *directory) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dir == d && f.issuing && !f.closed || !d.idle() {
+		return false
 	}
+	if f.dir == d {
+		f.dir = nil
+	}
+	return true
+}
+
+// shut implements [directoryOwner].
+func (f *File) shut(d *directory) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replaced = slices.DeleteFunc(f.replaced, func(old *directory) bool { return old == d })
 }
 
 // Path is the directory, as an absolute path.
@@ -439,44 +268,42 @@ func (f *File) Queues(context.Context) ([]QueueState, error) {
 	if d == nil {
 		return nil, nil
 	}
-	defer f.release(d)
-	if err := d.observe(false); err != nil {
+	defer d.release()
+	if err := d.sync(false); err != nil {
 		return nil, err
 	}
 	d.identifyAll()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	me := self(Rule{}, time.Time{}).String()
-	return queueStates(f.path, d.lines, f.clock(), func(e *ticket) string {
-		if e.Local() {
-			return me
-		}
-		return e.owner
-	}), nil
+	return d.states(), nil
+}
+
+// Count implements [Counter]. While the engine does not work in the directory,
+// it knows of nobody.
+func (f *File) Count(queue string) (inside, waiting int) {
+	d := f.current()
+	if d == nil {
+		return 0, 0
+	}
+	defer d.release()
+	if d.sync(false) != nil {
+		return 0, 0 // the next arrival learns of the error
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queues[queue].counts()
 }
 
 // Evict implements [Engine]. A ticket of another process is taken out by that
 // process, which is told so by a file in the directory.
 func (f *File) Evict(_ context.Context, queue string, token uint64) error {
-	d := f.current()
-	if d == nil {
-		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
+	err := ErrNoTicket
+	if d := f.current(); d != nil {
+		defer d.release()
+		err = d.evictToken(queue, token)
 	}
-	defer f.release(d)
-	if err := d.observe(false); err != nil {
+	if err != nil {
 		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 	}
-	f.mu.Lock()
-	e := d.lines[queue].find(token)
-	f.mu.Unlock()
-	if e == nil {
-		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
-	}
-	if e.Local() {
-		d.evict(e)
-		return nil
-	}
-	return evictFile(d.sys, e.Ticket)
+	return nil
 }
 
 // closeTime is how long Close waits for those inside, once they are told, and
@@ -486,46 +313,32 @@ const closeTime = time.Second
 // Close implements [Engine]. It waits for the directory to be left in order
 // where no turn is out, and for a moment where those inside have been told.
 func (f *File) Close() error {
+	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
 	f.mu.Lock()
 	f.closed = true
-	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
-	for _, p := range f.arrivals {
-		if !p.givenUp {
-			p.refuse(closed)
+	for _, t := range f.arrivals {
+		if !t.givenUp {
+			t.refuse(closed)
 		}
 	}
 	f.arrivals = nil
-	old := slices.DeleteFunc(slices.Clone(f.replaced), (*directory).busy)
-	for _, d := range old {
-		d.wake()
-	}
+	old := slices.DeleteFunc(slices.Clone(f.replaced), (*directory).beginClosing)
 	d := f.dir
+	if d != nil {
+		d.use()
+		d.beginClosing()
+	}
+	f.mu.Unlock()
 	if d == nil {
-		f.mu.Unlock()
 		awaitAll(old)
 		return nil
 	}
-	dismissed := d.dismissWaiting(closed)
-	revokes := d.takeRevokes()
-	d.users++
-	f.mu.Unlock()
-	for _, revoke := range revokes {
-		revoke(ErrClosed)
-	}
-	for _, p := range dismissed {
-		d.removeTicket(p)
-	}
-	f.release(d)
-
-	f.mu.Lock()
-	idle, leaving := !d.busy(), d.owned == 0
-	d.wake()
-	f.mu.Unlock()
+	idle, leaving := d.close(closed)
 	awaitAll(old)
 	switch {
 	case idle:
 		<-d.done
-	case leaving, len(revokes) > 0:
+	case leaving:
 		select {
 		case <-d.done:
 		case <-time.After(closeTime):
@@ -534,8 +347,8 @@ func (f *File) Close() error {
 	return nil
 }
 
-// awaitAll waits until directories are left, but not for long: somebody may
-// have stopped who holds the guard of one.
+// awaitAll waits until directories are shut, but not for long: a process that holds
+// the guard of one may have been stopped.
 func awaitAll(directories []*directory) {
 	enough := time.After(closeTime)
 	for _, d := range directories {
@@ -546,3 +359,10 @@ func awaitAll(directories []*directory) {
 		}
 	}
 }
+
+// Interface guards
+var (
+	_ Engine         = (*File)(nil)
+	_ Counter        = (*File)(nil)
+	_ directoryOwner = (*File)(nil)
+)

@@ -19,7 +19,7 @@ type Memory struct {
 	clock func() time.Time
 
 	mu     sync.Mutex
-	lines  map[string]*ticketQueue
+	queues map[string]*ticketQueue
 	last   uint64
 	closed bool
 }
@@ -35,7 +35,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, lines: make(map[string]*ticketQueue)}
+	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, queues: make(map[string]*ticketQueue)}
 }
 
 // Enter implements [Engine].
@@ -59,19 +59,19 @@ func (m *Memory) join(p *ticket) error {
 	if m.closed {
 		return ErrClosed
 	}
-	l := m.lines[p.Prefix]
-	if l == nil {
-		l = &ticketQueue{prefix: p.Prefix}
-		m.lines[p.Prefix] = l
+	q := m.queues[p.Prefix]
+	if q == nil {
+		q = &ticketQueue{prefix: p.Prefix}
+		m.queues[p.Prefix] = q
 	}
-	p.position = l.Len()
-	if p.max > 0 && l.Waiting() >= p.max {
+	p.position = q.Len()
+	if p.max > 0 && q.Waiting() >= p.max {
 		return ErrFull
 	}
 	m.last = nextStamp(m.clock(), m.last)
 	p.Stamp = m.last
-	l.insert(p)
-	l.advance(grant)
+	q.insert(p)
+	q.advance(grant)
 	return nil
 }
 
@@ -103,11 +103,11 @@ func (m *Memory) remove(p *ticket) (granted bool) {
 		return false
 	}
 	p.out = true
-	l := p.queue
-	l.remove(p)
-	granted = l.advance(grant)
-	if l.Len() == 0 {
-		delete(m.lines, l.prefix)
+	q := p.queue
+	q.remove(p)
+	granted = q.advance(grant)
+	if q.Len() == 0 {
+		delete(m.queues, q.prefix)
 	}
 	return granted
 }
@@ -120,7 +120,14 @@ func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	self := fmt.Sprintf("pid %d", os.Getpid())
-	return queueStates(m.path, m.lines, m.clock(), func(*ticket) string { return self }), nil
+	return queueStates(m.path, m.queues, m.clock(), func(*ticket) string { return self }), nil
+}
+
+// Count implements [Counter].
+func (m *Memory) Count(queue string) (inside, waiting int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.queues[queue].counts()
 }
 
 // Evict implements [Engine].
@@ -135,7 +142,7 @@ func (m *Memory) Evict(_ context.Context, queue string, token uint64) error {
 func (m *Memory) evict(queue string, token uint64) (revoke func(error), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.lines[queue].find(token)
+	e := m.queues[queue].find(token)
 	if e == nil {
 		return nil, fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
@@ -160,14 +167,14 @@ func (m *Memory) close() (revokes []func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	for _, l := range m.lines {
-		for t := range l.All() {
+	for _, q := range m.queues {
+		for t := range q.All() {
 			if t.Admitted() {
 				revokes = appendRevoke(revokes, t.waiter)
 				continue
 			}
 			t.refuse(ErrClosed)
-			l.remove(t)
+			q.remove(t)
 		}
 	}
 	return revokes
@@ -196,17 +203,23 @@ func appendRevoke(revokes []func(error), w *waiter) []func(error) {
 	return revokes
 }
 
-// queueStates describes lines for people, in the order of prefixes.
-func queueStates(path string, lines map[string]*ticketQueue, now time.Time, owner func(*ticket) string) []QueueState {
-	states := make([]QueueState, 0, len(lines))
-	for _, l := range slices.SortedFunc(maps.Values(lines), func(a, b *ticketQueue) int { return cmp.Compare(a.prefix, b.prefix) }) {
-		q := QueueState{Path: path, Prefix: l.prefix}
-		for e := l.First(); e != nil; e = e.Next() {
-			t := e.state(now)
-			t.Owner = owner(e)
-			q.Add(t, e.Rule)
+// queueStates describes queues for people, in the order of prefixes.
+func queueStates(path string, queues map[string]*ticketQueue, now time.Time, owner func(*ticket) string) []QueueState {
+	states := make([]QueueState, 0, len(queues))
+	for _, q := range slices.SortedFunc(maps.Values(queues), func(a, b *ticketQueue) int { return cmp.Compare(a.prefix, b.prefix) }) {
+		s := QueueState{Path: path, Prefix: q.prefix}
+		for t := range q.All() {
+			ts := t.state(now)
+			ts.Owner = owner(t)
+			s.Add(ts, t.Rule)
 		}
-		states = append(states, q)
+		states = append(states, s)
 	}
 	return states
 }
+
+// Interface guards
+var (
+	_ Engine  = (*Memory)(nil)
+	_ Counter = (*Memory)(nil)
+)

@@ -74,3 +74,13 @@ type Requester interface {
 	// any time, also when the turn is over.
 	Request() Request
 }
+
+// Counter is an [Engine] that can say in an instant how many are in a queue. It is
+// optional: the Caddy plugin refuses a request of a full queue before it reads its
+// body if the engine is a Counter, and else only when the request asks for its turn.
+type Counter interface {
+	// Count returns how many are inside a queue, and how many wait. It asks
+	// nobody else and never waits for others: there may be more than it knows
+	// of, but those it counts as waiting are in the way of an arrival now.
+	Count(queue string) (inside, waiting int)
+}

@@ -6,7 +6,7 @@ import "time"
 // that would cost more than all the rest. After a power failure, the guard file may
 // say what it said a while ago, and the clock may be behind. So it also says, on the
 // disk, up to which number tickets may have been given out. That is moved on ahead of
-// time, many numbers at once, and who comes after the next start begins above it.
+// time, many numbers at once. A process that comes after the next start begins above it.
 
 // reserveTime is how many numbers are reserved at once, as time on the queue's clock.
 // After a start of the machine, numbers may be that much ahead of the clock.
@@ -83,18 +83,15 @@ func (d *directory) confirm(bound uint64) error {
 	return nil
 }
 
-// confirmLater does so while tickets are given out. If it fails, the one who needs
+// confirmLater does so while tickets are given out. If it fails, a batch that needs
 // the numbers tries again, and is refused.
 func (d *directory) confirmLater(bound uint64) {
 	if !d.confirming.CompareAndSwap(false, true) {
 		return
 	}
-	f := d.engine
-	f.mu.Lock()
-	d.users++
-	f.mu.Unlock()
+	d.use()
 	go func() {
-		defer f.release(d)
+		defer d.release()
 		defer d.confirming.Store(false)
 		_ = d.confirm(bound)
 	}()

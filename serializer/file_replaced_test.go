@@ -66,12 +66,12 @@ func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
 	knowing, fresh := openAt(t, dir, 0), openAt(t, dir, 0)
 	enter(t, knowing, arrival("a_")).Leave()
 
-	knowing.dir.observing.Lock()
+	knowing.dir.syncing.Lock()
 	holder := enter(t, fresh, arrival("a_"))
 	replace(t, dir)
 	knowing.retire(knowing.dir)
 	old := knowing.replaced[0]
-	old.observing.Unlock()
+	old.syncing.Unlock()
 
 	next := started(knowing, arrival("a_"))
 	stays(t, next, "the old directory's holder is still inside")
@@ -89,16 +89,16 @@ func TestDirectoryPutBack(t *testing.T) {
 	defer busy.Leave()
 	enter(t, two, arrival("a_")).Leave()
 
-	one.dir.observing.Lock() // it notices nothing
+	one.dir.syncing.Lock() // it notices nothing
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
 	old := two.dir
-	waitUntil(t, "the second engine notices", func() bool { two.mu.Lock(); defer two.mu.Unlock(); return old.retired })
+	waitUntil(t, "the second engine notices", func() bool { return old.isRetired() })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	one.dir.observing.Unlock()
+	one.dir.syncing.Unlock()
 	get(t, started(two, arrival("a_"))).Leave()
 }
 

@@ -428,7 +428,7 @@ func (p *simProc) probe(name string) (ownerProbe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !f.written && p.wrong != probeTrusted {
-		return nil, errStranger
+		return nil, errUnowned
 	}
 	return &simProbe{p, f}, nil
 }

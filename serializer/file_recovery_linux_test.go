@@ -134,7 +134,7 @@ func TestStrangerIsAbandoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	e.strangerTime = 5 * tickInterval
+	e.unownedTime = 5 * tickInterval
 	path := stranger(t, dir, "a_")
 	next := started(e, arrival("a_"))
 	stays(t, next, "the stranger is young")
@@ -165,11 +165,9 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	waitUntil(t, "it is waited for", func() bool {
 		return strings.Contains(log.String(), "waiting for") && strings.Contains(log.String(), filepath.Base(path))
 	})
-	e.mu.Lock()
-	since := e.strangers[filepath.Base(path)]
-	e.mu.Unlock()
-	if opened.Sub(since) < 900*time.Millisecond {
-		t.Errorf("its age counts from %v after the engine was opened", since.Sub(opened))
+	age, open := e.unowned.age(filepath.Base(path)), time.Since(opened)
+	if age-open < 900*time.Millisecond {
+		t.Errorf("its age is %v, %v after the engine was opened", age, open)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

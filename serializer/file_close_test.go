@@ -12,7 +12,7 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 	e := openFile(t, dir)
 	turn := enter(t, e, arrival("a_"))
 	next := join(t, e, arrival("a_"))
-	e.dir.changing.Lock()
+	e.dir.removals.changing.Lock()
 	turn.Leave()
 	(<-next).turn.Leave()
 	left := make(chan []string)
@@ -25,7 +25,7 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 		t.Fatalf("closed, and left in the lock directory: %v", files)
 	case <-time.After(50 * time.Millisecond): // a good one waits for what follows
 	}
-	e.dir.changing.Unlock()
+	e.dir.removals.changing.Unlock()
 	e.dir.removeLeft()
 	if files := <-left; len(files) != 1 {
 		t.Errorf("left in the lock directory: %v", files)

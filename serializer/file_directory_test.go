@@ -119,7 +119,7 @@ func TestCloseBuriesTheDead(t *testing.T) {
 	enter(t, e, arrival("b_")).Leave()
 	h.fail(fs.ErrPermission)
 	die()
-	if err := e.dir.observe(false); err != nil {
+	if err := e.dir.sync(false); err != nil {
 		t.Fatal(err)
 	}
 	h.fail(nil)
@@ -138,7 +138,7 @@ func TestUnreadableOwnerIsMetLater(t *testing.T) {
 	e, h := openHooked(t, dir)
 	h.fail(unix.EMFILE)
 	_, die := deadOwner(t, dir, "a_")
-	if err := e.dir.observe(false); err != nil {
+	if err := e.dir.sync(false); err != nil {
 		t.Fatal(err)
 	}
 	h.fail(nil)

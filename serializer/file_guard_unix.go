@@ -184,3 +184,34 @@ func (d *osDir) precedes() bool {
 	}
 	return false
 }
+
+func (d *osDir) lock() error {
+	if err := flock(d.guard, unix.LOCK_EX); err != nil {
+		return &StorageError{"locking guard file", d.guardPath, err}
+	}
+	return nil
+}
+
+func (d *osDir) unlock() { _ = flock(d.guard, unix.LOCK_UN) }
+
+func flock(fd, how int) error {
+	for {
+		if err := unix.Flock(fd, how); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func (d *osDir) check() error {
+	var st unix.Stat_t
+	err := unix.Lstat(d.guardPath, &st)
+	switch {
+	case err == unix.ENOENT, err == nil && (fileID{uint64(st.Dev), st.Ino}) != d.id:
+		return errReplaced
+	case err != nil:
+		return &StorageError{"checking guard file", d.guardPath, err}
+	case d.precedes():
+		return errReplaced
+	}
+	return nil
+}

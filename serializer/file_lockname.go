@@ -1,8 +1,6 @@
 package serializer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -128,80 +126,6 @@ func parseDigits(s string) (uint64, bool) {
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	return n, err == nil
-}
-
-// The longest queue name, and what is kept of longer ones in front of their
-// hash. With the digits and the longest address this stays below the 255 bytes
-// that file systems allow for a name.
-const (
-	maxQueueName  = 150
-	keptQueueName = 80
-)
-
-// QueueName turns any text into a name that is safe as the start of a file
-// name, and different for different texts. Letters, digits, spaces and most
-// signs of ASCII stay as they are; what has a meaning in paths, control
-// characters, everything beyond ASCII and the dot of ".orderly-" at the start
-// become %XX; what would be longer than 150 bytes is cut, and "%~" and a SHA-256
-// of the text stand for the rest.
-func QueueName(text string) string {
-	if plainQueueName(text) {
-		return text
-	}
-	name := escapeQueueName(text)
-	if len(name) <= maxQueueName {
-		return name
-	}
-	sum := sha256.Sum256([]byte(text))
-	kept := name[:keptQueueName]
-	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
-		kept = kept[:i] // not in the middle of an escape
-	}
-	return kept + "%~" + hex.EncodeToString(sum[:16]) + "_"
-}
-
-func plainQueueName(text string) bool {
-	for i := range len(text) {
-		if mustEscape(text[i]) {
-			return false
-		}
-	}
-	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ownFiles)
-}
-
-func escapeQueueName(text string) string {
-	var b strings.Builder
-	for i := range len(text) {
-		c := text[i]
-		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ownFiles) {
-			fmt.Fprintf(&b, "%%%02X", c)
-			continue
-		}
-		b.WriteByte(c)
-	}
-	name := b.String()
-	if AmbiguousQueueName(name) { // perhaps only by the digits of an escape
-		last := len(name) - 1
-		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
-	}
-	return name
-}
-
-func mustEscape(c byte) bool {
-	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
-}
-
-// AmbiguousQueueName reports whether the text ends in four zeros and a digit,
-// which readers of lock files could take for the start of a timestamp.
-func AmbiguousQueueName(text string) bool {
-	n := len(text)
-	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
-}
-
-// cannotName reports whether a queue's name cannot be the start of a lock file's:
-// the file would lie elsewhere, or be taken for another.
-func cannotName(queue string) bool {
-	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
 }
 
 // tokenText is the token as programs and people see it.

@@ -56,11 +56,11 @@ func TestLostNotificationsKeepNumbersGrowing(t *testing.T) {
 	defer right.Close()
 	enter(t, late, arrival("a_")).Leave()
 
-	late.dir.observing.Lock()
+	late.dir.syncing.Lock()
 	overflow(t, dir)
 	turn := enter(t, right, arrival("a_"))
 	turn.Leave()
-	late.dir.observing.Unlock()
+	late.dir.syncing.Unlock()
 
 	next := enter(t, late, arrival("a_"))
 	defer next.Leave()
@@ -145,7 +145,7 @@ func TestOverflowWhileWaiting(t *testing.T) {
 	defer two.Close()
 	holder := enter(t, one, arrival("a_"))
 	waiting := join(t, two, arrival("a_"))
-	two.dir.observing.Lock()
+	two.dir.syncing.Lock()
 	overflow(t, dir)
 	holder.Leave()
 	again := make(chan result, 1)
@@ -153,7 +153,7 @@ func TestOverflowWhileWaiting(t *testing.T) {
 		turn, err := one.Enter(context.Background(), arrival("a_"))
 		again <- result{turn, err}
 	}()
-	two.dir.observing.Unlock()
+	two.dir.syncing.Unlock()
 	first := <-waiting
 	if first.err != nil {
 		t.Fatal(first.err)
@@ -177,10 +177,10 @@ func TestOverflowAfterTicketCame(t *testing.T) {
 	defer one.Close()
 	defer two.Close()
 	enter(t, two, arrival("b_")).Leave()
-	two.dir.observing.Lock()
+	two.dir.syncing.Lock()
 	turn := enter(t, one, arrival("a_"))
 	overflow(t, dir)
 	turn.Leave()
-	two.dir.observing.Unlock()
+	two.dir.syncing.Unlock()
 	get(t, started(two, arrival("a_"))).Leave()
 }

@@ -62,7 +62,7 @@ func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ")
 func parseOwner(text []byte) (Owner, error) {
 	lines := bufio.NewScanner(strings.NewReader(string(text)))
 	if !lines.Scan() || lines.Text() != ownerMagic {
-		return Owner{}, errStranger
+		return Owner{}, errUnowned
 	}
 	var o Owner
 	for lines.Scan() {

@@ -121,7 +121,7 @@ func (s *sighting) add(e *ticket, owner ownerSeen) {
 func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	probe, err := d.probe(name)
 	switch {
-	case errors.Is(err, errStranger):
+	case errors.Is(err, errUnowned):
 		return ownerSeen{name: unownedText, alive: new(false)}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return ownerSeen{name: "unreadable, of " + user}, nil
@@ -199,7 +199,7 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 	}
 	found.Removed = !owner.ours || !isTrue(owner.alive)
 	if err := evictFile(d, e.Ticket); err != nil {
-		return found, err
+		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, err)
 	}
 	return d.awaitEviction(ctx, e, found)
 }

@@ -77,7 +77,7 @@ type lockDir interface {
 	checksUsers() bool
 
 	// probe opens a file to find out whether its owner lives. The error is
-	// errStranger if it is no owner's file.
+	// errUnowned if it is no owner's file.
 	probe(name string) (ownerProbe, error)
 
 	// mark makes an empty file.
@@ -130,5 +130,5 @@ const (
 var (
 	errReplaced = errors.New("the lock directory or its guard file was replaced")
 	errNotOurs  = errors.New("the file belongs to a user whose files do not count in a directory that everybody may write to")
-	errStranger = errors.New("the file is not one of an owner's tickets")
+	errUnowned  = errors.New("the file is not one of an owner's tickets")
 )

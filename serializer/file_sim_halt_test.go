@@ -289,7 +289,7 @@ func TestProbeTrustedAtOnce(t *testing.T) {
 			defer dir.mu.Unlock()
 			return slow.mode == stopped
 		})
-		if err := one.dir.observe(false); err != nil {
+		if err := one.dir.sync(false); err != nil {
 			t.Fatal(err)
 		}
 		one.dir.tick()

@@ -1,0 +1,203 @@
+package serializer
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// directory is a lock directory while the engine works in it: from the first
+// arrival until a while after the last, or until it is replaced.
+type directory struct {
+	*fileSettings
+	sys     lockDir
+	owner   directoryOwner
+	unowned *unownedFiles
+	nudge   chan struct{} // wakes the monitor
+	done    chan struct{} // closed when the monitor has ended
+
+	removals removals
+
+	mu        sync.Mutex // guards what follows, and the tickets
+	queues    map[string]*ticketQueue
+	tickets   map[string]*ticket // by name; ours stay until we hear that the file is gone
+	owned     int                // tickets of this process
+	users     int                // calls under way that need sys
+	blocked   int                // queues in which one of ours waits for another process
+	leftovers []string           // files that could not be removed
+	others    bool               // another process gave out a ticket since we wrote down the last number
+	listings  uint64             // how often the directory was listed
+	retired   bool
+	parted    bool // retired, and all whose tickets are still out are known
+	closing   bool // the engine closes
+	idleSince time.Time
+
+	syncing sync.Mutex // guards the syncer
+	syncer  syncer
+
+	started    bool          // we know whether the machine was started since; for the issuing goroutine
+	reserved   atomic.Uint64 // numbers up to this one may be given out
+	confirming atomic.Bool   // a goroutine waits for the disk
+}
+
+// directoryOwner is the engine that a directory reports to. It is called without
+// a lock of the directory.
+type directoryOwner interface {
+	// retire turns away from a directory that was replaced.
+	retire(*directory)
+
+	// parted tells the last number that was given out in a replaced directory.
+	parted(last uint64)
+
+	// mayShut reports whether a directory is used no more. From then on, the
+	// engine no longer uses it.
+	mayShut(*directory) bool
+
+	// shut tells that a directory is shut.
+	shut(*directory)
+}
+
+func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, unowned *unownedFiles) *directory {
+	d := &directory{
+		fileSettings: settings,
+		sys:          sys,
+		owner:        owner,
+		unowned:      unowned,
+		nudge:        make(chan struct{}, 1),
+		done:         make(chan struct{}),
+		queues:       make(map[string]*ticketQueue),
+		tickets:      make(map[string]*ticket),
+		others:       true,
+		idleSince:    time.Now(),
+	}
+	d.syncer = newSyncer(d)
+	return d
+}
+
+// wake makes the monitor look around.
+func (d *directory) wake() {
+	select {
+	case d.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// use keeps the directory open until release.
+func (d *directory) use() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users++
+}
+
+func (d *directory) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users--
+	if !d.busyLocked() && (d.closing || d.retired) { // nothing keeps it open
+		d.wake()
+	}
+}
+
+func (d *directory) busyLocked() bool { return d.owned > 0 || d.users > 0 }
+
+// idle reports whether the directory may be shut. A replaced one stays open until
+// its turns are over, those of other processes, too: the new one waits for that.
+func (d *directory) idle() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.busyLocked():
+		return false
+	case d.closing:
+		return true
+	case d.retired:
+		// The new one lies in the same place if only the guard was replaced, or
+		// if the directory is back: there, the tickets speak for themselves.
+		return d.parted && (len(d.syncer.owners) == 0 || d.sys.here())
+	}
+	return len(d.leftovers) == 0 && time.Since(d.idleSince) >= lingerTime
+}
+
+func (d *directory) isRetired() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.retired
+}
+
+// retire refuses all who wait. It reports how many are inside, and false if the
+// directory was retired before. The files of the lost tickets are left to be removed.
+func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.retired {
+		return 0, nil, false
+	}
+	d.retired = true
+	lost = d.dismissWaitingLocked(why)
+	d.wake()
+	return d.owned, lost, true
+}
+
+// beginClosing makes the directory close as soon as it is idle, and reports whether
+// it is busy now.
+func (d *directory) beginClosing() (busy bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closing = true
+	d.wake()
+	return d.busyLocked()
+}
+
+// close refuses all who wait, tells those inside to go, and ends a use of the
+// directory. It reports whether the directory is idle, and else whether those who are
+// in it are about to leave.
+func (d *directory) close(why error) (idle, leaving bool) {
+	d.mu.Lock()
+	dismissed := d.dismissWaitingLocked(why)
+	revokes := d.takeRevokesLocked()
+	d.mu.Unlock()
+	for _, revoke := range revokes {
+		revoke(ErrClosed)
+	}
+	d.removeTickets(dismissed)
+	d.release()
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.busyLocked(), d.owned == 0 || len(revokes) > 0
+}
+
+// states describes the queues for people.
+func (d *directory) states() []QueueState {
+	me := self(Rule{}, time.Time{}).String()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return queueStates(d.path, d.queues, d.clock(), func(t *ticket) string {
+		if t.Local() {
+			return me
+		}
+		return t.owner
+	})
+}
+
+// queueLocked returns the queue of a name, for a ticket that joins it.
+func (d *directory) queueLocked(prefix string) *ticketQueue {
+	q := d.queues[prefix]
+	if q == nil {
+		q = &ticketQueue{prefix: prefix}
+		d.queues[prefix] = q
+	}
+	return q
+}
+
+// remoteTickets lists the remote tickets in the queues that are wanted.
+func (d *directory) remoteTickets(wanted func(*ticket) bool) (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tickets {
+		if !t.Local() && !t.out && wanted(t) {
+			tickets = append(tickets, t)
+		}
+	}
+	return tickets
+}

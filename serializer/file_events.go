@@ -1,0 +1,269 @@
+package serializer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
+
+// syncer brings what happens in a directory into its queues, and knows the other
+// processes there. It is not safe for concurrent use: directory.syncing guards it.
+type syncer struct {
+	*directory
+	found     findings
+	owners    map[fileID]*remoteOwner
+	ledgers   []*remoteOwner   // those that keep one; the one last found in first
+	missing   map[*ticket]bool // remote tickets that are out though their file is gone
+	synced    bool             // the first sync is done
+	audited   bool             // no ticket is out that we do not know of
+	refreshed time.Time
+	announced time.Time // when the log last told of an unowned file
+	complain  time.Time
+}
+
+func newSyncer(d *directory) syncer {
+	return syncer{
+		directory: d,
+		owners:    make(map[fileID]*remoteOwner),
+		missing:   make(map[*ticket]bool),
+		refreshed: time.Now(),
+	}
+}
+
+// findings are what a sync leaves to be done.
+type findings struct {
+	owners    []string  // owner files that appeared
+	unknown   []*ticket // remote tickets whose rule, or right to be here, is not known
+	evictions []string  // markers that appeared
+	missing   []*ticket // tickets of ours whose file somebody removed
+	gone      []*ticket // remote tickets whose file was removed, perhaps not by their owner
+	lost      []string  // owner files that were removed
+	closed    []string  // owner files that their owners closed
+}
+
+// sync brings all that has happened in the directory up to now into the queues.
+// guarded tells whether the caller holds the guard.
+func (d *directory) sync(guarded bool) error {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	return d.syncer.sync(guarded)
+}
+
+func (s *syncer) sync(guarded bool) error {
+	s.mu.Lock()
+	listings := s.listings
+	s.mu.Unlock()
+	n := noting{syncer: s}
+	err := s.sys.changes(n.note)
+	n.unlock()
+	if err != nil {
+		return err
+	}
+	if s.listings > listings { // only a sync changes it
+		s.sweep()
+		s.audited = false
+	}
+	s.followUp(guarded)
+	s.synced = true
+	if guarded {
+		return s.audit()
+	}
+	return nil
+}
+
+// noting notes changes. It locks the directory once for all of them, but not while
+// the directory is listed.
+type noting struct {
+	*syncer
+	locked bool
+}
+
+func (n *noting) note(kind change, name []byte) {
+	if !n.locked {
+		n.mu.Lock()
+		n.locked = true
+	}
+	n.noteLocked(kind, name)
+	if kind == listing {
+		n.unlock()
+	}
+}
+
+func (n *noting) unlock() {
+	if n.locked {
+		n.mu.Unlock()
+		n.locked = false
+	}
+}
+
+// noteLocked notes one change.
+func (s *syncer) noteLocked(kind change, name []byte) {
+	t := s.tickets[string(name)]
+	switch kind {
+	case listing:
+		s.listings++
+	case appeared:
+		if t != nil {
+			t.seen = s.listings
+			delete(s.missing, t)
+			return
+		}
+		s.noteNewLocked(string(name))
+	case vanished:
+		switch {
+		case t != nil:
+			s.noteGoneLocked(t)
+		case bytes.HasPrefix(name, []byte(ownerFiles)):
+			s.found.lost = append(s.found.lost, string(name))
+		}
+	case closed:
+		if bytes.HasPrefix(name, []byte(ownerFiles)) {
+			s.found.closed = append(s.found.closed, string(name))
+		}
+	}
+}
+
+func (s *syncer) noteNewLocked(name string) {
+	switch {
+	case strings.HasPrefix(name, ownerFiles), strings.HasPrefix(name, trialFiles):
+		s.found.owners = append(s.found.owners, name)
+		return
+	case strings.HasPrefix(name, evictMarker):
+		s.found.evictions = append(s.found.evictions, name)
+		return
+	}
+	parsed, err := ParseTicket(name)
+	if err != nil {
+		return // not of any queue
+	}
+	t := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: parsed, name: name, seen: s.listings}
+	s.tickets[name] = t
+	s.others = true
+	q := s.queueLocked(t.Prefix)
+	q.insert(t)
+	s.advanceLocked(q)
+	if s.sys.checksUsers() || q.special > 0 {
+		s.found.unknown = append(s.found.unknown, t)
+	}
+}
+
+func (s *syncer) noteGoneLocked(t *ticket) {
+	if !t.Local() && !t.out && s.mayBeOutLocked(t) {
+		s.found.gone = append(s.found.gone, t)
+		return
+	}
+	delete(s.tickets, t.name)
+	switch {
+	case t.out:
+	case !t.Local():
+		s.unowned.forget(t.name)
+		s.dropLocked(t)
+	case t.linked:
+		s.found.missing = append(s.found.missing, t)
+	}
+}
+
+// sweep takes out the tickets that the listing did not show. Others may have come and
+// gone unheard.
+func (s *syncer) sweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others = true
+	for _, t := range s.tickets {
+		if t.seen < s.listings && (!t.Local() || t.linked || t.out) {
+			s.noteGoneLocked(t)
+		}
+	}
+}
+
+// followUp does what a sync has left to be done.
+func (s *syncer) followUp(guarded bool) {
+	found := s.found
+	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil &&
+		found.gone == nil && found.lost == nil && found.closed == nil {
+		return
+	}
+	s.found = findings{}
+	for _, name := range found.owners {
+		s.openOwner(name, guarded)
+	}
+	s.identifyTickets(found.unknown)
+	for _, name := range found.evictions {
+		s.obey(name)
+	}
+	for _, t := range found.missing {
+		s.restore(t)
+	}
+	for _, name := range found.lost {
+		s.restoreOwner(name)
+	}
+	for _, name := range found.closed {
+		s.reapClosed(name)
+	}
+	for _, t := range found.gone {
+		s.settleMissing(t)
+	}
+}
+
+// restore deals with a ticket of ours whose file somebody removed. One that waits is
+// refused as if evicted: its place is gone for all other processes. One that is inside
+// gets its file back, so that nobody else enters.
+func (s *syncer) restore(t *ticket) {
+	s.mu.Lock()
+	if t.out {
+		s.mu.Unlock()
+		return
+	}
+	inside := t.Admitted()
+	if !inside {
+		s.dismissLocked(t, fmt.Errorf("%w: its lock file was removed", ErrEvicted))
+	} else {
+		s.tickets[t.name] = t
+		t.seen = s.listings
+	}
+	s.mu.Unlock()
+	path := filepath.Join(s.path, t.name)
+	if !inside {
+		s.log.Warn("the lock file of a waiting request was removed; it is refused", "path", path)
+		s.removeTicket(t) // the others wait for our word
+		return
+	}
+	s.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
+	if err := s.sys.restore(t.name, t.Rule); err != nil && !errors.Is(err, fs.ErrExist) {
+		s.complainAbout(t.name, err)
+		s.found.missing = append(s.found.missing, t) // the next sync tries again
+	}
+	if s.hasLeft(t) {
+		s.removeTicket(t)
+	}
+}
+
+// restoreOwner puts back the name of an owner file of ours.
+func (s *syncer) restoreOwner(name string) {
+	if err := s.sys.restoreOwner(name); err != nil {
+		s.complainAbout(name, err)
+		s.found.lost = append(s.found.lost, name)
+	}
+}
+
+// hasLeft reports whether a ticket is out of its queue.
+func (d *directory) hasLeft(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.out
+}
+
+// complainAbout logs an error that is not anybody's in particular, now and then.
+func (s *syncer) complainAbout(name string, err error) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errUnowned) || time.Since(s.complain) < time.Second {
+		return
+	}
+	s.complain = time.Now()
+	s.log.Error("looking at a lock file failed", "path", filepath.Join(s.path, name), "error", err)
+}

@@ -1,0 +1,401 @@
+package serializer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// batchSize bounds how many tickets are given out in one go, and so for how
+// long the first of them waits and others are kept from the guard.
+const batchSize = 64
+
+// issue gives out tickets until nobody asks for one.
+func (f *File) issue() {
+	var batch []*ticket
+	for {
+		// Callers that are about to arrive may do so now: one guard for all is
+		// cheaper, and with nobody there this costs nothing.
+		runtime.Gosched()
+		batch = f.nextBatch(batch)
+		if batch == nil {
+			return
+		}
+		err := f.issueBatch(batch)
+		for errors.Is(err, errReplaced) || errors.Is(err, errUnaccounted) && f.pauseFor(batch, err) {
+			err = f.issueBatch(batch)
+		}
+		if err != nil {
+			f.refuse(batch, err)
+		}
+	}
+}
+
+// pauseFor waits for a moment before a batch asks again for tickets. It reports
+// whether anybody still wants one.
+func (f *File) pauseFor(batch []*ticket, why error) bool {
+	f.complainAbout(why)
+	time.Sleep(retryInterval)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.closed && slices.ContainsFunc(batch, func(t *ticket) bool { return !t.givenUp && !t.out })
+}
+
+// retryInterval is the time between two tries to give out tickets where a lock file
+// is missing.
+const retryInterval = 2 * time.Millisecond
+
+// complainAbout logs why no tickets are given out, now and then.
+func (f *File) complainAbout(why error) {
+	if time.Since(f.complained) >= time.Second {
+		f.complained = time.Now()
+		f.log.Warn("no tickets are given out for the moment", "error", why)
+	}
+}
+
+// nextBatch returns those who ask for a ticket now, in the order they came, or
+// nil. done is a batch whose memory is free.
+func (f *File) nextBatch(done []*ticket) []*ticket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(done)
+	if len(f.arrivals) == 0 {
+		f.issuing = false
+		f.arrivals = done[:0]
+		return nil
+	}
+	if len(f.arrivals) <= batchSize {
+		batch := f.arrivals
+		f.arrivals = done[:0]
+		return batch
+	}
+	batch := f.arrivals[:batchSize:batchSize]
+	f.arrivals = f.arrivals[batchSize:]
+	return batch
+}
+
+func (f *File) refuse(batch []*ticket, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range batch {
+		if t.dir == nil && !t.out && !t.givenUp {
+			t.refuse(err)
+		}
+	}
+}
+
+// issueBatch gives tickets to a batch, under the guard.
+func (f *File) issueBatch(batch []*ticket) error {
+	d, err := f.acquire()
+	if err != nil {
+		return err
+	}
+	checked := time.Now()
+	defer d.release()
+	defer d.sys.unlock()
+	if err := d.sync(true); err != nil {
+		return err
+	}
+	last, err := d.lastStamp(batch, f.lastStamp())
+	if err != nil {
+		return err
+	}
+	if last, err = d.afterStart(last); err != nil {
+		return err
+	}
+	d.identifyFor(batch)
+	joined, last, err := f.join(d, batch, last)
+	if err != nil || len(joined) == 0 {
+		return err
+	}
+	// Recorded first: a number that is then not used does no harm.
+	if err := d.record(last); err != nil {
+		d.dismiss(joined, err)
+		return nil
+	}
+	if d.createAll(joined, checked) != nil {
+		f.retire(d)
+	}
+	return nil
+}
+
+// acquire takes the guard of the directory as it is now.
+func (f *File) acquire() (*directory, error) {
+	for {
+		d, err := f.awake()
+		if err != nil {
+			return nil, err
+		}
+		if err = d.sys.lock(); err == nil {
+			if err = d.sys.check(); err == nil {
+				return d, nil
+			}
+			d.sys.unlock()
+		}
+		if errors.Is(err, errReplaced) {
+			f.retire(d)
+		}
+		d.release()
+		if !errors.Is(err, errReplaced) {
+			return nil, err
+		}
+	}
+}
+
+// awake returns the open directory, for use until release. Only the issuing
+// goroutine opens it.
+func (f *File) awake() (*directory, error) {
+	if d := f.current(); d != nil {
+		return d, nil
+	}
+	for f.oldTurnsOut() && f.wanted() {
+		time.Sleep(pollInterval)
+	}
+	if !f.wanted() {
+		return nil, &StorageError{"entering lock directory", f.path, ErrClosed}
+	}
+	sys, err := f.open(f.path, f.clock)
+	if err != nil {
+		return nil, err
+	}
+	d := newDirectory(f, sys, &f.fileSettings, f.unowned)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dir = d
+	d.closing = f.closed
+	d.use()
+	go d.monitor()
+	return d, nil
+}
+
+func (f *File) oldTurnsOut() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.replaced) > 0
+}
+
+// wanted reports whether the engine is to go on.
+func (f *File) wanted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.closed
+}
+
+// lastStamp is the greatest number known to have been given out in any directory.
+func (f *File) lastStamp() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// join puts a batch of arrivals into their queues. It returns those that got a
+// number, in the memory of the batch, and the last number. From then on, they belong
+// to the directory.
+func (f *File) join(d *directory, batch []*ticket, last uint64) ([]*ticket, uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	joined, last, err := d.join(batch, last)
+	f.last = max(f.last, last)
+	return joined, last, err
+}
+
+// lastStamp is the number after which a batch's tickets are to be numbered: the
+// greatest ever given out. The caller holds the guard, has synced, and knows that
+// numbers up to last were given out.
+func (d *directory) lastStamp(batch []*ticket, last uint64) (uint64, error) {
+	d.mu.Lock()
+	others := d.others
+	d.mu.Unlock()
+	if !others && d.sys.notifies() {
+		return last, nil
+	}
+	recorded, err := d.sys.last()
+	if err != nil {
+		return 0, err
+	}
+	if recorded >= minStamp && recorded < maxStamp {
+		return d.raise(batch, max(last, recorded)), nil
+	}
+	return max(last, d.greatest()), nil
+}
+
+func (d *directory) greatest() (stamp uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tickets {
+		stamp = max(stamp, t.Stamp)
+	}
+	return stamp
+}
+
+// raise returns last, or more if somebody put a smaller number into the guard
+// file than tickets in the batch's queues have: before those, a new one would be
+// let in. Unowned files do not count, whatever their numbers are.
+func (d *directory) raise(batch []*ticket, last uint64) uint64 {
+	later := d.later(batch, last)
+	if later == nil {
+		return last
+	}
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	for _, t := range later {
+		if !t.Local() && !t.known {
+			d.syncer.identify(t)
+		}
+		if t.Local() || t.known {
+			last = max(last, t.Stamp)
+		}
+	}
+	return last
+}
+
+// later lists tickets in the batch's queues that have greater numbers.
+func (d *directory) later(batch []*ticket, last uint64) (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range batch {
+		q := d.queues[t.Prefix]
+		if q == nil {
+			continue
+		}
+		for t := q.Last(); t != nil && t.Stamp > last; t = t.Prev() {
+			tickets = append(tickets, t)
+		}
+	}
+	return tickets
+}
+
+// join is for [File.join], which holds the engine's lock: until now, the tickets have
+// belonged to that.
+func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.retired {
+		return nil, last, errReplaced
+	}
+	joined := batch[:0]
+	for _, t := range batch {
+		if t.givenUp || t.out {
+			continue
+		}
+		q := d.queueLocked(t.Prefix)
+		if err := d.joinLocked(q, t, last); err != nil {
+			t.refuse(err)
+		} else {
+			last = t.Stamp
+			joined = append(joined, t)
+		}
+		d.advanceLocked(q)
+	}
+	return joined, last, nil
+}
+
+// joinLocked gives an arrival its number and its place in the queue, or says why it
+// gets none.
+func (d *directory) joinLocked(q *ticketQueue, t *ticket, last uint64) error {
+	t.position = q.Len()
+	if t.max > 0 && q.Waiting() >= t.max {
+		return ErrFull
+	}
+	if !d.numberLocked(t, last) {
+		t.Stamp = 0
+		return &StorageError{"numbering tickets in", d.path,
+			fmt.Errorf("the clock or the last number, %d, is beyond the year 2286", last)}
+	}
+	t.dir = d
+	t.seen = d.listings
+	d.tickets[t.name] = t
+	d.owned++
+	q.insert(t)
+	return nil
+}
+
+// numberLocked gives an arrival its number and name, and reports whether there is one.
+// An unowned file may have that name already.
+func (d *directory) numberLocked(t *ticket, last uint64) bool {
+	for stamp := nextStamp(d.clock(), last); stamp <= maxStamp; stamp++ {
+		t.Stamp = stamp
+		t.name = t.Name()
+		if d.tickets[t.name] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// record reserves and writes down the last number that is being given out.
+func (d *directory) record(last uint64) error {
+	if err := d.reserve(last); err != nil {
+		return err
+	}
+	err := d.sys.setLast(last)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.others = err != nil
+	return err
+}
+
+// recheckTime is how long after a look at the guard a ticket may be made.
+const recheckTime = time.Millisecond
+
+// createAll makes the files of tickets. checked is when the guard was known to be
+// the one at its path. A process may be stopped after that, and the guard be
+// replaced: a process that has the new one by then has seen the directory without
+// these tickets. So they are refused, and the error is errReplaced.
+func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced error) {
+	d.removals.changing.Lock()
+	for _, t := range joined {
+		err := replaced
+		if err == nil {
+			err = d.sys.create(t.name, t.Stamp, t.Rule)
+		}
+		if err == nil && time.Since(checked) > recheckTime {
+			err, checked = d.sys.check(), time.Now()
+		}
+		if err == errReplaced {
+			replaced = err
+			err = &StorageError{"making lock file in", d.path, errReplaced}
+		}
+		d.linked(t, err)
+	}
+	d.removals.changing.Unlock()
+	d.removeLeft()
+	return replaced
+}
+
+// linked notes that the file of a ticket was made, or not.
+func (d *directory) linked(t *ticket, err error) {
+	d.mu.Lock()
+	switch {
+	case t.out: // refused meanwhile
+		d.mu.Unlock()
+		d.removeTicket(t)
+	case err != nil:
+		d.dismissLocked(t, err)
+		d.mu.Unlock()
+		if !errors.Is(err, fs.ErrExist) { // else it is somebody else's
+			d.removeTicket(t)
+		}
+	case t.givenUp:
+		t.linked = true
+		d.mu.Unlock()
+		d.leave(t)
+	default:
+		t.linked = true
+		t.seen = d.listings
+		if t.Admitted() {
+			t.grant()
+		}
+		d.mu.Unlock()
+	}
+}
+
+// dismiss refuses tickets whose files were not made.
+func (d *directory) dismiss(joined []*ticket, err error) {
+	for _, t := range joined {
+		d.linked(t, err)
+	}
+}

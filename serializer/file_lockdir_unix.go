@@ -1,0 +1,134 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// osDir is a real directory.
+type osDir struct {
+	path      string
+	guardPath string
+	clock     func() time.Time
+
+	dir   int // the directory, open
+	guard int // the guard file, open
+	id    fileID
+	notes *notifier // nil where the system tells nothing
+
+	boot   string    // tells this start of the machine from others
+	synced sync.Once // the directory's entry of the guard
+
+	guardNumber int // of the guard's name among those it may have
+
+	everybody bool // the directory is world-writable: only our files count
+	fileMode  uint32
+	uid, gid  uint32 // of the directory
+	gives     bool   // what we make is given to the directory's owner
+
+	mu      sync.Mutex
+	owners  map[Rule]*ownerFile
+	used    []*ownerFile // full or removed ones, still linked to
+	ids     map[fileID]bool
+	tickets map[string]*ownerFile // where hard links are not to be had
+
+	ledgerFile *ownerFile // the owner file that has the ledger of all rules
+
+	striking sync.Mutex
+	ledgers  []*ownLedger // of ledgerFile, and of those before it
+
+	noLinks atomic.Bool // each ticket is a locked file
+}
+
+// openLockDir opens a directory that exists, and its guard.
+func openLockDir(path string, clock func() time.Time) (lockDir, error) {
+	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, guard: -1, boot: bootID(),
+		owners: make(map[Rule]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
+	var err error
+	if d.dir, err = openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, &StorageError{"opening lock directory", path, err}
+	}
+	if err := d.openGuard(); err != nil {
+		d.close()
+		return nil, err
+	}
+	d.notes = newNotifier(d.dir, path)
+	return d, nil
+}
+
+func openRetry(path string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (d *osDir) openat(name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Openat(d.dir, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// ourUser reports whether files of the user count in a directory that everybody
+// may write to. Those of root do not count for others: nobody else can find out
+// whether a process of root's lives.
+func ourUser(uid uint32) bool { return int(uid) == os.Geteuid() }
+
+func (d *osDir) here() bool {
+	var st, own unix.Stat_t
+	return unix.Stat(d.path, &st) == nil && unix.Fstat(d.dir, &own) == nil && st.Dev == own.Dev && st.Ino == own.Ino
+}
+
+func (d *osDir) close() {
+	d.disown()
+	if d.notes != nil {
+		d.notes.close()
+	}
+	if d.guard >= 0 {
+		_ = unix.Close(d.guard)
+	}
+	_ = unix.Close(d.dir)
+}
+
+// tryLockDir makes a directory if it is missing, and finds out whether the
+// engine can work there, without waiting for anybody.
+func tryLockDir(path string) error {
+	if err := makeDir(path); err != nil {
+		return &StorageError{"making lock directory", path, err}
+	}
+	if kind := networkFileSystem(path); kind != "" {
+		return &StorageError{"using lock directory", path, fmt.Errorf(
+			"it is on a network file system (%s), where locks or notifications do not reach other machines; "+
+				"use a local directory, or the etcd engine for several machines", kind)}
+	}
+	opened, err := openLockDir(path, time.Now)
+	if err != nil {
+		return err
+	}
+	d := opened.(*osDir)
+	defer d.close()
+	name := trialFiles + strconv.Itoa(os.Getpid()) + "-" + randomName()
+	o, err := d.newOwnerFile(name, Rule{}, true)
+	if err != nil {
+		return &StorageError{"trying out a lock file", filepath.Join(path, name), err}
+	}
+	defer o.close()
+	if err := d.remove(name); err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package serializer
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+)
+
+const (
+	// tickInterval is how often the engine makes sure of what nobody would
+	// tell it: that other owners live, and that the directory is the same.
+	tickInterval = 100 * time.Millisecond
+
+	// lingerTime is how long the directory stays open after the last turn.
+	lingerTime = 5 * time.Second
+
+	// unknownPerTick bounds how many tickets are identified in one tick.
+	unknownPerTick = 64
+
+	// How often, and how soon, an owner is probed again that has closed its
+	// file and still holds its lock.
+	deathRetries = 20
+	deathPause   = 100 * time.Microsecond
+)
+
+// monitor watches over the directory while it is open.
+func (d *directory) monitor() {
+	defer close(d.done)
+	next := time.Now().Add(d.tickTime)
+	for !d.owner.mayShut(d) {
+		d.await(time.Until(next))
+		d.part()
+		d.syncQuietly()
+		if time.Now().Before(next) {
+			continue
+		}
+		d.tick()
+		next = time.Now().Add(d.tickTime)
+	}
+	d.reapBeforeShut()
+	d.shut()
+}
+
+// await waits for something to do: for a change in the directory if one of ours waits
+// for another process, else for a nudge.
+func (d *directory) await(timeout time.Duration) {
+	if timeout <= 0 {
+		return
+	}
+	if d.waitsForRemote() {
+		d.sys.wait(timeout)
+		return
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-d.nudge:
+	case <-timer.C:
+	}
+}
+
+func (d *directory) waitsForRemote() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.blocked > 0 && !d.retired
+}
+
+// syncQuietly syncs, and only logs errors. They show in the requests that need a
+// ticket; waiters go on waiting, for nothing is known to be over.
+func (d *directory) syncQuietly() {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if d.isRetired() {
+		return
+	}
+	if err := d.syncer.sync(false); err != nil {
+		d.syncer.complainAbout("", err)
+	}
+}
+
+// reapBeforeShut reaps the dead while we are still there: the next process may come a
+// long time from now.
+func (d *directory) reapBeforeShut() {
+	if d.isRetired() {
+		return
+	}
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if err := d.syncer.sync(false); err != nil {
+		d.syncer.complainAbout("", err)
+		return
+	}
+	d.syncer.reapDead()
+}
+
+// tick makes sure of what nobody tells.
+func (d *directory) tick() {
+	if !d.isRetired() && d.sys.check() == errReplaced {
+		d.owner.retire(d)
+	}
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	s := &d.syncer
+	s.reapDead()
+	if d.isRetired() {
+		return
+	}
+	s.identifyTickets(d.firstUnknown())
+	d.refuseBarred()
+	s.settleAllMissing()
+	s.abandonUnowned()
+	d.clearLeftovers()
+	s.refresh()
+}
+
+// firstUnknown lists the tickets before any of ours, in queues in which one of ours
+// waits, as far as we do not know whose they are.
+func (d *directory) firstUnknown() (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, q := range d.queues {
+		if !q.blocked {
+			continue
+		}
+		for t := q.First(); t != nil && !t.Local() && len(tickets) < unknownPerTick; t = t.Next() {
+			if !t.known {
+				tickets = append(tickets, t)
+			}
+		}
+	}
+	return tickets
+}
+
+// refreshTime is how often the files that stay are made to look new: less than any
+// program that cleans up takes for old.
+const refreshTime = time.Minute
+
+func (s *syncer) refresh() {
+	if time.Since(s.refreshed) < refreshTime {
+		return
+	}
+	s.refreshed = time.Now()
+	s.sys.refresh()
+}
+
+// part gives up a replaced directory once none of our tickets is in it, and syncs a
+// last time under its guard. All who gave out tickets in it until then are known after
+// that. Nobody else will: they look for the guard at its path.
+func (d *directory) part() {
+	if !d.deserted() {
+		return
+	}
+	d.sys.disown()
+	last, ok := d.lastSync()
+	if !ok {
+		return
+	}
+	if last < maxStamp {
+		d.owner.parted(last)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parted = true
+}
+
+// deserted reports whether a replaced directory is used no more but by others.
+func (d *directory) deserted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.retired && !d.parted && !d.busyLocked()
+}
+
+// lastSync syncs a replaced directory under its guard, and returns the last number
+// that was given out in it. Not ok means to try again.
+func (d *directory) lastSync() (last uint64, ok bool) {
+	err := d.sys.lock()
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if err == nil {
+		defer d.sys.unlock()
+		last, err = d.syncer.syncReplaced()
+	}
+	if err != nil {
+		d.syncer.complainAbout("", err)
+	}
+	return last, err == nil
+}
+
+var errUnread = errors.New("an owner file cannot be read yet")
+
+// syncReplaced is lastSync under the guard. There is nothing to sync in a directory
+// that was deleted.
+func (s *syncer) syncReplaced() (last uint64, err error) {
+	if last, err = s.sys.last(); err != nil {
+		return 0, err
+	}
+	if err := s.sync(true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	if s.found.owners != nil {
+		return 0, errUnread
+	}
+	return last, nil
+}
+
+// shut frees what the directory holds.
+func (d *directory) shut() {
+	for _, o := range d.syncer.owners {
+		o.close()
+	}
+	d.sys.close()
+	d.owner.shut(d)
+}

@@ -1,0 +1,214 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownerFile is one of our own, held locked.
+type ownerFile struct {
+	name   string
+	rule   Rule
+	fd     int
+	id     fileID
+	ledger *ownLedger // of ledgerFile, and of those before it
+}
+
+func (o *ownerFile) close() {
+	if o.ledger != nil {
+		o.ledger.close()
+	}
+	_ = unix.Close(o.fd)
+}
+
+// needLedger sees to it that there is a ledger. The next owner file that is made has
+// one if no other does.
+func (d *osDir) needLedger(r Rule) error {
+	if d.ledgerFile != nil {
+		return nil
+	}
+	if d.owners[r] != nil {
+		d.giveUp(r)
+	}
+	_, err := d.owner(r)
+	return err
+}
+
+// giveUp makes the next ticket by a rule have another owner file.
+func (d *osDir) giveUp(r Rule) {
+	d.used = append(d.used, d.owners[r])
+	delete(d.owners, r)
+}
+
+// restoreOwner puts back the name of an owner file that has tickets out: whoever
+// comes into the directory looks for it. A file that has no name left at all, as
+// where the tickets' are gone, too, cannot get one; then another takes its place.
+func (d *osDir) restoreOwner(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.ownerFiles() {
+		if o.name != name || o.ledger == nil || len(o.ledger.outstanding()) == 0 {
+			continue
+		}
+		err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(o.fd), d.dir, name, unix.AT_SYMLINK_FOLLOW)
+		if err != nil && err != unix.EEXIST {
+			_, err = d.renew(o)
+		}
+		if err != nil && err != unix.EEXIST {
+			return &StorageError{"putting back owner file", filepath.Join(d.path, name), err}
+		}
+	}
+	return nil
+}
+
+// renew makes an owner file that takes the place of one whose name is gone. The
+// tickets that are linked to the old one stay ours: the lock is on the file, not on
+// its name. But whoever comes into the directory must find them in a ledger.
+func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
+	if d.owners[old.rule] == old {
+		d.giveUp(old.rule)
+	}
+	if d.ledgerFile == old {
+		d.ledgerFile = nil
+	}
+	if err := d.needLedger(old.rule); err != nil {
+		return nil, err
+	}
+	if err := d.passOn(old); err != nil {
+		return nil, err
+	}
+	return d.owner(old.rule)
+}
+
+// passOn writes what is in the ledger of an owner file into the present one. None of
+// it is struck out meanwhile.
+func (d *osDir) passOn(old *ownerFile) error {
+	if old.ledger == nil {
+		return nil
+	}
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	return d.ledgerFile.ledger.merge(old.ledger.outstanding())
+}
+
+// ownerFiles lists our owner files. The caller holds mu.
+func (d *osDir) ownerFiles() []*ownerFile {
+	return slices.AppendSeq(slices.Clone(d.used), maps.Values(d.owners))
+}
+
+func (d *osDir) owner(r Rule) (*ownerFile, error) {
+	if o := d.owners[r]; o != nil {
+		return o, nil
+	}
+	o, err := d.newOwnerFile(ownerFiles+randomName(), r, d.ledgerFile == nil)
+	if err != nil {
+		return nil, err
+	}
+	d.owners[r] = o
+	if o.ledger != nil {
+		d.ledgerFile = o
+		d.noteLedgers()
+	}
+	return o, nil
+}
+
+// noteLedgers notes which ledgers there are. The caller holds mu.
+func (d *osDir) noteLedgers() {
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	d.ledgers = nil
+	for _, o := range d.ownerFiles() {
+		if o.ledger != nil {
+			d.ledgers = append(d.ledgers, o.ledger)
+		}
+	}
+}
+
+func randomName() string { return strings.ToLower(rand.Text()[:16]) }
+
+// newOwnerFile makes a file, locks it and then says whose it is, at last, so that
+// all else is there for whoever reads that. The guard is held, so nobody takes it
+// for abandoned before it is locked.
+func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile, err error) {
+	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
+	if err != nil {
+		return nil, err
+	}
+	o := &ownerFile{name: name, rule: r, fd: fd}
+	d.give(fd)
+	defer func() {
+		if err != nil {
+			_ = unix.Unlinkat(d.dir, name, 0)
+			o.close()
+		}
+	}()
+	if err := flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("locking it: %w", err)
+	}
+	_ = unix.Fchmod(fd, d.fileMode)
+	if withLedger {
+		if o.ledger, err = newLedger(fd); err != nil {
+			return nil, err
+		}
+	}
+	text := self(r, d.clock()).text()
+	n, err := unix.Pwrite(fd, text, 0)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the owner's name: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	o.id = fileID{uint64(st.Dev), st.Ino}
+	d.ids[o.id] = true
+	return o, nil
+}
+
+func (d *osDir) owns(id fileID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ids[id]
+}
+
+func (d *osDir) disown() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.owners {
+		d.used = append(d.used, o)
+	}
+	clear(d.owners)
+	d.ledgerFile = nil
+	for _, o := range d.used {
+		_ = unix.Unlinkat(d.dir, o.name, 0)
+		o.close()
+	}
+	d.used = nil
+	d.noteLedgers()
+}
+
+func (d *osDir) refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.ownerFiles() {
+		touchFile(o.fd)
+	}
+	touchFile(d.guard)
+}
+
+// touchFile sets the times of a file to now. That takes no more than the right to write
+// to it; any other time only its user could set.
+func touchFile(fd int) { _ = unix.Futimes(fd, nil) }

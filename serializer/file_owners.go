@@ -1,0 +1,224 @@
+package serializer
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+)
+
+// remoteOwner is another process, or one of its owner files.
+type remoteOwner struct {
+	ownerProbe
+	name string // of the owner file
+}
+
+// openOwner opens an owner file that appeared. The next sync tries again if it cannot
+// be opened now.
+func (s *syncer) openOwner(name string, guarded bool) {
+	id, err := s.sys.identify(name)
+	if o := s.owners[id]; err == nil && o != nil {
+		o.name = name // until now, we knew it by a ticket
+		return
+	}
+	if err == nil && s.sys.owns(id) {
+		return
+	}
+	var probe ownerProbe
+	if err == nil {
+		probe, err = s.sys.probe(name)
+	}
+	switch {
+	case err == nil:
+		s.addOwner(id, &remoteOwner{ownerProbe: probe, name: name})
+		s.reapIfDead(id)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
+	case errors.Is(err, errUnowned) && abandonedOwner(name, guarded):
+		s.removeFile(name)
+	default:
+		s.complainAbout(name, err)
+		s.found.owners = append(s.found.owners, name)
+	}
+}
+
+// abandonedOwner reports whether a file that says nothing of its owner is left over
+// from a process that died while it made it. Owner files are made under the guard, so
+// while we hold the guard nobody is about to write one. The file of a trial does not
+// need its name any more once it is made.
+func abandonedOwner(name string, guarded bool) bool {
+	return guarded || strings.HasPrefix(name, trialFiles)
+}
+
+// identifyTickets finds out whose tickets these are.
+func (s *syncer) identifyTickets(tickets []*ticket) {
+	for _, t := range tickets {
+		s.identify(t)
+	}
+}
+
+// identifyAll finds out whose tickets all the remote ones are.
+func (d *directory) identifyAll() {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	d.syncer.identifyTickets(d.remoteTickets(func(t *ticket) bool { return !t.known }))
+}
+
+// identifyFor finds out whose tickets a batch is about to wait behind. Only arrivals
+// that may be inside with others need to know: for the others it is enough that
+// somebody is there. The caller holds the guard, so nobody comes in between.
+func (d *directory) identifyFor(batch []*ticket) {
+	unknown := d.unknownAhead(batch)
+	if unknown == nil {
+		return
+	}
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	d.syncer.identifyTickets(unknown)
+}
+
+func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var done *ticketQueue
+	for _, arrival := range batch {
+		q := d.queues[arrival.Prefix]
+		if q == nil || q == done || q.unnamed == 0 || arrival.Rule.Alone() {
+			continue
+		}
+		for t := range q.All() {
+			if !t.Local() && !t.known {
+				tickets = append(tickets, t)
+			}
+		}
+		done = q
+	}
+	return tickets
+}
+
+// identify finds out whose a remote ticket is. Until that is known, tickets of ours
+// that it concerns wait; see [queue.Queue.Admit].
+func (s *syncer) identify(t *ticket) {
+	id, err := s.sys.identify(t.name)
+	if errors.Is(err, errNotOurs) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.dropLocked(t)
+		return
+	}
+	if err != nil {
+		s.complainAbout(t.name, err) // if it is gone, we will hear of that
+		return
+	}
+	o, err := s.ownerOf(id, t.name)
+	if errors.Is(err, errUnowned) {
+		s.noteUnowned(t)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case t.out:
+	case errors.Is(err, fs.ErrPermission):
+		t.barLocked(err)
+	case err == nil:
+		t.barred = nil
+		t.owner = o.owner().String()
+		t.queue.identify(t, o.owner().Rule)
+		s.advanceLocked(t.queue)
+	}
+}
+
+// ownerOf returns the owner of a ticket.
+func (s *syncer) ownerOf(id fileID, name string) (*remoteOwner, error) {
+	if o := s.owners[id]; o != nil {
+		return o, nil
+	}
+	probe, err := s.sys.probe(name)
+	if err != nil {
+		s.complainAbout(name, err)
+		return nil, err
+	}
+	if probe.id() != id {
+		probe.close()
+		return nil, fs.ErrNotExist // replaced in between
+	}
+	o := &remoteOwner{ownerProbe: probe, name: name}
+	s.addOwner(id, o)
+	return o, nil
+}
+
+func (s *syncer) addOwner(id fileID, o *remoteOwner) {
+	s.owners[id] = o
+	if o.keepsLedger() {
+		s.ledgers = append(s.ledgers, o)
+	}
+}
+
+func (s *syncer) removeOwner(id fileID) {
+	o := s.owners[id]
+	delete(s.owners, id)
+	s.ledgers = slices.DeleteFunc(s.ledgers, func(other *remoteOwner) bool { return other == o })
+	o.close()
+}
+
+// reapDead takes out the tickets of all owners that have died.
+func (s *syncer) reapDead() {
+	for id := range s.owners {
+		s.reapIfDead(id)
+	}
+}
+
+// reapClosed reaps an owner whose file was closed. We may hear of that a moment
+// before its lock is free.
+func (s *syncer) reapClosed(name string) {
+	for id, o := range s.owners {
+		if o.name != name {
+			continue
+		}
+		for range deathRetries {
+			if s.reapIfDead(id); s.owners[id] == nil {
+				break
+			}
+			time.Sleep(deathPause)
+		}
+	}
+}
+
+func (s *syncer) reapIfDead(id fileID) {
+	o := s.owners[id]
+	dead, err := o.dead()
+	if err != nil {
+		s.complainAbout(o.name, err)
+	}
+	if !dead || err != nil {
+		return
+	}
+	taken := 0
+	for _, t := range s.remoteTickets(func(*ticket) bool { return true }) {
+		// The name must still be the dead owner's file: numbers are never
+		// used twice, but what we know of the name may be old.
+		now, err := s.sys.identify(t.name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs), err == nil && now != id:
+			continue
+		case err != nil:
+			s.complainAbout(t.name, err)
+			return // the tick comes back to it
+		}
+		s.removeFile(t.name)
+		s.mu.Lock()
+		s.dropLocked(t)
+		s.mu.Unlock()
+		taken++
+	}
+	if now, err := s.sys.identify(o.name); err == nil && now == id {
+		s.removeFile(o.name)
+	}
+	if taken > 0 {
+		s.log.Warn("a process ended without leaving its queues; its tickets are taken out",
+			"path", s.path, "owner", o.owner().String(), "tickets", taken)
+	}
+	s.removeOwner(id)
+	s.settleAllMissing()
+}

@@ -1,0 +1,146 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func (d *osDir) checksUsers() bool { return d.everybody }
+
+func (d *osDir) identify(name string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fileID{}, &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
+	}
+	return d.identity(&st)
+}
+
+// age counts from the last change of the file's inode, which nobody can set back as
+// they can the other times. What the clock was, a touch of the guard tells. A clock
+// that was set since makes a file look older than it is, mostly soon after the machine
+// was started; so it is taken for no older than that.
+func (d *osDir) age(name string) time.Duration {
+	touchFile(d.guard)
+	var now, st unix.Stat_t
+	if unix.Fstat(d.guard, &now) != nil || unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return 0
+	}
+	return min(max(time.Duration(now.Ctim.Nano()-st.Ctim.Nano()), 0), uptime())
+}
+
+func (d *osDir) identity(st *unix.Stat_t) (fileID, error) {
+	if d.everybody && !ourUser(st.Uid) {
+		return fileID{}, errNotOurs
+	}
+	return fileID{uint64(st.Dev), st.Ino}, nil
+}
+
+// osProbe is an owner file of another process.
+type osProbe struct {
+	fd    int
+	file  fileID
+	about Owner
+
+	ledger *otherLedger // nil until it is asked for, and where there is none
+	asked  bool
+}
+
+func (d *osDir) probe(name string) (_ ownerProbe, err error) {
+	fd, err := d.openat(name, unix.O_RDONLY, 0)
+	if err == unix.ELOOP || err == unix.ENXIO {
+		return nil, errUnowned // a symbolic link or a socket
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: d.notOpen(name, err)}
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: filepath.Join(d.path, name), Err: err}
+	}
+	id, err := d.identity(&st)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errUnowned
+	}
+	about, err := readOwner(fd)
+	if err != nil {
+		return nil, err
+	}
+	return &osProbe{fd: fd, file: id, about: about}, nil
+}
+
+func readOwner(fd int) (Owner, error) {
+	text := make([]byte, maxOwnerSize)
+	n, err := unix.Pread(fd, text, 0)
+	if err != nil {
+		return Owner{}, fmt.Errorf("reading owner file: %w", err)
+	}
+	return parseOwner(text[:n])
+}
+
+func (p *osProbe) id() fileID   { return p.file }
+func (p *osProbe) owner() Owner { return p.about }
+
+func (p *osProbe) close() {
+	if p.ledger != nil {
+		p.ledger.close()
+	}
+	_ = unix.Close(p.fd)
+}
+
+// keepsLedger is false for all files of older versions.
+func (p *osProbe) keepsLedger() bool {
+	if !p.asked {
+		p.ledger, p.asked = openLedger(p.fd), true
+	}
+	return p.ledger != nil
+}
+
+func (p *osProbe) standing(stamp uint64) standing {
+	if !p.keepsLedger() {
+		return isAbsent
+	}
+	return p.ledger.standing(stamp)
+}
+
+func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
+	if !p.keepsLedger() {
+		return nil, true
+	}
+	return p.ledger.outstanding()
+}
+
+// dead tries the lock that the owner holds for as long as it lives. The lock is
+// shared, so that several who try at once do not take each other for the owner.
+func (p *osProbe) dead() (bool, error) {
+	err := flock(p.fd, unix.LOCK_SH|unix.LOCK_NB)
+	if err == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probing the owner's lock: %w", err)
+	}
+	return true, flock(p.fd, unix.LOCK_UN)
+}
+
+func (d *osDir) mark(name string) error {
+	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
+	if err != nil {
+		return &StorageError{"making", filepath.Join(d.path, name), err}
+	}
+	d.give(fd)
+	return unix.Close(fd)
+}

@@ -1,0 +1,151 @@
+//go:build unix && !aix && !solaris
+
+package serializer
+
+import (
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+func (d *osDir) create(name string, stamp uint64, r Rule) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.noteOut(stamp, r); err != nil {
+		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
+	}
+	err := d.make(name, r)
+	if err != nil {
+		d.strike(stamp)
+	}
+	return err
+}
+
+// noteOut writes a ticket's number into the ledger. One that is damaged is replaced.
+func (d *osDir) noteOut(stamp uint64, r Rule) error {
+	if err := d.needLedger(r); err != nil {
+		return err
+	}
+	err := d.ledgerFile.ledger.add(stamp)
+	if err != errLedgerGone {
+		return err
+	}
+	d.ledgerFile = nil
+	if err := d.needLedger(r); err != nil {
+		return err
+	}
+	return d.ledgerFile.ledger.add(stamp)
+}
+
+// strike strikes out the number of a ticket of ours.
+func (d *osDir) strike(stamp uint64) {
+	d.striking.Lock()
+	defer d.striking.Unlock()
+	for _, l := range d.ledgers {
+		l.strike(stamp)
+	}
+}
+
+func (d *osDir) leave(name string, stamp uint64) error {
+	d.strike(stamp)
+	return d.remove(name)
+}
+
+func (d *osDir) restore(name string, r Rule) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.make(name, r)
+}
+
+// make makes a ticket's file. The caller holds mu.
+func (d *osDir) make(name string, r Rule) error {
+	err := d.link(name, r)
+	if err == unix.EMLINK {
+		// The owner file has as many links as the file system allows.
+		d.giveUp(r)
+		err = d.link(name, r)
+	}
+	if noHardLinks(err) {
+		d.noLinks.Store(true)
+	}
+	if d.noLinks.Load() {
+		err = d.createFile(name, r)
+	}
+	if err != nil {
+		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
+	}
+	return nil
+}
+
+// noHardLinks reports whether an error of link means that this file system or
+// directory has none.
+func noHardLinks(err error) bool {
+	return err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP
+}
+
+func (d *osDir) link(name string, r Rule) error {
+	if d.noLinks.Load() {
+		return unix.EOPNOTSUPP
+	}
+	o, err := d.owner(r)
+	if err != nil {
+		return err
+	}
+	err = linkat(d.dir, o.name, name)
+	if err == unix.ENOENT {
+		if o, err = d.renew(o); err == nil { // somebody removed our owner file
+			err = linkat(d.dir, o.name, name)
+		}
+	}
+	return err
+}
+
+func linkat(dir int, from, to string) error {
+	for {
+		if err := unix.Linkat(dir, from, dir, to, 0); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// createFile makes a ticket that is a locked file of its own.
+func (d *osDir) createFile(name string, r Rule) error {
+	o, err := d.newOwnerFile(name, r, false)
+	if err != nil {
+		return err
+	}
+	if old := d.tickets[name]; old != nil { // somebody removed it
+		old.close()
+		delete(d.ids, old.id)
+	}
+	d.tickets[name] = o
+	return nil
+}
+
+func (d *osDir) remove(name string) error {
+	for {
+		err := unix.Unlinkat(d.dir, name, 0)
+		switch err {
+		case nil, unix.ENOENT:
+			d.forget(name)
+			return nil
+		case unix.EINTR:
+		default:
+			return &StorageError{"removing lock file", filepath.Join(d.path, name), err}
+		}
+	}
+}
+
+// forget closes a ticket that was a file of its own.
+func (d *osDir) forget(name string) {
+	if !d.noLinks.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.tickets[name]; o != nil {
+		o.close()
+		delete(d.tickets, name)
+		delete(d.ids, o.id)
+	}
+}

@@ -1,0 +1,111 @@
+package serializer
+
+import (
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// An unowned file has the form of a ticket and is no owner's link: it comes from
+// another program, such as mod_serializer, or from a person. It is waited for, but
+// there is no lock that says whether anybody still needs it.
+
+const (
+	// unownedTime is the age at which an unowned file counts as abandoned.
+	unownedTime = 5 * time.Minute
+
+	// unownedText is the owner of an unowned file, for people.
+	unownedText = "not a ticket of Orderly"
+
+	// announceTime is the least time between two log entries that tell of one.
+	announceTime = time.Minute
+)
+
+// unownedFiles knows since when unowned files have been there, whichever directory an
+// engine works in.
+type unownedFiles struct {
+	mu    sync.Mutex
+	since map[string]time.Time // by name
+}
+
+func newUnownedFiles() *unownedFiles { return &unownedFiles{since: make(map[string]time.Time)} }
+
+// note notes a file of an age, unless it is known already.
+func (u *unownedFiles) note(name string, age time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, ok := u.since[name]; !ok {
+		u.since[name] = time.Now().Add(-age)
+	}
+}
+
+// age tells how old a file is; 0 is not known.
+func (u *unownedFiles) age(name string) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if since, ok := u.since[name]; ok {
+		return time.Since(since)
+	}
+	return 0
+}
+
+func (u *unownedFiles) forget(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.since, name)
+}
+
+// noteUnowned notes that no process of ours owns a ticket. Its age counts on from
+// what it is now by the clock of the file system, so it does not begin anew with
+// each process that comes. From then on, it counts by a clock that nobody sets.
+func (s *syncer) noteUnowned(t *ticket) {
+	age := s.sys.age(t.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.out {
+		return
+	}
+	s.unowned.note(t.name, age)
+	t.owner = unownedText
+	t.unowned = true
+	t.queue.Identify(t, t.Rule) // that stays to be alone
+	s.advanceLocked(t.queue)
+}
+
+// abandonUnowned removes unowned files that are too old, and tells of one that is
+// waited for.
+func (s *syncer) abandonUnowned() {
+	for _, t := range s.remoteTickets(func(t *ticket) bool { return t.unowned && !t.known }) {
+		age := s.unowned.age(t.name)
+		switch {
+		case age > s.unownedTime:
+			s.abandon(t)
+		case !t.announced && s.blocks(t):
+			s.announce(t, age)
+		}
+	}
+}
+
+// blocks reports whether one of ours waits in the queue of a ticket.
+func (d *directory) blocks(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.queue.blocked
+}
+
+func (s *syncer) abandon(t *ticket) {
+	s.log.Warn("a lock file that belongs to no process of Orderly counts as abandoned",
+		"path", s.path, "file", t.name, "after", s.unownedTime)
+	s.removeFile(t.name)
+	s.forget(t)
+}
+
+func (s *syncer) announce(t *ticket, age time.Duration) {
+	t.announced = true
+	if !s.announced.IsZero() && time.Since(s.announced) < announceTime {
+		return
+	}
+	s.announced = time.Now()
+	s.log.Warn("waiting for a lock file that belongs to no process of Orderly; remove it if nothing stands behind it",
+		"path", filepath.Join(s.path, t.name), "age", age.Round(time.Second), "abandoned after", s.unownedTime)
+}
