@@ -1,4 +1,4 @@
-// Package uniqueid makes and reads five kinds of IDs that name things without
+// Package uniqueid makes and reads six kinds of IDs that name things without
 // asking anybody, or next to nobody.
 //
 // # txid

@@ -1,0 +1,127 @@
+package uniqueids_test
+
+import (
+	"bytes"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+func TestIDsCommand(t *testing.T) {
+	for _, test := range []struct {
+		args   []string
+		stdin  string
+		code   int
+		stdout string // a pattern
+		stderr string // a pattern
+	}{
+		{[]string{"new"}, "", 0, `^[0-9a-v]{20}\n$`, ``},
+		{[]string{"new", "-n", "3", "--scheme", "unique_id"}, "", 0, `^([A-Za-z0-9@-]{19}\n){3}$`, ``},
+		{[]string{"new", "--scheme", "sharded_id", "--shards", "4"}, "", 0, `^[0-3][0-9a-f]{17}\n$`, ``},
+		{[]string{"new", "--scheme", "call_number", "-n", "2"}, "", 0, `^00000000\n00bVJxYW\n$`, ``},
+		{[]string{"new", "--scheme", "uuid"}, "", 1, `^$`, `--scheme "uuid": expected txid, unique_id, sharded_id, call_number or uuid_v7`},
+		{[]string{"new", "--scheme", "uuid_v7", "-n", "2"}, "", 0, `^([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n){2}$`, ``},
+		{[]string{"decode", "018bcfe5-687b-7048-b456-789abcd54321"}, "", 0, `scheme\s+uuid_v7\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},
+		{[]string{"decode", "00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03"}, "", 0,
+			`scheme\s+traceparent\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},
+		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `uuid_v7_first\s+018bcfe5-687b-7048-b456-789abcd00000\n`, ``},
+		{[]string{"decode", "018bcfe5687b7048b456789abcd54321"}, "", 0, `has 2 readings(.|\n)*uuid_v7(.|\n)*trace_id`, ``},
+		// With another scheme, --shards was ignored.
+		{[]string{"new", "--shards", "4"}, "", 1, `^$`, `--shards is for --scheme sharded_id; a txid has no shard`},
+		{[]string{"new", "--scheme", "uuid", "--shards", "4"}, "", 1, `^$`, `--scheme "uuid": expected txid`},
+		{[]string{"new", "--scheme", "traceparent"}, "", 1, `^$`, `--scheme "traceparent": expected txid`},
+		// An ID that begins with a hyphen was called an unknown flag, and no more.
+		{[]string{"decode", "------------------8"}, "", 1, `^$`, `begins with a hyphen write --, as in: caddy ids decode -- ID`},
+		{[]string{"decode", "-FobLMCoAQoAADA5AQI"}, "", 1, `^$`, `as in: caddy ids decode -- ID`},
+		{[]string{"decode", "--json", "--", "------------------8"}, "", 0, `"layout":"classic"`, ``},
+		{[]string{"decode"}, "------------------8\n", 0, `layout classic`, ``},
+		{[]string{"new", "-n", "0"}, "", 1, `^$`, `-n 0: expected 1 or more`},
+		{[]string{"new", "--scheme", "sharded_id", "--shards", "0"}, "", 1, `^$`, `--shards 0`},
+		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},
+		{[]string{"decode", "PFobLMCoAQoAADA5AQI"}, "", 0, `layout classic\n\s+time\s+2002-02-01T04:35:56Z\n\s+address\s+192.168.1.10`, ``},
+		{[]string{"decode", "W4kEeX8AAQEAAHUu-mgAAAAA"}, "", 0, `layout threaded(.|\n)*pid\s+29998`, ``},
+		{[]string{"decode", "ZFJGec8R3U_ldaMTbxzC3wAAAAM"}, "", 0, `layout modern(.|\n)*thread\s+3`, ``},
+		{[]string{"decode", "03KOE60u"}, "", 0, `run\s+8452\n\s+sequence\s+11827`, ``},
+		{[]string{"decode", "a_0000160969386537851501000036794192.168.0.1"}, "", 0,
+			`scheme\s+lock_file\n\s+time\s+2021-01-03T17:11:05.378515Z\n\s+prefix\s+a_\n\s+token\s+1609693865378515\n\s+client\s+192.168.0.1:36794`, ``},
+		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
+		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
+		{[]string{"decode", ""}, "", 1, `^$`, `parsing id ""`},
+		{[]string{"decode", "ZFJGec8R3U-ldaMTbxzC3wAAAAM"}, "", 0, `has 2 readings(.|\n)*2.4.29 to 2.4.46`, ``},
+		{[]string{"decode", "PFobLP@oAQoAADA5AQI"}, "", 0, `node\s+ffa8010a00003039(.|\n)*random bits`, ``},
+		// Eighteen characters of lower-case hex are a sharded_id; twenty can be a txid, too.
+		{[]string{"decode", "12300aa4aa5c7f2c2d50"}, "", 0, `has 2 readings(.|\n)*sharded_id(.|\n)*txid`, ``},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)
+			var stdout, stderr bytes.Buffer
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(test.stdin), &stdout, &stderr
+			_ = cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			if !regexp.MustCompile(test.stdout).Match(stdout.Bytes()) {
+				t.Errorf("printed %q, want %s", &stdout, test.stdout)
+			}
+			if !regexp.MustCompile(test.stderr).Match(stderr.Bytes()) {
+				t.Errorf("complained %q, want %s", &stderr, test.stderr)
+			}
+		})
+	}
+}
+
+// The real mod_unique_id of Debian's Apache: its IDs, taken over HTTP, read
+// back as the modern layout with the time of the request.
+func TestDecodeApachesIDs(t *testing.T) {
+	apache := testcaddy.Need(t, "apache2", "apt-get install apache2")
+	addr, dir := testcaddy.FreeAddr(t), t.TempDir()
+	config := filepath.Join(dir, "apache2.conf")
+	testcaddy.WriteFile(t, config, `
+ServerRoot /usr/lib/apache2
+ServerName localhost
+Listen `+addr+`
+PidFile `+dir+`/pid
+DefaultRuntimeDir `+dir+`
+ErrorLog `+dir+`/error.log
+DocumentRoot `+dir+`
+LoadModule mpm_event_module modules/mod_mpm_event.so
+LoadModule authz_core_module modules/mod_authz_core.so
+LoadModule unique_id_module modules/mod_unique_id.so
+LoadModule headers_module modules/mod_headers.so
+User www-data
+Group www-data
+Header always set X-Unique-Id "%{UNIQUE_ID}e"
+`)
+	server := testcaddy.Daemon(t, apache, "-X", "-f", config)
+	var id string
+	testcaddy.Eventually(t, "apache answers", func() error {
+		if server.Ended() {
+			t.Fatalf("apache ended:\n%s", server.Output())
+		}
+		resp, err := http.Get("http://" + addr + "/")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		id = resp.Header.Get("X-Unique-Id")
+		return nil
+	})
+	readings, err := uniqueid.Decode(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Apache before 2.4.47 used another alphabet, and an ID with a "-" but no "_"
+	// may be of either.
+	if !slices.ContainsFunc(readings, func(d uniqueid.Decoded) bool {
+		age := testcaddy.Age(d.Time)
+		return d.Layout == "modern" && age >= -1 && age <= 60
+	}) {
+		t.Errorf("%q, made just now, reads as %+v", id, readings)
+	}
+}
