@@ -231,7 +231,7 @@ func TestHoldTimeoutInErrorRoutes(t *testing.T) {
 			if r := <-second; r.err != nil || r.status != http.StatusOK {
 				t.Errorf("the second request: %v", r)
 			}
-			c.awaitEntryOf("left after its stay was cut short")
+			c.awaitEntryOf("left after its turn was revoked")
 			c.wantNoTickets()
 		})
 	}

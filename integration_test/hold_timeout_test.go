@@ -35,7 +35,7 @@ func TestHoldTimeout(t *testing.T) {
 			if !held.cancelled || held.left.Sub(held.entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.cancelled, held.left.Sub(held.entered))
 			}
-			line := c.awaitEntryOf("left after its stay was cut short")
+			line := c.awaitEntryOf("left after its turn was revoked")
 			if !strings.Contains(line.text("cause"), "hold_timeout") || line.text("queue") != "serializer_" {
 				t.Errorf("the log says %v", line)
 			}
@@ -58,7 +58,7 @@ func TestHoldTimeoutNotReached(t *testing.T) {
 	if b.visit("quick").cancelled {
 		t.Error("cancelled")
 	}
-	if lines := c.log.entries("left after its stay was cut short"); lines != nil {
+	if lines := c.log.entries("left after its turn was revoked"); lines != nil {
 		t.Errorf("the log says %v", lines)
 	}
 }

@@ -164,7 +164,7 @@ func TestClientDoesNotRead(t *testing.T) {
 				revocation.revoke(c)
 				eventually(t, patience, "the next one enters", func() bool { return b.visit("next") != nil })
 				(<-next).want(t, http.StatusOK)
-				c.awaitEntryOf("left after its stay was cut short")
+				c.awaitEntryOf("left after its turn was revoked")
 				c.wantNoTickets()
 			})
 		}

@@ -19,7 +19,7 @@ import (
 // which costs every request less.
 func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
-	place := tokenPlace{h.File(), h.Line()}
+	place := tokenPosition{h.File(), h.Line()}
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err

@@ -111,7 +111,7 @@ type Handler struct {
 	errorRoutes  bool   // all of the server's run inside the turn
 	refusals     *refusalLog
 	meters       *meters
-	closeRecord  func()
+	closeStats   func()
 	events       *caddyevents.App // nil where there is none
 	ctx          caddy.Context
 	logger       *zap.Logger
@@ -178,7 +178,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		s.engine.configure(s.configured(), 1)
 	}
 	s.errorRoutes = holdErrorRoutes(ctx)
-	s.closeRecord = openRecord(s.Prefix, recordUse{realPath(s.Path), s.configured().limit, s.QueueLength}, s.meters)
+	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength}, s.meters)
 	watchConnections(ctx)
 	return nil
 }
@@ -327,7 +327,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		v.body.freeWith(r.Context())
 		return s.refuse(w, r, v, err)
 	}
-	v.openStay(r)
+	v.openHold(r)
 	if err := v.enter(w, r); err != nil {
 		v.close()
 		v.body.freeWith(r.Context())
@@ -370,7 +370,7 @@ func (s *Handler) Cleanup() error {
 	if !s.placeholders {
 		s.engine.configure(s.configured(), -1)
 	}
-	s.closeRecord()
+	s.closeStats()
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {
 			return fmt.Errorf("closing engine: %w", err)

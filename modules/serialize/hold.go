@@ -89,10 +89,10 @@ func (v *visit) hasGivenUp() bool {
 	return v.givenUp
 }
 
-// cutShort revokes the turn: it cancels what runs in it and ends what blocks on
+// revoke takes the turn back: it cancels what runs in it and ends what blocks on
 // the client.
-func (v *visit) cutShort(cause error) {
-	v.cancel(cutShort{cause})
+func (v *visit) revoke(cause error) {
+	v.cancel(revocation{cause})
 	v.mu.Lock()
 	v.revoked = true
 	w := v.current

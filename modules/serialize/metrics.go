@@ -38,7 +38,7 @@ type metricVectors struct {
 	inside   *prometheus.GaugeVec
 	wait     *prometheus.HistogramVec
 	hold     *prometheus.HistogramVec
-	now      recordCollector
+	now      statsCollector
 }
 
 var vectors = sync.OnceValue(func() *metricVectors {
@@ -70,7 +70,7 @@ var vectors = sync.OnceValue(func() *metricVectors {
 		}, labels),
 		wait: prometheus.NewHistogramVec(seconds("wait_seconds", "Time spent waiting in line."), labels),
 		hold: prometheus.NewHistogramVec(seconds("hold_seconds", "Time spent inside."), labels),
-		now: recordCollector{
+		now: statsCollector{
 			limit:         gauge("limit", "How many requests may be inside of a queue; 0 is no limit."),
 			oldestInside:  gauge("oldest_inside_seconds", "For how long the request of this process that entered first has been inside; 0 if there is none."),
 			oldestWaiting: gauge("oldest_waiting_seconds", "For how long the request of this process that came first has waited; 0 if there is none."),
@@ -89,21 +89,21 @@ func (m *metricVectors) register(registry *prometheus.Registry) error {
 	return nil
 }
 
-// recordCollector answers with what the records know when they are asked: an age
+// statsCollector answers with what the records know when they are asked: an age
 // grows while nothing happens.
-type recordCollector struct{ limit, oldestInside, oldestWaiting *prometheus.Desc }
+type statsCollector struct{ limit, oldestInside, oldestWaiting *prometheus.Desc }
 
 // Describe implements [prometheus.Collector].
-func (c recordCollector) Describe(to chan<- *prometheus.Desc) {
+func (c statsCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- c.limit
 	to <- c.oldestInside
 	to <- c.oldestWaiting
 }
 
 // Collect implements [prometheus.Collector].
-func (c recordCollector) Collect(to chan<- prometheus.Metric) {
+func (c statsCollector) Collect(to chan<- prometheus.Metric) {
 	now := time.Now()
-	for _, r := range allRecords() {
+	for _, r := range allStats() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, r.prefix)
 		}
@@ -122,7 +122,7 @@ type meters struct {
 	waiting    prometheus.Gauge
 	inside     prometheus.Gauge
 	wait, hold prometheus.Observer
-	record     *record       // nil before the handler is provisioned
+	stats      *prefixStats  // nil before the handler is provisioned
 	holds      *holdEstimate // of the record, for the handler's directory
 }
 

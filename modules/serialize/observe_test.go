@@ -100,7 +100,7 @@ func TestLogOfRefusals(t *testing.T) {
 	s.NextNamed("two").Leave()
 	testcaddy.Await(t, one)
 	testcaddy.Await(t, two)
-	if cut := s.awaitLog(t, "left after its stay was cut short", 1)[0]; cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
+	if cut := s.awaitLog(t, "left after its turn was revoked", 1)[0]; cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
 		t.Errorf("the eviction is %v", cut)
 	}
 }

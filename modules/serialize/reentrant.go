@@ -20,7 +20,7 @@ func (v *visit) join(vars map[string]any) *visit {
 		if earlier.queue != v.queue {
 			continue
 		}
-		if earlier.failure != nil && earlier.handler.engine.place.same(v.handler.engine.place) {
+		if earlier.failure != nil && earlier.handler.engine.directory.same(v.handler.engine.directory) {
 			return earlier // whatever its engine
 		}
 		if earlier.space == v.space && (earlier.failure != nil || earlier.use()) {

@@ -25,7 +25,7 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	now := time.Now()
-	s.meters.record.recent.refused(now, refused.Reason)
+	s.meters.stats.recent.refused(now, refused.Reason)
 	s.refusals.log(s.logger, r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))

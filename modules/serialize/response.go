@@ -57,7 +57,7 @@ func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Reques
 // takes it that its client is gone, and reverse_proxy says so. Where it was the
 // queue that ended the turn, the client is there and gets the queue's answer.
 func (w *turnWriter) WriteHeader(status int) {
-	if status == statusClientClosed && cutsShort(context.Cause(w.turn)) {
+	if status == statusClientClosed && isRevocation(context.Cause(w.turn)) {
 		w.unanswered.Store(!w.started.Load())
 		return
 	}
@@ -271,7 +271,7 @@ func (w *turnWriter) restoreLocked() {
 // isBroken reports whether the client has got the beginning of a response that
 // has no end.
 func (w *turnWriter) isBroken(r *http.Request) bool {
-	if !w.started.Load() || !cutsShort(context.Cause(w.turn)) {
+	if !w.started.Load() || !isRevocation(context.Cause(w.turn)) {
 		return false
 	}
 	w.mu.Lock()

@@ -35,15 +35,15 @@ func TestRetryAfter(t *testing.T) {
 		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, "20"},
 		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, "20"},
 	} {
-		r, estimate, now := new(record), new(holdEstimate), time.Now()
+		r, estimate, now := new(prefixStats), new(holdEstimate), time.Now()
 		for _, hold := range c.ended {
 			estimate.add(hold)
 		}
 		for _, age := range c.ages {
-			r.inside.join(&member{visit: &visit{queue: "a_"}}, now.Add(-age))
+			r.inside.insert(&ageEntry{visit: &visit{queue: "a_"}}, now.Add(-age))
 		}
-		r.inside.join(&member{visit: &visit{queue: "b_"}}, now.Add(-time.Hour)) // is of no account
-		handler := &Handler{Concurrency: c.concurrency, meters: &meters{record: r, holds: estimate}}
+		r.inside.insert(&ageEntry{visit: &visit{queue: "b_"}}, now.Add(-time.Hour)) // is of no account
+		handler := &Handler{Concurrency: c.concurrency, meters: &meters{stats: r, holds: estimate}}
 		if c.readers {
 			handler.SharedMethods = []string{"GET"}
 		}

@@ -135,9 +135,9 @@ func (q *statusQueue) matches(filter string) bool {
 // statusQueues are the queues that the engines know, with what their records know,
 // and the records of prefixes with placeholders.
 func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
-	byName := make(map[string]*record)
-	listed := make(map[*record]bool)
-	records := allRecords()
+	byName := make(map[string]*prefixStats)
+	listed := make(map[*prefixStats]bool)
+	records := allStats()
 	for _, r := range records {
 		if !r.many() {
 			byName[serializer.QueueName(r.prefix)] = r
@@ -186,17 +186,17 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 }
 
 // many reports whether the prefix names more than one queue.
-func (r *record) many() bool { return strings.Contains(r.prefix, "{") }
+func (r *prefixStats) many() bool { return strings.Contains(r.prefix, "{") }
 
 // isIn reports whether the prefix is that of a queue in a place. Engines that need
 // no directory have names of their own for the place.
-func (r *record) isIn(place string) bool {
+func (r *prefixStats) isIn(place string) bool {
 	paths := r.directories()
 	return len(paths) <= 1 || slices.Contains(paths, place)
 }
 
 // status is what is known of a prefix without an engine.
-func (r *record) status(now time.Time) *statusQueue {
+func (r *prefixStats) status(now time.Time) *statusQueue {
 	limit, _ := r.limit()
 	q := &statusQueue{
 		Prefix: r.prefix, Paths: r.directories(), Many: r.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
@@ -208,7 +208,7 @@ func (r *record) status(now time.Time) *statusQueue {
 }
 
 // remember adds what happened lately.
-func (q *statusQueue) remember(r *record, now time.Time) {
+func (q *statusQueue) remember(r *prefixStats, now time.Time) {
 	q.QueueLength = r.queueLength()
 	q.Outcomes = make(map[string]int64)
 	for outcome, counter := range r.meters.outcomes {

@@ -39,15 +39,15 @@ type visit struct {
 	failure *caddyhttp.HandlerError // why it never had a turn; else nil
 	refused bool                    // by the queue; then there is a failure, too
 
-	turn     serializer.Turn
-	crossing crossing
-	member   member // of those that wait, then of those inside
-	waited   time.Duration
-	entered  time.Time
-	ended    atomic.Bool
-	body     *heldBody   // where part of it is in a file, or still to come
-	writer   turnWriter  // of the handlers behind
-	timer    *time.Timer // of hold_timeout
+	turn    serializer.Turn
+	local   localTurn
+	age     ageEntry // in the list of those that wait, then of those inside
+	waited  time.Duration
+	entered time.Time
+	ended   atomic.Bool
+	body    *heldBody   // where part of it is in a file, or still to come
+	writer  turnWriter  // of the handlers behind
+	timer   *time.Timer // of hold_timeout
 
 	uploading bool // the client may still send of the body
 
@@ -81,7 +81,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		MaxWaiting: s.QueueLength,
 		Timeout:    time.Duration(*s.Timeout),
 		Requester:  v,
-		Revoke:     v.cutShort,
+		Revoke:     v.revoke,
 	})
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
@@ -109,10 +109,10 @@ func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 	return described
 }
 
-// openStay prepares the context of the stay inside. By default it outlives the
+// openHold prepares the context of the stay inside. By default it outlives the
 // client: a PHP script does not stop when its client does, and until it has,
 // the next request must not enter.
-func (v *visit) openStay(r *http.Request) {
+func (v *visit) openHold(r *http.Request) {
 	parent := r.Context()
 	if v.handler.OnDisconnect == onDisconnectFinish {
 		parent = context.WithoutCancel(parent)
@@ -121,8 +121,8 @@ func (v *visit) openStay(r *http.Request) {
 	if outer := v.around(); outer != nil {
 		// What cuts short the stay around this one, cuts this one short.
 		context.AfterFunc(outer.ctx, func() {
-			if short, ok := errors.AsType[cutShort](context.Cause(outer.ctx)); ok {
-				v.cutShort(short.error)
+			if short, ok := errors.AsType[revocation](context.Cause(outer.ctx)); ok {
+				v.revoke(short.error)
 			}
 		})
 	}
@@ -138,20 +138,20 @@ func (v *visit) around() *visit {
 	return nil
 }
 
-// cutShort is the cause of a stay that was ended by its queue, not by its
+// revocation is the cause of a stay that was ended by its queue, not by its
 // client. To the handlers behind it is a cancelled request like any other:
 // reverse_proxy would else count it as a failure of the upstream, and try again
 // while the turn is held.
-type cutShort struct{ error }
+type revocation struct{ error }
 
 // Is makes it a cancellation.
-func (cutShort) Is(target error) bool { return target == context.Canceled }
+func (revocation) Is(target error) bool { return target == context.Canceled }
 
 // Unwrap returns why the queue ended the stay.
-func (c cutShort) Unwrap() error { return c.error }
+func (r revocation) Unwrap() error { return r.error }
 
-func cutsShort(cause error) bool {
-	_, ok := errors.AsType[cutShort](cause)
+func isRevocation(cause error) bool {
+	_, ok := errors.AsType[revocation](cause)
 	return ok
 }
 
@@ -162,10 +162,10 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	v.tell(r.Context())
 	v.uses = 1
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
-		v.timer = time.AfterFunc(hold, func() { v.cutShort(errHoldTimeout) })
+		v.timer = time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
 	}
 	defer func() {
-		if cutsShort(context.Cause(v.ctx)) {
+		if isRevocation(context.Cause(v.ctx)) {
 			v.txid = uniqueids.TXID(r.Context()) // for the log, while this goroutine serves the request
 		}
 		if err == nil || r.Context().Done() == nil {
@@ -204,7 +204,7 @@ func (v *visit) explain(w *turnWriter, err error) error {
 	if err == nil && !w.unanswered.Load() {
 		return nil
 	}
-	short, ok := errors.AsType[cutShort](context.Cause(v.ctx))
+	short, ok := errors.AsType[revocation](context.Cause(v.ctx))
 	switch {
 	case !ok:
 		return err
@@ -235,8 +235,8 @@ func (v *visit) leave() {
 
 func (v *visit) logLeave(held time.Duration, cause error) {
 	level, message := zap.DebugLevel, "left"
-	if cutsShort(cause) {
-		level, message = zap.WarnLevel, "left after its stay was cut short"
+	if isRevocation(cause) {
+		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
 	if c := v.handler.logger.Check(level, message); c != nil {
 		c.Write(append(v.fields(), zap.Duration("hold", held), zap.NamedError("cause", cause))...)

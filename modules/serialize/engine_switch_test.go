@@ -163,15 +163,15 @@ func TestChangeOfEngine(t *testing.T) {
 			out(t, late)
 			turn.Leave()
 			late.enters(t).Leave()
-			within(t, "empty lanes", func() bool { return laneCount(dir) == 0 })
+			within(t, "no local queues", func() bool { return localQueueCount(dir) == 0 })
 		})
 	}
 }
 
-func laneCount(path string) (n int) {
-	lanes.mu.Lock()
-	defer lanes.mu.Unlock()
-	for name := range lanes.byName {
+func localQueueCount(path string) (n int) {
+	localQueues.mu.Lock()
+	defer localQueues.mu.Unlock()
+	for name := range localQueues.byName {
 		if name.path == path {
 			n++
 		}
@@ -221,7 +221,7 @@ func TestRefusedDuringChangeOfEngine(t *testing.T) {
 			out(t, last)
 			holder.Leave()
 			last.enters(t).Leave()
-			within(t, "empty lanes", func() bool { return laneCount(dir) == 0 })
+			within(t, "no local queues", func() bool { return localQueueCount(dir) == 0 })
 		})
 	}
 }
@@ -409,8 +409,8 @@ func (c *changes) run() {
 	for _, s := range c.sites {
 		c.close(s)
 	}
-	if n := laneCount(c.link) + laneCount(c.real[0]) + laneCount(c.real[1]); n != 0 {
-		c.t.Errorf("seed %d: %d lanes are left", c.seed, n)
+	if n := localQueueCount(c.link) + localQueueCount(c.real[0]) + localQueueCount(c.real[1]); n != 0 {
+		c.t.Errorf("seed %d: %d local queues are left", c.seed, n)
 	}
 }
 

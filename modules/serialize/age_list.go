@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// crowd are the requests of one record that do the same at the moment: they
+// ageList are the requests of one record that do the same at the moment: they
 // wait, or they are inside. They are linked in the order they began, so the
 // oldest is known at any time, also while nothing happens. To join and to part
 // costs a lock and no memory.
-type crowd struct {
+type ageList struct {
 	mu          sync.Mutex
-	first, last *member
+	first, last *ageEntry
 }
 
-// member is a request's place in a crowd. It is in one at most.
-type member struct {
-	previous, next *member
+// ageEntry is a request's place in a ageList. It is in one at most.
+type ageEntry struct {
+	previous, next *ageEntry
 	visit          *visit
 	since          time.Time
 }
 
-// join adds a request. A goroutine may come late with its time, so it is put in
+// insert adds a request. A goroutine may come late with its time, so it is put in
 // by time; it nearly always goes to the end.
-func (c *crowd) join(m *member, since time.Time) {
+func (c *ageList) insert(m *ageEntry, since time.Time) {
 	m.since = since
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,8 +44,8 @@ func (c *crowd) join(m *member, since time.Time) {
 	}
 }
 
-// part takes a request out.
-func (c *crowd) part(m *member) {
+// remove takes a request out.
+func (c *ageList) remove(m *ageEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.previous == nil {
@@ -62,7 +62,7 @@ func (c *crowd) part(m *member) {
 }
 
 // oldest is for how long the oldest has been there; 0 if there is nobody.
-func (c *crowd) oldest(now time.Time) time.Duration {
+func (c *ageList) oldest(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.first == nil {
@@ -71,22 +71,22 @@ func (c *crowd) oldest(now time.Time) time.Duration {
 	return max(now.Sub(c.first.since), 0)
 }
 
-func (c *crowd) empty() bool {
+func (c *ageList) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.first == nil
 }
 
-// maxCrowdLook bounds how many a refusal looks at: prefixes with placeholders
+// maxAgesScanned bounds how many a refusal looks at: prefixes with placeholders
 // have crowds from many queues.
-const maxCrowdLook = 256
+const maxAgesScanned = 256
 
 // ages are for how long the requests in one queue have been there, the oldest
-// first. Only the oldest of the crowd are looked at.
-func (c *crowd) ages(queue string, now time.Time) (ages []time.Duration) {
+// first. Only the oldest of the ageList are looked at.
+func (c *ageList) ages(queue string, now time.Time) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for m, n := c.first, 0; m != nil && n < maxCrowdLook; m, n = m.next, n+1 {
+	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
 		if m.visit.queue == queue {
 			ages = append(ages, max(now.Sub(m.since), 0))
 		}

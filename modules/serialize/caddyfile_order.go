@@ -40,7 +40,7 @@ type serializeBlock struct {
 
 // serializeLine is one of them.
 type serializeLine struct {
-	place   tokenPlace
+	place   tokenPosition
 	number  int  // in the block, from 0
 	between bool // another directive stands between it and the line before
 	again   bool // has no matcher, as one before it
@@ -51,7 +51,7 @@ type serializeLine struct {
 }
 
 // addSerializeLine makes a line part of its block, and returns its routes.
-func addSerializeLine(h httpcaddyfile.Helper, place tokenPlace, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
+func addSerializeLine(h httpcaddyfile.Helper, place tokenPosition, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
 	block := serializeBlockOf(h)
 	paths := plainPaths(matcher)
 	route.Group = block.group
@@ -311,17 +311,17 @@ func (l *serializeLine) own(matcher caddy.ModuleMap) caddy.ModuleMap {
 	return own
 }
 
-// tokenPlace is where a line stands.
-type tokenPlace struct {
+// tokenPosition is where a line stands.
+type tokenPosition struct {
 	file string
 	line int
 }
 
-func (p tokenPlace) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+func (p tokenPosition) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 // directiveBetween reports whether a directive other than serialize stands
 // between two lines. Where that cannot be seen, there may be one.
-func directiveBetween(h httpcaddyfile.Helper, first, second tokenPlace) bool {
+func directiveBetween(h httpcaddyfile.Helper, first, second tokenPosition) bool {
 	tokens, ok := siteTokens(h)
 	if !ok || first.file != second.file || second.line <= first.line {
 		return true

@@ -208,7 +208,7 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 	for i := range states {
 		states[i].Path = cmp.Or(states[i].Path, path)
 	}
-	states = e.withConfigured(lanes.list(e, path, states), path)
+	states = e.withConfigured(localQueues.list(e, path, states), path)
 	describeRequests(states)
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
@@ -260,7 +260,7 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 
 // Evict implements [serializer.Engine].
 func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) error {
-	if lanes.evict(e, queue, token) {
+	if localQueues.evict(e, queue, token) {
 		return nil
 	}
 	return e.Engine.Evict(ctx, queue, token)
@@ -268,7 +268,7 @@ func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) er
 
 // Close implements [serializer.Engine].
 func (e *sharedEngine) Close() error {
-	lanes.dismiss(e, serializer.ErrClosed)
+	localQueues.refuseAll(e, serializer.ErrClosed)
 	return e.Engine.Close()
 }
 
@@ -280,13 +280,13 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // pool with the last of them.
 type engineRef struct {
 	*sharedEngine
-	place place
-	refs  atomic.Int64
+	directory directory
+	refs      atomic.Int64
 }
 
 // openEngine takes an engine out of the pool, or makes it.
 func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
-	at := placeOf(path)
+	at := resolveDirectory(path)
 	key := module.Key(at.path)
 	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
 		engine, err := module.Open(at.path, log)
@@ -298,7 +298,7 @@ func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef,
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine), place: at}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), directory: at}
 	ref.refs.Store(1)
 	return ref, nil
 }

@@ -15,77 +15,77 @@ import (
 // more of them than there are lines in configurations. It survives reloads, and
 // goes with the last configuration that has the prefix and the last request in
 // it.
-type record struct {
+type prefixStats struct {
 	prefix string
 	meters *meters
 	recent recent
 
-	waiting, inside crowd
+	waiting, inside ageList
 
-	uses  map[recordUse]int        // how many handlers use the prefix so; guarded by recordsMu
-	holds map[string]*holdEstimate // by path; guarded by recordsMu
+	uses  map[prefixUse]int        // how many handlers use the prefix so; guarded by statsMu
+	holds map[string]*holdEstimate // by path; guarded by statsMu
 }
 
-// recordUse is how a handler uses a prefix.
-type recordUse struct {
+// prefixUse is how a handler uses a prefix.
+type prefixUse struct {
 	path        string
 	limit       int // how many may be inside; 0 is no limit
 	queueLength int // how many may wait; 0 is no limit
 }
 
 var (
-	recordsMu sync.Mutex
-	records   = make(map[string]*record) // by prefix
+	statsMu       sync.Mutex
+	statsByPrefix = make(map[string]*prefixStats) // by prefix
 )
 
-// openRecord adds a handler to the record of its prefix, until the function that
+// openStats adds a handler to the record of its prefix, until the function that
 // it returns is called.
-func openRecord(prefix string, use recordUse, m *meters) (closeRecord func()) {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
-	r := records[prefix]
+func openStats(prefix string, use prefixUse, m *meters) (closeStats func()) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
+	r := statsByPrefix[prefix]
 	if r == nil {
-		r = &record{prefix: prefix, meters: m, uses: make(map[recordUse]int), holds: make(map[string]*holdEstimate)}
-		records[prefix] = r
+		r = &prefixStats{prefix: prefix, meters: m, uses: make(map[prefixUse]int), holds: make(map[string]*holdEstimate)}
+		statsByPrefix[prefix] = r
 	}
 	r.uses[use]++
 	if r.holds[use.path] == nil {
 		r.holds[use.path] = new(holdEstimate)
 	}
-	m.record, m.holds = r, r.holds[use.path]
+	m.stats, m.holds = r, r.holds[use.path]
 	return func() { r.close(use) }
 }
 
 // close takes a handler out of a record.
-func (r *record) close(use recordUse) {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
+func (r *prefixStats) close(use prefixUse) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
 	if r.uses[use]--; r.uses[use] == 0 {
 		delete(r.uses, use)
 	}
-	pruneRecordsLocked()
+	pruneStatsLocked()
 }
 
-// pruneRecordsLocked forgets the records that no handler uses and that no request
+// pruneStatsLocked forgets the records that no handler uses and that no request
 // is in. Those with requests in them are found here later.
-func pruneRecordsLocked() {
-	maps.DeleteFunc(records, func(_ string, r *record) bool {
+func pruneStatsLocked() {
+	maps.DeleteFunc(statsByPrefix, func(_ string, r *prefixStats) bool {
 		return len(r.uses) == 0 && r.waiting.empty() && r.inside.empty()
 	})
 }
 
-// allRecords are the records in use, in the order of prefixes.
-func allRecords() []*record {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
-	pruneRecordsLocked()
-	return slices.SortedFunc(maps.Values(records), func(a, b *record) int { return strings.Compare(a.prefix, b.prefix) })
+// allStats are the records in use, in the order of prefixes.
+func allStats() []*prefixStats {
+	statsMu.Lock()
+	defer statsMu.Unlock()
+	pruneStatsLocked()
+	return slices.SortedFunc(maps.Values(statsByPrefix), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
 }
 
 // directories are the paths that the prefix is used in, in order.
-func (r *record) directories() []string {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
+func (r *prefixStats) directories() []string {
+	statsMu.Lock()
+	defer statsMu.Unlock()
 	var paths []string
 	for use := range r.uses {
 		paths = append(paths, use.path)
@@ -96,9 +96,9 @@ func (r *record) directories() []string {
 
 // limit is how many may be inside of a queue, and known whether there is a
 // handler to say so. Where handlers differ, it is the widest.
-func (r *record) limit() (limit int, known bool) {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
+func (r *prefixStats) limit() (limit int, known bool) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
 	for use := range r.uses {
 		if !known {
 			limit, known = use.limit, true
@@ -110,9 +110,9 @@ func (r *record) limit() (limit int, known bool) {
 
 // queueLength is how many may wait in a queue; 0 is no limit. Where handlers
 // differ, it is the widest.
-func (r *record) queueLength() (length int) {
-	recordsMu.Lock()
-	defer recordsMu.Unlock()
+func (r *prefixStats) queueLength() (length int) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
 	known := false
 	for use := range r.uses {
 		if !known {
@@ -126,22 +126,22 @@ func (r *record) queueLength() (length int) {
 // startWait notes that a request waits from now on.
 func (m *meters) startWait(v *visit, now time.Time) {
 	m.waiting.Inc()
-	v.member.visit = v
-	m.record.waiting.join(&v.member, now)
+	v.age.visit = v
+	m.stats.waiting.insert(&v.age, now)
 }
 
 // endWait notes that it no longer does.
 func (m *meters) endWait(v *visit) {
 	m.waiting.Dec()
 	m.wait.Observe(v.waited.Seconds())
-	m.record.waiting.part(&v.member)
+	m.stats.waiting.remove(&v.age)
 }
 
 // startHold notes that a request has entered.
 func (m *meters) startHold(v *visit) {
 	m.inside.Inc()
-	m.record.recent.entered(v.entered, v.waited)
-	m.record.inside.join(&v.member, v.entered)
+	m.stats.recent.entered(v.entered, v.waited)
+	m.stats.inside.insert(&v.age, v.entered)
 }
 
 // endHold notes that it has left.
@@ -149,5 +149,5 @@ func (m *meters) endHold(v *visit, held time.Duration) {
 	m.inside.Dec()
 	m.hold.Observe(held.Seconds())
 	m.holds.add(held)
-	m.record.inside.part(&v.member)
+	m.stats.inside.remove(&v.age)
 }

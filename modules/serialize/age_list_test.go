@@ -9,19 +9,19 @@ import (
 
 // The oldest is right whoever parts, and also where a request comes late with
 // its time.
-func TestCrowdKnowsTheOldest(t *testing.T) {
+func TestAgeListKnowsTheOldest(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	var c crowd
+	var c ageList
 	if got := c.oldest(at(9)); got != 0 {
 		t.Errorf("nobody is %v old", got)
 	}
-	members := make([]member, 4)
+	entries := make([]ageEntry, 4)
 	for i, second := range []int{2, 4, 3, 1} {
-		members[i].visit = &visit{queue: "a_"}
-		c.join(&members[i], at(second))
+		entries[i].visit = &visit{queue: "a_"}
+		c.insert(&entries[i], at(second))
 	}
-	members[1].visit.queue = "b_"
+	entries[1].visit.queue = "b_"
 	if got, want := c.ages("a_", at(10)), []time.Duration{9 * time.Second, 8 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
 		t.Errorf("ages are %v; expected %v", got, want)
 	}
@@ -29,53 +29,53 @@ func TestCrowdKnowsTheOldest(t *testing.T) {
 		parts int
 		want  time.Duration
 	}{{2, 9 * time.Second}, {3, 8 * time.Second}, {0, 6 * time.Second}, {1, 0}} {
-		c.part(&members[step.parts])
+		c.remove(&entries[step.parts])
 		if got := c.oldest(at(10)); got != step.want {
 			t.Errorf("after %d has parted, the oldest is %v; expected %v", step.parts, got, step.want)
 		}
 	}
 	if !c.empty() || c.last != nil {
-		t.Error("the crowd is not empty")
+		t.Error("the ageList is not empty")
 	}
-	if c.join(&members[0], at(20)); c.oldest(at(10)) != 0 {
+	if c.insert(&entries[0], at(20)); c.oldest(at(10)) != 0 {
 		t.Error("a clock that was set back makes a negative age")
 	}
 }
 
-func TestCrowdOfManyGoroutines(t *testing.T) {
-	var c crowd
+func TestAgeListOfManyGoroutines(t *testing.T) {
+	var c ageList
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			members := make([]member, 10)
+			entries := make([]ageEntry, 10)
 			for range 200 {
-				for i := range members {
-					c.join(&members[i], time.Now())
+				for i := range entries {
+					c.insert(&entries[i], time.Now())
 				}
-				for i := range members {
-					c.part(&members[(i*7)%len(members)])
+				for i := range entries {
+					c.remove(&entries[(i*7)%len(entries)])
 				}
 			}
 		})
 	}
 	group.Wait()
 	if !c.empty() || c.last != nil {
-		t.Error("all have parted, and the crowd is not empty")
+		t.Error("all have parted, and the ageList is not empty")
 	}
 }
 
-// BenchmarkCrowd is what a request pays for the ages in the metrics.
-func BenchmarkCrowd(b *testing.B) {
-	var waiting, inside crowd
+// BenchmarkAgeList is what a request pays for the ages in the metrics.
+func BenchmarkAgeList(b *testing.B) {
+	var waiting, inside ageList
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
-		var m member
+		var m ageEntry
 		now := time.Now()
 		for p.Next() {
-			waiting.join(&m, now)
-			waiting.part(&m)
-			inside.join(&m, now)
-			inside.part(&m)
+			waiting.insert(&m, now)
+			waiting.remove(&m)
+			inside.insert(&m, now)
+			inside.remove(&m)
 		}
 	})
 }
