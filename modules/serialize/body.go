@@ -104,7 +104,7 @@ func (s *Handler) checkRoom(v *visit) error {
 	if s.QueueLength == 0 || !s.engine.acquire() {
 		return nil
 	}
-	defer s.giveBack(s.engine)
+	defer s.releaseEngine(s.engine)
 	counter, ok := s.engine.Engine.(serializer.Counter)
 	if !ok {
 		return nil

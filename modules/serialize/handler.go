@@ -18,17 +18,17 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Handler lets one request at a time into what is behind it. The others wait
-// in line and enter in the order they came. Requests share a queue if they
-// have the same lock directory and the same prefix: across sites, servers,
+// Handler lets one request at a time through to the next handler. The others wait
+// in a queue and enter in order of arrival. Requests share a queue if they have the
+// same lock directory and the same prefix. The queue spans sites, servers,
 // configurations, reloads and processes.
 //
-// A request that is refused gets `error_code` (a failing storage: 503) with a
+// A refused request gets `error_code` (503 if the storage fails) with a
 // `Retry-After` header, and either `error_response` or the error routes. It
-// never reaches what is behind.
+// never reaches the next handler.
 //
-// A request that comes to the same queue again, by a rewrite or in an error
-// route, passes while it holds a turn there. If it was refused there, it is
+// A reentrant request comes to the same queue again, by a rewrite or in an error
+// route. It passes while it holds a turn there. If it was refused there, it is
 // refused again.
 //
 // Placeholder | Description
@@ -39,90 +39,91 @@ import (
 // `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost` or `evicted`
 type Handler struct {
-	// Lets every request pass. It is how the most specific of several
-	// routes says no.
+	// Lets every request pass without a queue, so that a more specific route can
+	// exclude its requests. Default: false.
 	Off bool `json:"off,omitempty"`
 
-	// The directory of the lock files, as an absolute path. It is made if
-	// it is missing. Global placeholders are filled in when the configuration is
-	// loaded; one that is unknown or empty is an error. Default: the system's
-	// temporary directory.
+	// The directory of the lock files, as an absolute path. A missing one is
+	// created. Global placeholders are replaced when the configuration is loaded;
+	// an unknown or empty one is an error. Default: the system's temporary
+	// directory.
 	Path string `json:"path,omitempty"`
 
-	// Begins the names of the lock files and so names the queue. It may have
-	// placeholders; whatever they hold, the lock file stays in the
-	// directory. Default: `serializer_`.
+	// Begins the names of the lock files, and so names the queue. It may contain
+	// placeholders. Whatever their values, lock files stay in the directory.
+	// Default: `serializer_`.
 	Prefix string `json:"prefix,omitempty"`
 
 	// The request methods that pass without waiting. Default: none.
 	SkipMethods []string `json:"skip_methods,omitempty"`
 
-	// The longest wait. 0 is to wait for ever. Default: 60s.
+	// The longest wait, as a duration. 0 means to wait for ever. Default: 60s.
 	Timeout *caddy.Duration `json:"timeout,omitempty"`
 
-	// How many requests may wait; one more is refused. Default: 0, no limit.
+	// The number of requests that may wait. One more is refused. 0 means no limit.
+	// Default: 0.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// The status of a refusal, 400 to 599. Default: 500.
+	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 500.
 	ErrorCode int `json:"error_code,omitempty"`
 
 	// The body of a refusal. Default: none; the error goes to the error routes.
 	ErrorResponse *ErrorResponse `json:"error_response,omitempty"`
 
-	// How many requests may be inside. With shared methods it
-	// bounds how many readers are inside, if it is greater than 1; the others
-	// are alone. Default: 1.
+	// The number of requests that may be inside at a time. With shared methods,
+	// a value greater than 1 limits the readers; all others are alone inside.
+	// 0 means the default. Default: 1.
 	Concurrency int `json:"concurrency,omitempty"`
 
-	// The request methods of readers: they are inside side
-	// by side, while all others are alone. Default: none; all are alone.
+	// The request methods of readers, which may be inside together. All others
+	// are alone inside. Default: none; all are alone.
 	SharedMethods []string `json:"shared_methods,omitempty"`
 
-	// The longest stay inside. Then the request is cancelled;
-	// the next one enters when it has returned. Default: 0, no limit.
+	// The longest time inside, as a duration. A request that exceeds it is
+	// cancelled, and the next one enters when its handler has returned. 0 means no
+	// limit. Default: 0.
 	HoldTimeout caddy.Duration `json:"hold_timeout,omitempty"`
 
-	// What becomes of a request that is inside when its
-	// client goes away. `finish` lets it run to its end, `cancel` cancels it.
-	// Default: `finish`.
+	// What happens to a request inside when its client disconnects. `finish`
+	// lets it run to its end, `cancel` cancels it. Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
 
-	// How much of the request body is read into memory before the
-	// request takes its ticket, as a number of bytes or a text such as `64KiB`.
-	// 0 reads nothing, whatever `buffer_disk` says. At most 1GiB. Default: `64KiB`.
+	// The part of the request body that is read into memory before the request
+	// takes its ticket, in bytes or as a text such as `64KiB`. 0 means to read
+	// nothing, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
-	// How much more of the body is then read into an unnamed file
-	// in the system's temporary directory. The rest of a body that is larger
-	// than both is read by the next handler, while the request is inside. 0 is
-	// to use no file. At most 1TiB. Default: `64MiB`.
+	// The further part of the body that is then read into an unnamed file in the
+	// system's temporary directory, in bytes or as a text such as `64MiB`. The next
+	// handler reads the rest, while the request is inside. 0 means to use no file.
+	// At most 1TiB. Default: `64MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
-	// What keeps the order: an engine of the namespace
+	// The engine that keeps the order, a module of the namespace
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
 
 	engine       *engineRef
 	module       EngineModule
-	placeholders bool   // in the prefix
-	queue        string // the queue's name where the prefix has none
+	placeholders bool   // the prefix has some
+	queue        string // the queue's name, if the prefix has no placeholders
 	rule, shared serializer.Rule
 	group        string // of the handler's route
-	errorRoutes  bool   // all of the server's run inside the turn
+	errorRoutes  bool   // all error routes of the server run inside the turn
 	refusals     *refusalLog
 	meters       *meters
 	closeStats   func()
-	events       *caddyevents.App // nil where there is none
+	events       *caddyevents.App // may be nil
 	ctx          caddy.Context
 	logger       *zap.Logger
 }
 
 // ErrorResponse is the body of a refusal.
 type ErrorResponse struct {
-	// The value of the header field Content-Type.
+	// The value of the header field Content-Type. Required.
 	ContentType string `json:"content_type"`
 
-	// The body, sent as it is.
+	// The body, sent unchanged. Required.
 	Body string `json:"body"`
 }
 
@@ -147,9 +148,8 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision fills in the defaults, checks the settings and opens the engine. It
-// checks them before that: a configuration that is refused must leave no
-// directory and no metric behind.
+// Provision applies the defaults, checks the settings and opens the engine, in this
+// order. A rejected configuration must leave no directory and no metric behind.
 func (s *Handler) Provision(ctx caddy.Context) error {
 	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routeGroup(ctx)
 	if s.Off {
@@ -166,10 +166,10 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	s.module = module
-	if err := vectors().register(ctx.GetMetricsRegistry()); err != nil {
+	if err := metrics().register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	s.meters = newMeters(vectors(), s.Prefix)
+	s.meters = newMeters(metrics(), s.Prefix)
 	s.refusals = new(refusalLog)
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -217,7 +217,7 @@ func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
 	return engine, nil
 }
 
-// normalize fills in defaults and refuses what makes no sense.
+// normalize applies the defaults and checks the settings.
 func (s *Handler) normalize() error {
 	var err error
 	if s.Path, err = expandPath(s.Path); err != nil {
@@ -258,8 +258,8 @@ func (s *Handler) normalize() error {
 	return nil
 }
 
-// rules turns the settings into the rules of the engine, for requests in
-// general and for those with shared methods.
+// rules translates the settings into the engine's rules: for most requests, and for
+// those with shared methods.
 func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
 	if !readers {
 		return serializer.Rule{Limit: concurrency}, serializer.Rule{}
@@ -296,7 +296,7 @@ func splitMethods(text string) []string {
 	return strings.FieldsFunc(strings.ToUpper(text), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
 }
 
-// ServeHTTP waits for the request's turn, serves it, and hands the turn on.
+// ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	defer reopenGroup(r.Context(), s.group)
 	if s.Off {
@@ -309,10 +309,10 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	v := &visit{handler: s, space: s.engine.space, queue: s.queueName(repl), host: r.Host}
-	if earlier := v.join(vars); earlier != nil {
-		return earlier.again(s, w, r, next)
+	if earlier := v.earlierOrRegister(vars); earlier != nil {
+		return earlier.serveReentrant(s, w, r, next)
 	}
-	v.describe(repl, vars)
+	v.setPlaceholders(repl, vars)
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	if v.ids = uniqueids.Of(vars); v.ids != nil {
@@ -323,7 +323,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	v.uploading = isUploading(r)
 	var err error
-	if v.engine, err = s.useEngine(); err != nil {
+	if v.engine, err = s.acquireEngine(); err != nil {
 		v.body.freeWith(r.Context())
 		return s.refuse(w, r, v, err)
 	}
@@ -344,25 +344,25 @@ func (s *Handler) queueName(repl *caddy.Replacer) string {
 	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
 }
 
-// useEngine returns the engine with a reference for one request. The handler's
-// own reference may be gone already: requests that were on their way at a
-// reload come late.
-func (s *Handler) useEngine() (*engineRef, error) {
+// acquireEngine returns the engine with a reference for one request. The handler's
+// own reference may be gone already, since requests may arrive late during a
+// reload.
+func (s *Handler) acquireEngine() (*engineRef, error) {
 	if s.engine.acquire() {
 		return s.engine, nil
 	}
 	return openEngine(s.module, s.Path, s.ctx.Slogger())
 }
 
-// giveBack ends a request's use of an engine.
-func (s *Handler) giveBack(engine *engineRef) {
+// releaseEngine drops a request's reference to an engine.
+func (s *Handler) releaseEngine(engine *engineRef) {
 	if err := engine.release(); err != nil {
-		s.logger.Error("giving back an engine", zap.String("path", s.Path), zap.Error(err))
+		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
 	}
 }
 
-// Cleanup gives the engine back. Requests of this configuration keep it until
-// they are done; when the process ends, they no longer can.
+// Cleanup releases the engine. Requests of this configuration keep it open until
+// they are done, unless the process ends.
 func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
@@ -379,8 +379,8 @@ func (s *Handler) Cleanup() error {
 	return s.engine.release()
 }
 
-// traceVar is set by Caddy's tracing. To look for a span in the request's context
-// takes longer.
+// traceVar is a variable that Caddy's tracing sets. It is faster to find than a span
+// in the request's context.
 const traceVar = "trace_id"
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")

@@ -3,7 +3,9 @@ package serialize
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,14 +13,21 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Outcomes of requests that are no refusals.
+// Outcomes of requests other than refusals.
 const (
 	outcomeEntered = "entered"
 	outcomeSkipped = "skipped"
 )
 
-// outcomeInside is the outcome of a request that was inside, by the cause its
-// stay ended early for, if any.
+// outcomes are all outcomes of requests.
+var outcomes = []string{
+	outcomeEntered, outcomeSkipped,
+	string(serializer.ReasonTimeout), string(serializer.ReasonFull), string(serializer.ReasonGone),
+	string(serializer.ReasonStorage), string(serializer.ReasonLost), string(serializer.ReasonEvicted),
+}
+
+// outcomeInside is the outcome of a request that was inside. cause says why its
+// hold ended early, if it did.
 func outcomeInside(cause error) string {
 	switch {
 	case errors.Is(cause, serializer.ErrLost):
@@ -29,58 +38,67 @@ func outcomeInside(cause error) string {
 	return outcomeEntered
 }
 
-// metricVectors are the metrics of all queues. There is one set of them in a
-// process: each configuration has a registry of its own, and what was counted
-// must not be lost with the old one.
-type metricVectors struct {
-	requests *prometheus.CounterVec
-	waiting  *prometheus.GaugeVec
-	inside   *prometheus.GaugeVec
-	wait     *prometheus.HistogramVec
-	hold     *prometheus.HistogramVec
-	now      statsCollector
+// counts are the numbers of one configured prefix. They are counted here and
+// nowhere else; the metrics and the status page read them.
+type counts struct {
+	created         time.Time
+	outcomes        map[string]*atomic.Int64 // by outcome; all are there from the beginning
+	waiting, inside atomic.Int64
 }
 
-var vectors = sync.OnceValue(func() *metricVectors {
+func newCounts() *counts {
+	c := &counts{created: time.Now(), outcomes: make(map[string]*atomic.Int64)}
+	for _, outcome := range outcomes {
+		c.outcomes[outcome] = new(atomic.Int64)
+	}
+	return c
+}
+
+// metricSet holds the metrics of all queues. A process has one set: each
+// configuration has a registry of its own, and the counts must survive it.
+type metricSet struct {
+	wait, hold *prometheus.HistogramVec
+
+	requests, waiting, inside          *prometheus.Desc
+	limit, oldestInside, oldestWaiting *prometheus.Desc
+
+	mu     sync.Mutex
+	counts map[string]*counts // by prefix
+}
+
+var metrics = sync.OnceValue(func() *metricSet {
 	const namespace = "caddy_serialize"
 	labels := []string{"queue"}
-	seconds := func(name, help string) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{
+	seconds := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: name, Help: help,
-			// 100 microseconds to five minutes, with edges at the usual timeouts.
+			// 100 microseconds to five minutes, with bounds at the usual timeouts.
 			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
-			// Servers that ask for native histograms get these beside.
+			// In addition, for servers that ask for native histograms.
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  100,
 			NativeHistogramMinResetDuration: time.Hour,
-		}
+		}, labels)
 	}
-	gauge := func(name, help string) *prometheus.Desc {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 	}
-	return &metricVectors{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "requests_total", Help: "Requests by what became of them.",
-		}, []string{"queue", "outcome"}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "waiting", Help: "Requests of this process that wait in line.",
-		}, labels),
-		inside: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "inside", Help: "Requests of this process that are inside.",
-		}, labels),
-		wait: prometheus.NewHistogramVec(seconds("wait_seconds", "Time spent waiting in line."), labels),
-		hold: prometheus.NewHistogramVec(seconds("hold_seconds", "Time spent inside."), labels),
-		now: statsCollector{
-			limit:         gauge("limit", "How many requests may be inside of a queue; 0 is no limit."),
-			oldestInside:  gauge("oldest_inside_seconds", "For how long the request of this process that entered first has been inside; 0 if there is none."),
-			oldestWaiting: gauge("oldest_waiting_seconds", "For how long the request of this process that came first has waited; 0 if there is none."),
-		},
+	return &metricSet{
+		wait:          seconds("wait_seconds", "Time spent waiting in the queue."),
+		hold:          seconds("hold_seconds", "Time spent inside."),
+		requests:      desc("requests_total", "Requests by outcome.", "queue", "outcome"),
+		waiting:       desc("waiting", "Requests of this process that wait in the queue.", labels...),
+		inside:        desc("inside", "Requests of this process that are inside.", labels...),
+		limit:         desc("limit", "How many requests may be inside a queue; 0 is no limit.", labels...),
+		oldestInside:  desc("oldest_inside_seconds", "How long the first request of this process has been inside; 0 if there is none.", labels...),
+		oldestWaiting: desc("oldest_waiting_seconds", "How long the first request of this process has waited; 0 if there is none.", labels...),
+		counts:        make(map[string]*counts),
 	}
 })
 
-// register makes the metrics part of a configuration's registry.
-func (m *metricVectors) register(registry *prometheus.Registry) error {
-	for _, c := range []prometheus.Collector{m.requests, m.waiting, m.inside, m.wait, m.hold, m.now} {
+// register adds the metrics to a configuration's registry.
+func (m *metricSet) register(registry *prometheus.Registry) error {
+	for _, c := range []prometheus.Collector{m.wait, m.hold, m} {
 		err := registry.Register(c)
 		if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {
 			return fmt.Errorf("registering metrics: %w", err)
@@ -89,60 +107,102 @@ func (m *metricVectors) register(registry *prometheus.Registry) error {
 	return nil
 }
 
-// statsCollector answers with what the records know when they are asked: an age
-// grows while nothing happens.
-type statsCollector struct{ limit, oldestInside, oldestWaiting *prometheus.Desc }
-
 // Describe implements [prometheus.Collector].
-func (c statsCollector) Describe(to chan<- *prometheus.Desc) {
-	to <- c.limit
-	to <- c.oldestInside
-	to <- c.oldestWaiting
-}
-
-// Collect implements [prometheus.Collector].
-func (c statsCollector) Collect(to chan<- prometheus.Metric) {
-	now := time.Now()
-	for _, r := range allStats() {
-		gauge := func(desc *prometheus.Desc, value float64) {
-			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, r.prefix)
-		}
-		if limit, known := r.limit(); known {
-			gauge(c.limit, float64(limit))
-		}
-		gauge(c.oldestInside, r.inside.oldest(now).Seconds())
-		gauge(c.oldestWaiting, r.waiting.oldest(now).Seconds())
+func (m *metricSet) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.limit, m.oldestInside, m.oldestWaiting} {
+		to <- desc
 	}
 }
 
-// meters are the metrics of one handler. Their label is the prefix as it is
+// Collect implements [prometheus.Collector]. Ages are computed here, since they
+// grow while nothing happens.
+func (m *metricSet) Collect(to chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, prefix string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, prefix)
+	}
+	for prefix, c := range m.allCounts() {
+		for outcome, count := range c.outcomes {
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.requests, prometheus.CounterValue, float64(count.Load()), c.created, prefix, outcome)
+		}
+		gauge(m.waiting, float64(c.waiting.Load()), prefix)
+		gauge(m.inside, float64(c.inside.Load()), prefix)
+	}
+	now := time.Now()
+	for _, s := range allStats() {
+		if limit, known := s.limit(); known {
+			gauge(m.limit, float64(limit), s.prefix)
+		}
+		gauge(m.oldestInside, s.inside.oldest(now).Seconds(), s.prefix)
+		gauge(m.oldestWaiting, s.waiting.oldest(now).Seconds(), s.prefix)
+	}
+}
+
+func (m *metricSet) allCounts() map[string]*counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.counts)
+}
+
+// countsOf returns the counts of a prefix.
+func (m *metricSet) countsOf(prefix string) *counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.counts[prefix]
+	if c == nil {
+		c = newCounts()
+		m.counts[prefix] = c
+	}
+	return c
+}
+
+// meters is what one handler counts with. The label of its metrics is the prefix as
 // configured, so their number does not grow with traffic.
 type meters struct {
-	outcomes   map[string]prometheus.Counter
-	waiting    prometheus.Gauge
-	inside     prometheus.Gauge
+	counts     *counts
 	wait, hold prometheus.Observer
-	stats      *prefixStats  // nil before the handler is provisioned
-	holds      *holdEstimate // of the record, for the handler's directory
+	stats      *prefixStats  // of the prefix; nil before the handler is provisioned
+	holds      *holdEstimate // of the prefix, in the handler's directory
 }
 
-func newMeters(m *metricVectors, queue string) *meters {
-	outcomes := make(map[string]prometheus.Counter)
-	for _, outcome := range []string{
-		outcomeEntered, outcomeSkipped,
-		string(serializer.ReasonTimeout), string(serializer.ReasonFull), string(serializer.ReasonGone),
-		string(serializer.ReasonStorage), string(serializer.ReasonLost), string(serializer.ReasonEvicted),
-	} {
-		outcomes[outcome] = m.requests.WithLabelValues(queue, outcome)
-	}
+func newMeters(m *metricSet, prefix string) *meters {
 	return &meters{
-		outcomes: outcomes,
-		waiting:  m.waiting.WithLabelValues(queue),
-		inside:   m.inside.WithLabelValues(queue),
-		wait:     m.wait.WithLabelValues(queue),
-		hold:     m.hold.WithLabelValues(queue),
+		counts: m.countsOf(prefix),
+		wait:   m.wait.WithLabelValues(prefix),
+		hold:   m.hold.WithLabelValues(prefix),
 	}
 }
 
-// count notes what became of a request.
-func (m *meters) count(outcome string) { m.outcomes[outcome].Inc() }
+// count notes a request's outcome.
+func (m *meters) count(outcome string) { m.counts.outcomes[outcome].Add(1) }
+
+// startWait notes that a request has begun to wait.
+func (m *meters) startWait(v *visit, now time.Time) {
+	m.counts.waiting.Add(1)
+	v.age.visit = v
+	m.stats.waiting.insert(&v.age, now)
+}
+
+// endWait notes that it waits no longer.
+func (m *meters) endWait(v *visit) {
+	m.counts.waiting.Add(-1)
+	m.wait.Observe(v.waited.Seconds())
+	m.stats.waiting.remove(&v.age)
+}
+
+// startHold notes that a request has entered.
+func (m *meters) startHold(v *visit) {
+	m.counts.inside.Add(1)
+	m.stats.recent.entered(v.entered, v.waited)
+	m.stats.inside.insert(&v.age, v.entered)
+}
+
+// endHold notes that it has left.
+func (m *meters) endHold(v *visit, held time.Duration) {
+	m.counts.inside.Add(-1)
+	m.hold.Observe(held.Seconds())
+	m.holds.add(held)
+	m.stats.inside.remove(&v.age)
+}
+
+// Interface guards
+var _ prometheus.Collector = (*metricSet)(nil)

@@ -5,24 +5,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// record is what the status page and the metrics know of one configured prefix.
-// Like the metrics, it goes by the prefix as it is configured, so there are no
-// more of them than there are lines in configurations. It survives reloads, and
-// goes with the last configuration that has the prefix and the last request in
-// it.
+// prefixStats is what the status page and the metrics know of one configured
+// prefix. There is one for each prefix as configured, so their number does not grow
+// with traffic. It survives reloads. It ends when no configuration has the prefix
+// and no request is in its queues any more.
 type prefixStats struct {
 	prefix string
-	meters *meters
+	counts *counts
 	recent recent
 
 	waiting, inside ageList
 
-	uses  map[prefixUse]int        // how many handlers use the prefix so; guarded by statsMu
+	uses  map[prefixUse]int        // how many handlers use the prefix this way; guarded by statsMu
 	holds map[string]*holdEstimate // by path; guarded by statsMu
 }
 
@@ -35,46 +33,45 @@ type prefixUse struct {
 
 var (
 	statsMu       sync.Mutex
-	statsByPrefix = make(map[string]*prefixStats) // by prefix
+	statsByPrefix = make(map[string]*prefixStats)
 )
 
-// openStats adds a handler to the record of its prefix, until the function that
-// it returns is called.
+// openStats adds a handler to the stats of its prefix, until closeStats is called.
 func openStats(prefix string, use prefixUse, m *meters) (closeStats func()) {
 	statsMu.Lock()
 	defer statsMu.Unlock()
-	r := statsByPrefix[prefix]
-	if r == nil {
-		r = &prefixStats{prefix: prefix, meters: m, uses: make(map[prefixUse]int), holds: make(map[string]*holdEstimate)}
-		statsByPrefix[prefix] = r
+	s := statsByPrefix[prefix]
+	if s == nil {
+		s = &prefixStats{prefix: prefix, counts: m.counts, uses: make(map[prefixUse]int), holds: make(map[string]*holdEstimate)}
+		statsByPrefix[prefix] = s
 	}
-	r.uses[use]++
-	if r.holds[use.path] == nil {
-		r.holds[use.path] = new(holdEstimate)
+	s.uses[use]++
+	if s.holds[use.path] == nil {
+		s.holds[use.path] = new(holdEstimate)
 	}
-	m.stats, m.holds = r, r.holds[use.path]
-	return func() { r.close(use) }
+	m.stats, m.holds = s, s.holds[use.path]
+	return func() { s.close(use) }
 }
 
-// close takes a handler out of a record.
-func (r *prefixStats) close(use prefixUse) {
+// close removes a handler.
+func (s *prefixStats) close(use prefixUse) {
 	statsMu.Lock()
 	defer statsMu.Unlock()
-	if r.uses[use]--; r.uses[use] == 0 {
-		delete(r.uses, use)
+	if s.uses[use]--; s.uses[use] == 0 {
+		delete(s.uses, use)
 	}
 	pruneStatsLocked()
 }
 
-// pruneStatsLocked forgets the records that no handler uses and that no request
-// is in. Those with requests in them are found here later.
+// pruneStatsLocked removes the stats without handlers and requests. Stats whose last
+// request leaves later are removed at the next call.
 func pruneStatsLocked() {
-	maps.DeleteFunc(statsByPrefix, func(_ string, r *prefixStats) bool {
-		return len(r.uses) == 0 && r.waiting.empty() && r.inside.empty()
+	maps.DeleteFunc(statsByPrefix, func(_ string, s *prefixStats) bool {
+		return len(s.uses) == 0 && s.waiting.empty() && s.inside.empty()
 	})
 }
 
-// allStats are the records in use, in the order of prefixes.
+// allStats are the stats in use, in order of prefix.
 func allStats() []*prefixStats {
 	statsMu.Lock()
 	defer statsMu.Unlock()
@@ -83,71 +80,38 @@ func allStats() []*prefixStats {
 }
 
 // directories are the paths that the prefix is used in, in order.
-func (r *prefixStats) directories() []string {
+func (s *prefixStats) directories() []string {
 	statsMu.Lock()
 	defer statsMu.Unlock()
 	var paths []string
-	for use := range r.uses {
+	for use := range s.uses {
 		paths = append(paths, use.path)
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
 
-// limit is how many may be inside of a queue, and known whether there is a
-// handler to say so. Where handlers differ, it is the widest.
-func (r *prefixStats) limit() (limit int, known bool) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	for use := range r.uses {
-		if !known {
-			limit, known = use.limit, true
-		}
-		limit = serializer.Wider(limit, use.limit)
-	}
-	return limit, known
+// limit is how many requests may be inside a queue. If handlers differ, it is the
+// widest. known is false without a handler.
+func (s *prefixStats) limit() (limit int, known bool) {
+	return s.widest(func(use prefixUse) int { return use.limit })
 }
 
-// queueLength is how many may wait in a queue; 0 is no limit. Where handlers
+// queueLength is how many requests may wait in a queue; 0 is no limit. If handlers
 // differ, it is the widest.
-func (r *prefixStats) queueLength() (length int) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	known := false
-	for use := range r.uses {
-		if !known {
-			length, known = use.queueLength, true
-		}
-		length = serializer.Wider(length, use.queueLength)
-	}
+func (s *prefixStats) queueLength() int {
+	length, _ := s.widest(func(use prefixUse) int { return use.queueLength })
 	return length
 }
 
-// startWait notes that a request waits from now on.
-func (m *meters) startWait(v *visit, now time.Time) {
-	m.waiting.Inc()
-	v.age.visit = v
-	m.stats.waiting.insert(&v.age, now)
-}
-
-// endWait notes that it no longer does.
-func (m *meters) endWait(v *visit) {
-	m.waiting.Dec()
-	m.wait.Observe(v.waited.Seconds())
-	m.stats.waiting.remove(&v.age)
-}
-
-// startHold notes that a request has entered.
-func (m *meters) startHold(v *visit) {
-	m.inside.Inc()
-	m.stats.recent.entered(v.entered, v.waited)
-	m.stats.inside.insert(&v.age, v.entered)
-}
-
-// endHold notes that it has left.
-func (m *meters) endHold(v *visit, held time.Duration) {
-	m.inside.Dec()
-	m.hold.Observe(held.Seconds())
-	m.holds.add(held)
-	m.stats.inside.remove(&v.age)
+func (s *prefixStats) widest(limit func(prefixUse) int) (widest int, known bool) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
+	for use := range s.uses {
+		if !known {
+			widest, known = limit(use), true
+		}
+		widest = serializer.Wider(widest, limit(use))
+	}
+	return widest, known
 }

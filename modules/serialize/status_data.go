@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -200,7 +198,7 @@ func (r *prefixStats) status(now time.Time) *statusQueue {
 	limit, _ := r.limit()
 	q := &statusQueue{
 		Prefix: r.prefix, Paths: r.directories(), Many: r.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
-		Inside: int(metricValue(r.meters.inside)), Waiting: int(metricValue(r.meters.waiting)),
+		Inside: int(r.counts.inside.Load()), Waiting: int(r.counts.waiting.Load()),
 		OldestInside: r.inside.oldest(now).Seconds(), OldestWaiting: r.waiting.oldest(now).Seconds(),
 	}
 	q.remember(r, now)
@@ -211,8 +209,8 @@ func (r *prefixStats) status(now time.Time) *statusQueue {
 func (q *statusQueue) remember(r *prefixStats, now time.Time) {
 	q.QueueLength = r.queueLength()
 	q.Outcomes = make(map[string]int64)
-	for outcome, counter := range r.meters.outcomes {
-		q.Outcomes[outcome] = metricValue(counter)
+	for outcome, count := range r.counts.outcomes {
+		q.Outcomes[outcome] = count.Load()
 	}
 	recent := r.recent.counts(now)
 	q.Refused, q.Failed = sum(recent.Refused), sum(recent.Failed)
@@ -269,13 +267,4 @@ func requestsWere(n int64) string {
 		return "A request was"
 	}
 	return fmt.Sprintf("%d requests were", n)
-}
-
-// metricValue reads a counter or gauge.
-func metricValue(metric prometheus.Metric) int64 {
-	var m dto.Metric
-	if err := metric.Write(&m); err != nil {
-		return 0
-	}
-	return int64(m.GetGauge().GetValue() + m.GetCounter().GetValue())
 }

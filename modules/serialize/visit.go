@@ -20,24 +20,24 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// visit is one request's way through a queue.
+// visit is one request in one queue, from arrival to departure.
 type visit struct {
 	handler *Handler
 	engine  *engineRef
 	space   string // where the engine keeps its queues
 	queue   string
 	traced  bool
-	txid    string // of the request, if it has one; for logs, and made when there is something to log
+	txid    string // of the request, for log entries; made only for an entry that is logged
 
 	host     string                // of the request; see Request
 	clientIP string                // of the request
-	ids      *uniqueids.RequestIDs // of the request; nil where unique_ids does not name it
+	ids      *uniqueids.RequestIDs // of the request; nil without unique_ids
 
-	ctx    context.Context // of the stay inside
+	ctx    context.Context // of the hold
 	cancel context.CancelCauseFunc
 
-	failure *caddyhttp.HandlerError // why it never had a turn; else nil
-	refused bool                    // by the queue; then there is a failure, too
+	failure *caddyhttp.HandlerError // why it never had a turn, or nil
+	refused bool                    // by the queue; then failure is set, too
 
 	turn    serializer.Turn
 	local   localTurn
@@ -45,21 +45,21 @@ type visit struct {
 	waited  time.Duration
 	entered time.Time
 	ended   atomic.Bool
-	body    *heldBody   // where part of it is in a file, or still to come
-	writer  turnWriter  // of the handlers behind
+	body    *heldBody   // nil if all of it is in memory
+	writer  turnWriter  // of the next handlers
 	timer   *time.Timer // of hold_timeout
 
-	uploading bool // the client may still send of the body
+	uploading bool // the client may still send parts of the body
 
-	mu      sync.Mutex  // of what follows
-	uses    int         // of the turn; it ends with the last one
-	kept    bool        // one use is left to the error routes
-	keeps   int         // how often it was
-	givenUp bool        // they did not come
-	revoked bool        // the turn
-	current *turnWriter // of the handlers that are at work now, or nil
+	mu      sync.Mutex  // guards the fields below
+	uses    int         // of the turn, which ends with the last one
+	kept    bool        // one use is reserved for the error routes
+	keeps   int         // how often one was reserved
+	givenUp bool        // the error routes did not run in time
+	revoked bool        // the turn was
+	current *turnWriter // of the handlers that run now, or nil
 
-	next *visit // of the same request
+	next *visit // the request's previous visit, or nil
 }
 
 // enter waits for the turn.
@@ -93,11 +93,11 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// Request implements [serializer.Requester]: it tells what the ticket is for.
+// Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.describeRequest(v.ctx) }
 
-// describeRequest tells what the request is, given its context. It may run beside
-// the request, so it uses only what the request does not change.
+// describeRequest describes the request for lists and events, from its context. It
+// may run concurrently with the request, so it reads only what never changes.
 func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 	described := serializer.Request{Host: v.host, ClientIP: v.clientIP}
 	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
@@ -109,27 +109,26 @@ func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 	return described
 }
 
-// openHold prepares the context of the stay inside. By default it outlives the
-// client: a PHP script does not stop when its client does, and until it has,
-// the next request must not enter.
+// openHold prepares the context of the hold. By default the hold outlives the
+// client. A PHP script does not stop when its client does, and the next request
+// must not enter before the script has ended.
 func (v *visit) openHold(r *http.Request) {
 	parent := r.Context()
 	if v.handler.OnDisconnect == onDisconnectFinish {
 		parent = context.WithoutCancel(parent)
 	}
 	v.ctx, v.cancel = context.WithCancelCause(parent)
-	if outer := v.around(); outer != nil {
-		// What cuts short the stay around this one, cuts this one short.
+	if outer := v.outer(); outer != nil { // its revocation revokes this turn, too
 		context.AfterFunc(outer.ctx, func() {
-			if short, ok := errors.AsType[revocation](context.Cause(outer.ctx)); ok {
-				v.revoke(short.error)
+			if revoked, ok := errors.AsType[revocation](context.Cause(outer.ctx)); ok {
+				v.revoke(revoked.error)
 			}
 		})
 	}
 }
 
-// around is the request's visit to another queue that it is inside now.
-func (v *visit) around() *visit {
+// outer is the request's visit to another queue that it is inside now, or nil.
+func (v *visit) outer() *visit {
 	for outer := v.next; outer != nil; outer = outer.next {
 		if outer.turn != nil && !outer.ended.Load() {
 			return outer
@@ -138,16 +137,15 @@ func (v *visit) around() *visit {
 	return nil
 }
 
-// revocation is the cause of a stay that was ended by its queue, not by its
-// client. To the handlers behind it is a cancelled request like any other:
-// reverse_proxy would else count it as a failure of the upstream, and try again
-// while the turn is held.
+// revocation is the cause of a hold that its queue has ended, not its client. The
+// next handlers must take it for an ordinary cancellation. Otherwise reverse_proxy
+// would count a failure of the upstream, and try again while it holds the turn.
 type revocation struct{ error }
 
-// Is makes it a cancellation.
+// Is makes a revocation equal to [context.Canceled].
 func (revocation) Is(target error) bool { return target == context.Canceled }
 
-// Unwrap returns why the queue ended the stay.
+// Unwrap returns why the queue has ended the hold.
 func (r revocation) Unwrap() error { return r.error }
 
 func isRevocation(cause error) bool {
@@ -155,18 +153,18 @@ func isRevocation(cause error) bool {
 	return ok
 }
 
-// serve runs what is behind, and hands the turn on when it has returned.
+// serve runs the next handler, and hands the turn over when it has returned.
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	s := v.handler
 	s.meters.startHold(v)
-	v.tell(r.Context())
+	v.logEntered(r.Context())
 	v.uses = 1
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
 		v.timer = time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
 	}
 	defer func() {
 		if isRevocation(context.Cause(v.ctx)) {
-			v.txid = uniqueids.TXID(r.Context()) // for the log, while this goroutine serves the request
+			v.txid = uniqueids.TXID(r.Context()) // for the log; leave may run in another goroutine
 		}
 		if err == nil || r.Context().Done() == nil {
 			v.release()
@@ -174,15 +172,14 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		}
 		v.keep(r.Context())
 		if !s.errorRoutes {
-			*r = *r.WithContext(v.ctx) // error routes that nobody holds are at least cancelled with the turn
+			*r = *r.WithContext(v.ctx) // cancels error routes outside the turn when the turn ends
 		}
 	}()
 	v.initWriter(&v.writer, w, r)
 	return v.run(v.ctx, &v.writer, r, next)
 }
 
-// tell lets the log know of the entry.
-func (v *visit) tell(ctx context.Context) {
+func (v *visit) logEntered(ctx context.Context) {
 	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
 		v.txid = uniqueids.TXID(ctx)
 		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
@@ -199,22 +196,22 @@ func (v *visit) fields() []zap.Field {
 
 func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
 
-// explain names the cause of an error where the stay was cut short.
+// explain replaces the error of a handler whose turn was revoked by the cause.
 func (v *visit) explain(w *turnWriter, err error) error {
 	if err == nil && !w.unanswered.Load() {
 		return nil
 	}
-	short, ok := errors.AsType[revocation](context.Cause(v.ctx))
+	revoked, ok := errors.AsType[revocation](context.Cause(v.ctx))
 	switch {
 	case !ok:
 		return err
-	case errors.Is(short, errHoldTimeout):
-		return caddyhttp.Error(http.StatusGatewayTimeout, short.error)
+	case errors.Is(revoked, errHoldTimeout):
+		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.error)
 	}
-	return caddyhttp.Error(http.StatusServiceUnavailable, short.error)
+	return caddyhttp.Error(http.StatusServiceUnavailable, revoked.error)
 }
 
-// leave ends the visit.
+// leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {
 	if v.ended.Swap(true) {
 		return
@@ -243,17 +240,17 @@ func (v *visit) logLeave(held time.Duration, cause error) {
 	}
 }
 
-// close frees what a visit holds besides its turn.
+// close releases the resources of a visit other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	v.handler.giveBack(v.engine)
+	v.handler.releaseEngine(v.engine)
 }
 
-// describe sets the placeholders of a request that comes to a queue. Later
-// visits to other queues are in vars, too.
-func (v *visit) describe(repl *caddy.Replacer, vars map[string]any) {
+// setPlaceholders makes the placeholders of a request answer for its innermost
+// visit, which may be a later one.
+func (v *visit) setPlaceholders(repl *caddy.Replacer, vars map[string]any) {
 	if v.next != nil {
-		return // the first one has
+		return // the first visit has done it
 	}
 	repl.Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, "http.serialize.") {
@@ -263,8 +260,8 @@ func (v *visit) describe(repl *caddy.Replacer, vars map[string]any) {
 	})
 }
 
-// innermost is the request's youngest visit that has not ended, or else the
-// youngest, which v is.
+// innermost is the latest visit of v's request that has not ended, or v itself,
+// which is the latest.
 func (v *visit) innermost() *visit {
 	for inner := v; inner != nil; inner = inner.next {
 		if !inner.ended.Load() {
@@ -279,7 +276,7 @@ func (v *visit) placeholder(key string) (any, bool) {
 		return v.queue, true
 	}
 	if key == "http.serialize.reason" {
-		return "", true // until it is refused
+		return "", true // unless it is refused, which overrides this
 	}
 	if v.turn == nil {
 		return nil, false
@@ -295,11 +292,11 @@ func (v *visit) placeholder(key string) (any, bool) {
 	return nil, false
 }
 
-// clientOf is the address of the connection's peer.
+// clientOf is the address of the connection's peer, or the zero value without IP.
 func clientOf(r *http.Request) netip.AddrPort {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return netip.AddrPort{} // not over IP
+		return netip.AddrPort{}
 	}
 	return addr
 }
