@@ -5,5 +5,6 @@ import "time"
 // Poll has an engine poll its directory, as one must that hears of nothing.
 func (f *File) Poll() { f.open = openDeaf }
 
-// StopTicks leaves an engine with what it does without them.
-func (f *File) StopTicks() { f.tickTime = time.Hour }
+// SlowTicks leaves an engine, for longer than a test waits, with what it does without
+// ticks. They do come in the end: Close can miss the moment and needs one then.
+func (f *File) SlowTicks() { f.tickTime = 30 * time.Second }

@@ -102,7 +102,7 @@ func (m *model) String() string {
 	for i, e := range m.arrivals {
 		switch {
 		case e.end != "" && e.end != endLeft:
-			fmt.Fprintf(&b, "%d %s at %d; ", i, e.end, e.position)
+			fmt.Fprintf(&b, "%d %s; ", i, e.end)
 		case e.inside && e.end == "":
 			fmt.Fprintf(&b, "%d entered at %d; ", i, e.position)
 		}

@@ -136,7 +136,7 @@ func (h *history) become() string {
 	for i, v := range h.visitors {
 		switch refused, _ := errors.AsType[*serializer.Refused](v.outcome()); {
 		case refused != nil:
-			fmt.Fprintf(&b, "%d %s at %d; ", i, refused.Reason, refused.Position)
+			fmt.Fprintf(&b, "%d %s; ", i, refused.Reason) // its position need not be known
 		case v.returned() && !v.left:
 			fmt.Fprintf(&b, "%d entered at %d; ", i, v.turn.Position())
 		}
