@@ -196,7 +196,7 @@ func TestWaitingForItself(t *testing.T) {
 			c.get("/outer.html").want(t, http.StatusInternalServerError)
 			line := c.wantRefusalLogged("timeout", "serializer_")
 			for _, cause := range []string{"httpInclude", "proxy to this server"} {
-				if !strings.Contains(line.text("hint"), cause) {
+				if !strings.Contains(line.Text("hint"), cause) {
 					t.Errorf("the log does not name the likely cause: %v", line)
 				}
 			}

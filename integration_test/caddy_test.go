@@ -8,18 +8,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// patience is how long a test waits for what must come, but has no promised
-// time. It is long because machines under load are slow.
-const patience = 30 * time.Second
+const patience = testcaddy.Patience
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
 // {$PORT}, {$DIR} and {$BACKEND} and what env names are filled in.
@@ -42,6 +42,7 @@ type user struct{ uid, gid uint32 }
 
 // caddy is a Caddy process.
 type caddy struct {
+	*testcaddy.Process
 	t       testing.TB
 	setup   setup
 	dir     string // the lock directory
@@ -49,10 +50,6 @@ type caddy struct {
 	port    int
 	url     string // of the site
 	control string // the socket of the admin API
-	log     *logs
-	cmd     *exec.Cmd
-	exited  chan struct{} // closed when the process has ended
-	err     error         // how it ended
 	admin   *http.Client
 }
 
@@ -61,13 +58,7 @@ type caddy struct {
 func start(t testing.TB, s setup) *caddy {
 	t.Helper()
 	c := launch(t, s)
-	select {
-	case <-c.log.seen("serving initial configuration"):
-	case <-c.exited:
-		t.Fatalf("Caddy did not start: %v\n%s", c.err, c.log)
-	case <-time.After(patience):
-		t.Fatalf("Caddy does not serve\n%s", c.log)
-	}
+	c.AwaitText("serving initial configuration")
 	return c
 }
 
@@ -76,26 +67,22 @@ func start(t testing.TB, s setup) *caddy {
 func startInVain(t testing.TB, s setup) string {
 	t.Helper()
 	c := launch(t, s)
-	select {
-	case <-c.exited:
-	case <-time.After(patience):
-		t.Fatalf("Caddy has not ended\n%s", c.log)
+	c.AwaitEnd()
+	if c.Err == nil {
+		t.Fatalf("Caddy ended without an error\n%s", c.Log)
 	}
-	if c.err == nil {
-		t.Fatalf("Caddy ended without an error\n%s", c.log)
-	}
-	return c.log.String()
+	return c.Log.String()
 }
 
 func launch(t testing.TB, s setup) *caddy {
 	t.Helper()
-	c := &caddy{t: t, setup: s, dir: s.dir, home: tempDir(t), log: newLogs(), exited: make(chan struct{})}
+	c := &caddy{t: t, setup: s, dir: s.dir, home: tempDir(t)}
 	if c.dir == "" {
 		c.dir = tempDir(t)
 	}
 	c.control = filepath.Join(c.home, "admin")
 	c.admin = unixClient(c.control)
-	c.port = reservePort(t, s.user)
+	c.port = s.freePort(t)
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
 		scheme, host = "https", "localhost"
@@ -150,60 +137,37 @@ func (s setup) block() string {
 	return "{$SITE} {\n" + s.site + "\n}"
 }
 
+// freePort finds a port for the site. Users do not share ports with each other:
+// another user's Caddy gets one that is merely free right now.
+func (s setup) freePort(t testing.TB) int {
+	t.Helper()
+	addr := testcaddy.ReserveAddr
+	if s.user != nil {
+		addr = testcaddy.FreeAddr
+	}
+	return int(netip.MustParseAddrPort(addr(t)).Port())
+}
+
+// run runs the command caddy as the setup says.
 func (c *caddy) run(args ...string) {
-	command := append(append(c.setup.launcher[:len(c.setup.launcher):len(c.setup.launcher)], caddyBinary), args...)
-	c.cmd = exec.Command(command[0], command[1:]...)
-	c.cmd.Env = append(os.Environ(), "HOME="+c.home, "XDG_DATA_HOME="+c.home, "XDG_CONFIG_HOME="+c.home,
-		"CERTIFICATE="+certificate.cert, "KEY="+certificate.key, "ADMIN="+c.control, "SITE="+c.url, "DIR="+c.dir, fmt.Sprintf("PORT=%d", c.port))
+	cmd := testcaddy.CommandIn(c.t, c.home, args...)
+	cmd.Env = append(cmd.Env, "CERTIFICATE="+certificate.cert, "KEY="+certificate.key,
+		"ADMIN="+c.control, "SITE="+c.url, "DIR="+c.dir, fmt.Sprintf("PORT=%d", c.port))
 	if c.setup.backend != nil {
-		c.cmd.Env = append(c.cmd.Env, "BACKEND="+c.setup.backend.addr)
+		cmd.Env = append(cmd.Env, "BACKEND="+c.setup.backend.addr)
 	}
 	for name, value := range c.setup.env {
-		c.cmd.Env = append(c.cmd.Env, name+"="+value)
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	c.cmd.Dir = c.home
-	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
-	c.cmd.ExtraFiles = c.setup.files
-	c.cmd.SysProcAttr = endWithTest()
+	if launcher := c.setup.launcher; launcher != nil {
+		cmd.Path = testcaddy.Need(c.t, launcher[0], "apt-get install util-linux")
+		cmd.Args = slices.Concat(launcher, cmd.Args)
+	}
+	cmd.ExtraFiles = c.setup.files
 	if u := c.setup.user; u != nil {
-		c.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.gid}}
 	}
-	check(c.t, c.cmd.Start())
-	go func() {
-		c.err = c.cmd.Wait()
-		close(c.exited)
-	}()
-	c.t.Cleanup(c.end)
-}
-
-// end kills the process if it still runs, and looks at what it leaves.
-func (c *caddy) end() {
-	_ = c.cmd.Process.Signal(syscall.SIGCONT)
-	_ = c.cmd.Process.Kill()
-	<-c.exited
-	if log := c.log.String(); strings.Contains(log, "WARNING: DATA RACE") {
-		c.t.Errorf("a data race in Caddy\n%s", log)
-	} else if c.t.Failed() {
-		c.t.Logf("log of Caddy on port %d:\n%s", c.port, tail(log, 16<<10))
-	}
-}
-
-func tail(s string, n int) string { return s[max(0, len(s)-n):] }
-
-// signal sends a signal to the process.
-func (c *caddy) signal(sig syscall.Signal) {
-	c.t.Helper()
-	check(c.t, c.cmd.Process.Signal(sig))
-}
-
-// awaitExit waits for the process to end by itself.
-func (c *caddy) awaitExit() {
-	c.t.Helper()
-	select {
-	case <-c.exited:
-	case <-time.After(patience):
-		c.t.Fatalf("Caddy has not ended")
-	}
+	c.Process = testcaddy.StartProcess(c.t, cmd)
 }
 
 // reload loads a setup into the running process, and waits until only the new
@@ -260,22 +224,14 @@ func unixClient(socket string) *http.Client {
 	}
 }
 
-// tempDir makes a directory with a short path, for sockets have short names,
-// that other users may pass.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "orderly")
-	check(t, err)
-	dir, err = filepath.EvalSymlinks(dir)
-	check(t, err)
-	check(t, os.Chmod(dir, 0o755))
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	return dir
+	return testcaddy.TempDir(t)
 }
 
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
-	check(t, os.WriteFile(path, []byte(text), 0o644))
+	testcaddy.WriteFile(t, path, text)
 }
 
 func check(t testing.TB, err error) {

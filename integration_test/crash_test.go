@@ -30,7 +30,7 @@ func TestKillHolder(t *testing.T) {
 		survivor.awaitTickets(3)
 
 		killed := time.Now()
-		victim.signal(syscall.SIGKILL)
+		victim.Signal(syscall.SIGKILL)
 		recoveries = append(recoveries, b.awaitEntry(t, next).entered.Sub(killed))
 		(<-answer).want(t, http.StatusOK)
 		b.wantNever(t, waiter)
@@ -55,8 +55,8 @@ func TestKillWaiter(t *testing.T) {
 	survivor.awaitTickets(2)
 	next := survivor.getting("/?name=next")
 	survivor.awaitTickets(3)
-	victim.signal(syscall.SIGKILL)
-	<-victim.exited
+	victim.Signal(syscall.SIGKILL)
+	<-victim.Ended
 	b.open("holder")
 	(<-holder).want(t, http.StatusOK)
 	(<-next).want(t, http.StatusOK)
@@ -78,11 +78,11 @@ func TestStoppedHolder(t *testing.T) {
 	stopped := start(t, setup{site: site, backend: b})
 	other := start(t, setup{site: site, backend: b, dir: stopped.dir})
 	holder := b.hold(t, func() response { return stopped.get("/?gate&name=holder") })
-	stopped.signal(syscall.SIGSTOP)
+	stopped.Signal(syscall.SIGSTOP)
 	other.get("/?name=refused").want(t, http.StatusInternalServerError)
 	b.wantNever(t, "refused")
 
-	stopped.signal(syscall.SIGCONT)
+	stopped.Signal(syscall.SIGCONT)
 	b.open("holder")
 	(<-holder).want(t, http.StatusOK)
 	other.get("/?name=next").want(t, http.StatusOK)
@@ -96,8 +96,8 @@ func TestStartAfterKill(t *testing.T) {
 	victim := start(t, setup{site: serialized, backend: b})
 	victim.getting("/?gate&name=holder")
 	b.awaitEntry(t, "holder")
-	victim.signal(syscall.SIGKILL)
-	<-victim.exited
+	victim.Signal(syscall.SIGKILL)
+	<-victim.Ended
 	if len(lockFiles(t, victim.dir)) != 1 {
 		t.Errorf("lock files %v", lockFiles(t, victim.dir))
 	}

@@ -127,7 +127,7 @@ func TestErrorRoutesNotHeld(t *testing.T) {
 	c.loadErrorRoutes(b, `{"handler": "invoke", "name": "queue"}`,
 		`{"queue": {"handle": [{"handler": "serialize", "path": "DIR", "hold_timeout": "2s"}, {"handler": "error", "status_code": 418}]}}`)
 	if line := c.awaitEntryOf("error routes of this server end their turn when the client hangs up; " +
-		"put a serialize outside of named routes, or the error routes into a subroute"); line.text("server") != "srv0" {
+		"put a serialize outside of named routes, or the error routes into a subroute"); line.Text("server") != "srv0" {
 		t.Errorf("the log says %v", line)
 	}
 	hangUpAfterTenth(t, newClient(t, "2"), c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })

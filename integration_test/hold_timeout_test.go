@@ -36,7 +36,7 @@ func TestHoldTimeout(t *testing.T) {
 				t.Errorf("cancelled %t, after %v", held.cancelled, held.left.Sub(held.entered))
 			}
 			line := c.awaitEntryOf("left after its turn was revoked")
-			if !strings.Contains(line.text("cause"), "hold_timeout") || line.text("queue") != "serializer_" {
+			if !strings.Contains(line.Text("cause"), "hold_timeout") || line.Text("queue") != "serializer_" {
 				t.Errorf("the log says %v", line)
 			}
 			c.wantNoTickets()
@@ -58,7 +58,7 @@ func TestHoldTimeoutNotReached(t *testing.T) {
 	if b.visit("quick").cancelled {
 		t.Error("cancelled")
 	}
-	if lines := c.log.entries("left after its turn was revoked"); lines != nil {
+	if lines := c.Log.Entries("left after its turn was revoked"); lines != nil {
 		t.Errorf("the log says %v", lines)
 	}
 }

@@ -76,7 +76,7 @@ func wantIDs(t *testing.T, text string) {
 func (c *caddy) awaitAccess(txid string) entry {
 	c.t.Helper()
 	return c.awaitEntry("the access log has txid "+txid, func(e entry) bool {
-		return strings.HasPrefix(e.text("logger"), "http.log.access") && e.text("txid") == txid
+		return strings.HasPrefix(e.Text("logger"), "http.log.access") && e.Text("txid") == txid
 	})
 }
 
@@ -140,11 +140,11 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 			}
 			c.awaitAccess(txid)
 			c.awaitEntry("the error log has err_id "+txid, func(e entry) bool {
-				return strings.HasPrefix(e.text("logger"), "http.log.error") && e.text("err_id") == txid
+				return strings.HasPrefix(e.Text("logger"), "http.log.error") && e.Text("err_id") == txid
 			})
 			if test.name == "refused" {
-				if line := c.wantRefusalLogged("queue_full", "serializer_"); line.text("txid") != txid {
-					t.Errorf("the log of the refusal has the txid %q, want %q", line.text("txid"), txid)
+				if line := c.wantRefusalLogged("queue_full", "serializer_"); line.Text("txid") != txid {
+					t.Errorf("the log of the refusal has the txid %q, want %q", line.Text("txid"), txid)
 				}
 			}
 		})

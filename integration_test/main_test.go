@@ -1,30 +1,30 @@
 //go:build unix
 
-// Package integration_test drives real Caddy processes with the plugin, built
-// from this tree, over HTTP. Behind the queue stands a backend in the test
+// Package integration_test drives real Caddy processes with the plugin over HTTP. Behind the queue stands a backend in the test
 // process that notes on the monotonic clock who was inside when.
 package integration_test
 
 import (
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
+
+	_ "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 var (
-	prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of one built from this tree")
+	prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of the one that is in the test binary")
 	loadTime = flag.Duration("load", time.Second, "how long the tests under load run")
 )
 
-// caddyBinary is the program under test.
-var caddyBinary string
+// The test binary is Caddy as well; see package testcaddy.
+func init() { testcaddy.RunIfCaddy() }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -64,42 +64,27 @@ func prepare(dir string) error {
 		return err
 	}
 	var err error
-	caddyBinary, err = buildCaddy(dir)
+	testcaddy.Program, err = program(dir)
 	return err
 }
 
-func buildCaddy(dir string) (string, error) {
+// program is the Caddy under test. The test binary itself is in a directory that
+// other users may not pass.
+func program(dir string) (string, error) {
 	if *prebuilt != "" {
 		return filepath.Abs(*prebuilt)
 	}
-	if err := lookAtSources(".."); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "caddy")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race")
+	if os.Link(self, binary) == nil {
+		return binary, nil
 	}
-	build := exec.Command("go", append(args, "../cmd/caddy")...)
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building Caddy: %w\n%s", err, out)
+	content, err := os.ReadFile(self) // on another file system
+	if err != nil {
+		return "", err
 	}
-	return binary, nil
-}
-
-// lookAtSources lets the cache of go test know what these tests depend on: it
-// keeps account of the files that a test looks at, but not of those that
-// another process does.
-func lookAtSources(root string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && path != root && (entry.Name()[0] == '.' || entry.Name() == "integration_test"):
-			return filepath.SkipDir
-		case filepath.Ext(path) == ".go" || entry.Name() == "go.mod":
-			_, err = os.Stat(path)
-		}
-		return err
-	})
+	return binary, os.WriteFile(binary, content, 0o755)
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // phpFPM is a PHP process manager that serves the scripts of a directory.
@@ -48,20 +49,12 @@ pm.max_children = 8
 clear_env = yes
 `, user, p.socket))
 
-	log := newLogs()
-	cmd := exec.Command(program, "--nodaemonize", "--fpm-config", config)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = endWithTest()
-	check(t, cmd.Start())
+	fpm := testcaddy.StartProcess(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // which its children do not survive
-		_ = cmd.Wait()
+		fpm.Signal(syscall.SIGTERM) // which its children do not survive
+		fpm.AwaitEnd()
 	})
-	select {
-	case <-log.seen("ready to handle connections"):
-	case <-time.After(patience):
-		t.Fatalf("php-fpm does not serve:\n%s", log)
-	}
+	fpm.AwaitText("ready to handle connections")
 	return p
 }
 

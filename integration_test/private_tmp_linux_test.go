@@ -2,12 +2,12 @@ package integration_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Caddy's packaged unit has PrivateTmp=true: its temporary directory is another
@@ -53,15 +53,11 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 // serialize runs a command of serialize, outside of the server's namespace.
 func (c *caddy) serialize(args ...string) []byte {
 	c.t.Helper()
-	cmd := exec.Command(caddyBinary, append([]string{"serialize"}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+c.home, "TMPDIR="+c.setup.env["TMPDIR"])
-	out, err := cmd.Output()
-	if err != nil {
-		var text []byte
-		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-			text = failed.Stderr
-		}
-		c.t.Fatalf("caddy serialize %v: %v: %s%s", args, err, out, text)
+	cmd := testcaddy.CommandIn(c.t, c.home, append([]string{"serialize"}, args...)...)
+	cmd.Env = append(cmd.Env, "TMPDIR="+c.setup.env["TMPDIR"])
+	out, errs, code := testcaddy.OutputOf(c.t, cmd)
+	if code != 0 {
+		c.t.Fatalf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
 	}
-	return out
+	return []byte(out)
 }

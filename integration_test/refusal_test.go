@@ -93,7 +93,7 @@ func TestRefusals(t *testing.T) {
 func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 	c.t.Helper()
 	return c.awaitEntry("the log tells of the refusal", func(e entry) bool {
-		return e["msg"] == "refused" && e.text("reason") == reason && e.text("queue") == queue
+		return e["msg"] == "refused" && e.Text("reason") == reason && e.Text("queue") == queue
 	})
 }
 
@@ -145,7 +145,7 @@ func TestRefusalLogRate(t *testing.T) {
 	}
 	most := 1 + int(time.Since(begin)/time.Second)
 	c.wantRefusalLogged("queue_full", "serializer_")
-	if got := len(c.log.entries("refused")); got > most {
+	if got := len(c.Log.Entries("refused")); got > most {
 		t.Errorf("%d lines for %d refusals, want at most %d", got, refusals, most)
 	}
 	b.open("holder")

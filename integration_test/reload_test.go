@@ -72,7 +72,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	b.wantAlone(t)
 	b.wantTokensGrow(t)
 	c.wantNoTickets()
-	if complaints := c.log.all(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
+	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
 		t.Errorf("the log complains: %v", complaints)
 	}
 	t.Logf("%d reloads, %d requests served, %d not accepted", reloads, served.Load(), unaccepted.Load())

@@ -16,7 +16,7 @@ var stopSignals = map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "Ctrl-C"
 func (c *caddy) awaitStopping() {
 	c.t.Helper()
 	c.awaitEntry("Caddy stops", func(e entry) bool {
-		return e.text("signal") != "" && e.text("msg") != ""
+		return e.Text("signal") != "" && e.Text("msg") != ""
 	})
 }
 
@@ -34,15 +34,15 @@ func TestStopServesWaiting(t *testing.T) {
 				answers = append(answers, c.getting("/?name="+name))
 				c.awaitTickets(i + 2)
 			}
-			c.signal(signal)
+			c.Signal(signal)
 			c.awaitStopping()
 			b.open("holder")
 			for _, answer := range answers {
 				(<-answer).want(t, http.StatusOK)
 			}
-			c.awaitExit()
-			if c.err != nil {
-				t.Errorf("ended with %v", c.err)
+			c.AwaitEnd()
+			if c.Err != nil {
+				t.Errorf("ended with %v", c.Err)
 			}
 			b.wantOrder(t, "holder", "waiter1", "waiter2")
 			b.wantAlone(t)
@@ -65,8 +65,8 @@ func TestStopRefusesWaiting(t *testing.T) {
 			b.awaitEntry(t, "holder")
 			waiter := c.getting("/?name=waiter")
 			c.awaitTickets(2)
-			c.signal(signal)
-			c.awaitExit()
+			c.Signal(signal)
+			c.AwaitEnd()
 			// The process may end before it has sent its answers.
 			for who, answer := range map[string]<-chan response{"holder": holder, "waiter": waiter} {
 				if r := <-answer; r.err == nil && r.status < 500 {
@@ -85,9 +85,9 @@ func TestStopIdle(t *testing.T) {
 	b := newBackend(t)
 	c := start(t, setup{backend: b, site: serialized})
 	c.get("/").want(t, http.StatusOK)
-	c.signal(syscall.SIGTERM)
+	c.Signal(syscall.SIGTERM)
 	began := time.Now()
-	c.awaitExit()
+	c.AwaitEnd()
 	t.Logf("stopped after %v", time.Since(began))
 	c.wantOnlyGuard()
 }

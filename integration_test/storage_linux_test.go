@@ -88,10 +88,10 @@ var storageFaults = []storageFault{
 		broken: func(t *testing.T, c *caddy) func() {
 			var before unix.Rlimit
 			few := unix.Rlimit{Cur: 3}
-			check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &before))
+			check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, nil, &before))
 			few.Max = before.Max
-			check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil))
-			return func() { check(t, unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_NOFILE, &before, nil)) }
+			check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, &few, nil))
+			return func() { check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, &before, nil)) }
 		},
 		says: "too many open files",
 		cold: true, // a ticket takes none, only the directory does
@@ -150,7 +150,7 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	c := start(t, s)
 	dir := c.dir
 	if s.launcher != nil { // it is there in its own view of the file systems only
-		c.dir = fmt.Sprintf("/proc/%d/root%s", c.cmd.Process.Pid, dir)
+		c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
 	}
 	client := newClient(t, "1.1")
 	do(client, "GET", c.url+"/hello", "").want(t, http.StatusOK) // connects
@@ -170,10 +170,10 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	}
 	took := time.Since(begin)
 	line := c.wantRefusalLogged("storage", "serializer_")
-	if line.text("level") != "error" || !strings.Contains(line.text("error"), dir) || !strings.Contains(line.text("error"), fault.says) {
+	if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
 		t.Errorf("the log names not both path and error (%q): %v", fault.says, line)
 	}
-	if lines, most := len(c.log.entries("refused")), 1+int(took/time.Second); lines > most {
+	if lines, most := len(c.Log.Entries("refused")), 1+int(took/time.Second); lines > most {
 		t.Errorf("%d lines in the log for %d refusals in %v, want at most %d", lines, refusals, took, most)
 	}
 

@@ -4,11 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 )
-
-// endWithTest lets a process end with the test, however that ends.
-func endWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // awaitOneListener waits until one socket only listens on the site's port. After
 // a reload, that of the old configuration is there for a moment longer, and

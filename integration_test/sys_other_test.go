@@ -2,12 +2,7 @@
 
 package integration_test
 
-import (
-	"syscall"
-	"time"
-)
-
-func endWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+import "time"
 
 // awaitOneListener waits for a moment, for the system tells nothing.
 func (c *caddy) awaitOneListener() { time.Sleep(200 * time.Millisecond) }

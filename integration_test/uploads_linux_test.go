@@ -22,7 +22,7 @@ func (c *caddy) bodyFiles(dir string) (n int) {
 	if len(named) > 0 {
 		c.t.Errorf("%s has a name in the directory", named[0].Name())
 	}
-	descriptors := fmt.Sprintf("/proc/%d/fd", c.cmd.Process.Pid)
+	descriptors := fmt.Sprintf("/proc/%d/fd", c.PID)
 	files, err := os.ReadDir(descriptors)
 	check(c.t, err)
 	for _, file := range files {
@@ -109,7 +109,7 @@ func TestBodyFileDiskFull(t *testing.T) {
 	}
 	b.wantNever(t, "full")
 	eventually(t, patience, "the log names path and error", func() bool {
-		return strings.Contains(c.log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
+		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).want(t, http.StatusOK)
@@ -145,7 +145,7 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 // memory is how much memory the process has.
 func (c *caddy) memory() int {
 	c.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.PID))
 	check(c.t, err)
 	_, rest, _ := strings.Cut(string(status), "VmRSS:")
 	kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])

@@ -25,15 +25,14 @@ func TestRootBesideService(t *testing.T) {
 	byHand := start(t, s)
 	holder := byHand.getting("/?name=root&gate")
 	b.awaitEntry(t, "root")
-	byHand.signal(syscall.SIGKILL)
-	byHand.awaitExit()
+	byHand.Signal(syscall.SIGKILL)
+	byHand.AwaitEnd()
 	<-holder
 	b.open("root")
-	byHand.exited = make(chan struct{})
 	byHand.run("validate", "--config", filepath.Join(byHand.home, "Caddyfile"), "--adapter", "caddyfile")
-	byHand.awaitExit()
-	if byHand.err != nil {
-		t.Errorf("caddy validate: %v", byHand.err)
+	byHand.AwaitEnd()
+	if byHand.Err != nil {
+		t.Errorf("caddy validate: %v", byHand.Err)
 	}
 
 	s.user = service

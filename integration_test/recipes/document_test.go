@@ -61,7 +61,7 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Helper()
 	t.Parallel()
 	k := &kitchen{Place: testcaddy.NewPlace(t), dir: filepath.Join(t.TempDir(), "queues")}
-	site, inner := testcaddy.FreeAddr(t), testcaddy.FreeAddr(t)
+	site, inner := testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)
 	_, innerPort, _ := strings.Cut(inner, ":")
 	k.url, k.inner = "http://"+site+"/", inner
 	text := blocks(t, "recipes.md", heading, "caddyfile")[0]

@@ -22,20 +22,10 @@ import (
 // somebody listens at an address.
 func startProcess(t *testing.T, network, addr, program string, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	process := testcaddy.StartProcess(t, exec.Command(program, args...))
 	t.Cleanup(func() {
-		_ = cmd.Cancel()
-		_ = cmd.Wait()
-		_ = log.Close()
+		process.Signal(os.Interrupt) // which its children do not survive
+		process.AwaitEnd()
 	})
 	testcaddy.Eventually(t, program+" listens", func() error {
 		conn, err := net.Dial(network, addr)

@@ -132,7 +132,7 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 }
 
 func logsHave(k *kitchen, db *postgreSQL, txid string) error {
-	if log := k.Log(); !strings.Contains(log, `"txid":"`+txid+`"`) || !strings.Contains(log, "order placed, txid "+txid) {
+	if log := k.Log.String(); !strings.Contains(log, `"txid":"`+txid+`"`) || !strings.Contains(log, "order placed, txid "+txid) {
 		return fmt.Errorf("Caddy's log has no access or no line of PHP's of %s:\n%s", txid, log)
 	}
 	log, err := os.ReadFile(db.log)

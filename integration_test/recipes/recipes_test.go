@@ -189,7 +189,7 @@ func TestAccessLogFields(t *testing.T) {
 	var entries []map[string]any
 	k.Eventually("all requests are logged", func() error {
 		entries = nil
-		for line := range strings.Lines(k.Log()) {
+		for line := range strings.Lines(k.Log.String()) {
 			var entry map[string]any
 			if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["logger"]), "http.log.access") {
 				entries = append(entries, entry)

@@ -77,7 +77,7 @@ func recipe(t *testing.T, heading string) string {
 // log line names.
 func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 	u := startUpstream(t)
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, strings.NewReplacer(
 		"example.com {", "http://"+addr+" {\n\theader X-Traceparent {http.request.traceparent}",
 		"localhost:9000", u.addr,

@@ -105,7 +105,7 @@ func TestAdminRefusesNonsense(t *testing.T) {
 
 // Names with slashes, percent signs and letters beyond ASCII come through.
 func TestAdminFindsQueuesWithOddNames(t *testing.T) {
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, place.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
 	for _, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {

@@ -83,7 +83,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	one := s.send(t, "GET", "one")
 	inside := s.NextNamed("one")
 	q := s.awaitTickets(t, 1)
-	env := []string{"TMPDIR=" + s.dir, "CADDY_ADMIN=" + testcaddy.FreeAddr(t)}
+	env := []string{"TMPDIR=" + s.dir, "CADDY_ADMIN=" + testcaddy.ReserveAddr(t)}
 	out, errs, code := output(t, env, "serialize", "queues")
 	if code != 0 || !strings.Contains(out, q.Tickets[0].Token) || !strings.Contains(out, "<") {
 		t.Errorf("exit code %d:\n%s", code, out)

@@ -16,7 +16,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			addr, dir := testcaddy.FreeAddr(t), t.TempDir()
+			addr, dir := testcaddy.ReserveAddr(t), t.TempDir()
 			text := queueSite(addr, "127.0.0.1:1 {\n\t\tlb_try_duration 1m\n\t}", dir, "on_disconnect "+onDisconnect)
 			s := &site{Server: testcaddy.Start(t, text), url: "http://" + addr + "/", dir: dir}
 			one := s.send(t, "GET", "one")
@@ -37,7 +37,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 // was taken for down: everybody behind got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := strings.Replace(queueSite(addr, place.Addr, s.dir, "hold_timeout 100ms"),
 		"reverse_proxy "+place.Addr, "reverse_proxy "+place.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)

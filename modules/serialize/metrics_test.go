@@ -120,7 +120,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 // those of the configuration, however many queues it makes.
 func TestMetricsSurviveReloads(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	caddyfile := strings.Replace(queueSite(addr, place.Addr, s.dir, "skip_methods OPTIONS"), "prefix a_", `prefix "u{query.u}_"`, 1)
 	s.Server = testcaddy.Start(t, caddyfile)

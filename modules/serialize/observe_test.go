@@ -25,7 +25,7 @@ func logLines(log, message string) (lines []map[string]any) {
 func (s *site) awaitLog(t *testing.T, message string, n int) (lines []map[string]any) {
 	t.Helper()
 	s.Eventually("the log has all lines", func() error {
-		if lines = logLines(s.Log(), message); len(lines) != n {
+		if lines = logLines(s.Log.String(), message); len(lines) != n {
 			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
 		}
 		return nil
@@ -36,7 +36,7 @@ func (s *site) awaitLog(t *testing.T, message string, n int) (lines []map[string
 // newLoggingSite has a queue of one, with one to wait, and IDs.
 func newLoggingSite(t *testing.T, level string) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
@@ -86,7 +86,7 @@ func TestLogOfRefusals(t *testing.T) {
 			t.Fatalf("a request too many got %d", a.StatusCode)
 		}
 	}
-	refused := logLines(s.Log(), "refused")
+	refused := logLines(s.Log.String(), "refused")
 	if len(refused) == 0 || len(refused) >= 5 {
 		t.Fatalf("5 refusals within a moment made %d lines; expected fewer, but some", len(refused))
 	}
@@ -121,7 +121,7 @@ type tracedSpan struct {
 // others have, too. It is a span of its own below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
@@ -140,7 +140,7 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 	requests := make(map[string]bool) // by the ID of their span
 	s.Eventually("all spans are exported", func() error {
 		waits = nil
-		for _, span := range spansIn(s.Log()) {
+		for _, span := range spansIn(s.Log.String()) {
 			if span.Name == "serialize.wait" {
 				waits = append(waits, span)
 			} else {
@@ -202,7 +202,7 @@ func TestEventOfRefusal(t *testing.T) {
 	s.NextNamed("two").Leave()
 	testcaddy.Await(t, two)
 	var events []map[string]any
-	for _, line := range logLines(s.Log(), "event") {
+	for _, line := range logLines(s.Log.String(), "event") {
 		if line["name"] == "serialize_refused" {
 			events = append(events, line)
 		}
@@ -242,7 +242,7 @@ func TestErrorLogOfRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+			place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 			s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 			text := queueSite(addr, place.Addr, s.dir, "queue_length 1\n"+c.options)
 			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"
@@ -261,7 +261,7 @@ func TestErrorLogOfRefusals(t *testing.T) {
 			s.NextNamed("two").Leave()
 			testcaddy.Await(t, two)
 			lines := 0
-			for text := range strings.Lines(s.Log()) {
+			for text := range strings.Lines(s.Log.String()) {
 				if strings.Contains(text, `"logger":"http.log.error`) {
 					lines++
 				}
@@ -269,7 +269,7 @@ func TestErrorLogOfRefusals(t *testing.T) {
 			if lines < c.least || lines > c.most {
 				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", lines, c.least, c.most)
 			}
-			if len(logLines(s.Log(), "refused")) == 0 {
+			if len(logLines(s.Log.String(), "refused")) == 0 {
 				t.Error("the handler's own line is missing")
 			}
 		})

@@ -31,7 +31,7 @@ func newSite(t *testing.T, options string) *site {
 // joinSite starts a server in front of a place that may have others already.
 func joinSite(t *testing.T, place *testcaddy.Place, dir, options string) *site {
 	t.Helper()
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, queueSite(addr, place.Addr, dir, options))
 	return &site{Server: server, Place: place, url: "http://" + addr + "/", dir: dir}
 }

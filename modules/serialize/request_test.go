@@ -15,7 +15,7 @@ func TestAdminShowsRequests(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+			place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 			s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 			text := strings.Replace(queueSite(addr, place.Addr, s.dir, "concurrency 2\n\t\tengine "+engine),
 				"{\n", "{\n\tunique_ids\n\tlog\n\turi replace /shop /\n", 1)

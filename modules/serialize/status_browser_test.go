@@ -21,7 +21,7 @@ func manyQueues(t *testing.T, options string, names ...string) *site {
 
 func manyQueuesIn(t *testing.T, dir, options string, names ...string) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: dir}
 	var text strings.Builder
 	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", addr)

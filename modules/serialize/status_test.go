@@ -15,7 +15,7 @@ import (
 // status page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
@@ -116,7 +116,7 @@ func TestStatusAnswers(t *testing.T) {
 // Whatever is in a name, it stays text.
 func TestStatusEscapesNames(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.FreeAddr(t)
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
 	text := queueSite(addr, place.Addr, t.TempDir(), "")
 	text = strings.Replace(text, "prefix a_", "prefix `<!--<script>alert(1)`", 1)
 	testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))

@@ -103,7 +103,7 @@ func TestCallNumbersWithoutStorage(t *testing.T) {
 		t.Errorf("got %q, want no call number, and a txid", answer)
 	}
 	server.Eventually("the log says why", func() error {
-		if log := server.Log(); !regexp.MustCompile(`requests get no call number.*spilled coffee`).MatchString(log) {
+		if log := server.Log.String(); !regexp.MustCompile(`requests get no call number.*spilled coffee`).MatchString(log) {
 			return fmt.Errorf("log:\n%s", log)
 		}
 		return nil

@@ -101,8 +101,10 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 	server := testcaddy.Daemon(t, apache, "-X", "-f", config)
 	var id string
 	testcaddy.Eventually(t, "apache answers", func() error {
-		if server.Ended() {
-			t.Fatalf("apache ended:\n%s", server.Output())
+		select {
+		case <-server.Ended:
+			t.Fatalf("apache ended: %v", server.Err)
+		default:
 		}
 		resp, err := http.Get("http://" + addr + "/")
 		if err != nil {

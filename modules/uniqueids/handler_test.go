@@ -14,7 +14,7 @@ import (
 // idsSite starts a server that answers with IDs, and returns its URL.
 func idsSite(t *testing.T, options, response string, env ...string) (*testcaddy.Server, string) {
 	t.Helper()
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, `{
 	admin {$ADMIN}
 	storage file_system {$STORE:`+t.TempDir()+`}
@@ -120,7 +120,7 @@ func readings(t *testing.T, id string) string {
 // A reload must not make a second generator of the same node: its counter
 // would start anew, and could repeat IDs of the same second.
 func TestUniqueIDsGoOnThroughReloads(t *testing.T) {
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	config := func(comment string) string {
 		return "http://" + addr + " {\n\tunique_ids {\n\t\tnode 192.0.2.7\n\t}\n\theader X-Config " + comment + "\n\trespond {unique_id}\n}\n"
 	}

@@ -119,7 +119,7 @@ func TestTrustTraceparent(t *testing.T) {
 		}
 	})
 	t.Run("a peer that is not trusted", func(t *testing.T) {
-		addr := testcaddy.FreeAddr(t)
+		addr := testcaddy.ReserveAddr(t)
 		testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust traceparent\n\t}\n\trespond "+tellNotations+"\n}\n")
 		n := askNotations(t, "http://"+addr, "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01")
 		checkAdopted(t, n, "", "", "")
@@ -187,7 +187,7 @@ func TestTrustedTXIDInOtherNotations(t *testing.T) {
 // tracingSite starts a server with Caddy's own tracing, and returns its URL.
 func tracingSite(t *testing.T, uniqueIDs, propagators, response string) (*testcaddy.Server, string) {
 	t.Helper()
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, `http://`+addr+` {
 	log
 	`+uniqueIDs+`
@@ -239,7 +239,7 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 			}
 			seen[n.txid], seen[n.uuid] = true, true
 			testcaddy.Eventually(t, "the access log has the txid and the trace", func() error {
-				for line := range strings.Lines(server.Log()) {
+				for line := range strings.Lines(server.Log.String()) {
 					if strings.Contains(line, `"txid":"`+n.txid+`"`) && strings.Contains(line, `"traceID":"`+n.trace+`"`) {
 						return nil
 					}
@@ -252,7 +252,7 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 
 // The trace changed within a request once tracing had run.
 func TestTraceStaysOnceGiven(t *testing.T) {
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, `http://`+addr+` {
 	route {
 		unique_ids

@@ -55,7 +55,7 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 }
 
 func TestNobodyIsTrustedByDefault(t *testing.T) {
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust X-Request-Id\n\t}\n\trespond {http.request.txid}|{header.X-Request-Id}\n}\n")
 	checkTrusted(t, ask(t, "http://"+addr, "X-Request-Id", "abc"), "abc", false)
 }
@@ -63,7 +63,7 @@ func TestNobodyIsTrustedByDefault(t *testing.T) {
 // A second unique_ids on the way did nothing at all: a stranger's value of the
 // header field that it is to trust got to the upstream.
 func TestInnerTrustStripsStrangersHeader(t *testing.T) {
-	addr := testcaddy.FreeAddr(t)
+	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, `http://`+addr+` {
 	route {
 		unique_ids
@@ -82,7 +82,7 @@ func TestInnerTrustStripsStrangersHeader(t *testing.T) {
 		t.Errorf("the header field with the txid %s became %q", txid, header)
 	}
 	testcaddy.Eventually(t, "the log says that the second has no say", func() error {
-		if !strings.Contains(server.Log(), "unique_ids before it has named the request") {
+		if !strings.Contains(server.Log.String(), "unique_ids before it has named the request") {
 			return errors.New("it does not")
 		}
 		return nil

@@ -1,5 +1,0 @@
-//go:build unix && !race
-
-package integration_test
-
-const raceDetector = false

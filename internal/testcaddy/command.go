@@ -1,0 +1,133 @@
+// Package testcaddy runs Caddy with the plugin in processes of its own, for
+// tests. A test binary is Caddy itself: run again with a mark in its
+// environment, it is the command caddy. So there is nothing to build, and what
+// the test binary is built with, such as the race detector, Caddy has, too.
+//
+//   - [Command] and [Output] run the command caddy with any arguments.
+//   - [Start] runs a server with a Caddyfile; [StartProcess] and [Daemon] run
+//     what needs more than that, or is another program.
+//   - [Place] is an upstream that lets its requests go one by one.
+//   - [Send], [Await] and [Get] send requests.
+//
+// Everything ends with the test that has started it.
+package testcaddy
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+)
+
+const mark = "ORDERLY_TEST_CADDY"
+
+var canBeCaddy bool
+
+// Program is the path of the Caddy under test. Empty, the default, is the test
+// binary.
+var Program string
+
+// RunIfCaddy never returns if this process was started to be Caddy. A test
+// package calls it in an init.
+func RunIfCaddy() {
+	canBeCaddy = true
+	if os.Getenv(mark) == "" {
+		return
+	}
+	caddycmd.Main()
+	os.Exit(0)
+}
+
+// Command is the command caddy with arguments, in a home directory of its own.
+// It is killed at the end of the test, should it still run.
+func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	return CommandIn(t, TempDir(t), args...)
+}
+
+// CommandIn is like [Command], in a home directory that may be used before.
+func CommandIn(t testing.TB, home string, args ...string) *exec.Cmd {
+	t.Helper()
+	if !canBeCaddy { // the child would run the tests, whose children would, too
+		t.Fatal("this test package does not call RunIfCaddy in an init")
+	}
+	program := Program
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		program = self
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = home
+	cmd.Env = append(os.Environ(), mark+"=1", "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// Output runs the command caddy and returns what it wrote, and its exit code.
+func Output(t testing.TB, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return OutputOf(t, Command(t, args...))
+}
+
+// OutputOf runs a command and returns what it wrote, and its exit code.
+func OutputOf(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatalf("running %s: %v", strings.Join(cmd.Args, " "), err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// Need skips the test where a program is missing.
+func Need(t testing.TB, program, install string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skipf("%s is missing; install it with: %s", program, install)
+	}
+	return path
+}
+
+// TempDir makes a directory for the test. Other users may look into it, and its
+// path is short, for those of sockets must be.
+func TempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "orderly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// WriteFile writes a file of a test.
+func WriteFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,3 +1,0 @@
-package testcaddy
-
-func (s *Server) goOn() {} // processes cannot be stopped here
