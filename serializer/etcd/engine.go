@@ -344,12 +344,37 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.announceLocked(e.failure)
+	var revokes []func(error)
+	if e.session != nil {
+		revokes = e.session.dismissLocked(e.storageError("waiting in etcd", serializer.ErrClosed))
+	}
 	left := e.stopIfLeftLocked()
 	e.mu.Unlock()
+	for _, revoke := range revokes {
+		revoke(serializer.ErrClosed)
+	}
 	if left {
 		<-e.ended
 	}
 	return nil
+}
+
+// dismissLocked refuses all waiters, and returns the callbacks that revoke the
+// turns of those inside.
+func (s *session) dismissLocked(err error) (revokes []func(error)) {
+	for _, t := range s.tickets {
+		if t.granted {
+			if revoke := t.takeRevoke(); revoke != nil {
+				revokes = append(revokes, revoke)
+			}
+			continue
+		}
+		t.refuse(err)
+		if t.joined || t.vanished {
+			s.dropLocked(t)
+		} // else taken gives up the ticket once it exists
+	}
+	return revokes
 }
 
 // ticketGoneLocked notes that one of our tickets has gone.

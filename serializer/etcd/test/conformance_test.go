@@ -1,0 +1,23 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/enginetest"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// Engines on one cluster are to each other what processes on several machines are.
+func TestEngineConforms(t *testing.T) {
+	m := startEtcd(t)
+	spaces := 0
+	enginetest.Run(t, enginetest.Options{}, func(t testing.TB, n int) (engines []serializer.Engine) {
+		spaces++
+		for range n {
+			engines = append(engines, open(t, etcd.Options{Namespace: fmt.Sprintf("space%d/", spaces)}, m.url))
+		}
+		return engines
+	})
+}
