@@ -1,0 +1,77 @@
+package test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// A full etcd takes no puts, though it deletes. The deletion of a ticket puts a
+// mark; so it was refused, nothing was logged, and the next one waited for
+// nobody until its timeout.
+func TestEtcdFull(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := startStandalone(t, "--quota-backend-bytes", "2097152")
+	var log lockedBuffer
+	here := open(t, etcd.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, m.url)
+	there := open(t, etcd.Options{}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	second := join(t, here, arrival("a_"))
+	next := join(t, there, arrival("a_"))
+	m.fill(t)
+	holder.Leave()
+	(<-second).leave(t)
+	left := time.Now()
+	(<-next).leave(t)
+	if took := time.Since(left); took > 5*time.Second {
+		t.Errorf("the next one entered after %s", took)
+	}
+	if !strings.Contains(log.String(), "database space exceeded") {
+		t.Errorf("the log does not say that etcd is full:\n%s", log.String())
+	}
+	_, err := here.Enter(context.Background(), arrival("a_"))
+	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
+	m.makeRoom(t)
+	waitUntil(t, "arrivals enter again", func() bool {
+		turn, err := there.Enter(context.Background(), arrival("a_"))
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+	waitUntilEmpty(t, m.client(t))
+}
+
+// The request for a ticket was carried out and its answer lost; the next
+// attempt finds etcd full. The ticket must not stay.
+func TestFullAfterLostAnswer(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := startStandalone(t, "--quota-backend-bytes", "2097152")
+	c, link := m.client(t), startRelay(t, m.url)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	enter(t, here, arrival("a_")).Leave()
+	waitUntilEmpty(t, c)
+	before := enter(t, there, arrival("b_"))
+	link.hold(true)
+	done := make(chan result, 1)
+	go func() {
+		turn, err := here.Enter(context.Background(), arrival("a_"))
+		done <- result{turn, err}
+	}()
+	waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
+	m.fill(t)
+	link.cut()
+	link.hold(false)
+	if r := <-done; r.err == nil {
+		r.turn.Leave()
+	} else {
+		wantRefusal(t, r.err, serializer.ReasonStorage, serializer.ErrStorage)
+	}
+	before.Leave()
+	waitUntilEmpty(t, c)
+}

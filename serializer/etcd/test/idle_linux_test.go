@@ -1,0 +1,81 @@
+package test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// A login that is refused costs etcd a tenth of a second of a processor. After
+// each attempt at a lease, a goroutine of its own tried ten times a second to
+// give back the lease that was never made, and logged in for that; so one Caddy
+// with a wrong password kept a processor of etcd busy.
+func TestWrongPasswordIsNoLoad(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := startStandalone(t)
+	demandLogin(t, m.url)
+	open(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.url)
+	logins := func() float64 { return m.metric(t, "grpc_server_handled_total", `grpc_method="Authenticate"`) }
+	time.Sleep(4 * time.Second)
+	before := logins()
+	time.Sleep(6 * time.Second)
+	if n := logins() - before; n > 6 || before == 0 {
+		t.Errorf("%.0f logins in six seconds, after %.0f", n, before)
+	}
+}
+
+// While no member answered, each attempt at a lease left a goroutine behind, for
+// as long as the lease would have lived. No other test runs beside this one.
+func TestUnreachableForLong(t *testing.T) {
+	before := goroutines()
+	open(t, etcd.Options{TTL: time.Hour}, "http://"+freeAddress(t))
+	time.Sleep(2 * time.Second)
+	first := goroutines()
+	wait := 6 * time.Second
+	if *long {
+		wait = time.Minute
+	}
+	time.Sleep(wait)
+	if last := goroutines(); last > first+3 {
+		t.Errorf("%d goroutines of the engine, %d after two seconds, %d %s later", before, first, last, wait)
+	}
+}
+
+// goroutines counts those in which the engine's code runs.
+func goroutines() (n int) {
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+		if strings.Contains(stack, "caddy-orderly/serializer/etcd.") {
+			n++
+		}
+	}
+	return n
+}
+
+// Each time when a token had ended, new watches went over a new stream, and the
+// one before stayed open though nothing was watched there any more.
+func TestStreamsOfEndedTokens(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := startStandalone(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
+	demandLogin(t, m.url)
+	e := open(t, etcd.Options{Username: "orderly", Password: "secret"}, m.url)
+	rounds := 3
+	if *long {
+		rounds = 6
+	}
+	var counts []float64
+	for range rounds {
+		enter(t, e, arrival("a_")).Leave()
+		counts = append(counts, m.metric(t, "etcd_debugging_mvcc_watch_stream_total "))
+		time.Sleep(12 * time.Second) // a queue's watches end after ten
+	}
+	t.Log("streams:", fmt.Sprint(counts))
+	if last := counts[len(counts)-1]; last > counts[0]+1 || counts[0] == 0 {
+		t.Errorf("streams at each round: %v", counts)
+	}
+}

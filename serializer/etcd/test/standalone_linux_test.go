@@ -1,0 +1,155 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// standalone is a cluster of one, Debian's etcd, whose process a test may stop
+// and whose data it may replace.
+type standalone struct {
+	*member
+	process *standing
+	peer    string
+	data    string
+}
+
+// startStandalone runs it until the test ends.
+func startStandalone(t *testing.T, more ...string) *standalone {
+	t.Helper()
+	s := &standalone{
+		member: &member{url: "http://" + freeAddress(t)},
+		peer:   "http://" + freeAddress(t),
+		data:   filepath.Join(t.TempDir(), "data"),
+	}
+	s.process = &standing{program: "etcd", args: append([]string{
+		"--name", "only", "--data-dir", s.data, "--log-level", "error", "--initial-cluster", "only=" + s.peer,
+		"--listen-client-urls", s.url, "--advertise-client-urls", s.url,
+		"--listen-peer-urls", s.peer, "--initial-advertise-peer-urls", s.peer,
+	}, more...)}
+	s.process.start(t)
+	t.Cleanup(func() {
+		s.process.kill()
+		if t.Failed() {
+			t.Logf("etcd said:\n%s", tail(s.process.output.String()))
+		}
+	})
+	s.waitReady(t)
+	return s
+}
+
+// waitReady waits until it answers, be it that a login is needed.
+func (s *standalone) waitReady(t *testing.T) {
+	t.Helper()
+	c := s.client(t)
+	waitUntil(t, "etcd answers", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := c.Get(ctx, "x")
+		return err == nil || status.Code(err) == codes.InvalidArgument
+	})
+}
+
+// freeze stops the process for a while; its kernel goes on to answer.
+func (s *standalone) freeze(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.process.signal(t, syscall.SIGSTOP)
+	time.Sleep(d)
+	s.process.signal(t, syscall.SIGCONT)
+}
+
+// snapshot saves the data as an operator does.
+func (s *standalone) snapshot(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	run(t, "etcdctl", "--endpoints", s.url, "snapshot", "save", file)
+	return file
+}
+
+// restore kills etcd and starts it with the data of a snapshot.
+func (s *standalone) restore(t *testing.T, snapshot, clusterToken string) {
+	t.Helper()
+	s.process.kill()
+	if err := os.RemoveAll(s.data); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "etcdctl", "snapshot", "restore", snapshot, "--name", "only", "--data-dir", s.data,
+		"--initial-cluster", "only="+s.peer, "--initial-advertise-peer-urls", s.peer, "--initial-cluster-token", clusterToken)
+	s.process.start(t)
+	s.waitReady(t)
+}
+
+// metric reads the sum of one of etcd's metrics whose line has all the texts.
+func (s *standalone) metric(t *testing.T, name string, texts ...string) (sum float64) {
+	t.Helper()
+	answer, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+lines:
+	for line := range strings.Lines(string(body)) {
+		if !strings.HasPrefix(line, name) {
+			continue
+		}
+		for _, text := range texts {
+			if !strings.Contains(line, text) {
+				continue lines
+			}
+		}
+		var value float64
+		fields := strings.Fields(line)
+		if _, err := fmt.Sscan(fields[len(fields)-1], &value); err != nil {
+			t.Fatalf("reading %q: %v", line, err)
+		}
+		sum += value
+	}
+	return sum
+}
+
+// fill writes until etcd refuses for lack of space.
+func (s *standalone) fill(t *testing.T) {
+	t.Helper()
+	c, value := s.client(t), strings.Repeat("x", 900<<10)
+	for i := range 10 {
+		if _, err := c.Put(context.Background(), fmt.Sprintf("filler%d", i), value); err != nil {
+			return
+		}
+	}
+	t.Fatal("etcd is not full")
+}
+
+// makeRoom has etcd accept writes again.
+func (s *standalone) makeRoom(t *testing.T) {
+	t.Helper()
+	c, ctx := s.client(t), context.Background()
+	answer, err := c.Delete(ctx, "filler", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return second(c.Compact(ctx, answer.Header.Revision)) },
+		func() error { return second(c.Defragment(ctx, s.url)) },
+		func() error { return second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
