@@ -75,7 +75,7 @@ func (c *cluster) replace(from, to int64) {
 		if from != to {
 			c.switches.Add(1)
 		}
-		c.members[from].dropFeed(errDistrusted)
+		c.members[from].dropFeeds(errDistrusted)
 	}
 }
 

@@ -2,14 +2,20 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 const (
 	maxDeleters = 4  // requests at a time
 	deleteBatch = 60 // keys in a request; etcd takes 128 operations, and each key may need two
+
+	refusedPause = time.Second // before a deletion is sent again that etcd has refused
 )
 
 // deletion is a key of ours that is to be deleted.
@@ -22,6 +28,13 @@ type deletion struct {
 	slot  uint64 // free afterwards; 0 is none
 }
 
+func (d deletion) queueName() string {
+	if d.queue == nil {
+		return ""
+	}
+	return d.queue.name
+}
+
 // deleteLocked has a key deleted soon. The turn passes on before: if the next
 // waiter is ours, it is inside already; if it is remote, the deletion is the
 // message that lets it in.
@@ -32,6 +45,14 @@ func (s *session) deleteLocked(d deletion) {
 	s.leaving[d.key] = d.rev
 	if d.queue != nil {
 		d.queue.leaving++
+	}
+	s.sendLocked(d)
+}
+
+// sendLocked has a deletion sent after those that wait already.
+func (s *session) sendLocked(d deletion) {
+	if s.over {
+		return
 	}
 	s.deletions = append(s.deletions, d)
 	if s.deleters < maxDeleters {
@@ -48,27 +69,62 @@ func (s *session) deleteKeys() {
 		if batch == nil {
 			return
 		}
-		for tries := 0; s.ctx.Err() == nil; tries++ {
-			rev, err := s.deleteOnce(tries, batch)
-			s.noteDenial(err)
-			if err == nil {
-				s.settleDeletions(batch, rev)
-				break
-			}
+		s.deleteBatch(batch, withMarks)
+	}
+}
+
+// deleteBatch sends one request until etcd has carried it out, or refused it.
+// Deletions that are refused together are sent one by one, so that none holds up
+// the others.
+func (s *session) deleteBatch(batch []deletion, marks marking) {
+	for tries := 0; s.ctx.Err() == nil; tries++ {
+		rev, err := s.deleteOnce(tries, batch, marks)
+		s.noteDenial(err)
+		switch {
+		case err == nil:
+			s.settleDeletions(batch, rev)
+			return
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			s.lose(err)
+			return
+		case transient(err) || denied(err):
 			sleep(s.ctx, retryPause)
+			continue
+		}
+		s.complain(batch[0].queueName(), fmt.Errorf("deleting %d keys such as %s: %w", len(batch), batch[0].key, err))
+		switch {
+		case errors.Is(err, rpctypes.ErrNoSpace) && marks == withMarks:
+			marks = withoutMarks
+		case len(batch) > 1:
+			for i := range batch {
+				s.deleteBatch(batch[i:i+1], marks)
+			}
+			return
+		default:
+			s.deleteLater(batch[0])
+			return
 		}
 	}
+}
+
+// deleteLater sends a deletion again that etcd has refused.
+func (s *session) deleteLater(d deletion) {
+	time.AfterFunc(refusedPause, func() {
+		s.engine.mu.Lock()
+		defer s.engine.mu.Unlock()
+		s.sendLocked(d)
+	})
 }
 
 // deleteOnce sends one request. It deletes only the tickets that are meant, not
 // later ones with the same keys: etcd may carry the request out twice, the second
 // time late.
-func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error) {
-	txn := s.deletion(batch[0])
+func (s *session) deleteOnce(tries int, batch []deletion, marks marking) (rev int64, err error) {
+	txn := s.deletion(batch[0], marks)
 	if len(batch) > 1 {
 		txn = new(pb.TxnRequest)
 		for _, d := range batch {
-			txn.Success = append(txn.Success, within(s.deletion(d)))
+			txn.Success = append(txn.Success, within(s.deletion(d, marks)))
 		}
 	}
 	answer, err := s.commit(tries, txn)
@@ -78,14 +134,31 @@ func (s *session) deleteOnce(tries int, batch []deletion) (rev int64, err error)
 	return answer.Header.Revision, nil
 }
 
+// marking is whether deletions of tickets put marks.
+type marking bool
+
+const (
+	withMarks marking = true
+
+	// withoutMarks deletes the mark, too, because a full etcd refuses any put. A
+	// watch reports that if there was a mark; else the next waiter finds out by
+	// its check.
+	withoutMarks marking = false
+)
+
 // deletion deletes one key, and puts the mark that a waiter watches.
-func (s *session) deletion(d deletion) *pb.TxnRequest {
+func (s *session) deletion(d deletion, marks marking) *pb.TxnRequest {
 	txn := &pb.TxnRequest{Success: []*pb.RequestOp{erase(d.key, d.end)}}
-	if d.rev != 0 {
-		txn.Compare = []*pb.Compare{createdAt(d.key, d.rev)}
+	if d.rev == 0 {
+		return txn
 	}
-	if d.rev != 0 && d.queue != nil {
-		txn.Success = append(txn.Success, put(s.engine.keys.mark(d.key), mark{d.rev, d.left}.String(), s.id))
+	txn.Compare = []*pb.Compare{createdAt(d.key, d.rev)}
+	switch key := s.engine.keys.mark(d.key); {
+	case d.queue == nil:
+	case marks == withMarks:
+		txn.Success = append(txn.Success, put(key, mark{d.rev, d.left}.String(), s.id))
+	default:
+		txn.Success = append(txn.Success, erase(key, ""))
 	}
 	return txn
 }
@@ -94,13 +167,24 @@ func (s *session) deletion(d deletion) *pb.TxnRequest {
 func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
 	defer cancel()
-	return ask(ctx, s.engine.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) { return m.commit(ctx, txn) })
+	least := s.reached()
+	if serializable(txn) {
+		least = 0 // the member may be behind
+	}
+	answer, err := s.engine.ask(ctx, txn)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkHistory(answer.Header, least); err != nil {
+		return nil, err
+	}
+	return answer, nil
 }
 
 func (s *session) nextDeletions() []deletion {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	n := min(len(s.deletions), deleteBatch)
+	n := batchSize(s.deletions)
 	if n == 0 || s.over {
 		s.deleters--
 		return nil
@@ -108,6 +192,18 @@ func (s *session) nextDeletions() []deletion {
 	batch := s.deletions[:n:n]
 	s.deletions = s.deletions[n:]
 	return batch
+}
+
+// batchSize is how many of the next deletions may share a request. etcd refuses a
+// request that puts a key twice, or puts one in a range that it deletes.
+func batchSize(deletions []deletion) int {
+	for n, d := range deletions[:min(len(deletions), deleteBatch)] {
+		conflicts := func(other deletion) bool { return other.key == d.key || (other.end == "") != (d.end == "") }
+		if slices.ContainsFunc(deletions[:n], conflicts) {
+			return n
+		}
+	}
+	return min(len(deletions), deleteBatch)
 }
 
 // settleDeletions notes that keys were deleted, by the given revision.
@@ -119,7 +215,9 @@ func (s *session) settleDeletions(batch []deletion, rev int64) {
 		s.engine.measureLocked(s.answered, rev)
 	}
 	for _, d := range batch {
-		delete(s.leaving, d.key)
+		if s.leaving[d.key] == d.rev { // else a later ticket's deletion is to be sent
+			delete(s.leaving, d.key)
+		}
 		if d.queue == nil {
 			continue
 		}

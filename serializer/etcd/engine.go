@@ -211,13 +211,15 @@ func (e *Engine) Path() string { return "etcd:" + strings.TrimSuffix(string(e.ke
 func (e *Engine) run() {
 	defer close(e.ended)
 	defer e.giveBack()
+	id := newLeaseID()
 	for e.ctx.Err() == nil {
-		s, err := e.begin(e.ctx)
+		s, err := e.begin(e.ctx, id)
 		if err != nil {
 			e.fail(err)
 			sleep(e.ctx, 5*retryPause)
 			continue
 		}
+		id = newLeaseID()
 		if e.use(s) {
 			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
 			go s.serveEvictions()

@@ -117,7 +117,9 @@ func (s *session) watchEvictions(prefix string) error {
 		return fmt.Errorf("watching evictions: %w", err)
 	}
 	defer w.stop()
-	before, err := s.read(rev, false, allOf(prefix))
+	// Where the watch before was lost with its connection, etcd may have been
+	// restored from a backup. The members' agreement shows that to checkHistory.
+	before, err := s.read(rev, true, allOf(prefix))
 	if err != nil {
 		return fmt.Errorf("reading evictions: %w", err)
 	}

@@ -29,6 +29,7 @@ type feed struct {
 	mu       sync.Mutex
 	watches  map[int64]*watch
 	creating []*watch // requested and not confirmed; etcd answers in this order
+	retired  bool     // new watches go to another feed
 	ended    bool
 }
 
@@ -51,21 +52,28 @@ type confirmation struct {
 	err error
 }
 
-var errWatchEnded = errors.New("the watch has ended")
+var (
+	errWatchEnded  = errors.New("the watch has ended")
+	errFeedRetired = errors.New("the stream was replaced")
+)
 
 // watch begins a watch. handle gets every event after the revision returned. lost
 // is called if the watch ends before stop.
 func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
-	for retried := false; ; retried = true {
+	for retried := false; ; {
 		f, err := m.openFeed(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
 		w, rev, err := f.watch(ctx, request, handle, lost)
+		if errors.Is(err, errFeedRetired) {
+			continue
+		}
 		// etcd 3.4 denies a watch where the token is too old, and says no more.
 		if stale := unauthenticated(err) || errors.Is(err, rpctypes.ErrPermissionDenied); !stale || retried || m.username == "" {
 			return w, rev, err
 		}
+		retried = true
 		m.retireFeed(f)
 		if _, err := m.login(ctx, f.token); err != nil {
 			return nil, 0, err
@@ -101,29 +109,43 @@ func (m *member) openFeed(ctx context.Context) (*feed, error) {
 	f.stream = stream
 	m.mu.Lock()
 	m.feed = f
+	m.feeds[f] = true
 	m.mu.Unlock()
 	go f.run()
+	if open != nil {
+		open.retire()
+	}
 	return f, nil
 }
 
 // retireFeed sends new watches to another feed.
 func (m *member) retireFeed(f *feed) {
 	m.mu.Lock()
+	if m.feed == f {
+		m.feed = nil
+	}
+	m.mu.Unlock()
+	f.retire()
+}
+
+// dropFeeds ends all watches.
+func (m *member) dropFeeds(cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.feed = nil
+	for f := range m.feeds {
+		f.end(cause)
+	}
+}
+
+// forgetFeed notes that a feed has ended.
+func (m *member) forgetFeed(f *feed) {
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.feed == f {
 		m.feed = nil
 	}
-}
-
-// dropFeed ends all watches.
-func (m *member) dropFeed(cause error) {
-	m.mu.Lock()
-	f := m.feed
-	m.feed = nil
-	m.mu.Unlock()
-	if f != nil {
-		f.end(cause)
-	}
+	delete(m.feeds, f)
 }
 
 func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
@@ -145,9 +167,13 @@ func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
 	f.mu.Lock()
-	if f.ended {
+	if f.ended || f.retired {
+		ended := f.ended
 		f.mu.Unlock()
-		return errWatchEnded
+		if ended {
+			return errWatchEnded
+		}
+		return errFeedRetired
 	}
 	f.creating = append(f.creating, w)
 	f.mu.Unlock()
@@ -162,7 +188,7 @@ func (f *feed) run() {
 		answer, err := f.stream.Recv()
 		switch {
 		case err != nil:
-			f.member.retireFeed(f)
+			f.member.forgetFeed(f)
 			f.finish(rpctypes.Error(err))
 			return
 		case answer.Created:
@@ -183,6 +209,7 @@ func (f *feed) confirm(answer *pb.WatchResponse) {
 	}
 	w := f.creating[0]
 	f.creating = f.creating[1:]
+	defer f.endIfUnused()
 	if answer.Canceled {
 		w.stopped = true
 		f.mu.Unlock()
@@ -228,6 +255,7 @@ func (f *feed) cancelled(id int64) {
 	if w != nil {
 		w.lost()
 	}
+	f.endIfUnused()
 }
 
 // finish ends all watches.
@@ -265,19 +293,29 @@ func (w *watch) stop() {
 	if known {
 		delete(f.watches, w.id)
 	}
-	idle := len(f.watches)+len(f.creating) == 0
 	f.mu.Unlock()
-	switch {
-	case known && idle && f.retired():
-		f.end(errWatchEnded)
-	case known:
+	if known && !f.endIfUnused() {
 		go f.cancel(w.id)
 	}
 }
 
-// retired reports whether new watches go to another feed.
-func (f *feed) retired() bool {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	return f.member.feed != f
+// retire takes no new watches. The feed ends with its last watch, or at once if it
+// has none.
+func (f *feed) retire() {
+	f.mu.Lock()
+	f.retired = true
+	f.mu.Unlock()
+	f.endIfUnused()
+}
+
+// endIfUnused ends a retired feed without watches. It reports whether the feed
+// has ended.
+func (f *feed) endIfUnused() bool {
+	f.mu.Lock()
+	unused := f.retired && len(f.watches)+len(f.creating) == 0
+	f.mu.Unlock()
+	if unused {
+		f.end(errWatchEnded)
+	}
+	return unused
 }

@@ -12,14 +12,17 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// begin requests a lease. We choose its ID, so that two requests make one
-// lease.
-func (e *Engine) begin(ctx context.Context) (*session, error) {
+// newLeaseID chooses the ID of a lease. Requests for the lease are repeated with
+// it until one is answered, so that none leaves another lease behind.
+func newLeaseID() int64 { return 1 + rand.Int64N(math.MaxInt64) }
+
+// begin requests the lease with the given ID.
+func (e *Engine) begin(ctx context.Context, id int64) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	s := &session{
 		engine:  e,
-		id:      1 + rand.Int64N(math.MaxInt64),
+		id:      id,
 		queues:  make(map[string]*ticketQueue),
 		tickets: make(map[string]*ticket),
 		leaving: make(map[string]int64),
@@ -27,22 +30,22 @@ func (e *Engine) begin(ctx context.Context) (*session, error) {
 		answered: make(map[int64]time.Duration),
 	}
 	var sent time.Duration
-	var ttl int64
+	var lease leaseAnswer
 	var err error
 	for range beginTries {
-		if sent, ttl, err = e.askLease(ctx, s.id); err == nil || !transient(err) || ctx.Err() != nil {
+		if sent, lease, err = e.askLease(ctx, s.id); err == nil || !transient(err) || ctx.Err() != nil {
 			break
 		}
 		sleep(ctx, retryPause)
 	}
 	if err != nil {
-		go s.forget(e.clock() + e.ttl) // etcd may have granted it
 		return nil, fmt.Errorf("asking etcd for a lease: %w", silence(e.cluster.diagnose(err)))
 	}
+	s.clusterID = lease.header.GetClusterId()
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.extendLocked(sent, ttl)
+	s.extendLocked(sent, lease.ttl)
 	return s, nil
 }
 
@@ -54,16 +57,27 @@ const (
 )
 
 // askLease requests a lease once, and checks the user's rights. sent is the time
-// from which the lease's time to live counts.
-func (e *Engine) askLease(ctx context.Context, id int64) (sent time.Duration, ttl int64, err error) {
+// from which the lease's time to live counts. A lease that is there already was
+// granted to an earlier request whose answer was lost. It counts from then, so
+// it must be renewed.
+func (e *Engine) askLease(ctx context.Context, id int64) (sent time.Duration, lease leaseAnswer, err error) {
 	sent = e.clock()
-	ttl, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (int64, error) {
+	lease, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (leaseAnswer, error) {
 		return m.grant(ctx, id, int64(e.ttl/time.Second))
 	})
+	if errors.Is(err, rpctypes.ErrLeaseExist) {
+		sent = e.clock()
+		lease, err = e.renew(ctx, id)
+	}
 	if err == nil {
 		err = e.checkRights(ctx)
 	}
-	return sent, ttl, err
+	return sent, lease, err
+}
+
+// renew renews a lease, once.
+func (e *Engine) renew(ctx context.Context, id int64) (leaseAnswer, error) {
+	return ask(ctx, e.cluster, func(ctx context.Context, m *member) (leaseAnswer, error) { return m.keepAlive(ctx, id) })
 }
 
 // silence explains an error that says only that time is up.
@@ -166,9 +180,12 @@ func (s *session) renew(timeout time.Duration) error {
 		}
 	}
 	sent := e.clock()
-	ttl, err := ask(ctx, e.cluster, func(ctx context.Context, m *member) (int64, error) { return m.keepAlive(ctx, s.id) })
+	lease, err := e.renew(ctx, s.id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.lose(err)
+	}
+	if err == nil {
+		err = s.checkReached(lease.header)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -176,7 +193,7 @@ func (s *session) renew(timeout time.Duration) error {
 		s.trouble = err
 		return err
 	}
-	s.extendLocked(sent, ttl)
+	s.extendLocked(sent, lease.ttl)
 	return nil
 }
 
@@ -201,16 +218,18 @@ func (s *session) denialNow() error {
 // members, etcd revokes no lease.
 func (s *session) forget(until time.Duration) {
 	e := s.engine
-	for e.ctx.Err() == nil && e.clock() < until {
+	for pause := retryPause; e.ctx.Err() == nil && e.clock() < until; pause = min(2*pause, maxForgetPause) {
 		ctx, cancel := context.WithTimeout(e.ctx, attemptTime(0))
 		err := e.revoke(ctx, s.id)
 		cancel()
 		if err == nil {
 			return
 		}
-		sleep(e.ctx, retryPause)
+		sleep(e.ctx, pause)
 	}
 }
+
+const maxForgetPause = time.Second
 
 // revoke ends a lease, if there is one.
 func (e *Engine) revoke(ctx context.Context, lease int64) error {

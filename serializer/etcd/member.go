@@ -37,10 +37,17 @@ type member struct {
 	username, password string
 	loggingIn, opening chan struct{} // each held by the goroutine that logs in, or opens a feed
 
+	// Who logs in has these.
+
+	refusal    error // of the last login; nil if that was accepted
+	loginPause time.Duration
+	loginAfter time.Time
+
 	mu    sync.Mutex
-	token string // of etcd's authentication; empty where that is off
-	asked bool   // whether etcd was asked for a token
-	feed  *feed  // nil where nothing is watched
+	token string         // of etcd's authentication; empty where that is off
+	asked bool           // whether etcd was asked for a token
+	feed  *feed          // for new watches; nil where there is none
+	feeds map[*feed]bool // all that are open
 }
 
 func newMember(endpoint string, config *tls.Config, username, password string) (*member, error) {
@@ -71,6 +78,7 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(), // HTTPS_PROXY is for the web, not for the members of a cluster
 	)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
@@ -86,6 +94,7 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 		tls:       config,
 		username:  username,
 		password:  password,
+		feeds:     make(map[*feed]bool),
 		loggingIn: make(chan struct{}, 1),
 		opening:   make(chan struct{}, 1),
 	}, nil
@@ -95,7 +104,7 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 const maxAnswer = 1 << 30
 
 func (m *member) close() {
-	m.dropFeed(errClosed)
+	m.dropFeeds(errClosed)
 	_ = m.conn.Close() // it says that it was closed
 }
 
@@ -126,23 +135,23 @@ func (m *member) commit(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnRespons
 	return authorized(ctx, m, func(ctx context.Context) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, txn) })
 }
 
-// grant makes a lease with an ID of our choice, so that the request may be sent
-// twice.
-func (m *member) grant(ctx context.Context, id, seconds int64) (ttl int64, err error) {
+// leaseAnswer is what etcd says of a lease that it has granted or renewed.
+type leaseAnswer struct {
+	ttl    int64 // seconds
+	header *pb.ResponseHeader
+}
+
+// grant makes a lease with an ID of our choice, so that a request whose answer
+// was lost is noticed.
+func (m *member) grant(ctx context.Context, id, seconds int64) (leaseAnswer, error) {
 	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
 		return m.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
 	})
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseExist):
-		return seconds, nil
-	case err != nil:
-		return 0, err
-	}
-	return answer.TTL, nil
+	return leaseAnswer{answer.GetTTL(), answer.GetHeader()}, err
 }
 
 // keepAlive renews a lease, once.
-func (m *member) keepAlive(ctx context.Context, id int64) (ttl int64, err error) {
+func (m *member) keepAlive(ctx context.Context, id int64) (leaseAnswer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of the stream
 	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseKeepAliveResponse, error) {
@@ -155,13 +164,10 @@ func (m *member) keepAlive(ctx context.Context, id int64) (ttl int64, err error)
 		} // else the answer tells what is wrong
 		return stream.Recv()
 	})
-	switch {
-	case err != nil:
-		return 0, err
-	case answer.TTL <= 0:
-		return 0, rpctypes.ErrLeaseNotFound
+	if err == nil && answer.TTL <= 0 {
+		err = rpctypes.ErrLeaseNotFound
 	}
-	return answer.TTL, nil
+	return leaseAnswer{answer.GetTTL(), answer.GetHeader()}, err
 }
 
 func (m *member) revoke(ctx context.Context, id int64) error {
@@ -210,8 +216,15 @@ func (m *member) currentToken() (token string, asked bool) {
 	return m.token, m.asked
 }
 
+// Pauses between logins that etcd refuses.
+const (
+	minLoginPause = 100 * time.Millisecond
+	maxLoginPause = 2 * time.Second
+)
+
 // login replaces a refused token, unless another goroutine just has. Each login
-// costs etcd a tenth of a second of a processor.
+// costs etcd a tenth of a second of a processor. So after a refusal, all who need
+// a token get that for a while, and etcd is not asked.
 func (m *member) login(ctx context.Context, refused string) (string, error) {
 	select {
 	case m.loggingIn <- struct{}{}:
@@ -222,15 +235,34 @@ func (m *member) login(ctx context.Context, refused string) (string, error) {
 	if token, _ := m.currentToken(); token != refused {
 		return token, nil
 	}
+	if m.refusal != nil && time.Now().Before(m.loginAfter) {
+		return "", m.refusal
+	}
 	answer, err := m.auth.Authenticate(ctx, &pb.AuthenticateRequest{Name: m.username, Password: m.password})
-	err = rpctypes.Error(err)
-	if err != nil && !errors.Is(err, rpctypes.ErrAuthNotEnabled) { // it has been switched off
-		return "", fmt.Errorf("logging in as %q: %w", m.username, err)
+	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrAuthNotEnabled) {
+		err = nil // it has been switched off
+	}
+	if err != nil {
+		err = fmt.Errorf("logging in as %q: %w", m.username, err)
+	}
+	m.noteLogin(err)
+	if err != nil {
+		return "", err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.token, m.asked = answer.GetToken(), true
 	return m.token, nil
+}
+
+// noteLogin notes for how long not to log in again.
+func (m *member) noteLogin(err error) {
+	if !errors.Is(err, rpctypes.ErrAuthFailed) {
+		m.refusal, m.loginPause = nil, 0
+		return
+	}
+	m.loginPause = min(max(2*m.loginPause, minLoginPause), maxLoginPause)
+	m.refusal, m.loginAfter = err, time.Now().Add(m.loginPause)
 }
 
 // withToken adds the metadata that etcd reads. A member without a leader knows of

@@ -20,12 +20,15 @@ type session struct {
 	ctx    context.Context // done when the session is over
 	end    context.CancelFunc
 
+	clusterID uint64 // of the cluster that granted the lease
+
 	// The engine's lock guards the rest.
 
 	deadline time.Duration // by the engine's clock; see margin
 	renewed  time.Duration // when the last answered keep-alive was sent
 	timer    *time.Timer
 	over     bool
+	revision int64 // the greatest that etcd has told
 	denial   error // why etcd refuses what we write, for now
 	trouble  error // why the last keep-alive failed
 	queues   map[string]*ticketQueue

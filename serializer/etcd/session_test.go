@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -119,5 +120,35 @@ func TestUptime(t *testing.T) {
 	time.Sleep(time.Millisecond)
 	if passed := uptime() - before; passed < time.Millisecond {
 		t.Errorf("%s passed in a millisecond", passed)
+	}
+}
+
+// etcd refuses a request that puts a key twice, or puts one in a range that it
+// deletes. Such a batch stopped all deletions.
+func TestDeletionsThatShareARequest(t *testing.T) {
+	q := testQueue()
+	leaves := func(key string, rev int64) deletion { return deletion{queue: q, key: key, rev: rev} }
+	marks := deletion{key: "o/!left/q/1-", end: "o/!left/q/1."}
+	many := make([]deletion, 2*deleteBatch)
+	for i := range many {
+		many[i] = leaves(strconv.Itoa(i), 1)
+	}
+	for name, test := range map[string]struct {
+		deletions []deletion
+		share     int
+	}{
+		"none":                         {nil, 0},
+		"two tickets":                  {[]deletion{leaves("a", 1), leaves("b", 2)}, 2},
+		"a key used again":             {[]deletion{leaves("a", 1), leaves("b", 2), leaves("a", 3)}, 2},
+		"marks, then a new ticket":     {[]deletion{marks, leaves("o/q/1-1", 3)}, 1},
+		"a ticket, then all marks":     {[]deletion{leaves("o/q/1-1", 3), marks}, 1},
+		"marks of several queues":      {[]deletion{marks, {key: "x", end: "y"}}, 2},
+		"more than a request may hold": {many, deleteBatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if share := batchSize(test.deletions); share != test.share {
+				t.Errorf("%d share a request, want %d", share, test.share)
+			}
+		})
 	}
 }

@@ -37,6 +37,12 @@ func keyOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), KeysOnly: true}
 }
 
+// serializable reports whether one member alone may answer a transaction, by what
+// it has.
+func serializable(txn *pb.TxnRequest) bool {
+	return txn.GetSuccess()[0].GetRequestRange().GetSerializable()
+}
+
 // createdAt is the condition that a key was made at a revision; with 0, that it
 // does not exist.
 func createdAt(key string, rev int64) *pb.Compare {

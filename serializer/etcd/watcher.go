@@ -106,6 +106,8 @@ func (q *ticketQueue) task() task {
 		if t.retire {
 			q.retireLocked()
 		}
+		// A holder whose watch was interrupted may have lost its ticket meanwhile.
+		t.sync, t.rev = q.unsure && !q.empty(), max(t.rev, q.missed)
 		return t
 	}
 	// Up to half of our waiters may lie beyond what is known. So one read serves

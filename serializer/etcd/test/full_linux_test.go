@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,28 @@ import (
 // mark; so it was refused, nothing was logged, and the next one waited for
 // nobody until its timeout.
 func TestEtcdFull(t *testing.T) {
-	t.Parallel() // it mostly waits
-	m := startStandalone(t, "--quota-backend-bytes", "2097152")
+	for name, start := range map[string]func(*testing.T) *member{
+		"etcd 3.4": func(t *testing.T) *member {
+			return startStandalone(t, "--quota-backend-bytes", strconv.Itoa(quota)).member
+		},
+		"etcd 3.7": func(t *testing.T) *member {
+			m := newMember(t)
+			m.config.QuotaBackendBytes = quota
+			m.start(t)
+			t.Cleanup(m.stop)
+			return m
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			testEtcdFull(t, start(t))
+		})
+	}
+}
+
+const quota = 2 << 20 // bytes
+
+func testEtcdFull(t *testing.T, m *member) {
 	var log lockedBuffer
 	here := open(t, etcd.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, m.url)
 	there := open(t, etcd.Options{}, m.url)
@@ -51,7 +72,7 @@ func TestEtcdFull(t *testing.T) {
 // attempt finds etcd full. The ticket must not stay.
 func TestFullAfterLostAnswer(t *testing.T) {
 	t.Parallel() // it mostly waits
-	m := startStandalone(t, "--quota-backend-bytes", "2097152")
+	m := startStandalone(t, "--quota-backend-bytes", strconv.Itoa(quota))
 	c, link := m.client(t), startRelay(t, m.url)
 	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
 	enter(t, here, arrival("a_")).Leave()

@@ -31,6 +31,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 				}
 			}
 			turns(1)
+			waitUntilEmpty(t, m.client(t))
 			snapshot := m.snapshot(t)
 			turns(100)
 			revoked := make(chan error, 1)
@@ -70,8 +71,8 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			case <-time.After(ttl / 2):
 				t.Error("one whose ticket the restored cluster does not have is still inside")
 			}
-			group.Wait()
 			holder.Leave()
+			group.Wait()
 			if overlaps.Load() > 0 || entered.Load() < 5 {
 				t.Errorf("%d entered, %d while another was inside", entered.Load(), overlaps.Load())
 			}

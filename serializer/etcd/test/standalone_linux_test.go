@@ -124,9 +124,9 @@ lines:
 }
 
 // fill writes until etcd refuses for lack of space.
-func (s *standalone) fill(t *testing.T) {
+func (m *member) fill(t *testing.T) {
 	t.Helper()
-	c, value := s.client(t), strings.Repeat("x", 900<<10)
+	c, value := m.client(t), strings.Repeat("x", 900<<10)
 	for i := range 10 {
 		if _, err := c.Put(context.Background(), fmt.Sprintf("filler%d", i), value); err != nil {
 			return
@@ -136,16 +136,16 @@ func (s *standalone) fill(t *testing.T) {
 }
 
 // makeRoom has etcd accept writes again.
-func (s *standalone) makeRoom(t *testing.T) {
+func (m *member) makeRoom(t *testing.T) {
 	t.Helper()
-	c, ctx := s.client(t), context.Background()
+	c, ctx := m.client(t), context.Background()
 	answer, err := c.Delete(ctx, "filler", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []func() error{
 		func() error { return second(c.Compact(ctx, answer.Header.Revision)) },
-		func() error { return second(c.Defragment(ctx, s.url)) },
+		func() error { return second(c.Defragment(ctx, m.url)) },
 		func() error { return second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})) },
 	} {
 		if err := step(); err != nil {

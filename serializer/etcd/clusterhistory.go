@@ -1,0 +1,52 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// errOtherHistory is why a session ends when etcd was restored from a backup:
+// then tickets may be missing, or stand again, whatever the lease is like. What
+// the process knows of queues comes from revisions that etcd will use again.
+var errOtherHistory = errors.New("etcd was restored from a backup, or the endpoints belong to several clusters")
+
+// reached is the greatest revision that etcd has told in this session.
+func (s *session) reached() int64 {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	return s.revision
+}
+
+// checkHistory ends the session if an answer comes from another cluster than the
+// lease, or from a revision before the least that it must have. That is what had
+// been reached when the request was sent: etcd orders the request after it.
+func (s *session) checkHistory(h *pb.ResponseHeader, least int64) error {
+	e := s.engine
+	e.mu.Lock()
+	s.revision = max(s.revision, h.GetRevision())
+	cluster := s.clusterID
+	e.mu.Unlock()
+	var err error
+	switch {
+	case h.GetClusterId() != cluster:
+		err = fmt.Errorf("%w: cluster %x answered, the lease is from %x", errOtherHistory, h.GetClusterId(), cluster)
+	case h.GetRevision() < least:
+		err = fmt.Errorf("%w: it is at revision %d, and was at %d", errOtherHistory, h.GetRevision(), least)
+	default:
+		return nil
+	}
+	s.lose(err)
+	return err
+}
+
+// checkReached asks the members for their agreement if one of them is behind a
+// revision that etcd has reached: it may only be late.
+func (s *session) checkReached(h *pb.ResponseHeader) error {
+	if h.GetClusterId() == s.clusterID && h.GetRevision() >= s.reached() {
+		return nil
+	}
+	_, err := s.read(0, true, keyOf(string(s.engine.keys)+probe))
+	return err
+}
