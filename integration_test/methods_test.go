@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 )
@@ -72,67 +71,6 @@ func (c *caddy) awaitWaiting(n int) {
 		return waiting == n
 	}); err != nil {
 		c.t.Fatalf("%d wait: not so, but %s", n, state)
-	}
-}
-
-func TestConcurrency(t *testing.T) {
-	t.Parallel()
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			c, b := rules(t, engine, "concurrency 3")
-			var answers []<-chan response
-			for i := range 5 {
-				answers = append(answers, c.send("GET", fmt.Sprintf("name=%d&gate", i)))
-				if i < 3 {
-					b.awaitEntry(t, fmt.Sprint(i))
-				} else {
-					c.awaitWaiting(i - 2)
-				}
-			}
-			b.wantOrder(t, "0", "1", "2")
-			b.open("1")
-			b.awaitEntry(t, "3")
-			b.wantNever(t, "4")
-			b.openAll()
-			b.open("4")
-			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
-			}
-			if b.most != 3 {
-				t.Errorf("%d were inside at the same time, want 3", b.most)
-			}
-		})
-	}
-}
-
-// Readers are inside side by side, writers alone, and no writer is overtaken.
-func TestSharedMethods(t *testing.T) {
-	t.Parallel()
-	for _, engine := range engines {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			c, b := rules(t, engine, "shared_methods GET HEAD")
-			var answers []<-chan response
-			for _, name := range []string{"reader1", "reader2"} {
-				answers = append(answers, c.send("GET", "gate&name="+name))
-				b.awaitEntry(t, name)
-			}
-			answers = append(answers, c.send("POST", "name=writer&gate"))
-			c.awaitWaiting(1)
-			answers = append(answers, c.send("GET", "name=reader3"))
-			c.awaitWaiting(2)
-			b.wantOrder(t, "reader1", "reader2")
-			b.open("reader1")
-			b.open("reader2")
-			b.awaitEntry(t, "writer")
-			b.wantNever(t, "reader3")
-			b.open("writer")
-			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
-			}
-			b.wantOrder(t, "reader1", "reader2", "writer", "reader3")
-		})
 	}
 }
 

@@ -121,34 +121,3 @@ func TestNoTimeout(t *testing.T) {
 	(<-holder).want(t, http.StatusOK)
 	(<-waiter).want(t, http.StatusOK)
 }
-
-// Refusals are logged at most once a second for each reason, with a count.
-func TestRefusalLogRate(t *testing.T) {
-	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
-		serialize {
-			path {$DIR}
-			queue_length 1
-		}
-		reverse_proxy {$BACKEND}`})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
-	waiter := c.getting("/?name=waiter")
-	c.awaitTickets(2)
-
-	client := newClient(t, "1.1")
-	begin := time.Now()
-	const refusals = 100
-	for range refusals {
-		do(client, "GET", c.url, "").want(t, http.StatusInternalServerError)
-	}
-	most := 1 + int(time.Since(begin)/time.Second)
-	c.wantRefusalLogged("queue_full", "serializer_")
-	if got := len(c.Log.Entries("refused")); got > most {
-		t.Errorf("%d lines for %d refusals, want at most %d", got, refusals, most)
-	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-waiter).want(t, http.StatusOK)
-}

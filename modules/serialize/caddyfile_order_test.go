@@ -8,6 +8,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	_ "github.com/orderly-http/caddy-orderly"
 )
 
 // Requests meet the lines of a block in this order. Caddy's sorting alone leaves

@@ -1,4 +1,4 @@
-package serialize_test
+package integration_test
 
 import (
 	"fmt"

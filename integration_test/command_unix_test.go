@@ -1,6 +1,6 @@
 //go:build unix
 
-package serialize_test
+package integration_test
 
 import (
 	"strings"

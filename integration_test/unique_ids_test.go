@@ -1,4 +1,4 @@
-package uniqueids_test
+package integration_test
 
 import (
 	"fmt"

@@ -1,16 +1,12 @@
-package serialize_test
+package integration_test
 
 import (
 	"encoding/json"
 	"testing"
 
-	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
-
-// The test binary is Caddy as well; see package testcaddy.
-func init() { testcaddy.RunIfCaddy() }
 
 // site is a server with one queue in front of a place.
 type site struct {

@@ -1,4 +1,6 @@
-package uniqueids_test
+//go:build unix
+
+package integration_test
 
 import (
 	"errors"
@@ -9,31 +11,43 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
+// trust takes over the ID of a caller that is a trusted proxy, and drops that of
+// any other. By default nobody is trusted.
 func TestTrust(t *testing.T) {
-	_, url := idsSite(t, "trust X-Request-Id", "{http.request.txid}|{header.X-Request-Id}")
-	long := strings.Repeat("a", 128)
+	const site = "unique_ids {\n trust X-Request-Id\n}\nrespond {http.request.txid}|{header.X-Request-Id}"
+	url := make(map[string]string) // by who is trusted
+	for trusted, servers := range map[string]string{
+		"it":      "trusted_proxies static 127.0.0.1/32",
+		"another": "trusted_proxies static 192.0.2.1/32",
+		"nobody":  "",
+	} {
+		url[trusted] = start(t, setup{servers: servers, site: site}).url
+	}
 	for _, test := range []struct {
-		name, value string
-		kept        bool
+		name, trusted, value string
+		kept                 bool
 	}{
-		{"an ID", "abc-DEF_1.2@x", true},
-		{"one character", "a", true},
-		{"128 characters", long, true},
-		{"129 characters", long + "a", false},
-		{"200 characters", strings.Repeat("b", 200), false},
-		{"empty", "", false},
-		{"a space", "a b", false},
-		{"a tab", "a\tb", false},
-		{"beyond ASCII", "aé", false},
-		{"a quote", `a"b`, false},
-		{"braces", "{env.HOME}", false},
+		{"an ID", "it", "abc-DEF_1.2@x", true},
+		{"one character", "it", "a", true},
+		{"128 characters", "it", strings.Repeat("a", 128), true},
+		{"129 characters", "it", strings.Repeat("a", 129), false},
+		{"200 characters", "it", strings.Repeat("b", 200), false},
+		{"empty", "it", "", false},
+		{"a space", "it", "a b", false},
+		{"a tab", "it", "a\tb", false},
+		{"a slash", "it", "caller/1", false},
+		{"beyond ASCII", "it", "aé", false},
+		{"a quote", "it", `a"b`, false},
+		{"braces", "it", "{env.HOME}", false},
+		{"another is trusted", "another", "caller1", false},
+		{"nobody is trusted", "nobody", "abc", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			checkTrusted(t, ask(t, url, "X-Request-Id", test.value), test.value, test.kept)
+			checkTrusted(t, ask(t, url[test.trusted], "X-Request-Id", test.value), test.value, test.kept)
 		})
 	}
 	t.Run("two values", func(t *testing.T) {
-		checkTrusted(t, ask(t, url, "X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
+		checkTrusted(t, ask(t, url["it"], "X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
 	})
 }
 
@@ -52,12 +66,6 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 	if header != "" {
 		t.Errorf("what is behind sees the header %q", header)
 	}
-}
-
-func TestNobodyIsTrustedByDefault(t *testing.T) {
-	addr := testcaddy.ReserveAddr(t)
-	testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust X-Request-Id\n\t}\n\trespond {http.request.txid}|{header.X-Request-Id}\n}\n")
-	checkTrusted(t, ask(t, "http://"+addr, "X-Request-Id", "abc"), "abc", false)
 }
 
 // A second unique_ids on the way did nothing at all: a stranger's value of the

@@ -1,4 +1,4 @@
-package serialize_test
+package integration_test
 
 import (
 	"encoding/json"
@@ -65,7 +65,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	testcaddy.Await(t, answer)
 	labels, _ := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
 
-	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
+	text, err := os.ReadFile("../docs/grafana-dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	if len(all) < 10 {
 		t.Fatalf("there are only %d queries in the dashboard", len(all))
 	}
-	rules, err := os.ReadFile("../../docs/alerts.yml")
+	rules, err := os.ReadFile("../docs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,46 +113,6 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// The numbers of a queue go on counting over a reload, and their labels are
-// those of the configuration, however many queues it makes.
-func TestMetricsSurviveReloads(t *testing.T) {
-	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	caddyfile := strings.Replace(queueSite(addr, place.Addr, s.dir, "skip_methods OPTIONS"), "prefix a_", `prefix "u{query.u}_"`, 1)
-	s.Server = testcaddy.Start(t, caddyfile)
-	pass := func(name string) {
-		answer := s.send(t, "GET", name)
-		s.Next().Leave()
-		testcaddy.Await(t, answer)
-	}
-	pass("one?u=1")
-	pass("two?u=2")
-	skipped := s.send(t, "OPTIONS", "three?u=3")
-	s.Next().Leave()
-	testcaddy.Await(t, skipped)
-	s.Reload(caddyfile)
-	pass("four?u=4")
-
-	const queue = `{queue="u{http.request.uri.query.u}_"`
-	for sample, want := range map[string]string{
-		"caddy_serialize_requests_total{outcome=\"entered\"," + queue[1:] + "}": "3",
-		"caddy_serialize_requests_total{outcome=\"skipped\"," + queue[1:] + "}": "1",
-		"caddy_serialize_wait_seconds_count" + queue + "}":                      "3",
-		"caddy_serialize_hold_seconds_count" + queue + "}":                      "3",
-		"caddy_serialize_waiting" + queue + "}":                                 "0",
-		"caddy_serialize_inside" + queue + "}":                                  "0",
-	} {
-		s.Eventually("all are counted", func() error { // a moment after the answer
-			_, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
-			if values[sample] != want {
-				return fmt.Errorf("%s is %q; expected %s", sample, values[sample], want)
-			}
-			return nil
-		})
 	}
 }
 

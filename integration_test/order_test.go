@@ -1,0 +1,108 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// newSites are processes that share a queue: two where the engine can do that.
+func newSites(t *testing.T, engine, options string) []*site {
+	t.Helper()
+	options += "\nengine " + engine
+	first := newSite(t, options)
+	if engine == "memory" {
+		return []*site{first}
+	}
+	return []*site{first, joinSite(t, first.Place, first.dir, options)}
+}
+
+// together waits for so many requests to enter side by side, and for nobody
+// else to do so.
+func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visitor) {
+	t.Helper()
+	var got []string
+	for range names {
+		v := s.Next()
+		visitors, got = append(visitors, v), append(got, v.Name)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, names) {
+		t.Fatalf("%v entered; expected %v", got, names)
+	}
+	s.Nobody()
+	return visitors
+}
+
+// Who is inside together follows from the rules and from the order in which the
+// requests came, whichever process they came to. Requests are named by their
+// number; each comes after the one before it has its ticket. Then, step by step,
+// "+0 1" waits until 0 and 1 are inside and makes sure that nobody else gets
+// there, and "-0" lets 0 leave.
+func TestAdmission(t *testing.T) {
+	tests := []struct {
+		name, options string
+		methods       string
+		steps         []string
+		most          int // are inside at once
+	}{
+		// Exactly as many are inside as the configuration says, and the others
+		// follow one by one.
+		{
+			"concurrency", "concurrency 3", "GET GET GET GET GET GET GET GET",
+			[]string{"+0 1 2", "-1", "+3", "-0", "+4", "-2", "+5", "-3", "+6", "-4", "+7", "-5 6 7"}, 3,
+		},
+		// Readers are inside side by side and writers alone; a reader that came
+		// after a writer waits for it, so the writer's turn comes.
+		{
+			"readers and writers", "shared_methods GET HEAD", "GET HEAD POST GET GET PUT POST GET",
+			[]string{"+0 1", "-0", "+", "-1", "+2", "-2", "+3 4", "-3 4", "+5", "-5", "+6", "-6", "+7", "-7"}, 2,
+		},
+		// With both, concurrency bounds the readers.
+		{
+			"readers up to concurrency", "shared_methods GET\nconcurrency 2", "GET GET GET POST GET",
+			[]string{"+0 1", "-0", "+2", "-2", "+", "-1", "+3", "-3", "+4", "-4"}, 2,
+		},
+	}
+	for _, test := range tests {
+		for _, engine := range engines {
+			t.Run(test.name+"/"+engine, func(t *testing.T) {
+				t.Parallel()
+				sites := newSites(t, engine, test.options)
+				s := sites[0]
+				var answers []<-chan testcaddy.Answer
+				for i, method := range strings.Fields(test.methods) {
+					answers = append(answers, sites[i%len(sites)].send(t, method, fmt.Sprint(i)))
+					s.awaitTickets(t, i+1)
+				}
+				inside := make(map[string]*testcaddy.Visitor)
+				for _, step := range test.steps {
+					names := strings.Fields(step[1:])
+					if step[0] == '-' {
+						for _, name := range names {
+							inside[name].Leave()
+						}
+						continue
+					}
+					for _, v := range s.together(t, names...) {
+						inside[v.Name] = v
+					}
+				}
+				for _, a := range answers {
+					if got := testcaddy.Await(t, a); got.StatusCode != http.StatusOK {
+						t.Errorf("a request got %d", got.StatusCode)
+					}
+				}
+				if s.Most() != test.most {
+					t.Errorf("%d were inside at once; expected %d", s.Most(), test.most)
+				}
+			})
+		}
+	}
+}
