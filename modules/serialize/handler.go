@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -108,9 +109,9 @@ type Handler struct {
 	placeholders bool   // the prefix has some
 	queue        string // the queue's name, if the prefix has no placeholders
 	rule, shared serializer.Rule
-	group        string // of the handler's route
-	errorRoutes  bool   // all error routes of the server run inside the turn
-	refusals     *refusalLog
+	group        string                                // of the handler's route
+	errorRoutes  bool                                  // all error routes of the server run inside the turn
+	refusals     *throttle.Throttle[serializer.Reason] // of log entries
 	meters       *meters
 	closeStats   func()
 	events       *caddyevents.App // may be nil
@@ -170,7 +171,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	s.meters = newMeters(metrics(), s.Prefix)
-	s.refusals = new(refusalLog)
+	s.refusals = new(throttle.Throttle[serializer.Reason])
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}

@@ -3,7 +3,6 @@ package serialize
 import (
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -14,7 +13,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// refuse answers a request that does not get its turn.
+// refuse answers a request that does not get a turn.
 func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
 	refused, ok := errors.AsType[*serializer.Refused](err)
 	if !ok {
@@ -26,7 +25,7 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	}
 	now := time.Now()
 	s.meters.stats.recent.refused(now, refused.Reason)
-	s.refusals.log(s.logger, r, v, refused)
+	s.logRefusal(r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
 
@@ -40,9 +39,9 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	return s.answerRefusal(w, v)
 }
 
-// answerRefusal answers a request that v did not get its turn for, also when it
-// comes to the queue again. There the handler may be another one, with another
-// `error_response`; the status stays.
+// answerRefusal answers the request of v, which was refused, also when it comes to
+// the queue again. Then the handler may be another one, with another
+// `error_response`. The status stays the same.
 func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
 	if s.ErrorResponse == nil || !v.refused {
 		return *v.failure
@@ -53,8 +52,8 @@ func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
 	return err
 }
 
-// statusClientClosed is what Caddy's reverse proxy, too, records for a client
-// that went away; it was nginx's invention.
+// statusClientClosed is recorded for a client that has gone, as by nginx and by
+// Caddy's reverse proxy.
 const statusClientClosed = 499
 
 // describeRefusal sets the placeholders of a refused request.
@@ -64,28 +63,17 @@ func describeRefusal(repl *caddy.Replacer, v *visit, refused *serializer.Refused
 	repl.Set("http.serialize.wait_ms", newWaitMS(v.waited))
 }
 
-// refusalLog writes refusals at most once a second for each reason, with a
-// count of those in between.
-type refusalLog struct {
-	mu      sync.Mutex
-	reasons map[serializer.Reason]*refusalCount
-}
-
-type refusalCount struct {
-	last  time.Time
-	since int
-}
-
-func (l *refusalLog) log(logger *zap.Logger, r *http.Request, v *visit, refused *serializer.Refused) {
-	count, due := l.due(refused.Reason)
-	if !due {
+// logRefusal logs refusals, at most once a second for each reason.
+func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refused) {
+	count, ok := s.refusals.Allow(refused.Reason)
+	if !ok {
 		return
 	}
 	level := zap.WarnLevel
 	if refused.Reason == serializer.ReasonStorage {
 		level = zap.ErrorLevel
 	}
-	c := logger.Check(level, "refused")
+	c := s.logger.Check(level, "refused")
 	if c == nil {
 		return
 	}
@@ -106,28 +94,8 @@ func (l *refusalLog) log(logger *zap.Logger, r *http.Request, v *visit, refused 
 	c.Write(fields...)
 }
 
-// due counts a refusal, and reports how many a log line would speak for.
-func (l *refusalLog) due(reason serializer.Reason) (count int, due bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.reasons == nil {
-		l.reasons = make(map[serializer.Reason]*refusalCount)
-	}
-	c := l.reasons[reason]
-	if c == nil {
-		c = new(refusalCount)
-		l.reasons[reason] = c
-	}
-	c.since++
-	if time.Since(c.last) < time.Second {
-		return 0, false
-	}
-	count, c.since, c.last = c.since, 0, time.Now()
-	return count, true
-}
-
-// selfWaitHint names the likely cause where a request that this very server made
-// has waited in vain.
+// selfWaitHint names the likely cause of a timeout if this server has made the
+// request itself.
 func selfWaitHint(r *http.Request, refused *serializer.Refused) string {
 	if refused.Reason != serializer.ReasonTimeout || !cameFromHere(r) {
 		return ""

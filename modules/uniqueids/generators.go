@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -74,25 +75,14 @@ func placeholder(scheme string) string {
 
 func (g *generators) close() error { return g.detach() }
 
-// complaints are what was logged about each scheme: at most one line a second,
-// however many handlers there are.
-var complaints = struct {
-	sync.Mutex
-	last     map[string]time.Time
-	unlogged map[string]int
-}{last: make(map[string]time.Time), unlogged: make(map[string]int)}
+// failures throttles the log entries of each scheme, for all handlers together.
+var failures throttle.Throttle[string]
 
-// complain logs why requests get no ID.
-func (g *generator) complain(logger *zap.Logger, err error) {
-	complaints.Lock()
-	defer complaints.Unlock()
-	complaints.unlogged[g.scheme]++
-	if time.Since(complaints.last[g.scheme]) < time.Second {
-		return
+// logFailure logs why requests get no ID.
+func (g *generator) logFailure(logger *zap.Logger, err error) {
+	if count, ok := failures.Allow(g.scheme); ok {
+		logger.Error("requests get no "+strings.ReplaceAll(g.scheme, "_", " "), zap.Int("count", count), zap.Error(err))
 	}
-	logger.Error("requests get no "+strings.ReplaceAll(g.scheme, "_", " "),
-		zap.Int("count", complaints.unlogged[g.scheme]), zap.Error(err))
-	complaints.last[g.scheme], complaints.unlogged[g.scheme] = time.Now(), 0
 }
 
 // uniqueIDGenerators are the generators of unique_id in this process, by layout

@@ -95,7 +95,7 @@ func (ids *RequestIDs) of(g *generator) string {
 	}
 	text, err := g.generate(ids.ctx, ids.arrival())
 	if err != nil {
-		g.complain(ids.handler.logger, err)
+		g.logFailure(ids.handler.logger, err)
 	}
 	ids.made = append(ids.made, madeID{g, text})
 	return text

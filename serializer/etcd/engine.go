@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -118,10 +119,10 @@ type Engine struct {
 	tickets int           // of ours, not left yet
 	closed  bool
 
-	logged     string // the failure that was logged last
-	complained time.Time
-	watchLag   time.Duration // of the last deletion of ours that a watch reported
-	lost       atomic.Uint64 // leases
+	logged   string                      // the failure that was logged last
+	failures throttle.Throttle[struct{}] // of log entries about requests to etcd
+	watchLag time.Duration               // of the last deletion of ours that a watch reported
+	lost     atomic.Uint64               // leases
 }
 
 // Options say where and how an [Engine] keeps its queues.

@@ -195,12 +195,12 @@ func (s *session) dropLocked(t *ticket) {
 func (s *session) complain(queue string, err error) {
 	e := s.engine
 	e.mu.Lock()
-	quiet := s.over || time.Since(e.complained) < time.Second
-	if !quiet {
-		e.complained = time.Now()
-	}
+	over := s.over
 	e.mu.Unlock()
-	if !quiet {
+	if over {
+		return
+	}
+	if _, ok := e.failures.Allow(struct{}{}); ok {
 		e.log.Error("asking etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
 	}
 }
