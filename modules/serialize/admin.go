@@ -16,18 +16,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// AdminAPI shows the queues of this process in Caddy's admin API, and takes
-// tickets out of them.
+// AdminAPI shows the queues of this process in Caddy's admin API, and evicts tickets
+// from them.
 //
 //	GET    /serialize/queues                  every queue of this process; one that cannot be read has an `error`
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
 //
-// A queue is called by its path, a slash and its prefix, URL-escaped as one
-// segment: `%2Ftmp%2Fserializer_`.
+// A queue is named by its path, a slash and its prefix, URL-escaped as one segment:
+// `%2Ftmp%2Fserializer_`.
 //
-// A ticket that waits is answered at once, with the reason `evicted`. One that
-// is inside is cancelled; the next enters when it has returned.
+// The request of a waiting ticket is refused at once, with the reason `evicted`. A
+// request inside is cancelled, and the next one enters when it has returned.
 type AdminAPI struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -48,8 +48,8 @@ func (AdminAPI) Routes() []caddy.AdminRoute {
 	}
 }
 
-// serveQueues answers with all queues. Those that cannot be read now say why, in
-// their place: one directory that fails must not hide the others.
+// serveQueues answers with all queues. A queue that cannot be read has an error
+// instead, since one failing directory must not hide the others.
 func serveQueues(w http.ResponseWriter, r *http.Request) error {
 	if err := allow(w, r, http.MethodGet, http.MethodHead); err != nil {
 		return err
@@ -57,7 +57,7 @@ func serveQueues(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, allQueues(r.Context()))
 }
 
-// serveQueue answers with one queue, or evicts a ticket of it.
+// serveQueue answers with one queue, or evicts a ticket from it.
 func serveQueue(w http.ResponseWriter, r *http.Request) error {
 	queue, token, err := splitQueuePath(r.URL)
 	if err != nil {
@@ -75,8 +75,8 @@ func serveQueue(w http.ResponseWriter, r *http.Request) error {
 	return serveEviction(w, r, queue, token)
 }
 
-// splitQueuePath takes the queue and the token, if any, out of a URL. Only what
-// is still escaped tells a slash in the queue's name from one between segments.
+// splitQueuePath returns the queue and the token of a URL, if any. It reads the
+// escaped path, where a slash in a queue's name differs from one between segments.
 func splitQueuePath(u *url.URL) (queue, token string, err error) {
 	segments := strings.Split(strings.TrimPrefix(u.EscapedPath(), adminQueues+"/"), "/")
 	if len(segments) > 2 {
@@ -109,7 +109,7 @@ func serveOne(w http.ResponseWriter, r *http.Request, queue string) error {
 	return writeJSON(w, found.QueueState)
 }
 
-// serveEviction evicts a ticket and answers with what it was.
+// serveEviction evicts a ticket and answers with its last state.
 func serveEviction(w http.ResponseWriter, r *http.Request, queue, token string) error {
 	ticket, err := evictTicket(r.Context(), queue, token)
 	if err != nil {
@@ -118,7 +118,7 @@ func serveEviction(w http.ResponseWriter, r *http.Request, queue, token string) 
 	return writeJSON(w, ticket)
 }
 
-// evictTicket evicts a ticket and returns what it was. The error is one for the
+// evictTicket evicts a ticket and returns its last state. The error is one of the
 // admin API.
 func evictTicket(ctx context.Context, queue, token string) (ticket serializer.TicketState, err error) {
 	number, err := strconv.ParseUint(token, 10, 64)
@@ -143,8 +143,8 @@ func evictTicket(ctx context.Context, queue, token string) (ticket serializer.Ti
 	return ticket, nil
 }
 
-// findQueue looks a queue up by its path, a slash and its prefix. The error is
-// one for the admin API.
+// findQueue finds a queue by its path, a slash and its prefix. The error is one of the
+// admin API.
 func findQueue(ctx context.Context, queue string) (listedQueue, error) {
 	var failed error
 	for _, found := range allQueues(ctx) {
@@ -162,7 +162,7 @@ func findQueue(ctx context.Context, queue string) (listedQueue, error) {
 		"this process has no queue %s; %s lists those it has", queue, adminQueues))
 }
 
-// allow refuses all methods but these.
+// allow refuses all methods except the given ones.
 func allow(w http.ResponseWriter, r *http.Request, methods ...string) error {
 	if slices.Contains(methods, r.Method) {
 		return nil

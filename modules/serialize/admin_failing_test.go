@@ -67,7 +67,7 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	}
 	status := new(Status)
 	status.logger = caddy.Log()
-	data := status.look(t.Context(), time.Now(), "_")
+	data := status.collect(t.Context(), time.Now(), "_")
 	if len(data.Errors) != 1 || len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
 		t.Errorf("the status page has errors %v and %d queues; expected one error, in the first of two queues", data.Errors, len(data.Queues))
 	}

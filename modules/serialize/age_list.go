@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// ageList are the requests of one record that do the same at the moment: they
-// wait, or they are inside. They are linked in the order they began, so the
-// oldest is known at any time, also while nothing happens. To join and to part
-// costs a lock and no memory.
+// ageList lists the requests of one prefix that wait, or those that are inside, in
+// the order in which they began. So the oldest is known at any time, also while
+// nothing happens. Inserting and removing take a lock and no memory.
 type ageList struct {
 	mu          sync.Mutex
 	first, last *ageEntry
 }
 
-// ageEntry is a request's place in a ageList. It is in one at most.
+// ageEntry is a request's entry in an ageList. It is in one list at most.
 type ageEntry struct {
 	previous, next *ageEntry
 	visit          *visit
 	since          time.Time
 }
 
-// insert adds a request. A goroutine may come late with its time, so it is put in
-// by time; it nearly always goes to the end.
+// insert adds a request in order of time. It nearly always goes to the end, but a
+// goroutine may be delayed after it has read the clock.
 func (c *ageList) insert(m *ageEntry, since time.Time) {
 	m.since = since
 	c.mu.Lock()
@@ -44,7 +43,7 @@ func (c *ageList) insert(m *ageEntry, since time.Time) {
 	}
 }
 
-// remove takes a request out.
+// remove removes a request.
 func (c *ageList) remove(m *ageEntry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +60,7 @@ func (c *ageList) remove(m *ageEntry) {
 	m.previous, m.next = nil, nil
 }
 
-// oldest is for how long the oldest has been there; 0 if there is nobody.
+// oldest is the age of the oldest request; 0 if there is none.
 func (c *ageList) oldest(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,12 +76,12 @@ func (c *ageList) empty() bool {
 	return c.first == nil
 }
 
-// maxAgesScanned bounds how many a refusal looks at: prefixes with placeholders
-// have crowds from many queues.
+// maxAgesScanned bounds the work of a refusal. The list of a prefix with
+// placeholders has requests of many queues.
 const maxAgesScanned = 256
 
-// ages are for how long the requests in one queue have been there, the oldest
-// first. Only the oldest of the ageList are looked at.
+// ages are the ages of the requests in one queue, the oldest first. Only the oldest
+// requests of the list are considered.
 func (c *ageList) ages(queue string, now time.Time) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,27 +15,26 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// readBody reads the request body before the request takes its ticket: so much
-// of it in memory, more in a file. A slow or stalled upload then holds neither
-// a ticket nor a turn, and net/http, which looks for a closed connection only
-// once the body has been read to its end, notices when the client goes away.
+// readBody reads the request body before the request takes its ticket: first into
+// memory, then into a file. So a slow or stalled upload holds neither a ticket nor a
+// turn. Also, net/http notices a closed connection only after the body has been read
+// to its end.
 //
-// What does not fit in memory and file is left to be read by the next handler,
-// behind what does.
+// The next handler reads the rest of a body that does not fit.
 func (s *Handler) readBody(w http.ResponseWriter, r *http.Request, v *visit) error {
 	if !hasBody(r) || isDialogue(r) {
 		return nil
 	}
 	if held, ok := r.Body.(*heldBody); ok && held.ended {
-		return nil // a queue around this one has read it
+		return nil // an outer queue has read it
 	}
 	body := &heldBody{rest: r.Body}
-	if err := s.hold(body, r, v); err != nil {
+	if err := s.bufferBody(body, r, v); err != nil {
 		err = bodyFailure(r.Context(), v.queue, err)
 		body.free()
 		r.Body = &failedBody{r.Body, err}
 		if r.ProtoMajor == 1 {
-			// Caddy hides from net/http what of the body is still to come; it would
+			// Caddy hides the length of the remaining body from net/http, which would
 			// wait for the rest before it answers.
 			w.Header().Set("Connection", "close")
 		}
@@ -48,8 +47,8 @@ func (s *Handler) readBody(w http.ResponseWriter, r *http.Request, v *visit) err
 	return nil
 }
 
-// hold reads as much of the body as is to be held.
-func (s *Handler) hold(body *heldBody, r *http.Request, v *visit) (err error) {
+// bufferBody reads as much of the body as the settings say.
+func (s *Handler) bufferBody(body *heldBody, r *http.Request, v *visit) (err error) {
 	if *s.Buffer == 0 {
 		return nil
 	}
@@ -76,30 +75,29 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// isUploading reports whether the client may still send of the body.
+// isUploading reports whether the client may still send parts of the body.
 func isUploading(r *http.Request) bool {
 	held, ok := r.Body.(*heldBody)
 	return hasBody(r) && !(ok && held.ended)
 }
 
-// isDialogue reports whether client and upstream take turns to speak, so that
-// the body does not come by itself.
+// isDialogue reports whether the client may send the body only in reply to the
+// upstream.
 func isDialogue(r *http.Request) bool {
 	return r.Method == http.MethodConnect || isGRPC(r.Header.Get("Content-Type"))
 }
 
-// isGRPC reports whether a content type is that of gRPC, with or without the
-// name of an encoding. Those of gRPC-Web are not: its clients send one message,
-// then read.
+// isGRPC reports whether a content type is that of gRPC, with or without the name of
+// an encoding. gRPC-Web does not count, since its clients send one message and then
+// read.
 func isGRPC(contentType string) bool {
 	name, _, _ := strings.Cut(contentType, ";")
 	name, _, _ = strings.Cut(name, "+")
 	return strings.EqualFold(strings.TrimSpace(name), "application/grpc")
 }
 
-// checkRoom refuses the request where the queue is known to be full: a client
-// that asks first is told before it sends its body, and no file is made for one
-// that would be refused in the end.
+// checkRoom refuses the request if the queue is known to be full. So a client that
+// asks first does not send its body in vain, and no file is made for it.
 func (s *Handler) checkRoom(v *visit) error {
 	if s.QueueLength == 0 || !s.engine.acquire() {
 		return nil
@@ -118,8 +116,8 @@ func (s *Handler) checkRoom(v *visit) error {
 	}
 }
 
-// bodyFailure turns the error of a body into that of a request which never had
-// a ticket. Where the file failed, the storage is at fault, else the client.
+// bodyFailure turns the error of a body into a refusal before the ticket. If the file
+// failed, the reason is the storage, otherwise the client.
 func bodyFailure(ctx context.Context, queue string, err error) error {
 	refused := &serializer.Refused{Reason: serializer.ReasonGone, Queue: queue}
 	status := http.StatusBadRequest
@@ -134,37 +132,37 @@ func bodyFailure(ctx context.Context, queue string, err error) error {
 	case ctx.Err() != nil:
 		status = statusClientClosed
 	}
-	// An error that has a status keeps it: 413 of request_body.
+	// caddyhttp.Error keeps the status of an error that has one, such as 413.
 	refused.Err = caddyhttp.Error(status, err)
 	return refused
 }
 
-// heldBody is a request body of which the beginning, or all, has been read
-// before the request took its ticket.
+// heldBody is a request body whose beginning, or all of it, was read before the
+// request took its ticket.
 //
-// Like a body of net/http, it may be read and closed by several goroutines at
-// once: a proxy's transport may still send it when the upstream has answered
-// and another handler reads it. Each byte goes to one of them.
+// Like a body of net/http, several goroutines may read and close it concurrently. A
+// proxy's transport may still send it when the upstream has answered and another
+// handler reads it. Each byte goes to one of them.
 type heldBody struct {
 	ended    bool      // rest was read to its end before the ticket
 	fileSize int64     // fixed once the file is written
-	upstream *upstream // that gets the rest; nil where nobody asks
+	upstream *upstream // that gets the rest, or nil
 
-	mu       sync.Mutex // guards what is held; never locked while the client is waited for
-	memory   []byte     // what of the beginning has not been handed on
-	file     *os.File   // what comes after memory, or nil
-	fileRead int64      // handed on
+	mu       sync.Mutex // guards the fields below; never held while waiting for the client
+	memory   []byte     // the unread part of the beginning
+	file     *os.File   // the part after memory, or nil
+	fileRead int64      // bytes of file that were read
 
-	restMu sync.Mutex    // locked by who reads rest, but not by Close, which may end a read
-	rest   io.ReadCloser // as the request had it
+	restMu sync.Mutex    // held while reading rest, but not by Close, which may end a read
+	rest   io.ReadCloser // the request's original body
 }
 
-// firstRead is how much memory a body has at first. It grows with what comes,
-// for a client may announce any length.
+// firstRead is the first size of a body's memory, in bytes. It grows with the data
+// that arrives, since a client may announce any length.
 const firstRead = 4 << 10
 
-// readMemory reads up to limit bytes, and the next one to see whether the body
-// ends there. At its end, the error is io.EOF.
+// readMemory reads up to limit bytes, and one more to see whether the body ends
+// there. At the end of the body, the error is io.EOF.
 func (b *heldBody) readMemory(limit, length int64) error {
 	if length > 0 {
 		limit = min(limit, length)
@@ -185,7 +183,7 @@ func (b *heldBody) readMemory(limit, length int64) error {
 	return nil
 }
 
-// copyBuffers are what bodies pass through on their way to a file.
+// copyBuffers are the buffers for copying bodies to files.
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // readFile reads up to limit bytes into a new file. At the end of the body, the
@@ -222,8 +220,8 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	return b.readRest(p)
 }
 
-// readHeld reads what came before the ticket, and reports whether any of it was
-// left.
+// readHeld reads from the part that was read before the ticket. held is false if
+// nothing of it is left.
 func (b *heldBody) readHeld(p []byte) (n int, held bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,21 +249,19 @@ func (b *heldBody) readBackLocked(p []byte) (int, error) {
 		return n, nil
 	}
 	if err == io.EOF {
-		err = io.ErrUnexpectedEOF // somebody has cut the file short
+		err = io.ErrUnexpectedEOF // the file was truncated
 	}
 	return n, err
 }
 
-// Close implements [io.Closer]. What is in memory can still be read: error routes
-// get the request after a proxy that has closed its body, also where there was
-// nothing in it.
+// Close implements [io.Closer]. The part in memory can still be read, since error
+// routes get the request after a proxy has closed its body.
 func (b *heldBody) Close() error {
 	b.free()
 	return b.rest.Close()
 }
 
-// free gives the file back. What is left of the body can no longer be read. It
-// may be called for no body.
+// free closes the file, so that its part can no longer be read. b may be nil.
 func (b *heldBody) free() {
 	if b == nil {
 		return
@@ -277,20 +273,20 @@ func (b *heldBody) free() {
 
 func (b *heldBody) freeLocked() {
 	if b.file != nil {
-		_ = b.file.Close() // it has no name, and nobody reads it again
+		_ = b.file.Close() // it has no name, and is not read again
 		b.file = nil
 	}
 }
 
-// freeWith gives the file back when a context is done.
+// freeWith closes the file when a context is done.
 func (b *heldBody) freeWith(ctx context.Context) {
 	if b != nil {
 		context.AfterFunc(ctx, b.free)
 	}
 }
 
-// failedBody is the body of a request whose own was lost half-way: nobody must
-// take the rest of it for the whole.
+// failedBody replaces a body that could not be read completely, so that no handler
+// takes the rest for the whole.
 type failedBody struct {
 	io.Closer
 	err error

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newBodyFile makes a file without a name in a directory: it is gone when it is
+// newBodyFile creates a file without a name in a directory. It is gone when it is
 // closed, however the process ends.
 func newBodyFile(dir string) (*os.File, error) {
 	fd, err := ignoringInterrupts(func() (int, error) {
@@ -15,7 +15,7 @@ func newBodyFile(dir string) (*os.File, error) {
 	if err == nil {
 		return os.NewFile(uintptr(fd), dir), nil
 	}
-	// Not every file system can do that, and some say so by odd errors.
+	// Some file systems cannot do this, and report it by various errors.
 	return newRemovedFile(dir)
 }
 

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// newRemovedFile makes a file in a directory and removes its name at once. A
-// process that is killed between the two leaves an empty file.
+// newRemovedFile creates a file in a directory and removes its name at once. A
+// process killed in between leaves an empty file.
 func newRemovedFile(dir string) (*os.File, error) {
 	file, err := os.CreateTemp(dir, "orderly-body-*")
 	if err != nil {

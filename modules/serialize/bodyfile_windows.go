@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// newBodyFile makes a file in a directory that Windows removes when it is
-// closed, however the process ends.
+// newBodyFile creates a file in a directory. Windows removes it when it is closed,
+// however the process ends.
 func newBodyFile(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "orderly-body-"+rand.Text())
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|windows.FILE_FLAG_DELETE_ON_CLOSE, 0o600)

@@ -19,7 +19,7 @@ import (
 // which costs every request less.
 func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
-	place := tokenPosition{h.File(), h.Line()}
+	at := tokenPosition{h.File(), h.Line()}
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if len(values) == 0 || matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}
-	routes, err := addSerializeLine(h, place, matcher, values[0].Value.(caddyhttp.Route))
+	routes, err := addSerializeLine(h, at, matcher, values[0].Value.(caddyhttp.Route))
 	if err != nil {
 		return nil, err
 	}

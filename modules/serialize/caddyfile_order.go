@@ -38,9 +38,9 @@ type serializeBlock struct {
 	lines   []*serializeLine
 }
 
-// serializeLine is one of them.
+// serializeLine is one serialize directive of a block.
 type serializeLine struct {
-	place   tokenPosition
+	at      tokenPosition
 	number  int  // in the block, from 0
 	between bool // another directive stands between it and the line before
 	again   bool // has no matcher, as one before it
@@ -51,12 +51,12 @@ type serializeLine struct {
 }
 
 // addSerializeLine makes a line part of its block, and returns its routes.
-func addSerializeLine(h httpcaddyfile.Helper, place tokenPosition, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
+func addSerializeLine(h httpcaddyfile.Helper, at tokenPosition, matcher caddy.ModuleMap, route caddyhttp.Route) ([]caddyhttp.Route, error) {
 	block := serializeBlockOf(h)
 	paths := plainPaths(matcher)
 	route.Group = block.group
 	line := &serializeLine{
-		place:   place,
+		at:      at,
 		number:  len(block.lines),
 		again:   matcher == nil && slices.ContainsFunc(block.lines, func(l *serializeLine) bool { return l.matcher == nil }),
 		matcher: matcher,
@@ -64,12 +64,12 @@ func addSerializeLine(h httpcaddyfile.Helper, place tokenPosition, matcher caddy
 		route:   route,
 		slots:   make([]caddyhttp.Route, max(1, len(paths))),
 	}
-	line.between = line.number > 0 && directiveBetween(h, block.lines[line.number-1].place, line.place)
+	line.between = line.number > 0 && directiveBetween(h, block.lines[line.number-1].at, line.at)
 	block.lines = append(block.lines, line)
 	order := block.order()
 	if dead, by := block.unreachable(order); dead != nil && block.id.site != 0 {
 		return nil, h.Errf("serialize: the line at %s can never apply: the one at %s comes before it and matches all its requests; "+
-			"only the most specific line of a block applies to a request (in a route block, the first one)", dead.place, by.place)
+			"only the most specific line of a block applies to a request (in a route block, the first one)", dead.at, by.at)
 	}
 	block.arrange(order)
 	return line.slots, nil
@@ -271,7 +271,7 @@ func (b *serializeBlock) arrange(order []candidate) {
 	}
 }
 
-// slots are the places for the routes of the block, in Caddy's order.
+// slots are the routes that Caddy got for the block, in Caddy's order.
 func (b *serializeBlock) slots() (slots []*caddyhttp.Route) {
 	for _, line := range b.lines {
 		for i := range line.slots {
@@ -311,7 +311,7 @@ func (l *serializeLine) own(matcher caddy.ModuleMap) caddy.ModuleMap {
 	return own
 }
 
-// tokenPosition is where a line stands.
+// tokenPosition is where a line begins in a Caddyfile.
 type tokenPosition struct {
 	file string
 	line int

@@ -13,21 +13,20 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// connection is a client's connection of HTTP/1. net/http notices that it was
-// closed by reading from it, which it does only where the request body has been
-// read to its end and the client has sent nothing after that. So a request that
-// waits for long looks for itself.
+// connection is a client's HTTP/1 connection. net/http notices that it was closed by
+// reading from it. It does so only after the request body was read to its end, and if
+// the client has sent nothing more. So a request that waits for long checks itself.
 type connection struct {
 	socket  syscall.RawConn
 	cancel  context.CancelFunc // ends the context of the connection's requests
-	timer   *time.Timer        // of the next look
+	timer   *time.Timer        // until the next check
 	watched atomic.Bool
 }
 
 type connectionKey struct{}
 
-// watchConnections gives the connections of a handler's server a context that
-// ends when a watch finds them closed.
+// watchConnections gives the connections of a handler's server a context that ends
+// when a check finds them closed.
 func watchConnections(ctx caddy.Context) {
 	if !canSeeHangUp {
 		return
@@ -48,16 +47,16 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	}
 	c := &connection{socket: socket}
 	ctx, c.cancel = context.WithCancel(ctx)
-	c.timer = time.AfterFunc(watchPeriod, c.look)
+	c.timer = time.AfterFunc(watchPeriod, c.check)
 	c.timer.Stop()
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
-// watchPeriod is how often a waiting request looks for its client.
+// watchPeriod is the time between two checks for a waiting request.
 const watchPeriod = 300 * time.Millisecond
 
 // watchClient ends the context of a request when its client hangs up, until
-// unwatch is called. It returns nil where there is nothing to look at.
+// unwatch is called. It returns nil if the connection cannot be checked.
 func watchClient(r *http.Request) *connection {
 	if !canSeeHangUp || r.ProtoMajor != 1 {
 		return nil
@@ -71,8 +70,8 @@ func watchClient(r *http.Request) *connection {
 	return c
 }
 
-// unwatch ends the watch. A look that is under way may still find that the
-// client is gone, which is as true as before.
+// unwatch ends the watch. A check that has begun may still find that the client has
+// gone, which is true then, too.
 func (c *connection) unwatch() {
 	if c == nil {
 		return
@@ -81,7 +80,7 @@ func (c *connection) unwatch() {
 	c.timer.Stop()
 }
 
-func (c *connection) look() {
+func (c *connection) check() {
 	switch {
 	case !c.watched.Load():
 	case hungUp(c.socket):
@@ -91,8 +90,8 @@ func (c *connection) look() {
 	}
 }
 
-// socketOf finds the socket below a connection, or nil: the one that TLS, a
-// listener wrapper or Caddy's look at the protocol was put around.
+// socketOf finds the socket below a connection, through the wrappers of TLS, of
+// listeners and of Caddy. It returns nil if there is none.
 func socketOf(conn net.Conn) syscall.RawConn {
 	for conn != nil {
 		switch c := conn.(type) {
@@ -113,8 +112,8 @@ func socketOf(conn net.Conn) syscall.RawConn {
 	return nil
 }
 
-// embeddedConn is the connection that a wrapper of Caddy embeds, or nil. The
-// wrapper has no method that gives it.
+// embeddedConn is the connection that a wrapper of Caddy embeds, or nil. The wrapper
+// has no method that returns it.
 func embeddedConn(conn net.Conn) net.Conn {
 	wrapper := reflect.Indirect(reflect.ValueOf(conn))
 	if wrapper.Kind() != reflect.Struct {

@@ -4,8 +4,8 @@ package serialize
 
 import "syscall"
 
-// canSeeHangUp says whether a system tells that a socket was closed while there
-// is still something to read from it.
+// canSeeHangUp says whether this system can tell that a socket was closed while it
+// still has unread data.
 const canSeeHangUp = false
 
 func hungUp(syscall.RawConn) bool { return false }

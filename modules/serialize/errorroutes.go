@@ -9,12 +9,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// errorRoutes stands before the error routes of a server or a subroute, and runs
-// them inside the turns that the failed request has kept. Caddy has no hook for
-// the end of a request; this is the one place that error routes pass.
+// errorRoutes precedes the error routes of a server or a subroute, and runs them
+// inside the turns that the failed request has kept. Caddy has no hook for the end
+// of a request, and every error route passes here.
 //
-// It is put there when a queue is provisioned, so it appears in no
-// configuration.
+// Provisioning a queue inserts it, so it is in no configuration.
 type errorRoutes struct {
 	last bool // no other error routes follow if these fail
 }
@@ -22,9 +21,9 @@ type errorRoutes struct {
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (e *errorRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	youngest, _ := vars[visitsVar].(*visit)
+	latest, _ := vars[visitsVar].(*visit)
 	var kept []*visit
-	for v := youngest; v != nil; v = v.next {
+	for v := latest; v != nil; v = v.next {
 		switch {
 		case v.takeOver():
 			kept = append(kept, v)
@@ -32,14 +31,14 @@ func (e *errorRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request, next cad
 			next = unread
 		}
 	}
-	for _, v := range kept { // the youngest first: it is the innermost
+	for _, v := range kept { // the latest first, which is the innermost
 		next = e.inside(v, next)
 	}
 	return next.ServeHTTP(w, r)
 }
 
-// unread stands for the error routes of a request whose client has hung up just
-// before them. Nobody reads the answer, and it is somebody else's turn.
+// unread replaces the error routes of a request whose client has hung up just before
+// them. No client reads the answer, and the turn is another request's.
 var unread = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(failedStatus(r))
 	return nil
@@ -69,9 +68,8 @@ func failedStatus(r *http.Request) int {
 	return http.StatusInternalServerError
 }
 
-// holdErrorRoutes lets the error routes of requests through a handler that is
-// being provisioned run inside their turns. It reports whether all of the
-// server's do.
+// holdErrorRoutes makes the error routes for a handler that is being provisioned run
+// inside the turn. It reports whether all error routes of the server do.
 func holdErrorRoutes(ctx caddy.Context) bool {
 	for _, module := range ctx.Modules() {
 		if subroute, ok := module.(*caddyhttp.Subroute); ok && subroute.Errors != nil && areUnfinished(subroute.Routes) {
@@ -88,13 +86,13 @@ func holdErrorRoutes(ctx caddy.Context) bool {
 	case isHeld(server.Errors.Routes):
 		return true
 	case areUnfinished(server.Errors.Routes):
-		return false // the handler is in one of them, and fails to none
+		return false // the handler is in one of them, and its errors go to no others
 	}
 	return holdSubroutes(ctx, server)
 }
 
-// holdSubroutes is for a handler in a named route. Named routes are provisioned
-// after the error routes have been compiled, except for the subroutes in them.
+// holdSubroutes does so for a handler in a named route. Named routes are provisioned
+// after the error routes have been compiled, except for the subroutes in these.
 func holdSubroutes(ctx caddy.Context, server *caddyhttp.Server) bool {
 	all := true
 	for _, route := range server.Errors.Routes {
@@ -126,7 +124,7 @@ func newErrorRoute(last bool) caddyhttp.Route {
 	return caddyhttp.Route{Handlers: []caddyhttp.MiddlewareHandler{&errorRoutes{last: last}}}
 }
 
-// holdFirst puts a route before others, unless one like it stands there.
+// holdFirst puts a route before the others, unless it is there already.
 func holdFirst(routes caddyhttp.RouteList, first caddyhttp.Route) caddyhttp.RouteList {
 	if isHeld(routes) {
 		return routes

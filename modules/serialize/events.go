@@ -11,11 +11,11 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// eventRefused is the event of a request that does not get its turn.
+// eventRefused is the event of a refused request.
 const eventRefused = "serialize_refused"
 
-// eventsOf is Caddy's events app, which every configuration with an HTTP server
-// has; nil where there is none.
+// eventsOf is Caddy's events app, or nil. Every configuration with an HTTP server has
+// one.
 func eventsOf(ctx caddy.Context) (*caddyevents.App, error) {
 	app, err := ctx.AppIfConfigured("events")
 	if errors.Is(err, caddy.ErrNotConfigured) {
@@ -27,8 +27,8 @@ func eventsOf(ctx caddy.Context) (*caddyevents.App, error) {
 	return app.(*caddyevents.App), nil
 }
 
-// emitRefusal lets the subscribers of events know of a refusal. Who has none pays
-// for a look. Requests of a configuration that was replaced have none.
+// emitRefusal emits the event of a refusal, if it has subscribers. Requests of a
+// replaced configuration emit none.
 func (s *Handler) emitRefusal(ctx context.Context, v *visit, refused *serializer.Refused, status int) {
 	if s.events == nil || !s.events.ShouldEmit(eventRefused) || s.ctx.Err() != nil {
 		return

@@ -1,5 +1,5 @@
-// Package serialize is the Caddy storey of the queues: the handler serialize, its
-// engines, the status page, the admin API, the commands and the metrics.
+// Package serialize connects the queues of package serializer to Caddy: the handler
+// serialize, its engines, the status page, the admin API, commands and metrics.
 package serialize
 
 import (

@@ -8,18 +8,17 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The status page looks back over so many spans of time.
+// The status page shows this many spans of time.
 const (
 	recentSpan  = 5 * time.Second
 	recentSpans = 120
 	lastMinute  = int(time.Minute / recentSpan)
 )
 
-// recent is what requests met with lately: a ring of spans, of a fixed size.
-// To note a request costs a few atomic additions and no lock, except for the
-// first one in a span.
+// recent counts the outcomes of the last ten minutes in a ring of spans. Counting a
+// request takes a few atomic additions and no lock, except for the first in a span.
 type recent struct {
-	mu   sync.Mutex // of whoever takes a span into use anew
+	mu   sync.Mutex // held while a span is reused
 	ring [recentSpans]span
 }
 
@@ -27,11 +26,11 @@ type recent struct {
 type span struct {
 	number           atomic.Int64 // of the span, see spanNumber
 	entered, refused atomic.Int64
-	failed           atomic.Int64 // of the refused, those by the storage
+	failed           atomic.Int64 // of the refused: because the storage failed
 	waited, longest  atomic.Int64 // nanoseconds, of those that entered
 }
 
-// entered notes that a request has had its turn.
+// entered notes that a request has entered.
 func (r *recent) entered(now time.Time, waited time.Duration) {
 	s := r.at(now)
 	s.entered.Add(1)
@@ -43,7 +42,7 @@ func (r *recent) entered(now time.Time, waited time.Duration) {
 	}
 }
 
-// refused notes that a request never had its turn.
+// refused notes that a request was refused.
 func (r *recent) refused(now time.Time, reason serializer.Reason) {
 	s := r.at(now)
 	s.refused.Add(1)
@@ -55,8 +54,8 @@ func (r *recent) refused(now time.Time, reason serializer.Reason) {
 // secondsTo1970 is the time between the year 1 and 1970.
 const secondsTo1970 = 62_135_596_800
 
-// spanNumber counts spans from the year 1. Counted from 1970, they would be
-// negative for a clock that was never set, and so would the index into the ring.
+// spanNumber counts spans from the year 1. Counted from 1970, the number and so the
+// index into the ring would be negative while the clock is not set.
 func spanNumber(t time.Time) int64 {
 	return (t.Unix() + secondsTo1970) / int64(recentSpan/time.Second)
 }
@@ -70,7 +69,7 @@ func (r *recent) at(now time.Time) *span {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.number.Load() < number { // a clock set back goes on with the old span
+	if s.number.Load() < number { // if the clock was set back, the old span goes on
 		s.entered.Store(0)
 		s.refused.Store(0)
 		s.failed.Store(0)
@@ -83,9 +82,9 @@ func (r *recent) at(now time.Time) *span {
 
 // recentCounts are the spans up to now, the oldest first.
 type recentCounts struct {
-	Entered []int64   `json:"entered"`         // requests that had their turn
-	Refused []int64   `json:"refused"`         // requests that never had it
-	Failed  []int64   `json:"failed"`          // of the refused, those by the storage
+	Entered []int64   `json:"entered"`         // requests that entered
+	Refused []int64   `json:"refused"`         // requests that were refused
+	Failed  []int64   `json:"failed"`          // of the refused: because the storage failed
 	Mean    []float64 `json:"wait_mean_ms"`    // of those that entered
 	Longest []float64 `json:"wait_longest_ms"` // of those that entered
 }
@@ -113,7 +112,7 @@ func (r *recent) counts(now time.Time) recentCounts {
 	return c
 }
 
-// AllEntered is how many had their turn.
+// AllEntered is how many requests have entered.
 func (c *recentCounts) AllEntered() int64 { return sum(c.Entered) }
 
 // MeanNow is the mean wait of those that entered in the last minute, in

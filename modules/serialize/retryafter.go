@@ -14,25 +14,25 @@ const (
 	maxRetryAfter = 120
 )
 
-// retryAfter is the header's value for a request that is refused by a queue with
-// position others ahead of it.
+// retryAfter is the header's value for a refused request with position others ahead
+// of it.
 func (s *Handler) retryAfter(queue string, position int, now time.Time) string {
 	inside := s.meters.stats.inside.ages(queue, now)
-	wait := s.meters.holds.wait(position, s.places(len(inside)), inside)
+	wait := s.meters.holds.wait(position, s.capacity(len(inside)), inside)
 	seconds := min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)
 	return strconv.Itoa(int(seconds))
 }
 
-// places is how many may be inside, as a guess where there are readers: writers
-// are alone, readers are not, and so many are inside now.
-func (s *Handler) places(inside int) int {
+// capacity is how many requests may be inside. With readers it is a guess, the number
+// inside now, since writers are alone inside and readers are not.
+func (s *Handler) capacity(inside int) int {
 	if len(s.SharedMethods) == 0 {
 		return s.Concurrency
 	}
 	return max(inside, 1)
 }
 
-// holdEstimate is a moving average of how long requests stay inside.
+// holdEstimate is a moving average of the time that requests are inside.
 type holdEstimate struct{ nanoseconds atomic.Int64 } // 0 until the first has left
 
 func (e *holdEstimate) add(d time.Duration) {
@@ -45,10 +45,10 @@ func (e *holdEstimate) add(d time.Duration) {
 	e.nanoseconds.Store(max(old+(int64(d)-old)/8, 1))
 }
 
-// unknownHold is the least that a hold is taken for until the first has ended.
+// unknownHold is the least estimate of a hold until the first one has ended.
 const unknownHold = time.Second
 
-// usual is how long a request stays inside. Until the first has left, it is the
+// usual is the estimated length of a hold. Until the first has ended, it is the
 // longest of the ages of those inside.
 func (e *holdEstimate) usual(ages []time.Duration) time.Duration {
 	if known := e.nanoseconds.Load(); known > 0 {
@@ -57,17 +57,16 @@ func (e *holdEstimate) usual(ages []time.Duration) time.Duration {
 	return slices.Max(append(ages, unknownHold))
 }
 
-// wait guesses how long it takes until position others and one more have left
-// through so many places inside. Of those inside, ages are known, the oldest first.
+// wait estimates how long it takes until position others and one more have left a
+// queue with a capacity. ages are those of the requests inside, the oldest first.
 //
-// A place gives a turn to the next one after each hold of the usual length. One
-// that has been held for longer already is expected to go on as long again as it
-// did so far: it gives turns at that slower pace, and a place that is stuck gives
-// next to none.
-func (e *holdEstimate) wait(position, places int, ages []time.Duration) time.Duration {
+// Each unit of capacity hands over after a hold of the usual length. A hold that has
+// taken longer already is expected to take as long again. So a unit that is stuck
+// hands over next to nothing.
+func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.Duration {
 	usual := e.usual(ages)
 	turns := 0.0 // a second
-	for i := range places {
+	for i := range capacity {
 		hold := usual
 		if i < len(ages) {
 			hold = max(hold, ages[i])

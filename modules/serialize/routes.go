@@ -7,8 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// routeGroup is the group of the route that a handler is being provisioned for,
-// "" where it has none.
+// routeGroup is the group of the route whose handler is being provisioned, or "".
 func routeGroup(ctx caddy.Context) string {
 	lineage := ctx.Modules() // the last one is the handler
 	if len(lineage) < 2 {
@@ -30,8 +29,8 @@ func routeGroup(ctx caddy.Context) string {
 }
 
 // groupOfUnfinished is the group of the first route whose handlers are not all
-// provisioned: Caddy does them in order, and drops their JSON when it has done
-// a route.
+// provisioned. Caddy provisions routes in order, and drops the JSON of a finished
+// route.
 func groupOfUnfinished(routes caddyhttp.RouteList) (group string, found bool) {
 	for _, route := range routes {
 		if route.HandlersRaw != nil {
@@ -41,13 +40,12 @@ func groupOfUnfinished(routes caddyhttp.RouteList) (group string, found bool) {
 	return "", false
 }
 
-// groupsKey is where Caddy keeps which groups of routes have had their match in
-// a request.
+// groupsKey is the key under which Caddy stores the groups that have matched in a
+// request.
 const groupsKey = caddy.CtxKey("route_group")
 
-// reopenGroup lets the routes of a group match again. Else a request that comes
-// to a named route for a second time, by way of the error routes, would go past
-// its queue.
+// reopenGroup lets the routes of a group match again. Otherwise a request that error
+// routes bring to a named route again would bypass its queue.
 func reopenGroup(ctx context.Context, group string) {
 	if group == "" {
 		return

@@ -6,16 +6,15 @@ import (
 	"net/netip"
 )
 
-// includeHeader is what Caddy's templates put into the requests that httpInclude
-// makes.
+// includeHeader is a header that Caddy's templates set in requests of httpInclude.
 const includeHeader = "Caddy-Templates-Include"
 
-// cameFromHere reports whether a request was made by this very server: by httpInclude
-// of a template, or by a proxy to itself. Then the request that made it may be inside
-// and wait for it.
+// cameFromHere reports whether this server has made the request itself: by httpInclude
+// of a template, or by a proxy to itself. Then a request that is inside may be waiting
+// for this one.
 func cameFromHere(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok { // it came through no connection
+	if !ok { // the request has no connection
 		return r.Header.Get(includeHeader) != ""
 	}
 	server, err := netip.ParseAddrPort(local.String())

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// dialedHere reports whether this process has the connection's other end, which is the
-// client's.
+// dialedHere reports whether the client's end of the connection belongs to this
+// process.
 func dialedHere(client netip.AddrPort) bool {
 	addr := netip.AddrPortFrom(client.Addr().Unmap().WithZone(""), client.Port())
 	table := "/proc/self/net/tcp"
@@ -33,8 +33,8 @@ func dialedHere(client netip.AddrPort) bool {
 	})
 }
 
-// kernelAddress is an address as the tables in /proc have it: words of 32 bits in the
-// machine's order, which is little-endian on nearly all, and the port.
+// kernelAddress formats an address as the tables in /proc do: 32-bit words in the
+// machine's byte order, assumed little-endian, and the port.
 func kernelAddress(addr netip.AddrPort) string {
 	raw := addr.Addr().AsSlice()
 	for word := range slices.Chunk(raw, 4) {

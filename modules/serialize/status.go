@@ -18,18 +18,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Status answers with a page that shows the queues of this process
-// live, those in trouble first: who is inside and who waits, what was refused,
-// and the waiting times of the last ten minutes. The page is one file, loads
-// nothing else and can be read without JavaScript. `?filter=` picks the queues
-// that have a text in their name or directory. Clients whose Accept header
-// prefers JSON get the same data as JSON.
+// Status answers with a live page of the queues of this process, those in trouble
+// first. It shows the requests inside and waiting, the refusals, and the waiting
+// times of the last ten minutes. The page is one file, loads nothing else and works
+// without JavaScript. `?filter=` selects the queues with a text in their name or
+// directory. Clients whose Accept header prefers JSON get the same data as JSON.
 //
-// The page names clients and queues, so it belongs behind an authentication,
-// or on an address that only its readers reach.
+// The page names clients and queues. Protect it by authentication, or serve it on a
+// private address.
 type Status struct {
-	// Lets the page evict tickets. It does so by POST, which is taken from the
-	// page's own origin only. Default: false; POST is answered with 405.
+	// Lets the page evict tickets, by POST from the page's own origin only.
+	// Default: false; POST is answered with 405.
 	Controls bool `json:"controls,omitempty"`
 
 	logger *zap.Logger
@@ -82,8 +81,7 @@ func (s *Status) parseControls(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// ServeHTTP answers with the page, or with its data, or does what a control of the
-// page stands for.
+// ServeHTTP answers with the page or its data, or performs the action of a control.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
@@ -103,7 +101,7 @@ func (s *Status) methods() string {
 }
 
 func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
-	data := s.look(r.Context(), time.Now(), r.URL.Query().Get("filter"))
+	data := s.collect(r.Context(), time.Now(), r.URL.Query().Get("filter"))
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Add("Vary", "Accept")
@@ -126,7 +124,7 @@ func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	return send(w, r, text)
 }
 
-// send writes a body that is there already.
+// send writes a complete body.
 func send(w http.ResponseWriter, r *http.Request, body []byte) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method == http.MethodHead {
@@ -141,8 +139,8 @@ func prefersJSON(accept []string) bool {
 	return quality(accept, "application/json") > quality(accept, "text/html")
 }
 
-// quality is how much a client wants a type, 0 to 1, by the most specific of
-// the ranges in its Accept header.
+// quality is a type's quality value, 0 to 1, by the most specific media range in an
+// Accept header.
 func quality(accept []string, mime string) (q float64) {
 	kind, _, _ := strings.Cut(mime, "/")
 	best := 0

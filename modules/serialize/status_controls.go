@@ -13,24 +13,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// statusControl is what a control of the status page asks for.
+// statusControl is the request of a control of the status page.
 type statusControl struct {
 	Action string `json:"action"`
 	Queue  string `json:"queue"` // its path, a slash and its prefix
 	Token  string `json:"token"`
 }
 
-// statusActions are what the controls can do. Their errors are those of the admin
-// API, and what they return is the answer.
+// statusActions are the actions of the controls. They return the answer, or an error
+// of the admin API.
 var statusActions = map[string]func(*http.Request, statusControl) (any, error){
 	"evict": func(r *http.Request, c statusControl) (any, error) { return evictTicket(r.Context(), c.Queue, c.Token) },
 }
 
-// maxControlSize is the most that a control sends. A queue's name takes little.
+// maxControlSize limits the request of a control, in bytes.
 const maxControlSize = 64 << 10
 
-// serveControl does what the page asks for. The answer is JSON, also that of an
-// error, for the page to show.
+// serveControl performs an action. The page gets JSON, also for an error.
 func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 	control, result, err := control(w, r)
 	if err == nil {
@@ -39,8 +38,8 @@ func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, result)
 	}
 	status := http.StatusInternalServerError
-	if told, ok := errors.AsType[caddy.APIError](err); ok {
-		status, err = told.HTTPStatus, told.Err
+	if failed, ok := errors.AsType[caddy.APIError](err); ok {
+		status, err = failed.HTTPStatus, failed.Err
 	}
 	text, marshalErr := json.Marshal(map[string]string{"error": err.Error()})
 	if marshalErr != nil {
@@ -75,9 +74,9 @@ func control(w http.ResponseWriter, r *http.Request) (c statusControl, result an
 	return c, result, err
 }
 
-// checkOrigin lets nobody but the page itself use its controls. Whoever reads the
-// page is logged in, so a page of another site could send requests in his name.
-// Browsers say where a request comes from; one that does not say is refused, too.
+// checkOrigin refuses requests that do not come from the page itself. A reader of the
+// page is logged in, so pages of other sites could send requests in their name.
+// Browsers state a request's origin. A request without one is refused, too.
 func checkOrigin(r *http.Request) error {
 	if r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
 		return errors.New("the request says neither by Origin nor by Sec-Fetch-Site that it comes from the status page; programs use the admin API")
@@ -97,7 +96,7 @@ func clientIPOf(r *http.Request) string {
 	return ip
 }
 
-// userOf is who logged in, if anybody.
+// userOf is the name of the user who has logged in, or "".
 func userOf(r *http.Request) string {
 	user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
 	return user

@@ -26,19 +26,19 @@ type statusData struct {
 	Troubled int       `json:"troubled"` // queues found that are in trouble
 	Omitted  int       `json:"omitted"`  // queues found that are not in the list
 
-	// The queues of the configuration and those with tickets, in the
-	// order of trouble. There may be very many, one for each user, so only the
-	// first of them are here, and only the first tickets of each.
+	// The queues of the configuration and those with tickets, the worst first.
+	// There may be one for each user, so the lists of queues and of their tickets
+	// are truncated.
 	Queues []*statusQueue `json:"queues"`
 
 	// What could not be read.
 	Errors []string `json:"errors"`
 }
 
-// statusQueue is a queue, or all queues of a prefix with placeholders together, as
-// far as this process has requests in them.
+// statusQueue is a queue. For a prefix with placeholders, it is the sum of all its
+// queues, as far as this process has requests in them.
 type statusQueue struct {
-	Place         string                   `json:"path"`
+	Path          string                   `json:"path"`
 	Prefix        string                   `json:"prefix"`
 	Paths         []string                 `json:"paths"`
 	Many          bool                     `json:"many"`         // a prefix with placeholders
@@ -49,9 +49,9 @@ type statusQueue struct {
 	OldestInside  float64                  `json:"oldest_inside_seconds"`
 	OldestWaiting float64                  `json:"oldest_waiting_seconds"`
 	Refused       int64                    `json:"refused"`            // in the last ten minutes
-	Failed        int64                    `json:"failed"`             // of these, those that the storage refused
+	Failed        int64                    `json:"failed"`             // of these: because the storage failed
 	Outcomes      map[string]int64         `json:"outcomes,omitempty"` // requests since the process began
-	Recent        *recentCounts            `json:"recent,omitempty"`   // where anything happened lately
+	Recent        *recentCounts            `json:"recent,omitempty"`   // if anything happened in the last ten minutes
 	Trouble       []string                 `json:"trouble"`            // the worst first
 	Tickets       []serializer.TicketState `json:"tickets"`            // the first of them
 	Error         string                   `json:"error,omitempty"`    // why it cannot be read
@@ -59,7 +59,7 @@ type statusQueue struct {
 	badge      string // the worst trouble in a word
 	level      troubleLevel
 	refusedNow int64         // in the last minute
-	held       time.Duration // how long one has been inside at least
+	held       time.Duration // the least time that a request has been inside
 }
 
 // troubleLevel is how bad it is.
@@ -67,9 +67,9 @@ type troubleLevel int
 
 const (
 	noTrouble    troubleLevel = iota
-	pastTrouble               // requests were refused lately
+	pastTrouble               // requests were refused in the last ten minutes
 	someTrouble               // requests are refused, or wait for long
-	badTrouble                // nothing moves
+	badTrouble                // the queue is stuck
 	worstTrouble              // the queue cannot be read
 )
 
@@ -85,8 +85,8 @@ const (
 	maxStatusTickets = 25
 )
 
-// look gathers what the page shows.
-func (s *Status) look(ctx context.Context, now time.Time, filter string) statusData {
+// collect gathers the data of the page.
+func (s *Status) collect(ctx context.Context, now time.Time, filter string) statusData {
 	host, _ := os.Hostname()
 	data := statusData{
 		Time: now.UTC(), Host: host, PID: os.Getpid(), Interval: int(recentSpan / time.Second), Filter: filter,
@@ -95,7 +95,7 @@ func (s *Status) look(ctx context.Context, now time.Time, filter string) statusD
 	queues := statusQueues(ctx, now)
 	for _, q := range queues {
 		if q.Error != "" && !slices.Contains(data.Errors, q.Error) {
-			s.logger.Error("status page", zap.String("queue", q.Prefix), zap.String("path", q.Place), zap.String("error", q.Error))
+			s.logger.Error("status page", zap.String("queue", q.Prefix), zap.String("path", q.Path), zap.String("error", q.Error))
 			data.Errors = append(data.Errors, q.Error)
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Status) look(ctx context.Context, now time.Time, filter string) statusD
 	return data
 }
 
-// byTrouble puts what needs somebody's attention first.
+// byTrouble puts the queues that need attention first.
 func byTrouble(a, b *statusQueue) int {
 	return cmp.Or(
 		cmp.Compare(b.level, a.level),
@@ -121,7 +121,7 @@ func byTrouble(a, b *statusQueue) int {
 		cmp.Compare(b.Waiting, a.Waiting),
 		cmp.Compare(b.Inside, a.Inside),
 		cmp.Compare(a.Prefix, b.Prefix),
-		cmp.Compare(a.Place, b.Place),
+		cmp.Compare(a.Path, b.Path),
 	)
 }
 
@@ -130,13 +130,13 @@ func (q *statusQueue) matches(filter string) bool {
 	return has(q.Prefix) || slices.ContainsFunc(q.Paths, has)
 }
 
-// statusQueues are the queues that the engines know, with what their records know,
-// and the records of prefixes with placeholders.
+// statusQueues are the queues of the engines, with the stats of their prefixes, and
+// one for each other prefix, such as those with placeholders.
 func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 	byName := make(map[string]*prefixStats)
 	listed := make(map[*prefixStats]bool)
-	records := allStats()
-	for _, r := range records {
+	all := allStats()
+	for _, r := range all {
 		if !r.many() {
 			byName[serializer.QueueName(r.prefix)] = r
 		}
@@ -145,25 +145,25 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 		q := newStatusQueue(state, now)
 		if r := byName[state.Prefix]; r != nil && r.isIn(state.Path) {
 			listed[r] = true
-			q.remember(r, now)
+			q.addStats(r, now)
 		}
 		queues = append(queues, q)
 	}
-	for _, r := range records {
+	for _, r := range all {
 		if !listed[r] {
 			queues = append(queues, r.status(now))
 		}
 	}
 	for _, q := range queues {
-		q.judge()
+		q.diagnose()
 	}
 	return queues
 }
 
-// newStatusQueue is a queue as its engine tells it.
+// newStatusQueue is a queue as its engine lists it.
 func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 	q := &statusQueue{
-		Place: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
+		Path: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
 		Inside: state.Inside, Waiting: state.Waiting, Tickets: state.Tickets[:min(len(state.Tickets), maxStatusTickets)],
 	}
 	for _, t := range state.Tickets {
@@ -171,7 +171,7 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 		switch {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, age.Seconds())
-		case t.Entered.IsZero(): // in another process: its age has its wait in it
+		case t.Entered.IsZero(): // in another process: its age includes its wait
 			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age-defaultTimeout)
 		default:
 			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age)
@@ -186,14 +186,14 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 // many reports whether the prefix names more than one queue.
 func (r *prefixStats) many() bool { return strings.Contains(r.prefix, "{") }
 
-// isIn reports whether the prefix is that of a queue in a place. Engines that need
-// no directory have names of their own for the place.
-func (r *prefixStats) isIn(place string) bool {
+// isIn reports whether the prefix is used in a path. The path of an engine without a
+// directory is a name of its own, so a single use always matches.
+func (r *prefixStats) isIn(path string) bool {
 	paths := r.directories()
-	return len(paths) <= 1 || slices.Contains(paths, place)
+	return len(paths) <= 1 || slices.Contains(paths, path)
 }
 
-// status is what is known of a prefix without an engine.
+// status is the sum of a prefix's queues, without asking an engine.
 func (r *prefixStats) status(now time.Time) *statusQueue {
 	limit, _ := r.limit()
 	q := &statusQueue{
@@ -201,12 +201,12 @@ func (r *prefixStats) status(now time.Time) *statusQueue {
 		Inside: int(r.counts.inside.Load()), Waiting: int(r.counts.waiting.Load()),
 		OldestInside: r.inside.oldest(now).Seconds(), OldestWaiting: r.waiting.oldest(now).Seconds(),
 	}
-	q.remember(r, now)
+	q.addStats(r, now)
 	return q
 }
 
-// remember adds what happened lately.
-func (q *statusQueue) remember(r *prefixStats, now time.Time) {
+// addStats adds the counts and the recent past of a prefix.
+func (q *statusQueue) addStats(r *prefixStats, now time.Time) {
 	q.QueueLength = r.queueLength()
 	q.Outcomes = make(map[string]int64)
 	for outcome, count := range r.counts.outcomes {
@@ -220,8 +220,8 @@ func (q *statusQueue) remember(r *prefixStats, now time.Time) {
 	}
 }
 
-// judge says what is wrong, if anything.
-func (q *statusQueue) judge() {
+// diagnose fills in the queue's trouble, the worst first.
+func (q *statusQueue) diagnose() {
 	q.Trouble = make([]string, 0)
 	stuck := q.Waiting > 0 && q.held >= stuckAfter
 	if q.Error != "" {
@@ -247,7 +247,7 @@ func (q *statusQueue) judge() {
 	}
 }
 
-// note adds a trouble. The first of the worst gives the badge.
+// note adds a trouble. The first one of the worst level sets the badge.
 func (q *statusQueue) note(level troubleLevel, badge, text string) {
 	if level > q.level {
 		q.level, q.badge = level, badge

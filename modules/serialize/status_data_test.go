@@ -55,7 +55,7 @@ func TestStatusJudges(t *testing.T) {
 		}
 		q := newStatusQueue(listedQueue{QueueState: state}, now)
 		q.QueueLength, q.Failed, q.Refused, q.refusedNow = c.length, c.failed, c.refused, c.refusedNow
-		q.judge()
+		q.diagnose()
 		if q.badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {
 			t.Errorf("%s: %q, level %d, %q; expected %q, level %d, %q", c.name, q.badge, q.level, q.Trouble, c.badge, c.level, c.says)
 		}
@@ -154,7 +154,7 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
-	data := new(Status).look(t.Context(), time.Now(), "TENANT")
+	data := new(Status).collect(t.Context(), time.Now(), "TENANT")
 	if data.Found != 1000 || len(data.Queues) != maxStatusQueues || data.Omitted != 1000-maxStatusQueues || data.Queues[0].Prefix != "tenant_999_" {
 		t.Errorf("%d found, %d shown, %d omitted, the first is %s", data.Found, len(data.Queues), data.Omitted, data.Queues[0].Prefix)
 	}
@@ -166,7 +166,7 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 	t.Logf("the page has %d bytes", len(page))
-	if found := new(Status).look(t.Context(), time.Now(), "t_999_").Found; found != 1 {
+	if found := new(Status).collect(t.Context(), time.Now(), "t_999_").Found; found != 1 {
 		t.Errorf("the filter finds %d queues; expected 1", found)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The page is made here, at each look anew. Its script only puts the new page in
-// place of the old one, so that it shows the same with it and without.
+// The server renders the whole page for each request. Its script only replaces the old
+// page by the new one, so the page is the same with and without JavaScript.
 var (
 	//go:embed status.html
 	statusHTML string
@@ -47,7 +47,7 @@ var statusPolicy = sync.OnceValue(func() string {
 		"; style-src " + sourceHash(statusCSS) + "; script-src " + sourceHash(statusJS)
 })
 
-// sourceHash is how a policy calls a text.
+// sourceHash is the source expression of a policy for a text.
 func sourceHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
@@ -80,7 +80,7 @@ func renderStatus(data statusData, controls bool) ([]byte, error) {
 
 // ID names the queue within the page.
 func (q shownQueue) ID() string {
-	sum := sha256.Sum256([]byte(q.Place + "\x00" + q.Prefix))
+	sum := sha256.Sum256([]byte(q.Path + "\x00" + q.Prefix))
 	return "q" + hex.EncodeToString(sum[:8])
 }
 
@@ -101,7 +101,7 @@ func (q shownQueue) Badge() string { return q.badge }
 // More is how many tickets are not shown.
 func (q shownQueue) More() int { return max(q.Inside+q.Waiting-len(q.Tickets), 0) }
 
-// Holder says in a line who is inside, first the one that came first.
+// Holder describes the first holder, in one line of text.
 func (q shownQueue) Holder() string {
 	i := slices.IndexFunc(q.Tickets, func(t serializer.TicketState) bool { return t.State == serializer.StateInside })
 	if i < 0 {
@@ -118,8 +118,8 @@ func (q shownQueue) Holder() string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " · ")
 }
 
-// Lines are the rows of the tickets' table.
-func (q shownQueue) Lines() (tickets []shownTicket) {
+// Rows are the rows of the tickets' table.
+func (q shownQueue) Rows() (tickets []shownTicket) {
 	for i, t := range q.Tickets {
 		tickets = append(tickets, shownTicket{t, i + 1, q.now})
 	}
@@ -128,12 +128,12 @@ func (q shownQueue) Lines() (tickets []shownTicket) {
 
 type shownTicket struct {
 	serializer.TicketState
-	Place int
-	now   time.Time
+	Position int // in the list, from 1
+	now      time.Time
 }
 
-// For is the age of the wait or of the hold. When a holder of another process
-// entered is not known, only when it arrived.
+// For is the age of the wait or of the hold. Of a holder of another process, only its
+// arrival is known.
 func (t shownTicket) For() string {
 	age := spanText(max(t.now.Sub(t.Since), 0).Seconds())
 	if t.State == serializer.StateInside && t.Entered.IsZero() {
@@ -151,7 +151,7 @@ func (t shownTicket) Request() string {
 	return r.Method + " " + r.Host + r.Path
 }
 
-// Client is whom the request is from, or else the peer of its connection.
+// Client is the client's address, or else that of the connection's peer.
 func (t shownTicket) Client() string {
 	switch {
 	case t.TicketState.Request != nil && t.TicketState.Request.ClientIP != "":

@@ -14,7 +14,7 @@ import (
 // spanWait is the name of the span of a wait, a child of the request's span.
 const spanWait = "serialize.wait"
 
-// startWait begins the span of a wait; it is nil where the request has no trace.
+// startWait begins the span of a wait. It is nil if the request has no trace.
 func (v *visit) startWait(ctx context.Context) trace.Span {
 	if !v.traced {
 		return nil

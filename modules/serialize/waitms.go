@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// waitMS is a wait as a placeholder has it: milliseconds with three decimals. It
-// is a number in expressions and in a log as JSON. A method String would make it
-// a text in the log, so it has a Format.
+// waitMS is a wait as a placeholder's value: milliseconds with three decimals. It is a
+// number in expressions and in JSON logs. It has Format rather than String, which
+// would make it a text in the log.
 type waitMS float64
 
 func newWaitMS(d time.Duration) waitMS { return waitMS(inMilliseconds(int64(d))) }
