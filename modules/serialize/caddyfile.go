@@ -55,6 +55,7 @@ var subdirectives = directive.Table[*Handler]{
 	directive.On("hold_timeout", (*Handler).parseHoldTimeout),
 	directive.On("on_disconnect", (*Handler).parseOnDisconnect),
 	directive.On("buffer", (*Handler).parseBuffer),
+	directive.On("response_buffer", (*Handler).parseResponseBuffer),
 	directive.On("engine", (*Handler).parseEngine),
 }
 
@@ -73,6 +74,7 @@ var subdirectives = directive.Table[*Handler]{
 //	    hold_timeout    <duration>
 //	    on_disconnect   finish|cancel
 //	    buffer          <size> [<disk>]
+//	    response_buffer <size>
 //	    engine          <name> [{ ... }]
 //	}
 func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -212,6 +214,20 @@ func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 		return d.Errf("buffer: size on disk %q: expected a number of bytes up to 1TiB, such as 64MiB", args[1])
 	}
 	s.BufferDisk = &disk
+	return nil
+}
+
+func (s *Handler) parseResponseBuffer(d *caddyfile.Dispenser) error {
+	const expected = "a number of bytes up to 1GiB, such as 256KiB"
+	text, err := directive.Value(d, expected)
+	if err != nil {
+		return err
+	}
+	size, err := ParseSize(text)
+	if err != nil || size > maxResponseBuffer {
+		return d.Errf("response_buffer: size %q: expected %s", text, expected)
+	}
+	s.ResponseBuffer = &size
 	return nil
 }
 

@@ -31,6 +31,7 @@ func (s *Handler) check() error {
 		checkOnDisconnect(s.OnDisconnect),
 		checkBuffer(*s.Buffer),
 		checkBufferDisk(*s.BufferDisk),
+		checkResponseBuffer(*s.ResponseBuffer),
 	)
 }
 
@@ -113,6 +114,13 @@ func checkBuffer(size Size) error {
 func checkBufferDisk(size Size) error {
 	if size < 0 || size > maxBufferDisk {
 		return fmt.Errorf("buffer_disk %d: expected a size from 0 to 1TiB, such as 64MiB", size)
+	}
+	return nil
+}
+
+func checkResponseBuffer(size Size) error {
+	if size < 0 || size > maxResponseBuffer {
+		return fmt.Errorf("response_buffer %d: expected a size from 0 to 1GiB, such as 256KiB", size)
 	}
 	return nil
 }

@@ -46,15 +46,14 @@ var unread = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) 
 
 // inside wraps a handler so that it runs in a turn.
 func (e *errorRoutes) inside(v *visit, next caddyhttp.Handler) caddyhttp.Handler {
-	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) (err error) {
-		defer func() {
+	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		return v.resume(w, r, next, func(err error) {
 			if err != nil && !e.last {
 				v.keep(r.Context())
 				return
 			}
 			v.release()
-		}()
-		return v.resume(w, r, next)
+		})
 	})
 }
 

@@ -100,6 +100,12 @@ type Handler struct {
 	// At most 1TiB. Default: `64MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
+	// The part of the response that is taken from the next handlers at once, in
+	// bytes or as a text such as `256KiB`. Up to so many bytes that the client has
+	// not read do not keep the turn. 0 means off: the turn lasts until the response
+	// is written to the client. At most 1GiB. Default: `256KiB`.
+	ResponseBuffer *Size `json:"response_buffer,omitempty"`
+
 	// The engine that keeps the order, a module of the namespace
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
@@ -136,6 +142,9 @@ const (
 	defaultBufferDisk = 64 << 20
 	maxBuffer         = 1 << 30
 	maxBufferDisk     = 1 << 40
+
+	defaultResponseBuffer = 256 << 10
+	maxResponseBuffer     = 1 << 30
 
 	onDisconnectFinish = "finish"
 	onDisconnectCancel = "cancel"
@@ -247,6 +256,10 @@ func (s *Handler) normalize() error {
 	if s.BufferDisk == nil {
 		disk := Size(defaultBufferDisk)
 		s.BufferDisk = &disk
+	}
+	if s.ResponseBuffer == nil {
+		buffer := Size(defaultResponseBuffer)
+		s.ResponseBuffer = &buffer
 	}
 	s.SkipMethods = normalizeMethods(s.SkipMethods)
 	s.SharedMethods = normalizeMethods(s.SharedMethods)

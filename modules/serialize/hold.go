@@ -103,19 +103,37 @@ func (v *visit) revoke(cause error) {
 }
 
 // run lets a handler work inside the turn, with a context that ends with it. The
-// response goes through w.
-func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next caddyhttp.Handler) error {
+// response goes through w. When the handler has finished, it calls end, which
+// may hand the turn over; what of the response the client has not taken by then,
+// it takes afterwards.
+func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next caddyhttp.Handler, end func(error)) (err error) {
 	around := v.begin(w)
-	defer v.finish(w, around)
+	stop := func() bool { return true }
 	if w.ends {
-		defer context.AfterFunc(r.Context(), w.interrupt)()
+		stop = context.AfterFunc(r.Context(), w.hangUp)
 	}
-	err := serveIn(ctx, w, r, v.following(next))
-	v.finish(w, around)
-	if w.isBroken(r) {
-		panic(http.ErrAbortHandler) // the client must not take what it has got for the whole
+	defer func() {
+		thrown := recover()
+		stop()
+		v.finish(around)
+		err, thrown = v.conclude(w, r, err, thrown)
+		end(err)
+		v.deliver(w)
+		if thrown != nil {
+			panic(thrown)
+		}
+	}()
+	return serveIn(ctx, w, r, v.following(next))
+}
+
+// deliver brings what is left of a response to its client.
+func (v *visit) deliver(w *turnWriter) {
+	if w.isDraining() {
+		draining := &v.handler.meters.counts.draining
+		draining.Add(1)
+		defer draining.Add(-1)
 	}
-	return v.explain(w, err)
+	w.deliver()
 }
 
 // begin makes w the writer that a revocation acts on, and returns the one before.
@@ -129,12 +147,11 @@ func (v *visit) begin(w *turnWriter) (around *turnWriter) {
 	return around
 }
 
-// finish takes back what begin did. It may be called twice.
-func (v *visit) finish(w, around *turnWriter) {
+// finish takes back what begin did.
+func (v *visit) finish(around *turnWriter) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.current = around
-	v.mu.Unlock()
-	w.finish()
 }
 
 // isRunning reports whether handlers of the request are inside.
@@ -146,17 +163,17 @@ func (v *visit) isRunning() bool {
 
 // resume lets a handler work inside a turn that the request has kept. Its
 // request may know another context by now, of which it keeps the values.
-func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, end func(error)) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
-	end := func() { cancel(context.Cause(v.ctx)) }
-	defer context.AfterFunc(v.ctx, end)()
+	follow := func() { cancel(context.Cause(v.ctx)) }
+	defer context.AfterFunc(v.ctx, follow)()
 	if v.ctx.Err() != nil {
-		end() // AfterFunc is about to do that
+		follow() // AfterFunc is about to do that
 	}
 	writer := new(turnWriter)
 	v.initWriter(writer, w, r)
-	return v.run(ctx, writer, r, next)
+	return v.run(ctx, writer, r, next, end)
 }
 
 // serveIn runs a handler with another context of the request. It changes the

@@ -44,6 +44,7 @@ type counts struct {
 	created         time.Time
 	outcomes        map[string]*atomic.Int64 // by outcome; all are there from the beginning
 	waiting, inside atomic.Int64
+	draining        atomic.Int64 // clients that still read after the turn
 }
 
 func newCounts() *counts {
@@ -60,6 +61,7 @@ type metricSet struct {
 	wait, hold *prometheus.HistogramVec
 
 	requests, waiting, inside          *prometheus.Desc
+	draining                           *prometheus.Desc
 	limit, oldestInside, oldestWaiting *prometheus.Desc
 
 	mu     sync.Mutex
@@ -89,6 +91,7 @@ var metrics = sync.OnceValue(func() *metricSet {
 		requests:      desc("requests_total", "Requests by outcome.", "queue", "outcome"),
 		waiting:       desc("waiting", "Requests of this process that wait in the queue.", labels...),
 		inside:        desc("inside", "Requests of this process that are inside.", labels...),
+		draining:      desc("draining", "Requests of this process that have left while their clients still read the response.", labels...),
 		limit:         desc("limit", "How many requests may be inside a queue; 0 is no limit.", labels...),
 		oldestInside:  desc("oldest_inside_seconds", "How long the first request of this process has been inside; 0 if there is none.", labels...),
 		oldestWaiting: desc("oldest_waiting_seconds", "How long the first request of this process has waited; 0 if there is none.", labels...),
@@ -109,7 +112,7 @@ func (m *metricSet) register(registry *prometheus.Registry) error {
 
 // Describe implements [prometheus.Collector].
 func (m *metricSet) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.limit, m.oldestInside, m.oldestWaiting} {
+	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.draining, m.limit, m.oldestInside, m.oldestWaiting} {
 		to <- desc
 	}
 }
@@ -126,6 +129,7 @@ func (m *metricSet) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(m.waiting, float64(c.waiting.Load()), prefix)
 		gauge(m.inside, float64(c.inside.Load()), prefix)
+		gauge(m.draining, float64(c.draining.Load()), prefix)
 	}
 	now := time.Now()
 	for _, s := range allStats() {

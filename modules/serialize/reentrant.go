@@ -46,9 +46,9 @@ func (v *visit) serveReentrant(s *Handler, w http.ResponseWriter, r *http.Reques
 	if v.failure != nil {
 		return s.answerRefusal(w, v)
 	}
-	defer v.release()
 	if v.isRunning() {
+		defer v.release()
 		return next.ServeHTTP(w, r)
 	}
-	return v.resume(w, r, next)
+	return v.resume(w, r, next, func(error) { v.release() })
 }

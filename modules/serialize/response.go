@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
+	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,34 +19,53 @@ import (
 
 // turnWriter writes the response of handlers that are inside.
 //
+// It begins late: what net/http would keep until the handlers have returned, it
+// keeps itself. So the turn is handed over before a small response is written,
+// and a response can be taken back until the client may have got some of it.
+// What comes after that goes through a buffer, or to the client itself where
+// that has no size.
+//
 // It outlives the client: it writes for as long as there is one, and then
 // swallows the rest. The handlers run on to their end, as if somebody still
-// listened: only then is the place really free.
+// listened: only then is the upstream really free.
 //
-// It does not outlive the turn. Once that is revoked, it writes no more, and a
-// read from the client or a write to it that blocks is ended by the deadlines of
-// the connection.
+// The handlers do not outlive the turn. Once that is revoked, they can write no
+// more, and whatever blocks on the client is ended; see interrupt.
 type turnWriter struct {
-	caddyhttp.ResponseWriterWrapper
-	turn      context.Context
-	ends      bool // the request, with its client; then nothing outlives anything
-	uploading bool // the client may still send of the body
-	http1     bool
+	caddyhttp.ResponseWriterWrapper // to the client
+	turn                            context.Context
+	ends                            bool // the request, with its client; then nothing outlives anything
+	uploading                       bool // the client may still send of the body
+	http1                           bool
 
-	gone       atomic.Bool  // the client
-	started    atomic.Bool  // the response
-	busy       atomic.Int32 // calls that may block on the client
-	revoked    atomic.Bool
-	refused    atomic.Bool // a write failed for the turn was revoked
-	unanswered atomic.Bool // the response was left to the queue
+	status     int         // of the response; 0 before there is one
+	headed     http.Header // the header as it was then
+	header     http.Header // of the handlers, once the response has begun
+	left       int64       // of the length that was announced; less than 0 if none was
+	held       *piece      // the beginning, while the client has got nothing; or nil
+	begun      bool        // the client may have got some of it
+	buffer     responseBuffer
+	gone       bool // the client
+	refused    bool // something was not written, for the turn was revoked
+	unanswered bool // the response was left to the queue
+	abandoned  bool // what the client has not taken yet
+
+	busy    atomic.Int32 // calls that may block on the client, in the handlers' goroutines
+	revoked atomic.Bool
 
 	mu       sync.Mutex // of what follows; it is never held during a write
-	finished bool       // the handlers have returned, so the connection is another's
+	finished bool       // nothing is to be interrupted any more: the connection may be another's
 	again    *time.Timer
 	hijacked net.Conn
 	cutRead  bool // the read deadline was set
 	cutWrite bool // the write deadline was set
+
+	interruptsSender bool // it, too, may block no more
 }
+
+// heldByServer is how much of a body net/http keeps until the handlers return or
+// flush, in all versions of HTTP.
+const heldByServer = 2 << 10
 
 // initWriter makes w write to the client of a request.
 func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Request) {
@@ -51,6 +73,18 @@ func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Reques
 	w.ends = v.handler.OnDisconnect != onDisconnectFinish
 	w.uploading = v.uploading
 	w.http1 = r.ProtoMajor == 1
+	w.buffer.open(to, int(*v.handler.ResponseBuffer))
+}
+
+// Header implements [http.ResponseWriter]. While the sender writes, the handlers
+// have a header of their own, for trailers: writers around the queue, and that of
+// HTTP/3, use the other one then. A handler that sets trailers has to ask for the
+// header again once it has written.
+func (w *turnWriter) Header() http.Header {
+	if w.header != nil {
+		return w.header
+	}
+	return w.ResponseWriter.Header()
 }
 
 // WriteHeader implements [http.ResponseWriter]. A handler that was cancelled
@@ -58,74 +92,218 @@ func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Reques
 // queue that ended the turn, the client is there and gets the queue's answer.
 func (w *turnWriter) WriteHeader(status int) {
 	if status == statusClientClosed && isRevocation(context.Cause(w.turn)) {
-		w.unanswered.Store(!w.started.Load())
+		w.unanswered = w.status == 0
 		return
 	}
 	informs := status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
-	if !w.enter(!informs) {
+	if !w.mayWrite(!informs) || w.status != 0 {
 		return
 	}
-	w.ResponseWriter.WriteHeader(status)
-	w.leave(nil)
+	if informs {
+		_ = w.onClient(func() error { w.ResponseWriter.WriteHeader(status); return nil })
+		return
+	}
+	if status < 100 || status > 999 {
+		panic("serialize: invalid status of a response: " + strconv.Itoa(status))
+	}
+	w.status, w.left, w.headed = status, -1, maps.Clone(w.ResponseWriter.Header())
+	if length, err := strconv.ParseUint(w.headed.Get("Content-Length"), 10, 63); err == nil {
+		w.left = int64(length)
+	}
+}
+
+// writeHeader begins a response, if no handler has.
+func (w *turnWriter) writeHeader() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// mayWrite reports whether the turn still allows to write.
+func (w *turnWriter) mayWrite(response bool) bool {
+	switch {
+	case !w.revoked.Load():
+		return true
+	case w.status != 0:
+		w.refused = true
+	case response:
+		w.unanswered = true
+	}
+	return false
 }
 
 // Write implements [http.ResponseWriter].
 func (w *turnWriter) Write(p []byte) (int, error) {
-	if !w.enter(true) {
+	if !w.mayWrite(true) {
 		return 0, context.Cause(w.turn)
 	}
-	if w.gone.Load() {
-		w.leave(nil)
+	w.writeHeader()
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case !w.allowsBody():
+		return 0, http.ErrBodyNotAllowed
+	case w.left >= 0 && int64(len(p)) > w.left:
+		return 0, http.ErrContentLength
+	}
+	w.count(int64(len(p)))
+	if w.gone || w.hold(p) {
 		return len(p), nil
 	}
-	n, err := w.ResponseWriter.Write(p)
-	if w.leave(err) {
+	w.begin()
+	n, err := w.pass(p)
+	if w.outlives(err) {
 		return len(p), nil
 	}
+	return n, w.explain(err)
+}
+
+func (w *turnWriter) allowsBody() bool {
+	return w.status >= 200 && w.status != http.StatusNoContent && w.status != http.StatusNotModified
+}
+
+// count notes that of the length announced so much has been written.
+func (w *turnWriter) count(written int64) {
+	if w.left >= 0 {
+		w.left = max(0, w.left-written)
+	}
+}
+
+// hold keeps p, where net/http would.
+func (w *turnWriter) hold(p []byte) bool {
+	if w.begun || len(p) > heldByServer {
+		return false
+	}
+	if w.held == nil {
+		w.held = newPiece()
+	}
+	if w.held.length+len(p) > heldByServer {
+		return false
+	}
+	w.held.append(p)
+	return true
+}
+
+// begin lets what was held go to the client.
+func (w *turnWriter) begin() {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	if w.header = w.restoreHeader(); w.header == nil {
+		w.header = make(http.Header)
+	}
+	w.ResponseWriter.WriteHeader(w.status)
+	held := w.held
+	w.held = nil
+	switch {
+	case held == nil:
+	case w.isBuffered():
+		w.buffer.addPiece(held)
+	default:
+		_, err := w.pass(held.bytes())
+		w.outlives(err)
+		held.free()
+	}
+}
+
+func (w *turnWriter) isBuffered() bool { return w.buffer.size > 0 }
+
+// pass gives p to the buffer, or to the client.
+func (w *turnWriter) pass(p []byte) (n int, err error) {
+	if w.isBuffered() {
+		return w.buffer.add(p)
+	}
+	err = w.onClient(func() error {
+		n, err = w.ResponseWriter.Write(p)
+		return err
+	})
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom].
+// ReadFrom implements [io.ReaderFrom]. The system sends files by itself, except
+// for their last part, which the buffer takes.
 func (w *turnWriter) ReadFrom(r io.Reader) (int64, error) {
-	if !w.enter(true) {
-		return 0, context.Cause(w.turn)
-	}
-	if w.gone.Load() {
-		w.leave(nil)
-		return io.Copy(onlyWriter{w}, r) // until the turn is revoked
-	}
-	n, err := w.ResponseWriterWrapper.ReadFrom(r)
-	if !w.leave(err) {
+	n, err := w.sendFile(r)
+	if err != nil {
 		return n, err
 	}
-	// If it was reading that failed, it fails again.
-	more, err := io.Copy(onlyWriter{w}, r)
+	p := newPiece()
+	defer p.free()
+	more, err := io.CopyBuffer(onlyWriter{w}, r, p.data[:])
 	return n + more, err
 }
 
 type onlyWriter struct{ io.Writer }
 
+// sendFile sends what of r the buffer does not take.
+func (w *turnWriter) sendFile(r io.Reader) (n int64, err error) {
+	limited, ok := r.(*io.LimitedReader)
+	if !ok {
+		if w.isBuffered() {
+			return 0, nil
+		}
+		limited = &io.LimitedReader{R: r, N: math.MaxInt64}
+	}
+	length := limited.N - int64(w.buffer.size)
+	if length <= 0 || !w.mayWrite(true) {
+		return 0, nil
+	}
+	w.writeHeader()
+	if w.gone || !w.allowsBody() {
+		return 0, nil
+	}
+	w.begin()
+	if err = w.buffer.awaitSent(); err == nil {
+		err = w.onClient(func() error {
+			n, err = w.ResponseWriterWrapper.ReadFrom(&io.LimitedReader{R: limited.R, N: length})
+			return err
+		})
+	}
+	limited.N -= n
+	w.count(n)
+	if w.outlives(err) {
+		return n, nil // if it was reading that failed, it fails again
+	}
+	return n, w.explain(err)
+}
+
+// Flush implements [http.Flusher].
+func (w *turnWriter) Flush() { _ = w.FlushError() }
+
 // FlushError is what [http.ResponseController] looks for.
 func (w *turnWriter) FlushError() error {
-	if !w.enter(true) {
+	if !w.mayWrite(true) {
 		return context.Cause(w.turn)
 	}
-	if w.gone.Load() {
-		w.leave(nil)
+	w.writeHeader()
+	if w.gone {
 		return nil
 	}
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if w.leave(err) {
+	w.begin()
+	var err error
+	if w.isBuffered() {
+		err = w.buffer.addFlush()
+	} else {
+		err = w.onClient(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
+	}
+	if w.outlives(err) {
 		return nil
 	}
-	return err
+	return w.explain(err)
 }
 
 // Hijack implements [http.Hijacker].
 func (w *turnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.status != 0 {
+		w.begin()
+		if err := w.buffer.awaitSent(); err != nil {
+			return nil, nil, w.explain(err)
+		}
+	}
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		w.started.Store(true)
+		w.begun = true
 		w.mu.Lock()
 		w.hijacked = conn
 		w.mu.Unlock()
@@ -133,155 +311,53 @@ func (w *turnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// enter begins what may block on the client. It reports whether it may be done.
-func (w *turnWriter) enter(starts bool) bool {
+// onClient does what may block on the client, unless the turn is revoked.
+func (w *turnWriter) onClient(write func() error) error {
 	w.busy.Add(1) // before the look at revoked; see interrupt
-	switch {
-	case !w.revoked.Load():
-		if starts {
-			w.started.Store(true)
-		}
-		return true
-	case w.started.Load():
-		w.refused.Store(true)
-	case starts && !w.unanswered.Swap(true):
-		dropRepresentation(w.Header())
+	defer w.busy.Add(-1)
+	if w.revoked.Load() {
+		return errStopped
 	}
-	w.busy.Add(-1)
-	return false
+	err := write()
+	if isClientGone(err) && w.revoked.Load() {
+		return errStopped
+	}
+	return err
 }
 
-// leave ends what enter began. It reports whether an error means that the client
-// is gone, or as good as gone, and the handlers need not know.
-func (w *turnWriter) leave(err error) (outlived bool) {
-	w.busy.Add(-1)
-	if err == nil || errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) ||
-		errors.Is(err, http.ErrHijacked) || errors.Is(err, http.ErrNotSupported) {
+// isClientGone reports whether an error of writing means that the client is gone,
+// or as good as gone.
+func isClientGone(err error) bool {
+	return err != nil && !errors.Is(err, http.ErrBodyNotAllowed) && !errors.Is(err, http.ErrContentLength) &&
+		!errors.Is(err, http.ErrHijacked) && !errors.Is(err, http.ErrNotSupported)
+}
+
+// outlives reports whether the handlers need not know of an error, for they run
+// on without their client.
+func (w *turnWriter) outlives(err error) bool {
+	if !isClientGone(err) || w.ends || errors.Is(err, errStopped) {
 		return false
 	}
-	if w.revoked.Load() {
-		w.refused.Store(true)
-		return false
-	}
-	if w.ends {
-		return false
-	}
-	w.gone.Store(true)
+	w.gone = true
 	return true
 }
 
-// dropRepresentation removes what a handler has said of a response that is not
-// sent.
-func dropRepresentation(header http.Header) {
-	for _, name := range []string{
-		"Accept-Ranges", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length",
-		"Content-Location", "Content-Range", "Content-Type", "Etag", "Expires", "Last-Modified", "Location", "Trailer",
-	} {
-		header.Del(name)
+// explain names the cause of an error where the turn was revoked.
+func (w *turnWriter) explain(err error) error {
+	if !errors.Is(err, errStopped) {
+		return err
 	}
-}
-
-const (
-	// answerTime is how long the error routes of a request may write whose turn
-	// was revoked before they began.
-	answerTime = 500 * time.Millisecond
-
-	// interruptInterval is how often a deadline is set again: Caddy sets one of
-	// its own before each read and write.
-	interruptInterval = 50 * time.Millisecond
-)
-
-// revoke ends the response.
-func (w *turnWriter) revoke() {
-	w.revoked.Store(true)
-	go w.interrupt()
-}
-
-// limit revokes the response after some time.
-func (w *turnWriter) limit(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.again = time.AfterFunc(d, w.revoke)
-}
-
-// interrupt ends what blocks on the client, until the handlers have returned.
-func (w *turnWriter) interrupt() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.finished {
-		return
+	w.refused = true
+	if cause := context.Cause(w.turn); cause != nil {
+		return cause
 	}
-	w.interruptLocked(time.Unix(1, 0))
-	if w.again != nil {
-		w.again.Stop()
-	}
-	w.again = time.AfterFunc(interruptInterval, w.interrupt)
-}
-
-// interruptLocked sets the deadlines of the connection. Not every connection has
-// them.
-//
-// The read deadline is left alone where nothing is read: there, net/http looks
-// for the end of the connection, takes a deadline for it, and cancels all later
-// requests on it. The write deadline resets a stream of HTTP/2 at once, also
-// where nothing is being written and there is an answer to come.
-func (w *turnWriter) interruptLocked(deadline time.Time) {
-	if w.hijacked != nil {
-		_ = w.hijacked.SetDeadline(deadline)
-		return
-	}
-	conn := http.NewResponseController(innermost(w.ResponseWriter))
-	if w.uploading {
-		w.cutRead = conn.SetReadDeadline(deadline) == nil
-	}
-	if w.busy.Load() > 0 {
-		w.cutWrite = conn.SetWriteDeadline(deadline) == nil
-	}
-}
-
-// finish gives the connection back. After that, interrupt does nothing.
-func (w *turnWriter) finish() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.finished {
-		return
-	}
-	w.finished = true
-	if w.again != nil {
-		w.again.Stop()
-	}
-	if w.cutRead && w.http1 && !w.started.Load() {
-		w.Header().Set("Connection", "close") // nobody knows where its next request begins
-	}
-	if w.cutWrite && !w.refused.Load() {
-		w.restoreLocked()
-	}
-}
-
-// restoreLocked sets the write deadline as it is without a queue.
-func (w *turnWriter) restoreLocked() {
-	var deadline time.Time
-	server, _ := w.turn.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if server != nil && server.WriteTimeout > 0 {
-		deadline = time.Now().Add(time.Duration(server.WriteTimeout))
-	}
-	_ = http.NewResponseController(innermost(w.ResponseWriter)).SetWriteDeadline(deadline)
-}
-
-// isBroken reports whether the client has got the beginning of a response that
-// has no end.
-func (w *turnWriter) isBroken(r *http.Request) bool {
-	if !w.started.Load() || !isRevocation(context.Cause(w.turn)) {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.refused.Load() || w.cutRead && w.http1 && r.Context().Err() != nil
+	return context.Canceled // the client has hung up just now
 }
 
 // Interface guards
 var (
 	_ http.ResponseWriter = (*turnWriter)(nil)
+	_ http.Flusher        = (*turnWriter)(nil)
 	_ http.Hijacker       = (*turnWriter)(nil)
 	_ io.ReaderFrom       = (*turnWriter)(nil)
 )

@@ -62,11 +62,40 @@ func TestResponseCutOff(t *testing.T) {
 	}()
 	_, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write([]byte("hel"))
+		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		_, _ = w.Write([]byte("lo"))
 		return nil
 	})
 	t.Errorf("the handler returned %v", err)
+}
+
+// A response of which the client had got nothing was cut off as well: the client
+// saw the connection end, without a status. reverse_proxy throws
+// http.ErrAbortHandler where it cannot write.
+func TestResponseTakenBack(t *testing.T) {
+	for _, throws := range []bool{false, true} {
+		w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Content-Length", "5")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte("hel"))
+			<-r.Context().Done()
+			if _, err := w.Write([]byte("lo")); err == nil {
+				t.Error("written after the turn was revoked")
+			}
+			if throws {
+				panic(http.ErrAbortHandler)
+			}
+			return nil
+		})
+		failure, ok := errors.AsType[caddyhttp.HandlerError](err)
+		if !ok || failure.StatusCode != http.StatusGatewayTimeout {
+			t.Errorf("throws %t: the error is %v; expected status 504", throws, err)
+		}
+		if w.Body.Len() > 0 || w.Header().Get("Content-Length") != "" {
+			t.Errorf("throws %t: written: %q, %v", throws, w.Body, w.Header())
+		}
+	}
 }
 
 // One that is complete stays so.

@@ -153,8 +153,8 @@ func isRevocation(cause error) bool {
 	return ok
 }
 
-// serve runs the next handler, and hands the turn over when it has returned.
-func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+// serve runs the next handler, and hands the turn over when it has finished.
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
 	s.meters.startHold(v)
 	v.logEntered(r.Context())
@@ -162,21 +162,23 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
 		v.timer = time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
 	}
-	defer func() {
-		if isRevocation(context.Cause(v.ctx)) {
-			v.txid = uniqueids.TXID(r.Context()) // for the log; leave may run in another goroutine
-		}
-		if err == nil || r.Context().Done() == nil {
-			v.release()
-			return
-		}
-		v.keep(r.Context())
-		if !s.errorRoutes {
-			*r = *r.WithContext(v.ctx) // cancels error routes outside the turn when the turn ends
-		}
-	}()
 	v.initWriter(&v.writer, w, r)
-	return v.run(v.ctx, &v.writer, r, next)
+	return v.run(v.ctx, &v.writer, r, next, func(err error) { v.end(r, err) })
+}
+
+// end hands the turn over, or leaves it to the error routes.
+func (v *visit) end(r *http.Request, err error) {
+	if isRevocation(context.Cause(v.ctx)) {
+		v.txid = uniqueids.TXID(r.Context()) // for the log; leave may run in another goroutine
+	}
+	if err == nil || r.Context().Done() == nil {
+		v.release()
+		return
+	}
+	v.keep(r.Context())
+	if !v.handler.errorRoutes {
+		*r = *r.WithContext(v.ctx) // cancels error routes outside the turn when the turn ends
+	}
 }
 
 func (v *visit) logEntered(ctx context.Context) {
@@ -198,7 +200,7 @@ func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
 
 // explain replaces the error of a handler whose turn was revoked by the cause.
 func (v *visit) explain(w *turnWriter, err error) error {
-	if err == nil && !w.unanswered.Load() {
+	if err == nil && !w.unanswered {
 		return nil
 	}
 	revoked, ok := errors.AsType[revocation](context.Cause(v.ctx))

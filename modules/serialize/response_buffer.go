@@ -1,0 +1,267 @@
+package serialize
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+)
+
+// responseBuffer takes the body of a response off the handlers at once, and
+// sends it as fast as the client takes it. Beyond its size, the handlers wait
+// for the client.
+//
+// It sends in a goroutine of its own, the sender, which runs only while the
+// client has not taken everything. The sender alone writes to the client then:
+// a response writer is not made for two. It only writes and flushes, for what a
+// header leads to in the writers around the queue belongs to the request's own
+// goroutine.
+type responseBuffer struct {
+	size int                 // in bytes
+	to   http.ResponseWriter // the client
+
+	mu      sync.Mutex
+	changed sync.Cond // there is room, or the sender has ended
+	first   *piece    // of what the sender has not taken yet
+	last    *piece
+	length  int   // of that, and of what is being written
+	flush   bool  // asked for, after all pieces
+	sending bool  // there is a sender
+	stopped bool  // the handlers may add no more
+	err     error // why the client takes no more
+	thrown  any   // by a writer around the queue
+}
+
+// errStopped ends the handlers' wait for a client.
+var errStopped = errors.New("the response was stopped")
+
+// open makes the buffer ready for a client.
+func (b *responseBuffer) open(to http.ResponseWriter, size int) {
+	b.to, b.size = to, size
+	b.changed.L = &b.mu
+}
+
+// add sends p, behind what was added before. It waits while the buffer is full.
+func (b *responseBuffer) add(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(p) > 0 {
+		for b.length >= b.size && !b.stopped && b.err == nil {
+			b.changed.Wait()
+		}
+		if err := b.endedLocked(); err != nil {
+			return n, err
+		}
+		added := b.appendLocked(p[:min(len(p), b.size-b.length)])
+		n, p = n+added, p[added:]
+		b.sendLocked()
+	}
+	return n, nil
+}
+
+func (b *responseBuffer) endedLocked() error {
+	if b.stopped {
+		return errStopped
+	}
+	return b.err
+}
+
+// appendLocked copies the beginning of p. It returns how much.
+func (b *responseBuffer) appendLocked(p []byte) int {
+	if b.last == nil || b.last.isFull() {
+		b.enqueueLocked(newPiece())
+	}
+	n := b.last.append(p)
+	b.length += n
+	return n
+}
+
+// addPiece puts a whole piece behind the others. The next add or addFlush sends
+// it.
+func (b *responseBuffer) addPiece(p *piece) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.length += p.length
+	b.enqueueLocked(p)
+}
+
+func (b *responseBuffer) enqueueLocked(p *piece) {
+	if b.last == nil {
+		b.first = p
+	} else {
+		b.last.next = p
+	}
+	b.last = p
+}
+
+// addFlush sends what was added before, and flushes it. It does not wait.
+func (b *responseBuffer) addFlush() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.endedLocked(); err != nil {
+		return err
+	}
+	b.flush = true
+	b.sendLocked()
+	return nil
+}
+
+// sendLocked sees to it that there is a sender.
+func (b *responseBuffer) sendLocked() {
+	if !b.sending {
+		b.sending = true
+		go b.send()
+	}
+}
+
+// send writes until nothing is left.
+func (b *responseBuffer) send() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer func() {
+		if b.thrown = recover(); b.thrown != nil { // the request's own goroutine throws it again
+			b.stopped, b.length = true, 0
+			b.discardLocked()
+		}
+		b.sending = false
+		b.changed.Broadcast()
+	}()
+	for b.first != nil || b.flush {
+		b.sendNextLocked()
+	}
+}
+
+// sendNextLocked writes a piece, or else flushes. It unlocks the buffer
+// meanwhile.
+func (b *responseBuffer) sendNextLocked() {
+	p := b.first
+	if p == nil {
+		b.flush = false
+		b.unlocked(func() error { return http.NewResponseController(b.to).Flush() })
+		return
+	}
+	b.first = p.next
+	if b.first == nil {
+		b.last = nil
+	}
+	length := p.length
+	b.unlocked(func() error {
+		defer p.free()
+		_, err := b.to.Write(p.bytes())
+		return err
+	})
+	b.length -= length
+	b.changed.Broadcast()
+}
+
+// unlocked does what waits for the client.
+func (b *responseBuffer) unlocked(write func() error) {
+	err := func() error {
+		b.mu.Unlock()
+		defer b.mu.Lock() // also where it panics
+		return write()
+	}()
+	if isClientGone(err) {
+		b.err = err
+		b.discardLocked()
+	}
+}
+
+// discard drops what the sender has not taken yet. Nothing more can be added.
+func (b *responseBuffer) discard() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	b.discardLocked()
+}
+
+// flushLast flushes what was written before the rest was dropped.
+func (b *responseBuffer) flushLast() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flush = b.err == nil && b.thrown == nil
+	if b.flush {
+		b.sendLocked()
+	}
+}
+
+func (b *responseBuffer) discardLocked() {
+	for b.first != nil {
+		p := b.first
+		b.length -= p.length
+		b.first = p.next
+		p.free()
+	}
+	b.last, b.flush = nil, false
+}
+
+// stop ends the handlers' wait, and lets them add no more. What they have added
+// is still sent.
+func (b *responseBuffer) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	b.changed.Broadcast()
+}
+
+// isSending reports whether the client has not taken everything yet.
+func (b *responseBuffer) isSending() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sending
+}
+
+// awaitSent waits until the client has taken everything, for the handlers to
+// write to it themselves.
+func (b *responseBuffer) awaitSent() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.first != nil {
+		b.sendLocked()
+	}
+	for b.sending && !b.stopped {
+		b.changed.Wait()
+	}
+	return b.endedLocked()
+}
+
+// drain waits until there is no sender any more.
+func (b *responseBuffer) drain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.sending {
+		b.changed.Wait()
+	}
+	if b.thrown != nil {
+		panic(b.thrown)
+	}
+}
+
+// pieceSize is how many bytes of a response are kept and written together.
+const pieceSize = 16 << 10
+
+// piece is a part of a response.
+type piece struct {
+	next   *piece
+	length int
+	data   [pieceSize]byte
+}
+
+var pieces = sync.Pool{New: func() any { return new(piece) }}
+
+func newPiece() *piece { return pieces.Get().(*piece) }
+
+func (p *piece) free() {
+	p.next, p.length = nil, 0
+	pieces.Put(p)
+}
+
+func (p *piece) isFull() bool { return p.length == len(p.data) }
+
+func (p *piece) bytes() []byte { return p.data[:p.length] }
+
+// append copies as much of data as there is room for. It returns how much.
+func (p *piece) append(data []byte) int {
+	n := copy(p.data[p.length:], data)
+	p.length += n
+	return n
+}

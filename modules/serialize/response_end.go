@@ -1,0 +1,99 @@
+package serialize
+
+import (
+	"context"
+	"net/http"
+)
+
+// conclude decides what becomes of a response when the handlers have finished,
+// with err, or with what they have thrown. It returns with what they finish
+// instead.
+//
+// A response that is whole goes to the client, also when the turn was revoked
+// meanwhile. One that is not is taken back if the client has got nothing of it:
+// the client gets the queue's answer. Else it is broken off, for the client must
+// not take what it has got for the whole.
+func (v *visit) conclude(w *turnWriter, r *http.Request, err error, thrown any) (error, any) {
+	aborted := thrown == http.ErrAbortHandler
+	whole := err == nil && !aborted && !w.refused && !w.unanswered
+	switch {
+	case thrown != nil && !aborted: // not ours to judge
+	case isRevocation(context.Cause(v.ctx)):
+		switch {
+		case whole && !(w.begun && w.isBroken(r)):
+		case !w.begun:
+			w.takeBack()
+			err, thrown = v.explain(w, err), nil
+		case aborted || w.isBroken(r):
+			w.abandoned, err, thrown = true, nil, http.ErrAbortHandler
+		default:
+			err = v.explain(w, err)
+		}
+	case w.refused || aborted && w.ends && r.Context().Err() != nil:
+		w.abandoned = true // nobody reads it
+	}
+	if !w.abandoned {
+		w.finish()
+	}
+	return err, thrown
+}
+
+// isBroken reports whether a response that has begun has no end.
+func (w *turnWriter) isBroken(r *http.Request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused || w.cutRead && w.http1 && r.Context().Err() != nil
+}
+
+// takeBack undoes a response that has not begun.
+func (w *turnWriter) takeBack() {
+	w.status, w.unanswered = 0, true
+	if w.held != nil {
+		w.held.free()
+		w.held = nil
+	}
+	dropRepresentation(w.ResponseWriter.Header())
+}
+
+// deliver returns when the client has the whole response, or will get no more of
+// it. The turn may have ended.
+func (w *turnWriter) deliver() {
+	switch {
+	case w.abandoned:
+		w.abandon()
+	case w.begun:
+		w.buffer.drain()
+		addTrailers(w.ResponseWriter.Header(), w.header)
+	case w.status != 0:
+		w.deliverHeld()
+	}
+}
+
+// deliverHeld writes a small response as a whole. net/http keeps it until the
+// request returns, so it does not block.
+func (w *turnWriter) deliverHeld() {
+	late := w.restoreHeader()
+	w.ResponseWriter.WriteHeader(w.status)
+	if w.held != nil {
+		_, _ = w.ResponseWriter.Write(w.held.bytes())
+		w.held.free()
+		w.held = nil
+	}
+	addTrailers(w.ResponseWriter.Header(), late)
+}
+
+// abandon drops what the client has not taken. It sees to it that the client has
+// a status at least, and ends what then still blocks.
+func (w *turnWriter) abandon() {
+	defer w.finish()
+	w.buffer.discard()
+	w.buffer.flushLast()
+	w.limitSender()
+	w.buffer.drain()
+}
+
+// isDraining reports whether the client has not taken all of a response which
+// it is to get.
+func (w *turnWriter) isDraining() bool {
+	return !w.abandoned && w.begun && w.buffer.isSending()
+}

@@ -1,0 +1,114 @@
+package serialize
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+const (
+	// answerTime is how long the error routes of a request may write whose turn
+	// was revoked before they began.
+	answerTime = 500 * time.Millisecond
+
+	// interruptInterval is how often a deadline is set again: Caddy sets one of
+	// its own before each read and write.
+	interruptInterval = 50 * time.Millisecond
+)
+
+// revoke ends the response.
+func (w *turnWriter) revoke() {
+	w.revoked.Store(true)
+	w.hangUp()
+}
+
+// hangUp ends what the handlers wait for.
+func (w *turnWriter) hangUp() {
+	w.buffer.stop()
+	go w.interrupt()
+}
+
+// limit revokes the response after some time.
+func (w *turnWriter) limit(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.again = time.AfterFunc(d, w.revoke)
+}
+
+// limitSender ends what the sender waits for, after a moment.
+func (w *turnWriter) limitSender() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interruptsSender = true
+	if w.again != nil {
+		w.again.Stop()
+	}
+	w.again = time.AfterFunc(interruptInterval, w.interrupt)
+}
+
+// interrupt ends what blocks on the client, until nothing is to be interrupted
+// any more.
+func (w *turnWriter) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.finished {
+		return
+	}
+	w.interruptLocked(time.Unix(1, 0))
+	if w.again != nil {
+		w.again.Stop()
+	}
+	w.again = time.AfterFunc(interruptInterval, w.interrupt)
+}
+
+// interruptLocked sets the deadlines of the connection. Not every connection has
+// them.
+//
+// The read deadline is left alone where nothing is read: there, net/http looks
+// for the end of the connection, takes a deadline for it, and cancels all later
+// requests on it. The write deadline resets a stream of HTTP/2 at once, also
+// where nothing is being written and there is an answer to come. So what the
+// sender writes is not interrupted before the handlers have finished.
+func (w *turnWriter) interruptLocked(deadline time.Time) {
+	if w.hijacked != nil {
+		_ = w.hijacked.SetDeadline(deadline)
+		return
+	}
+	conn := http.NewResponseController(innermost(w.ResponseWriter))
+	if w.uploading {
+		w.cutRead = conn.SetReadDeadline(deadline) == nil
+	}
+	if w.busy.Load() > 0 || w.interruptsSender {
+		w.cutWrite = conn.SetWriteDeadline(deadline) == nil
+	}
+}
+
+// finish gives the connection back. After that, interrupt does nothing.
+func (w *turnWriter) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.finished {
+		return
+	}
+	w.finished = true
+	if w.again != nil {
+		w.again.Stop()
+	}
+	if w.cutRead && w.http1 && !w.begun {
+		w.ResponseWriter.Header().Set("Connection", "close") // nobody knows where its next request begins
+	}
+	if w.cutWrite && !w.refused {
+		w.restoreLocked()
+	}
+}
+
+// restoreLocked sets the write deadline as it is without a queue.
+func (w *turnWriter) restoreLocked() {
+	var deadline time.Time
+	server, _ := w.turn.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if server != nil && server.WriteTimeout > 0 {
+		deadline = time.Now().Add(time.Duration(server.WriteTimeout))
+	}
+	_ = http.NewResponseController(innermost(w.ResponseWriter)).SetWriteDeadline(deadline)
+}
