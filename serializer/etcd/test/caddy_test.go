@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -17,23 +18,18 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // A Caddy whose cluster is not there loads its configuration, refuses requests
 // with 503, and serves once the cluster is there. Caddys share the queue; a
 // reload keeps the lease, and the end gives it back.
 func TestCaddy(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ord") // paths of unix sockets must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	program := filepath.Join(dir, "caddy")
-	if text, err := exec.Command("go", "build", "-o", program, "github.com/orderly-http/caddy-orderly/modules/etcd/cmd/caddy").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
+	dir, program := buildCaddy(t)
 	m := newMember(t)
-	a, b := startCaddy(t, program, dir, "a", m.url), startCaddy(t, program, dir, "b", m.url)
+	const site = "serialize {\ntimeout 5s\n" + etcdEngine + "\n}\nrespond {http.serialize.token}"
+	a, b := startCaddy(t, program, dir, "a", site, m.url), startCaddy(t, program, dir, "b", site, m.url)
 	if status, body := a.get(t, "/"); status != http.StatusServiceUnavailable {
 		t.Errorf("without etcd: %d %s", status, body)
 	}
@@ -66,7 +62,7 @@ func TestCaddy(t *testing.T) {
 	}
 
 	before := leases(t, c)
-	a.reload(t, program)
+	a.reload(t, program, strings.Replace(site, "timeout 5s", "timeout 6s", 1))
 	status, body := a.get(t, "/")
 	if status != http.StatusOK {
 		t.Errorf("after a reload: %d", status)
@@ -117,12 +113,7 @@ func TestNestedWithOtherSettings(t *testing.T) {
 // sends one request.
 func serveOnce(t *testing.T, handlers string) (status int, body string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ord") // paths of unix sockets must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "site")
+	socket := filepath.Join(shortDir(t), "site")
 	config := fmt.Sprintf(`{"admin":{"disabled":true,"config":{"persist":false}},"logging":{"logs":{"default":{"level":"ERROR"}}},
 		"apps":{"http":{"servers":{"site":{"listen":["unix/%s"],"automatic_https":{"disable":true},"routes":[{"handle":[%s]}]}}}}}`, socket, handlers)
 	if err := caddy.Load([]byte(config), true); err != nil {
@@ -133,11 +124,7 @@ func serveOnce(t *testing.T, handlers string) (status int, body string) {
 			t.Error(err)
 		}
 	})
-	c := &caddyProcess{client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}}
+	c := &caddyProcess{client: unixClient(socket)}
 	return c.get(t, "/")
 }
 
@@ -160,41 +147,51 @@ func leases(t *testing.T, c *clientv3.Client) int {
 	return len(answer.Leases)
 }
 
-type caddyProcess struct {
-	cmd    *exec.Cmd
-	config string
-	admin  string
-	client *http.Client
-}
+const (
+	caddyCommand = "github.com/orderly-http/caddy-orderly/modules/etcd/cmd/caddy"
+	etcdEngine   = "engine etcd {\nendpoints {env.ORDERLY_ETCD}\nttl 3s\n}"
+)
 
-func startCaddy(t *testing.T, program, dir, name, endpoint string) *caddyProcess {
+// shortDir is a directory for unix sockets, whose paths must be short.
+func shortDir(t *testing.T) string {
 	t.Helper()
-	c := &caddyProcess{config: filepath.Join(dir, name+".Caddyfile"), admin: filepath.Join(dir, name+".admin")}
-	socket := filepath.Join(dir, name)
-	text := fmt.Sprintf(`{
-	admin unix/%s
-	persist_config off
-}
-http:// {
-	bind unix/%s
-	serialize {
-		timeout 5s
-		engine etcd {
-			endpoints {env.ORDERLY_ETCD}
-			ttl 3s
-		}
-	}
-	respond {http.serialize.token}
-}
-`, c.admin, socket)
-	if err := os.WriteFile(c.config, []byte(text), 0o600); err != nil {
+	dir, err := os.MkdirTemp("", "ord")
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// buildCaddy builds Caddy in a directory that is short enough for sockets.
+func buildCaddy(t *testing.T) (dir, program string) {
+	t.Helper()
+	dir = shortDir(t)
+	program = filepath.Join(dir, "caddy")
+	if text, err := exec.Command("go", "build", "-o", program, caddyCommand).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return dir, program
+}
+
+// caddyProcess is a Caddy with one site and its admin API, on unix sockets.
+type caddyProcess struct {
+	cmd           *exec.Cmd
+	config        string
+	socket, admin string
+	client        *http.Client
+}
+
+// startCaddy starts a Caddy whose site has these directives.
+func startCaddy(t *testing.T, program, dir, name, site, endpoint string) *caddyProcess {
+	t.Helper()
+	c := &caddyProcess{
+		config: filepath.Join(dir, name+".Caddyfile"),
+		socket: filepath.Join(dir, name),
+		admin:  filepath.Join(dir, name+".admin"),
+	}
+	c.client = unixClient(c.socket)
+	c.configure(t, site)
 	c.cmd = exec.Command(program, "run", "--config", c.config, "--adapter", "caddyfile")
 	c.cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "ORDERLY_ETCD="+endpoint)
 	var output lockedBuffer
@@ -210,15 +207,37 @@ http:// {
 		}
 	})
 	waitUntil(t, "Caddy listens", func() bool {
-		_, err := os.Stat(socket)
+		_, err := os.Stat(c.socket)
 		return err == nil
 	})
 	return c
 }
 
+// configure writes the configuration.
+func (c *caddyProcess) configure(t *testing.T, site string) {
+	t.Helper()
+	text := fmt.Sprintf("{\nadmin unix/%s\npersist_config off\n}\nhttp:// {\nbind unix/%s\n%s\n}\n", c.admin, c.socket, site)
+	if err := os.WriteFile(c.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unixClient(socket string) *http.Client {
+	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+}
+
 func (c *caddyProcess) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
-	answer, err := c.client.Get("http://site" + path)
+	return get(t, c.client, "http://site"+path)
+}
+
+func get(t *testing.T, client *http.Client, url string) (status int, body string) {
+	t.Helper()
+	answer, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,34 +252,24 @@ func (c *caddyProcess) get(t *testing.T, path string) (status int, body string) 
 // metrics reads them from the admin API.
 func (c *caddyProcess) metrics(t *testing.T) string {
 	t.Helper()
-	admin := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", c.admin)
-		},
-	}}
-	answer, err := admin.Get("http://localhost/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	_, text := get(t, unixClient(c.admin), "http://localhost/metrics")
+	return text
 }
 
-// reload loads the configuration again, with a change.
-func (c *caddyProcess) reload(t *testing.T, program string) {
+// queues reads them from the admin API.
+func (c *caddyProcess) queues(t *testing.T) (queues []serializer.QueueState) {
 	t.Helper()
-	text, err := os.ReadFile(c.config)
-	if err != nil {
-		t.Fatal(err)
+	_, text := get(t, unixClient(c.admin), "http://localhost/serialize/queues")
+	if err := json.Unmarshal([]byte(text), &queues); err != nil {
+		t.Fatalf("%v in %s", err, text)
 	}
-	changed := strings.Replace(string(text), "timeout 5s", "timeout 6s", 1)
-	if err := os.WriteFile(c.config, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return queues
+}
+
+// reload loads another configuration.
+func (c *caddyProcess) reload(t *testing.T, program, site string) {
+	t.Helper()
+	c.configure(t, site)
 	reload := exec.Command(program, "reload", "--config", c.config, "--adapter", "caddyfile", "--address", "unix/"+c.admin)
 	reload.Env = c.cmd.Env
 	if text, err := reload.CombinedOutput(); err != nil {

@@ -90,7 +90,7 @@ func build(t *testing.T, dir string) (etcd, caddy string) {
 	t.Helper()
 	etcd, caddy = filepath.Join(dir, "etcdserver"), filepath.Join(dir, "caddy")
 	run(t, "go", "build", "-o", etcd, "./etcdserver")
-	run(t, "go", "build", "-o", caddy, "github.com/orderly-http/caddy-orderly/modules/etcd/cmd/caddy")
+	run(t, "go", "build", "-o", caddy, caddyCommand)
 	return etcd, caddy
 }
 

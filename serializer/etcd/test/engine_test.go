@@ -40,7 +40,7 @@ func (r result) leave(t testing.TB) {
 	r.turn.Leave()
 }
 
-// join starts an arrival and returns once it stands in line.
+// join starts an arrival and returns once it has its ticket.
 func join(t testing.TB, e serializer.Engine, a serializer.Arrival) <-chan result {
 	t.Helper()
 	before := length(t, e, a.Queue)
@@ -160,6 +160,42 @@ func TestQueues(t *testing.T) {
 	holder.Leave()
 	other.Leave()
 	(<-waiting).leave(t)
+}
+
+// The plugin asks for the count before it reads a body: at once, and without a
+// word to etcd.
+func TestCount(t *testing.T) {
+	m := startEtcd(t)
+	here, there, idle := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	check := func(when string, want map[*etcd.Engine][2]int) {
+		t.Helper()
+		for name, e := range map[string]*etcd.Engine{"here": here, "there": there, "idle": idle} {
+			if inside, waiting := e.Count("a_"); [2]int{inside, waiting} != want[e] {
+				t.Errorf("%s, %s: %d inside, %d waiting; want %v", when, name, inside, waiting, want[e])
+			}
+		}
+	}
+	check("before a lease or a ticket", nil)
+	holder := enter(t, here, arrival("a_"))
+	check("one inside", map[*etcd.Engine][2]int{here: {1, 0}})
+	var waiting []<-chan result
+	for _, e := range []*etcd.Engine{here, there, here} {
+		waiting = append(waiting, join(t, e, arrival("a_")))
+	}
+	// Of the waiting ones an engine counts its own: only they are sure to be in the
+	// way of another arrival here.
+	check("three wait", map[*etcd.Engine][2]int{here: {1, 2}, there: {1, 1}})
+	holder.Leave()
+	for _, w := range waiting {
+		(<-w).leave(t)
+	}
+	waitUntilEmpty(t, m.client(t))
+	for _, e := range []*etcd.Engine{here, there} {
+		waitUntil(t, "the engine counts nobody", func() bool {
+			inside, waiting := e.Count("a_")
+			return inside+waiting == 0
+		})
+	}
 }
 
 func TestQueuesAreApart(t *testing.T) {
