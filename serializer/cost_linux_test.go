@@ -111,8 +111,8 @@ func TestTurnsDoNotGrowWithTheQueue(t *testing.T) {
 	}
 }
 
-// costOfTurn is the processor's time for a turn while others wait. Whoever
-// leaves lines up again.
+// costOfTurn is the processor's time for a turn while others wait. A holder that
+// leaves queues again.
 func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
 	const counted = 2000
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector's work is not the engine's
@@ -138,7 +138,7 @@ func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
 			}
 		})
 	}
-	awaitLine(t, e, waiting+1)
+	awaitQueue(t, e, waiting+1)
 	began.Store(int64(processorTime()))
 	holder.Leave()
 	done.Wait()

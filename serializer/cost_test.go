@@ -13,7 +13,7 @@ import (
 // machine, and compare times only with others of the same moment; the figures
 // themselves are measured by the command in the folder bench.
 
-// countedDir counts what a turn asks of the directory. What the keeper asks by
+// countedDir counts what a turn asks of the directory. What the monitor asks by
 // the clock is not a turn's and not counted.
 type countedDir struct {
 	lockDir
@@ -173,7 +173,7 @@ func TestMemoryOfOneWhoWaits(t *testing.T) {
 		for range crowd {
 			done.Go(func() { _, _ = e.Enter(gone, arrivalFor(time.Minute)) })
 		}
-		awaitLine(t, e, crowd+1)
+		awaitQueue(t, e, crowd+1)
 		each := (heap() - before) / crowd
 		leave()
 		done.Wait()
@@ -198,11 +198,11 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// awaitLine waits until so many stand in line. It does not list them: that would
+// awaitQueue waits until a queue has that many tickets. It does not list them: that would
 // be most of what a test of thousands does.
-func awaitLine(t testing.TB, e Engine, n int) {
+func awaitQueue(t testing.TB, e Engine, n int) {
 	t.Helper()
-	waitUntil(t, "all stand in line", func() bool {
+	waitUntil(t, "all are in the queue", func() bool {
 		switch e := e.(type) {
 		case *Memory:
 			e.mu.Lock()

@@ -1,5 +1,4 @@
-// Package serializer lets callers into a place one after the other, in the
-// order they came.
+// Package serializer lets callers in one after the other, in the order they came.
 //
 // A caller describes itself with an [Arrival] and asks an [Engine] for its
 // turn. [Engine.Enter] returns a [Turn] when the turn has come, or a

@@ -32,13 +32,13 @@ type Engine interface {
 	Queues(ctx context.Context) ([]QueueState, error)
 
 	// Evict takes one ticket out of a queue: a waiting one is refused with
-	// [ErrEvicted], one that is inside is told through [Arrival.Revoke] and
+	// [ErrEvicted], one that is inside hears of it by [Arrival.Revoke] and
 	// keeps its place until it leaves. The error is [ErrNoTicket] where the
 	// queue has no such ticket.
 	Evict(ctx context.Context, queue string, token uint64) error
 
-	// Close refuses further arrivals and all who wait. Who is inside is told
-	// through [Arrival.Revoke] ([ErrClosed]) and stays until it leaves; the
+	// Close refuses further arrivals and all waiters. A holder hears of it by
+	// [Arrival.Revoke] ([ErrClosed]) and stays until it leaves; the
 	// engine frees what it holds with the last of them. Calls after the first do
 	// no harm.
 	Close() error
@@ -57,7 +57,7 @@ type Arrival struct {
 	// Rule says with whom this arrival may be inside.
 	Rule Rule
 
-	// MaxWaiting refuses the arrival with [ErrFull] where so many others
+	// MaxWaiting refuses the arrival with [ErrFull] where that many others
 	// already wait. Zero means no limit.
 	MaxWaiting int
 

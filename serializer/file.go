@@ -16,8 +16,8 @@ import (
 //
 // # How it works
 //
-// Ticket. One control file, the guard, is never deleted. Whoever holds its lock
-// (flock) gives out tickets: the number is the time in microseconds, but at
+// Ticket. One control file, the guard, is never deleted. The process that holds its
+// lock (flock) gives out tickets: the number is the time in microseconds, but at
 // least one more than the last number, which the guard file records. So a
 // ticket that exists is smaller than every ticket still to come, whatever the
 // clock does. After a power failure, numbers go on above a bound that was on the disk
@@ -212,8 +212,8 @@ func (f *File) current() *directory {
 	return f.dir
 }
 
-// retire turns away from a directory that was replaced. Those inside stay; those who
-// wait are refused, for their places in the queue are lost.
+// retire turns away from a directory that was replaced. Holders stay; waiters are
+// refused, for their places in the queue are lost.
 func (f *File) retire(d *directory) {
 	f.mu.Lock()
 	inside, lost, retired := d.retire(&StorageError{"waiting in lock directory", f.path, errReplaced})
@@ -293,7 +293,7 @@ func (f *File) Count(queue string) (inside, waiting int) {
 }
 
 // Evict implements [Engine]. A ticket of another process is taken out by that
-// process, which is told so by a file in the directory.
+// process, which a file in the directory asks to do so.
 func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	err := ErrNoTicket
 	if d := f.current(); d != nil {
@@ -306,12 +306,12 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	return nil
 }
 
-// closeTime is how long Close waits for those inside, once they are told, and
-// for the last files to be removed.
+// closeTime is how long Close waits for holders, once they are revoked, and for the
+// last files to be removed.
 const closeTime = time.Second
 
 // Close implements [Engine]. It waits for the directory to be left in order
-// where no turn is out, and for a moment where those inside have been told.
+// where no turn is out, and for a moment where holders were revoked.
 func (f *File) Close() error {
 	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
 	f.mu.Lock()

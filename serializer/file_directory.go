@@ -124,7 +124,7 @@ func (d *directory) isRetired() bool {
 	return d.retired
 }
 
-// retire refuses all who wait. It reports how many are inside, and false if the
+// retire refuses all waiters. It reports how many are inside, and false if the
 // directory was retired before. The files of the lost tickets are left to be removed.
 func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool) {
 	d.mu.Lock()
@@ -148,9 +148,9 @@ func (d *directory) beginClosing() (busy bool) {
 	return d.busyLocked()
 }
 
-// close refuses all who wait, tells those inside to go, and ends a use of the
-// directory. It reports whether the directory is idle, and else whether those who are
-// in it are about to leave.
+// close refuses all waiters, revokes the holders, and ends a use of the directory. It
+// reports whether the directory is idle, and else whether those in it are about to
+// leave.
 func (d *directory) close(why error) (idle, leaving bool) {
 	d.mu.Lock()
 	dismissed := d.dismissWaitingLocked(why)

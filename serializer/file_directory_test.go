@@ -76,7 +76,7 @@ func deadOwner(t testing.TB, dir, queue string) (ticket string, die func()) {
 }
 
 // The death of an owner is heard of at once, and by the tick if it was not.
-func TestDeadOwnerIsBuried(t *testing.T) {
+func TestDeadOwnerIsReaped(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
 	enter(t, e, arrival("b_")).Leave()
@@ -97,7 +97,7 @@ func TestDeadOwnerIsBuried(t *testing.T) {
 
 // Bug: if the tickets of a dead owner could not be looked at when its death was
 // noticed, the owner was forgotten, and they were waited for without end.
-func TestDeadOwnerIsBuriedLater(t *testing.T) {
+func TestDeadOwnerIsReapedLater(t *testing.T) {
 	dir := t.TempDir()
 	_, die := deadOwner(t, dir, "a_")
 	e, h := openHooked(t, dir)
@@ -110,9 +110,9 @@ func TestDeadOwnerIsBuriedLater(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: an engine that closed before it could bury an owner left the files to
-// whoever came next.
-func TestCloseBuriesTheDead(t *testing.T) {
+// Bug: an engine that closed before it could reap an owner left the files to the
+// next process.
+func TestCloseReapsTheDead(t *testing.T) {
 	dir := t.TempDir()
 	_, die := deadOwner(t, dir, "a_")
 	e, h := openHooked(t, dir)
@@ -149,7 +149,7 @@ func TestUnreadableOwnerIsMetLater(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: the keeper's first look could come before the guard was ours. It took the
+// Bug: the monitor's first sync could come before the guard was ours. It took the
 // owner file that another process was about to write for one left over, and
 // removed it.
 func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
@@ -173,8 +173,8 @@ func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Bug: a stranger's file with the name that a new ticket was to have lost its
-// place in line, and then was removed.
+// Bug: an unowned file with the name that a new ticket was to have lost its
+// place in the queue, and then was removed.
 func TestNameTaken(t *testing.T) {
 	dir := t.TempDir()
 	moment := time.UnixMicro(1_700_000_000_000_000)
@@ -187,7 +187,7 @@ func TestNameTaken(t *testing.T) {
 	taken := Ticket{Prefix: "a_", Stamp: uint64(moment.UnixMicro()), Client: a.Client}.Name()
 	touch(t, dir, taken)
 	waiting := started(e, a)
-	stays(t, waiting, "the stranger is first")
+	stays(t, waiting, "the unowned file is first")
 	if err := os.Remove(filepath.Join(dir, taken)); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// Bug: the same, where the stranger's file came while the ticket was made.
+// Bug: the same, where the unowned file came while the ticket was made.
 func TestNameTakenMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -210,7 +210,7 @@ func TestNameTakenMeanwhile(t *testing.T) {
 	_, err := e.Enter(t.Context(), arrival("a_"))
 	wantRefusal(t, err, ReasonStorage, fs.ErrExist)
 	if _, err := os.Lstat(filepath.Join(dir, taken)); err != nil {
-		t.Errorf("the stranger's file: %v", err)
+		t.Errorf("the unowned file: %v", err)
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 // way; then the next name counts. All processes of a user agree on which, for what
 // is there already and theirs comes before what is missing.
 //
-// Who may not delete others' files, for the directory has the sticky bit, can take
-// each name once. The guard that is in use stays where it is.
+// In a directory with the sticky bit, users cannot delete the files of others. So each
+// can be in the way under each name once, and the guard that is in use stays where it
+// is.
 
 // maxGuards is how many names of a guard may be taken by others.
 const maxGuards = 32
@@ -156,8 +157,8 @@ func (d *osDir) takeGuard(name string, there bool) error {
 	return nil
 }
 
-// looksLikeGuard reports whether a file of root's may be given away: somebody who
-// may write to the directory could have moved another one here.
+// looksLikeGuard reports whether a file of root's may be given away: a user who may
+// write to the directory could have moved another one here.
 func (d *osDir) looksLikeGuard(size int64) bool {
 	if size == 0 {
 		return true

@@ -137,7 +137,7 @@ func event(mask uint32, name string, size int) []byte {
 }
 
 // A process that was stopped for long hears of an overflow and lists the
-// directory: whoever waits there must still get in, in order.
+// directory: its waiters must still get in, in order.
 func TestOverflowWhileWaiting(t *testing.T) {
 	dir := t.TempDir()
 	one, two := openFile(t, dir), openFile(t, dir)

@@ -27,8 +27,8 @@ var ErrNotObeyed = errors.New("the owner of the ticket does not react")
 // directory, whether or not anybody works there. Where everybody may write to the
 // directory, each user has queues of their own, and all are listed.
 //
-// Who is inside follows from the order and the owners' rules, as it does for
-// the engine. The time of entry and the request are not known from outside.
+// Which tickets are inside follows from the order and the owners' rules, as it does
+// for the engine. The time of entry and the request are not known from outside.
 // [TicketState.Alive] tells whether the owner's lock is held; it is nil where
 // this user may not open the lock file. A file of another program has no lock:
 // nobody knows of an owner that lives, and [TicketState.Owner] says what it is. [File]
@@ -57,11 +57,11 @@ func Inspect(path string) ([]QueueState, error) {
 
 // sighting is a lock directory as it was seen once, from outside.
 type sighting struct {
-	lines  map[string]*ticketQueue
+	queues map[string]*ticketQueue
 	owners map[*ticket]ownerSeen
 }
 
-// ownerSeen is what can be told of a ticket's owner.
+// ownerSeen is what is known of a ticket's owner.
 type ownerSeen struct {
 	name  string
 	ours  bool // it is one, not another program
@@ -75,7 +75,7 @@ func survey(d *outsideDir) (*sighting, error) {
 	if err != nil {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
-	s := &sighting{lines: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen)}
+	s := &sighting{queues: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen)}
 	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
 	for _, name := range names {
 		t, err := ParseTicket(name)
@@ -101,20 +101,20 @@ func survey(d *outsideDir) (*sighting, error) {
 		}
 		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.rule}, Ticket: t, name: name, known: true}, owner)
 	}
-	for _, l := range s.lines {
-		l.advance(nil) // nobody here to be let in
+	for _, q := range s.queues {
+		q.advance(nil) // nobody here to be let in
 	}
 	return s, nil
 }
 
-func (s *sighting) add(e *ticket, owner ownerSeen) {
-	l := s.lines[e.Prefix]
-	if l == nil {
-		l = &ticketQueue{prefix: e.Prefix}
-		s.lines[e.Prefix] = l
+func (s *sighting) add(t *ticket, owner ownerSeen) {
+	q := s.queues[t.Prefix]
+	if q == nil {
+		q = &ticketQueue{prefix: t.Prefix}
+		s.queues[t.Prefix] = q
 	}
-	l.insert(e)
-	s.owners[e] = owner
+	q.insert(t)
+	s.owners[t] = owner
 }
 
 // ask finds out about a ticket's owner.
@@ -138,12 +138,12 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	states := queueStates(path, s.lines, time.Now(), func(e *ticket) string { return s.owners[e].name })
+	states := queueStates(path, s.queues, time.Now(), func(t *ticket) string { return s.owners[t].name })
 	for _, q := range states {
-		e := s.lines[q.Prefix].First()
+		t := s.queues[q.Prefix].First()
 		for i := range q.Tickets {
-			q.Tickets[i].Alive = s.owners[e].alive
-			e = e.Next()
+			q.Tickets[i].Alive = s.owners[t].alive
+			t = t.Next()
 		}
 	}
 	return states
@@ -155,30 +155,30 @@ type Evicted struct {
 	Ticket TicketState
 
 	// Removed means that no living process of ours owned the ticket, so its
-	// lock file was removed. Else the owner was told, and has obeyed.
+	// lock file was removed. Else the owner was asked, and has obeyed.
 	Removed bool
 
 	// Returned means that the request is no longer in the queue. One that is
-	// inside may take its time to return after it was told.
+	// inside may take its time to return after it was revoked.
 	Returned bool
 }
 
 const (
-	// obeyTime is how long an owner may take to notice that it is told to
-	// evict a ticket. It looks ten times a second.
+	// obeyTime is how long an owner may take to notice that it is asked to
+	// evict a ticket. It syncs ten times a second.
 	obeyTime = 3 * time.Second
 
 	evictPoll = 10 * time.Millisecond
 )
 
 // EvictFrom takes a ticket out of a queue of a lock directory, from outside. A
-// living owner is told by a file in the directory, and EvictFrom waits until
+// living owner is asked by a file in the directory, and EvictFrom waits until
 // it has obeyed and, as long as ctx lasts, until the ticket is gone. What has
 // no living owner is removed.
 //
 // A ticket that is inside is only touched where inside says so; else the error
-// is [ErrInside]. One that enters between this look and the owner's is told to
-// leave all the same. The error is [ErrNoTicket] if there is no such ticket,
+// is [ErrInside]. One that enters before the owner obeys is
+// revoked all the same. The error is [ErrNoTicket] if there is no such ticket,
 // and [ErrNotObeyed] if its owner does not react within three seconds; the
 // ticket is then left alone.
 func EvictFrom(ctx context.Context, path, queue string, token uint64, inside bool) (Evicted, error) {
@@ -187,25 +187,25 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 		return Evicted{}, err
 	}
 	defer d.close()
-	d, s, e, err := d.find(queue, token)
+	d, s, t, err := d.find(queue, token)
 	if err != nil {
 		return Evicted{}, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, path, err)
 	}
-	owner := s.owners[e]
-	found := Evicted{Ticket: e.state(time.Now())}
+	owner := s.owners[t]
+	found := Evicted{Ticket: t.state(time.Now())}
 	found.Ticket.Owner, found.Ticket.Alive = owner.name, owner.alive
-	if e.Admitted() && !inside {
+	if t.Admitted() && !inside {
 		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrInside)
 	}
 	found.Removed = !owner.ours || !isTrue(owner.alive)
-	if err := evictFile(d, e.Ticket); err != nil {
+	if err := evictFile(d, t.Ticket); err != nil {
 		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, err)
 	}
-	return d.awaitEviction(ctx, e, found)
+	return d.awaitEviction(ctx, t, found)
 }
 
-// find looks for a ticket, whoever's queue it is in, and returns the directory as
-// that user sees it.
+// find looks for a ticket in the queues of all users, and returns the directory as
+// its user sees it.
 func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *ticket, error) {
 	views, err := d.byUser()
 	if err != nil {
@@ -216,40 +216,40 @@ func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if e := s.lines[queue].find(token); e != nil {
-			return view, s, e, nil
+		if t := s.queues[queue].find(token); t != nil {
+			return view, s, t, nil
 		}
 	}
 	return nil, nil, nil, ErrNoTicket
 }
 
-// awaitEviction returns when a ticket is gone, or when its owner has been told
-// and ctx is done.
-func (d *outsideDir) awaitEviction(ctx context.Context, e *ticket, found Evicted) (Evicted, error) {
-	marker := evictMarker + string(appendDigits(nil, e.Stamp, stampDigits))
+// awaitEviction returns when a ticket is gone, or when its owner has obeyed and ctx
+// is done.
+func (d *outsideDir) awaitEviction(ctx context.Context, t *ticket, found Evicted) (Evicted, error) {
+	marker := evictMarker + string(appendDigits(nil, t.Stamp, stampDigits))
 	defer func() { _ = d.remove(marker) }() // of a ticket that went by itself
 	patience := time.NewTimer(obeyTime)
 	defer patience.Stop()
 	look := time.NewTicker(evictPoll)
 	defer look.Stop()
 	for {
-		if !d.exists(e.name) {
+		if !d.exists(t.name) {
 			found.Returned = true
 			return found, nil
 		}
-		told := !d.exists(marker)
-		if told && ctx.Err() != nil {
+		obeyed := !d.exists(marker)
+		if obeyed && ctx.Err() != nil {
 			return found, nil
 		}
-		if !told && ctx.Err() != nil {
-			return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", e.Stamp, e.Prefix, d.path, ctx.Err())
+		if !obeyed && ctx.Err() != nil {
+			return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", t.Stamp, t.Prefix, d.path, ctx.Err())
 		}
 		select {
 		case <-ctx.Done():
 		case <-look.C:
 		case <-patience.C:
-			if !told {
-				return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w: %s", e.Stamp, e.Prefix, d.path, ErrNotObeyed, found.Ticket.Owner)
+			if !obeyed {
+				return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w: %s", t.Stamp, t.Prefix, d.path, ErrNotObeyed, found.Ticket.Owner)
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func await(t *testing.T, ok func() bool) {
 
 // Files that only look like tickets are of other programs, or links to
 // somewhere else, and are never opened.
-func TestInspectStrangers(t *testing.T) {
+func TestInspectUnownedFiles(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
 	old := Ticket{Prefix: "a_", Stamp: minStamp + 1}
 	young := Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.1:80")}
@@ -127,7 +127,7 @@ func TestInspectStrangers(t *testing.T) {
 		}
 	}
 	if evicted, err := EvictFrom(t.Context(), dir, "a_", old.Stamp, true); err != nil || !evicted.Removed || !evicted.Returned {
-		t.Errorf("evicting a stranger: %+v, %v", evicted, err)
+		t.Errorf("evicting an unowned file: %+v, %v", evicted, err)
 	}
 	if _, err := os.Stat(elsewhere); err != nil {
 		t.Errorf("what a link led to is gone: %v", err)

@@ -47,7 +47,7 @@ func openOutside(path string) (*outsideDir, error) {
 }
 
 // byUser is the directory as each of its users sees it. Where everybody may write
-// to it, each has queues of their own: those of whom there is a guard, and those of
+// to it, each has queues of their own: those of each user with a guard, and those of
 // this user.
 func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	if d.private {
@@ -103,7 +103,7 @@ func (d *outsideDir) mark(name string) error {
 	return nil
 }
 
-// worker is the user who works in the directory, as far as that can be told.
+// worker is the user who works in the directory, as far as that is known.
 func (d *outsideDir) worker() (user uint32, ok bool) {
 	if !d.private {
 		return d.user, true

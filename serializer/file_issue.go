@@ -56,7 +56,7 @@ func (f *File) complainAbout(why error) {
 	}
 }
 
-// nextBatch returns those who ask for a ticket now, in the order they came, or
+// nextBatch returns the arrivals that ask for a ticket now, in the order they came, or
 // nil. done is a batch whose memory is free.
 func (f *File) nextBatch(done []*ticket) []*ticket {
 	f.mu.Lock()

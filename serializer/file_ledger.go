@@ -12,7 +12,7 @@ import (
 // struck out before that is removed. So a lock file that is gone while its
 // number stands was removed by somebody else, and its ticket counts on.
 //
-// The owner and all who follow it have the ledger in their memory, so neither
+// The owner and all that follow it have the ledger in their memory, so neither
 // writing nor reading takes a system call. Its words are touched atomically
 // only; one that is struck out has its highest bit set:
 //
@@ -135,7 +135,7 @@ func (l ledger) outstanding() (stamps []uint64) {
 	return stamps
 }
 
-// readTries is how often a reader tries again whom the owner disturbs.
+// readTries is how often a reader tries again that the owner disturbs.
 const readTries = 16
 
 // read calls fn with the number of words in use, again if the owner moved them

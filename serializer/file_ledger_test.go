@@ -67,8 +67,8 @@ func TestLedgerIsASet(t *testing.T) {
 	}
 }
 
-// Whoever reads while the owner writes, moves and grows never misses a number that is
-// out all the time.
+// A reader never misses a number that is out all the time, whatever the owner writes,
+// moves and grows meanwhile.
 func TestLedgerIsReadMeanwhile(t *testing.T) {
 	own, other := openLedgers(t)
 	var done atomic.Bool

@@ -212,7 +212,7 @@ func (l *otherLedger) standing(stamp uint64) (s standing) {
 }
 
 // outstanding lists the tickets of the owner that are out. ok is false if that
-// cannot be told at the moment.
+// is not clear at the moment.
 func (l *otherLedger) outstanding() (stamps []uint64, ok bool) {
 	ok = l.read(func(n int) {
 		stamps = stamps[:0]

@@ -51,9 +51,9 @@ type lockDir interface {
 	refresh()
 
 	// changes reports what happened in the directory since the last call, in
-	// the order it happened. Where something was not heard of, it reports
-	// listing and then every file there is, as appeared; before listing, it may
-	// report part of what happened. The name is only valid during the call of fn.
+	// the order it happened. Where events were lost, it reports listing and then
+	// every file there is, as appeared; before listing, it may report part of what
+	// happened. The name is only valid during the call of fn.
 	changes(fn func(kind change, name []byte)) error
 
 	// wait returns when something may have changed, at the latest after d.
@@ -98,7 +98,7 @@ type ownerProbe interface {
 	dead() (bool, error)
 	// keepsLedger reports whether the file says which tickets of its process are
 	// out: one file of each process does. standing tells that of one ticket, and
-	// outstanding lists them; ok is false if that cannot be told at the moment.
+	// outstanding lists them; ok is false if that is not clear at the moment.
 	keepsLedger() bool
 	standing(stamp uint64) standing
 	outstanding() (stamps []uint64, ok bool)
@@ -114,7 +114,7 @@ type change uint8
 const (
 	appeared change = iota
 	vanished
-	closed  // by somebody who had it open for writing: perhaps an owner that ended
+	closed  // by a process that had it open for writing: perhaps an owner that ended
 	listing // no file: what follows is all there is, and may take its time
 )
 

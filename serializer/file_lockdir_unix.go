@@ -39,7 +39,7 @@ type osDir struct {
 	owners  map[Rule]*ownerFile
 	used    []*ownerFile // full or removed ones, still linked to
 	ids     map[fileID]bool
-	tickets map[string]*ownerFile // where hard links are not to be had
+	tickets map[string]*ownerFile // where there are no hard links
 
 	ledgerFile *ownerFile // the owner file that has the ledger of all rules
 

@@ -8,9 +8,9 @@ import (
 
 // A lock file that is gone may have been removed by its owner, whose ticket is
 // over, or by another program or a person. The owners' ledgers tell the two apart:
-// see [ledger]. A ticket whose owner says that it is out keeps its place in line,
-// and so does one of which it cannot be told. It is over when the owner has said so
-// or has died.
+// see [ledger]. A ticket whose owner says that it is out keeps its place in the
+// queue, and so does one of which that is not known. It is over when the owner has said
+// so or has died.
 
 // errUnaccounted is why no tickets are given out at the moment.
 var errUnaccounted = errors.New("a lock file was removed by another program, and its owner has not put it back yet")

@@ -131,7 +131,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 	enter(t, other, arrival("b_")).Leave()
 	holder := enter(t, one, arrival("a_"))
 	second, third := join(t, one, arrival("a_")), join(t, other, arrival("a_"))
-	waitUntil(t, "all are in line", func() bool { return length(t, one, "a_") == 3 })
+	waitUntil(t, "all are in the queue", func() bool { return length(t, one, "a_") == 3 })
 	removeHolder(t, dir, queueOf(t, one, "a_").Tickets[1].Token)
 	wantRefusal(t, (<-second).err, ReasonEvicted, ErrEvicted)
 	stays(t, third, "the holder is inside")
@@ -139,8 +139,8 @@ func TestWaitingFileRemoved(t *testing.T) {
 	get(t, third).Leave()
 }
 
-// The owner file itself is put back while tickets are linked to it, so that whoever
-// comes later finds its ledger; and it goes with its owner.
+// The owner file itself is put back while tickets are linked to it, so that a process
+// that comes later finds its ledger; and it goes with its owner.
 func TestOwnerFileRemoved(t *testing.T) {
 	dir := t.TempDir()
 	one, other := openAt(t, dir, 0), openAt(t, dir, 0)
@@ -190,8 +190,8 @@ func TestOwnerWithoutLedger(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// An owner file that somebody truncates takes nobody down with it: those who have it
-// in their memory go on.
+// An owner file that somebody truncates takes nobody down with it: processes that have
+// it in their memory go on.
 func TestOwnerFileTruncated(t *testing.T) {
 	for _, size := range []int64{0, 100, ledgerOffset, ledgerOffset + 4096} {
 		dir := t.TempDir()

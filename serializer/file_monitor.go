@@ -48,7 +48,8 @@ func (d *directory) await(timeout time.Duration) {
 		return
 	}
 	if d.waitsForRemote() {
-		d.sys.wait(timeout)
+		// Never for longer: an event that another sync takes in does not end the wait.
+		d.sys.wait(min(timeout, tickInterval))
 		return
 	}
 	timer := time.NewTimer(timeout)

@@ -50,9 +50,9 @@ func (d *osDir) giveUp(r Rule) {
 	delete(d.owners, r)
 }
 
-// restoreOwner puts back the name of an owner file that has tickets out: whoever
-// comes into the directory looks for it. A file that has no name left at all, as
-// where the tickets' are gone, too, cannot get one; then another takes its place.
+// restoreOwner puts back the name of an owner file that has tickets out: a process that
+// comes into the directory looks for it. A file that has no name left at all, as where
+// its tickets' are gone, too, cannot get one; then another file takes its place.
 func (d *osDir) restoreOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *osDir) restoreOwner(name string) error {
 
 // renew makes an owner file that takes the place of one whose name is gone. The
 // tickets that are linked to the old one stay ours: the lock is on the file, not on
-// its name. But whoever comes into the directory must find them in a ledger.
+// its name. But a process that comes into the directory must find them in a ledger.
 func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
 	if d.owners[old.rule] == old {
 		d.giveUp(old.rule)
@@ -136,9 +136,9 @@ func (d *osDir) noteLedgers() {
 
 func randomName() string { return strings.ToLower(rand.Text()[:16]) }
 
-// newOwnerFile makes a file, locks it and then says whose it is, at last, so that
-// all else is there for whoever reads that. The guard is held, so nobody takes it
-// for abandoned before it is locked.
+// newOwnerFile makes a file, locks it and writes into it whose it is. That comes last,
+// so that all else is there for a reader who finds it. The guard is held, so nobody
+// takes the file for abandoned before it is locked.
 func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile, err error) {
 	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
 	if err != nil {

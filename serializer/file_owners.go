@@ -107,7 +107,7 @@ func (s *syncer) identify(t *ticket) {
 		return
 	}
 	if err != nil {
-		s.complainAbout(t.name, err) // if it is gone, we will hear of that
+		s.complainAbout(t.name, err) // if it is gone, an event will say so
 		return
 	}
 	o, err := s.ownerOf(id, t.name)
@@ -169,7 +169,7 @@ func (s *syncer) reapDead() {
 	}
 }
 
-// reapClosed reaps an owner whose file was closed. We may hear of that a moment
+// reapClosed reaps an owner whose file was closed. The event may come a moment
 // before its lock is free.
 func (s *syncer) reapClosed(name string) {
 	for id, o := range s.owners {

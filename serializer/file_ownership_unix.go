@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever starts Caddy as root by hand, be it for `caddy validate`, must not leave
-// anything in a service's directory that the service cannot open. So root gives
+// An administrator who starts Caddy as root by hand, be it for `caddy validate`, must not
+// leave anything in a service's directory that the service cannot open. So root gives
 // what it makes to the directory's owner.
 
 // makeDir makes a directory and those above it that are missing. Made by root, it

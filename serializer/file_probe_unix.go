@@ -124,7 +124,7 @@ func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
 }
 
 // dead tries the lock that the owner holds for as long as it lives. The lock is
-// shared, so that several who try at once do not take each other for the owner.
+// shared, so that several that try at once do not take each other for the owner.
 func (p *osProbe) dead() (bool, error) {
 	err := flock(p.fd, unix.LOCK_SH|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {

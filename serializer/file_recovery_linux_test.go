@@ -83,7 +83,7 @@ func TestStoppedInGuard(t *testing.T) {
 	get(t, waiting).Leave()
 }
 
-// A process that is stopped inside keeps its turn, and whoever is killed while
+// A process that is stopped inside keeps its turn, and one that is killed while
 // stopped gives it up.
 func TestStoppedInside(t *testing.T) {
 	dir := t.TempDir()
@@ -99,21 +99,21 @@ func TestStoppedInside(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// stranger makes a lock file as mod_serializer does.
-func stranger(t testing.TB, dir, queue string) (path string) {
+// makeUnowned makes a lock file as mod_serializer does.
+func makeUnowned(t testing.TB, dir, queue string) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, Ticket{Prefix: queue, Stamp: uint64(time.Now().UnixMicro()), Client: arrival("").Client}.Name())
 	touch(t, path)
 	return path
 }
 
-// A stranger's file is waited for; once it is gone, the next one enters at once.
-func TestStrangerIsWaitedFor(t *testing.T) {
+// An unowned file is waited for; once it is gone, the next one enters at once.
+func TestUnownedFileIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
-	path := stranger(t, dir, "a_")
+	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
-	stays(t, next, "the stranger is first")
+	stays(t, next, "the unowned file is first")
 	removed := time.Now()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -124,9 +124,9 @@ func TestStrangerIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A stranger's file that stays for too long counts as abandoned, and the log
+// An unowned file that stays for too long counts as abandoned, and the log
 // says so.
-func TestStrangerIsAbandoned(t *testing.T) {
+func TestUnownedFileIsAbandoned(t *testing.T) {
 	dir := t.TempDir()
 	log := new(logBuffer)
 	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -135,9 +135,9 @@ func TestStrangerIsAbandoned(t *testing.T) {
 	}
 	defer e.Close()
 	e.unownedTime = 5 * tickInterval
-	path := stranger(t, dir, "a_")
+	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
-	stays(t, next, "the stranger is young")
+	stays(t, next, "the unowned file is young")
 	get(t, next).Leave()
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v", err)
@@ -151,7 +151,7 @@ func TestStrangerIsAbandoned(t *testing.T) {
 // an hour old. Its age is that of the file; and the log says what is waited for.
 func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	dir := t.TempDir()
-	path := stranger(t, dir, "a_")
+	path := makeUnowned(t, dir, "a_")
 	made := time.Now()
 	waitUntil(t, "the file has some age", func() bool { return time.Since(made) > time.Second })
 	opened := time.Now()
@@ -183,7 +183,7 @@ func TestOldUnownedFileIsAbandonedAtOnce(t *testing.T) {
 		d, err := openLockDir(path, clock)
 		return &aged{d}, err
 	}
-	path := stranger(t, dir, "a_")
+	path := makeUnowned(t, dir, "a_")
 	get(t, started(e, arrival("a_"))).Leave()
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v", err)
@@ -268,7 +268,7 @@ func TestEvictOtherProcess(t *testing.T) {
 	waiter := helper{Dir: dir, Queue: "a_"}.start(t)
 	waiter.says(t, "open")
 	enter(t, e, arrival("b_")).Leave()
-	waitUntil(t, "both are in line", func() bool { return length(t, e, "a_") == 2 })
+	waitUntil(t, "both are in the queue", func() bool { return length(t, e, "a_") == 2 })
 	tickets := queueOf(t, e, "a_").Tickets
 
 	for _, step := range []struct {

@@ -66,7 +66,7 @@ func (w *witness) leave(p *simProc) {
 	w.done++
 }
 
-// patience is how long anything may take before somebody counts as stuck, and
+// patience is how long anything may take before a caller counts as stuck, and
 // stopTime how long a process is stopped.
 const (
 	patience = 20 * time.Second
@@ -256,7 +256,7 @@ func TestGuardLeftOut(t *testing.T) {
 
 func isOverlap(problem string) bool { return strings.HasPrefix(problem, "overlap") }
 
-// Whoever could not read the directory, and takes that for its end, gets in
+// A process that cannot read the directory, and takes that for its end, gets in
 // beside the holder.
 func TestScanErrorIgnored(t *testing.T) {
 	for wrong, want := range map[mutation]error{right: ErrTimeout, scanErrorIgnored: nil} {
@@ -269,7 +269,7 @@ func TestScanErrorIgnored(t *testing.T) {
 	}
 }
 
-// Whoever looks at a ticket that is its own file before its owner could lock it,
+// A process that probes a ticket that is its own file before its owner could lock it,
 // and takes it for a dead one's, removes it and lets in too many.
 func TestProbeTrustedAtOnce(t *testing.T) {
 	for wrong, want := range map[mutation]error{right: ErrTimeout, probeTrusted: nil} {
@@ -338,8 +338,8 @@ func tooMany(t *testing.T, e Engine, a Arrival, want error) {
 	}
 }
 
-// Who waits behind a process that is stopped in the guard, or anywhere else,
-// still ends by its own timeout.
+// A caller that waits behind a process that is stopped in the guard, or anywhere
+// else, still ends by its own timeout.
 func TestTimeoutBehindStoppedProcess(t *testing.T) {
 	for call := 1; call < 20; call++ {
 		t.Run(fmt.Sprint(call), func(t *testing.T) {

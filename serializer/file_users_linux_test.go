@@ -331,9 +331,9 @@ func TestRootGivesDirectories(t *testing.T) {
 	}
 }
 
-// Where an owner cannot be found out about, because its file belongs to somebody
-// else, requests are refused at once and the message has its name. They used to
-// wait without a word.
+// Where an owner cannot be probed, because its file belongs to another user, requests
+// are refused at once and the message has its name. They used to wait without a
+// word.
 func TestOwnerThatCannotBeProbed(t *testing.T) {
 	needRoot(t)
 	dir := dirOf(t, alice, 0o750)
@@ -359,7 +359,7 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 	}
 }
 
-// The same user's links in the place of tickets and owner files are strangers:
+// The same user's links in the place of tickets and owner files are unowned files:
 // they are waited for, and not followed.
 func TestPlantedTicket(t *testing.T) {
 	dir := t.TempDir()

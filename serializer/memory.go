@@ -40,56 +40,56 @@ func NewMemory(o MemoryOptions) *Memory {
 
 // Enter implements [Engine].
 func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	p := newTicket(m, a)
-	if err := m.join(p); err != nil {
-		return nil, p.refused(err)
+	t := newTicket(m, a)
+	if err := m.join(t); err != nil {
+		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
 		a.Joined()
 	}
-	if err := p.await(ctx, a.Timeout); err != nil && !m.settle(p, err) {
-		return nil, p.refused(err)
+	if err := t.await(ctx, a.Timeout); err != nil && !m.settle(t, err) {
+		return nil, t.refused(err)
 	}
-	return p, nil
+	return t, nil
 }
 
-func (m *Memory) join(p *ticket) error {
+func (m *Memory) join(t *ticket) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return ErrClosed
 	}
-	q := m.queues[p.Prefix]
+	q := m.queues[t.Prefix]
 	if q == nil {
-		q = &ticketQueue{prefix: p.Prefix}
-		m.queues[p.Prefix] = q
+		q = &ticketQueue{prefix: t.Prefix}
+		m.queues[t.Prefix] = q
 	}
-	p.position = q.Len()
-	if p.max > 0 && q.Waiting() >= p.max {
+	t.position = q.Len()
+	if t.max > 0 && q.Waiting() >= t.max {
 		return ErrFull
 	}
 	m.last = nextStamp(m.clock(), m.last)
-	p.Stamp = m.last
-	q.insert(p)
+	t.Stamp = m.last
+	q.insert(t)
 	q.advance(grant)
 	return nil
 }
 
 // settle ends a wait that did not end with the turn. It reports whether the
 // turn came in the same moment and stands.
-func (m *Memory) settle(p *ticket, err error) (turn bool) {
+func (m *Memory) settle(t *ticket, err error) (turn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.Admitted() && err == ErrTimeout {
+	if t.Admitted() && err == ErrTimeout {
 		return true
 	}
-	m.remove(p)
+	m.remove(t)
 	return false
 }
 
-func (m *Memory) leave(p *ticket) {
+func (m *Memory) leave(t *ticket) {
 	m.mu.Lock()
-	granted := m.remove(p)
+	granted := m.remove(t)
 	m.mu.Unlock()
 	if granted {
 		yield()
@@ -98,13 +98,13 @@ func (m *Memory) leave(p *ticket) {
 
 // remove takes a ticket out and lets the next in. It reports whether there was
 // one.
-func (m *Memory) remove(p *ticket) (granted bool) {
-	if p.out {
+func (m *Memory) remove(t *ticket) (granted bool) {
+	if t.out {
 		return false
 	}
-	p.out = true
-	q := p.queue
-	q.remove(p)
+	t.out = true
+	q := t.queue
+	q.remove(t)
 	granted = q.advance(grant)
 	if q.Len() == 0 {
 		delete(m.queues, q.prefix)
@@ -142,15 +142,15 @@ func (m *Memory) Evict(_ context.Context, queue string, token uint64) error {
 func (m *Memory) evict(queue string, token uint64) (revoke func(error), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.queues[queue].find(token)
-	if e == nil {
+	t := m.queues[queue].find(token)
+	if t == nil {
 		return nil, fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
-	if e.Admitted() {
-		return e.takeRevoke(), nil
+	if t.Admitted() {
+		return t.takeRevoke(), nil
 	}
-	m.remove(e)
-	e.refuse(ErrEvicted)
+	m.remove(t)
+	t.refuse(ErrEvicted)
 	return nil, nil
 }
 
@@ -162,7 +162,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// close refuses all who wait, and returns the callbacks of those inside.
+// close refuses all waiters, and returns the callbacks of the holders.
 func (m *Memory) close() (revokes []func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,7 +180,7 @@ func (m *Memory) close() (revokes []func(error)) {
 	return revokes
 }
 
-func grant(e *ticket) { e.grant() }
+func grant(t *ticket) { t.grant() }
 
 // nextStamp is the number of the next ticket: the time, but always greater than
 // the last one, whatever the clock does.

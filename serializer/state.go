@@ -64,7 +64,7 @@ type Request struct {
 	Method   string `json:"method"`
 	Host     string `json:"host"`
 	Path     string `json:"path"`      // without the query, which may hold secrets
-	ClientIP string `json:"client_ip"` // of whom the request is from, not of a proxy in between
+	ClientIP string `json:"client_ip"` // of the client that sent the request, not of a proxy in between
 	TXID     string `json:"txid"`      // its name in logs; empty if it has none
 }
 
