@@ -14,7 +14,8 @@ import (
 
 // Evict implements [serializer.Engine]. A remote ticket is evicted by its owner,
 // which a key asks to do so: only the owner knows whether the ticket is inside,
-// and only the owner deletes it. Evict returns once that key is there.
+// and only the owner deletes it. Evict returns once that key is there. A ticket
+// without a lease has no owner any more, and is deleted at once.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	s, err := e.current(ctx)
 	if err != nil {
@@ -67,9 +68,8 @@ func (s *session) findLocked(queue string, rev int64) *ticket {
 // belongs to our own lease, should the owner never read it.
 func (s *session) askEviction(ctx context.Context, queue string, rev int64) error {
 	keys := s.engine.keys
-	tickets := allOf(keys.queue(queue))
-	tickets.KeysOnly = true
-	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(tickets)}})
+	// Not with KeysOnly: then etcd 3.7 leaves the leases out.
+	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(allOf(keys.queue(queue)))}})
 	if err != nil {
 		return s.engine.storageError("reading the queue", err)
 	}
@@ -78,10 +78,13 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 		if !ok || kv.CreateRevision != rev {
 			continue
 		}
-		request := keys.evictions(lease) + strconv.FormatInt(rev, 10)
+		evict := put(keys.evictions(lease)+strconv.FormatInt(rev, 10), queue, s.id)
+		if kv.Lease == 0 { // an operator has written it, so it goes with no owner
+			evict = erase(string(kv.Key), "")
+		}
 		answer, err := s.engine.request(ctx, &pb.TxnRequest{
 			Compare: []*pb.Compare{createdAt(string(kv.Key), rev)},
-			Success: []*pb.RequestOp{put(request, queue, s.id)},
+			Success: []*pb.RequestOp{evict},
 		})
 		if err != nil {
 			return s.engine.storageError("asking the owner", err)
@@ -134,11 +137,28 @@ func (s *session) watchEvictions(prefix string) error {
 	}
 }
 
+// evictUnclaimed deletes a ticket of ours that no caller has: a request that was
+// carried out late has made it.
+func (s *session) evictUnclaimed(queue string, rev int64) {
+	found, err := s.read(0, true, allOf(s.engine.keys.tickets(queue, s.id)))
+	if err != nil {
+		s.complain(queue, fmt.Errorf("reading our tickets: %w", err))
+		return
+	}
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+		if key := string(kv.Key); kv.CreateRevision == rev && s.tickets[key] == nil {
+			s.deleteLocked(deletion{key: key, rev: rev})
+		}
+	}
+}
+
 // evictAsked evicts the ticket that a key names, and deletes the key.
 func (s *session) evictAsked(key, queue string) {
 	token, err := strconv.ParseUint(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
-	if err == nil {
-		s.evict(queue, token)
+	if err == nil && !s.evict(queue, token) {
+		go s.evictUnclaimed(queue, int64(token))
 	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()

@@ -1,0 +1,271 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// ticketKeys returns the keys of a queue's tickets, in order.
+func ticketKeys(t *testing.T, c *clientv3.Client, queue string) (keys []string) {
+	t.Helper()
+	answer, err := c.Get(context.Background(), etcd.DefaultNamespace+queue+"/", clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range answer.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}
+
+// write makes an operator's change.
+func write[T any](t *testing.T, change func(context.Context) (T, error)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := change(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enterSoon enters as soon as that is possible, and leaves.
+func enterSoon(t *testing.T, e serializer.Engine, queue string) {
+	t.Helper()
+	waitUntil(t, "arrivals enter again", func() bool {
+		a := arrival(queue)
+		a.Timeout = 5 * time.Second
+		turn, err := e.Enter(context.Background(), a)
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+}
+
+// An operator deletes the whole namespace. The holder is revoked, all waiters are
+// refused as evicted, and the queues go on.
+func TestNamespaceDeleted(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	revoked := make(chan error, 1)
+	a := arrival("a_")
+	a.Revoke = func(err error) { revoked <- err }
+	holder := enter(t, here, a)
+	waiters := []<-chan result{join(t, here, arrival("a_")), join(t, there, arrival("a_"))}
+	write(t, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+		return c.Delete(ctx, etcd.DefaultNamespace, clientv3.WithPrefix())
+	})
+	for _, waiter := range waiters {
+		wantRefusal(t, (<-waiter).err, serializer.ReasonEvicted, serializer.ErrEvicted)
+	}
+	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {
+		t.Errorf("revoked with %v", err)
+	}
+	holder.Leave()
+	for _, e := range []*etcd.Engine{here, there} {
+		enterSoon(t, e, "a_")
+	}
+	waitUntilEmpty(t, c)
+}
+
+// An operator deletes the ticket of a holder for whom nobody waits, while its
+// process is cut off from watches.
+func TestHolderDeletedUnwatched(t *testing.T) {
+	m := startEtcd(t)
+	c, link := m.client(t), startRelay(t, m.url)
+	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
+	revoked := make(chan error, 1)
+	a := arrival("a_")
+	a.Revoke = func(err error) { revoked <- err }
+	holder := enter(t, e, a)
+	defer holder.Leave()
+	link.part(true)
+	write(t, func(ctx context.Context) (*clientv3.DeleteResponse, error) {
+		return c.Delete(ctx, ticketKeys(t, c, "a_")[0])
+	})
+	link.cut()
+	link.part(false)
+	select {
+	case err := <-revoked:
+		if !errors.Is(err, serializer.ErrLost) {
+			t.Errorf("revoked with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("still inside, though the ticket is gone")
+	}
+}
+
+// Keys that an operator writes into the namespace must not stop a queue, unless
+// they look like tickets; those can be evicted.
+func TestOperatorsKeys(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	put := func(key, value string) {
+		t.Helper()
+		write(t, func(ctx context.Context) (*clientv3.PutResponse, error) { return c.Put(ctx, key, value) })
+	}
+	del := func(key string) {
+		t.Helper()
+		write(t, func(ctx context.Context) (*clientv3.DeleteResponse, error) { return c.Delete(ctx, key) })
+	}
+	mark := func(key string) string {
+		return strings.Replace(key, etcd.DefaultNamespace, etcd.DefaultNamespace+"!left/", 1)
+	}
+	lease := func(key string) string {
+		name := key[strings.LastIndexByte(key, '/')+1:]
+		return name[:strings.IndexByte(name, '-')]
+	}
+	for name, test := range map[string]struct {
+		change func(holders string)
+		stays  bool // the key looks like a ticket, and nobody's process deletes it
+	}{
+		"nonsense":                   {func(string) { put("orderly/nonsense", "x"); put("orderly/a_/nonsense", "x") }, false},
+		"the holder's ticket, again": {func(key string) { put(key, "nonsense") }, false},
+		"a mark that says nothing":   {func(key string) { put(mark(key), "nonsense"); del(mark(key)) }, false},
+		"a request to evict nothing": {func(key string) {
+			put("orderly/!evict/"+lease(key)+"/x", "a_")
+			put("orderly/!evict/"+lease(key)+"/1", "a_")
+		}, false},
+		"a ticket of no lease":      {func(string) { put("orderly/a_/1-1", "{}") }, true},
+		"the holder's ticket, anew": {func(key string) { del(key); put(key, "{}") }, true},
+		"a ticket of the holder's":  {func(key string) { put(fmt.Sprintf("orderly/a_/%s-77", lease(key)), "{}") }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			holder := enter(t, here, arrival("a_"))
+			test.change(ticketKeys(t, c, "a_")[0])
+			waiter := join(t, there, arrival("a_"))
+			holder.Leave()
+			if test.stays {
+				waitUntil(t, "only the operator's ticket is before the waiter", func() bool {
+					q := queueOf(t, there, "a_")
+					return len(q.Tickets) == 2 && q.Tickets[0].Owner == "" || len(waiter) > 0
+				})
+				if err := there.Evict(context.Background(), "a_", tokenOf(t, queueOf(t, there, "a_").Tickets[0])); err != nil {
+					t.Error(err)
+				}
+			}
+			(<-waiter).leave(t)
+			for _, e := range []*etcd.Engine{here, there} {
+				enterSoon(t, e, "a_")
+			}
+			del("orderly/nonsense")
+			del("orderly/a_/nonsense")
+			waitUntilEmpty(t, c)
+		})
+	}
+}
+
+// A ticket that has no caller, but its owner's lease, is deleted by the owner when
+// anybody evicts it.
+func TestStrayEvicted(t *testing.T) {
+	m := startEtcd(t)
+	c := m.client(t)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, m.url), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	holder := enter(t, here, arrival("a_"))
+	answer, err := c.Get(context.Background(), ticketKeys(t, c, "a_")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := answer.Kvs[0]
+	write(t, func(ctx context.Context) (*clientv3.PutResponse, error) {
+		return c.Put(ctx, string(kv.Key)+"77", string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
+	})
+	holder.Leave()
+	waitUntil(t, "the holder has left", func() bool { return len(ticketKeys(t, c, "a_")) == 1 })
+	waiter := join(t, there, arrival("a_"))
+	waitUntil(t, "only the stray is before the waiter", func() bool {
+		keys := ticketKeys(t, c, "a_")
+		return len(keys) == 2 && keys[0] == string(kv.Key)+"77"
+	})
+	if err := there.Evict(context.Background(), "a_", tokenOf(t, queueOf(t, there, "a_").Tickets[0])); err != nil {
+		t.Error(err)
+	}
+	(<-waiter).leave(t)
+	waitUntilEmpty(t, c)
+}
+
+// Authentication is switched on under processes with and without a password, and
+// off again.
+func TestLoginDemandedLater(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := newMember(t)
+	m.config.BcryptCost = 4
+	m.start(t)
+	t.Cleanup(m.stop)
+	const ttl = 3 * time.Second
+	named := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
+	unnamed := open(t, etcd.Options{TTL: ttl}, m.url)
+	for _, e := range []*etcd.Engine{named, unnamed} {
+		enter(t, e, arrival("a_")).Leave()
+	}
+	revoked := make(chan error, 1)
+	a := arrival("a_")
+	a.Revoke = func(err error) { revoked <- err }
+	holder := enter(t, unnamed, a)
+	waiter := join(t, named, arrival("a_"))
+	o := demandLogin(t, m.url)
+	left := time.Now()
+	holder.Leave()
+	(<-waiter).leave(t)
+	if took := time.Since(left); took > ttl+2*time.Second {
+		t.Errorf("the next one entered after %s", took)
+	}
+	waitUntil(t, "the error asks for a password", func() bool {
+		_, err := unnamed.Enter(context.Background(), arrival("a_"))
+		if err == nil {
+			t.Fatal("entered without a login")
+		}
+		return strings.Contains(err.Error(), "username")
+	})
+	o.do(func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthDisable(ctx)) })
+	for _, e := range []*etcd.Engine{named, unnamed} {
+		enterSoon(t, e, "a_")
+	}
+}
+
+// Tickets are evicted from another machine, also where their owner is cut off
+// just then: it does it as soon as it is back.
+func TestEvictedFromAnotherMachine(t *testing.T) {
+	m := startEtcd(t)
+	link := startRelay(t, m.url)
+	owner, other := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	for name, cutOff := range map[string]bool{"connected": false, "cut off": true} {
+		t.Run(name, func(t *testing.T) {
+			revoked := make(chan error, 1)
+			a := arrival("a_")
+			a.Revoke = func(err error) { revoked <- err }
+			holder := enter(t, owner, a)
+			waiter, last := join(t, owner, arrival("a_")), join(t, other, arrival("a_"))
+			tickets := queueOf(t, other, "a_").Tickets
+			link.part(cutOff)
+			for _, ticket := range tickets[:2] {
+				if err := other.Evict(context.Background(), "a_", tokenOf(t, ticket)); err != nil {
+					t.Error(err)
+				}
+			}
+			if cutOff {
+				link.cut()
+				link.part(false)
+			}
+			if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
+				t.Errorf("revoked with %v", err)
+			}
+			wantRefusal(t, (<-waiter).err, serializer.ReasonEvicted, serializer.ErrEvicted)
+			holder.Leave()
+			(<-last).leave(t)
+			waitUntilEmpty(t, m.client(t))
+		})
+	}
+}
