@@ -239,7 +239,7 @@ func TestClose(t *testing.T) {
 }
 
 // A queue of many, on two machines: nobody is forgotten, and the order stands
-// also where a long line is not read anew each time.
+// also where a long queue is not read anew each time.
 func TestLongQueue(t *testing.T) {
 	const waiting = 400
 	m := startEtcd(t)

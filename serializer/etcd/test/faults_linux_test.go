@@ -69,7 +69,7 @@ func (o *oracle) forcedOverlaps() (n int) {
 }
 
 // holder catches the one inside, and returns its Caddy.
-func (s *site) holder() (*stay, *process) {
+func (s *site) holder() (*hold, *process) {
 	visit := s.oracle.catch()
 	return visit, s.caddys[visit.client*len(s.caddys)/(3*len(s.caddys))]
 }

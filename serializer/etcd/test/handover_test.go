@@ -28,7 +28,7 @@ type handOvers struct {
 }
 
 // visit is what one does inside: the lock finds out overlaps.
-func (h *handOvers) visit(stay time.Duration) {
+func (h *handOvers) visit(hold time.Duration) {
 	now := time.Now()
 	if !h.mu.TryLock() {
 		h.overlaps.Add(1)
@@ -38,7 +38,7 @@ func (h *handOvers) visit(stay time.Duration) {
 	if !h.left.IsZero() {
 		h.times = append(h.times, now.Sub(h.left))
 	}
-	time.Sleep(stay)
+	time.Sleep(hold)
 	h.left = time.Now()
 	h.stop = h.left
 }
@@ -134,7 +134,7 @@ func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
 // that the next one's watch tells of. Beside that each puts something else, as
 // one that queues again does. There is no lock in it, no lease and no order: no
 // queue in etcd whose tickets are keys can hand over in less.
-func measureBaton(t *testing.T, m *member, clients int, stay, d time.Duration) figures {
+func measureBaton(t *testing.T, m *member, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	h := &handOvers{start: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -147,7 +147,7 @@ func measureBaton(t *testing.T, m *member, clients int, stay, d time.Duration) f
 		<-watch
 		group.Go(func() {
 			for range watch {
-				h.visit(stay)
+				h.visit(hold)
 				group.Go(func() { _, _ = c.Put(ctx, key(i+1), "") })        // may meet the end
 				group.Go(func() { _, _ = c.Put(ctx, "other/"+key(i), "") }) // the same
 			}
@@ -162,7 +162,7 @@ func measureBaton(t *testing.T, m *member, clients int, stay, d time.Duration) f
 
 // measureMutex is etcd's own lock, with a session for each client, as it has to
 // be.
-func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) figures {
+func measureMutex(t *testing.T, m *member, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	locks := make([]*concurrency.Mutex, clients)
 	for i := range locks {
@@ -177,7 +177,7 @@ func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) f
 		if err := locks[i].Lock(ctx); err != nil {
 			return err
 		}
-		h.visit(stay)
+		h.visit(hold)
 		return locks[i].Unlock(context.Background())
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func measureMutex(t *testing.T, m *member, clients int, stay, d time.Duration) f
 	return f
 }
 
-func measureEngines(t *testing.T, m *member, engines, clients int, stay, d time.Duration) figures {
+func measureEngines(t *testing.T, m *member, engines, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	es := make([]*etcd.Engine, engines)
 	for i := range es {
@@ -199,7 +199,7 @@ func measureEngines(t *testing.T, m *member, engines, clients int, stay, d time.
 		if err != nil {
 			return err
 		}
-		h.visit(stay)
+		h.visit(hold)
 		turn.Leave()
 		return nil
 	})
@@ -210,31 +210,31 @@ func measureEngines(t *testing.T, m *member, engines, clients int, stay, d time.
 }
 
 // TestHandOver prints figures beside a put and beside concurrency.Mutex, all of
-// one run, on one member whose disk is this machine's. Where nobody stays, the
+// one run, on one member whose disk is this machine's. Where nobody holds, the
 // machine is busy with tickets, and the rate is what counts; where each one
-// stays for a while, the others have their tickets and wait.
+// holds for a while, the others have their tickets and wait.
 func TestHandOver(t *testing.T) {
 	d := 200 * time.Millisecond
 	if *long {
 		d = 10 * time.Second
 	}
 	m := startEtcd(t)
-	for _, stay := range []time.Duration{0, 5 * time.Millisecond} {
+	for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
 		for _, clients := range []int{2, 8, 32} {
-			t.Run(fmt.Sprintf("%d clients stay %s", clients, stay), func(t *testing.T) { compareHandOvers(t, m, clients, stay, d) })
+			t.Run(fmt.Sprintf("%d clients hold %s", clients, hold), func(t *testing.T) { compareHandOvers(t, m, clients, hold, d) })
 		}
 	}
 }
 
-func compareHandOvers(t *testing.T, m *member, clients int, stay, d time.Duration) {
-	put := measurePuts(t, m.client(t), stay, d)
+func compareHandOvers(t *testing.T, m *member, clients int, hold, d time.Duration) {
+	put := measurePuts(t, m.client(t), hold, d)
 	t.Logf("one put                       %s", put)
-	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, stay, d))
-	t.Logf("a baton, with a put beside    %s", measureBaton(t, m, clients, stay, d))
-	mutex := measureMutex(t, m, clients, stay, d)
+	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, hold, d))
+	t.Logf("a baton, with a put beside    %s", measureBaton(t, m, clients, hold, d))
+	mutex := measureMutex(t, m, clients, hold, d)
 	t.Logf("concurrency.Mutex             %s", mutex)
 	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
-		f := measureEngines(t, m, engines, clients, stay, d)
+		f := measureEngines(t, m, engines, clients, hold, d)
 		t.Logf("etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", engines, f,
 			f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
 		if *long && f.rate <= mutex.rate {

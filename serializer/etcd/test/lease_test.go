@@ -199,7 +199,7 @@ func TestStray(t *testing.T) {
 	waitUntilEmpty(t, c)
 }
 
-// While etcd is away, nobody new enters; when it is back, the line goes on.
+// While etcd is away, nobody new enters; when it is back, the queue goes on.
 func TestRestart(t *testing.T) {
 	m := startEtcd(t)
 	here, there := open(t, etcd.Options{TTL: time.Minute}, m.url), open(t, etcd.Options{TTL: time.Minute}, m.url)

@@ -18,8 +18,8 @@ type oracle struct {
 	start time.Time
 
 	mu       sync.Mutex
-	inside   map[*stay]bool
-	history  []*stay
+	inside   map[*hold]bool
+	history  []*hold
 	overlaps int // with another
 	entries  int
 	greatest uint64
@@ -27,18 +27,18 @@ type oracle struct {
 	entered  *sync.Cond
 }
 
-// stay is one visit.
-type stay struct {
+// hold is one visit.
+type hold struct {
 	client     int
 	token      uint64
 	asked      time.Duration // since the oracle began
 	came, went time.Duration
 	forced     time.Duration // when its Caddy was stopped or killed; 0 is never
-	kept       bool          // stays until its request is cancelled
+	kept       bool          // holds until its request is cancelled
 }
 
 func newOracle() *oracle {
-	o := &oracle{start: time.Now(), inside: make(map[*stay]bool)}
+	o := &oracle{start: time.Now(), inside: make(map[*hold]bool)}
 	o.entered = sync.NewCond(&o.mu)
 	return o
 }
@@ -67,7 +67,7 @@ func (o *oracle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	client, _ := strconv.Atoi(r.Header.Get("Client"))
 	asked, _ := strconv.ParseInt(r.Header.Get("Asked"), 10, 64)
-	s := &stay{client: client, token: token, asked: time.Duration(asked)}
+	s := &hold{client: client, token: token, asked: time.Duration(asked)}
 	o.enter(s)
 	defer o.leave(s)
 	for i := 0; i < 3 || o.kept(s); i++ {
@@ -80,7 +80,7 @@ func (o *oracle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (o *oracle) enter(s *stay) {
+func (o *oracle) enter(s *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.came, s.went = o.now(), math.MaxInt64
@@ -94,20 +94,20 @@ func (o *oracle) enter(s *stay) {
 	o.entered.Broadcast()
 }
 
-func (o *oracle) leave(s *stay) {
+func (o *oracle) leave(s *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.went = o.now()
 	delete(o.inside, s)
 }
 
-func (o *oracle) kept(s *stay) bool {
+func (o *oracle) kept(s *hold) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return s.kept
 }
 
-func (o *oracle) write(s *stay) {
+func (o *oracle) write(s *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s.token < o.greatest {
@@ -116,8 +116,8 @@ func (o *oracle) write(s *stay) {
 }
 
 // catch keeps whoever is inside there until its request is cancelled, and
-// returns the stay.
-func (o *oracle) catch() *stay {
+// returns the hold.
+func (o *oracle) catch() *hold {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.inside) != 1 {
@@ -147,7 +147,7 @@ func (o *oracle) next(after time.Duration) time.Duration {
 }
 
 // gone reports whether a visit has ended.
-func (o *oracle) gone(s *stay) bool {
+func (o *oracle) gone(s *hold) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.inside[s]
@@ -178,9 +178,9 @@ func (o *oracle) longestGap(since time.Duration) (gap time.Duration) {
 	return gap
 }
 
-// force notes that the Caddy of a stay was stopped or killed: from now on, the
+// force notes that the Caddy of a hold was stopped or killed: from now on, the
 // queue cannot vouch for it.
-func (o *oracle) force(s *stay) {
+func (o *oracle) force(s *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.forced = o.now()
@@ -235,18 +235,18 @@ func (o *oracle) check(t *testing.T) {
 
 // The harness must catch what it is there for.
 func TestOracle(t *testing.T) {
-	visit := func(token uint64, asked, came, went, forced time.Duration) *stay {
-		return &stay{token: token, asked: asked, came: came, went: went, forced: forced}
+	visit := func(token uint64, asked, came, went, forced time.Duration) *hold {
+		return &hold{token: token, asked: asked, came: came, went: went, forced: forced}
 	}
 	for name, test := range map[string]struct {
-		history []*stay
+		history []*hold
 		ok      bool
 	}{
-		"one after the other":           {[]*stay{visit(1, 0, 1, 2, 0), visit(2, 0, 3, 4, 0)}, true},
-		"overlap":                       {[]*stay{visit(1, 0, 1, 4, 0), visit(2, 0, 3, 5, 0)}, false},
-		"overlap with one that stopped": {[]*stay{visit(1, 0, 1, 4, 2), visit(2, 0, 3, 5, 0)}, true},
-		"overlap before it stopped":     {[]*stay{visit(1, 0, 1, 6, 5), visit(2, 0, 3, 4, 0)}, false},
-		"inversion":                     {[]*stay{visit(2, 0, 1, 2, 0), visit(1, 0, 3, 4, 0)}, false},
+		"one after the other":           {[]*hold{visit(1, 0, 1, 2, 0), visit(2, 0, 3, 4, 0)}, true},
+		"overlap":                       {[]*hold{visit(1, 0, 1, 4, 0), visit(2, 0, 3, 5, 0)}, false},
+		"overlap with one that stopped": {[]*hold{visit(1, 0, 1, 4, 2), visit(2, 0, 3, 5, 0)}, true},
+		"overlap before it stopped":     {[]*hold{visit(1, 0, 1, 6, 5), visit(2, 0, 3, 4, 0)}, false},
+		"inversion":                     {[]*hold{visit(2, 0, 1, 2, 0), visit(1, 0, 3, 4, 0)}, false},
 	} {
 		o := newOracle()
 		o.history = test.history
