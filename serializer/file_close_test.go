@@ -12,6 +12,7 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 	e := openFile(t, dir)
 	turn := enter(t, e, arrival("a_"))
 	next := join(t, e, arrival("a_"))
+	waitUntil(t, "the next ticket has its file", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
 	e.dir.removals.changing.Lock()
 	turn.Leave()
 	(<-next).turn.Leave()
