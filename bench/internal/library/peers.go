@@ -18,6 +18,7 @@ type peer struct{}
 
 func (peer) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
 func (peer) Evict(context.Context, string, uint64) error             { return serializer.ErrNoTicket }
+func (peer) Path() string                                            { return "" }
 func (peer) Close() error                                            { return nil }
 
 // channels is the least that keeps an order: those who wait hand each other the
