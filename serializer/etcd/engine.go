@@ -97,8 +97,9 @@ import (
 // and they go with the lease at the latest. A leader of etcd that was cut off can
 // still answer keep-alives until it knows. The margin should be more than the
 // cluster's election timeout (1 s by default), so a time to live below 5 s relies
-// on the token. A cluster restored from a backup may number its keys from an
-// earlier revision; see etcd's --bump-revision.
+// on the token. A cluster that is restored from a backup has other tickets than
+// before. The session ends at the first answer with a lower revision or another
+// cluster ID; until then, or if the revision is higher, a holder may not be alone.
 type Engine struct {
 	keys    keyspace
 	where   string // the endpoints, for people

@@ -39,6 +39,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			a.Revoke = func(err error) { revoked <- err }
 			holder := enter(t, engines[0], a)
 			m.restore(t, snapshot, clusterToken)
+			back := time.Now()
 
 			var inside, overlaps, entered atomic.Int64
 			var group sync.WaitGroup
@@ -65,6 +66,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			}
 			select {
 			case err := <-revoked:
+				t.Logf("the request inside was cancelled %s after etcd was back", time.Since(back).Round(time.Millisecond))
 				if !errors.Is(err, serializer.ErrLost) {
 					t.Errorf("revoked with %v", err)
 				}

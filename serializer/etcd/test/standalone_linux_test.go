@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -127,12 +129,12 @@ lines:
 func (m *member) fill(t *testing.T) {
 	t.Helper()
 	c, value := m.client(t), strings.Repeat("x", 900<<10)
-	for i := range 10 {
-		if _, err := c.Put(context.Background(), fmt.Sprintf("filler%d", i), value); err != nil {
-			return
-		}
-	}
-	t.Fatal("etcd is not full")
+	i := 0
+	waitUntil(t, "etcd is full", func() bool { // it counts what it has synced
+		i++
+		_, err := c.Put(context.Background(), fmt.Sprintf("filler%d", i), value)
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
 }
 
 // makeRoom has etcd accept writes again.
