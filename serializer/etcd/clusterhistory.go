@@ -19,15 +19,19 @@ func (s *session) reached() int64 {
 	return s.revision
 }
 
+// reach notes a revision that etcd has told.
+func (s *session) reach(rev int64) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.revision = max(s.revision, rev)
+}
+
 // checkHistory ends the session if an answer comes from another cluster than the
 // lease, or from a revision before the least that it must have. That is what had
 // been reached when the request was sent: etcd orders the request after it.
 func (s *session) checkHistory(h *pb.ResponseHeader, least int64) error {
-	e := s.engine
-	e.mu.Lock()
-	s.revision = max(s.revision, h.GetRevision())
+	s.reach(h.GetRevision())
 	cluster := s.clusterID
-	e.mu.Unlock()
 	var err error
 	switch {
 	case h.GetClusterId() != cluster:
@@ -45,6 +49,7 @@ func (s *session) checkHistory(h *pb.ResponseHeader, least int64) error {
 // revision that etcd has reached: it may only be late.
 func (s *session) checkReached(h *pb.ResponseHeader) error {
 	if h.GetClusterId() == s.clusterID && h.GetRevision() >= s.reached() {
+		s.reach(h.GetRevision())
 		return nil
 	}
 	_, err := s.read(0, true, keyOf(string(s.engine.keys)+probe))

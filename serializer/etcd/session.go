@@ -67,6 +67,7 @@ func (s *session) watch(tries int, request *pb.WatchCreateRequest, handle func([
 	if err != nil && s.ctx.Err() == nil && !denied(err) {
 		c.distrust(m)
 	}
+	s.reach(rev)
 	return w, rev, err
 }
 

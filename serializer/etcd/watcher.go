@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 const (
@@ -298,7 +300,10 @@ func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
 // it has.
 func (w *watcher) sync(rev int64, agreed bool) error {
 	if doubtful := w.doubtful(); len(doubtful) > 0 {
-		return w.verify(doubtful, rev, agreed)
+		err := w.verify(doubtful, rev, agreed)
+		if !errors.Is(err, rpctypes.ErrTooManyOps) { // by etcd's --max-txn-ops
+			return err
+		}
 	}
 	answer, err := w.session.read(rev, agreed, allOf(w.prefix))
 	if err != nil {
@@ -364,12 +369,14 @@ func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answe
 		for _, r := range reads {
 			txn.Success = append(txn.Success, get(&pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, KeysOnly: r.KeysOnly, Serializable: !agreed}))
 		}
-		if answer, err = s.commit(tries, txn); err == nil && answer.Header.Revision >= rev {
+		answer, err = s.commit(tries, txn)
+		switch {
+		case err != nil:
+		case answer.Header.Revision >= rev:
 			return answer, nil
+		case agreed: // though etcd has told of rev
+			return nil, s.checkHistory(answer.Header, rev)
 		}
-	}
-	if err == nil {
-		err = fmt.Errorf("etcd is behind revision %d", rev)
 	}
 	return nil, err
 }

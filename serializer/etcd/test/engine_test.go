@@ -239,10 +239,22 @@ func TestClose(t *testing.T) {
 }
 
 // A queue of many, on two machines: nobody is forgotten, and the order stands
-// also where a long queue is not read anew each time.
+// also where a long queue is not read anew each time, and where etcd takes few
+// operations in a transaction.
 func TestLongQueue(t *testing.T) {
+	for name, operations := range map[string]uint{"etcd's default": 128, "few operations in a transaction": 8} {
+		t.Run(name, func(t *testing.T) {
+			m := newMember(t)
+			m.config.MaxTxnOps = operations
+			m.start(t)
+			t.Cleanup(m.stop)
+			testLongQueue(t, m)
+		})
+	}
+}
+
+func testLongQueue(t *testing.T, m *member) {
 	const waiting = 400
-	m := startEtcd(t)
 	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
 	holder := enter(t, here, arrival("a_"))
 	var group sync.WaitGroup
