@@ -12,7 +12,7 @@ import (
 // from many goroutines at once, also after Close.
 //
 // This is all that an engine must have; package enginetest tells whether it
-// keeps the promises below. An engine may be a [Counter], too.
+// keeps the promises below. An engine may be a [Counter] and a [Pauser], too.
 type Engine interface {
 	// Path names the place where the engine keeps its queues, for people and for
 	// [QueueState.Path]: a directory, or a text such as etcd:orderly. It returns
@@ -57,9 +57,21 @@ type Arrival struct {
 	// Rule says with whom this arrival may be inside.
 	Rule Rule
 
+	// Group names the queues that [Pauser.Pause] pauses together with this one,
+	// such as the text that Queue was made from by filling in placeholders. Empty
+	// means none.
+	Group string
+
 	// MaxWaiting refuses the arrival with [ErrFull] where that many others
 	// already wait. Zero means no limit.
 	MaxWaiting int
+
+	// DropOldest lets the arrival in line all the same where MaxWaiting others
+	// already wait. Then the one that has waited longest is refused, with
+	// [ErrSuperseded]. Each arrival only says so of itself: one without it is never
+	// superseded, so all arrivals of a queue should agree. It does nothing
+	// without MaxWaiting.
+	DropOldest bool
 
 	// Timeout is the longest wait. Zero means to wait for ever.
 	Timeout time.Duration
@@ -100,13 +112,14 @@ type Turn interface {
 // Why an arrival is refused. [Refused.Err] wraps one of these, or the cause of
 // the context that ended the wait.
 var (
-	ErrTimeout  = errors.New("waited too long in the queue")
-	ErrFull     = errors.New("too many are waiting in the queue")
-	ErrEvicted  = errors.New("evicted from the queue")
-	ErrLost     = errors.New("the engine lost its claim on the queue")
-	ErrStorage  = errors.New("the queue's storage failed")
-	ErrClosed   = errors.New("the queue's engine is closed")
-	ErrNoTicket = errors.New("no such ticket")
+	ErrTimeout    = errors.New("waited too long in the queue")
+	ErrFull       = errors.New("too many are waiting in the queue")
+	ErrSuperseded = errors.New("superseded by a later arrival in the queue")
+	ErrEvicted    = errors.New("evicted from the queue")
+	ErrLost       = errors.New("the engine lost its claim on the queue")
+	ErrStorage    = errors.New("the queue's storage failed")
+	ErrClosed     = errors.New("the queue's engine is closed")
+	ErrNoTicket   = errors.New("no such ticket")
 )
 
 // Reason is one word for why an arrival was refused.
@@ -114,12 +127,13 @@ type Reason string
 
 // The reasons there are.
 const (
-	ReasonTimeout Reason = "timeout"
-	ReasonFull    Reason = "queue_full"
-	ReasonEvicted Reason = "evicted"
-	ReasonLost    Reason = "lost"
-	ReasonStorage Reason = "storage"
-	ReasonGone    Reason = "gone" // the caller's context was done
+	ReasonTimeout    Reason = "timeout"
+	ReasonFull       Reason = "queue_full"
+	ReasonSuperseded Reason = "superseded"
+	ReasonEvicted    Reason = "evicted"
+	ReasonLost       Reason = "lost"
+	ReasonStorage    Reason = "storage"
+	ReasonGone       Reason = "gone" // the caller's context was done
 )
 
 // Refused is the error of [Engine.Enter].
@@ -159,6 +173,8 @@ func ReasonOf(err error) Reason {
 		return ReasonTimeout
 	case errors.Is(err, ErrFull):
 		return ReasonFull
+	case errors.Is(err, ErrSuperseded):
+		return ReasonSuperseded
 	case errors.Is(err, ErrEvicted):
 		return ReasonEvicted
 	case errors.Is(err, ErrLost):

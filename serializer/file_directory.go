@@ -172,7 +172,7 @@ func (d *directory) states() []QueueState {
 	me := self(Rule{}, time.Time{}).String()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return queueStates(d.path, d.queues, d.clock(), func(t *ticket) string {
+	return queueStates(d.path, d.queues, nil, d.clock(), func(t *ticket) string {
 		if t.Local() {
 			return me
 		}

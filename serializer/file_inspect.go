@@ -138,7 +138,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	states := queueStates(path, s.queues, time.Now(), func(t *ticket) string { return s.owners[t].name })
+	states := queueStates(path, s.queues, nil, time.Now(), func(t *ticket) string { return s.owners[t].name })
 	for _, q := range states {
 		t := s.queues[q.Prefix].First()
 		for i := range q.Tickets {

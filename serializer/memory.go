@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -18,10 +17,12 @@ type Memory struct {
 	path  string
 	clock func() time.Time
 
-	mu     sync.Mutex
-	queues map[string]*ticketQueue
-	last   uint64
-	closed bool
+	mu      sync.Mutex
+	queues  map[string]*ticketQueue
+	pauses  pauses
+	unpause *time.Timer // ends the first of them
+	last    uint64
+	closed  bool
 }
 
 // MemoryOptions adjust a [Memory]. The zero value is right for most.
@@ -35,7 +36,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, queues: make(map[string]*ticketQueue)}
+	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, queues: make(map[string]*ticketQueue), pauses: make(pauses)}
 }
 
 // Enter implements [Engine].
@@ -59,11 +60,7 @@ func (m *Memory) join(t *ticket) error {
 	if m.closed {
 		return ErrClosed
 	}
-	q := m.queues[t.Prefix]
-	if q == nil {
-		q = &ticketQueue{prefix: t.Prefix}
-		m.queues[t.Prefix] = q
-	}
+	q := m.queueLocked(t)
 	t.position = q.Len()
 	if t.max > 0 && q.Waiting() >= t.max {
 		return ErrFull
@@ -71,8 +68,34 @@ func (m *Memory) join(t *ticket) error {
 	m.last = nextStamp(m.clock(), m.last)
 	t.Stamp = m.last
 	q.insert(t)
-	q.advance(grant)
+	m.advanceLocked(q)
 	return nil
+}
+
+// queueLocked returns the queue that a ticket is to join.
+func (m *Memory) queueLocked(t *ticket) *ticketQueue {
+	q := m.queues[t.Prefix]
+	isNew := q == nil
+	if isNew {
+		q = &ticketQueue{prefix: t.Prefix}
+		m.queues[t.Prefix] = q
+	}
+	if q.noteGroup(t.group) || isNew {
+		q.setPause(m.pauses.end(q))
+	}
+	return q
+}
+
+// advanceLocked lets in those that may now be inside, and refuses waiters that are
+// superseded. It reports whether it let one in.
+func (m *Memory) advanceLocked(q *ticketQueue) (granted bool) {
+	granted = q.advance(grant)
+	for t := q.Superseded(); t != nil; t = q.Superseded() {
+		q.remove(t)
+		t.refuse(ErrSuperseded)
+		granted = q.advance(grant) || granted
+	}
+	return granted
 }
 
 // settle ends a wait that did not end with the turn. It reports whether the
@@ -105,7 +128,7 @@ func (m *Memory) remove(t *ticket) (granted bool) {
 	t.out = true
 	q := t.queue
 	q.remove(t)
-	granted = q.advance(grant)
+	granted = m.advanceLocked(q)
 	if q.Len() == 0 {
 		delete(m.queues, q.prefix)
 	}
@@ -120,7 +143,7 @@ func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	self := fmt.Sprintf("pid %d", os.Getpid())
-	return queueStates(m.path, m.queues, m.clock(), func(*ticket) string { return self }), nil
+	return queueStates(m.path, m.queues, m.pauses, m.clock(), func(*ticket) string { return self }), nil
 }
 
 // Count implements [Counter].
@@ -204,10 +227,18 @@ func appendRevoke(revokes []func(error), w *waiter) []func(error) {
 }
 
 // queueStates describes queues for people, in the order of prefixes.
-func queueStates(path string, queues map[string]*ticketQueue, now time.Time, owner func(*ticket) string) []QueueState {
+func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time.Time, owner func(*ticket) string) []QueueState {
 	states := make([]QueueState, 0, len(queues))
-	for _, q := range slices.SortedFunc(maps.Values(queues), func(a, b *ticketQueue) int { return cmp.Compare(a.prefix, b.prefix) }) {
+	for name, end := range p {
+		if queues[name] == nil {
+			states = append(states, QueueState{Path: path, Prefix: name, PausedUntil: &end, Tickets: []TicketState{}})
+		}
+	}
+	for _, q := range queues {
 		s := QueueState{Path: path, Prefix: q.prefix}
+		if !q.pausedUntil.IsZero() {
+			s.PausedUntil = new(q.pausedUntil)
+		}
 		for t := range q.All() {
 			ts := t.state(now)
 			ts.Owner = owner(t)
@@ -215,6 +246,7 @@ func queueStates(path string, queues map[string]*ticketQueue, now time.Time, own
 		}
 		states = append(states, s)
 	}
+	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states
 }
 
@@ -222,4 +254,5 @@ func queueStates(path string, queues map[string]*ticketQueue, now time.Time, own
 var (
 	_ Engine  = (*Memory)(nil)
 	_ Counter = (*Memory)(nil)
+	_ Pauser  = (*Memory)(nil)
 )

@@ -4,11 +4,16 @@ import "time"
 
 // QueueState is a queue at one moment.
 type QueueState struct {
-	Path    string        `json:"path"`   // the directory, or the engine's name for the place it keeps queues in
-	Prefix  string        `json:"prefix"` // the queue's name
-	Limit   int           `json:"limit"`  // how many may be inside together, by the rules of the tickets; 0 is no limit
-	Inside  int           `json:"inside"`
-	Waiting int           `json:"waiting"`
+	Path    string `json:"path"`   // the directory, or the engine's name for the place it keeps queues in
+	Prefix  string `json:"prefix"` // the queue's name
+	Limit   int    `json:"limit"`  // how many may be inside together, by the rules of the tickets; 0 is no limit
+	Inside  int    `json:"inside"`
+	Waiting int    `json:"waiting"`
+
+	// PausedUntil is when the pause of a paused queue ends, and nil for others.
+	// See [Pauser] and [Resumed].
+	PausedUntil *time.Time `json:"paused_until,omitempty"`
+
 	Tickets []TicketState `json:"tickets"` // in order
 }
 

@@ -37,7 +37,8 @@ type waiter struct {
 	ready     chan struct{} // one message: the turn has come, or refusal says why not
 	refusal   error         // set before the message
 	position  int           // how many were ahead on arrival
-	max       int           // Arrival.MaxWaiting
+	max       int           // Arrival.MaxWaiting, of one that is refused if more wait
+	group     string        // Arrival.Group
 	entered   time.Duration // from launch
 	revoke    func(error)
 	requester Requester
@@ -62,7 +63,12 @@ func newTicket(engine leaver, a Arrival) *ticket {
 	t.waiter = &both.waiter
 	t.Prefix, t.Client, t.Rule = a.Queue, a.Client, a.Rule
 	t.engine, t.ready = engine, make(chan struct{}, 1)
-	t.max, t.revoke, t.requester = a.MaxWaiting, a.Revoke, a.Requester
+	t.group, t.revoke, t.requester = a.Group, a.Revoke, a.Requester
+	if a.DropOldest {
+		t.MaxWaiting = a.MaxWaiting
+	} else {
+		t.max = a.MaxWaiting
+	}
 	return t
 }
 

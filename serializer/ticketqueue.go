@@ -1,6 +1,10 @@
 package serializer
 
-import "github.com/orderly-http/caddy-orderly/serializer/queue"
+import (
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
 
 // Rule says with whom an arrival may be inside. The zero value is the strictest:
 // to be alone.
@@ -9,7 +13,9 @@ type Rule = queue.Rule
 // ticketQueue is one queue of the memory engine or of the file engine.
 type ticketQueue struct {
 	queue.Queue[*ticket]
-	prefix string
+	prefix      string
+	groups      []string  // of its arrivals
+	pausedUntil time.Time // zero: it is not paused
 
 	// For the file engine.
 	unnamed int  // remote tickets whose owner is not known

@@ -46,6 +46,11 @@ type Item[E any] struct {
 	// zero value. It is set and changed as Rule is.
 	Unsure bool
 
+	// MaxWaiting is how many may wait, this ticket included, before it is superseded
+	// as the first of them; zero is any number. It is set as Rule is, of a local
+	// ticket only.
+	MaxWaiting int
+
 	admitted   bool
 	prev, next E
 }
@@ -82,6 +87,7 @@ type Queue[E Element[E]] struct {
 	border      E // the first that is not admitted
 	length      int
 	local       int
+	paused      bool
 
 	// Before the border.
 	inside      int
@@ -230,7 +236,7 @@ func (q *Queue[E]) Remove(e E) {
 func (q *Queue[E]) Admit() E {
 	var none E
 	e := q.border
-	if e == none {
+	if e == none || q.paused {
 		return none
 	}
 	i := e.item()
@@ -240,6 +246,37 @@ func (q *Queue[E]) Admit() E {
 	q.border = i.next
 	q.admit(e)
 	return e
+}
+
+// Superseded returns the first ticket that waits if it is local and more wait than it
+// allows: its caller is to be refused. Else it returns nil. Engines call it once
+// [Queue.Admit] has returned nil, and again when they have removed the ticket.
+//
+// Each process refuses its own: all of them see the same tickets in the same order.
+func (q *Queue[E]) Superseded() E {
+	var none E
+	e := q.border
+	if e == none {
+		return none
+	}
+	i := e.item()
+	if i.MaxWaiting <= 0 || q.Waiting() <= i.MaxWaiting || q.unsure > 0 && !i.Rule.Alone() {
+		return none
+	}
+	return e
+}
+
+// Paused reports whether the border is kept where it is.
+func (q *Queue[E]) Paused() bool { return q.paused }
+
+// SetPaused keeps the border where it is, or lets [Queue.Admit] move it again. Remote
+// tickets that are inside only by our reckoning count as waiting when a pause begins
+// and no local one is inside: their owners may have heard of the pause before.
+func (q *Queue[E]) SetPaused(paused bool) {
+	if paused && !q.paused && q.localInside == 0 {
+		q.withdraw()
+	}
+	q.paused = paused
 }
 
 func (q *Queue[E]) admit(e E) {

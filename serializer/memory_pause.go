@@ -1,0 +1,54 @@
+package serializer
+
+import (
+	"context"
+	"time"
+)
+
+// Pause implements [Pauser].
+func (m *Memory) Pause(_ context.Context, queue string, until time.Time) error {
+	end, err := PauseEnd(queue, until)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return ErrClosed
+	}
+	m.pauses[queue] = end
+	m.applyPausesLocked()
+	return nil
+}
+
+// Resume implements [Pauser].
+func (m *Memory) Resume(_ context.Context, queue string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pauses, queue)
+	m.applyPausesLocked()
+	return nil
+}
+
+// applyPausesLocked lets all queues know of the pauses there are, and lets in those
+// whose pause is over.
+func (m *Memory) applyPausesLocked() {
+	m.pauses.takeEnded(time.Now())
+	for _, q := range m.queues {
+		q.setPause(m.pauses.end(q))
+		m.advanceLocked(q)
+	}
+	if m.unpause != nil {
+		m.unpause.Stop()
+		m.unpause = nil
+	}
+	if end, ok := m.pauses.next(); ok && !m.closed {
+		m.unpause = time.AfterFunc(time.Until(end), m.endPauses)
+	}
+}
+
+func (m *Memory) endPauses() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.applyPausesLocked()
+}

@@ -1,0 +1,94 @@
+package serializer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Pauser is an [Engine] that can pause its queues. It is optional.
+//
+// Nobody enters a paused queue: its holders finish, and all others keep their
+// tickets and their order. Timeouts go on counting. A pause holds for every process
+// that shares the queue, also for one that starts later.
+type Pauser interface {
+	// Pause pauses a queue until a moment of the wall clock; the zero time stands
+	// for until it is resumed. It then ends by itself. Another pause of the same
+	// name replaces the end. Pause returns when the engine of this process
+	// obeys; those of others hear of it within moments.
+	//
+	// The name is an [Arrival.Queue], or an [Arrival.Group]: that pauses each queue
+	// of the group. It needs no ticket, and no arrival before it.
+	Pause(ctx context.Context, queue string, until time.Time) error
+
+	// Resume ends a pause. It is no error if there is none. A queue that is paused
+	// by its name and by its group's enters again when both have ended.
+	Resume(ctx context.Context, queue string) error
+}
+
+// Resumed is the end of a pause that lasts until somebody resumes the queue, as
+// [QueueState.PausedUntil] shows it.
+var Resumed = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+
+// PauseEnd returns the end of a pause that is asked for, without a fraction of a
+// second that JSON and etcd could not keep. It is for engines.
+func PauseEnd(queue string, until time.Time) (time.Time, error) {
+	if until.IsZero() || until.After(Resumed) {
+		return Resumed, nil
+	}
+	if !until.After(time.Now()) {
+		return until, fmt.Errorf("pausing queue %q: the end, %s, has passed", queue, until.Format(time.RFC3339))
+	}
+	return until.Round(0).UTC().Truncate(time.Microsecond), nil
+}
+
+// pauses are the ends of all pauses, by the names of queues and groups.
+type pauses map[string]time.Time
+
+// end is when the pauses of a queue are over; zero if there is none.
+func (p pauses) end(q *ticketQueue) time.Time {
+	end := p[q.prefix]
+	for _, group := range q.groups {
+		if of := p[group]; of.After(end) {
+			end = of
+		}
+	}
+	return end
+}
+
+// takeEnded takes out the pauses that are over, and returns their names.
+func (p pauses) takeEnded(now time.Time) (names []string) {
+	for name, end := range p {
+		if !end.After(now) {
+			delete(p, name)
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// next is when the first of the pauses ends by itself.
+func (p pauses) next() (end time.Time, ok bool) {
+	if len(p) == 0 {
+		return end, false
+	}
+	end = slices.MinFunc(slices.Collect(maps.Values(p)), time.Time.Compare)
+	return end, end.Before(Resumed)
+}
+
+// setPause notes until when the queue is paused; zero is not at all.
+func (q *ticketQueue) setPause(end time.Time) {
+	q.pausedUntil = end
+	q.SetPaused(!end.IsZero())
+}
+
+// noteGroup notes the group of an arrival, and reports whether it is new.
+func (q *ticketQueue) noteGroup(group string) bool {
+	if group == "" || slices.Contains(q.groups, group) {
+		return false
+	}
+	q.groups = append(q.groups, group)
+	return true
+}
