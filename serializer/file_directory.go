@@ -28,8 +28,9 @@ type directory struct {
 	others    bool               // another process gave out a ticket since we wrote down the last number
 	listings  uint64             // how often the directory was listed
 	retired   bool
-	parted    bool // retired, and all whose tickets are still out are known
-	closing   bool // the engine closes
+	parted    bool    // retired, and all whose tickets are still out are known
+	unparted  *barred // why it is not parted
+	closing   bool    // the engine closes
 	idleSince time.Time
 
 	syncing sync.Mutex // guards the syncer

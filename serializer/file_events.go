@@ -16,15 +16,17 @@ import (
 // processes there. It is not safe for concurrent use: directory.syncing guards it.
 type syncer struct {
 	*directory
-	found     findings
-	owners    map[fileID]*remoteOwner
-	ledgers   []*remoteOwner   // those that keep one; the one last found in first
-	missing   map[*ticket]bool // remote tickets that are out though their file is gone
-	synced    bool             // the first sync is done
-	audited   bool             // no ticket is out that we do not know of
-	refreshed time.Time
-	announced time.Time // when the log last told of an unowned file
-	complain  time.Time
+	found   findings
+	owners  map[fileID]*remoteOwner
+	ledgers []*remoteOwner   // those that keep one; the one last found in first
+	missing map[*ticket]bool // remote tickets that are out though their file is gone
+	// barredOwners are owner files that cannot be opened, by name.
+	barredOwners map[string]*barred
+	synced       bool // the first sync is done
+	audited      bool // no ticket is out that we do not know of
+	refreshed    time.Time
+	announced    time.Time // when the log last told of an unowned file
+	complain     time.Time
 }
 
 func newSyncer(d *directory) syncer {
@@ -33,6 +35,8 @@ func newSyncer(d *directory) syncer {
 		owners:    make(map[fileID]*remoteOwner),
 		missing:   make(map[*ticket]bool),
 		refreshed: time.Now(),
+
+		barredOwners: make(map[string]*barred),
 	}
 }
 

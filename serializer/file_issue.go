@@ -151,11 +151,8 @@ func (f *File) awake() (*directory, error) {
 	if d := f.current(); d != nil {
 		return d, nil
 	}
-	for f.oldTurnsOut() && f.wanted() {
-		time.Sleep(pollInterval)
-	}
-	if !f.wanted() {
-		return nil, &StorageError{"entering lock directory", f.path, ErrClosed}
+	if err := f.awaitOldTurns(); err != nil {
+		return nil, err
 	}
 	sys, err := f.open(f.path, f.clock)
 	if err != nil {
@@ -171,17 +168,33 @@ func (f *File) awake() (*directory, error) {
 	return d, nil
 }
 
-func (f *File) oldTurnsOut() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.replaced) > 0
+// awaitOldTurns waits until all replaced directories are left.
+func (f *File) awaitOldTurns() error {
+	for {
+		switch out, err := f.oldTurnsOut(); {
+		case err != nil:
+			return err
+		case !out:
+			return nil
+		}
+		time.Sleep(pollInterval)
+	}
 }
 
-// wanted reports whether the engine is to go on.
-func (f *File) wanted() bool {
+// oldTurnsOut reports whether turns may be out in replaced directories. The error says
+// why a wait for them is in vain.
+func (f *File) oldTurnsOut() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.closed
+	if f.closed {
+		return false, &StorageError{"entering lock directory", f.path, ErrClosed}
+	}
+	for _, d := range f.replaced {
+		if err := d.inTheWay(); err != nil {
+			return false, err
+		}
+	}
+	return len(f.replaced) > 0, nil
 }
 
 // lastStamp is the greatest number known to have been given out in any directory.

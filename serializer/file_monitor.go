@@ -3,6 +3,7 @@ package serializer
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"time"
 )
 
@@ -102,6 +103,7 @@ func (d *directory) tick() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	s := &d.syncer
+	s.openBarredOwners()
 	s.reapDead()
 	if d.isRetired() {
 		return
@@ -152,16 +154,41 @@ func (d *directory) part() {
 		return
 	}
 	d.sys.disown()
-	last, ok := d.lastSync()
-	if !ok {
-		return
-	}
-	if last < maxStamp {
+	last, err := d.lastSync()
+	if err == nil && last < maxStamp {
 		d.owner.parted(last)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.parted = true
+	d.parted = err == nil
+	d.notPartedLocked(err)
+}
+
+// notPartedLocked notes why a replaced directory cannot be given up, or nil.
+func (d *directory) notPartedLocked(err error) {
+	switch {
+	case err == nil:
+		d.unparted = nil
+	case d.unparted == nil:
+		d.unparted = &barred{since: time.Now(), err: err}
+	default:
+		d.unparted.err = err
+	}
+}
+
+// unpartedTime is how long a replaced directory must have been impossible to give up: far
+// longer than the engine needs to find out which of its files are barred.
+const unpartedTime = 5 * barredTime
+
+// inTheWay returns why nobody can tell whether a replaced directory is left, once that has
+// lasted. Those who wait for that are refused.
+func (d *directory) inTheWay() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unparted == nil || time.Since(d.unparted.since) < unpartedTime {
+		return nil
+	}
+	return d.unparted.err
 }
 
 // deserted reports whether a replaced directory is used no more but by others.
@@ -172,9 +199,10 @@ func (d *directory) deserted() bool {
 }
 
 // lastSync syncs a replaced directory under its guard, and returns the last number
-// that was given out in it. Not ok means to try again.
-func (d *directory) lastSync() (last uint64, ok bool) {
-	err := d.sys.lock()
+// that was given out in it. After an error, the monitor
+// tries again.
+func (d *directory) lastSync() (last uint64, err error) {
+	err = d.sys.lock()
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	if err == nil {
@@ -184,10 +212,10 @@ func (d *directory) lastSync() (last uint64, ok bool) {
 	if err != nil {
 		d.syncer.complainAbout("", err)
 	}
-	return last, err == nil
+	return last, err
 }
 
-var errUnread = errors.New("an owner file cannot be read yet")
+var errUnread = errors.New("it cannot be read yet")
 
 // syncReplaced is lastSync under the guard. There is nothing to sync in a directory
 // that was deleted.
@@ -199,9 +227,9 @@ func (s *syncer) syncReplaced() (last uint64, err error) {
 		return 0, err
 	}
 	if s.found.owners != nil {
-		return 0, errUnread
+		return 0, &StorageError{"reading owner file", filepath.Join(s.path, s.found.owners[0]), errUnread}
 	}
-	return last, nil
+	return last, s.barredTicket()
 }
 
 // shut frees what the directory holds.

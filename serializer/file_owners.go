@@ -14,32 +14,41 @@ type remoteOwner struct {
 	name string // of the owner file
 }
 
-// openOwner opens an owner file that appeared. The next sync tries again if it cannot
-// be opened now.
+// openOwner opens an owner file that appeared. If it cannot be opened now, the next sync
+// tries again, or the next tick.
 func (s *syncer) openOwner(name string, guarded bool) {
+	err := s.tryOwner(name)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
+	case errors.Is(err, errUnowned):
+		if abandonedOwner(name, guarded) {
+			s.removeFile(name)
+		} else {
+			s.found.owners = append(s.found.owners, name)
+		}
+	default:
+		s.barOwner(name, err)
+		return
+	}
+	delete(s.barredOwners, name)
+}
+
+func (s *syncer) tryOwner(name string) error {
 	id, err := s.sys.identify(name)
 	if o := s.owners[id]; err == nil && o != nil {
 		o.name = name // until now, we knew it by a ticket
-		return
+		return nil
 	}
-	if err == nil && s.sys.owns(id) {
-		return
+	if err != nil || s.sys.owns(id) {
+		return err
 	}
-	var probe ownerProbe
-	if err == nil {
-		probe, err = s.sys.probe(name)
+	probe, err := s.sys.probe(name)
+	if err != nil {
+		return err
 	}
-	switch {
-	case err == nil:
-		s.addOwner(id, &remoteOwner{ownerProbe: probe, name: name})
-		s.reapIfDead(id)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs):
-	case errors.Is(err, errUnowned) && abandonedOwner(name, guarded):
-		s.removeFile(name)
-	default:
-		s.complainAbout(name, err)
-		s.found.owners = append(s.found.owners, name)
-	}
+	s.addOwner(id, &remoteOwner{ownerProbe: probe, name: name})
+	s.reapIfDead(id)
+	return nil
 }
 
 // abandonedOwner reports whether a file that says nothing of its owner is left over
@@ -119,7 +128,7 @@ func (s *syncer) identify(t *ticket) {
 	defer s.mu.Unlock()
 	switch {
 	case t.out:
-	case errors.Is(err, fs.ErrPermission):
+	case bars(err):
 		t.barLocked(err)
 	case err == nil:
 		t.barred = nil

@@ -24,6 +24,7 @@ type helper struct {
 	Timeout     time.Duration
 	StopInGuard bool // it stops itself while it gives itself a ticket
 	Behind      bool // it opens only, and enters when it reads a line
+	Again       bool // it leaves when it reads a line, and enters again
 }
 
 const helperEnv = "ORDERLY_TEST_HELPER"
@@ -68,6 +69,14 @@ func beHelper(text string) error {
 		return err
 	}
 	fmt.Println("inside")
+	if h.Again {
+		_, _ = fmt.Scanln()
+		turn.Leave()
+		if turn, err = e.Enter(context.Background(), a); err != nil {
+			return err
+		}
+		fmt.Println("inside again")
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	turn.Leave()
 	return nil
