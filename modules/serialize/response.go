@@ -37,6 +37,7 @@ type turnWriter struct {
 	ends                            bool // the request, with its client; then nothing outlives anything
 	uploading                       bool // the client may still send of the body
 	http1                           bool
+	answers                         bool // for a turn that was revoked before; see limit
 
 	status     int         // of the response; 0 before there is one
 	headed     http.Header // the header as it was then
@@ -122,7 +123,7 @@ func (w *turnWriter) writeHeader() {
 // mayWrite reports whether the turn still allows to write.
 func (w *turnWriter) mayWrite(response bool) bool {
 	switch {
-	case !w.revoked.Load():
+	case !w.isRevoked():
 		return true
 	case w.status != 0:
 		w.refused = true
@@ -130,6 +131,12 @@ func (w *turnWriter) mayWrite(response bool) bool {
 		w.unanswered = true
 	}
 	return false
+}
+
+// isRevoked reports whether the turn has been revoked. The handlers may know of it,
+// by their context, before the writer does.
+func (w *turnWriter) isRevoked() bool {
+	return w.revoked.Load() || !w.answers && w.turn.Err() != nil && isRevocation(context.Cause(w.turn))
 }
 
 // Write implements [http.ResponseWriter].
@@ -144,6 +151,7 @@ func (w *turnWriter) Write(p []byte) (int, error) {
 	case !w.allowsBody():
 		return 0, http.ErrBodyNotAllowed
 	case w.left >= 0 && int64(len(p)) > w.left:
+		w.left = 0 // net/http takes no more after that
 		return 0, http.ErrContentLength
 	}
 	w.count(int64(len(p)))

@@ -24,7 +24,7 @@ type responseBuffer struct {
 	first   *piece    // of what the sender has not taken yet
 	last    *piece
 	length  int   // of that, and of what is being written
-	flush   bool  // asked for, after all pieces
+	flush   bool  // asked for, before the first piece
 	sending bool  // there is a sender
 	stopped bool  // the handlers may add no more
 	err     error // why the client takes no more
@@ -75,13 +75,13 @@ func (b *responseBuffer) appendLocked(p []byte) int {
 	return n
 }
 
-// addPiece puts a whole piece behind the others. The next add or addFlush sends
-// it.
+// addPiece sends a whole piece behind the others.
 func (b *responseBuffer) addPiece(p *piece) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.length += p.length
 	b.enqueueLocked(p)
+	b.sendLocked()
 }
 
 func (b *responseBuffer) enqueueLocked(p *piece) {
@@ -100,9 +100,18 @@ func (b *responseBuffer) addFlush() error {
 	if err := b.endedLocked(); err != nil {
 		return err
 	}
-	b.flush = true
-	b.sendLocked()
+	b.flushLocked()
 	return nil
+}
+
+// flushLocked asks for a flush behind all pieces.
+func (b *responseBuffer) flushLocked() {
+	if b.last == nil {
+		b.flush = true
+	} else {
+		b.last.flush = true
+	}
+	b.sendLocked()
 }
 
 // sendLocked sees to it that there is a sender.
@@ -130,19 +139,20 @@ func (b *responseBuffer) send() {
 	}
 }
 
-// sendNextLocked writes a piece, or else flushes. It unlocks the buffer
-// meanwhile.
+// sendNextLocked flushes what was written, or writes the next piece. It unlocks
+// the buffer meanwhile.
 func (b *responseBuffer) sendNextLocked() {
-	p := b.first
-	if p == nil {
+	if b.flush {
 		b.flush = false
 		b.unlocked(func() error { return http.NewResponseController(b.to).Flush() })
 		return
 	}
+	p := b.first
 	b.first = p.next
 	if b.first == nil {
 		b.last = nil
 	}
+	b.flush = p.flush
 	length := p.length
 	b.unlocked(func() error {
 		defer p.free()
@@ -178,9 +188,8 @@ func (b *responseBuffer) discard() {
 func (b *responseBuffer) flushLast() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.flush = b.err == nil && b.thrown == nil
-	if b.flush {
-		b.sendLocked()
+	if b.err == nil && b.thrown == nil {
+		b.flushLocked()
 	}
 }
 
@@ -215,9 +224,6 @@ func (b *responseBuffer) isSending() bool {
 func (b *responseBuffer) awaitSent() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.first != nil {
-		b.sendLocked()
-	}
 	for b.sending && !b.stopped {
 		b.changed.Wait()
 	}
@@ -242,6 +248,7 @@ const pieceSize = 16 << 10
 // piece is a part of a response.
 type piece struct {
 	next   *piece
+	flush  bool // behind it
 	length int
 	data   [pieceSize]byte
 }
@@ -251,7 +258,7 @@ var pieces = sync.Pool{New: func() any { return new(piece) }}
 func newPiece() *piece { return pieces.Get().(*piece) }
 
 func (p *piece) free() {
-	p.next, p.length = nil, 0
+	p.next, p.flush, p.length = nil, false, 0
 	pieces.Put(p)
 }
 

@@ -33,6 +33,7 @@ func (w *turnWriter) hangUp() {
 func (w *turnWriter) limit(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.answers = true
 	w.again = time.AfterFunc(d, w.revoke)
 }
 
