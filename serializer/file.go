@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 )
 
 // File keeps queues as lock files in a directory. Any number of processes of
@@ -103,8 +105,6 @@ type File struct {
 	replaced []*directory // old ones, with turns still out
 	last     uint64       // the greatest number known to have been given out
 	closed   bool
-
-	complained time.Time // when the issuing goroutine last did
 }
 
 // fileSettings are what a file engine and its directories share. They stay as they
@@ -113,8 +113,16 @@ type fileSettings struct {
 	path  string
 	clock func() time.Time
 	log   *slog.Logger
+	lines *throttle.Throttle[string] // of the log, by their text
 
 	unownedTime, tickTime time.Duration
+}
+
+// logRepeated logs what may happen again and again, at most once a second for each message.
+func (s *fileSettings) logRepeated(level slog.Level, message string, attrs ...any) {
+	if count, ok := s.lines.Allow(message); ok {
+		s.log.Log(context.Background(), level, message, append(attrs, "count", count)...)
+	}
 }
 
 // FileOptions adjust a [File]. The zero value is right for most.
@@ -145,9 +153,10 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &File{
-		fileSettings: fileSettings{path: path, clock: o.Clock, log: o.Log, unownedTime: unownedTime, tickTime: tickInterval},
-		open:         open,
-		unowned:      newUnownedFiles(),
+		fileSettings: fileSettings{path: path, clock: o.Clock, log: o.Log, lines: new(throttle.Throttle[string]),
+			unownedTime: unownedTime, tickTime: tickInterval},
+		open:    open,
+		unowned: newUnownedFiles(),
 	}
 }
 

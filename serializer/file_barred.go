@@ -3,6 +3,7 @@ package serializer
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -85,7 +86,7 @@ func (d *directory) refuseBarred() {
 	}
 	d.mu.Unlock()
 	for _, t := range inTheWay {
-		d.log.Error("requests are refused behind a lock file that cannot be opened, for nobody can tell whether its owner lives",
+		d.logRepeated(slog.LevelError, "requests are refused behind a lock file that cannot be opened, for nobody can tell whether its owner lives",
 			"path", filepath.Join(d.path, t.name), "error", t.barred.err)
 	}
 	d.removeTickets(refused)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,8 +26,6 @@ type syncer struct {
 	synced       bool // the first sync is done
 	audited      bool // no ticket is out that we do not know of
 	refreshed    time.Time
-	announced    time.Time // when the log last told of an unowned file
-	complain     time.Time
 }
 
 func newSyncer(d *directory) syncer {
@@ -263,11 +262,10 @@ func (d *directory) hasLeft(t *ticket) bool {
 	return t.out
 }
 
-// complainAbout logs an error that is not anybody's in particular, now and then.
+// complainAbout logs an error that is not anybody's in particular.
 func (s *syncer) complainAbout(name string, err error) {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errUnowned) || time.Since(s.complain) < time.Second {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errUnowned) {
 		return
 	}
-	s.complain = time.Now()
-	s.log.Error("looking at a lock file failed", "path", filepath.Join(s.path, name), "error", err)
+	s.logRepeated(slog.LevelError, "looking at a lock file failed", "path", filepath.Join(s.path, name), "error", err)
 }

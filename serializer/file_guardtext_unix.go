@@ -3,7 +3,10 @@
 package serializer
 
 import (
+	"errors"
 	"io"
+	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +19,18 @@ const (
 	confirmedAt = guardSize + stampDigits + 1
 	bootAt      = confirmedAt + stampDigits + 1
 )
+
+// guardOnDisk is what is known of the guard file on the disk. A system reports once that a
+// write to the disk failed, and then takes what was lost for written. So after a failure,
+// the bound must be written anew before it can be confirmed.
+type guardOnDisk struct {
+	flush func(fd int) error // writes a file to the disk
+
+	whole atomic.Bool // the bound was written to the file since the last failure
+
+	flushing sync.Mutex // held for a flush, so that nobody else gets its error
+	entry    bool       // the directory's entry of the guard file is on the disk
+}
 
 func (d *osDir) last() (uint64, error) {
 	var text [guardSize]byte
@@ -79,26 +94,41 @@ func (d *osDir) setBound(bound uint64) error {
 	}
 	text := append(appendDigits(nil, bound, stampDigits), ' ')
 	text = append(appendDigits(text, r.confirmed, stampDigits), ' ')
-	return d.writeGuard(append(append(text, d.boot...), '\n'), guardSize)
+	d.disk.whole.Store(true) // before it is written: a flush may fail right after that
+	if err := d.writeGuard(append(append(text, d.boot...), '\n'), guardSize); err != nil {
+		d.disk.whole.Store(false)
+		return err
+	}
+	return nil
 }
+
+var errNotWhole = errors.New("an earlier write failed, and the file was not written again since")
 
 // confirm waits for the disk. File systems without one, such as tmpfs, have nothing to
 // wait for.
 func (d *osDir) confirm(bound uint64) error {
-	if err := syncFile(d.guard); err != nil {
+	d.disk.flushing.Lock()
+	defer d.disk.flushing.Unlock()
+	err := errNotWhole
+	if d.disk.whole.Load() {
+		err = d.disk.write(d.guard)
+	}
+	if err != nil {
+		d.disk.whole.Store(false)
 		return &StorageError{"writing to the disk guard file", d.guardPath, err}
 	}
-	var err error
-	d.synced.Do(func() { err = syncFile(d.dir) })
-	if err != nil {
-		return &StorageError{"writing to the disk lock directory", d.path, err}
+	if !d.disk.entry {
+		if err := d.disk.write(d.dir); err != nil {
+			return &StorageError{"writing to the disk lock directory", d.path, err}
+		}
+		d.disk.entry = true
 	}
 	return d.writeGuard(appendDigits(nil, bound, stampDigits), confirmedAt)
 }
 
-func syncFile(fd int) error {
+func (g *guardOnDisk) write(fd int) error {
 	for {
-		switch err := syncData(fd); err {
+		switch err := g.flush(fd); err {
 		case unix.EINTR:
 		case unix.EINVAL, unix.ENOSYS: // it cannot be had here
 			return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"runtime"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func (f *File) issue() {
 // pauseFor waits for a moment before a batch asks again for tickets. It reports
 // whether anybody still wants one.
 func (f *File) pauseFor(batch []*ticket, why error) bool {
-	f.complainAbout(why)
+	f.logRepeated(slog.LevelWarn, "no tickets are given out for the moment", "error", why)
 	time.Sleep(retryInterval)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,14 +48,6 @@ func (f *File) pauseFor(batch []*ticket, why error) bool {
 // retryInterval is the time between two tries to give out tickets where a lock file
 // is missing.
 const retryInterval = 2 * time.Millisecond
-
-// complainAbout logs why no tickets are given out, now and then.
-func (f *File) complainAbout(why error) {
-	if time.Since(f.complained) >= time.Second {
-		f.complained = time.Now()
-		f.log.Warn("no tickets are given out for the moment", "error", why)
-	}
-}
 
 // nextBatch returns the arrivals that ask for a ticket now, in the order they came, or
 // nil. done is a batch whose memory is free.

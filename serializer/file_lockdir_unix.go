@@ -25,8 +25,8 @@ type osDir struct {
 	id    fileID
 	notes *notifier // nil where the system tells nothing
 
-	boot   string    // tells this start of the machine from others
-	synced sync.Once // the directory's entry of the guard
+	boot string // tells this start of the machine from others
+	disk guardOnDisk
 
 	guardNumber int // of the guard's name among those it may have
 
@@ -52,6 +52,7 @@ type osDir struct {
 // openLockDir opens a directory that exists, and its guard.
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, guard: -1, boot: bootID(),
+		disk:   guardOnDisk{flush: syncData},
 		owners: make(map[Rule]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
 	var err error
 	if d.dir, err = openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {

@@ -1,6 +1,9 @@
 package serializer
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // The last number is recorded with every ticket, but not on the disk: waiting for
 // that would cost more than all the rest. After a power failure, the guard file may
@@ -57,21 +60,26 @@ func (d *directory) reserve(last uint64) error {
 	if r.outdated {
 		r = reservation{}
 	}
+	if r.confirmed >= enough {
+		d.reserved.Store(r.confirmed)
+		return nil
+	}
+	ahead := last <= max(reserved, r.confirmed)
+	if ahead && d.confirming.Load() {
+		return nil
+	}
 	if r.bound < enough {
 		r.bound = min(last+reserveAhead, maxStamp)
-		if err := d.sys.setBound(r.bound); err != nil {
-			return err
-		}
 	}
-	switch {
-	case r.confirmed >= enough:
-		d.reserved.Store(r.confirmed)
-	case last > max(reserved, r.confirmed):
-		return d.confirm(r.bound)
-	default:
+	// Also where it is there already: it may be one that the disk has lost.
+	if err := d.sys.setBound(r.bound); err != nil {
+		return err
+	}
+	if ahead {
 		d.confirmLater(r.bound)
+		return nil
 	}
-	return nil
+	return d.confirm(r.bound)
 }
 
 // confirm waits until a bound is on the disk.
@@ -93,6 +101,8 @@ func (d *directory) confirmLater(bound uint64) {
 	go func() {
 		defer d.release()
 		defer d.confirming.Store(false)
-		_ = d.confirm(bound)
+		if err := d.confirm(bound); err != nil {
+			d.logRepeated(slog.LevelError, "numbers for tickets could not be reserved ahead of time; trying again", "error", err)
+		}
 	}()
 }

@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"time"
@@ -16,9 +17,6 @@ const (
 
 	// unownedText is the owner of an unowned file, for people.
 	unownedText = "not a ticket of Orderly"
-
-	// announceTime is the least time between two log entries that tell of one.
-	announceTime = time.Minute
 )
 
 // unownedFiles knows since when unowned files have been there, whichever directory an
@@ -94,7 +92,7 @@ func (d *directory) blocks(t *ticket) bool {
 }
 
 func (s *syncer) abandon(t *ticket) {
-	s.log.Warn("a lock file that belongs to no process of Orderly counts as abandoned",
+	s.logRepeated(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned",
 		"path", s.path, "file", t.name, "after", s.unownedTime)
 	s.removeFile(t.name)
 	s.forget(t)
@@ -102,10 +100,6 @@ func (s *syncer) abandon(t *ticket) {
 
 func (s *syncer) announce(t *ticket, age time.Duration) {
 	t.announced = true
-	if !s.announced.IsZero() && time.Since(s.announced) < announceTime {
-		return
-	}
-	s.announced = time.Now()
-	s.log.Warn("waiting for a lock file that belongs to no process of Orderly; remove it if nothing stands behind it",
+	s.logRepeated(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing stands behind it",
 		"path", filepath.Join(s.path, t.name), "age", age.Round(time.Second), "abandoned after", s.unownedTime)
 }
