@@ -55,18 +55,18 @@ func TestAdmission(t *testing.T) {
 		// Exactly as many are inside as the configuration says, and the others
 		// follow one by one.
 		{
-			"concurrency", "concurrency 3", "GET GET GET GET GET GET GET GET",
+			"concurrency", "concurrency 3", "GET GET GET GET GET GET GET GET", //nolint:dupword // requests
 			[]string{"+0 1 2", "-1", "+3", "-0", "+4", "-2", "+5", "-3", "+6", "-4", "+7", "-5 6 7"}, 3,
 		},
 		// Readers are inside side by side and writers alone; a reader that came
 		// after a writer waits for it, so the writer's turn comes.
 		{
-			"readers and writers", "shared_methods GET HEAD", "GET HEAD POST GET GET PUT POST GET",
+			"readers and writers", "shared_methods GET HEAD", "GET HEAD POST GET GET PUT POST GET", //nolint:dupword // requests
 			[]string{"+0 1", "-0", "+", "-1", "+2", "-2", "+3 4", "-3 4", "+5", "-5", "+6", "-6", "+7", "-7"}, 2,
 		},
 		// With both, concurrency bounds the readers.
 		{
-			"readers up to concurrency", "shared_methods GET\nconcurrency 2", "GET GET GET POST GET",
+			"readers up to concurrency", "shared_methods GET\nconcurrency 2", "GET GET GET POST GET", //nolint:dupword // requests
 			[]string{"+0 1", "-0", "+2", "-2", "+", "-1", "+3", "-3", "+4", "-4"}, 2,
 		},
 	}

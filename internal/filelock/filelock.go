@@ -18,6 +18,7 @@ package filelock
 // Mode says whom a lock keeps out.
 type Mode int
 
+// The modes of a lock.
 const (
 	Exclusive Mode = iota // every other lock of the file
 	Shared                // the exclusive ones

@@ -83,7 +83,7 @@ func (q *listedQueue) merge(o *listedQueue) {
 
 // evict takes out a ticket. An engine that has no such ticket says so.
 func (q *listedQueue) evict(ctx context.Context, token uint64) error {
-	err := error(serializer.ErrNoTicket)
+	err := serializer.ErrNoTicket
 	for _, engine := range q.engines {
 		if err = engine.Evict(ctx, q.Prefix, token); err == nil {
 			return nil

@@ -184,24 +184,24 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 }
 
 // many reports whether the prefix names more than one queue.
-func (r *prefixStats) many() bool { return strings.Contains(r.prefix, "{") }
+func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
 
 // isIn reports whether the prefix is used in a path. The path of an engine without a
 // directory is a name of its own, so a single use always matches.
-func (r *prefixStats) isIn(path string) bool {
-	paths := r.directories()
+func (s *prefixStats) isIn(path string) bool {
+	paths := s.directories()
 	return len(paths) <= 1 || slices.Contains(paths, path)
 }
 
 // status is the sum of a prefix's queues, without asking an engine.
-func (r *prefixStats) status(now time.Time) *statusQueue {
-	limit, _ := r.limit()
+func (s *prefixStats) status(now time.Time) *statusQueue {
+	limit, _ := s.limit()
 	q := &statusQueue{
-		Prefix: r.prefix, Paths: r.directories(), Many: r.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
-		Inside: int(r.counts.inside.Load()), Waiting: int(r.counts.waiting.Load()),
-		OldestInside: r.inside.oldest(now).Seconds(), OldestWaiting: r.waiting.oldest(now).Seconds(),
+		Prefix: s.prefix, Paths: s.directories(), Many: s.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
+		Inside: int(s.counts.inside.Load()), Waiting: int(s.counts.waiting.Load()),
+		OldestInside: s.inside.oldest(now).Seconds(), OldestWaiting: s.waiting.oldest(now).Seconds(),
 	}
-	q.addStats(r, now)
+	q.addStats(s, now)
 	return q
 }
 

@@ -12,10 +12,10 @@ func testClose(s *space) {
 	waiter := s.start(0, s.arrival())
 	s.until("the waiter has its ticket", func() bool { _, listed := waiter.ticket(); return listed || waiter.returned() })
 	closed := s.close(0)
-	waiter.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	_ = waiter.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	holder.told(serializer.ErrClosed)
 	late := s.start(0, s.arrival())
-	late.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	_ = late.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	if n := late.joined.Load(); n != 0 {
 		s.Errorf("Joined was called %d times on a closed engine", n)
 	}
@@ -39,7 +39,7 @@ func testCloseOne(s *space) {
 	behind, last := s.join(0, s.arrival()), s.join(1, s.arrival())
 	closed := s.close(0)
 	holder.told(serializer.ErrClosed)
-	behind.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	_ = behind.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	behind.gone(s.on(1))
 	s.engines = s.engines[1:]
 	waiter.stays("the holder of a closed engine has not left")

@@ -16,7 +16,7 @@ func testEvictWaiter(s *space) {
 		if err := s.evict(i, waiter.arrival.Queue, token); err != nil {
 			s.Fatalf("evicting %v: %v", waiter, err)
 		}
-		waiter.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
+		_ = waiter.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
 		waiter.notTold()
 		next.stays("the first is inside")
 		s.until("the evicted ticket cannot be evicted again", func() bool {

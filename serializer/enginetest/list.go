@@ -76,7 +76,7 @@ func testListEmpty(s *space) {
 	for i := range 10 {
 		v, waiter := s.enter(i, s.arrival()), s.join(i+1, s.arrival())
 		waiter.hangUp(errHungUp)
-		waiter.refused(serializer.ReasonGone, errHungUp)
+		_ = waiter.refused(serializer.ReasonGone, errHungUp)
 		v.leave()
 	}
 	for i, e := range s.engines {

@@ -90,7 +90,7 @@ func testTokens(s *space) {
 				last = token
 			}
 			waiter.hangUp(errHungUp)
-			waiter.refused(serializer.ReasonGone, errHungUp)
+			_ = waiter.refused(serializer.ReasonGone, errHungUp)
 		}
 		v.leave()
 	}

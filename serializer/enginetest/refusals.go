@@ -51,7 +51,7 @@ func testFull(s *space) {
 	holder := s.enter(0, a)
 	first := s.join(1, a)
 	for i := range len(s.engines) {
-		s.start(i, a).refused(serializer.ReasonFull, serializer.ErrFull)
+		_ = s.start(i, a).refused(serializer.ReasonFull, serializer.ErrFull)
 	}
 	wider := a
 	wider.MaxWaiting = 2
@@ -71,10 +71,10 @@ func testGone(s *space) {
 	holder := s.enter(0, s.arrival())
 	first, second, third := s.join(1, s.arrival()), s.join(0, s.arrival()), s.join(1, s.arrival())
 	second.hangUp(errHungUp)
-	second.refused(serializer.ReasonGone, errHungUp)
+	_ = second.refused(serializer.ReasonGone, errHungUp)
 	third.stays("two are before it")
 	first.hangUp(errHungUp)
-	first.refused(serializer.ReasonGone, errHungUp)
+	_ = first.refused(serializer.ReasonGone, errHungUp)
 	third.stays("the holder is inside")
 	holder.leave()
 	third.enters().leave()
@@ -86,7 +86,7 @@ func testGoneBefore(s *space) {
 	for i := range len(s.engines) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(errHungUp)
-		s.startIn(ctx, i, s.arrival()).refused(serializer.ReasonGone, errHungUp)
+		_ = s.startIn(ctx, i, s.arrival()).refused(serializer.ReasonGone, errHungUp)
 	}
 	holder.leave()
 	s.enter(0, s.arrival()).leave()

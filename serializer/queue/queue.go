@@ -64,7 +64,7 @@ func (i *Item[E]) Prev() E { return i.prev }
 // Admitted reports whether the ticket is before the border: it may be inside.
 func (i *Item[E]) Admitted() bool { return i.admitted }
 
-func (i *Item[E]) item() *Item[E] { return i }
+func (i *Item[E]) item() *Item[E] { return i } //nolint:unused // it makes what embeds an Item an Element
 
 func one(is bool) int {
 	if is {
