@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command bench measures Orderly beside other servers, other queues and other
-// makers of IDs, side by side on this machine, and prints ratios.
+// generators of IDs, side by side on this machine, and prints ratios.
 //
 //	go run .                                   all of it, about an hour
 //	go run . -quick                            a look, one or two minutes
@@ -9,8 +9,11 @@
 //	go run . -only none -out ../docs/performance -doc ../docs/performance.md
 //
 // Every figure of every run goes to CSV files in the folder of -out. Tables and
-// plots are made from those files, old ones and new ones, so they can be made
-// again without measuring. With -doc, the tables in that document are replaced.
+// plots are made from those files, old and new, so they can be made again
+// without measuring. With -doc, the tables in that document are replaced.
+//
+// A suite is one file, suite_NAME.go: what it measures, its contestants, its
+// tables, its drawing and the promises about it.
 package main
 
 import (
@@ -20,15 +23,28 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
+	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 )
+
+// suite is one part of the measurements. Its figures are in the file NAME.csv,
+// its drawing in NAME.png.
+type suite struct {
+	name    string
+	measure func(context.Context, *workbench) error
+	tables  func(results.Set) []table
+	draw    func(results.Set) drawing             // nil draws nothing
+	targets func(map[string]results.Set) []target // of the figures by suite; nil promises nothing
+}
+
+var suites = []suite{
+	respondSuite, proxySuite, sharingSuite, collectorSuite, handoverSuite, waitingSuite, headersSuite, idsSuite, costSuite,
+}
 
 // options are the flags.
 type options struct {
@@ -57,57 +73,10 @@ func main() {
 	}
 }
 
-func parseOptions() (options, error) {
-	var o options
-	var only string
-	names := make([]string, 0, len(suites))
-	for _, s := range suites {
-		names = append(names, s.name)
-	}
-	flag.BoolVar(&o.quick, "quick", false, "few conditions, short runs: a look, not a measurement")
-	flag.StringVar(&only, "only", "", "measure only these, separated by commas, or none; of "+strings.Join(names, ", "))
-	flag.IntVar(&o.runs, "runs", 0, "how often each thing has its turn (default 5, quick 2)")
-	flag.DurationVar(&o.window, "duration", 0, "how long each run counts (default 2s, quick 250ms)")
-	flag.StringVar(&o.out, "out", "results", "folder for CSV files and plots")
-	flag.StringVar(&o.doc, "doc", "", "document whose tables to replace")
-	flag.StringVar(&o.disk, "disk", "", "directory on a disk for lock files (default: the first of $TMPDIR, /var/tmp and . that is on one)")
-	flag.Float64Var(&o.calm, "calm", 0, "before each run, wait until other programs use less than this many percent of the machine; 0 does not wait")
-	flag.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for that, in all")
-	flag.Parse()
-	if only != "" {
-		o.only = strings.Split(only, ",")
-	}
-	for _, name := range o.only {
-		if name != "none" && !slices.Contains(names, name) {
-			return o, fmt.Errorf("there is no %q; there are %s", name, strings.Join(names, ", "))
-		}
-	}
-	o.setDefaults()
-	return o, nil
-}
-
-func (o *options) setDefaults() {
-	runs, window := 5, 2*time.Second
-	if o.quick {
-		runs, window = 2, 250*time.Millisecond
-	}
-	if o.runs == 0 {
-		o.runs = runs
-	}
-	if o.window == 0 {
-		o.window = window
-	}
-}
-
-func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }
-
 func bench(ctx context.Context) (err error) {
 	o, err := parseOptions()
 	if err != nil {
 		return err
-	}
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return fmt.Errorf("making the folder for results: %w", err)
 	}
 	b, err := newBench(o)
 	if err != nil {
@@ -121,36 +90,44 @@ func bench(ctx context.Context) (err error) {
 	return errors.Join(err, report(o))
 }
 
-// measureAll runs the suites that are wanted. What one cannot do does not keep
-// the others from it.
-func (b *workbench) measureAll(ctx context.Context) error {
-	var errs []error
-	described := false
+func parseOptions() (o options, err error) {
+	names := []string{"none"}
 	for _, s := range suites {
-		if !b.wants(s.name) || ctx.Err() != nil {
-			continue
-		}
-		if !described {
-			described = true
-			if err := b.describe(ctx); err != nil {
-				return err
-			}
-		}
-		if err := b.run(ctx, s); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+		names = append(names, s.name)
+	}
+	list := strings.Join(names, ", ")
+	only := flag.String("only", "", "measure only these, separated by commas; of "+list)
+	flag.BoolVar(&o.quick, "quick", false, "few conditions, short runs: a look, not a measurement")
+	flag.IntVar(&o.runs, "runs", 0, "how often each contestant has its turn (default 5, quick 2)")
+	flag.DurationVar(&o.window, "duration", 0, "how long each run counts (default 2s, quick 250ms)")
+	flag.StringVar(&o.out, "out", "results", "folder for CSV files and plots")
+	flag.StringVar(&o.doc, "doc", "", "document whose tables to replace")
+	flag.StringVar(&o.disk, "disk", "", "directory on a disk for lock files (default: the first of $TMPDIR, /var/tmp and . that is on one)")
+	flag.Float64Var(&o.calm, "calm", 0, "before each run, wait until other programs use less than this many percent of the machine; 0 does not wait")
+	flag.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for that, in all")
+	flag.Parse()
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	for _, name := range o.only {
+		if !slices.Contains(names, name) {
+			return o, fmt.Errorf("there is no suite %q; choose of %s", name, list)
 		}
 	}
-	return errors.Join(append(errs, ctx.Err())...)
+	o.runs, o.window = pick(o.runs, o.quick, 2, 5), pick(o.window, o.quick, 250*time.Millisecond, 2*time.Second)
+	return o, nil
 }
 
-// describe writes down what machine this is.
-func (b *workbench) describe(ctx context.Context) error {
-	facts := machine.Describe(ctx, []string{b.disk, b.shm})
-	facts = append([]machine.Fact{{Name: "date", Value: time.Now().UTC().Format(time.DateOnly)}}, facts...)
-	for _, f := range facts {
-		b.say("%s: %s", f.Name, f.Value)
+// pick returns the value, or a default in its place if it is zero.
+func pick[T comparable](value T, quick bool, quickly, thoroughly T) T {
+	var zero T
+	switch {
+	case value != zero:
+		return value
+	case quick:
+		return quickly
 	}
-	return machine.WriteFile(filepath.Join(b.out, machineFile), facts)
+	return thoroughly
 }
 
-const machineFile = "machine.csv"
+func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,12 +28,12 @@ func report(o options) error {
 			return err
 		}
 		all[s.name] = set
-		blocks[s.name] = renderSuite(s, set)
+		blocks[s.name] = render(s.tables(set)...) + "\n" + disturbance(set) + "\n"
 		fmt.Printf("\n== %s\n\n%s", s.name, blocks[s.name])
 		if s.draw == nil {
 			continue
 		}
-		if err := s.draw(set, o.out); err != nil {
+		if err := s.draw(set).Save(filepath.Join(o.out, s.name+".png")); err != nil {
 			return err
 		}
 	}
@@ -52,48 +50,26 @@ func report(o options) error {
 	return refresh(o.doc, blocks)
 }
 
-func renderSuite(s *suite, set results.Set) string {
-	var buf bytes.Buffer
-	for _, t := range s.tables(set) {
-		if len(t.rows) == 0 { // left out, or a program is missing
-			continue
+// render writes tables. A table is empty where a program is missing, or where a
+// quick look leaves it out.
+func render(tables ...table) string {
+	var texts []string
+	for _, t := range tables {
+		if len(t.rows) > 0 {
+			var text strings.Builder
+			t.write(&text)
+			texts = append(texts, text.String())
 		}
-		t.write(&buf)
-		fmt.Fprintln(&buf)
 	}
-	fmt.Fprintf(&buf, "%s\n", disturbance(set))
-	return buf.String()
-}
-
-func render(t table) string {
-	var buf bytes.Buffer
-	t.write(&buf)
-	return buf.String()
+	return strings.Join(texts, "\n")
 }
 
 func machineTable(facts []machine.Fact) table {
 	t := table{title: "The machine, and the others' versions.", head: []string{"what", "which"}}
 	for _, f := range facts {
-		t.add(f.Name, f.Value)
+		t.rows = append(t.rows, f[:])
 	}
 	return t
-}
-
-// refresh replaces the blocks of a document: what stands between the lines
-// "<!-- figures: name -->" and "<!-- end -->".
-func refresh(path string, blocks map[string]string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("refreshing the document: %w", err)
-	}
-	var out strings.Builder
-	if err := replaceBlocks(&out, string(text), blocks); err != nil {
-		return fmt.Errorf("refreshing %s: %w", path, err)
-	}
-	if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-		return fmt.Errorf("refreshing the document: %w", err)
-	}
-	return nil
 }
 
 const (
@@ -102,23 +78,26 @@ const (
 	blockEnds   = "<!-- end -->"
 )
 
-func replaceBlocks(w io.StringWriter, text string, blocks map[string]string) error {
-	for {
-		before, rest, ok := strings.Cut(text, blockBegins)
-		if _, err := w.WriteString(before); err != nil || !ok {
-			return err
-		}
-		name, rest, named := strings.Cut(rest, blockNamed)
-		old, rest, ended := strings.Cut(rest, blockEnds)
+// refresh replaces the blocks of a document: the text between the lines
+// "<!-- figures: name -->" and "<!-- end -->".
+func refresh(path string, blocks map[string]string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("refreshing the document: %w", err)
+	}
+	parts := strings.Split(string(text), blockBegins)
+	for i, part := range parts[1:] {
+		name, rest, named := strings.Cut(part, blockNamed)
+		_, rest, ended := strings.Cut(rest, blockEnds)
 		if !named || !ended {
-			return fmt.Errorf("the block %.40q has no end", name)
+			return fmt.Errorf("refreshing %s: the block %.40q has no end", path, name)
 		}
 		if block, ok := blocks[name]; ok {
-			old = "\n" + block + "\n"
+			parts[i+1] = name + blockNamed + "\n" + block + "\n" + blockEnds + rest
 		}
-		if _, err := w.WriteString(blockBegins + name + blockNamed + old + blockEnds); err != nil {
-			return err
-		}
-		text = rest
 	}
+	if err := os.WriteFile(path, []byte(strings.Join(parts, blockBegins)), 0o644); err != nil {
+		return fmt.Errorf("refreshing the document: %w", err)
+	}
+	return nil
 }

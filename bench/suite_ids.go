@@ -3,46 +3,36 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/plots"
 	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
-var idsSuite = &suite{name: "ids", measure: measureIDs, tables: idsTables, draw: drawIDs}
+// The suite ids runs the comparison of the generators of IDs, which is a module
+// of its own with all their libraries. The groups are ours and others.
+var idsSuite = suite{name: "ids", measure: measureIDs, tables: idsTables, draw: drawIDs}
 
-// The figures of makers of IDs.
-const (
-	idMetric          = "an ID"
-	idRatioMetric     = "ratio"
-	idAllocsMetric    = "allocations"
-	idScalingMetric   = "two cores"
-	ratioBase         = "rs/xid"
-	nothingShared     = "nothing shared"
-	roundsOfOneRun    = 9
-	roundsOfQuickRun  = 3
-	idsOfOneTurn      = 200_000
-	idsOfOneQuickTurn = 50_000
+const ourIDs, otherIDs = "Orderly", "others"
+
+var (
+	idMetric        = results.Metric{Name: "an ID", Unit: "ns"}
+	idRatioMetric   = results.Metric{Name: "ratio"} // to rs/xid
+	idScalingMetric = results.Metric{Name: "two cores"}
 )
 
-// measureIDs runs the comparison of the makers of IDs, which is a module of its
-// own with all their libraries.
-func measureIDs(ctx context.Context, b *workbench, set *results.Set) error {
+func measureIDs(ctx context.Context, b *workbench) error {
 	root, err := servers.Root(ctx)
 	if err != nil {
 		return err
-	}
-	rounds, n := roundsOfOneRun, idsOfOneTurn
-	if b.quick {
-		rounds, n = roundsOfQuickRun, idsOfOneQuickTurn
 	}
 	program := filepath.Join(b.home, "ratios")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./ratios")
@@ -50,14 +40,15 @@ func measureIDs(ctx context.Context, b *workbench, set *results.Set) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the comparison of IDs: %w\n%s", err, out)
 	}
+	rounds, n := pick(0, b.quick, 3, 9), pick(0, b.quick, 50_000, 200_000)
 	for run := range b.runs {
-		err := b.round(ctx, set, results.Case{Subject: "all makers"}, run+1, func() error {
-			out, err := exec.CommandContext(ctx, program, "-rounds", strconv.Itoa(rounds), "-n", strconv.Itoa(n)).Output()
+		err := b.round(ctx, results.Case{Subject: results.Subject{Name: "all makers"}}, run+1, func() error {
+			out, err := exec.CommandContext(ctx, program, "-json", "-rounds", strconv.Itoa(rounds), "-n", strconv.Itoa(n)).Output()
 			if err != nil {
 				return fmt.Errorf("comparing IDs: %w", err)
 			}
 			b.say("run %d of %d", run+1, b.runs)
-			return parseIDs(out, run+1, set)
+			return b.noteIDs(out, run+1)
 		})
 		if err != nil {
 			return err
@@ -66,42 +57,60 @@ func measureIDs(ctx context.Context, b *workbench, set *results.Set) error {
 	return nil
 }
 
-var columns = regexp.MustCompile(`\s{2,}`)
-
-// parseIDs reads the tables of the comparison: first name, time, best time,
-// ratio and allocations, then name and scaling.
-func parseIDs(text []byte, run int, set *results.Set) error {
-	var metrics []string
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		fields := columns.Split(strings.TrimSpace(lines.Text()), -1)
-		switch {
-		case fields[0] == "one goroutine":
-			metrics = []string{idMetric, "", idRatioMetric, idAllocsMetric}
-			continue
-		case fields[0] == "two cores":
-			metrics = []string{idScalingMetric, ""}
-			continue
-		case len(fields) != len(metrics)+1:
-			continue
+// noteIDs reads the report of the comparison.
+func (b *workbench) noteIDs(report []byte, run int) error {
+	var generators []struct {
+		Name                     string
+		Ours                     bool
+		Time, Ratio, Allocations *float64 // nil for a yardstick that makes no IDs
+		Scaling                  *float64 // nil without a second core
+	}
+	if err := json.Unmarshal(report, &generators); err != nil {
+		return fmt.Errorf("reading the comparison of IDs: %w", err)
+	}
+	for _, g := range generators {
+		c := results.Case{Subject: results.Subject{Group: otherIDs, Name: g.Name}}
+		if g.Ours {
+			c.Group = ourIDs
 		}
-		for i, metric := range metrics {
-			value, err := strconv.ParseFloat(fields[i+1], 64)
-			// In place of a scaling there may be words: that there was no
-			// second core to be had.
-			if metric != "" && err == nil {
-				set.Add(results.Case{Subject: fields[0]}, run, metric, value, unitOf(metric))
+		add := func(m results.Metric, value *float64) {
+			if value != nil {
+				b.set.Add(c, run, m, *value)
 			}
 		}
-	}
-	if len(set.Cases(idMetric)) == 0 {
-		return fmt.Errorf("the comparison of IDs printed no table:\n%s", text)
+		add(idMetric, g.Time)
+		add(idRatioMetric, g.Ratio)
+		add(allocsMetric, g.Allocations)
+		add(idScalingMetric, g.Scaling)
 	}
 	return nil
 }
 
-func unitOf(metric string) string {
-	if metric == idMetric {
-		return "ns"
+// bySpeed lists the generators of IDs, the fastest first.
+func bySpeed(s results.Set) []results.Case {
+	return slices.SortedStableFunc(slices.Values(s.Cases(idMetric)), func(a, b results.Case) int {
+		return cmp.Compare(s.Summary(a, idMetric).Median, s.Summary(b, idMetric).Median)
+	})
+}
+
+func idsTables(s results.Set) []table {
+	return []table{tabulate(s, "Making an ID as text, one after another.", bySpeed(s),
+		words("maker", func(c results.Case) string { return c.Name }),
+		spreadColumn("nanoseconds", idMetric, itself),
+		medianColumn("of rs/xid's", idRatioMetric),
+		medianColumn("allocations", allocsMetric),
+		medianColumn("two cores make, times", idScalingMetric),
+	)}
+}
+
+func drawIDs(s results.Set) drawing {
+	b := plots.Bars{Title: "Making an ID as text", X: "nanoseconds, one after another (less is better)", Legend: [2]string{ourIDs, otherIDs}}
+	for _, c := range bySpeed(s) {
+		took := s.Summary(c, idMetric)
+		b.Bars = append(b.Bars, plots.Bar{
+			Name: c.Name, Value: took.Median, Low: took.Min, High: took.Max, Ours: c.Group == ourIDs,
+			Note: fmt.Sprintf("%.0f", took.Median),
+		})
 	}
-	return ""
+	return b
 }

@@ -8,24 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
-
-// suite is one part of the measurements. Its figures are in the file of its
-// name.
-type suite struct {
-	name    string
-	measure func(context.Context, *workbench, *results.Set) error
-	tables  func(results.Set) []table
-	draw    func(s results.Set, dir string) error // nil draws nothing
-}
-
-var suites = []*suite{respondSuite, proxySuite, sharingSuite, collectorSuite, waitingSuite, handoverSuite, headersSuite, idsSuite, costSuite}
 
 // workbench is where suites are measured.
 type workbench struct {
@@ -34,51 +24,44 @@ type workbench struct {
 	disk string // for lock files
 	shm  string // for lock files, in memory
 
-	caddyProgram string // once it is built
-	waited       time.Duration
+	set     results.Set // the figures of the suite that is being measured
+	program string      // Caddy with the plugin, once it is built
+	waited  time.Duration
 }
 
-func newBench(o options) (b *workbench, err error) {
+func newBench(o options) (*workbench, error) {
 	raiseFileLimit()
-	b = &workbench{options: o}
-	if b.home, err = os.MkdirTemp("", "queue-bench-"); err != nil {
-		return nil, fmt.Errorf("making a directory for temporary files: %w", err)
+	b := &workbench{options: o}
+	err := os.MkdirAll(o.out, 0o755)
+	for dir, parent := range map[*string]string{&b.home: "", &b.disk: diskDirectory(o.disk), &b.shm: "/dev/shm"} {
+		var made error
+		*dir, made = fresh(parent)
+		err = errors.Join(err, made)
 	}
-	if err := os.Chmod(b.home, 0o755); err != nil { // servers may go on as another user
-		return nil, errors.Join(err, b.close())
+	if err == nil {
+		err = os.Chmod(b.home, 0o755) // servers may go on as another user
 	}
-	if b.disk, err = lockDirectory(onDisk(o.disk)); err != nil {
-		return nil, errors.Join(err, b.close())
-	}
-	if b.shm, err = lockDirectory("/dev/shm"); err != nil {
-		return nil, errors.Join(err, b.close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making directories: %w", err), b.close())
 	}
 	return b, nil
 }
 
-// onDisk chooses a place for lock files that is not in memory.
-func onDisk(wish string) string {
+// diskDirectory chooses a place for lock files that is not in memory.
+func diskDirectory(wish string) string {
 	if wish != "" {
 		return wish
 	}
 	for _, dir := range []string{os.TempDir(), "/var/tmp", "."} {
-		if machine.FileSystem(dir) != "tmpfs" {
+		if machine.FileSystem(dir) != tmpfs {
 			return dir
 		}
 	}
 	return os.TempDir()
 }
 
-func lockDirectory(parent string) (string, error) {
-	dir, err := os.MkdirTemp(parent, "queue-bench-")
-	if err != nil {
-		return "", fmt.Errorf("making a directory for lock files: %w", err)
-	}
-	return dir, nil
-}
-
-// fresh returns a new directory below dir.
-func fresh(dir string) (string, error) { return lockDirectory(dir) }
+// fresh makes a new directory below parent.
+func fresh(parent string) (string, error) { return os.MkdirTemp(parent, "queue-bench-") }
 
 func (b *workbench) close() error {
 	var errs []error
@@ -90,85 +73,101 @@ func (b *workbench) close() error {
 	return errors.Join(errs...)
 }
 
-// raiseFileLimit allows as many files as may be allowed, to us and to all that
-// we start: thousands of clients need them.
+// raiseFileLimit allows as many open files as may be allowed, to this process
+// and to all that it starts: thousands of clients need them.
 func raiseFileLimit() {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
 		limit.Cur = limit.Max
-		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	}
 }
 
-// mostClients is how many clients the limit of files allows: a proxy needs two
-// for each.
+// mostClients is how many clients the limit of open files allows: a proxy needs
+// two for each.
 func mostClients() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0
 	}
 	return int(min(limit.Cur, 1<<20))/2 - 200
 }
 
-// say tells how things go.
+// say reports progress.
 func (b *workbench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// skip tells of a subject that cannot be measured, if it is a program that is
-// missing; other errors are returned.
-func (b *workbench) skip(subject string, err error) error {
-	var missing *servers.Missing
-	if !errors.As(err, &missing) {
+// skip reports a subject that cannot be measured because its program is
+// missing. Other errors are returned.
+func (b *workbench) skip(subject any, err error) error {
+	if _, missing := errors.AsType[*servers.Missing](err); !missing {
 		return err
 	}
 	b.say("SKIPPED %s: %v", subject, err)
 	return nil
 }
 
-// run measures one suite and saves its figures.
-func (b *workbench) run(ctx context.Context, s *suite) error {
-	began := time.Now()
-	b.say("== %s", s.name)
-	var set results.Set
-	err := s.measure(ctx, b, &set)
-	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
-	if len(set) == 0 {
-		return err
+// measureAll runs the suites that are wanted. A failed suite does not keep the
+// others from being measured.
+func (b *workbench) measureAll(ctx context.Context) error {
+	var errs []error
+	described := false
+	for _, s := range suites {
+		if !b.wants(s.name) || ctx.Err() != nil {
+			continue
+		}
+		if !described {
+			described = true
+			if err := b.describe(ctx); err != nil {
+				return err
+			}
+		}
+		if err := b.run(ctx, s); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+		}
 	}
-	// What was measured before an error, or before an interruption, stands.
-	return errors.Join(err, set.WriteFile(filepath.Join(b.out, s.name+".csv")))
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// caddy is a Caddy with the plugin, built when it is first asked for.
-func (b *workbench) caddy(ctx context.Context) (program string, err error) {
-	if b.caddyProgram == "" {
-		b.say("building caddy with the plugin")
-		b.caddyProgram, err = servers.BuildCaddy(ctx, b.home)
+const machineFile = "machine.csv"
+
+// describe writes down what machine this is.
+func (b *workbench) describe(ctx context.Context) error {
+	facts := append([]machine.Fact{{"date", time.Now().UTC().Format(time.DateOnly)}}, machine.Describe(ctx, b.disk, b.shm)...)
+	for _, f := range facts {
+		b.say("%s: %s", f[0], f[1])
 	}
-	return b.caddyProgram, err
+	return machine.WriteFile(filepath.Join(b.out, machineFile), facts)
+}
+
+// run measures one suite and saves its figures.
+func (b *workbench) run(ctx context.Context, s suite) error {
+	began := time.Now()
+	b.say("== %s", s.name)
+	b.set = nil
+	err := s.measure(ctx, b)
+	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
+	if len(b.set) == 0 {
+		return err
+	}
+	// Figures from before an error, or before an interruption, stand.
+	return errors.Join(err, b.set.WriteFile(filepath.Join(b.out, s.name+".csv")))
 }
 
 // othersMetric is the part of the machine that other programs used during a
 // run.
-const othersMetric = "used by other programs"
+var othersMetric = results.Metric{Name: "used by other programs", Unit: "%"}
 
-// round does one run of one case: when the machine is calm, if that is wished,
-// and noting what others did meanwhile.
-func (b *workbench) round(ctx context.Context, set *results.Set, c results.Case, run int, do func() error) error {
+// round does one run of one case, on a calm machine if that is wished, and notes
+// what other programs used meanwhile.
+func (b *workbench) round(ctx context.Context, c results.Case, run int, do func() error) error {
 	if err := b.awaitCalm(ctx); err != nil {
 		return err
 	}
-	before, err := machine.UsageNow()
+	others, err := machine.UsedByOthers(do)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", c.Subject, err)
 	}
-	if err := do(); err != nil {
-		return err
-	}
-	after, err := machine.UsageNow()
-	if err != nil {
-		return err
-	}
-	set.Add(c, run, othersMetric, 100*after.Others(before), "%")
+	b.set.Add(c, run, othersMetric, 100*others)
 	return ctx.Err()
 }
 
@@ -176,20 +175,21 @@ const calmSample = 300 * time.Millisecond
 
 // awaitCalm waits until other programs leave the machine alone.
 func (b *workbench) awaitCalm(ctx context.Context) error {
-	for b.calm > 0 && b.waited < b.patience {
-		before, err := machine.UsageNow()
+	for b.calm > 0 && b.waited < b.patience && ctx.Err() == nil {
+		others, err := machine.UsedByOthers(func() error {
+			time.Sleep(calmSample)
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		time.Sleep(calmSample)
-		after, err := machine.UsageNow()
-		if err != nil {
-			return err
-		}
-		if 100*after.Others(before) < b.calm || ctx.Err() != nil {
+		if 100*others < b.calm {
 			break
 		}
 		b.waited += calmSample
 	}
 	return ctx.Err()
 }
+
+func milliseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Millisecond) }
+func microseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Microsecond) }

@@ -1,9 +1,8 @@
-// Package ids measures package uniqueid beside what others make IDs with.
+// Package ids measures package uniqueid beside other generators of IDs.
 package ids
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -34,6 +33,8 @@ type Generator struct {
 	Setting, Undo func()
 	// Slow generators wait by design. They are asked for a hundredth of the IDs.
 	Slow bool
+	// Ours are those of package uniqueid.
+	Ours bool
 }
 
 // Turn is how many IDs of n the generator is asked for.
@@ -53,33 +54,100 @@ func (g Generator) Prepared(f func()) {
 	f()
 }
 
-// Ours are the generators of package uniqueid.
-func Ours() ([]Generator, error) {
-	var generators []Generator
+// Generators are all generators: rs/xid, those of other packages, and ours.
+func Generators() []Generator {
+	all := append(others(), stateless()...)
 	for _, layout := range []uniqueid.Layout{uniqueid.Classic, uniqueid.Threaded, uniqueid.Modern} {
-		gen, err := uniqueid.NewUniqueIDGenerator(layout, uniqueid.RandomNode())
-		if err != nil {
-			return nil, fmt.Errorf("making the unique_id generator: %w", err)
-		}
-		generators = append(generators, Generator{Name: "unique_id " + layout.String(), Times: func(n int) {
-			// As in a server, the time of arrival is known already.
+		all = append(all, uniqueIDs(layout)...)
+	}
+	return append(all, callNumber())
+}
+
+// must returns the value. The settings of all generators here are good.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// appending makes n texts in one buffer. Each caller's loop is its own, see
+// [Generator.Times].
+func appending(loop func(n int, buf []byte) []byte) func(n int) {
+	return func(n int) { keep(string(loop(n, make([]byte, 0, 64)))) }
+}
+
+// stateless are our generators that need no node and no store.
+func stateless() []Generator {
+	txid, uuidV7, trace := uniqueid.NewTXIDGenerator(), uniqueid.NewUUIDv7Generator(), uniqueid.NewTraceContextGenerator()
+	return []Generator{
+		{Name: "txid", Ours: true, Times: func(n int) {
+			for range n {
+				keep(uniqueid.NewTXID().String())
+			}
+		}},
+		{Name: "txid, AppendText", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			for range n {
+				buf, _ = uniqueid.NewTXID().AppendText(buf[:0])
+			}
+			return buf
+		})},
+		{Name: "txid, AppendNew", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			for range n {
+				buf = txid.AppendNew(buf[:0])
+			}
+			return buf
+		})},
+		{Name: "uuid_v7", Ours: true, Times: func(n int) {
+			for range n {
+				keep(uniqueid.NewUUIDv7().String())
+			}
+		}},
+		{Name: "uuid_v7, AppendText", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			for range n {
+				buf, _ = uniqueid.NewUUIDv7().AppendText(buf[:0])
+			}
+			return buf
+		})},
+		{Name: "uuid_v7, AppendNew", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			for range n {
+				buf = uuidV7.AppendNew(buf[:0])
+			}
+			return buf
+		})},
+		{Name: "traceparent", Ours: true, Times: func(n int) {
+			for range n {
+				keep(uniqueid.NewTraceContext(uniqueid.NewUUIDv7()).String())
+			}
+		}},
+		{Name: "traceparent, AppendNew", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			for range n {
+				buf = trace.AppendNew(buf[:0])
+			}
+			return buf
+		})},
+	}
+}
+
+// uniqueIDs are given the time of arrival, which a server knows already.
+func uniqueIDs(layout uniqueid.Layout) []Generator {
+	gen := must(uniqueid.NewUniqueIDGenerator(layout, uniqueid.RandomNode()))
+	name := "unique_id " + layout.String()
+	return []Generator{
+		{Name: name, Ours: true, Times: func(n int) {
 			arrival := time.Now()
 			for range n {
 				keep(gen.New(arrival).String())
 			}
-		}}, Generator{Name: "unique_id " + layout.String() + ", AppendNew", Times: func(n int) {
-			arrival, buf := time.Now(), make([]byte, 0, 32)
+		}},
+		{Name: name + ", AppendNew", Ours: true, Times: appending(func(n int, buf []byte) []byte {
+			arrival := time.Now()
 			for range n {
 				buf = gen.AppendNew(buf[:0], arrival)
 			}
-			keep(string(buf))
-		}})
+			return buf
+		})},
 	}
-	generators = append([]Generator{
-		TXIDString(), TXIDAppend(), TXIDAppendNew(),
-		UUIDv7String(), UUIDv7Append(), UUIDv7AppendNew(), Traceparent(), TraceparentAppendNew(),
-	}, generators...)
-	return append(generators, callNumber()), nil
 }
 
 // runs is a store of call numbers in memory: what is measured is counting, of
@@ -90,14 +158,10 @@ func (r *runs) NextRun(context.Context) (uint32, error) { return r.last.Add(1), 
 
 func callNumber() Generator {
 	gen := uniqueid.NewCallNumberGenerator(&runs{})
-	return Generator{Name: "call_number", Times: func(n int) {
+	return Generator{Name: "call_number", Ours: true, Times: func(n int) {
 		ctx := context.Background()
 		for range n {
-			number, err := gen.New(ctx)
-			if err != nil {
-				panic(err)
-			}
-			keep(number.String())
+			keep(must(gen.New(ctx)).String())
 		}
 	}}
 }
@@ -118,111 +182,27 @@ func Unshared() Generator {
 	}}
 }
 
-// XID is rs/xid.
-func XID() Generator {
-	return Generator{Name: "rs/xid", Times: func(n int) {
-		for range n {
-			keep(xid.New().String())
-		}
-	}}
-}
-
-// TXIDString makes a txid as a string.
-func TXIDString() Generator {
-	return Generator{Name: "txid", Times: func(n int) {
-		for range n {
-			keep(uniqueid.NewTXID().String())
-		}
-	}}
-}
-
-// TXIDAppend makes a txid and appends its text to a buffer.
-func TXIDAppend() Generator {
-	return Generator{Name: "txid, AppendText", Times: func(n int) {
-		buf := make([]byte, 0, 32)
-		for range n {
-			buf, _ = uniqueid.NewTXID().AppendText(buf[:0])
-		}
-		keep(string(buf))
-	}}
-}
-
-// TXIDAppendNew makes a txid as text in a buffer, without the ID in between.
-func TXIDAppendNew() Generator {
-	gen := uniqueid.NewTXIDGenerator()
-	return Generator{Name: "txid, AppendNew", Times: func(n int) {
-		buf := make([]byte, 0, 32)
-		for range n {
-			buf = gen.AppendNew(buf[:0])
-		}
-		keep(string(buf))
-	}}
-}
-
-// UUIDv7String makes a UUIDv7 as a string.
-func UUIDv7String() Generator {
-	return Generator{Name: "uuid_v7", Times: func(n int) {
-		for range n {
-			keep(uniqueid.NewUUIDv7().String())
-		}
-	}}
-}
-
-// UUIDv7Append makes a UUIDv7 and appends its text to a buffer.
-func UUIDv7Append() Generator {
-	return Generator{Name: "uuid_v7, AppendText", Times: func(n int) {
-		buf := make([]byte, 0, 64)
-		for range n {
-			buf, _ = uniqueid.NewUUIDv7().AppendText(buf[:0])
-		}
-		keep(string(buf))
-	}}
-}
-
-// UUIDv7AppendNew makes a UUIDv7 as text in a buffer, without the ID in between.
-func UUIDv7AppendNew() Generator {
-	gen := uniqueid.NewUUIDv7Generator()
-	return Generator{Name: "uuid_v7, AppendNew", Times: func(n int) {
-		buf := make([]byte, 0, 64)
-		for range n {
-			buf = gen.AppendNew(buf[:0])
-		}
-		keep(string(buf))
-	}}
-}
-
-// Traceparent makes a UUIDv7 and the header field of its trace.
-func Traceparent() Generator {
-	return Generator{Name: "traceparent", Times: func(n int) {
-		for range n {
-			keep(uniqueid.NewTraceContext(uniqueid.NewUUIDv7()).String())
-		}
-	}}
-}
-
-// TraceparentAppendNew makes the header field of a new trace as text in a buffer.
-func TraceparentAppendNew() Generator {
-	gen := uniqueid.NewTraceContextGenerator()
-	return Generator{Name: "traceparent, AppendNew", Times: func(n int) {
-		buf := make([]byte, 0, 64)
-		for range n {
-			buf = gen.AppendNew(buf[:0])
-		}
-		keep(string(buf))
-	}}
-}
-
-// Theirs are the generators of other packages.
-func Theirs() []Generator {
+// others are the generators of other packages. Fastuuid counts on from one random
+// number: its IDs can be guessed, and do not sort. Sno waits once it has made
+// 65,536 IDs in four milliseconds, which here nothing reaches. Sonyflake makes
+// 256 IDs in ten milliseconds and waits between them.
+func others() []Generator {
+	fast := fastuuid.MustNewGenerator()
+	nano := must(nanoid.Standard(21))
+	sony := must(sonyflake.New(sonyflake.Settings{MachineID: func() (int, error) { return 1, nil }}))
 	return []Generator{
-		XID(),
+		{Name: "rs/xid", Times: func(n int) {
+			for range n {
+				keep(xid.New().String())
+			}
+		}},
 		{Name: "google/uuid v4", Times: googleV4},
 		{Name: "google/uuid v4, pool", Times: googleV4, Setting: uuid.EnableRandPool, Undo: uuid.DisableRandPool},
 		{Name: "google/uuid v7", Times: googleV7},
 		{Name: "google/uuid v7, pool", Times: googleV7, Setting: uuid.EnableRandPool, Undo: uuid.DisableRandPool},
 		{Name: "gofrs/uuid v7", Times: func(n int) {
 			for range n {
-				keep(gofrs.Must(gofrs.NewV7()).String())
+				keep(must(gofrs.NewV7()).String())
 			}
 		}},
 		{Name: "oklog/ulid", Times: func(n int) {
@@ -235,16 +215,26 @@ func Theirs() []Generator {
 				keep(ksuid.New().String())
 			}
 		}},
-		fastUUID(),
-		nanoID(),
-		// Sno waits once it has made 65,536 IDs in four milliseconds, which here
-		// nothing reaches.
+		{Name: "rogpeppe/fastuuid", Times: func(n int) {
+			for range n {
+				keep(fast.Hex128())
+			}
+		}},
+		{Name: "jaevor/go-nanoid", Times: func(n int) {
+			for range n {
+				keep(nano())
+			}
+		}},
 		{Name: "muyo/sno", Times: func(n int) {
 			for range n {
 				keep(sno.New(0).String())
 			}
 		}},
-		sonyFlake(),
+		{Name: "sony/sonyflake", Slow: true, Times: func(n int) {
+			for range n {
+				keep(strconv.FormatInt(must(sony.NextID()), 10))
+			}
+		}},
 	}
 }
 
@@ -256,57 +246,17 @@ func googleV4(n int) {
 
 func googleV7(n int) {
 	for range n {
-		keep(uuid.Must(uuid.NewV7()).String())
+		keep(must(uuid.NewV7()).String())
 	}
 }
 
-// fastUUID is rogpeppe/fastuuid, which counts on from one random number: its IDs
-// can be guessed, and do not sort.
-func fastUUID() Generator {
-	gen := fastuuid.MustNewGenerator()
-	return Generator{Name: "rogpeppe/fastuuid", Times: func(n int) {
-		for range n {
-			keep(gen.Hex128())
-		}
-	}}
-}
-
-func nanoID() Generator {
-	next, err := nanoid.Standard(21)
-	if err != nil {
-		panic(err) // 21 is a length that it makes
-	}
-	return Generator{Name: "jaevor/go-nanoid", Times: func(n int) {
-		for range n {
-			keep(next())
-		}
-	}}
-}
-
-// sonyFlake makes 256 IDs in ten milliseconds and waits between them: it is slow
-// by design, whatever it does in its turn.
-func sonyFlake() Generator {
-	gen, err := sonyflake.New(sonyflake.Settings{MachineID: func() (int, error) { return 1, nil }})
-	if err != nil {
-		panic(err) // the settings are good
-	}
-	return Generator{Name: "sony/sonyflake", Slow: true, Times: func(n int) {
-		for range n {
-			id, err := gen.NextID()
-			if err != nil {
-				panic(err)
-			}
-			keep(strconv.FormatInt(id, 10))
-		}
-	}}
-}
-
-// sink makes the compiler believe that somebody reads the text.
-var sink [math.MaxUint8 + 1]byte
+// sink makes the compiler believe that texts live on, as those of a server do:
+// otherwise it may leave out the allocation of some, but not of others.
+var sink string
 
 //go:noinline
 func keep(text string) {
 	if len(text) > math.MaxUint8 {
-		sink[0] = text[0]
+		sink = text
 	}
 }

@@ -6,9 +6,12 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -21,61 +24,98 @@ import (
 	ids "github.com/orderly-http/caddy-orderly/bench/ids"
 )
 
+// base is the generator that all others are compared with. It comes first.
+const base = "rs/xid"
+
+// report is what was measured of a generator.
+type report struct {
+	Name string
+	Ours bool
+	*times
+	Scaling  *float64 // how many times what one core makes, median; nil without a second core
+	Scalings int      // measurements of that
+}
+
+// times are the figures of one goroutine.
+type times struct {
+	Time, Best  float64 // nanoseconds of an ID, median and least
+	Ratio       float64 // to the base, median
+	Allocations float64 // of an ID
+}
+
 func main() {
 	rounds := flag.Int("rounds", 501, "how often every generator has its turn")
 	perTurn := flag.Int("n", 2000, "IDs in a turn: few, so that most turns are not interrupted")
 	pairs := flag.Int("pairs", 101, "how often every generator has a turn on two cores")
 	perPair := flag.Int("m", 20_000, "IDs in a turn of each of two cores")
-	match := flag.String("match", "", "measure only rs/xid and generators whose name contains this")
+	match := flag.String("match", "", "measure only "+base+" and generators whose name contains this")
+	asJSON := flag.Bool("json", false, "print JSON, not tables")
 	flag.Parse()
 	log.SetFlags(0)
 
-	ours, err := ids.Ours()
-	if err != nil {
-		log.Fatal(err)
-	}
-	generators := slices.DeleteFunc(append(ids.Theirs(), ours...), func(m ids.Generator) bool {
-		return !strings.Contains(m.Name, *match) && m.Name != "rs/xid"
+	generators := slices.DeleteFunc(ids.Generators(), func(g ids.Generator) bool {
+		return !strings.Contains(g.Name, *match) && g.Name != base
 	})
-	if err := printTimes(generators, *rounds, *perTurn); err != nil {
-		log.Fatal(err)
+	timed := measureTimes(generators, *rounds, *perTurn)
+	reports := measureScaling(append(generators, ids.Unshared()), *pairs, *perPair)
+	for i := range timed {
+		reports[i].times = &timed[i]
 	}
-	if err := printScaling(append(generators, ids.Unshared()), *pairs, *perPair); err != nil {
+	write := writeTables
+	if *asJSON {
+		write = func(w io.Writer, reports []report) error { return json.NewEncoder(w).Encode(reports) }
+	}
+	if err := write(os.Stdout, reports); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// printTimes prints nanoseconds for an ID and the ratio to the first generator. The
-// ratio is the median of the ratios of the rounds: what disturbs the machine
-// disturbs neighbours alike.
-func printTimes(generators []ids.Generator, rounds, n int) error {
-	times := make([][]float64, len(generators))
-	ratios := make([][]float64, len(generators))
-	for range rounds {
-		var first float64
-		for i, generator := range generators {
-			took := turn(generator, n)
-			if i == 0 {
-				first = took
-			}
-			times[i] = append(times[i], took)
-			ratios[i] = append(ratios[i], took/first)
+func writeTables(out io.Writer, reports []report) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "one goroutine\tns, median\tbest\tratio to %s, median\tallocations\n", base)
+	for _, r := range reports {
+		if r.times != nil {
+			fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.2f\t%.0f\n", r.Name, r.Time, r.Best, r.Ratio, r.Allocations)
 		}
 	}
-
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "one goroutine\tns, median\tbest\tratio to %s, median\tallocations\n", generators[0].Name)
-	for i, generator := range generators {
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.2f\t%.0f\n", generator.Name, median(times[i]), slices.Min(times[i]),
-			median(ratios[i]), allocations(generator))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\ntwo cores\ttimes what one makes, median\tof measurements")
+	for _, r := range reports {
+		scaling := "no second core"
+		if r.Scaling != nil {
+			scaling = fmt.Sprintf("%.2f", *r.Scaling)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\n", r.Name, scaling, r.Scalings)
 	}
 	return w.Flush()
 }
 
-// printScaling prints how many more IDs two goroutines make in a time than one.
-// A measurement counts only if the machine gave the processor time: one core
+// measureTimes measures nanoseconds for an ID and the ratio to the first
+// generator. The ratio is the median of the ratios of the rounds: what disturbs
+// the machine disturbs neighbours alike.
+func measureTimes(generators []ids.Generator, rounds, n int) []times {
+	took := make([][]float64, len(generators))
+	ratios := make([][]float64, len(generators))
+	for range rounds {
+		for i, generator := range generators {
+			took[i] = append(took[i], turn(generator, n))
+			first := took[0]
+			ratios[i] = append(ratios[i], took[i][len(took[i])-1]/first[len(first)-1])
+		}
+	}
+	all := make([]times, len(generators))
+	for i, generator := range generators {
+		all[i] = times{median(took[i]), slices.Min(took[i]), median(ratios[i]), math.Round(allocations(generator))}
+	}
+	return all
+}
+
+// measureScaling measures how many more IDs two goroutines make in a time than
+// one. A measurement counts only if the machine gave the processor time: one core
 // while one worked, two while two did.
-func printScaling(generators []ids.Generator, rounds, n int) error {
+func measureScaling(generators []ids.Generator, rounds, n int) []report {
 	runtime.GOMAXPROCS(2)
 	scalings := make([][]float64, len(generators))
 	for range rounds {
@@ -92,16 +132,14 @@ func printScaling(generators []ids.Generator, rounds, n int) error {
 			}
 		}
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\ntwo cores\ttimes what one makes, median\tof measurements")
+	all := make([]report, len(generators))
 	for i, generator := range generators {
-		if len(scalings[i]) == 0 {
-			fmt.Fprintf(w, "%s\tno second core\t0\n", generator.Name)
-			continue
+		all[i] = report{Name: generator.Name, Ours: generator.Ours, Scalings: len(scalings[i])}
+		if len(scalings[i]) > 0 {
+			all[i].Scaling = new(median(scalings[i]))
 		}
-		fmt.Fprintf(w, "%s\t%.2f\t%d\n", generator.Name, median(scalings[i]), len(scalings[i]))
 	}
-	return w.Flush()
+	return all
 }
 
 // turn is the nanoseconds that one ID takes.

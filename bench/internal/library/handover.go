@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/bench/internal/stats"
+	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -149,7 +149,7 @@ func passes(took []time.Duration) (p Passes) {
 	slices.Sort(took)
 	return Passes{
 		N:      len(took),
-		Median: time.Duration(stats.Quantile(took, 0.5)),
-		Late:   time.Duration(stats.Quantile(took, 0.99)),
+		Median: time.Duration(results.Quantile(took, 0.5)),
+		Late:   time.Duration(results.Quantile(took, 0.99)),
 	}
 }

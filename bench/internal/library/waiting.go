@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/bench/internal/stats"
+	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -148,8 +148,8 @@ func (c *carousel) report(began time.Time) Turning {
 	return Turning{
 		Turns:    c.turns,
 		Cost:     c.last.Sub(began) / time.Duration(max(1, c.turns-1)),
-		HandOver: time.Duration(stats.Quantile(c.passed, 0.5)),
-		Late:     time.Duration(stats.Quantile(c.passed, 0.99)),
+		HandOver: time.Duration(results.Quantile(c.passed, 0.5)),
+		Late:     time.Duration(results.Quantile(c.passed, 0.99)),
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -14,7 +13,6 @@ import (
 type client struct {
 	run  *run
 	conn net.Conn
-	once sync.Once
 	buf  [4096]byte
 
 	waits   []time.Duration
@@ -22,8 +20,6 @@ type client struct {
 	others  int
 	failure error
 }
-
-func (c *client) close() { c.once.Do(func() { _ = c.conn.Close() }) }
 
 // work asks until it is stopped.
 func (c *client) work() {

@@ -5,30 +5,18 @@ import (
 	"fmt"
 )
 
-// Crowd is a number of clients that have asked once and wait.
-type Crowd struct{ clients []*client }
-
-// Gather sends one request on each of n connections.
-func Gather(ctx context.Context, addr, path string, n int) (*Crowd, error) {
+// Gather sends one request on each of n connections and waits for no answer.
+// The function it returns, also with an error, closes them.
+func Gather(ctx context.Context, addr, path string, n int) (disperse func(), err error) {
 	r := newRun(Plan{Addrs: []string{addr}, Path: path, Clients: n})
 	clients, err := r.connect(ctx)
-	c := &Crowd{clients}
-	if err != nil {
-		c.Disperse()
-		return nil, err
-	}
-	for _, client := range clients {
-		if _, err := client.conn.Write(r.request); err != nil {
-			c.Disperse()
-			return nil, fmt.Errorf("sending a request: %w", err)
+	for _, c := range clients {
+		if err != nil {
+			break
+		}
+		if _, err = c.conn.Write(r.request); err != nil {
+			err = fmt.Errorf("sending a request: %w", err)
 		}
 	}
-	return c, nil
-}
-
-// Disperse closes all connections.
-func (c *Crowd) Disperse() {
-	for _, client := range c.clients {
-		client.close()
-	}
+	return func() { r.closeAll(clients) }, err
 }

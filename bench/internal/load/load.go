@@ -61,11 +61,7 @@ const never = int64(1) << 62
 func Run(ctx context.Context, p Plan) (*Outcome, error) {
 	r := newRun(p)
 	clients, err := r.connect(ctx)
-	defer func() {
-		for _, c := range clients {
-			c.close()
-		}
-	}()
+	defer r.closeAll(clients)
 	if err != nil {
 		return nil, err
 	}
@@ -75,9 +71,7 @@ func Run(ctx context.Context, p Plan) (*Outcome, error) {
 	}
 	settled := r.conduct(ctx)
 	r.stopped.Store(true)
-	for _, c := range clients {
-		c.close()
-	}
+	r.closeAll(clients)
 	done.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -110,6 +104,12 @@ func (r *run) connect(ctx context.Context) ([]*client, error) {
 	done.Wait()
 	connected := slices.DeleteFunc(clients, func(c *client) bool { return c == nil })
 	return connected, errors.Join(errs...)
+}
+
+func (r *run) closeAll(clients []*client) {
+	for _, c := range clients {
+		_ = c.conn.Close()
+	}
 }
 
 func (r *run) dial(ctx context.Context, addr string) (*client, error) {

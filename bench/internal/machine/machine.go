@@ -2,10 +2,9 @@
 package machine
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,63 +12,41 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// Fact is one thing to know of the machine.
-type Fact struct{ Name, Value string }
+// Fact is the name and the value of one thing to know of the machine.
+type Fact [2]string
 
 // Describe tells what matters for the figures: processor, memory, system,
 // compiler, the file systems of the directories, and the versions of programs.
-func Describe(ctx context.Context, dirs []string) []Fact {
-	facts := []Fact{
-		{"processor", fmt.Sprintf("%d × %s", runtime.NumCPU(), processor())},
-		{"memory", memory()},
-		{"system", system()},
-		{"Go", runtime.Version()},
-		{"load average at the start", loadAverage()},
+func Describe(ctx context.Context, dirs ...string) []Fact {
+	processor, load := runtime.GOARCH, "unknown"
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
+			processor = cpus[0].ModelName
+		}
+		if l, err := fs.LoadAvg(); err == nil {
+			load = fmt.Sprintf("%.2f, %.2f, %.2f", l.Load1, l.Load5, l.Load15)
+		}
 	}
+	var info unix.Sysinfo_t
+	var name unix.Utsname
+	_, _ = unix.Sysinfo(&info), unix.Uname(&name)
 	var systems []string
 	for _, dir := range dirs {
 		systems = append(systems, FileSystem(dir))
 	}
-	facts = append(facts, Fact{"lock files on", strings.Join(systems, ", ")})
-	return append(facts, programs(ctx)...)
-}
-
-func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo")
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
-
-func memory() string {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return "unknown"
-	}
-	return fmt.Sprintf("%.0f GiB", float64(info.Totalram)*float64(info.Unit)/(1<<30))
-}
-
-func system() string {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return runtime.GOOS
-	}
-	return fmt.Sprintf("%s %s %s", unix.ByteSliceToString(name.Sysname[:]), unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Machine[:]))
-}
-
-func loadAverage() string {
-	text, _ := os.ReadFile("/proc/loadavg")
-	fields := strings.Fields(string(text))
-	if len(fields) < 3 {
-		return "unknown"
-	}
-	return strings.Join(fields[:3], ", ")
+	text := unix.ByteSliceToString
+	return append([]Fact{
+		{"processor", fmt.Sprintf("%d × %s", runtime.NumCPU(), processor)},
+		{"memory", fmt.Sprintf("%.0f GiB", float64(info.Totalram)*float64(info.Unit)/(1<<30))},
+		{"system", strings.Join([]string{text(name.Sysname[:]), text(name.Release[:]), text(name.Machine[:])}, " ")},
+		{"Go", runtime.Version()},
+		{"load average at the start", load},
+		{"lock files on", strings.Join(systems, ", ")},
+	}, programs(ctx)...)
 }
 
 var fileSystems = map[int64]string{
@@ -93,32 +70,31 @@ var version = regexp.MustCompile(`\d+\.\d+[-+.\w]*`)
 
 // programs tells the versions of the other servers that are installed.
 func programs(ctx context.Context) (facts []Fact) {
-	for _, p := range [][2]string{{"haproxy", "-v"}, {"nginx", "-v"}, {"apache2", "-v"}} {
-		path, err := exec.LookPath(p[0])
+	for _, name := range []string{"haproxy", "nginx", "apache2"} {
+		path, err := exec.LookPath(name)
 		if err != nil {
-			path = "/usr/sbin/" + p[0]
+			path = "/usr/sbin/" + name
 		}
-		out, err := exec.CommandContext(ctx, path, p[1]).CombinedOutput()
-		if err != nil {
-			facts = append(facts, Fact{p[0], "not installed"})
-			continue
+		found := "not installed"
+		if out, err := exec.CommandContext(ctx, path, "-v").CombinedOutput(); err == nil {
+			found = version.FindString(string(out))
 		}
-		facts = append(facts, Fact{p[0], version.FindString(string(out))})
+		facts = append(facts, Fact{name, found})
 	}
 	return facts
 }
 
 // WriteFile writes facts as CSV.
 func WriteFile(path string, facts []Fact) error {
-	var text bytes.Buffer
-	w := csv.NewWriter(&text)
-	for _, f := range facts {
-		if err := w.Write([]string{f.Name, f.Value}); err != nil {
-			return fmt.Errorf("writing the description of the machine: %w", err)
-		}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing the description of the machine: %w", err)
 	}
-	w.Flush()
-	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+	var rows [][]string
+	for _, fact := range facts {
+		rows = append(rows, fact[:])
+	}
+	if err := errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()); err != nil {
 		return fmt.Errorf("writing the description of the machine: %w", err)
 	}
 	return nil
@@ -126,18 +102,19 @@ func WriteFile(path string, facts []Fact) error {
 
 // ReadFile reads what WriteFile wrote.
 func ReadFile(path string) (facts []Fact, err error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the description of the machine: %w", err)
 	}
-	r := csv.NewReader(bytes.NewReader(text))
-	r.FieldsPerRecord = 2
+	defer f.Close()
+	r := csv.NewReader(f)
+	r.FieldsPerRecord = len(Fact{})
 	rows, err := r.ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	for _, row := range rows {
-		facts = append(facts, Fact{row[0], row[1]})
+		facts = append(facts, Fact(row))
 	}
 	return facts, nil
 }

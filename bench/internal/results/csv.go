@@ -1,7 +1,9 @@
 package results
 
 import (
+	"cmp"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,27 +12,61 @@ import (
 	"time"
 )
 
-var header = []string{"subject", "processes", "clients", "hold_us", "waiting", "run", "metric", "value", "unit"}
-
-// Write writes the set as CSV.
-func (s Set) Write(w io.Writer) error {
-	out := csv.NewWriter(w)
-	rows := [][]string{header}
-	for _, r := range s {
-		rows = append(rows, []string{
-			r.Subject, number(r.Processes), number(r.Clients), number(int(r.Hold.Microseconds())), number(r.Waiting),
-			strconv.Itoa(r.Run), r.Metric, strconv.FormatFloat(r.Value, 'g', 7, 64), r.Unit,
-		})
-	}
-	return out.WriteAll(rows)
+var header = []string{
+	"group", "subject", "file_system", "detail", "processes", "clients", "hold_us", "waiting", "run", "metric", "value", "unit",
 }
 
-// number leaves the field of a condition that does not apply empty.
-func number(n int) string {
-	if n == 0 {
+// fields are the parts of a record in the order of the header.
+func (r *Record) fields() []any {
+	return []any{
+		&r.Group, &r.Name, &r.FileSystem, &r.Detail, &r.Processes, &r.Clients, &r.Hold, &r.Waiting,
+		&r.Run, &r.Metric.Name, &r.Value, &r.Metric.Unit,
+	}
+}
+
+// Write writes the set as CSV. Conditions that do not apply are left empty.
+func (s Set) Write(w io.Writer) error {
+	rows := [][]string{header}
+	for _, r := range s {
+		var row []string
+		for _, field := range r.fields() {
+			row = append(row, format(field))
+		}
+		rows = append(rows, row)
+	}
+	return csv.NewWriter(w).WriteAll(rows)
+}
+
+func format(field any) string {
+	number := 0
+	switch field := field.(type) {
+	case *string:
+		return *field
+	case *float64:
+		return strconv.FormatFloat(*field, 'g', 7, 64)
+	case *time.Duration:
+		number = int(field.Microseconds())
+	case *int:
+		number = *field
+	}
+	if number == 0 {
 		return ""
 	}
-	return strconv.Itoa(n)
+	return strconv.Itoa(number)
+}
+
+func parse(text string, field any) (err error) {
+	switch field := field.(type) {
+	case *string:
+		*field = text
+	case *float64:
+		*field, err = strconv.ParseFloat(text, 64)
+	case *time.Duration:
+		*field, err = time.ParseDuration(cmp.Or(text, "0") + "us")
+	case *int:
+		*field, err = strconv.Atoi(cmp.Or(text, "0"))
+	}
+	return err
 }
 
 // Read reads what Write wrote.
@@ -42,48 +78,24 @@ func Read(r io.Reader) (Set, error) {
 	if len(rows) == 0 || !slices.Equal(rows[0], header) {
 		return nil, fmt.Errorf("the first line is not %q", header)
 	}
-	set := make(Set, 0, len(rows)-1)
+	set := make(Set, len(rows)-1)
 	for i, row := range rows[1:] {
-		record, err := parse(row)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+2, err)
+		for j, field := range set[i].fields() {
+			if err := parse(row[j], field); err != nil {
+				return nil, fmt.Errorf("line %d, %s: %w", i+2, header[j], err)
+			}
 		}
-		set = append(set, record)
 	}
 	return set, nil
 }
 
-func parse(row []string) (r Record, err error) {
-	var hold int
-	r.Subject, r.Metric, r.Unit = row[0], row[6], row[8]
-	for _, field := range []struct {
-		text string
-		to   *int
-	}{{row[1], &r.Processes}, {row[2], &r.Clients}, {row[3], &hold}, {row[4], &r.Waiting}, {row[5], &r.Run}} {
-		if field.text == "" {
-			continue
-		}
-		if *field.to, err = strconv.Atoi(field.text); err != nil {
-			return Record{}, err
-		}
-	}
-	r.Hold = time.Duration(hold) * time.Microsecond
-	r.Value, err = strconv.ParseFloat(row[7], 64)
-	return r, err
-}
-
 // WriteFile writes the set to a file.
-func (s Set) WriteFile(path string) (err error) {
+func (s Set) WriteFile(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("writing results: %w", err)
 	}
-	defer func() {
-		if closing := f.Close(); err == nil {
-			err = closing
-		}
-	}()
-	if err := s.Write(f); err != nil {
+	if err := errors.Join(s.Write(f), f.Close()); err != nil {
 		return fmt.Errorf("writing results to %s: %w", path, err)
 	}
 	return nil
