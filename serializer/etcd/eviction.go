@@ -137,19 +137,30 @@ func (s *session) watchEvictions(prefix string) error {
 	}
 }
 
-// evictUnclaimed deletes a ticket of ours that no caller has: a request that was
-// carried out late has made it.
+// evictUnclaimed evicts a ticket of ours that is not listed. Either the answer to
+// its request is still on its way, or no caller has it: a request that was carried
+// out late has made it.
 func (s *session) evictUnclaimed(queue string, rev int64) {
 	found, err := s.read(0, true, allOf(s.engine.keys.tickets(queue, s.id)))
 	if err != nil {
 		s.complain(queue, fmt.Errorf("reading our tickets: %w", err))
 		return
 	}
+	if s.evict(queue, uint64(rev)) {
+		return // it is listed now
+	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
-		if key := string(kv.Key); kv.CreateRevision == rev && s.tickets[key] == nil {
+		key := string(kv.Key)
+		if kv.CreateRevision != rev {
+			continue
+		}
+		switch t := s.tickets[key]; {
+		case t == nil:
 			s.deleteLocked(deletion{key: key, rev: rev})
+		case !t.joined:
+			t.refuse(serializer.ErrEvicted) // taken gives the ticket up
 		}
 	}
 }

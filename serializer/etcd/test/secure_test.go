@@ -88,6 +88,7 @@ func TestTLSAndLogin(t *testing.T) {
 	a.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
 
 	m := newMember(t)
+	m.config.BcryptCost = 4
 	m.config.ListenClientUrls[0].Scheme, m.config.AdvertiseClientUrls[0].Scheme = "https", "https"
 	m.config.ClientTLSInfo = transport.TLSInfo{
 		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"), TrustedCAFile: a.file("ca.pem"), ClientCertAuth: true,
