@@ -24,7 +24,7 @@ type directory struct {
 	owned     int                // tickets of this process
 	users     int                // calls under way that need sys
 	blocked   int                // queues in which one of ours waits for another process
-	leftovers []string           // files that could not be removed
+	leftovers map[string]bool    // files that could not be removed; true for a ticket of ours
 	others    bool               // another process gave out a ticket since we wrote down the last number
 	listings  uint64             // how often the directory was listed
 	retired   bool
@@ -68,6 +68,7 @@ func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, uno
 		done:         make(chan struct{}),
 		queues:       make(map[string]*ticketQueue),
 		tickets:      make(map[string]*ticket),
+		leftovers:    make(map[string]bool),
 		others:       true,
 		idleSince:    time.Now(),
 	}
@@ -116,7 +117,7 @@ func (d *directory) idle() bool {
 		// if the directory is back: there, the tickets speak for themselves.
 		return d.parted && (len(d.syncer.owners) == 0 || d.sys.here())
 	}
-	return len(d.leftovers) == 0 && time.Since(d.idleSince) >= lingerTime
+	return !d.owesRemovalLocked() && time.Since(d.idleSince) >= lingerTime
 }
 
 func (d *directory) isRetired() bool {

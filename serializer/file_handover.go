@@ -1,10 +1,6 @@
 package serializer
 
-import (
-	"path/filepath"
-	"slices"
-	"time"
-)
+import "time"
 
 // leave hands the turn over and removes the lock file, in this order.
 func (d *directory) leave(t *ticket) {
@@ -123,45 +119,4 @@ func (d *directory) takeRevokesLocked() (revokes []func(error)) {
 		}
 	}
 	return revokes
-}
-
-// removeTicket removes the file of a ticket of ours that is over.
-func (d *directory) removeTicket(t *ticket) { d.removed(t.name, d.sys.leave(t.name, t.Stamp)) }
-
-func (d *directory) removeTickets(tickets []*ticket) {
-	for _, t := range tickets {
-		d.removeTicket(t)
-	}
-}
-
-// removeFile removes any other file.
-func (d *directory) removeFile(name string) { d.removed(name, d.sys.remove(name)) }
-
-// removed sees to it that the monitor tries again if a file could not be removed,
-// for others wait for it.
-func (d *directory) removed(name string, err error) {
-	if err == nil {
-		return
-	}
-	d.log.Error("a lock file could not be removed; trying again", "path", filepath.Join(d.path, name), "error", err)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.leftovers = append(d.leftovers, name)
-}
-
-// clearLeftovers tries again to remove files that could not be removed.
-func (d *directory) clearLeftovers() {
-	d.mu.Lock()
-	names := d.leftovers
-	d.leftovers = nil
-	d.mu.Unlock()
-	for i, name := range names {
-		if d.sys.remove(name) == nil {
-			continue
-		}
-		d.mu.Lock()
-		d.leftovers = slices.Concat(d.leftovers, names[i:])
-		d.mu.Unlock()
-		return
-	}
 }

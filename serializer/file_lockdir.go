@@ -41,7 +41,8 @@ type lockDir interface {
 	restore(name string, r Rule) error
 	leave(name string, stamp uint64) error
 
-	// remove removes any other file. One that is not there is no error.
+	// remove removes any other file. One that is not there is no error. The error is
+	// errNotFile if it is a directory.
 	remove(name string) error
 
 	// restoreOwner puts the name of an owner file of ours back.
@@ -130,5 +131,6 @@ const (
 var (
 	errReplaced = errors.New("the lock directory or its guard file was replaced")
 	errNotOurs  = errors.New("the file belongs to a user whose files do not count in a directory that everybody may write to")
+	errNotFile  = errors.New("it is a directory")
 	errUnowned  = errors.New("the file is not one of an owner's tickets")
 )

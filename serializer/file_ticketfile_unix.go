@@ -131,9 +131,17 @@ func (d *osDir) remove(name string) error {
 			return nil
 		case unix.EINTR:
 		default:
+			if d.isDirectory(name) {
+				err = errNotFile
+			}
 			return &StorageError{"removing lock file", filepath.Join(d.path, name), err}
 		}
 	}
+}
+
+func (d *osDir) isDirectory(name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
 // forget closes a ticket that was a file of its own.

@@ -1,12 +1,142 @@
 package serializer
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 )
+
+// unreadable is a directory with files that cannot be opened.
+type unreadable struct {
+	lockDir
+	err  error
+	bars func(name string) bool
+}
+
+func (u *unreadable) probe(name string) (ownerProbe, error) {
+	if u.bars(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: u.err}
+	}
+	return u.lockDir.probe(name)
+}
+
+// openUnreadable opens an engine that cannot open some files, because of err.
+func openUnreadable(t testing.TB, dir string, log *slog.Logger, err error, bars func(name string) bool) *File {
+	t.Helper()
+	e, openErr := OpenFile(dir, FileOptions{Log: log})
+	if openErr != nil {
+		t.Fatal(openErr)
+	}
+	t.Cleanup(func() { e.Close() })
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		d, openErr := openLockDir(path, clock)
+		return &unreadable{d, err, bars}, openErr
+	}
+	return e
+}
+
+const leftoverOwner = ownerFiles + "leftover"
+
+func isLeftoverOwner(name string) bool { return name == leftoverOwner }
+
+// Bug: one owner file that could not be opened, and to which no ticket was linked, kept a
+// replaced directory in use for ever. All requests waited for it until they timed out.
+func TestUnreadableOwnerInReplacedDirectory(t *testing.T) {
+	for name, replaceIt := range map[string]func(t *testing.T, dir string){
+		"guard":     func(t *testing.T, dir string) { _ = os.Remove(filepath.Join(dir, guardFile)) },
+		"directory": func(t *testing.T, dir string) { replace(t, dir) },
+	} {
+		for cause, err := range map[string]error{"permission": fs.ErrPermission, "damage": errors.New("owner file: pid")} {
+			t.Run(name+"/"+cause, func(t *testing.T) {
+				dir := filepath.Join(t.TempDir(), "locks")
+				e := openUnreadable(t, dir, nil, err, isLeftoverOwner)
+				touch(t, dir, leftoverOwner)
+				holder := enter(t, e, arrival("q_"))
+				replaceIt(t, dir)
+				holder.Leave()
+				get(t, started(e, arrival("q_"))).Leave()
+			})
+		}
+	}
+}
+
+// Where a ticket is linked to it, nobody can tell whether its owner is still inside. The
+// requests behind it are refused with its name, as they are in a directory that is not
+// replaced, and enter when it is gone. They waited until they timed out.
+func TestUnreadableTicketInReplacedDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	ticket := Ticket{Prefix: "other_", Stamp: minStamp}.Name()
+	e := openUnreadable(t, dir, nil, fs.ErrPermission, func(name string) bool { return isLeftoverOwner(name) || name == ticket })
+	touch(t, dir, leftoverOwner)
+	if err := os.Link(filepath.Join(dir, leftoverOwner), filepath.Join(dir, ticket)); err != nil {
+		t.Fatal(err)
+	}
+	enter(t, e, arrival("q_")).Leave()
+	old := replace(t, dir)
+	for range 2 {
+		r := <-started(e, arrival("q_"))
+		wantRefusal(t, r.err, ReasonStorage, fs.ErrPermission)
+		if r.err == nil || !strings.Contains(r.err.Error(), ticket) {
+			t.Errorf("the error does not name the file: %v", r.err)
+		}
+	}
+	if err := os.Remove(filepath.Join(old, ticket)); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "a request enters", func() bool {
+		turn, err := e.Enter(context.Background(), arrival("q_"))
+		if err == nil {
+			turn.Leave()
+		}
+		return err == nil
+	})
+}
+
+// A ticket that can be opened but not read, such as a damaged one, kept all behind it
+// waiting: only those that could not be opened had them refused.
+func TestDamagedTicket(t *testing.T) {
+	dir := t.TempDir()
+	ticket := Ticket{Prefix: "q_", Stamp: minStamp}.Name()
+	if err := os.WriteFile(filepath.Join(dir, ticket), []byte(ownerMagic+"\npid: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := <-started(openAt(t, dir, 0), arrival("q_"))
+	if reason := ReasonOf(r.err); reason != ReasonStorage || !strings.Contains(r.err.Error(), ticket) {
+		t.Errorf("got %v, want a refusal for %s that names the file", r.err, ReasonStorage)
+	}
+}
+
+// Bug: the log repeated an error every second for an owner file that could not be opened
+// though nothing depended on it, as long as the directory was open.
+func TestUnreadableOwnerIsLoggedOnce(t *testing.T) {
+	dir := t.TempDir()
+	log := new(logBuffer)
+	e := openUnreadable(t, dir, slog.New(slog.NewTextHandler(log, nil)), fs.ErrPermission, isLeftoverOwner)
+	e.tickTime = time.Millisecond
+	touch(t, dir, leftoverOwner)
+	turn := enter(t, e, arrival("q_"))
+	waitUntil(t, "the log tells of it", func() bool { return strings.Contains(log.String(), leftoverOwner) })
+	d := e.dir
+	for range 3 * time.Second / tickInterval { // as many ticks as there are in three seconds
+		d.tick()
+	}
+	turn.Leave()
+	if n := strings.Count(log.String(), "an owner file cannot be opened"); n != 1 {
+		t.Errorf("the log tells of it %d times", n)
+	}
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if len(d.syncer.found.owners) != 0 {
+		t.Errorf("each sync tries to open %q", d.syncer.found.owners)
+	}
+}
 
 // Bug: an owner file that root had left in a service's directory, and which the service
 // could not open, kept all its requests from entering once the directory was replaced.

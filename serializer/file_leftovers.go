@@ -1,0 +1,63 @@
+package serializer
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+)
+
+// removeTicket removes the file of a ticket of ours that is over.
+func (d *directory) removeTicket(t *ticket) { d.removed(t.name, true, d.sys.leave(t.name, t.Stamp)) }
+
+func (d *directory) removeTickets(tickets []*ticket) {
+	for _, t := range tickets {
+		d.removeTicket(t)
+	}
+}
+
+// removeFile removes any other file.
+func (d *directory) removeFile(name string) { d.removed(name, false, d.sys.remove(name)) }
+
+// removed sees to it that the monitor tries again if a file could not be removed. ours
+// tells whether it is a ticket of ours. A directory is for its maker to remove.
+func (d *directory) removed(name string, ours bool, err error) {
+	path := filepath.Join(d.path, name)
+	switch {
+	case err == nil:
+		return
+	case errors.Is(err, errNotFile):
+		d.logRepeated(slog.LevelError, "a directory has the name of a lock file; remove it by hand", "path", path)
+		return
+	}
+	d.logRepeated(slog.LevelError, "a lock file could not be removed; trying again", "path", path, "error", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.leftovers[name] = ours
+}
+
+// clearLeftovers tries again to remove all files that could not be removed.
+func (d *directory) clearLeftovers() {
+	d.mu.Lock()
+	names := slices.Collect(maps.Keys(d.leftovers))
+	d.mu.Unlock()
+	for _, name := range names {
+		if d.sys.remove(name) == nil {
+			d.mu.Lock()
+			delete(d.leftovers, name)
+			d.mu.Unlock()
+		}
+	}
+}
+
+// owesRemovalLocked reports whether others wait for a file that we have to remove. Files of
+// the dead and of other programs do not keep the directory open: the next process finds them.
+func (d *directory) owesRemovalLocked() bool {
+	for _, ours := range d.leftovers {
+		if ours {
+			return true
+		}
+	}
+	return false
+}
