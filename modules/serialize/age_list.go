@@ -92,3 +92,20 @@ func (c *ageList) ages(queue string, now time.Time) (ages []time.Duration) {
 	}
 	return ages
 }
+
+// readers counts the readers in one queue. It is 0 if one of its requests is not a
+// reader. Only the oldest requests of the list are considered.
+func (c *ageList) readers(queue string) (readers int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
+		switch {
+		case m.visit.queue != queue:
+		case !m.visit.reader:
+			return 0
+		default:
+			readers++
+		}
+	}
+	return readers
+}

@@ -28,6 +28,9 @@ func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err := s.UnmarshalCaddyfile(h.Dispenser); err != nil {
 		return nil, err
 	}
+	if err := s.agreeInCaddyfile(h, at); err != nil {
+		return nil, err
+	}
 	values := h.NewRoute(matcher, s)
 	// Of a named route that is one route, Caddy keeps the first handler only; the
 	// group makes it two.
@@ -56,6 +59,7 @@ var subdirectives = directive.Table[*Handler]{
 	directive.On("on_disconnect", (*Handler).parseOnDisconnect),
 	directive.On("buffer", (*Handler).parseBuffer),
 	directive.On("response_buffer", (*Handler).parseResponseBuffer),
+	directive.On("dry_run", (*Handler).parseDryRun),
 	directive.On("engine", (*Handler).parseEngine),
 }
 
@@ -75,6 +79,7 @@ var subdirectives = directive.Table[*Handler]{
 //	    on_disconnect   finish|cancel
 //	    buffer          <size> [<disk>]
 //	    response_buffer <size>
+//	    dry_run
 //	    engine          <name> [{ ... }]
 //	}
 func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
@@ -228,6 +233,14 @@ func (s *Handler) parseResponseBuffer(d *caddyfile.Dispenser) error {
 		return d.Errf("response_buffer: size %q: expected %s", text, expected)
 	}
 	s.ResponseBuffer = &size
+	return nil
+}
+
+func (s *Handler) parseDryRun(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.Errf("dry_run: unexpected %q; it has no value", d.Val())
+	}
+	s.DryRun = true
 	return nil
 }
 

@@ -106,6 +106,12 @@ type Handler struct {
 	// is written to the client. At most 1GiB. Default: `256KiB`.
 	ResponseBuffer *Size `json:"response_buffer,omitempty"`
 
+	// Lets every request enter at once, and counts and logs what it would have met
+	// in the queue: `would_enter` or `would_wait`. `queue_length`, `timeout`,
+	// `hold_timeout`, `on_disconnect` and `buffer_disk` have no effect then. All
+	// handlers of a queue must agree. Default: false.
+	DryRun bool `json:"dry_run,omitempty"`
+
 	// The engine that keeps the order, a module of the namespace
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
@@ -120,6 +126,7 @@ type Handler struct {
 	refusals     *throttle.Throttle[serializer.Reason] // of log entries
 	meters       *meters
 	closeStats   func()
+	leaveConfig  func()           // nil until the handler has joined its configuration
 	events       *caddyevents.App // may be nil
 	ctx          caddy.Context
 	logger       *zap.Logger
@@ -176,10 +183,16 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	s.module = module
+	if err := s.joinConfiguration(ctx); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
 	if err := metrics().register(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
 	s.meters = newMeters(metrics(), s.Prefix)
+	if s.DryRun {
+		s.meters.atOnce = metrics().atOnce.WithLabelValues(s.Prefix)
+	}
 	s.refusals = new(throttle.Throttle[serializer.Reason])
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -188,7 +201,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		s.engine.configure(s.configured(), 1)
 	}
 	s.errorRoutes = holdErrorRoutes(ctx)
-	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength}, s.meters)
+	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun}, s.meters)
 	watchConnections(ctx)
 	return nil
 }
@@ -269,7 +282,23 @@ func (s *Handler) normalize() error {
 	s.placeholders = strings.Contains(s.Prefix, "{")
 	s.queue = serializer.QueueName(s.Prefix)
 	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
+	if s.DryRun {
+		s.openDoors()
+	}
 	return nil
+}
+
+// joinConfiguration compares the handler with the others of its configuration.
+func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
+	queue, at := queueIdentity{spaceOf(s.module, resolveDirectory(s.Path).path), s.Prefix}, placeOf(ctx)
+	s.leaveConfig, err = enterConfiguration(ctx, func(c *configuration) error {
+		if err := c.agree(queue, s.DryRun, at); err != nil {
+			return err
+		}
+		c.pass(passage{queue: queue, at: at}, s.logger)
+		return nil
+	})
+	return err
 }
 
 // rules translates the settings into the engine's rules: for most requests, and for
@@ -338,14 +367,12 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	v.uploading = isUploading(r)
 	var err error
 	if v.engine, err = s.acquireEngine(); err != nil {
-		v.body.freeWith(r.Context())
-		return s.refuse(w, r, v, err)
+		return s.turnAway(w, r, v, next, err)
 	}
 	v.openHold(r)
 	if err := v.enter(w, r); err != nil {
 		v.close()
-		v.body.freeWith(r.Context())
-		return s.refuse(w, r, v, err)
+		return s.turnAway(w, r, v, next, err)
 	}
 	return v.serve(w, r, next)
 }
@@ -378,6 +405,9 @@ func (s *Handler) releaseEngine(engine *engineRef) {
 // Cleanup releases the engine. Requests of this configuration keep it open until
 // they are done, unless the process ends.
 func (s *Handler) Cleanup() error {
+	if s.leaveConfig != nil {
+		s.leaveConfig()
+	}
 	if s.engine == nil {
 		return nil
 	}

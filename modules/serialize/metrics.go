@@ -21,7 +21,7 @@ const (
 
 // outcomes are all outcomes of requests.
 var outcomes = []string{
-	outcomeEntered, outcomeSkipped,
+	outcomeEntered, outcomeSkipped, outcomeWouldEnter, outcomeWouldWait,
 	string(serializer.ReasonTimeout), string(serializer.ReasonFull), string(serializer.ReasonGone),
 	string(serializer.ReasonStorage), string(serializer.ReasonLost), string(serializer.ReasonEvicted),
 }
@@ -59,6 +59,7 @@ func newCounts() *counts {
 // configuration has a registry of its own, and the counts must survive it.
 type metricSet struct {
 	wait, hold *prometheus.HistogramVec
+	atOnce     *prometheus.HistogramVec
 
 	requests, waiting, inside          *prometheus.Desc
 	draining                           *prometheus.Desc
@@ -82,11 +83,18 @@ var metrics = sync.OnceValue(func() *metricSet {
 			NativeHistogramMinResetDuration: time.Hour,
 		}, labels)
 	}
+	atOnce := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "dry_run_inside",
+		Help: "In a dry run: how many were inside at once, itself included, when a request entered.",
+		// A bound is a value of concurrency with which that many would not wait.
+		Buckets: []float64{1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 128, 256, 512},
+	}, labels)
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
 	}
 	return &metricSet{
 		wait:          seconds("wait_seconds", "Time spent waiting in the queue."),
+		atOnce:        atOnce,
 		hold:          seconds("hold_seconds", "Time spent inside."),
 		requests:      desc("requests_total", "Requests by outcome.", "queue", "outcome"),
 		waiting:       desc("waiting", "Requests of this process that wait in the queue.", labels...),
@@ -101,7 +109,7 @@ var metrics = sync.OnceValue(func() *metricSet {
 
 // register adds the metrics to a configuration's registry.
 func (m *metricSet) register(registry *prometheus.Registry) error {
-	for _, c := range []prometheus.Collector{m.wait, m.hold, m} {
+	for _, c := range []prometheus.Collector{m.wait, m.hold, m.atOnce, m} {
 		err := registry.Register(c)
 		if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {
 			return fmt.Errorf("registering metrics: %w", err)
@@ -164,8 +172,9 @@ func (m *metricSet) countsOf(prefix string) *counts {
 type meters struct {
 	counts     *counts
 	wait, hold prometheus.Observer
-	stats      *prefixStats  // of the prefix; nil before the handler is provisioned
-	holds      *holdEstimate // of the prefix, in the handler's directory
+	atOnce     prometheus.Observer // in a dry run, else nil
+	stats      *prefixStats        // of the prefix; nil before the handler is provisioned
+	holds      *holdEstimate       // of the prefix, in the handler's directory
 }
 
 func newMeters(m *metricSet, prefix string) *meters {

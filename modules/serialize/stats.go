@@ -29,6 +29,7 @@ type prefixUse struct {
 	path        string
 	limit       int // how many may be inside; 0 is no limit
 	queueLength int // how many may wait; 0 is no limit
+	dryRun      bool
 }
 
 var (
@@ -114,4 +115,16 @@ func (s *prefixStats) widest(limit func(prefixUse) int) (widest int, known bool)
 		widest = serializer.Wider(widest, limit(use))
 	}
 	return widest, known
+}
+
+// isDry reports whether a handler uses the prefix for a dry run.
+func (s *prefixStats) isDry() bool {
+	statsMu.Lock()
+	defer statsMu.Unlock()
+	for use := range s.uses {
+		if use.dryRun {
+			return true
+		}
+	}
+	return false
 }

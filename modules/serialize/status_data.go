@@ -44,6 +44,7 @@ type statusQueue struct {
 	Many          bool                     `json:"many"`         // a prefix with placeholders
 	Limit         int                      `json:"limit"`        // how many may be inside; 0 is no limit
 	QueueLength   int                      `json:"queue_length"` // how many may wait; 0 is no limit
+	DryRun        bool                     `json:"dry_run"`      // nobody waits
 	Inside        int                      `json:"inside"`
 	Waiting       int                      `json:"waiting"`
 	OldestInside  float64                  `json:"oldest_inside_seconds"`
@@ -207,7 +208,7 @@ func (s *prefixStats) status(now time.Time) *statusQueue {
 
 // addStats adds the counts and the recent past of a prefix.
 func (q *statusQueue) addStats(r *prefixStats, now time.Time) {
-	q.QueueLength = r.queueLength()
+	q.QueueLength, q.DryRun = r.queueLength(), r.isDry()
 	q.Outcomes = make(map[string]int64)
 	for outcome, count := range r.counts.outcomes {
 		q.Outcomes[outcome] = count.Load()

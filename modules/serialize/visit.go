@@ -27,6 +27,8 @@ type visit struct {
 	space   string // where the engine keeps its queues
 	queue   string
 	traced  bool
+	reader  bool   // its method is one of shared_methods
+	met     string // the outcome in a dry run, else ""
 	txid    string // of the request, for log entries; made only for an entry that is logged
 
 	host     string                // of the request; see Request
@@ -65,9 +67,12 @@ type visit struct {
 // enter waits for the turn.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	rule := s.rule
-	if slices.Contains(s.SharedMethods, r.Method) {
+	rule, revoke := s.rule, v.revoke
+	if v.reader = slices.Contains(s.SharedMethods, r.Method); v.reader {
 		rule = s.shared
+	}
+	if s.DryRun {
+		revoke = v.revokeDry
 	}
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
 	watch := watchClient(r)
@@ -81,7 +86,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		MaxWaiting: s.QueueLength,
 		Timeout:    time.Duration(*s.Timeout),
 		Requester:  v,
-		Revoke:     v.revoke,
+		Revoke:     revoke,
 	})
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
@@ -156,6 +161,9 @@ func isRevocation(cause error) bool {
 // serve runs the next handler, and hands the turn over when it has finished.
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
+	if s.DryRun {
+		v.observe(r)
+	}
 	s.meters.startHold(v)
 	v.logEntered(r.Context())
 	v.uses = 1
@@ -228,7 +236,7 @@ func (v *visit) leave() {
 	v.close()
 	v.body.free()
 	s.meters.endHold(v, held)
-	s.meters.count(outcomeInside(cause))
+	s.meters.count(v.outcome(cause))
 	v.logLeave(held, cause)
 }
 

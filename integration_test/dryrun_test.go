@@ -1,0 +1,198 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+// dry is a site with a dry run.
+const dry = `
+	unique_ids
+	serialize {
+		path {$DIR}
+		dry_run
+		%s
+	}
+	reverse_proxy {$BACKEND} {
+		header_up X-Token {http.serialize.token}
+	}`
+
+const defaultQueue = `queue="serializer_"`
+
+// In a dry run, nobody waits, and each request is counted by what it would have met
+// in any process of the directory.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
+	one := start(t, s)
+	s.dir = one.dir
+	other := start(t, s)
+
+	first := one.getting("/save?name=first&gate")
+	b.awaitEntry(t, "first")
+	second := other.getting("/save?name=second&gate")
+	b.awaitEntry(t, "second")
+	third := one.getting("/look?name=third&gate")
+	b.awaitEntry(t, "third")
+	if files := lockFiles(t, one.dir); len(files) != 3 {
+		t.Errorf("%d tickets for 3 requests: %q", len(files), files)
+	}
+	b.openAll()
+	for _, answer := range []<-chan response{first, second, third} {
+		(<-answer).want(t, http.StatusOK)
+	}
+	one.wantNoTickets()
+	one.wantMetric(`requests_total{outcome="would_enter",`+defaultQueue+`}`, "1")
+	one.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "1")
+	other.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "1")
+	for _, outcome := range []string{"entered", "timeout", "queue_full"} {
+		one.wantMetric(`requests_total{outcome="`+outcome+`",`+defaultQueue+`}`, "0")
+	}
+	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="1"}`, "1")
+	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="2"}`, "1")
+	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="3"}`, "2")
+
+	e := one.awaitEntryOf("dry run: would have waited")
+	if e["level"] != "info" || e["method"] != "GET" || e["path"] != "/look" || e["position"] != 2.0 || len(fmt.Sprint(e["txid"])) != 20 {
+		t.Errorf("the log entry is %v", e)
+	}
+	inside, _ := json.Marshal(e["inside"])
+	if !strings.Contains(string(inside), "GET "+strings.TrimPrefix(one.url, "http://")+"/save of 127.0.0.1, txid ") ||
+		!strings.Contains(string(inside), fmt.Sprintf("pid %d", other.PID)) {
+		t.Errorf("inside were %s; want the first request, and the ticket of process %d", inside, other.PID)
+	}
+}
+
+// Log entries of a dry run are throttled.
+func TestDryRunLog(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: fmt.Sprintf(dry, "")})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	for range 50 {
+		c.get("/").want(t, http.StatusOK)
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	c.awaitEntryOf("dry run: would have waited")
+	if n := len(c.Log.All(func(e entry) bool { return e["msg"] == "dry run: would have waited" })); n > 25 {
+		t.Errorf("%d log entries for 50 requests", n)
+	}
+}
+
+// With concurrency and readers, a dry run counts by the same rules as a queue.
+func TestDryRunRules(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		options string
+		methods []string
+		wait    string // how many would have waited
+	}{
+		{"alone", "", []string{"GET", "GET", "GET"}, "2"},
+		{"two at once", "concurrency 2", []string{"GET", "GET", "GET"}, "1"},
+		{"readers", "shared_methods GET", []string{"GET", "GET", "GET"}, "0"},
+		{"two readers at once", "shared_methods GET\nconcurrency 2", []string{"GET", "GET", "GET"}, "1"},
+		{"a writer behind readers", "shared_methods GET\nconcurrency 4", []string{"GET", "GET", "POST"}, "1"},
+		{"a reader behind a writer", "shared_methods GET", []string{"GET", "POST", "GET"}, "2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, test.options)})
+			var answers []<-chan response
+			for i, method := range test.methods {
+				name := fmt.Sprint(i)
+				answers = append(answers, inBackground(func() response {
+					return do(newClient(t, "1.1"), method, c.url+"/?gate&name="+name, "")
+				}))
+				b.awaitEntry(t, name)
+			}
+			b.openAll()
+			for _, answer := range answers {
+				(<-answer).want(t, http.StatusOK)
+			}
+			c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, test.wait)
+		})
+	}
+}
+
+// A dry run must not take a site down: where the storage fails, requests pass.
+func TestDryRunWithoutStorage(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, "")})
+	check(t, os.RemoveAll(c.dir))
+	writeFile(t, c.dir, "")
+	c.get("/?name=first").want(t, http.StatusOK)
+	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").want(t, http.StatusOK)
+	b.wantOrder(t, "first", "second")
+	c.wantMetric(`requests_total{outcome="storage",`+defaultQueue+`}`, "2")
+	e := c.awaitEntryOf("dry run: passed without a ticket; a queue would have refused it")
+	if e["level"] != "error" || !strings.Contains(fmt.Sprint(e["error"]), c.dir) {
+		t.Errorf("the log entry is %v", e)
+	}
+}
+
+// The status page tells of a dry run.
+func TestDryRunStatus(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: "serialize_status /queues\n" + fmt.Sprintf(dry, "")})
+	c.get("/").want(t, http.StatusOK)
+	page := c.get("/queues", "Accept: text/html").want(t, http.StatusOK).body
+	for _, text := range []string{">dry run<", "Dry run: nobody waits. 0 of 1 request would have waited."} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page has no %q", text)
+		}
+	}
+	var data struct {
+		Queues []struct {
+			DryRun bool `json:"dry_run"`
+		}
+	}
+	decodeInto(t, c.get("/queues", "Accept: application/json").want(t, http.StatusOK).body, &data)
+	if len(data.Queues) != 1 || !data.Queues[0].DryRun {
+		t.Errorf("as JSON: %+v", data)
+	}
+}
+
+// Handlers of one queue that do not agree on dry_run are refused, and the error names
+// both places.
+func TestDryRunDisagreement(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: "respond old"})
+	err := c.load("application/json", `{
+		"admin": {"listen": "unix/`+c.control+`"},
+		"apps": {"http": {"servers": {"main": {
+			"listen": ["127.0.0.1:0"],
+			"routes": [
+				{"handle": [{"handler": "serialize", "path": "`+c.dir+`", "dry_run": true}]},
+				{"handle": [{"handler": "subroute", "routes": [
+					{"handle": [{"handler": "static_response"}]},
+					{"handle": [{"handler": "serialize", "path": "`+c.dir+`/../`+c.dir[strings.LastIndex(c.dir, "/")+1:]+`"}]}
+				]}]}
+			]
+		}}}}
+	}`)
+	want := `queue \"serializer_\" is in a dry run at apps/http/servers/main/routes/0, and not at apps/http/servers/main/routes/1/handle/.../routes/1`
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want an error with %q", err, want)
+	}
+	if body := c.get("/").want(t, http.StatusOK).body; body != "old" {
+		t.Errorf("the old configuration answers %q", body)
+	}
+	// A later configuration may say something else.
+	for _, site := range []string{"serialize {\npath {$DIR}\ndry_run\n}", "serialize {\npath {$DIR}\n}"} {
+		check(t, c.reload(setup{site: site + "\nrespond new"}))
+		c.get("/").want(t, http.StatusOK)
+	}
+}
