@@ -35,6 +35,7 @@ type edgeQueue struct {
 	Cancel        bool   `json:",omitempty"` // on_disconnect cancel
 	Buffer        string `json:",omitempty"`
 	Response      bool   `json:",omitempty"` // an error_response
+	ResponseSize  string `json:",omitempty"` // response_buffer
 }
 
 // edgeNode is a directive, or a block of them.
@@ -224,6 +225,7 @@ func (e *edgeText) queue(i int, q edgeQueue, engine, dir string) {
 		e.option(q.SharedMethods != "", "shared_methods %s", q.SharedMethods)
 		e.option(q.Cancel, "on_disconnect cancel")
 		e.option(q.Buffer != "", "buffer %s", q.Buffer)
+		e.option(q.ResponseSize != "", "response_buffer %s", q.ResponseSize)
 		e.option(q.Response, "error_response text/plain refused")
 		e.option(engine != "file", "engine %s", engine)
 		e.line("}")

@@ -30,6 +30,7 @@ var edgeFeatures = []string{
 	"http2",
 	"processes", // two of them on one directory
 	"disk",      // the second value of buffer
+	"responses", // response_buffer
 }
 
 // edgeGenerator makes cases from a seed.
@@ -125,6 +126,9 @@ func (g *edgeGenerator) queue() edgeQueue {
 		q.Buffer = pick(g, "1KiB", "16KiB")
 	}
 	q.Response = g.chance(0.1)
+	if g.has("responses", 0.5) {
+		q.ResponseSize = pick(g, "0", "1KiB", "16KiB", "1MiB", "32MiB")
+	}
 	return q
 }
 

@@ -83,6 +83,7 @@ func (c *edgeCase) smaller() (cases []*edgeCase) {
 			func(q *edgeQueue) { q.Cancel = false },
 			func(q *edgeQueue) { q.Buffer = "" },
 			func(q *edgeQueue) { q.Response = false },
+			func(q *edgeQueue) { q.ResponseSize = "" },
 			func(q *edgeQueue) { q.Timeout = 30000 },
 		} {
 			change(func(c *edgeCase) { option(&c.Queues[i]) })
