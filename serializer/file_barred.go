@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -124,8 +125,8 @@ func (s *syncer) barredTicket() error {
 // them: their files are left to be removed.
 func (d *directory) dismissBehindLocked(ahead *ticket) (dismissed []*ticket) {
 	why := &StorageError{"waiting behind lock file", filepath.Join(d.path, ahead.name), ahead.barred.err}
-	for t := range queue.From(ahead.Next()) {
-		if t.Local() && !t.Admitted() && t.linked {
+	for _, t := range slices.Collect(queue.From(ahead.Next())) { // others may go with one
+		if t.Local() && !t.Admitted() && t.linked && !t.out {
 			d.dismissLocked(t, why)
 			dismissed = append(dismissed, t)
 		}

@@ -1,6 +1,9 @@
 package serializer
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // leave hands the turn over and removes the lock file, in this order.
 func (d *directory) leave(t *ticket) {
@@ -28,7 +31,12 @@ func (d *directory) settle(t *ticket, err error) (turn bool) {
 	d.mu.Lock()
 	switch {
 	case t.out:
+		superseded := t.refusal == ErrSuperseded && t.linked
 		d.mu.Unlock()
+		if superseded {
+			d.removeTicket(t)
+			d.release()
+		}
 	case !t.linked: // the issuing goroutine takes it back
 		t.givenUp = true
 		d.mu.Unlock()
@@ -48,6 +56,11 @@ func (d *directory) dropLocked(t *ticket) (granted bool) {
 	if t.out {
 		return false
 	}
+	d.takeOutLocked(t)
+	return d.advanceLocked(t.queue)
+}
+
+func (d *directory) takeOutLocked(t *ticket) {
 	t.out = true
 	if t.Local() {
 		d.owned--
@@ -56,17 +69,20 @@ func (d *directory) dropLocked(t *ticket) (granted bool) {
 		}
 	}
 	t.queue.remove(t)
-	return d.advanceLocked(t.queue)
 }
 
 // advanceLocked draws the consequences of a change in a queue: it lets in the tickets
-// that may enter, and forgets the queue if it is empty. It reports whether it let one
-// of ours in.
+// that may enter, refuses those that are superseded, and forgets the queue if it is
+// empty. It reports whether it let one of ours in.
 func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	if !d.retired {
 		granted = q.advance(grantLinked)
+		for t := q.Superseded(); t != nil; t = q.Superseded() {
+			d.supersedeLocked(t)
+			granted = q.advance(grantLinked) || granted
+		}
 	}
-	if blocked := q.blockedByRemote(); blocked != q.blocked {
+	if blocked := q.awaitsEvents(); blocked != q.blocked {
 		q.blocked = blocked
 		if blocked {
 			d.blocked++
@@ -89,8 +105,21 @@ func grantLinked(t *ticket) {
 	}
 }
 
+// supersedeLocked refuses a ticket of ours. Its caller removes the file; the directory
+// is in use until then.
+func (d *directory) supersedeLocked(t *ticket) {
+	d.takeOutLocked(t)
+	if t.linked { // else the issuing goroutine finds it out
+		d.users++
+	}
+	t.refuse(ErrSuperseded)
+}
+
 // dismissLocked refuses a ticket of ours. Its file is left to be removed.
 func (d *directory) dismissLocked(t *ticket, why error) {
+	if t.out {
+		return // superseded, for another was dismissed
+	}
 	d.dropLocked(t)
 	t.refuse(why)
 }
@@ -99,7 +128,7 @@ func (d *directory) dismissLocked(t *ticket, why error) {
 // their files are left to be removed.
 func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
 	for _, q := range d.queues {
-		for t := range q.All() {
+		for _, t := range slices.Collect(q.All()) { // others may go with one
 			if t.Local() && !(t.Admitted() && t.linked) {
 				d.dismissLocked(t, why)
 				dismissed = append(dismissed, t)

@@ -296,6 +296,7 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 		}
 		d.advanceLocked(q)
 	}
+	joined = slices.DeleteFunc(joined, func(t *ticket) bool { return t.out }) // superseded by a later one
 	return joined, last, nil
 }
 

@@ -73,9 +73,8 @@ func (d *directory) identifyAll() {
 	d.syncer.identifyTickets(d.remoteTickets(func(t *ticket) bool { return !t.known }))
 }
 
-// identifyFor finds out whose tickets a batch is about to wait behind. Only arrivals
-// that may be inside with others need to know: for the others it is enough that
-// somebody is there. The caller holds the guard, so nobody comes in between.
+// identifyFor finds out whose tickets a batch is about to wait behind. Only some
+// arrivals need to know: for the others it is enough that somebody is there. The caller holds the guard, so nobody comes in between.
 func (d *directory) identifyFor(batch []*ticket) {
 	unknown := d.unknownAhead(batch)
 	if unknown == nil {
@@ -92,7 +91,7 @@ func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
 	var done *ticketQueue
 	for _, arrival := range batch {
 		q := d.queues[arrival.Prefix]
-		if q == nil || q == done || q.unnamed == 0 || arrival.Rule.Alone() {
+		if q == nil || q == done || q.unnamed == 0 || !arrival.needsRules() {
 			continue
 		}
 		for t := range q.All() {

@@ -72,6 +72,10 @@ func newTicket(engine leaver, a Arrival) *ticket {
 	return t
 }
 
+// needsRules reports whether it matters to a ticket of ours by which rules remote
+// tickets are inside: whether it may join them, and how many wait.
+func (t *ticket) needsRules() bool { return !t.Rule.Alone() || t.MaxWaiting > 0 }
+
 // Local implements [queue.Element]: it reports whether the ticket is ours.
 func (t *ticket) Local() bool { return t.waiter != nil }
 

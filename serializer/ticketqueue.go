@@ -19,8 +19,8 @@ type ticketQueue struct {
 
 	// For the file engine.
 	unnamed int  // remote tickets whose owner is not known
-	special int  // tickets of ours with a rule other than to be alone
-	blocked bool // counted as one in which one of ours waits for a remote ticket
+	special int  // tickets of ours that need to know the rules of remote ones
+	blocked bool // counted as one in which one of ours waits for what others do
 }
 
 // insert puts a ticket into its place.
@@ -40,7 +40,7 @@ func (q *ticketQueue) count(t *ticket, by int) {
 	switch {
 	case !t.Local() && !t.known:
 		q.unnamed += by
-	case t.Local() && !t.Rule.Alone():
+	case t.Local() && t.needsRules():
 		q.special += by
 	}
 }
@@ -66,9 +66,11 @@ func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
 	return granted
 }
 
-// blockedByRemote reports whether one of ours waits while a remote ticket is in the
-// queue.
-func (q *ticketQueue) blockedByRemote() bool { return q.Remote() > 0 && q.LocalWaiting() > 0 }
+// awaitsEvents reports whether one of ours waits for what other processes do: for
+// remote tickets, for one that supersedes it, or for the end of a pause.
+func (q *ticketQueue) awaitsEvents() bool {
+	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Border().MaxWaiting > 0)
+}
 
 // find returns the ticket with a token, or nil; q may be nil.
 func (q *ticketQueue) find(token uint64) *ticket {

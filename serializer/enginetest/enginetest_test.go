@@ -43,6 +43,13 @@ func TestWrongEngines(t *testing.T) {
 		{"a ticket of one who is gone is left", "caller gone", func(e *wrongEngine) { e.enter = e.leaveTicket }},
 		{"MaxWaiting is ignored", "full", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = 0 } }},
 		{"MaxWaiting counts those inside", "full", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = max(a.MaxWaiting-1, 0) } }},
+		{"the latest is dropped", "dropping the oldest", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
+		{"nobody is dropped", "dropping all but the latest", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = 0 } }},
+		{"all are dropped", "whom dropping the oldest concerns", func(e *wrongEngine) {
+			e.arrive = func(a *serializer.Arrival) { a.MaxWaiting, a.DropOldest = max(a.MaxWaiting, 1), true }
+		}},
+		{"too few may wait", "dropping the oldest of several", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = min(a.MaxWaiting, 2) } }},
+		{"dropping the oldest is ignored in a history", "random history", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
 		{"the context is ignored", "caller gone before", func(e *wrongEngine) { e.enter = e.deaf }},
 		{"the cause of the context is lost", "caller gone", func(e *wrongEngine) { e.enter = e.vague }},
 		{"a waiter cannot be evicted", "evicting a waiter", func(e *wrongEngine) { e.evict = func(string, uint64) error { return nil } }},

@@ -53,6 +53,9 @@ func (d *Desk) Path() string { return "desk" }
 func (d *Desk) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
 	t := &ticket{desk: d, arrival: a, arrived: time.Now(), ready: make(chan error, 1)}
 	t.Rule = a.Rule
+	if a.DropOldest {
+		t.MaxWaiting = a.MaxWaiting
+	}
 	err := d.join(t)
 	if err == nil {
 		if a.Joined != nil {
@@ -78,7 +81,7 @@ func (d *Desk) join(t *ticket) error {
 	switch {
 	case d.closed:
 		return serializer.ErrClosed
-	case t.arrival.MaxWaiting > 0 && q.Waiting() >= t.arrival.MaxWaiting:
+	case t.arrival.MaxWaiting > 0 && !t.arrival.DropOldest && q.Waiting() >= t.arrival.MaxWaiting:
 		return serializer.ErrFull
 	}
 	if d.queues == nil {
@@ -88,15 +91,19 @@ func (d *Desk) join(t *ticket) error {
 	d.last++
 	t.token = d.last
 	q.Insert(t)
-	admitLocked(q)
+	d.admitLocked(q)
 	return nil
 }
 
-// admitLocked lets in all whose turn it is.
-func admitLocked(q *queue.Queue[*ticket]) {
+// admitLocked lets in all whose turn it is, and refuses the first of those that wait
+// if too many do.
+func (d *Desk) admitLocked(q *queue.Queue[*ticket]) {
 	for t := q.Admit(); t != nil; t = q.Admit() {
 		t.entered = time.Now()
 		t.ready <- nil
+	}
+	if t := q.Superseded(); t != nil {
+		d.dismissLocked(t, serializer.ErrSuperseded)
 	}
 }
 
@@ -128,7 +135,7 @@ func (d *Desk) removeLocked(t *ticket) {
 	q := d.queues[t.arrival.Queue]
 	q.Remove(t)
 	if !d.closed {
-		admitLocked(q)
+		d.admitLocked(q)
 	}
 	if q.Len() == 0 {
 		delete(d.queues, t.arrival.Queue)

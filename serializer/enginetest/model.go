@@ -19,6 +19,7 @@ type expected struct {
 	queue    string
 	rule     serializer.Rule
 	position int
+	most     int // more that wait supersede it
 	inside   bool
 	end      string // how it ended; empty for one that has its ticket
 }
@@ -44,7 +45,10 @@ func (m *model) arrive(a serializer.Arrival) {
 	}
 	e := &expected{queue: a.Queue, rule: a.Rule, position: len(tickets)}
 	m.arrivals = append(m.arrivals, e)
-	if a.MaxWaiting > 0 && waiting >= a.MaxWaiting {
+	switch {
+	case a.DropOldest:
+		e.most = a.MaxWaiting
+	case a.MaxWaiting > 0 && waiting >= a.MaxWaiting:
 		e.end = string(serializer.ReasonFull)
 	}
 	m.admit(a.Queue)
@@ -57,11 +61,16 @@ func (m *model) finish(who int, end string) {
 	m.admit(e.queue)
 }
 
-// admit lets in all whose turn it is.
+// admit lets in all whose turn it is, and refuses those that are superseded.
 func (m *model) admit(queue string) {
 	readers := 0
-	for ahead, t := range m.tickets(queue) {
+	tickets := m.tickets(queue)
+	for ahead, t := range tickets {
 		if !t.inside && !t.rule.Admits(ahead, readers) {
+			if t.most > 0 && len(tickets)-ahead > t.most {
+				t.end = string(serializer.ReasonSuperseded)
+				m.admit(queue)
+			}
 			return
 		}
 		t.inside = true

@@ -72,6 +72,7 @@ func (h *history) arrive() (what string) {
 	a := h.ruled(pick(h.rand, someRules))
 	a.Queue = h.name(pick(h.rand, []string{"a_", "a", "a_b_"}))
 	a.MaxWaiting = pick(h.rand, []int{0, 0, 3})
+	a.DropOldest = h.rand.IntN(2) == 0
 	h.model.arrive(a)
 	who := len(h.visitors)
 	return fmt.Sprintf("%d arrives: %v", who, h.start(who, a))
@@ -190,6 +191,9 @@ func (s *space) visit(i int, r *rand.Rand) bool {
 	case 2:
 		a.MaxWaiting = 1 + r.IntN(8)
 		allowed = append(allowed, serializer.ErrFull)
+	case 3:
+		a.MaxWaiting, a.DropOldest = 1+r.IntN(8), true
+		allowed = append(allowed, serializer.ErrSuperseded)
 	}
 	defer cancel()
 	v := s.startIn(ctx, i, a)

@@ -27,7 +27,7 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 		return nil, e.storageError("entering", serializer.ErrLost)
 	}
 	q := s.queueLocked(a.Queue)
-	if a.MaxWaiting > 0 && q.LocalWaiting() >= a.MaxWaiting {
+	if a.MaxWaiting > 0 && !a.DropOldest && q.LocalWaiting() >= a.MaxWaiting {
 		return nil, serializer.ErrFull
 	}
 	snapshot := q.empty() || a.MaxWaiting > 0
@@ -129,7 +129,7 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 
 // full reports whether too many wait before w.
 func (t *ticket) full() bool {
-	return t.arrival.MaxWaiting > 0 && !t.Admitted() && t.position-t.queue.Inside() >= t.arrival.MaxWaiting
+	return t.arrival.MaxWaiting > 0 && !t.arrival.DropOldest && !t.Admitted() && t.position-t.queue.Inside() >= t.arrival.MaxWaiting
 }
 
 // readAnswer finds the ticket's revision and what was read of the queue.

@@ -47,6 +47,9 @@ func (s *session) newTicketLocked(a serializer.Arrival) *ticket {
 	t := &ticket{waiter: &waiter{arrival: a, session: s, queue: q, ready: make(chan error, 1), slot: q.slot(), after: s.deleted}}
 	t.key = s.engine.keys.ticket(a.Queue, s.id, t.slot)
 	t.Rule = a.Rule
+	if a.DropOldest {
+		t.MaxWaiting = a.MaxWaiting
+	}
 	s.tickets[t.key] = t
 	s.engine.tickets++
 	return t

@@ -120,11 +120,15 @@ func (q *ticketQueue) settled(t *ticket) {
 
 // join lists a ticket of ours that is now known to exist.
 func (q *ticketQueue) join(t *ticket, rev int64) {
-	var before *ticket
+	q.joinBefore(t, rev, q.behind(rev))
+}
+
+// behind returns the first ticket with a greater number, or nil.
+func (q *ticketQueue) behind(rev int64) (before *ticket) {
 	for e := q.Last(); e != nil && e.rev > rev; e = e.Prev() {
 		before = e
 	}
-	q.joinBefore(t, rev, before)
+	return before
 }
 
 func (q *ticketQueue) joinBefore(t *ticket, rev int64, before *ticket) {
@@ -158,9 +162,23 @@ func (q *ticketQueue) advance() {
 	}
 }
 
-// update admits whom a change lets in, and wakes the watcher.
+// supersede refuses our first waiter if more wait than it allows. The queue is then
+// updated again, for the next one may be ours, too. What is before the waiter must be
+// known.
+func (q *ticketQueue) supersede() {
+	t := q.Superseded()
+	if t == nil || t.rev > q.covered || !q.session.standsLocked() {
+		return
+	}
+	t.refuse(serializer.ErrSuperseded)
+	q.session.dropLocked(t)
+}
+
+// update admits whom a change lets in, refuses who is superseded, and wakes the
+// watcher.
 func (q *ticketQueue) update() {
 	q.advance()
+	q.supersede()
 	if q.empty() {
 		q.idle = time.Now()
 	}
@@ -255,6 +273,25 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 	t.position = position
 	q.joinBefore(t, kv.CreateRevision, before)
 	return true
+}
+
+// arrived takes in a ticket that a watch reports. It is listed, as ours are whose
+// requests were answered, but it is not admitted before it is covered.
+func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
+	key, rev := string(kv.Key), kv.CreateRevision
+	_, lease, ok := q.session.engine.keys.parseTicket(key)
+	if !ok || lease == q.session.id || rev <= max(q.covered, q.passedUpTo) {
+		return
+	}
+	if known := q.remote[key]; known != nil {
+		if known.rev < rev { // its deletion was not reported
+			q.stale = max(q.stale, rev)
+		}
+		return
+	}
+	t := &ticket{key: key, rev: rev}
+	t.Rule = parseRecord(kv.Value).rule()
+	q.insert(t, q.behind(rev))
 }
 
 // heard takes in the deletion of a key. The key may have been used again, before

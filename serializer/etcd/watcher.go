@@ -36,18 +36,20 @@ type watcher struct {
 
 // target is a key that is watched: a mark, or a prefix of tickets.
 type target struct {
-	key   string
-	watch *watch
-	lost  atomic.Bool
+	key      string
+	arrivals bool // new tickets are reported, too
+	watch    *watch
+	lost     atomic.Bool
 }
 
 // task is what a queue needs from etcd.
 type task struct {
-	sync   bool   // read the queue
-	target string // to be watched
-	retire bool   // nothing; the queue is no longer in use
-	check  bool   // read now and then, in case a watch has failed
-	rev    int64  // that a read must have reached
+	sync     bool   // read the queue
+	target   string // to be watched
+	arrivals bool   // the target must report new tickets, too
+	retire   bool   // nothing; the queue is no longer in use
+	check    bool   // read now and then, in case a watch has failed
+	rev      int64  // that a read must have reached
 }
 
 // follow runs from the first ticket of a queue until the queue is forgotten.
@@ -116,7 +118,7 @@ func (q *ticketQueue) task() task {
 	// many of them, and the next one is always known.
 	t.sync = q.unsure || q.stale > 0 || q.first.rev > q.covered || q.uncovered > q.LocalWaiting()-q.uncovered
 	t.rev = max(t.rev, q.missed)
-	t.target = q.blockerLocked()
+	t.target, t.arrivals = q.blockerLocked()
 	t.check = t.check || t.target != ""
 	return t
 }
@@ -132,16 +134,19 @@ func (q *ticketQueue) retireLocked() {
 
 // blockerLocked is what must be watched so that our first waiter enters in time.
 // An exclusive one enters when all before it have gone, so the mark of the last
-// of those is enough. Any other may enter when one of many goes.
-func (q *ticketQueue) blockerLocked() string {
+// of those is enough. Any other may enter when one of many goes. One that may be
+// superseded must hear of all that come.
+func (q *ticketQueue) blockerLocked() (target string, arrivals bool) {
 	last := q.blockerOf(q.first)
 	switch {
+	case q.first.MaxWaiting > 0:
+		return q.prefix, true
 	case last == nil:
-		return ""
+		return "", false
 	case q.first.Rule.Alone():
-		return q.session.engine.keys.mark(last.key)
+		return q.session.engine.keys.mark(last.key), false
 	default:
-		return q.prefix
+		return q.prefix, false
 	}
 }
 
@@ -167,7 +172,7 @@ func (w *watcher) act(t task) (bool, error) {
 		t.rev = max(t.rev, rev)
 	}
 	switch {
-	case t.target != "" && !w.watches(t.target):
+	case t.target != "" && !w.watches(t.target, t.arrivals):
 		return true, w.watchTarget(t)
 	case t.sync:
 		return true, w.sync(t.rev, false)
@@ -209,9 +214,9 @@ func (w *watcher) watchOurs() (int64, error) {
 }
 
 // watches reports whether a key is watched, and marks it as needed.
-func (w *watcher) watches(key string) bool {
+func (w *watcher) watches(key string, arrivals bool) bool {
 	w.ahead = slices.DeleteFunc(w.ahead, func(t *target) bool { return t.lost.Load() })
-	i := slices.IndexFunc(w.ahead, func(t *target) bool { return t.key == key })
+	i := slices.IndexFunc(w.ahead, func(t *target) bool { return t.key == key && (t.arrivals || !arrivals) })
 	if i < 0 {
 		return false
 	}
@@ -224,10 +229,13 @@ func (w *watcher) watches(key string) bool {
 // watchTarget watches another target. The watch comes first and the read after
 // it: the watch reports the end of every ticket that the read shows.
 func (w *watcher) watchTarget(t task) error {
-	next := &target{key: t.target}
+	next := &target{key: t.target, arrivals: t.arrivals}
 	request, handle := watchOf(t.target, prefixEnd(t.target), pb.WatchCreateRequest_NOPUT), w.handleTickets
-	if t.target != w.prefix {
+	switch {
+	case t.target != w.prefix:
 		request, handle = &pb.WatchCreateRequest{Key: []byte(t.target)}, w.handleMarks
+	case t.arrivals:
+		request.Filters = nil
 	}
 	rev, err := w.start(next, request, handle)
 	if err != nil {
@@ -255,9 +263,16 @@ func (w *watcher) handleOurs(events []*mvccpb.Event) {
 	w.update()
 }
 
-// handleTickets takes in deletions of remote tickets.
+// handleTickets takes in deletions of remote tickets and, where they are reported,
+// new ones.
 func (w *watcher) handleTickets(events []*mvccpb.Event) {
-	w.handle(events, func(event *mvccpb.Event) { w.heard(string(event.Kv.Key), event.Kv.ModRevision) })
+	w.handle(events, func(event *mvccpb.Event) {
+		if event.Type == mvccpb.Event_PUT {
+			w.arrived(event.Kv)
+			return
+		}
+		w.heard(string(event.Kv.Key), event.Kv.ModRevision)
+	})
 }
 
 // handleMarks takes in how remote tickets have ended.
