@@ -74,11 +74,11 @@ func (b *workbench) weighLibrary(ctx context.Context) error {
 	for run := range b.runs {
 		for _, q := range b.queues()[1:4] {
 			for _, callers := range []int{1, 32} {
-				dir, err := q.place()
+				engine, err := q.place()
 				if err != nil {
 					return err
 				}
-				work := library.Work{Engine: q.engine, Dir: dir, Callers: callers, Turns: pick(0, b.quick, 2000, 20_000) / callers}
+				work := library.Work{Engine: engine, Callers: callers, Turns: pick(0, b.quick, 2000, 20_000) / callers}
 				f, err := library.Footprinting{Work: work, Waiting: 8000}.Run(ctx)
 				if err != nil {
 					return fmt.Errorf("weighing %s: %w", q, err)
@@ -111,11 +111,11 @@ func (b *workbench) countCalls(ctx context.Context) error {
 	q := b.queues()[3]
 	for run := range b.runs {
 		for _, callers := range []int{1, 32} {
-			dir, err := q.place()
+			engine, err := q.place()
 			if err != nil {
 				return err
 			}
-			work := library.Work{Engine: q.engine, Dir: dir, Callers: callers, Turns: pick(0, b.quick, 4000, 20_000) / callers}
+			work := library.Work{Engine: engine, Callers: callers, Turns: pick(0, b.quick, 4000, 20_000) / callers}
 			calls, err := work.Syscalls(ctx, strace, b.home)
 			if err != nil {
 				return err
@@ -172,11 +172,11 @@ func (b *workbench) countInstructions(ctx context.Context) error {
 				if metric == pureInstructionsMetric {
 					gogc = "off"
 				}
-				dir, err := q.place()
+				engine, err := q.place()
 				if err != nil {
 					return err
 				}
-				work := library.Crowded{Engine: q.engine, Dir: dir, Waiting: waiting, Turns: turns}
+				work := library.Crowded{Engine: engine, Waiting: waiting, Turns: turns}
 				n, err := work.Instructions(ctx, valgrind, b.home, gogc)
 				if err != nil {
 					return fmt.Errorf("%s with %d waiting: %w", q, waiting, err)

@@ -47,12 +47,7 @@ func measureHandover(ctx context.Context, b *workbench) error {
 				for i, subject := range []results.Subject{withinProcess, betweenProcesses} {
 					c := results.Case{Subject: on(place, subject), Processes: i + 1, Hold: hold}
 					err := b.passes(ctx, c, run+1, place, func(dir string) (library.Passes, error) {
-						relay := library.Relay{Dir: dir, Processes: c.Processes, Runners: 2 / c.Processes, Hold: hold, Laps: laps}
-						baton, err := relay.Run(ctx)
-						if c.Processes > 1 {
-							return baton.Between, err
-						}
-						return baton.Within, err
+						return library.Relay{Dir: dir, Processes: c.Processes, Runners: 2 / c.Processes, Hold: hold, Laps: laps}.Run(ctx)
 					})
 					if err != nil {
 						return err

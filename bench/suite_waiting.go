@@ -46,12 +46,13 @@ func (b *workbench) queues() []queue {
 	}
 }
 
-// place is a new directory for a queue that needs one.
-func (q queue) place() (string, error) {
-	if q.dir == "" {
-		return "", nil
+// place is the engine in a new directory, if it needs one.
+func (q queue) place() (e library.Engine, err error) {
+	e.Engine = q.engine
+	if q.dir != "" {
+		e.Dir, err = fresh(q.dir)
 	}
-	return fresh(q.dir)
+	return e, err
 }
 
 // predecessorMost bounds how many wait for the predecessor's algorithm: each of
@@ -79,12 +80,12 @@ func measureWaiting(ctx context.Context, b *workbench) error {
 }
 
 func (b *workbench) turning(ctx context.Context, q queue, c results.Case, run int) error {
-	dir, err := q.place()
+	engine, err := q.place()
 	if err != nil {
 		return err
 	}
 	return b.round(ctx, c, run, func() error {
-		t, err := library.Queueing{Engine: q.engine, Dir: dir, Waiting: c.Waiting, Turns: 1 << 20, Limit: b.window}.Run(ctx)
+		t, err := library.Queueing{Engine: engine, Waiting: c.Waiting, Turns: 1 << 20, Limit: b.window}.Run(ctx)
 		if err != nil {
 			return err
 		}

@@ -1,13 +1,16 @@
 // Package library measures package serializer in processes of its own: what a
-// turn costs, in time, memory and system calls.
+// turn costs, in time, memory, system calls and instructions.
 package library
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -19,18 +22,34 @@ const (
 	Predecessor = "predecessor" // the algorithm of mod_serializer
 )
 
-func open(engine, dir string) (serializer.Engine, error) {
-	switch engine {
+// Engine says which engine to measure.
+type Engine struct {
+	Engine string // one of the constants
+	Dir    string // for lock files
+}
+
+func (e Engine) open() (serializer.Engine, error) {
+	switch e.Engine {
 	case File:
-		return serializer.OpenFile(dir, serializer.FileOptions{})
+		return serializer.OpenFile(e.Dir, serializer.FileOptions{})
 	case Memory:
 		return serializer.NewMemory(serializer.MemoryOptions{}), nil
 	case Channel:
 		return new(channels), nil
 	case Predecessor:
-		return &predecessor{dir: dir}, nil
+		return &predecessor{dir: e.Dir}, nil
 	}
-	return nil, fmt.Errorf("there is no engine %q", engine)
+	return nil, fmt.Errorf("there is no engine %q", e.Engine)
+}
+
+// with calls f with the engine, and closes it.
+func (e Engine) with(f func(serializer.Engine) error) error {
+	engine, err := e.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = engine.Close() }()
+	return f(engine)
 }
 
 var arrival = serializer.Arrival{
@@ -41,14 +60,37 @@ var arrival = serializer.Arrival{
 	Timeout: time.Minute,
 }
 
-// turns is n turns of one caller.
-func turns(ctx context.Context, e serializer.Engine, n int) error {
-	for range n {
-		turn, err := e.Enter(ctx, arrival)
-		if err != nil {
-			return err
-		}
+// Work is a number of turns, by callers that know nothing of each other.
+type Work struct {
+	Engine
+	Callers int
+	Turns   int // of each
+}
+
+func init() {
+	proc.Role("work", func(ctx context.Context, w Work) (struct{}, error) {
+		return struct{}{}, w.with(func(e serializer.Engine) error { return w.do(ctx, e) })
+	})
+}
+
+func (w Work) do(ctx context.Context, engine serializer.Engine) error {
+	errs := make([]error, w.Callers)
+	var done sync.WaitGroup
+	for i := range errs {
+		done.Go(func() {
+			for turn := 0; turn < w.Turns && errs[i] == nil; turn++ {
+				errs[i] = takeTurn(ctx, engine)
+			}
+		})
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}
+
+func takeTurn(ctx context.Context, engine serializer.Engine) error {
+	turn, err := engine.Enter(ctx, arrival)
+	if err == nil {
 		turn.Leave()
 	}
-	return nil
+	return err
 }

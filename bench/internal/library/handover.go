@@ -16,7 +16,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Relay is a number of runners, spread over processes, who pass one turn around.
+// Relay is a number of runners, spread over processes, that pass one turn around.
 type Relay struct {
 	Dir       string
 	Processes int
@@ -25,13 +25,8 @@ type Relay struct {
 	Laps      int           // turns of each runner
 }
 
-// Baton is how long a turn took from one who left to the next, who waited for it
-// already: on the clock that all processes share.
-type Baton struct {
-	Within, Between Passes // within one process, and from one to another
-}
-
-// Passes are the hand-overs of one kind.
+// Passes are hand-overs, from a leaving holder to the next that waited for it
+// already, on the clock that all processes share.
 type Passes struct {
 	N            int
 	Median, Late time.Duration // Late is the 99th percentile
@@ -53,28 +48,23 @@ type runners struct {
 
 func init() { proc.Role("runners", run) }
 
-// Run measures a relay.
-func (r Relay) Run(ctx context.Context) (Baton, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// Run measures a relay: hand-overs within the process if there is one, and
+// else those between two.
+func (r Relay) Run(ctx context.Context) (Passes, error) {
+	tasks := make([]any, r.Processes)
 	start := monotonic() + int64(500*time.Millisecond)
-	var all []*proc.Running[[]lap]
-	for i := range r.Processes {
-		running, err := proc.Begin[[]lap](ctx, "runners", runners{Relay: r, Process: i, Start: start}, nil)
-		if err != nil {
-			return Baton{}, err
-		}
-		all = append(all, running)
+	for i := range tasks {
+		tasks[i] = runners{Relay: r, Process: i, Start: start}
 	}
-	var laps []lap
-	for _, running := range all {
-		part, err := running.Report()
-		if err != nil {
-			return Baton{}, err
-		}
-		laps = append(laps, part...)
+	laps, err := proc.AskAll[[]lap](ctx, "runners", tasks, nil)
+	if err != nil {
+		return Passes{}, err
 	}
-	return evaluate(laps)
+	within, between, err := evaluate(slices.Concat(laps...))
+	if r.Processes > 1 {
+		return between, err
+	}
+	return within, err
 }
 
 // monotonic is the clock that all processes of this machine share.
@@ -85,7 +75,7 @@ func monotonic() int64 {
 }
 
 func run(ctx context.Context, r runners) ([]lap, error) {
-	engine, err := open(File, r.Dir)
+	engine, err := Engine{File, r.Dir}.open()
 	if err != nil {
 		return nil, err
 	}
@@ -119,27 +109,23 @@ func (r runners) runOne(ctx context.Context, engine serializer.Engine) ([]lap, e
 	return laps, nil
 }
 
-// evaluate lays the laps of all runners in a row. Only those count who had their
-// ticket when the one before them left: others came late, and waited for
+// evaluate orders the laps of all runners. Only those count whose ticket was
+// taken before the holder ahead of them left: others came late, and waited for
 // nobody.
-func evaluate(laps []lap) (b Baton, err error) {
+func evaluate(laps []lap) (within, between Passes, err error) {
 	slices.SortFunc(laps, func(a, b lap) int { return cmp.Compare(a.Token, b.Token) })
-	var within, between []time.Duration
+	took := make(map[bool][]time.Duration) // by whether the process was the same
 	for i := 1; i < len(laps); i++ {
 		before, l := laps[i-1], laps[i]
 		if l.Entered < before.Left {
-			return b, fmt.Errorf("ticket %d entered before %d had left", l.Token, before.Token)
+			return within, between, fmt.Errorf("ticket %d entered before %d had left", l.Token, before.Token)
 		}
-		took := time.Duration(l.Entered - before.Left)
-		switch {
-		case int64(l.Token) >= before.LeftWall:
-		case l.Process == before.Process:
-			within = append(within, took)
-		default:
-			between = append(between, took)
+		if int64(l.Token) < before.LeftWall {
+			same := l.Process == before.Process
+			took[same] = append(took[same], time.Duration(l.Entered-before.Left))
 		}
 	}
-	return Baton{passes(within), passes(between)}, nil
+	return passes(took[true]), passes(took[false]), nil
 }
 
 func passes(took []time.Duration) (p Passes) {

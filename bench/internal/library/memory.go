@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Footprint is what the library takes of the memory.
 type Footprint struct {
-	WaitingHeap  float64 // bytes on the heap for one who waits
+	WaitingHeap  float64 // bytes on the heap for a waiter
 	WaitingStack float64 // bytes of stack, over a goroutine that waits for a channel
 	Allocations  float64 // for a turn
 	Allocated    float64 // bytes for a turn
@@ -23,53 +24,41 @@ type Footprinting struct {
 	Waiting int
 }
 
-func init() { proc.Role("footprint", footprint) }
+func init() {
+	proc.Role("footprint", func(ctx context.Context, f Footprinting) (fp Footprint, err error) {
+		if err := f.with(func(e serializer.Engine) error { return f.turning(ctx, e, &fp) }); err != nil {
+			return fp, err
+		}
+		return fp, f.with(func(e serializer.Engine) error { return f.waiting(ctx, e, &fp) })
+	})
+}
 
 // Run measures it in a process of its own.
 func (f Footprinting) Run(ctx context.Context) (Footprint, error) {
 	return proc.Ask[Footprint](ctx, "footprint", f, nil)
 }
 
-func footprint(ctx context.Context, f Footprinting) (fp Footprint, err error) {
-	if err := f.turning(ctx, &fp); err != nil {
-		return fp, err
-	}
-	return fp, f.waiting(ctx, &fp)
-}
-
 // turning counts the allocations of turns.
-func (f Footprinting) turning(ctx context.Context, fp *Footprint) error {
-	engine, err := open(f.Engine, f.Dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = engine.Close() }()
-	if err := turns(ctx, engine, 100); err != nil {
+func (f Footprinting) turning(ctx context.Context, engine serializer.Engine, fp *Footprint) error {
+	if err := (Work{Callers: 1, Turns: 100}).do(ctx, engine); err != nil { // to warm up
 		return err
 	}
 	before := memory()
-	if err := f.do(func() error { return turns(ctx, engine, f.Turns) }); err != nil {
-		return err
-	}
+	err := f.do(ctx, engine)
 	after := memory()
 	n := float64(f.Callers * f.Turns)
 	fp.Allocations = float64(after.Mallocs-before.Mallocs) / n
 	fp.Allocated = float64(after.TotalAlloc-before.TotalAlloc) / n
-	return nil
+	return err
 }
 
-// waiting compares callers who wait with goroutines that wait for a channel.
-func (f Footprinting) waiting(ctx context.Context, fp *Footprint) error {
+// waiting compares waiters with goroutines that wait for a channel.
+func (f Footprinting) waiting(ctx context.Context, engine serializer.Engine, fp *Footprint) error {
 	over := make(chan struct{})
 	asleep, err := f.crowd(func() { <-over }, func() { close(over) }, func() (bool, error) { return true, nil })
 	if err != nil {
 		return err
 	}
-	engine, err := open(f.Engine, f.Dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = engine.Close() }()
 	turn, err := engine.Enter(ctx, arrival)
 	if err != nil {
 		return err

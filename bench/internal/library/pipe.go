@@ -36,26 +36,14 @@ func init() { proc.Role("echo", echo) }
 
 // Run measures how long a byte takes.
 func (e Echo) Run(ctx context.Context) (Passes, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	for _, name := range bytePipes {
 		if err := unix.Mkfifo(filepath.Join(e.Dir, name), 0o600); err != nil {
 			return Passes{}, fmt.Errorf("making pipe %s in %s: %w", name, e.Dir, err)
 		}
 	}
-	var running [2]*proc.Running[echoes]
-	for i := range running {
-		var err error
-		if running[i], err = proc.Begin[echoes](ctx, "echo", echoing{e, i}, nil); err != nil {
-			return Passes{}, err
-		}
-	}
-	var moments [2]echoes
-	for i, r := range running {
-		var err error
-		if moments[i], err = r.Report(); err != nil {
-			return Passes{}, err
-		}
+	moments, err := proc.AskAll[echoes](ctx, "echo", []any{echoing{e, 0}, echoing{e, 1}}, nil)
+	if err != nil {
+		return Passes{}, err
 	}
 	var took []time.Duration
 	for i, other := range []echoes{moments[1], moments[0]} {
@@ -67,25 +55,27 @@ func (e Echo) Run(ctx context.Context) (Passes, error) {
 }
 
 func echo(_ context.Context, e echoing) (m echoes, err error) {
-	// For reading and writing, so that nobody waits for the other to open it.
-	in, err := os.OpenFile(filepath.Join(e.Dir, bytePipes[e.Process]), os.O_RDWR, 0)
-	if err != nil {
-		return m, err
+	var pipes [2]*os.File
+	for i, name := range bytePipes {
+		// For reading and writing, so that nobody waits for the other to open it.
+		if pipes[i], err = os.OpenFile(filepath.Join(e.Dir, name), os.O_RDWR, 0); err != nil {
+			return m, err
+		}
+		defer pipes[i].Close()
 	}
-	defer in.Close()
-	out, err := os.OpenFile(filepath.Join(e.Dir, bytePipes[1-e.Process]), os.O_RDWR, 0)
-	if err != nil {
-		return m, err
-	}
-	defer out.Close()
+	in, out := pipes[e.Process], pipes[1-e.Process]
 	m = echoes{make([]int64, 0, e.Laps), make([]int64, 0, e.Laps)}
 	var one [1]byte
-	for lap := range e.Laps {
-		if lap > 0 || e.Process > 0 { // the first one begins
-			if _, err := io.ReadFull(in, one[:]); err != nil {
+	hear := func() error {
+		_, err := io.ReadFull(in, one[:])
+		m.Came = append(m.Came, monotonic())
+		return err
+	}
+	for range e.Laps {
+		if e.Process == 1 { // the other one begins
+			if err := hear(); err != nil {
 				return m, err
 			}
-			m.Came = append(m.Came, monotonic())
 		}
 		if e.Hold > 0 {
 			time.Sleep(e.Hold)
@@ -94,12 +84,11 @@ func echo(_ context.Context, e echoing) (m echoes, err error) {
 		if _, err := out.Write(one[:]); err != nil {
 			return m, err
 		}
-	}
-	if e.Process == 0 { // the answer to its last
-		if _, err := io.ReadFull(in, one[:]); err != nil {
-			return m, err
+		if e.Process == 0 {
+			if err := hear(); err != nil {
+				return m, err
+			}
 		}
-		m.Came = append(m.Came, monotonic())
 	}
 	return m, nil
 }

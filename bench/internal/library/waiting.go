@@ -17,8 +17,7 @@ import (
 
 // Queueing is a queue that always has a number of callers waiting.
 type Queueing struct {
-	Engine  string
-	Dir     string
+	Engine
 	Waiting int
 	Turns   int           // at most
 	Limit   time.Duration // at most
@@ -33,14 +32,22 @@ type Turning struct {
 	Late     time.Duration // the 99th percentile of that
 }
 
-func init() { proc.Role("queueing", queueing) }
+func init() {
+	proc.Role("queueing", func(ctx context.Context, q Queueing) (t Turning, err error) {
+		err = q.with(func(e serializer.Engine) error {
+			t, err = q.turning(ctx, e)
+			return err
+		})
+		return t, err
+	})
+}
 
 // Run measures it in a process of its own.
 func (q Queueing) Run(ctx context.Context) (Turning, error) {
 	return proc.Ask[Turning](ctx, "queueing", q, nil)
 }
 
-// carousel is a queue in which everyone who leaves lines up again.
+// carousel is a queue in which every leaving holder queues again.
 type carousel struct {
 	engine serializer.Engine
 	start  chan struct{}
@@ -55,12 +62,7 @@ type carousel struct {
 	last   time.Time // when the last turn began
 }
 
-func queueing(ctx context.Context, q Queueing) (t Turning, err error) {
-	engine, err := open(q.Engine, q.Dir)
-	if err != nil {
-		return t, err
-	}
-	defer func() { _ = engine.Close() }()
+func (q Queueing) turning(ctx context.Context, engine serializer.Engine) (t Turning, err error) {
 	c := &carousel{
 		engine: engine,
 		start:  make(chan struct{}),
@@ -88,7 +90,7 @@ func queueing(ctx context.Context, q Queueing) (t Turning, err error) {
 	return t, nil
 }
 
-// fill returns when all stand in line.
+// fill returns when all are in the queue.
 func (c *carousel) fill(ctx context.Context, q Queueing) error {
 	for ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
@@ -99,7 +101,7 @@ func (c *carousel) fill(ctx context.Context, q Queueing) error {
 		if len(states) > 0 && states[0].Inside+states[0].Waiting == q.Waiting+1 {
 			return nil
 		}
-		if states == nil && q.Engine != File && int(c.riding.Load()) == q.Waiting+1 {
+		if states == nil && q.Engine.Engine != File && int(c.riding.Load()) == q.Waiting+1 {
 			// These engines do not tell. All are on their way in.
 			time.Sleep(200 * time.Millisecond)
 			return nil

@@ -5,27 +5,28 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 )
 
 // A role is a part of this program that must run in a process of its own. It
 // reads its task as JSON from standard input and prints its report as JSON.
-type role func(ctx context.Context, task []byte) (report any, err error)
-
-var roles = make(map[string]role)
+var roles = make(map[string]func(context.Context) error)
 
 const roleEnv = "ORDERLY_BENCH_ROLE"
 
 // Role makes a function available to processes of their own.
 func Role[Task, Report any](name string, play func(context.Context, Task) (Report, error)) {
-	roles[name] = func(ctx context.Context, text []byte) (any, error) {
+	roles[name] = func(ctx context.Context) error {
 		var task Task
-		if err := json.Unmarshal(text, &task); err != nil {
-			return nil, fmt.Errorf("reading the task: %w", err)
+		if err := json.NewDecoder(os.Stdin).Decode(&task); err != nil {
+			return fmt.Errorf("reading the task: %w", err)
 		}
-		return play(ctx, task)
+		report, err := play(ctx, task)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(report)
 	}
 }
 
@@ -36,70 +37,48 @@ func PlayRole(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if err := playRole(ctx, name); err != nil {
+	play := roles[name]
+	if play == nil {
+		play = func(context.Context) error { return fmt.Errorf("there is no role %q", name) }
+	}
+	if err := play(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func playRole(ctx context.Context, name string) error {
-	play := roles[name]
-	if play == nil {
-		return fmt.Errorf("there is no role %q", name)
-	}
-	task, err := io.ReadAll(os.Stdin)
-	if err != nil {
-		return fmt.Errorf("reading the task: %w", err)
-	}
-	report, err := play(ctx, task)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(report)
-}
-
-// Ask has a process of its own play a role, and returns its report. The program
-// is run by wrap, if it is not nil: a tracer, say.
-func Ask[Report any](ctx context.Context, name string, task any, wrap func(*exec.Cmd) *exec.Cmd) (report Report, err error) {
-	running, err := Begin[Report](ctx, name, task, wrap)
-	if err != nil {
-		return report, err
-	}
-	return running.Report()
-}
-
-// Running is a role being played.
+// Running is a role being played in a process of its own.
 type Running[Report any] struct {
-	child *Child
-	out   bytes.Buffer
+	*Child
+	out bytes.Buffer
 }
 
-// Begin starts a role without waiting for its end.
-func Begin[Report any](ctx context.Context, name string, task any, wrap func(*exec.Cmd) *exec.Cmd) (*Running[Report], error) {
-	cmd, err := Self(roleEnv + "=" + name)
+// Begin starts a role without waiting for its end. The tracer, if any, runs its
+// program; env is added to its environment.
+func Begin[Report any](ctx context.Context, name string, task any, tracer []string, env ...string) (*Running[Report], error) {
+	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("finding this program: %w", err)
 	}
 	text, err := json.Marshal(task)
 	if err != nil {
 		return nil, fmt.Errorf("writing the task of %s: %w", name, err)
 	}
-	if wrap != nil {
-		cmd = wrap(cmd)
-	}
+	command := append(tracer[:len(tracer):len(tracer)], self)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(append(os.Environ(), roleEnv+"="+name), env...)
 	r := &Running[Report]{}
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), &r.out
-	if r.child, err = Start(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return r, nil
+	r.Child, err = Start(ctx, cmd)
+	return r, err
 }
 
-// Report waits for the end.
+// Report waits for the end of the role.
 func (r *Running[Report]) Report() (report Report, err error) {
-	if err := r.child.Wait(); err != nil {
-		return report, err
+	<-r.done
+	if r.err != nil {
+		return report, r.err
 	}
 	if err := json.Unmarshal(r.out.Bytes(), &report); err != nil {
 		return report, fmt.Errorf("reading the report: %w", err)
@@ -107,5 +86,31 @@ func (r *Running[Report]) Report() (report Report, err error) {
 	return report, nil
 }
 
-// Child is the process that plays the role.
-func (r *Running[Report]) Child() *Child { return r.child }
+// Ask has a process of its own play a role, and returns its report.
+func Ask[Report any](ctx context.Context, name string, task any, tracer []string, env ...string) (report Report, err error) {
+	reports, err := AskAll[Report](ctx, name, []any{task}, tracer, env...)
+	if err != nil {
+		return report, err
+	}
+	return reports[0], nil
+}
+
+// AskAll has a process for each task play the role at the same time.
+func AskAll[Report any](ctx context.Context, name string, tasks []any, tracer []string, env ...string) ([]Report, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	all := make([]*Running[Report], len(tasks))
+	reports := make([]Report, len(tasks))
+	var err error
+	for i, task := range tasks {
+		if all[i], err = Begin[Report](ctx, name, task, tracer, env...); err != nil {
+			return nil, err
+		}
+	}
+	for i, running := range all {
+		if reports[i], err = running.Report(); err != nil {
+			return nil, err
+		}
+	}
+	return reports, nil
+}

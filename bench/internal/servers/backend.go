@@ -38,7 +38,7 @@ func StartBackend(ctx context.Context) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Addr: addr, child: running.Child()}
+	b := &Backend{Addr: addr, child: running.Child}
 	return b, b.child.Await(ctx, func() error {
 		_, err := b.Most(ctx)
 		return err

@@ -40,14 +40,6 @@ func join(all []*Server) *Server {
 	return one
 }
 
-// PIDs are the process IDs of the server's programs.
-func (s *Server) PIDs() (pids []int) {
-	for _, c := range s.children {
-		pids = append(pids, c.PID())
-	}
-	return pids
-}
-
 // Missing is the error where a program is not installed.
 type Missing struct{ Program, Package string }
 

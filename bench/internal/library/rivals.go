@@ -13,18 +13,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// peer is an engine that does no more than to be measured.
-type peer struct{}
+// rival is an engine that does no more than to be measured.
+type rival struct{}
 
-func (peer) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
-func (peer) Evict(context.Context, string, uint64) error             { return serializer.ErrNoTicket }
-func (peer) Path() string                                            { return "" }
-func (peer) Close() error                                            { return nil }
+func (rival) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
+func (rival) Evict(context.Context, string, uint64) error             { return serializer.ErrNoTicket }
+func (rival) Path() string                                            { return "" }
+func (rival) Close() error                                            { return nil }
 
 // channels is the least that keeps an order: those who wait hand each other the
 // turn through channels. Nobody can give up, be counted or be shown.
 type channels struct {
-	peer
+	rival
 	mu      sync.Mutex
 	inside  bool
 	waiting []chan struct{}
@@ -63,7 +63,7 @@ func (c channelTurn) Leave() {
 // predecessor waits as mod_serializer does: it makes a file named after the
 // time, and every 5 ms reads the whole directory for an earlier one.
 type predecessor struct {
-	peer
+	rival
 	dir     string
 	callers atomic.Int64
 }
