@@ -2,31 +2,32 @@ package servers
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
+	"text/template"
 )
 
 // Apache is Debian's apache2, with its event module. It answers every request
 // with a small file.
 type Apache struct {
-	Home     string
+	Home     string // where its files may lie
 	Header   string // the value of X-Request-Id, or empty
 	UniqueID bool   // with mod_unique_id
 }
 
-const apacheModules = "/usr/lib/apache2/modules"
-
-const apacheConfig = `ServerRoot %[1]s
+var apache = program{
+	name: "apache2",
+	args: []string{"-D", "FOREGROUND", "-f", "FILE"},
+	config: template.Must(template.New("apache").Parse(`ServerRoot {{.Dir}}
 ServerName localhost
-Listen %[2]s
-PidFile %[1]s/pid
-DefaultRuntimeDir %[1]s
+Listen {{.Addr}}
+PidFile {{.Dir}}/pid
+DefaultRuntimeDir {{.Dir}}
 ErrorLog /dev/stderr
 LogLevel crit
-%[3]s
+{{range .Server.Modules}}LoadModule {{.}}_module /usr/lib/apache2/modules/mod_{{.}}.so
+{{end}}
+{{if .Server.Root}}User www-data
+Group www-data{{end}}
 
 StartServers 2
 ThreadsPerChild 64
@@ -36,51 +37,27 @@ KeepAlive On
 MaxKeepAliveRequests 0
 KeepAliveTimeout 120
 
-DocumentRoot %[1]s
-<Directory %[1]s>
+DocumentRoot {{.Dir}}
+<Directory {{.Dir}}>
 	Require all granted
 	AllowOverride None
 </Directory>
 FileETag None
-%[4]s
-`
+{{with .Server.Header}}Header set X-Request-Id "{{.}}"{{end}}
+`)),
+}
 
 // Start runs it.
-func (a Apache) Start(ctx context.Context) (*Server, error) {
-	program, err := find("apache2", "apache2")
-	if err != nil {
-		return nil, err
+func (a Apache) Start(ctx context.Context) (*Server, error) { return apache.start(ctx, a.Home, a) }
+
+// Modules are those it loads.
+func (a Apache) Modules() []string {
+	modules := []string{"mpm_event", "authz_core", "dir", "headers"}
+	if a.UniqueID {
+		modules = append(modules, "unique_id")
 	}
-	addr, err := FreeAddr()
-	if err != nil {
-		return nil, err
-	}
-	home, _, err := writeFile(a.Home, "index.html", "ok")
-	if err != nil {
-		return nil, err
-	}
-	header := ""
-	if a.Header != "" {
-		header = fmt.Sprintf("Header set X-Request-Id %q", a.Header)
-	}
-	_, file, err := writeFile(a.Home, "apache2.conf", fmt.Sprintf(apacheConfig, home, addr, a.modules(), header))
-	if err != nil {
-		return nil, err
-	}
-	return start(ctx, exec.Command(program, "-D", "FOREGROUND", "-f", filepath.Clean(file)), addr)
+	return modules
 }
 
-func (a Apache) modules() string {
-	names := []string{"mpm_event", "authz_core", "dir", "headers"}
-	if a.UniqueID {
-		names = append(names, "unique_id")
-	}
-	var lines []string
-	for _, name := range names {
-		lines = append(lines, fmt.Sprintf("LoadModule %s_module %s/mod_%s.so", name, apacheModules, name))
-	}
-	if os.Geteuid() == 0 {
-		lines = append(lines, "User www-data", "Group www-data")
-	}
-	return strings.Join(lines, "\n")
-}
+// Root reports whether it begins as root.
+func (Apache) Root() bool { return os.Geteuid() == 0 }

@@ -6,11 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"text/template"
 )
 
 // BuildCaddy builds Caddy with the plugin from the checkout this program
@@ -47,22 +47,13 @@ type Caddy struct {
 	Env        []string
 }
 
-// Start runs it.
-func (c Caddy) Start(ctx context.Context) (*Server, error) {
-	var all []*Server
-	for range max(1, c.Processes) {
-		s, err := c.startOne(ctx)
-		if err != nil {
-			join(all).Stop()
-			return nil, err
-		}
-		all = append(all, s)
-	}
-	return join(all), nil
+type caddySite struct {
+	Admin      string // the address of its admin API
+	Directives string
 }
 
-const caddyfile = `{
-	admin %s
+var caddyfile = template.Must(template.New("Caddyfile").Parse(`{
+	admin {{.Server.Admin}}
 	auto_https off
 	persist_config off
 	log default {
@@ -70,35 +61,36 @@ const caddyfile = `{
 	}
 }
 
-http://%s {
-	%s
+http://{{.Addr}} {
+	{{.Server.Directives}}
 }
-`
+`))
 
-func (c Caddy) startOne(ctx context.Context) (*Server, error) {
-	addr, err := FreeAddr()
-	if err != nil {
-		return nil, err
+// Start runs it.
+func (c Caddy) Start(ctx context.Context) (*Server, error) {
+	one := new(Server)
+	caddy := program{
+		name:   c.Program,
+		config: caddyfile,
+		args:   []string{"run", "--config", "FILE", "--adapter", "caddyfile"},
+		env:    append([]string{"HOME=DIR", "XDG_CONFIG_HOME=DIR", "XDG_DATA_HOME=DIR"}, c.Env...),
 	}
-	admin, err := FreeAddr()
-	if err != nil {
-		return nil, err
+	for range max(1, c.Processes) {
+		admin, err := FreeAddr()
+		if err != nil {
+			one.Stop()
+			return nil, err
+		}
+		s, err := caddy.start(ctx, c.Home, caddySite{admin, strings.ReplaceAll(c.Directives, "\n", "\n\t")})
+		if err != nil {
+			one.Stop()
+			return nil, err
+		}
+		one.Addrs = append(one.Addrs, s.Addrs...)
+		one.admins = append(one.admins, admin)
+		one.children = append(one.children, s.children...)
 	}
-	directives := strings.ReplaceAll(strings.TrimSpace(c.Directives), "\n", "\n\t")
-	home, file, err := writeFile(c.Home, "Caddyfile", fmt.Sprintf(caddyfile, admin, addr, directives))
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(c.Program, "run", "--config", file, "--adapter", "caddyfile")
-	cmd.Dir = home
-	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
-	cmd.Env = append(cmd.Env, c.Env...)
-	s, err := start(ctx, cmd, addr)
-	if err != nil {
-		return nil, err
-	}
-	s.admins = []string{admin}
-	return s, nil
+	return one, nil
 }
 
 // MemStats are some of the runtime's figures of one Caddy, after a garbage

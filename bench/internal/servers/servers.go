@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"text/template"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
@@ -29,32 +31,11 @@ func (s *Server) Stop() {
 	}
 }
 
-// join makes one server of several.
-func join(all []*Server) *Server {
-	one := new(Server)
-	for _, s := range all {
-		one.Addrs = append(one.Addrs, s.Addrs...)
-		one.admins = append(one.admins, s.admins...)
-		one.children = append(one.children, s.children...)
-	}
-	return one
-}
-
 // Missing is the error where a program is not installed.
 type Missing struct{ Program, Package string }
 
 func (m *Missing) Error() string {
 	return fmt.Sprintf("%s is not installed; to have it: apt-get install %s", m.Program, m.Package)
-}
-
-// find returns the path of a program.
-func find(program, debianPackage string) (string, error) {
-	for _, name := range []string{program, filepath.Join("/usr/sbin", program)} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", &Missing{program, debianPackage}
 }
 
 // FreeAddr is an address of this machine where nobody listens.
@@ -67,18 +48,73 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// start runs a server that is ready when it takes connections.
-func start(ctx context.Context, cmd *exec.Cmd, addr string) (*Server, error) {
+// program is a server that reads a configuration file.
+type program struct {
+	name   string // of the program, and of its Debian package
+	config *template.Template
+	args   []string // in which DIR and FILE stand for its directory and its configuration
+	env    []string // the same
+}
+
+// site is what a configuration is made for.
+type site struct {
+	Dir    string // of its own
+	Addr   string // to answer at
+	Server any
+}
+
+// start runs the program in a directory of its own below home. It is ready when
+// it takes connections.
+func (p program) start(ctx context.Context, home string, server any) (*Server, error) {
+	path, err := p.find()
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(home, "server-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for %s: %w", p.name, err)
+	}
+	var config strings.Builder
+	file := filepath.Join(dir, "config")
+	err = errors.Join(
+		p.config.Execute(&config, site{dir, addr, server}),
+		os.Chmod(dir, 0o755), // servers that begin as root go on as another user
+		os.WriteFile(file, []byte(config.String()), 0o644),
+		os.WriteFile(filepath.Join(dir, "index.html"), []byte("ok"), 0o644))
+	if err != nil {
+		return nil, fmt.Errorf("configuring %s: %w", p.name, err)
+	}
+	names := strings.NewReplacer("DIR", dir, "FILE", file)
+	cmd := exec.Command(path)
+	cmd.Dir, cmd.Env = dir, os.Environ()
+	for _, arg := range p.args {
+		cmd.Args = append(cmd.Args, names.Replace(arg))
+	}
+	for _, setting := range p.env {
+		cmd.Env = append(cmd.Env, names.Replace(setting))
+	}
 	child, err := proc.Start(ctx, cmd)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Addrs: []string{addr}, children: []*proc.Child{child}}
 	if err := child.Await(ctx, func() error { return accepts(addr) }); err != nil {
-		s.Stop()
+		child.Stop()
 		return nil, err
 	}
-	return s, nil
+	return &Server{Addrs: []string{addr}, children: []*proc.Child{child}}, nil
+}
+
+func (p program) find() (string, error) {
+	for _, name := range []string{p.name, filepath.Join("/usr/sbin", p.name)} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", &Missing{p.name, p.name}
 }
 
 func accepts(addr string) error {
@@ -87,18 +123,4 @@ func accepts(addr string) error {
 		return err
 	}
 	return conn.Close()
-}
-
-// writeFile writes a file into a directory of its own below dir, and returns
-// both.
-func writeFile(dir, name, text string) (home, file string, err error) {
-	if home, err = os.MkdirTemp(dir, name+"-"); err != nil {
-		return "", "", fmt.Errorf("making a directory for %s: %w", name, err)
-	}
-	// Servers that begin as root go on as another user.
-	err = errors.Join(os.Chmod(home, 0o755), os.WriteFile(filepath.Join(home, name), []byte(text), 0o644))
-	if err != nil {
-		return "", "", fmt.Errorf("configuring %s: %w", name, err)
-	}
-	return home, filepath.Join(home, name), nil
 }
