@@ -99,7 +99,7 @@ func isGRPC(contentType string) bool {
 // checkRoom refuses the request if the queue is known to be full. So a client that
 // asks first does not send its body in vain, and no file is made for it.
 func (s *Handler) checkRoom(v *visit) error {
-	if s.QueueLength == 0 || !s.engine.acquire() {
+	if s.QueueLength == 0 || s.WhenFull == dropOldest || !s.engine.acquire() {
 		return nil
 	}
 	defer s.releaseEngine(s.engine)

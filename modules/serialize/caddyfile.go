@@ -51,6 +51,7 @@ var subdirectives = directive.Table[*Handler]{
 	directive.On("skip_methods", (*Handler).parseSkipMethods),
 	directive.On("timeout", (*Handler).parseTimeout),
 	directive.On("queue_length", (*Handler).parseQueueLength),
+	directive.On("when_full", (*Handler).parseWhenFull),
 	directive.On("error_code", (*Handler).parseErrorCode),
 	directive.On("error_response", (*Handler).parseErrorResponse),
 	directive.On("concurrency", (*Handler).parseConcurrency),
@@ -71,6 +72,7 @@ var subdirectives = directive.Table[*Handler]{
 //	    skip_methods    <method...>
 //	    timeout         <duration>
 //	    queue_length    <n>
+//	    when_full       drop_newest|drop_oldest
 //	    error_code      <status>
 //	    error_response  <mime type> <body>
 //	    concurrency     <n>
@@ -96,7 +98,13 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if s.Off && d.NextBlock(0) {
 		return d.Errf("serialize off: unexpected %q; a location that is not serialized has no options", d.Val())
 	}
-	return subdirectives.ParseBlock(d, "serialize", s)
+	if err := subdirectives.ParseBlock(d, "serialize", s); err != nil {
+		return err
+	}
+	if s.WhenFull == "" {
+		return nil
+	}
+	return directive.In(d, checkWhenFull(s.WhenFull, s.QueueLength)) // which may come later
 }
 
 func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
@@ -158,6 +166,13 @@ func (s *Handler) parseHoldTimeout(d *caddyfile.Dispenser) (err error) {
 func (s *Handler) parseQueueLength(d *caddyfile.Dispenser) (err error) {
 	s.QueueLength, err = directive.Count(d, 0)
 	return err
+}
+
+func (s *Handler) parseWhenFull(d *caddyfile.Dispenser) (err error) {
+	if s.WhenFull, err = directive.Value(d, "drop_newest or drop_oldest"); err != nil {
+		return err
+	}
+	return directive.In(d, checkWhenFull(s.WhenFull, max(s.QueueLength, 1))) // the length may come later
 }
 
 func (s *Handler) parseConcurrency(d *caddyfile.Dispenser) (err error) {

@@ -25,6 +25,7 @@ func (s *Handler) check() error {
 		directive.CheckDuration("timeout", time.Duration(*s.Timeout)),
 		directive.CheckDuration("hold_timeout", time.Duration(s.HoldTimeout)),
 		directive.CheckCount("queue_length", s.QueueLength, 0),
+		checkWhenFull(s.WhenFull, s.QueueLength),
 		directive.CheckCount("concurrency", s.Concurrency, 1),
 		checkErrorCode(s.ErrorCode),
 		checkErrorResponse(s.ErrorResponse),
@@ -93,6 +94,16 @@ func checkErrorResponse(r *ErrorResponse) error {
 	}
 	if strings.ContainsAny(r.ContentType, "\r\n") || !strings.Contains(r.ContentType, "/") {
 		return fmt.Errorf("error_response: %q is not a MIME type; expected one such as application/json", r.ContentType)
+	}
+	return nil
+}
+
+func checkWhenFull(who string, queueLength int) error {
+	switch {
+	case who != dropNewest && who != dropOldest:
+		return fmt.Errorf("when_full %q: expected drop_newest or drop_oldest", who)
+	case who == dropOldest && queueLength < 1:
+		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (s *Handler) openDoors() {
 	s.rule = serializer.Rule{Shared: true}
 	s.shared = s.rule
 	s.QueueLength, s.HoldTimeout, s.OnDisconnect = 0, 0, onDisconnectCancel
-	s.BufferDisk = new(Size)
+	s.WhenFull, s.BufferDisk = dropNewest, new(Size)
 }
 
 // observe notes what a request has met in a dry run.

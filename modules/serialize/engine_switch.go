@@ -145,10 +145,12 @@ func (t *localTurn) Position() int {
 
 // remaining is the arrival for the engine after a wait here. It has no limit of
 // waiters: a request that was accepted is not refused because the queue has grown
-// since.
+// since, unless a later one supersedes it.
 func (t *localTurn) remaining() serializer.Arrival {
 	a := t.wait.arrival
-	a.MaxWaiting = 0
+	if !a.DropOldest {
+		a.MaxWaiting = 0
+	}
 	a.Joined = func() { localQueues.joined(t) }
 	if a.Timeout > 0 {
 		a.Timeout = max(a.Timeout-time.Since(t.wait.arrived), 1)
@@ -202,8 +204,11 @@ func (q *localQueueTable) arrive(t *localTurn, names []string, a *serializer.Arr
 	}
 	w := &engineWait{arrival: *a, arrived: time.Now(), position: ahead, ready: make(chan error, 1)}
 	if a.MaxWaiting > 0 && waiting >= a.MaxWaiting {
-		q.leaveLocked(t)
-		return w.refused(serializer.ErrFull)
+		if !a.DropOldest {
+			q.leaveLocked(t)
+			return w.refused(serializer.ErrFull)
+		}
+		t.supersedeLocked()
 	}
 	q.lastToken = max(uint64(max(w.arrived.UnixMicro(), 0)), q.lastToken+1)
 	w.token = q.lastToken
@@ -212,6 +217,20 @@ func (q *localQueueTable) arrive(t *localTurn, names []string, a *serializer.Arr
 		p.generation.pending = append(p.generation.pending, t)
 	}
 	return nil
+}
+
+// supersedeLocked refuses the first pending request of t's queues, of those that may
+// be superseded. Those that have joined the engine's queue are left to the engine.
+func (t *localTurn) supersedeLocked() {
+	for _, p := range t.places {
+		for _, g := range p.queue.generations {
+			i := slices.IndexFunc(g.pending, func(o *localTurn) bool { return !o.wait.ended && o.wait.arrival.DropOldest })
+			if i >= 0 {
+				g.pending[i].wait.endLocked(serializer.ErrSuperseded)
+				return
+			}
+		}
+	}
 }
 
 // queueLocked returns the local queue of a name.

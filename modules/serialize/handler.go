@@ -38,7 +38,7 @@ import (
 // `{http.serialize.position}` | How many were ahead on arrival
 // `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
 // `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
-// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost` or `evicted`
+// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted` or `superseded`
 type Handler struct {
 	// Lets every request pass without a queue, so that a more specific route can
 	// exclude its requests. Default: false.
@@ -64,6 +64,11 @@ type Handler struct {
 	// The number of requests that may wait. One more is refused. 0 means no limit.
 	// Default: 0.
 	QueueLength int `json:"queue_length,omitempty"`
+
+	// Who is refused when `queue_length` requests wait already: `drop_newest` the
+	// one that arrives, `drop_oldest` the one that has waited longest. The latter
+	// needs a `queue_length` of at least 1. Default: `drop_newest`.
+	WhenFull string `json:"when_full,omitempty"`
 
 	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 500.
 	ErrorCode int `json:"error_code,omitempty"`
@@ -120,6 +125,7 @@ type Handler struct {
 	module       EngineModule
 	placeholders bool   // the prefix has some
 	queue        string // the queue's name, if the prefix has no placeholders
+	pauseGroup   string // the prefix, if it has placeholders
 	rule, shared serializer.Rule
 	group        string                                // of the handler's route
 	errorRoutes  bool                                  // all error routes of the server run inside the turn
@@ -152,6 +158,9 @@ const (
 
 	defaultResponseBuffer = 256 << 10
 	maxResponseBuffer     = 1 << 30
+
+	dropNewest = "drop_newest"
+	dropOldest = "drop_oldest"
 
 	onDisconnectFinish = "finish"
 	onDisconnectCancel = "cancel"
@@ -259,6 +268,9 @@ func (s *Handler) normalize() error {
 	if s.Concurrency == 0 {
 		s.Concurrency = 1
 	}
+	if s.WhenFull == "" {
+		s.WhenFull = dropNewest
+	}
 	if s.OnDisconnect == "" {
 		s.OnDisconnect = onDisconnectFinish
 	}
@@ -279,7 +291,9 @@ func (s *Handler) normalize() error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	s.placeholders = strings.Contains(s.Prefix, "{")
+	if s.placeholders = strings.Contains(s.Prefix, "{"); s.placeholders {
+		s.pauseGroup = s.Prefix
+	}
 	s.queue = serializer.QueueName(s.Prefix)
 	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
 	if s.DryRun {

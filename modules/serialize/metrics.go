@@ -24,6 +24,7 @@ var outcomes = []string{
 	outcomeEntered, outcomeSkipped, outcomeWouldEnter, outcomeWouldWait,
 	string(serializer.ReasonTimeout), string(serializer.ReasonFull), string(serializer.ReasonGone),
 	string(serializer.ReasonStorage), string(serializer.ReasonLost), string(serializer.ReasonEvicted),
+	string(serializer.ReasonSuperseded),
 }
 
 // outcomeInside is the outcome of a request that was inside. cause says why its

@@ -24,7 +24,9 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	now := time.Now()
-	s.meters.stats.recent.refused(now, refused.Reason)
+	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
+		s.meters.stats.recent.refused(now, refused.Reason)
+	}
 	s.logRefusal(r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
@@ -70,8 +72,11 @@ func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refu
 		return
 	}
 	level := zap.WarnLevel
-	if refused.Reason == serializer.ReasonStorage {
+	switch refused.Reason {
+	case serializer.ReasonStorage:
 		level = zap.ErrorLevel
+	case serializer.ReasonSuperseded:
+		level = zap.InfoLevel
 	}
 	c := s.logger.Check(level, "refused")
 	if c == nil {

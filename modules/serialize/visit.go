@@ -84,6 +84,8 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		Client:     clientOf(r),
 		Rule:       rule,
 		MaxWaiting: s.QueueLength,
+		DropOldest: s.WhenFull == dropOldest,
+		Group:      s.pauseGroup,
 		Timeout:    time.Duration(*s.Timeout),
 		Requester:  v,
 		Revoke:     revoke,

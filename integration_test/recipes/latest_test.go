@@ -1,0 +1,35 @@
+package recipes
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+func TestTheLatestWins(t *testing.T) {
+	k := cook(t, "The latest wins")
+	save := func(path string, i int) <-chan testcaddy.Answer {
+		return testcaddy.Send(t, "PUT", k.url+path, fmt.Sprint(i))
+	}
+	first := save("documents/a", 0)
+	inside := k.NextNamed("documents/a")
+	waiting := save("documents/a", 1)
+	k.awaitTickets(t, "document_a_", 2)
+	for i := 2; i < 100; i++ {
+		next := save("documents/a", i)
+		want(t, waiting, 409, "")
+		waiting = next
+	}
+	other := save("documents/b", 0) // of another document
+	k.NextNamed("documents/b").Leave()
+	want(t, other, 200, "served")
+	inside.Leave()
+	want(t, first, 200, "served")
+	last := k.Next()
+	if last.Body != "99" {
+		t.Errorf("save %s was made; expected 99", last.Body)
+	}
+	last.Leave()
+	want(t, waiting, 200, "served")
+}
