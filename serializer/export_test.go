@@ -6,5 +6,5 @@ import "time"
 func (f *File) Poll() { f.open = openDeaf }
 
 // SlowTicks leaves an engine, for longer than a test waits, with what it does without
-// ticks. They do come in the end: Close can miss the moment and needs one then.
+// ticks.
 func (f *File) SlowTicks() { f.tickTime = 30 * time.Second }

@@ -3,6 +3,7 @@ package serializer
 import (
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,6 +21,9 @@ type alarm struct {
 	fd   int
 	set  *os.File // the epoll set
 	conn syscall.RawConn
+
+	mu          sync.Mutex // held while the deadline is set
+	interrupted bool       // the wait is over, or the next one if there is none
 }
 
 const disarmed = unix.EPOLLONESHOT // and no event to report
@@ -47,7 +51,9 @@ func newAlarm(fd int) (_ *alarm, err error) {
 
 // wait returns once the descriptor can be read, at the latest after timeout.
 func (a *alarm) wait(timeout time.Duration) {
-	_ = a.set.SetReadDeadline(time.Now().Add(timeout))
+	if !a.begin(timeout) {
+		return
+	}
 	armed := false
 	err := a.conn.Read(func(set uintptr) bool {
 		if armed {
@@ -63,6 +69,26 @@ func (a *alarm) wait(timeout time.Duration) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		_ = a.conn.Control(func(set uintptr) { _ = a.arm(int(set), disarmed) })
 	}
+}
+
+// begin sets the deadline of a wait, unless that was interrupted beforehand.
+func (a *alarm) begin(timeout time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.interrupted {
+		a.interrupted = false
+		return false
+	}
+	_ = a.set.SetReadDeadline(time.Now().Add(timeout))
+	return true
+}
+
+// interrupt ends the wait, or the next one if there is none.
+func (a *alarm) interrupt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.interrupted = true
+	_ = a.set.SetReadDeadline(time.Now())
 }
 
 func (a *alarm) arm(set int, events uint32) error {

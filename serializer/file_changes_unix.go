@@ -51,6 +51,12 @@ func (d *osDir) wait(timeout time.Duration) {
 	time.Sleep(min(timeout, pollInterval))
 }
 
+func (d *osDir) interrupt() {
+	if d.notes != nil {
+		d.notes.interrupt()
+	}
+}
+
 // pollInterval is the time between two looks at the directory where the system
 // does not tell of changes.
 const pollInterval = 2 * time.Millisecond

@@ -84,6 +84,13 @@ func (d *directory) wake() {
 	}
 }
 
+// hurry makes the monitor look around even while it waits for a change in the directory: a
+// sync of somebody else may have taken the change in.
+func (d *directory) hurry() {
+	d.wake()
+	d.sys.interrupt()
+}
+
 // use keeps the directory open until release.
 func (d *directory) use() {
 	d.mu.Lock()
@@ -96,7 +103,7 @@ func (d *directory) release() {
 	defer d.mu.Unlock()
 	d.users--
 	if !d.busyLocked() && (d.closing || d.retired) { // nothing keeps it open
-		d.wake()
+		d.hurry()
 	}
 }
 

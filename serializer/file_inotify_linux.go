@@ -115,6 +115,9 @@ func (n *notifier) mistrust() { n.lost = true }
 // wait returns when there is something to read, at the latest after timeout.
 func (n *notifier) wait(timeout time.Duration) { n.alarm.wait(timeout) }
 
+// interrupt ends the wait, or the next one if there is none.
+func (n *notifier) interrupt() { n.alarm.interrupt() }
+
 func (n *notifier) close() {
 	n.alarm.close()
 	_ = unix.Close(n.fd)

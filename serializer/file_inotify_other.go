@@ -12,4 +12,5 @@ func newNotifier(int, string) *notifier { return nil }
 func (*notifier) read(func(change, []byte)) (bool, error) { return true, nil }
 func (*notifier) mistrust()                               {}
 func (*notifier) wait(time.Duration)                      {}
+func (*notifier) interrupt()                              {}
 func (*notifier) close()                                  {}

@@ -279,7 +279,10 @@ func (d *directory) later(batch []*ticket, last uint64) (tickets []*ticket) {
 func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.retired {
+	switch {
+	case d.closing: // all that had joined were refused
+		return nil, last, &StorageError{"entering lock directory", d.path, ErrClosed}
+	case d.retired:
 		return nil, last, errReplaced
 	}
 	joined := batch[:0]

@@ -58,8 +58,10 @@ type lockDir interface {
 	changes(fn func(kind change, name []byte)) error
 
 	// wait returns when something may have changed, at the latest after d.
-	// notifies reports whether that takes no polling.
+	// interrupt ends the wait, or the next one if there is none, unless that polls.
+	// notifies reports whether it takes no polling.
 	wait(d time.Duration)
+	interrupt()
 	notifies() bool
 
 	// identify tells which file a name is: tickets of the same owner are the

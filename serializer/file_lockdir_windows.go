@@ -193,6 +193,7 @@ func (d *osDir) changes(fn func(change, []byte)) error {
 const pollInterval = 2 * time.Millisecond
 
 func (d *osDir) wait(timeout time.Duration) { time.Sleep(min(timeout, pollInterval)) }
+func (d *osDir) interrupt()                 {}
 func (d *osDir) notifies() bool             { return false }
 func (d *osDir) checksUsers() bool          { return false }
 func (d *osDir) age(string) time.Duration   { return 0 }

@@ -389,6 +389,13 @@ func (p *simProc) wait(d time.Duration) {
 	}
 }
 
+func (p *simProc) interrupt() {
+	select {
+	case p.notify <- struct{}{}:
+	default:
+	}
+}
+
 func (p *simProc) notifies() bool    { return true }
 func (p *simProc) checksUsers() bool { return false }
 
