@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 )
 
@@ -53,9 +52,4 @@ func printSimulation(random *rand.Rand) {
 		}
 		fmt.Printf("| %s | %s | %s | %d | %.1f | %+.1f sd |\n", e.name, rate, e.scaled, e.counted, e.expected, e.apart())
 	}
-}
-
-func sorted[T ~int64](list []T) []T {
-	slices.Sort(list)
-	return list
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,30 +40,30 @@ func poissonian(name string, rate float64, scaled string, counted int, expected 
 // simulator makes the experiments from one source of randomness.
 type simulator struct{ random *rand.Rand }
 
-func (s *simulator) all() []experiment {
-	var list []experiment
-	for _, rate := range rates {
-		list = append(list, s.windows("txid", rate, 1e-3, bitsFor(rate*1e-3), 2000, true))
+func (s *simulator) all() (list []experiment) {
+	each := func(make func(rate float64) experiment) {
+		for _, rate := range rates {
+			list = append(list, make(rate))
+		}
 	}
+	each(func(rate float64) experiment { return s.windows("txid", rate, 1e-3, bitsFor(rate*1e-3), 2000, true) })
 	list = append(list, s.generators(1e7, 2000))
-	for _, rate := range rates {
-		list = append(list, s.windows("sharded_id", rate, 1e-6, 16, int(4e7/max(1, rate/1e6)), true))
-	}
-	for _, rate := range rates {
-		list = append(list, s.windows("UUIDv7, ULID", rate, 1e-3, bitsFor(rate*1e-3), 2000, false))
-	}
+	each(func(rate float64) experiment {
+		return s.windows("sharded_id", rate, 1e-6, 16, int(4e7/max(1, rate/1e6)), true)
+	})
+	each(func(rate float64) experiment {
+		return s.windows("UUIDv7, ULID", rate, 1e-3, bitsFor(rate*1e-3), 2000, false)
+	})
 	for _, bits := range []int{34, 36, 38} {
 		list = append(list, s.whole("UUIDv4", 2_000_000, bits))
 	}
-	for _, rate := range rates {
-		list = append(list, s.nodes("unique_id classic, random node", rate, nodeBits{12, 4, 16}, 100_000))
-	}
-	for _, rate := range rates {
-		list = append(list, s.nodes("unique_id threaded, random node", rate, nodeBits{12, 0, 16}, 100_000))
-	}
-	for _, rate := range rates {
-		list = append(list, s.nodes("xid", rate, nodeBits{12, 0, 24}, 100_000))
-	}
+	each(func(rate float64) experiment {
+		return s.nodes("unique_id classic, random node", rate, nodeBits{12, 4, 16}, 100_000)
+	})
+	each(func(rate float64) experiment {
+		return s.nodes("unique_id threaded, random node", rate, nodeBits{12, 0, 16}, 100_000)
+	})
+	each(func(rate float64) experiment { return s.nodes("xid", rate, nodeBits{12, 0, 24}, 100_000) })
 	return list
 }
 
@@ -90,17 +91,24 @@ func (s *simulator) window(n, bits int, distinct bool) (pairs int) {
 	if n < 2 {
 		return 0
 	}
-	processes := make(map[uint64][]int, n)
+	m := make(makers, n)
 	for range n {
-		value := s.random.Uint64N(1 << bits)
-		process := s.random.IntN(fleetSize)
-		for _, other := range processes[value] {
-			if !distinct || other != process {
-				pairs++
-			}
-		}
-		processes[value] = append(processes[value], process)
+		pairs += m.add(s.random.Uint64N(1<<bits), s.random.IntN(fleetSize), distinct)
 	}
+	return pairs
+}
+
+// makers are the processes that made an ID, by its value.
+type makers map[uint64][]int
+
+// add notes an ID and counts the pairs it makes with those of before.
+func (m makers) add(value uint64, process int, distinct bool) (pairs int) {
+	for _, other := range m[value] {
+		if !distinct || other != process {
+			pairs++
+		}
+	}
+	m[value] = append(m[value], process)
 	return pairs
 }
 
@@ -208,18 +216,13 @@ func (s *simulator) generators(rate float64, windows int) experiment {
 		gens[i] = uniqueid.NewTXIDGenerator(uniqueid.WithClock(clock))
 	}
 	for window := range windows {
-		processes := make(map[uint64][]int)
+		made := make(makers)
 		for _, at := range s.arrivals(s.poisson(m)) {
 			clock.set(time.Duration(window+1)*time.Millisecond + at)
 			process := s.random.IntN(fleetSize)
 			id := gens[process].New()
 			value := uint64(id.Time().UnixMilli())<<bits | id.Random()>>(54-bits)
-			for _, other := range processes[value] {
-				if other != process {
-					pairs++
-				}
-			}
-			processes[value] = append(processes[value], process)
+			pairs += made.add(value, process, true)
 		}
 	}
 	return poissonian(
@@ -236,7 +239,8 @@ func (s *simulator) arrivals(n int) []time.Duration {
 	for i := range list {
 		list[i] = time.Duration(s.random.Int64N(int64(time.Millisecond)))
 	}
-	return sorted(list)
+	slices.Sort(list)
+	return list
 }
 
 // poisson draws how many arrive where m do on average.

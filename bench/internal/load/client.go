@@ -16,6 +16,7 @@ type client struct {
 	buf  [4096]byte
 
 	waits   []time.Duration
+	served  bool
 	total   int
 	others  int
 	failure error
@@ -23,32 +24,30 @@ type client struct {
 
 // work asks until it is stopped.
 func (c *client) work() {
-	served := false
 	for !c.run.stopped.Load() {
-		asked := int64(time.Since(c.run.base))
+		asked := time.Since(c.run.base)
 		status, err := c.ask()
-		answered := int64(time.Since(c.run.base))
+		answered := time.Since(c.run.base)
 		if err != nil {
 			if !c.run.stopped.Load() {
 				c.failure = err
 			}
 			return
 		}
-		if !served {
-			served = true
+		if !c.served {
+			c.served = true
 			c.run.served.Add(1)
 		}
-		if status == 200 {
+		counts := int64(answered) >= c.run.opens.Load() && int64(answered) < c.run.closes.Load()
+		switch {
+		case status == 200 && counts:
+			c.waits = append(c.waits, answered-asked)
+			fallthrough
+		case status == 200:
 			c.total++
-		}
-		if answered < c.run.opens.Load() || answered >= c.run.closes.Load() {
-			continue
-		}
-		if status != 200 {
+		case counts:
 			c.others++
-			continue
 		}
-		c.waits = append(c.waits, time.Duration(answered-asked))
 	}
 }
 
@@ -57,8 +56,7 @@ func (c *client) ask() (status int, err error) {
 	if _, err := c.conn.Write(c.run.request); err != nil {
 		return 0, fmt.Errorf("sending a request: %w", err)
 	}
-	have := 0
-	for {
+	for have := 0; ; {
 		n, err := c.conn.Read(c.buf[have:])
 		if err != nil {
 			return 0, fmt.Errorf("reading a response: %w", err)
@@ -68,21 +66,21 @@ func (c *client) ask() (status int, err error) {
 		switch {
 		case err != nil:
 			return 0, err
-		case size > len(c.buf):
-			return 0, fmt.Errorf("the response has %d bytes, more than %d", size, len(c.buf))
 		case size == have:
 			return status, nil
 		case size > 0 && size < have:
 			return 0, errors.New("more than one response to a request")
-		case have == len(c.buf):
-			return 0, fmt.Errorf("the head of the response has more than %d bytes", len(c.buf))
+		case size > len(c.buf) || have == len(c.buf):
+			return 0, fmt.Errorf("the response has more than %d bytes", len(c.buf))
 		}
 	}
 }
 
 var (
+	headStart     = []byte("HTTP/1.1 ")
 	headEnd       = []byte("\r\n\r\n")
-	contentLength = []byte("\r\ncontent-length:")
+	lineEnd       = []byte("\r\n")
+	contentLength = []byte("content-length:")
 )
 
 // parse reads a response so far. size is that of the whole response, or 0 if
@@ -92,28 +90,23 @@ func parse(text []byte) (status, size int, err error) {
 	if end < 0 {
 		return 0, 0, nil
 	}
-	head := text[:end+2]
-	if len(head) < len("HTTP/1.1 200") || !bytes.HasPrefix(head, []byte("HTTP/1.1 ")) {
-		return 0, 0, fmt.Errorf("not a response of HTTP/1.1: %.40q", head)
+	line, head, _ := bytes.Cut(text[:end], lineEnd)
+	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, headStart) {
+		return 0, 0, fmt.Errorf("not a response of HTTP/1.1: %.40q", line)
 	}
-	if status, err = strconv.Atoi(string(head[9:12])); err != nil {
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return 0, 0, fmt.Errorf("reading the status: %w", err)
 	}
-	length, err := bodyLength(head)
-	return status, end + len(headEnd) + length, err
-}
-
-func bodyLength(head []byte) (int, error) {
-	for i := range head {
-		if head[i] != '\r' || len(head)-i < len(contentLength) || !bytes.EqualFold(head[i:i+len(contentLength)], contentLength) {
+	for len(head) > 0 {
+		line, head, _ = bytes.Cut(head, lineEnd)
+		if len(line) < len(contentLength) || !bytes.EqualFold(line[:len(contentLength)], contentLength) {
 			continue
 		}
-		value, _, _ := bytes.Cut(head[i+len(contentLength):], []byte("\r"))
-		length, err := strconv.Atoi(string(bytes.TrimSpace(value)))
+		length, err := strconv.Atoi(string(bytes.TrimSpace(line[len(contentLength):])))
 		if err != nil || length < 0 {
-			return 0, fmt.Errorf("reading the length of the response: %q", value)
+			return 0, 0, fmt.Errorf("reading the length of the response: %q", line)
 		}
-		return length, nil
+		return status, end + len(headEnd) + length, nil
 	}
-	return 0, errors.New("the response does not tell its length")
+	return 0, 0, errors.New("the response does not tell its length")
 }

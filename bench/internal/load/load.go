@@ -28,7 +28,7 @@ type Plan struct {
 	Window   time.Duration
 }
 
-// Outcome is what came of it within the window.
+// Outcome is the sum of all answers within the window.
 type Outcome struct {
 	Answers  int             // with status 200
 	Total    int             // of those, with the ones before the window
@@ -47,6 +47,7 @@ func (o *Outcome) Rate() float64 { return float64(o.Answers) / o.Window.Seconds(
 type run struct {
 	Plan
 	request []byte
+	clients []*client
 
 	opens   atomic.Int64 // nanoseconds since base; when the window opens and closes
 	closes  atomic.Int64
@@ -59,66 +60,68 @@ const never = int64(1) << 62
 
 // Run carries out a plan.
 func Run(ctx context.Context, p Plan) (*Outcome, error) {
-	r := newRun(p)
-	clients, err := r.connect(ctx)
-	defer r.closeAll(clients)
+	r, err := connect(ctx, p)
+	defer r.close()
 	if err != nil {
 		return nil, err
 	}
 	var done sync.WaitGroup
-	for _, c := range clients {
+	for _, c := range r.clients {
 		done.Go(c.work)
 	}
 	settled := r.conduct(ctx)
-	r.stopped.Store(true)
-	r.closeAll(clients)
+	r.close()
 	done.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return r.collect(clients, settled), nil
+	return r.collect(settled), ctx.Err()
 }
 
-func newRun(p Plan) *run {
-	p.Patience = cmp.Or(p.Patience, 30*time.Second)
-	r := &run{Plan: p, base: time.Now(),
-		request: []byte("GET " + cmp.Or(p.Path, "/") + " HTTP/1.1\r\nHost: " + p.Addrs[0] + "\r\nUser-Agent: bench\r\n\r\n")}
-	r.opens.Store(never)
-	r.closes.Store(never)
-	return r
+// Gather sends one request on each of n connections and waits for no answer.
+// The function it returns, also with an error, closes them.
+func Gather(ctx context.Context, addr, path string, n int) (disperse func(), err error) {
+	r, err := connect(ctx, Plan{Addrs: []string{addr}, Path: path, Clients: n})
+	for _, c := range r.clients {
+		if err == nil {
+			_, err = c.conn.Write(r.request)
+		}
+	}
+	return r.close, err
 }
 
 // connect opens all connections, a few at a time: listen queues are short.
-func (r *run) connect(ctx context.Context) ([]*client, error) {
-	clients := make([]*client, r.Clients)
+func connect(ctx context.Context, p Plan) (*run, error) {
+	p.Patience = cmp.Or(p.Patience, 30*time.Second)
+	r := &run{Plan: p, base: time.Now(), clients: make([]*client, p.Clients),
+		request: []byte("GET " + cmp.Or(p.Path, "/") + " HTTP/1.1\r\nHost: " + p.Addrs[0] + "\r\nUser-Agent: bench\r\n\r\n")}
+	r.opens.Store(never)
+	r.closes.Store(never)
+	dialer := net.Dialer{Timeout: 10 * time.Second}
 	errs := make([]error, r.Clients)
 	slots := make(chan struct{}, 64)
 	var done sync.WaitGroup
-	for i := range clients {
+	for i := range r.clients {
 		slots <- struct{}{}
 		done.Go(func() {
-			clients[i], errs[i] = r.dial(ctx, r.Addrs[i%len(r.Addrs)])
-			<-slots
+			defer func() { <-slots }()
+			conn, err := dialer.DialContext(ctx, "tcp", r.Addrs[i%len(r.Addrs)])
+			if errs[i] = err; err == nil {
+				r.clients[i] = &client{run: r, conn: conn}
+			}
 		})
 	}
 	done.Wait()
-	connected := slices.DeleteFunc(clients, func(c *client) bool { return c == nil })
-	return connected, errors.Join(errs...)
+	r.clients = slices.DeleteFunc(r.clients, func(c *client) bool { return c == nil })
+	if err := errors.Join(errs...); err != nil {
+		return r, fmt.Errorf("connecting: %w", err)
+	}
+	return r, nil
 }
 
-func (r *run) closeAll(clients []*client) {
-	for _, c := range clients {
+// close ends all connections. Errors of clients no longer count.
+func (r *run) close() {
+	r.stopped.Store(true)
+	for _, c := range r.clients {
 		_ = c.conn.Close()
 	}
-}
-
-func (r *run) dial(ctx context.Context, addr string) (*client, error) {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("connecting: %w", err)
-	}
-	return &client{run: r, conn: conn}, nil
 }
 
 // conduct opens and closes the window at the right times.
@@ -136,17 +139,15 @@ func (r *run) conduct(ctx context.Context) (settled bool) {
 func (r *run) allServed() bool { return int(r.served.Load()) >= r.Clients }
 
 func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
 
-func (r *run) collect(clients []*client, settled bool) *Outcome {
+func (r *run) collect(settled bool) *Outcome {
 	o := &Outcome{Settled: settled, Window: time.Duration(r.closes.Load() - r.opens.Load())}
-	for _, c := range clients {
+	for _, c := range r.clients {
 		o.Answers += len(c.waits)
 		o.Others += c.others
 		o.Total += c.total

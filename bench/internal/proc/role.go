@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 )
 
 // A role is a part of this program that must run in a process of its own. It
@@ -65,7 +66,7 @@ func Begin[Report any](ctx context.Context, name string, task any, tracer []stri
 	if err != nil {
 		return nil, fmt.Errorf("writing the task of %s: %w", name, err)
 	}
-	command := append(tracer[:len(tracer):len(tracer)], self)
+	command := slices.Concat(tracer, []string{self})
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append(os.Environ(), roleEnv+"="+name), env...)
 	r := &Running[Report]{}

@@ -1,0 +1,93 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+)
+
+// The document's tables are those of the raw results beside it: nobody has
+// edited either alone.
+func TestDocument(t *testing.T) {
+	want, err := os.ReadFile("../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	if err := os.CopyFS(out, os.DirFS("../docs/performance")); err != nil {
+		t.Fatal(err)
+	}
+	doc := filepath.Join(out, "performance.md")
+	if err := os.WriteFile(doc, want, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := report(options{out: out, doc: doc}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(doc); err != nil || string(got) != string(want) {
+		t.Errorf("the tables of docs/performance.md differ from docs/performance/*.csv (%v); make them again with -only none and -doc", err)
+	}
+	for _, s := range suites {
+		if _, err := os.Stat(filepath.Join(out, s.name+".png")); (err == nil) != (s.draw != nil) {
+			t.Errorf("the drawing of %s: %v", s.name, err)
+		}
+	}
+}
+
+func TestRefreshRefuses(t *testing.T) {
+	doc := filepath.Join(t.TempDir(), "doc.md")
+	if err := os.WriteFile(doc, []byte("<!-- figures: ids -->\nno end"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := refresh(doc, nil); err == nil {
+		t.Error("a block without an end was replaced")
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for value, want := range map[float64]string{0: "0", 0.0123: "0.012", -0.5: "-0.50", 12.34: "12.3", -1234: "-1,234", 1234567: "1,234,567"} {
+		if got := number(value); got != want {
+			t.Errorf("number(%v) = %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestTargetMet(t *testing.T) {
+	one := results.Summarize([]float64{1})
+	for want, targets := range map[string][]target{
+		"yes":          {atLeast("", 1, one), atMost("", 1, "", one), atLeast("", 0.5, one), atMost("", 2, "", one)},
+		"**no**":       {atLeast("", 2, one), atMost("", 0.5, "", one)},
+		"not measured": {atLeast("", 1, results.Summarize(nil))},
+	} {
+		for _, target := range targets {
+			if got := target.met(); got != want {
+				t.Errorf("%+v is met: %s, want %s", target, got, want)
+			}
+		}
+	}
+}
+
+// The IDs of the comparison come with their groups, and without figures that
+// were not measured.
+func TestNoteIDs(t *testing.T) {
+	b := new(workbench)
+	err := b.noteIDs([]byte(`[{"Name":"txid","Ours":true,"Time":50,"Ratio":0.5,"Allocations":1,"Scaling":null},{"Name":"nothing shared","Scaling":2}]`), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	txid := results.Case{Subject: results.Subject{Group: ourIDs, Name: "txid"}}
+	if cases := b.set.Cases(idMetric); len(cases) != 1 || cases[0] != txid || len(b.set) != 4 {
+		t.Errorf("got %+v", b.set)
+	}
+}
+
+func TestPick(t *testing.T) {
+	if pick(0, true, time.Second, time.Hour) != time.Second || pick(0, false, 1, 2) != 2 || pick(3, true, 1, 2) != 3 {
+		t.Error("a default was chosen wrongly")
+	}
+}
