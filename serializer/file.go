@@ -275,7 +275,7 @@ func (f *File) Path() string { return f.path }
 func (f *File) Queues(context.Context) ([]QueueState, error) {
 	d := f.current()
 	if d == nil {
-		return nil, nil
+		return f.queuesOutside()
 	}
 	defer d.release()
 	if err := d.sync(false); err != nil {
@@ -304,10 +304,12 @@ func (f *File) Count(queue string) (inside, waiting int) {
 // Evict implements [Engine]. A ticket of another process is taken out by that
 // process, which a file in the directory asks to do so.
 func (f *File) Evict(_ context.Context, queue string, token uint64) error {
-	err := ErrNoTicket
+	var err error
 	if d := f.current(); d != nil {
 		defer d.release()
 		err = d.evictToken(queue, token)
+	} else {
+		err = f.evictOutside(queue, token)
 	}
 	if err != nil {
 		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)

@@ -21,9 +21,11 @@ type syncer struct {
 	owners  map[fileID]*remoteOwner
 	ledgers []*remoteOwner   // those that keep one; the one last found in first
 	missing map[*ticket]bool // remote tickets that are out though their file is gone
+	// markers are those of tickets that are not ours, as far as they may still be there; true
+	// if a tick has missed the ticket.
+	markers map[string]bool
 	// barredOwners are owner files that cannot be opened, by name.
 	barredOwners map[string]*barred
-	synced       bool // the first sync is done
 	audited      bool // no ticket is out that we do not know of
 	refreshed    time.Time
 }
@@ -35,6 +37,7 @@ func newSyncer(d *directory) syncer {
 		missing:   make(map[*ticket]bool),
 		refreshed: time.Now(),
 
+		markers:      make(map[string]bool),
 		barredOwners: make(map[string]*barred),
 	}
 }
@@ -73,7 +76,6 @@ func (s *syncer) sync(guarded bool) error {
 		s.audited = false
 	}
 	s.followUp(guarded)
-	s.synced = true
 	if guarded {
 		return s.audit()
 	}
@@ -197,11 +199,11 @@ func (s *syncer) followUp(guarded bool) {
 		s.openOwner(name, guarded)
 	}
 	s.identifyTickets(found.unknown)
-	for _, name := range found.evictions {
-		s.obey(name)
-	}
 	for _, t := range found.missing {
 		s.restore(t)
+	}
+	for _, name := range found.evictions {
+		s.obey(name)
 	}
 	for _, name := range found.lost {
 		s.restoreOwner(name)

@@ -44,21 +44,42 @@ func (d *directory) evict(t *ticket) (revoke func(error)) {
 	return nil
 }
 
-// obey evicts the ticket that a marker names, if it is ours.
+// obey evicts the ticket that a marker names, if it is ours. Another process's marker is
+// kept in mind: if the ticket goes before its owner reads it, nobody else removes it.
 func (s *syncer) obey(marker string) {
 	if _, err := s.sys.identify(marker); err != nil {
+		delete(s.markers, marker)
 		return // gone, or made by a user who has no say here
 	}
 	stamp, _ := parseDigits(strings.TrimPrefix(marker, evictMarker))
-	t, remote := s.withNumber(stamp)
-	switch {
-	case t != nil:
-		s.removeFile(marker)
-		if revoke := s.evict(t); revoke != nil {
-			go revoke(ErrEvicted) // not while we sync
+	t, _ := s.withNumber(stamp)
+	if t == nil {
+		s.markers[marker] = false
+		return
+	}
+	delete(s.markers, marker)
+	s.removeFile(marker)
+	if revoke := s.evict(t); revoke != nil {
+		go revoke(ErrEvicted) // not while we sync
+	}
+}
+
+// removeStaleMarkers removes the markers of tickets that are gone. A listing may show a
+// marker before its ticket, so unless it is the last time, only the second look counts.
+func (s *syncer) removeStaleMarkers(last bool) {
+	for marker, seen := range s.markers {
+		stamp, _ := parseDigits(strings.TrimPrefix(marker, evictMarker))
+		if ours, remote := s.withNumber(stamp); ours != nil || remote {
+			continue
 		}
-	case !remote && !s.synced:
-		s.removeFile(marker) // of a ticket that is long gone
+		if !seen && !last {
+			s.markers[marker] = true
+			continue
+		}
+		delete(s.markers, marker)
+		if _, err := s.sys.identify(marker); err == nil {
+			s.removeFile(marker)
+		}
 	}
 }
 

@@ -74,6 +74,13 @@ func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	return views, nil
 }
 
+// own is the directory as this process's user sees it.
+func (d *outsideDir) own() *outsideDir {
+	view := *d
+	view.user = uint32(unix.Geteuid())
+	return &view
+}
+
 // whose tells which file a name is, and whose user's. The error is errNotOurs
 // if files of that user do not count here.
 func (d *outsideDir) whose(name string) (fileID, string, error) {

@@ -33,6 +33,9 @@ func (d *outsideDir) list() (names []string, err error) {
 // byUser is the directory as each of its users sees it: all see the same here.
 func (d *outsideDir) byUser() ([]*outsideDir, error) { return []*outsideDir{d}, nil }
 
+// own is the directory as this process's user sees it.
+func (d *outsideDir) own() *outsideDir { return d }
+
 // whose tells which file a name is.
 func (d *outsideDir) whose(name string) (fileID, string, error) {
 	id, err := d.identify(name)

@@ -34,6 +34,8 @@ func (*outsideDir) list() ([]string, error) { return nil, errNoLockDir }
 
 func (d *outsideDir) byUser() ([]*outsideDir, error) { return nil, errNoLockDir }
 
+func (d *outsideDir) own() *outsideDir { return d }
+
 func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", errNoLockDir }
 
 // pollInterval is the time between two looks at what nobody tells.

@@ -93,6 +93,7 @@ func (d *directory) reapBeforeShut() {
 		return
 	}
 	d.syncer.reapDead()
+	d.syncer.removeStaleMarkers(true)
 }
 
 // tick makes sure of what nobody tells.
@@ -112,6 +113,7 @@ func (d *directory) tick() {
 	d.refuseBarred()
 	s.settleAllMissing()
 	s.abandonUnowned()
+	s.removeStaleMarkers(false)
 	d.clearLeftovers()
 	s.refresh()
 }
