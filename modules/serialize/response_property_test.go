@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"flag"
@@ -48,7 +49,12 @@ func TestResponseIsTheSame(t *testing.T) {
 	for i := range uint64(cases) {
 		plan := newResponsePlan(rand.New(rand.NewPCG(seed+i, 0)))
 		for version, server := range servers {
-			want, got := server.get(t, plan, false), server.get(t, plan, true)
+			want := server.get(t, plan, false)
+			if want.stuck {
+				t.Logf("HTTP/%s, -response.seed %d: without a queue, net/http itself does not end the response", version, seed+i)
+				continue
+			}
+			got := server.get(t, plan, true)
 			if want.cut && plan.ending == http.ErrAbortHandler {
 				// How much of a response comes before it breaks off depends on time.
 				want, got = want.broken(plan), got.broken(plan)
@@ -155,6 +161,7 @@ type response struct {
 	trailer http.Header
 	body    string
 	cut     bool
+	stuck   bool // it never ends
 }
 
 func (r response) String() string {
@@ -235,7 +242,9 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 		transport.TLSNextProto = make(map[string]func(string, *tls.Conn) http.RoundTripper)
 	}
 	defer transport.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(t.Context(), plan.method, s.URL, http.NoBody)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, plan.method, s.URL, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +255,7 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 	defer resp.Body.Close()
 	body, err := readAsPlanned(resp.Body, plan.slow)
 	resp.Header.Del("Date")
-	return response{resp.StatusCode, resp.Header, resp.Trailer, string(body), err != nil}
+	return response{resp.StatusCode, resp.Header, resp.Trailer, string(body), err != nil, ctx.Err() != nil}
 }
 
 func readAsPlanned(from io.Reader, slow bool) ([]byte, error) {
