@@ -252,7 +252,7 @@ func (f *File) parted(last uint64) {
 func (f *File) mayShut(d *directory) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dir == d && f.issuing && !f.closed || !d.idle() {
+	if f.issuing && !f.closed && !d.isSucceeded() || !d.idle() {
 		return false
 	}
 	if f.dir == d {

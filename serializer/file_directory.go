@@ -28,8 +28,10 @@ type directory struct {
 	others    bool               // another process gave out a ticket since we wrote down the last number
 	listings  uint64             // how often the directory was listed
 	retired   bool
-	parted    bool    // retired, and all whose tickets are still out are known
-	unparted  *barred // why it is not parted
+	parted    bool    // retired, and when we last looked left by all, or back in its place
+	unparted  *barred // why that cannot be told
+	succeeded bool    // another directory was opened in its place: parted is from after that
+	orders    int     // how often that has changed
 	closing   bool    // the engine closes
 	idleSince time.Time
 
@@ -110,7 +112,8 @@ func (d *directory) release() {
 func (d *directory) busyLocked() bool { return d.owned > 0 || d.users > 0 }
 
 // idle reports whether the directory may be shut. A replaced one stays open until
-// its turns are over, those of other processes, too: the new one waits for that.
+// its turns are over, those of other processes, too, and another is open: until then, it
+// may come back, others go on in it, and a third directory take its place.
 func (d *directory) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,9 +123,7 @@ func (d *directory) idle() bool {
 	case d.closing:
 		return true
 	case d.retired:
-		// The new one lies in the same place if only the guard was replaced, or
-		// if the directory is back: there, the tickets speak for themselves.
-		return d.parted && (len(d.syncer.owners) == 0 || d.sys.here())
+		return d.parted && (d.succeeded || time.Since(d.idleSince) >= lingerTime)
 	}
 	return !d.owesRemovalLocked() && time.Since(d.idleSince) >= lingerTime
 }
@@ -131,6 +132,31 @@ func (d *directory) isRetired() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.retired
+}
+
+func (d *directory) isParted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.parted
+}
+
+func (d *directory) isSucceeded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.succeeded
+}
+
+// setSucceeded tells a replaced directory that another was opened in its place, or that
+// this is no longer the one there. Whether all have left is looked at anew: what was seen
+// before may be old, for the directory may have been back meanwhile. If the other is the
+// same directory again, be it with another guard, the tickets there speak for themselves.
+func (d *directory) setSucceeded(by fileID, succeeded bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.orders++
+	d.succeeded = succeeded
+	d.parted = succeeded && by == d.sys.place()
+	d.wake()
 }
 
 // retire refuses all waiters. It reports how many are inside, and false if the
@@ -142,6 +168,7 @@ func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool)
 		return 0, nil, false
 	}
 	d.retired = true
+	d.idleSince = time.Now()
 	lost = d.dismissWaitingLocked(why)
 	d.wake()
 	return d.owned, lost, true

@@ -72,6 +72,7 @@ func (d *osDir) readModes() error {
 		d.fileMode = 0o600
 	}
 	d.uid, d.gid = st.Uid, st.Gid
+	d.where = fileID{uint64(st.Dev), st.Ino}
 	d.gives = unix.Geteuid() == 0 && !d.everybody && (st.Uid != 0 || st.Gid != 0)
 	return nil
 }

@@ -144,10 +144,7 @@ func (f *File) awake() (*directory, error) {
 	if d := f.current(); d != nil {
 		return d, nil
 	}
-	if err := f.awaitOldTurns(); err != nil {
-		return nil, err
-	}
-	sys, err := f.open(f.path, f.clock)
+	sys, err := f.openNext()
 	if err != nil {
 		return nil, err
 	}
@@ -159,35 +156,6 @@ func (f *File) awake() (*directory, error) {
 	d.use()
 	go d.monitor()
 	return d, nil
-}
-
-// awaitOldTurns waits until all replaced directories are left.
-func (f *File) awaitOldTurns() error {
-	for {
-		switch out, err := f.oldTurnsOut(); {
-		case err != nil:
-			return err
-		case !out:
-			return nil
-		}
-		time.Sleep(pollInterval)
-	}
-}
-
-// oldTurnsOut reports whether turns may be out in replaced directories. The error says
-// why a wait for them is in vain.
-func (f *File) oldTurnsOut() (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return false, &StorageError{"entering lock directory", f.path, ErrClosed}
-	}
-	for _, d := range f.replaced {
-		if err := d.inTheWay(); err != nil {
-			return false, err
-		}
-	}
-	return len(f.replaced) > 0, nil
 }
 
 // lastStamp is the greatest number known to have been given out in any directory.

@@ -19,8 +19,9 @@ type lockDir interface {
 	check() error
 
 	// here reports whether the path still leads to the same directory, be it
-	// with another guard.
+	// with another guard. place tells which directory it is, wherever the path leads.
 	here() bool
+	place() fileID
 
 	// last reads the number of the last ticket given out; 0 if it is not
 	// recorded. setLast records it. Both need the guard.

@@ -21,6 +21,7 @@ type osDir struct {
 	clock     func() time.Time
 
 	dir   int // the directory, open
+	where fileID
 	guard int // the guard file, open
 	id    fileID
 	notes *notifier // nil where the system tells nothing
@@ -90,9 +91,11 @@ func (d *osDir) openat(name string, flags int, mode uint32) (int, error) {
 func ourUser(uid uint32) bool { return int(uid) == os.Geteuid() }
 
 func (d *osDir) here() bool {
-	var st, own unix.Stat_t
-	return unix.Stat(d.path, &st) == nil && unix.Fstat(d.dir, &own) == nil && st.Dev == own.Dev && st.Ino == own.Ino
+	var st unix.Stat_t
+	return unix.Stat(d.path, &st) == nil && fileID{uint64(st.Dev), st.Ino} == d.where
 }
+
+func (d *osDir) place() fileID { return d.where }
 
 func (d *osDir) close() {
 	d.disown()

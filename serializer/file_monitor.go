@@ -148,22 +148,26 @@ func (s *syncer) refresh() {
 	s.sys.refresh()
 }
 
-// part gives up a replaced directory once none of our tickets is in it, and syncs a
-// last time under its guard. All who gave out tickets in it until then are known after
-// that. Nobody else will: they look for the guard at its path.
+// part gives up a replaced directory once none of our tickets is in it, and finds out
+// under its guard whether all others have left it. Once another directory is open in its
+// place, nobody gives out tickets in this one any more: they look for the guard at its
+// path.
 func (d *directory) part() {
-	if !d.deserted() {
+	orders, deserted := d.deserted()
+	if !deserted {
 		return
 	}
 	d.sys.disown()
-	last, err := d.lastSync()
+	last, left, err := d.lastSync()
 	if err == nil && last < maxStamp {
 		d.owner.parted(last)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.parted = err == nil
 	d.notPartedLocked(err)
+	if orders == d.orders { // else it is too old
+		d.parted = err == nil && (left || !d.succeeded && d.sys.here())
+	}
 }
 
 // notPartedLocked notes why a replaced directory cannot be given up, or nil.
@@ -193,17 +197,17 @@ func (d *directory) inTheWay() error {
 	return d.unparted.err
 }
 
-// deserted reports whether a replaced directory is used no more but by others.
-func (d *directory) deserted() bool {
+// deserted reports whether a replaced directory is used no more but, perhaps, by others.
+func (d *directory) deserted() (orders int, deserted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.retired && !d.parted && !d.busyLocked()
+	return d.orders, d.retired && !d.parted && !d.busyLocked()
 }
 
-// lastSync syncs a replaced directory under its guard, and returns the last number
-// that was given out in it. After an error, the monitor
-// tries again.
-func (d *directory) lastSync() (last uint64, err error) {
+// lastSync syncs a replaced directory under its guard. It returns the last number
+// that was given out in it, and whether nobody works in it any more. After an error, the
+// monitor tries again.
+func (d *directory) lastSync() (last uint64, left bool, err error) {
 	err = d.sys.lock()
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
@@ -213,8 +217,10 @@ func (d *directory) lastSync() (last uint64, err error) {
 	}
 	if err != nil {
 		d.syncer.complainAbout("", err)
+		return 0, false, err
 	}
-	return last, err
+	d.syncer.reapDead()
+	return last, len(d.syncer.owners) == 0, nil
 }
 
 var errUnread = errors.New("it cannot be read yet")

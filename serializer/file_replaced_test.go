@@ -102,6 +102,103 @@ func TestDirectoryPutBack(t *testing.T) {
 	get(t, started(two, arrival("a_"))).Leave()
 }
 
+// linkedDirs makes two lock directories, and a path that leads to the first of them.
+func linkedDirs(t testing.TB) (path string, lead func(to string)) {
+	t.Helper()
+	base := t.TempDir()
+	path = filepath.Join(base, "locks")
+	for _, name := range []string{"first", "second"} {
+		if err := os.Mkdir(filepath.Join(base, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead = func(to string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(to, path+".new"), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead("first")
+	return path, lead
+}
+
+// gatedEngine opens an engine that, once gate is set, tells when it is about to open the
+// directory again, and waits to be let.
+func gatedEngine(t testing.TB, path string) (e *File, gate *atomic.Bool, opening, goOn chan struct{}) {
+	t.Helper()
+	gate, opening, goOn = new(atomic.Bool), make(chan struct{}), make(chan struct{})
+	e = openAt(t, path, 0)
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		if gate.CompareAndSwap(true, false) {
+			close(opening)
+			<-goOn
+		}
+		return openLockDir(path, clock)
+	}
+	return e, gate, opening, goOn
+}
+
+// Bug: an engine that had turned away from a directory took no notice of it any more once
+// all others had left it. If the directory came back and was then replaced, the engine
+// knew neither of the turns that were still out in it nor of their numbers: it let
+// somebody in beside them, with a smaller number.
+func TestDirectoryPutBackAndReplaced(t *testing.T) {
+	path, lead := linkedDirs(t)
+	slow, gate, opening, goOn := gatedEngine(t, path)
+	other := openAt(t, path, 24*time.Hour)
+	enter(t, slow, arrival("a_")).Leave()
+	enter(t, other, arrival("a_")).Leave()
+
+	gate.Store(true)
+	gone, left := slow.dir, other.dir
+	lead("nowhere")
+	waitUntil(t, "both have turned away", func() bool { return gone.isRetired() && left.isParted() })
+	next := started(slow, arrival("a_"))
+	<-opening // and is stopped there
+	lead("first")
+	holder := enter(t, other, arrival("a_"))
+	lead("second")
+	close(goOn)
+	stays(t, next, "the first directory's holder is still inside")
+	holder.Leave()
+	turn := get(t, next)
+	defer turn.Leave()
+	if turn.Token() <= holder.Token() {
+		t.Errorf("token %d after %d", turn.Token(), holder.Token())
+	}
+}
+
+// An engine that waits for the turns in an old directory goes back to it if the path
+// leads there again, for others who have not noticed never leave it.
+func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
+	path, lead := linkedDirs(t)
+	slow, gate, opening, goOn := gatedEngine(t, path)
+	other := openAt(t, path, 0)
+	busy := enter(t, other, arrival("b_"))
+	defer busy.Leave()
+	enter(t, slow, arrival("a_")).Leave()
+	first := slow.dir
+
+	gate.Store(true)
+	unnoticed := other.dir
+	unnoticed.syncing.Lock()
+	lead("nowhere")
+	waitUntil(t, "the engine has turned away", first.isRetired)
+	lead("first")
+	next := started(slow, arrival("a_"))
+	<-opening
+	lead("second")
+	close(goOn)
+	waitUntil(t, "the second directory is open", first.isSucceeded)
+	stays(t, next, "somebody is inside the first")
+	lead("first")
+	unnoticed.syncing.Unlock()
+	get(t, next).Leave()
+	if unnoticed.isRetired() {
+		t.Error("the other engine has noticed")
+	}
+}
+
 // A directory that is missing refuses, and serves again once it is back.
 func TestDirectoryRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")

@@ -199,8 +199,9 @@ func (p *simProc) unlock() {
 	}
 }
 
-func (p *simProc) check() error { p.call(); return nil }
-func (p *simProc) here() bool   { return true }
+func (p *simProc) check() error  { p.call(); return nil }
+func (p *simProc) here() bool    { return true }
+func (p *simProc) place() fileID { return fileID{} }
 
 func (p *simProc) last() (uint64, error) {
 	if !p.call() {
