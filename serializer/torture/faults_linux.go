@@ -266,6 +266,7 @@ func (h *harness) kill(s *slot, measured bool) bool {
 	}
 	defer s.Unlock()
 	s.killed = true
+	h.timeline.at("kill", s.number)
 	h.oracle.killed(s.number, measured)
 	_ = s.cmd.Process.Signal(syscall.SIGKILL)
 	return h.replace(s)
@@ -320,6 +321,7 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer s.Unlock()
+	defer h.timeline.begin("stop", s.number)()
 	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(milliseconds(r, 1, 1500))
 	return h.wakeOrKill(s, r)
@@ -329,6 +331,7 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
 	if h.has("kill") && r.IntN(5) == 0 {
 		s.killed = true
+		h.timeline.at("kill", s.number)
 		h.oracle.killed(s.number, false)
 		_ = s.cmd.Process.Signal(syscall.SIGKILL)
 		return h.replace(s)
@@ -345,6 +348,7 @@ func stopInGuard(h *harness, r *rand.Rand) bool {
 	if !h.catch(s, ctlGuard) {
 		return false
 	}
+	defer h.timeline.begin("stopguard", s.number)()
 	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
 	h.set(control(s.index, ctlGuard), holdNot)
 	time.Sleep(milliseconds(r, 1, 800))
@@ -357,6 +361,7 @@ func reload(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer s.Unlock()
+	h.timeline.at("reload", s.number)
 	h.add(control(s.index, ctlReloads), 1)
 	return true
 }
@@ -368,6 +373,7 @@ func stepClock(h *harness, r *rand.Rand) bool {
 	}
 	defer s.Unlock()
 	steps := []time.Duration{0, -time.Hour, 24 * time.Hour}
+	h.timeline.at("clock", s.number)
 	h.set(control(s.index, ctlClock), uint64(steps[r.IntN(len(steps))]))
 	return true
 }
@@ -384,6 +390,7 @@ func takeAway(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer func() { _ = os.Remove(away) }()
+	defer h.timeline.begin("away", 0)()
 	if exchange(h.locks, away) != nil {
 		return false
 	}
@@ -410,6 +417,7 @@ func moveLink(h *harness, _ *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
 	}
+	defer h.timeline.begin("links", 0)()
 	defer h.oracle.moment(&h.oracle.replaced)()
 	return exchange(h.locks, h.other()) == nil
 }
@@ -424,6 +432,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
 	}
+	defer h.timeline.begin("replace", 0)()
 	old := fmt.Sprintf("%s.%d", h.locks, now())
 	if h.shares() || r.IntN(2) == 0 { // what one user makes, the others could not use
 		return h.replaceAtOnce(old)
@@ -485,6 +494,7 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	guard := filepath.Join(h.locks, ".orderly-guard")
+	defer h.timeline.begin("guard", 0)()
 	defer h.oracle.moment(&h.oracle.forgotten)()
 	var err error
 	switch r.IntN(3) {
@@ -501,6 +511,7 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 // removeFiles removes the first lock files of some queues, over and over for a while:
 // those of who is inside, and sometimes of who waits.
 func removeFiles(h *harness, r *rand.Rand) bool {
+	defer h.timeline.begin("files", 0)()
 	removed := 0
 	for range 1 + r.IntN(20) {
 		tickets := h.tickets()
@@ -547,6 +558,7 @@ func removeOwnerFiles(h *harness, _ *rand.Rand) bool {
 	if err != nil {
 		return false
 	}
+	defer h.timeline.begin("owners", 0)()
 	removed := 0
 	for _, path := range names {
 		if os.Remove(path) == nil {
@@ -561,6 +573,7 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer h.active.disk.Unlock()
+	defer h.timeline.begin("permissions", 0)()
 	if os.Chmod(h.locks, 0) != nil {
 		return false
 	}
@@ -569,7 +582,7 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 }
 
 func useInodes(h *harness, r *rand.Rand) bool {
-	return h.fill(r, func(dir string) error {
+	return h.fill(r, "inodes", func(dir string) error {
 		for i := 0; ; i++ {
 			f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
 			if err != nil {
@@ -581,7 +594,7 @@ func useInodes(h *harness, r *rand.Rand) bool {
 }
 
 func useBytes(h *harness, r *rand.Rand) bool {
-	return h.fill(r, func(dir string) error {
+	return h.fill(r, "bytes", func(dir string) error {
 		f, err := os.Create(filepath.Join(dir, "filler"))
 		if err != nil {
 			return err
@@ -596,7 +609,7 @@ func useBytes(h *harness, r *rand.Rand) bool {
 }
 
 // fill uses something up for a while.
-func (h *harness) fill(r *rand.Rand, use func(dir string) error) bool {
+func (h *harness) fill(r *rand.Rand, fault string, use func(dir string) error) bool {
 	if !inOwnNamespace() {
 		return false // it would be the machine's
 	}
@@ -609,6 +622,7 @@ func (h *harness) fill(r *rand.Rand, use func(dir string) error) bool {
 		return false
 	}
 	defer os.RemoveAll(dir)
+	defer h.timeline.begin(fault, 0)()
 	for range r.IntN(4) + 1 {
 		_ = use(dir) // again, for what was given back meanwhile
 		time.Sleep(milliseconds(r, 1, 100))
@@ -622,6 +636,7 @@ func useDescriptors(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	defer s.Unlock()
+	defer h.timeline.begin("descriptors", s.number)()
 	h.set(control(s.index, ctlFileLimit), uint64(1+r.IntN(4)))
 	time.Sleep(milliseconds(r, 5, 50))
 	if h.has("reload") && r.IntN(2) == 0 {

@@ -35,6 +35,8 @@ type harness struct {
 	ending  atomic.Bool
 	active  activity
 
+	timeline timeline
+
 	mu       sync.Mutex
 	problems []string
 	counts   [outcomes]uint64

@@ -29,6 +29,7 @@ type oracle struct {
 	overlaps  int
 	inverted  int
 	examples  []string
+	shown     []moment // of the examples
 	recovered []time.Duration
 
 	mu        sync.Mutex
@@ -118,7 +119,7 @@ func (o *oracle) enter(e record) {
 	}
 	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
 		o.overlaps++
-		o.tell("overlap in %q: %s while %s inside", q.prefix, o.describe(e), o.describe(others...))
+		o.tell(append(others, e), "overlap in %q: %s while %s inside", q.prefix, o.describe(e), o.describe(others...))
 	}
 	q.inside[e.who] = e
 	o.checkOrder(q, e)
@@ -164,7 +165,7 @@ func (o *oracle) checkOrder(q *queueOracle, e record) {
 	if e.token <= before.token {
 		if !o.forgiven(before, e) {
 			o.inverted++
-			o.tell("inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before))
+			o.tell([]record{before, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before))
 		}
 		q.last, q.lastWriter = e, record{}
 	}
@@ -186,7 +187,7 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 		before.by++
 		if before.by == limit {
 			o.inverted++
-			o.tell("inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before.record))
+			o.tell([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before.record))
 		}
 	}
 	if len(q.recent) == recentKept {
@@ -226,10 +227,17 @@ func (o *oracle) opened(r record) int64 {
 	return math.MaxInt64
 }
 
-func (o *oracle) tell(format string, args ...any) {
-	if len(o.examples) < examplesKept {
-		o.examples = append(o.examples, fmt.Sprintf(format, args...))
+// tell keeps an example, and from the first arrival to the last entry in it.
+func (o *oracle) tell(records []record, format string, args ...any) {
+	if len(o.examples) == examplesKept {
+		return
 	}
+	o.examples = append(o.examples, fmt.Sprintf(format, args...))
+	m := moment{from: math.MaxInt64}
+	for _, r := range records {
+		m.from, m.to = min(m.from, r.arrived), max(m.to, r.at)
+	}
+	o.shown = append(o.shown, m)
 }
 
 // describe tells all about records, in milliseconds since the run began.
@@ -243,11 +251,6 @@ func (o *oracle) describe(records ...record) string {
 		}
 		fmt.Fprintf(&b, "[process %d.%d opened %.3f goroutine %d token %d %s arrived %.3f entered %.3f]",
 			r.process, r.engine, ms(o.opened(r)), r.goroutine, r.token, what, ms(r.arrived), ms(r.at))
-	}
-	for name, list := range map[string][]moment{"replaced": o.replaced, "forgotten": o.forgotten} {
-		for _, m := range list {
-			fmt.Fprintf(&b, " %s %.3f", name, ms(m.from))
-		}
 	}
 	return b.String()
 }

@@ -16,6 +16,7 @@ type report struct {
 	inverted  int
 	problems  []string
 	examples  []string
+	timeline  []string // of the faults around the examples
 	begun     uint64
 	cutOff    uint64
 	counts    [outcomes]uint64
@@ -40,6 +41,7 @@ func (h *harness) report(took time.Duration) *report {
 		inverted:  o.inverted,
 		problems:  problems,
 		examples:  o.examples,
+		timeline:  h.timeline.around(o.shown, o.start),
 		begun:     h.begun,
 		cutOff:    h.cutOff,
 		counts:    h.counts,
@@ -90,7 +92,7 @@ func (r *report) String() string {
 		line("recoveries", "%d after kill -9 of the holder: median %v, 95th percentile %v, worst %v",
 			n, round(r.quantile(0.5)), round(r.quantile(0.95)), round(r.worst()))
 	}
-	for _, e := range slices.Concat(r.examples, r.problems) {
+	for _, e := range slices.Concat(r.examples, r.timeline, r.problems) {
 		line("", "%s", e)
 	}
 	verdict := "BROKEN"

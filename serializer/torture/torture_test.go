@@ -129,6 +129,9 @@ func TestMutantsAreFound(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 || count(string(out), mutant.found) == 0 {
 				t.Errorf("not found: %v\n%s", err, out)
 			}
+			if mutant.faults != "none" && !strings.Contains(string(out), "fault ") {
+				t.Errorf("it does not tell which faults were at work\n%s", out)
+			}
 		})
 	}
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// timeline is when which fault was at work, and on which process.
+type timeline struct {
+	mu    sync.Mutex
+	spans []span
+}
+
+// span is the time in which a fault was at work.
+type span struct {
+	moment
+	fault   string
+	process int // 0 is all of them
+}
+
+// begin notes that a fault is at work from now on, until the function that it returns is
+// called.
+func (t *timeline) begin(fault string, process int) (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := len(t.spans)
+	t.spans = append(t.spans, span{moment{now(), math.MaxInt64}, fault, process})
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.spans[i].to = now()
+	}
+}
+
+// at notes a fault that takes no time.
+func (t *timeline) at(fault string, process int) { t.begin(fault, process)() }
+
+// timelineBefore is how long before an example its timeline begins.
+const timelineBefore = int64(time.Second)
+
+// around describes the faults that were at work in some moments, in milliseconds since
+// start, in the order in which they began.
+func (t *timeline) around(moments []moment, start int64) (lines []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	spans := slices.Clone(t.spans)
+	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range spans {
+		if slices.ContainsFunc(moments, func(m moment) bool { return s.from <= m.to && s.to >= m.from-timelineBefore }) {
+			lines = append(lines, s.describe(start))
+		}
+	}
+	return lines
+}
+
+func (s span) describe(start int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "fault %s from %.3f", s.fault, float64(s.from-start)/1e6)
+	if s.to != math.MaxInt64 {
+		fmt.Fprintf(&b, " to %.3f", float64(s.to-start)/1e6)
+	}
+	if s.process != 0 {
+		fmt.Fprintf(&b, " of process %d", s.process)
+	}
+	return b.String()
+}
