@@ -18,7 +18,7 @@ import (
 // hooked is a real directory in which calls can be made to fail.
 type hooked struct {
 	lockDir
-	failing atomic.Pointer[error] // of identify and probe
+	failing *atomic.Pointer[error] // of identify and probe
 }
 
 func (h *hooked) fail(err error) { h.failing.Store(&err) }
@@ -37,14 +37,15 @@ func (h *hooked) probe(name string) (ownerProbe, error) {
 	return h.lockDir.probe(name)
 }
 
-// openHooked opens an engine and its directory.
+// openHooked opens an engine and its directory. What fails, fails in each directory that
+// it opens.
 func openHooked(t testing.TB, dir string) (*File, *hooked) {
 	t.Helper()
-	h := new(hooked)
+	h := &hooked{failing: new(atomic.Pointer[error])}
 	e := openAt(t, dir, 0)
-	e.open = func(path string, clock func() time.Time) (_ lockDir, err error) {
-		h.lockDir, err = openLockDir(path, clock)
-		return h, err
+	e.open = func(path string, clock func() time.Time) (lockDir, error) {
+		d, err := openLockDir(path, clock)
+		return &hooked{d, h.failing}, err
 	}
 	enter(t, e, arrival("first_")).Leave()
 	return e, h
