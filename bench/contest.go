@@ -198,7 +198,7 @@ func serverTable(s results.Set, title, ratio string, base results.Subject, hold 
 	cases := slices.DeleteFunc(byClients(s), func(c results.Case) bool { return c.Hold != hold })
 	return tabulate(s, title, cases,
 		column{"clients, server", func(s results.Set, c results.Case) string {
-			name := thousands(strconv.Itoa(c.Clients)) + ", " + c.Subject.String()
+			name := results.Thousands(strconv.Itoa(c.Clients)) + ", " + c.Subject.String()
 			if stalled := s.Summary(c, stalledMetric).N; stalled > 0 {
 				name += fmt.Sprintf(" (%d more runs stood still)", stalled)
 			}

@@ -76,7 +76,7 @@ func clientsColumn(head string) column {
 }
 
 func waitingColumn(head string) column {
-	return words(head, func(c results.Case) string { return thousands(strconv.Itoa(c.Waiting)) })
+	return words(head, func(c results.Case) string { return results.Thousands(strconv.Itoa(c.Waiting)) })
 }
 
 func holdColumn(head string) column {
@@ -140,22 +140,7 @@ func number(v float64) string {
 	case size >= 0.1:
 		digits = 2
 	}
-	text := strconv.FormatFloat(v, 'f', digits, 64)
-	if digits > 0 {
-		return text
-	}
-	return thousands(text)
-}
-
-func thousands(digits string) string {
-	digits, negative := strings.CutPrefix(digits, "-")
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	if negative {
-		return "-" + digits
-	}
-	return digits
+	return results.Thousands(strconv.FormatFloat(v, 'f', digits, 64))
 }
 
 // spread writes a median with the least and the most.

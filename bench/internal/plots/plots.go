@@ -3,6 +3,7 @@
 package plots
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -16,6 +17,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 )
 
 // Point is a median with the least and the most.
@@ -111,17 +114,13 @@ func (f Figure) Save(path string) error {
 	return save(img, path)
 }
 
-func save(img *vgimg.Canvas, path string) (err error) {
+func save(img *vgimg.Canvas, path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("drawing: %w", err)
 	}
-	defer func() {
-		if closing := file.Close(); err == nil {
-			err = closing
-		}
-	}()
-	if _, err := (vgimg.PngCanvas{Canvas: img}).WriteTo(file); err != nil {
+	_, err = vgimg.PngCanvas{Canvas: img}.WriteTo(file)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("drawing %s: %w", path, err)
 	}
 	return nil
@@ -230,11 +229,5 @@ func label(v float64) string {
 	if v < 1 {
 		text = strconv.FormatFloat(v, 'g', 3, 64)
 	}
-	if v < 1000 {
-		return text
-	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return results.Thousands(text)
 }

@@ -3,6 +3,7 @@ package results
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // Summary sums up several measurements of one thing.
@@ -28,4 +29,20 @@ func Quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
 	above := min(below+1, len(sorted)-1)
 	part := at - float64(below)
 	return float64(sorted[below])*(1-part) + float64(sorted[above])*part
+}
+
+// Thousands separates the digits of a number: -12,345.
+func Thousands(digits string) string {
+	digits, negative := strings.CutPrefix(digits, "-")
+	whole, part, _ := strings.Cut(digits, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if part != "" {
+		whole += "." + part
+	}
+	if negative {
+		return "-" + whole
+	}
+	return whole
 }

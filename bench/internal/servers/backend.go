@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -20,7 +21,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 )
 
-// Backend is the place behind the queue: it answers every GET with two bytes,
+// Backend is the upstream of the queue: it answers every GET with two bytes,
 // after a time that the path tells, and notes how many were inside at once. It
 // does next to nothing, so that what stands in front of it is measured.
 type Backend struct {
@@ -147,21 +148,18 @@ func (p *place) timekeeper() {
 	}
 }
 
-var (
-	endOfHead = []byte("\r\n\r\n")
-	answer    = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
-)
+var answer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
 
 func (p *place) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	over := make(chan struct{}, 1)
-	buf := make([]byte, 8<<10)
+	requests := bufio.NewReader(conn)
 	for {
-		head, err := readHead(conn, buf)
+		path, err := readPath(requests)
 		if err != nil {
 			return
 		}
-		if path := pathOf(head); path == mostPath {
+		if path == mostPath {
 			p.tellMost(conn)
 		} else if !p.admit(conn, path, over) {
 			return
@@ -196,25 +194,14 @@ func (p *place) tellMost(conn net.Conn) {
 	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 }
 
-// readHead reads one request, which has no body.
-func readHead(conn net.Conn, buf []byte) ([]byte, error) {
-	have := 0
-	for !bytes.HasSuffix(buf[:have], endOfHead) {
-		if have == len(buf) {
-			return nil, errors.New("the request is too long")
-		}
-		n, err := conn.Read(buf[have:])
-		if err != nil {
-			return nil, err
-		}
-		have += n
+// readPath reads a request, which has no body, and returns its path.
+func readPath(r *bufio.Reader) (path string, err error) {
+	line, err := r.ReadSlice('\n') // such as "GET /500000 HTTP/1.1"
+	if fields := bytes.Fields(line); len(fields) == 3 {
+		path = string(fields[1])
 	}
-	return buf[:have], nil
-}
-
-// pathOf returns the path of a request line such as "GET /5ms HTTP/1.1".
-func pathOf(head []byte) string {
-	_, rest, _ := bytes.Cut(head, []byte(" "))
-	path, _, _ := bytes.Cut(rest, []byte(" "))
-	return string(path)
+	for err == nil && len(bytes.TrimSpace(line)) > 0 {
+		line, err = r.ReadSlice('\n')
+	}
+	return path, err
 }
