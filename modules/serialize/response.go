@@ -232,14 +232,22 @@ func (w *turnWriter) pass(p []byte) (n int, err error) {
 // ReadFrom implements [io.ReaderFrom]. The system sends files by itself, except
 // for their last part, which the buffer takes.
 func (w *turnWriter) ReadFrom(r io.Reader) (int64, error) {
-	n, err := w.sendFile(r)
-	if err != nil {
-		return n, err
-	}
 	p := newPiece()
 	defer p.free()
-	more, err := io.CopyBuffer(onlyWriter{w}, r, p.data[:])
-	return n + more, err
+	var first int64
+	if w.status == 0 { // where there is nothing to read, the response has not begun
+		var err error
+		first, err = io.CopyBuffer(onlyWriter{w}, io.LimitReader(r, pieceSize), p.data[:])
+		if err != nil || first < pieceSize {
+			return first, err
+		}
+	}
+	sent, err := w.sendFile(r)
+	if err != nil {
+		return first + sent, err
+	}
+	rest, err := io.CopyBuffer(onlyWriter{w}, r, p.data[:])
+	return first + sent + rest, err
 }
 
 type onlyWriter struct{ io.Writer }
