@@ -67,11 +67,16 @@ func (b *workbench) passes(ctx context.Context, c results.Case, run int, place s
 	}
 	return b.round(ctx, c, run, func() error {
 		p, err := measure(dir)
+		if err != nil {
+			return err
+		}
 		b.say("run %d, hold %5s: %-45s %v, 99th percentile %v, of %d", run, c.Hold, c, p.Median, p.Late, p.N)
 		b.set.Add(c, run, handOversMetric, float64(p.N))
-		b.set.Add(c, run, handOverMetric, microseconds(p.Median))
-		b.set.Add(c, run, lateHandOverMetric, microseconds(p.Late))
-		return err
+		if p.N > 0 { // else nobody waited for anybody, and there is no time to tell
+			b.set.Add(c, run, handOverMetric, microseconds(p.Median))
+			b.set.Add(c, run, lateHandOverMetric, microseconds(p.Late))
+		}
+		return nil
 	})
 }
 
