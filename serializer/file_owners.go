@@ -118,6 +118,10 @@ func (s *syncer) identify(t *ticket) {
 		s.complainAbout(t.name, err) // if it is gone, an event will say so
 		return
 	}
+	if s.sys.owns(id) { // a link of somebody else's to our owner file: no ticket of ours is remote
+		s.noteUnowned(t)
+		return
+	}
 	o, err := s.ownerOf(id, t.name)
 	if errors.Is(err, errUnowned) {
 		s.noteUnowned(t)

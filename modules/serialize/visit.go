@@ -268,7 +268,11 @@ func (v *visit) setPlaceholders(repl *caddy.Replacer, vars map[string]any) {
 		if !strings.HasPrefix(key, "http.serialize.") {
 			return nil, false
 		}
-		return vars[visitsVar].(*visit).innermost().placeholder(key)
+		latest, ok := vars[visitsVar].(*visit)
+		if !ok { // the configuration has overwritten the variable
+			latest = v
+		}
+		return latest.innermost().placeholder(key)
 	})
 }
 

@@ -1,0 +1,24 @@
+package serialize
+
+import (
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// Bug: a configuration that set the variable orderly.serialize behind a queue made every
+// later use of the queue's placeholders panic.
+func TestPlaceholdersWithOverwrittenVariable(t *testing.T) {
+	v := &visit{queue: "a_"}
+	repl, vars := caddy.NewReplacer(), make(map[string]any)
+	if v.earlierOrRegister(vars) != nil {
+		t.Fatal("there is an earlier visit")
+	}
+	v.setPlaceholders(repl, vars)
+	for _, value := range []any{v, "x", nil} {
+		vars[visitsVar] = value
+		if got := repl.ReplaceAll("{http.serialize.queue}", ""); got != "a_" {
+			t.Errorf("with %v, the placeholder is %q", value, got)
+		}
+	}
+}
