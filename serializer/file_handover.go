@@ -1,9 +1,6 @@
 package serializer
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // leave hands the turn over and removes the lock file, in this order.
 func (d *directory) leave(t *ticket) {
@@ -125,15 +122,18 @@ func (d *directory) dismissLocked(t *ticket, why error) {
 }
 
 // dismissWaitingLocked refuses all of ours that are not inside, and returns them:
-// their files are left to be removed.
+// their files are left to be removed. A queue moves on only when all of ours are out of
+// it, so that none of them enters because one before it has gone.
 func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
 	for _, q := range d.queues {
-		for _, t := range slices.Collect(q.All()) { // others may go with one
+		for t := range q.All() {
 			if t.Local() && !(t.Admitted() && t.linked) {
-				d.dismissLocked(t, why)
+				d.takeOutLocked(t)
+				t.refuse(why)
 				dismissed = append(dismissed, t)
 			}
 		}
+		d.advanceLocked(q)
 	}
 	return dismissed
 }

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -29,6 +30,36 @@ func testClose(s *space) {
 	if err := s.evict(0, holder.arrival.Queue, holder.turn.Token()); err == nil {
 		s.Errorf("evicting one that has left a closed engine succeeded")
 	}
+}
+
+// A closing engine refuses its waiters one after the other. None of them enters on the
+// way because one before it has gone: the reader here could as soon as no writer is
+// before it.
+//
+// Bug: the etcd engine and the lock-file engine let such readers in while they closed.
+func testCloseBeforeReaders(s *space) {
+	reader := serializer.Rule{Shared: true}
+	var holders, waiters []*visitor
+	for i := range 8 { // an engine may go through them in any order
+		for n, rule := range []serializer.Rule{reader, {}, reader, reader} {
+			a := s.ruled(rule)
+			a.Queue = s.name(fmt.Sprintf("a%d_", i))
+			if n == 0 {
+				holders = append(holders, s.enter(0, a))
+			} else {
+				waiters = append(waiters, s.join(0, a))
+			}
+		}
+	}
+	closed := s.close(0)
+	for _, v := range waiters {
+		_ = v.refusal(serializer.ReasonStorage, serializer.ErrClosed)
+	}
+	for _, v := range holders {
+		v.told(serializer.ErrClosed)
+		v.leave()
+	}
+	s.await(closed)
 }
 
 // What an engine that closes does to its own visitors, those of another engine wait

@@ -113,6 +113,7 @@ var cases = []testCase{
 	{name: "count", test: testCount},
 	{name: "queue names", test: testNames},
 	{name: "closing", test: testClose},
+	{name: "closing before readers", test: testCloseBeforeReaders},
 	{name: "closing beside another engine", test: testCloseOne, sharing: true},
 	{name: "random history", test: testHistory},
 	{name: "many at once", test: testCrowd},

@@ -65,6 +65,7 @@ func TestWrongEngines(t *testing.T) {
 		{"closing does nothing", "closing", func(e *wrongEngine) { e.close = func() error { return nil } }},
 		{"a closing engine does not tell those inside", "closing", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Revoke = nil } }},
 		{"a closing engine lets the next one in", "closing", func(e *wrongEngine) { e.turn = e.remember; e.close = e.leaveAndClose }},
+		{"a closing engine lets a writer in", "closing before readers", func(e *wrongEngine) { e.turn = e.remember; e.close = e.leaveAndClose }},
 		{"Joined is not called", "order of Joined", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Joined = nil } }},
 		{"Joined is called too early", "closing", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Joined(); a.Joined = nil } }},
 		{"the path changes", "path", func(e *wrongEngine) { e.path = func() string { return fmt.Sprint(e.number.Add(1)) } }},

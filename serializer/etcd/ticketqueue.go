@@ -149,9 +149,10 @@ func (q *ticketQueue) ahead(t *ticket) int {
 }
 
 // advance admits the next tickets for as long as the rule allows it, and grants
-// the turn to those of this process.
+// the turn to those of this process. An engine that closes refuses one waiter after
+// the other, and none of them may enter because one before it has gone.
 func (q *ticketQueue) advance() {
-	if !q.session.standsLocked() {
+	if q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
 	for next := q.Border(); next != nil && next.rev <= q.covered && q.Admit() != nil; next = q.Border() {
@@ -167,7 +168,7 @@ func (q *ticketQueue) advance() {
 // known.
 func (q *ticketQueue) supersede() {
 	t := q.Superseded()
-	if t == nil || t.rev > q.covered || !q.session.standsLocked() {
+	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
 	t.refuse(serializer.ErrSuperseded)
