@@ -106,13 +106,14 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	if s.over {
 		return
 	}
-	if !t.joined && !t.refused {
+	overtaken := t.joined // by a read of the queue: the position is known
+	if !overtaken && !t.refused {
 		q.join(t, rev)
 		t.position = max(int(look.Count)-1, 0)
 	}
 	if t.snapshot {
 		q.apply(look.Kvs, answer.Header.Revision)
-		if t.joined && !t.granted && s.tickets[t.key] == t {
+		if t.joined && !overtaken && s.tickets[t.key] == t {
 			t.position = q.ahead(t)
 		}
 	}
@@ -120,16 +121,21 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 		s.dropLocked(t)
 		return
 	}
-	q.update()
+	q.advance()
 	if t.full() {
 		t.refuse(serializer.ErrFull)
 		s.dropLocked(t)
+		return
 	}
+	q.update()
 }
 
-// full reports whether too many wait before w.
+// full reports whether too many wait before a ticket.
 func (t *ticket) full() bool {
-	return t.arrival.MaxWaiting > 0 && !t.arrival.DropOldest && !t.Admitted() && t.position-t.queue.Inside() >= t.arrival.MaxWaiting
+	if t.arrival.MaxWaiting == 0 || t.arrival.DropOldest || t.Admitted() || t.vanished {
+		return false
+	}
+	return t.queue.ahead(t)-t.queue.Inside() >= t.arrival.MaxWaiting
 }
 
 // readAnswer finds the ticket's revision and what was read of the queue.

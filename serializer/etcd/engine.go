@@ -90,7 +90,8 @@ import (
 // # What remains imperfect
 //
 // An arrival that was refused because the queue was full has had a ticket for a
-// moment. Another arrival in that moment may be refused because of it. A request
+// moment. Another arrival in that moment may be refused because of it. A position
+// may count tickets whose callers have left just before. A request
 // without an answer may be carried out long after, even after its repetition made
 // the ticket, and the ticket was used and deleted. Then the ticket exists again
 // and no caller waits for it. The queue is searched for such tickets for a minute,
