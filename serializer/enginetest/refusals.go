@@ -25,6 +25,7 @@ func testTimeout(s *space) {
 // time; on a busy machine that may take longer.
 func (s *space) refuseLate(i, position int) {
 	s.Helper()
+	hasty := 0 // refused before they knew of a ticket: they may have had one meanwhile
 	for timeout := 20 * time.Millisecond; timeout < s.Patience; timeout *= 2 {
 		a := s.arrival()
 		a.Timeout = timeout
@@ -34,10 +35,11 @@ func (s *space) refuseLate(i, position int) {
 			s.Errorf("refused for %v after %s; its timeout is %s", refused.Err, waited, timeout)
 		}
 		if refused.Token == 0 {
+			hasty++
 			continue
 		}
-		if refused.Position != position {
-			s.Errorf("refused at position %d; expected %d", refused.Position, position)
+		if refused.Position < position || refused.Position > position+hasty {
+			s.Errorf("refused at position %d; expected %d, or up to %d more", refused.Position, position, hasty)
 		}
 		return
 	}

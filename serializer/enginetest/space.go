@@ -109,15 +109,23 @@ func (v *visitor) String() string {
 	return fmt.Sprintf("visitor %s of queue %q by %+v", v.arrival.Client, v.arrival.Queue, v.arrival.Rule)
 }
 
-// join sends a visitor and returns once it has its ticket.
+// join sends a visitor and returns once it has its ticket, and its engine knows it.
 func (s *space) join(i int, a serializer.Arrival) *visitor {
 	s.Helper()
 	v := s.start(i, a)
-	s.until(fmt.Sprintf("%v has a ticket", v), func() bool {
+	v.joins()
+	s.until(fmt.Sprintf("%v is listed", v), func() bool {
 		_, listed := v.ticket()
 		return listed || v.returned()
 	})
 	return v
+}
+
+// joins waits until Joined was called: a list that is read from elsewhere may show
+// the ticket before.
+func (v *visitor) joins() {
+	v.space.Helper()
+	v.space.until(fmt.Sprintf("Joined is called for %v", v), func() bool { return v.joined.Load() > 0 || v.returned() })
 }
 
 // enter sends a visitor and returns once it is inside.
