@@ -103,8 +103,18 @@ func (m *member) client(t testing.TB) *clientv3.Client {
 	return c
 }
 
-// open makes an engine, as one process has it.
+// open makes an engine, as one process has it, and waits until it has a lease. On a
+// busy machine etcd may be so slow that the first attempt fails; until the next one,
+// arrivals are refused.
 func open(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
+	t.Helper()
+	e := openAlone(t, o, endpoints...)
+	waitUntil(t, "the engine has a lease", func() bool { return e.Stats().Lease })
+	return e
+}
+
+// openAlone makes an engine whose cluster need not be there.
+func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	t.Helper()
 	o.Endpoints = endpoints
 	e, err := etcd.Open(o)

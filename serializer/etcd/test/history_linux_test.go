@@ -156,9 +156,6 @@ func besiege(t *testing.T) *besieged {
 			Clock: func() time.Time { return time.Now().Add(time.Duration(b.wrong.Load())) },
 		}, endpoints...))
 	}
-	for _, e := range b.engines {
-		waitUntil(t, "the engine has a lease", func() bool { return e.Stats().Lease })
-	}
 	return b
 }
 

@@ -18,7 +18,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t)
 	demandLogin(t, m.url)
-	open(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.url)
+	openAlone(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.url)
 	logins := func() float64 { return m.metric(t, "grpc_server_handled_total", `grpc_method="Authenticate"`) }
 	time.Sleep(4 * time.Second)
 	before := logins()
@@ -32,7 +32,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 // as long as the lease would have lived. No other test runs beside this one.
 func TestUnreachableForLong(t *testing.T) {
 	before := goroutines()
-	open(t, etcd.Options{TTL: time.Hour}, "http://"+freeAddress(t))
+	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+freeAddress(t))
 	time.Sleep(2 * time.Second)
 	first := goroutines()
 	wait := 6 * time.Second

@@ -228,7 +228,7 @@ func TestRestart(t *testing.T) {
 // The cluster need not be there when the engine is opened.
 func TestUnreachable(t *testing.T) {
 	m := newMember(t)
-	e := open(t, etcd.Options{}, m.url)
+	e := openAlone(t, etcd.Options{}, m.url)
 	_, err := e.Enter(context.Background(), arrival("a_"))
 	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
 	if !strings.Contains(err.Error(), m.url) {

@@ -99,13 +99,17 @@ func TestTLSAndLogin(t *testing.T) {
 	enableLogin(t, m, a)
 
 	t.Setenv("ORDERLY_PASSWORD", "secret")
+	const ttl = 5 * time.Second
 	settings := func() *caddyetcd.Engine {
 		return &caddyetcd.Engine{
-			Endpoints: []string{m.url}, Username: "orderly", Password: "{env.ORDERLY_PASSWORD}", TTL: caddy.Duration(3 * time.Second),
+			Endpoints: []string{m.url}, Username: "orderly", Password: "{env.ORDERLY_PASSWORD}", TTL: caddy.Duration(ttl),
 			TLS: &caddyetcd.TLS{CA: a.file("ca.pem"), Cert: a.file("client.pem"), Key: a.file("client.key"), ServerName: "etcd.example"},
 		}
 	}
 	here, there := openModule(t, settings()), openModule(t, settings())
+	for _, e := range []serializer.Engine{here, there} {
+		enterSoon(t, e, "a_") // logging in takes long on a busy machine
+	}
 	holder := enter(t, here, arrival("a_"))
 	waiting := join(t, there, arrival("a_"))
 	evicted := join(t, there, arrival("a_"))
@@ -113,7 +117,7 @@ func TestTLSAndLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRefusal(t, (<-evicted).err, serializer.ReasonEvicted, serializer.ErrEvicted)
-	time.Sleep(3 * time.Second) // longer than the lease: keep-alives work, too
+	time.Sleep(ttl + time.Second) // longer than the lease: keep-alives work, too
 	holder.Leave()
 	(<-waiting).leave(t)
 
