@@ -30,7 +30,7 @@ func TestFileConforms(t *testing.T) {
 		// next tick found out by which rule it was in its queue. So a ticket that may
 		// be inside with two others entered beside another process's reader, and a
 		// reader behind another process's readers waited for up to 100 ms.
-		{"without ticks", (*serializer.File).SlowTicks, []string{"evicting a waiter", "evicting a holder", "random history", "many at once"}},
+		{"without ticks", (*serializer.File).SlowTicks, []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

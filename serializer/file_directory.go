@@ -17,6 +17,7 @@ type directory struct {
 	done    chan struct{} // closed when the monitor has ended
 
 	removals removals
+	pausing  pausing // guarded by mu
 
 	mu        sync.Mutex // guards what follows, and the tickets
 	queues    map[string]*ticketQueue
@@ -71,6 +72,7 @@ func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, uno
 		queues:       make(map[string]*ticketQueue),
 		tickets:      make(map[string]*ticket),
 		leftovers:    make(map[string]bool),
+		pausing:      newPausing(),
 		others:       true,
 		idleSince:    time.Now(),
 	}
@@ -208,7 +210,7 @@ func (d *directory) states() []QueueState {
 	me := self(Rule{}, time.Time{}).String()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return queueStates(d.path, d.queues, nil, d.clock(), func(t *ticket) string {
+	return queueStates(d.path, d.queues, d.pausing.ends, d.clock(), func(t *ticket) string {
 		if t.Local() {
 			return me
 		}
@@ -220,8 +222,11 @@ func (d *directory) states() []QueueState {
 func (d *directory) queueLocked(prefix string) *ticketQueue {
 	q := d.queues[prefix]
 	if q == nil {
-		q = &ticketQueue{prefix: prefix}
+		q = &ticketQueue{prefix: prefix, marks: d.pausing.marks}
 		d.queues[prefix] = q
+		if len(d.pausing.ends) > 0 {
+			q.setPause(d.pausing.ends.end(q))
+		}
 	}
 	return q
 }

@@ -47,6 +47,7 @@ type findings struct {
 	owners    []string  // owner files that appeared
 	unknown   []*ticket // remote tickets whose rule, or right to be here, is not known
 	evictions []string  // markers that appeared
+	pauses    []string  // files of pauses that appeared
 	missing   []*ticket // tickets of ours whose file somebody removed
 	gone      []*ticket // remote tickets whose file was removed, perhaps not by their owner
 	lost      []string  // owner files that were removed
@@ -126,6 +127,10 @@ func (s *syncer) noteLocked(kind change, name []byte) {
 			s.noteGoneLocked(t)
 		case bytes.HasPrefix(name, []byte(ownerFiles)):
 			s.found.lost = append(s.found.lost, string(name))
+		case bytes.HasPrefix(name, []byte(pauseFiles)):
+			s.noteResumedLocked(string(name))
+		case bytes.HasPrefix(name, []byte(insideFiles)):
+			s.noteUnmarkedLocked(string(name))
 		}
 	case closed:
 		if bytes.HasPrefix(name, []byte(ownerFiles)) {
@@ -141,6 +146,12 @@ func (s *syncer) noteNewLocked(name string) {
 		return
 	case strings.HasPrefix(name, evictMarker):
 		s.found.evictions = append(s.found.evictions, name)
+		return
+	case strings.HasPrefix(name, pauseFiles):
+		s.notePauseLocked(name)
+		return
+	case strings.HasPrefix(name, insideFiles):
+		s.noteMarkLocked(name)
 		return
 	}
 	parsed, err := ParseTicket(name)
@@ -180,6 +191,7 @@ func (s *syncer) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.others = true
+	s.sweepPausesLocked()
 	for _, t := range s.tickets {
 		if t.seen < s.listings && (!t.Local() || t.linked || t.out) {
 			s.noteGoneLocked(t)
@@ -190,7 +202,7 @@ func (s *syncer) sweep() {
 // followUp does what a sync has left to be done.
 func (s *syncer) followUp(guarded bool) {
 	found := s.found
-	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.missing == nil &&
+	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.pauses == nil && found.missing == nil &&
 		found.gone == nil && found.lost == nil && found.closed == nil {
 		return
 	}
@@ -199,6 +211,12 @@ func (s *syncer) followUp(guarded bool) {
 		s.openOwner(name, guarded)
 	}
 	s.identifyTickets(found.unknown)
+	for _, name := range found.pauses {
+		s.followPause(name)
+	}
+	if found.pauses != nil {
+		s.markInside()
+	}
 	for _, t := range found.missing {
 		s.restore(t)
 	}

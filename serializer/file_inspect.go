@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
@@ -59,6 +60,12 @@ func Inspect(path string) ([]QueueState, error) {
 type sighting struct {
 	queues map[string]*ticketQueue
 	owners map[*ticket]ownerSeen
+	pauses pauses
+	marks  map[uint64]uint64
+}
+
+func newSighting() *sighting {
+	return &sighting{queues: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen), pauses: make(pauses), marks: make(map[uint64]uint64)}
 }
 
 // ownerSeen is what is known of a ticket's owner.
@@ -75,9 +82,15 @@ func survey(d *outsideDir) (*sighting, error) {
 	if err != nil {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
-	s := &sighting{queues: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen)}
+	s := newSighting()
 	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
 	for _, name := range names {
+		if strings.HasPrefix(name, ownFiles) {
+			if _, _, err := d.whose(name); err == nil {
+				s.notePause(name)
+			}
+			continue
+		}
 		t, err := ParseTicket(name)
 		if err != nil {
 			continue // not of any queue
@@ -101,6 +114,7 @@ func survey(d *outsideDir) (*sighting, error) {
 		}
 		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.rule}, Ticket: t, name: name, known: true}, owner)
 	}
+	s.applyPauses()
 	for _, q := range s.queues {
 		q.advance(nil) // nobody here to be let in
 	}
@@ -138,8 +152,11 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	states := queueStates(path, s.queues, nil, time.Now(), func(t *ticket) string { return s.owners[t].name })
+	states := queueStates(path, s.queues, s.pauses, time.Now(), func(t *ticket) string { return s.owners[t].name })
 	for _, q := range states {
+		if len(q.Tickets) == 0 {
+			continue // only paused
+		}
 		t := s.queues[q.Prefix].First()
 		for i := range q.Tickets {
 			q.Tickets[i].Alive = s.owners[t].alive
@@ -194,7 +211,7 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 	owner := s.owners[t]
 	found := Evicted{Ticket: t.state(time.Now())}
 	found.Ticket.Owner, found.Ticket.Alive = owner.name, owner.alive
-	if t.Admitted() && !inside {
+	if t.isInside() && !inside {
 		return found, fmt.Errorf("evicting ticket %d from queue %q in %s: %w", token, queue, d.path, ErrInside)
 	}
 	found.Removed = !owner.ours || !isTrue(owner.alive)

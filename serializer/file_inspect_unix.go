@@ -81,6 +81,9 @@ func (d *outsideDir) own() *outsideDir {
 	return &view
 }
 
+// mayMark reports whether this process can make files for the directory's user.
+func (d *outsideDir) mayMark() bool { return d.private || ourUser(d.user) || unix.Geteuid() == 0 }
+
 // whose tells which file a name is, and whose user's. The error is errNotOurs
 // if files of that user do not count here.
 func (d *outsideDir) whose(name string) (fileID, string, error) {

@@ -36,6 +36,8 @@ func (d *outsideDir) byUser() ([]*outsideDir, error) { return []*outsideDir{d}, 
 // own is the directory as this process's user sees it.
 func (d *outsideDir) own() *outsideDir { return d }
 
+func (d *outsideDir) mayMark() bool { return true }
+
 // whose tells which file a name is.
 func (d *outsideDir) whose(name string) (fileID, string, error) {
 	id, err := d.identify(name)

@@ -259,6 +259,9 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 			continue
 		}
 		q := d.queueLocked(t.Prefix)
+		if q.noteGroup(t.group) && len(d.pausing.ends) > 0 {
+			q.setPause(d.pausing.ends.end(q))
+		}
 		if err := d.joinLocked(q, t, last); err != nil {
 			t.refuse(err)
 		} else {

@@ -9,7 +9,12 @@ import (
 )
 
 // removeTicket removes the file of a ticket of ours that is over.
-func (d *directory) removeTicket(t *ticket) { d.removed(t.name, true, d.sys.leave(t.name, t.Stamp)) }
+func (d *directory) removeTicket(t *ticket) {
+	d.removed(t.name, true, d.sys.leave(t.name, t.Stamp))
+	if t.marked.Load() {
+		d.removeFile(insideName(t.Stamp))
+	}
+}
 
 func (d *directory) removeTickets(tickets []*ticket) {
 	for _, t := range tickets {

@@ -129,6 +129,8 @@ const (
 	ownerFiles  = ownFiles + "owner-"
 	evictMarker = ownFiles + "evict-" // + the token, 20 digits
 	trialFiles  = ownFiles + "trial-"
+	pauseFiles  = ownFiles + "pause-"  // + the end, 20 digits, "-" and the queue's or group's name
+	insideFiles = ownFiles + "inside-" // + the token, 20 digits
 )
 
 var (

@@ -38,5 +38,7 @@ func (d *outsideDir) own() *outsideDir { return d }
 
 func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", errNoLockDir }
 
+func (*outsideDir) mayMark() bool { return false }
+
 // pollInterval is the time between two looks at what nobody tells.
 const pollInterval = 2 * time.Millisecond

@@ -111,6 +111,7 @@ func (d *directory) tick() {
 	}
 	s.identifyTickets(d.firstUnknown())
 	d.refuseBarred()
+	s.endPauses()
 	s.settleAllMissing()
 	s.abandonUnowned()
 	s.removeStaleMarkers(false)

@@ -45,8 +45,9 @@ type waiter struct {
 	left      atomic.Bool
 
 	// For the file engine.
-	linked  bool // the lock file exists
-	givenUp bool // the caller waits no more
+	linked  bool        // the lock file exists
+	givenUp bool        // the caller waits no more
+	marked  atomic.Bool // a file says that the ticket is inside, for its queue is paused
 	dir     *directory
 }
 
@@ -171,6 +172,16 @@ func clientText(client netip.AddrPort) string {
 	return client.String()
 }
 
+// isInside reports whether the ticket is inside, as far as we know. In a paused queue,
+// only its owner can tell.
+func (t *ticket) isInside() bool {
+	if q := t.queue; q != nil && q.Paused() && !t.Local() {
+		_, marked := q.marks[t.Stamp]
+		return marked
+	}
+	return t.Admitted()
+}
+
 // state describes the ticket for people.
 func (t *ticket) state(now time.Time) TicketState {
 	s := TicketState{
@@ -180,7 +191,7 @@ func (t *ticket) state(now time.Time) TicketState {
 		Client:  clientText(t.Client),
 	}
 	s.Since = s.Arrived
-	if t.Admitted() {
+	if t.isInside() {
 		s.State = StateInside
 	}
 	if !t.Local() {

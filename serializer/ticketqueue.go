@@ -18,9 +18,10 @@ type ticketQueue struct {
 	pausedUntil time.Time // zero: it is not paused
 
 	// For the file engine.
-	unnamed int  // remote tickets whose owner is not known
-	special int  // tickets of ours that need to know the rules of remote ones
-	blocked bool // counted as one in which one of ours waits for what others do
+	unnamed int               // remote tickets whose owner is not known
+	marks   map[uint64]uint64 // by token, those whose owners say they are inside; see pausing
+	special int               // tickets of ours that need to know the rules of remote ones
+	blocked bool              // counted as one in which one of ours waits for what others do
 }
 
 // insert puts a ticket into its place.
@@ -57,6 +58,10 @@ func (q *ticketQueue) identify(t *ticket, r Rule) {
 // advance lets in all that may now be inside, and calls grant for those of this
 // process. It reports whether there were any.
 func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
+	if q.Paused() {
+		q.passMarked()
+		return false
+	}
 	for t := q.Admit(); t != nil; t = q.Admit() {
 		if t.Local() {
 			grant(t)
@@ -64,6 +69,14 @@ func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
 		}
 	}
 	return granted
+}
+
+// passMarked moves the border of a paused queue past the remote tickets that are
+// inside.
+func (q *ticketQueue) passMarked() {
+	for t := q.Border(); t != nil && !t.Local() && t.isInside(); t = q.Border() {
+		q.Pass()
+	}
 }
 
 // awaitsEvents reports whether one of ours waits for what other processes do: for

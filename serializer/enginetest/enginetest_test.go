@@ -50,6 +50,25 @@ func TestWrongEngines(t *testing.T) {
 		}},
 		{"too few may wait", "dropping the oldest of several", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = min(a.MaxWaiting, 2) } }},
 		{"dropping the oldest is ignored in a history", "random history", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
+		{"a pause is ignored", "pause", func(e *wrongEngine) { e.pause = func(string, time.Time) error { return nil } }},
+		{"a pause is not listed", "pause", func(e *wrongEngine) {
+			e.list = func(queues []serializer.QueueState) {
+				for i := range queues {
+					queues[i].PausedUntil = nil
+				}
+			}
+		}},
+		{"a pause does not end", "end of a pause", func(e *wrongEngine) {
+			e.pause = func(queue string, _ time.Time) error { return e.Memory.Pause(context.Background(), queue, time.Time{}) }
+		}},
+		{"a pause ends too soon", "end of a pause", func(e *wrongEngine) {
+			e.pause = func(queue string, until time.Time) error {
+				return e.Memory.Pause(context.Background(), queue, until.Add(-time.Second))
+			}
+		}},
+		{"groups are not paused", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "" } }},
+		{"all are of the group", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "{user}_" } }},
+		{"who waits during a pause is not superseded", "refusals during a pause", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
 		{"the context is ignored", "caller gone before", func(e *wrongEngine) { e.enter = e.deaf }},
 		{"the cause of the context is lost", "caller gone", func(e *wrongEngine) { e.enter = e.vague }},
 		{"a waiter cannot be evicted", "evicting a waiter", func(e *wrongEngine) { e.evict = func(string, uint64) error { return nil } }},
@@ -159,6 +178,7 @@ type wrongEngine struct {
 	list   func([]serializer.QueueState)
 	counts func(inside, waiting int) (int, int)
 	evict  func(queue string, token uint64) error
+	pause  func(queue string, until time.Time) error
 	close  func() error
 
 	number atomic.Int64
@@ -209,6 +229,13 @@ func (e *wrongEngine) Evict(ctx context.Context, queue string, token uint64) err
 		return e.evict(queue, token)
 	}
 	return e.Memory.Evict(ctx, queue, token)
+}
+
+func (e *wrongEngine) Pause(ctx context.Context, queue string, until time.Time) error {
+	if e.pause != nil {
+		return e.pause(queue, until)
+	}
+	return e.Memory.Pause(ctx, queue, until)
 }
 
 func (e *wrongEngine) Close() error {

@@ -1,0 +1,441 @@
+package serializer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A pause is an empty file in the directory, whose name says which queue is paused and
+// until when. So it is made in one step, it is never torn, and all who list the
+// directory know of it, also those that start later. Where a queue has several, the
+// one that ends last counts. Who sets another end makes the new file before the old
+// ones are removed, so the queue stays paused meanwhile. Pauses that are over are
+// removed by whoever finds them.
+//
+// While a queue is paused, the order and the rules no longer tell who is inside: a
+// ticket may be the first and wait all the same. So each process that hears of the pause
+// makes a mark, another empty file, for each ticket of its own that is inside. The lists
+// of all processes go by the marks. Admission does not: only the owner lets a ticket in.
+
+// maxFileName is the longest name that file systems allow, in bytes.
+const maxFileName = 255
+
+// pauseName is the name of a pause's file.
+func pauseName(queue string, end time.Time) string {
+	return pauseFiles + string(appendDigits(nil, uint64(end.UnixMicro()), stampDigits)) + "-" + queue
+}
+
+// parsePause reads the name of a pause's file.
+func parsePause(name string) (queue string, end time.Time, err error) {
+	rest := strings.TrimPrefix(name, pauseFiles)
+	if len(rest) > stampDigits+1 && rest[stampDigits] == '-' {
+		if micros, ok := parseDigits(rest[:stampDigits]); ok && micros <= uint64(Resumed.UnixMicro()) {
+			return rest[stampDigits+1:], time.UnixMicro(int64(micros)).UTC(), nil
+		}
+	}
+	return "", end, fmt.Errorf("file name %q: expected %s<end, 20 digits, microseconds since 1970>-<queue>", name, pauseFiles)
+}
+
+// insideName is the name of a ticket's mark.
+func insideName(stamp uint64) string {
+	return insideFiles + string(appendDigits(nil, stamp, stampDigits))
+}
+
+// pausing is what is known of the pauses in a directory.
+type pausing struct {
+	files map[string]*pauseFile // by name
+	ends  pauses
+	marks map[uint64]uint64 // by token: the last listing that showed the mark, or came before it
+}
+
+type pauseFile struct {
+	queue string // empty if the name cannot be read
+	end   time.Time
+	seen  uint64 // the last listing that showed the file, or came before it
+}
+
+func newPausing() pausing {
+	return pausing{files: make(map[string]*pauseFile), ends: make(pauses), marks: make(map[uint64]uint64)}
+}
+
+// notePauseLocked notes a pause's file. The pause begins at once: what happened in the
+// directory after that, and is noted next, lets nobody in.
+func (s *syncer) notePauseLocked(name string) {
+	p := &s.pausing
+	if known := p.files[name]; known != nil {
+		known.seen = s.listings
+		return
+	}
+	queue, end, _ := parsePause(name)
+	p.files[name] = &pauseFile{queue, end, s.listings}
+	s.found.pauses = append(s.found.pauses, name)
+	s.applyPausesLocked()
+}
+
+func (s *syncer) noteResumedLocked(name string) {
+	if s.pausing.files[name] != nil {
+		delete(s.pausing.files, name)
+		s.applyPausesLocked()
+	}
+}
+
+// noteMarkLocked notes that the owner of a ticket says that it is inside.
+func (s *syncer) noteMarkLocked(name string) {
+	stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles))
+	if !ok {
+		return
+	}
+	s.pausing.marks[stamp] = s.listings
+	for _, q := range s.queues {
+		if first := q.Border(); q.Paused() && first != nil && first.Stamp == stamp {
+			s.advanceLocked(q)
+		}
+	}
+}
+
+func (s *syncer) noteUnmarkedLocked(name string) {
+	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok {
+		delete(s.pausing.marks, stamp)
+	}
+}
+
+// sweepPausesLocked forgets what the listing did not show.
+func (s *syncer) sweepPausesLocked() {
+	p := &s.pausing
+	for stamp, seen := range p.marks {
+		if seen < s.listings {
+			delete(p.marks, stamp)
+		}
+	}
+	for name, file := range p.files {
+		if file.seen < s.listings {
+			s.noteResumedLocked(name)
+		}
+	}
+}
+
+// applyPausesLocked pauses and resumes queues as the files say.
+func (d *directory) applyPausesLocked() {
+	p, now := &d.pausing, time.Now()
+	clear(p.ends)
+	for _, file := range p.files {
+		if file.queue != "" && file.end.After(now) && file.end.After(p.ends[file.queue]) {
+			p.ends[file.queue] = file.end
+		}
+	}
+	for _, q := range d.queues {
+		q.setPause(p.ends.end(q))
+		d.advanceLocked(q)
+	}
+}
+
+// followPause does what a pause's file leaves to be done: some do not count.
+func (s *syncer) followPause(name string) {
+	path := filepath.Join(s.path, name)
+	if _, _, err := parsePause(name); err != nil {
+		s.log.Error("a file looks like a pause and cannot be read; it pauses nothing, remove it", "path", path, "error", err)
+		return
+	}
+	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if file := s.pausing.files[name]; file != nil {
+			file.queue = ""
+			s.applyPausesLocked()
+		}
+		s.log.Warn("a pause was made by a user who has no say here; it pauses nothing", "path", path)
+		return
+	}
+	s.log.Info("a queue is paused", "path", path)
+}
+
+// markInside tells all processes which of our tickets are inside paused queues.
+func (s *syncer) markInside() {
+	for _, t := range s.unmarked() {
+		name := insideName(t.Stamp)
+		if err := s.sys.mark(name); err != nil {
+			s.complainAbout(name, err)
+			t.marked.Store(false) // the tick tries again
+		}
+		if s.hasLeft(t) {
+			s.removeFile(name)
+		}
+	}
+}
+
+func (d *directory) unmarked() (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pausing.ends) == 0 {
+		return nil
+	}
+	for _, q := range d.queues {
+		if !q.Paused() || q.LocalInside() == 0 {
+			continue
+		}
+		for t := range q.All() {
+			if t.Local() && t.Admitted() && !t.marked.Swap(true) {
+				tickets = append(tickets, t)
+			}
+		}
+	}
+	return tickets
+}
+
+// endPauses ends the pauses that are over, and removes marks of tickets that are gone,
+// for their owners may have died.
+func (s *syncer) endPauses() {
+	for _, name := range append(s.takeEndedPauses(), s.takeStaleMarks()...) {
+		if err := s.sys.remove(name); err != nil {
+			s.complainAbout(name, err)
+		}
+	}
+	s.markInside()
+}
+
+func (d *directory) takeEndedPauses() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	for name, file := range d.pausing.files {
+		if file.queue != "" && !file.end.After(now) {
+			names = append(names, name)
+			delete(d.pausing.files, name)
+		}
+	}
+	if names != nil {
+		d.applyPausesLocked()
+	}
+	return names
+}
+
+func (d *directory) takeStaleMarks() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pausing.marks) == 0 {
+		return nil
+	}
+	standing := make(map[uint64]bool)
+	for _, t := range d.tickets {
+		standing[t.Stamp] = true
+	}
+	for stamp := range d.pausing.marks {
+		if !standing[stamp] {
+			names = append(names, insideName(stamp))
+			delete(d.pausing.marks, stamp)
+		}
+	}
+	return names
+}
+
+// pauseGrace is how long a process that runs may take to hear of a pause: it syncs ten
+// times a second.
+const pauseGrace = 3 * tickInterval
+
+// Pause implements [Pauser]. It returns when this process obeys, and others have had
+// the time to hear of it: then the lists show all who are inside. A process that is
+// stopped meanwhile may let one of its own follow another for as long as it takes to
+// hear of the pause when it goes on.
+func (f *File) Pause(ctx context.Context, queue string, until time.Time) error {
+	end, err := PauseEnd(queue, until)
+	if err != nil {
+		return err
+	}
+	if err := f.putPause(queue, end); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(pauseGrace):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Resume implements [Pauser].
+func (f *File) Resume(_ context.Context, queue string) error { return f.putPause(queue, time.Time{}) }
+
+// putPause puts a pause into the directory, or removes it if the end is zero.
+func (f *File) putPause(queue string, end time.Time) error {
+	dir, err := openOutside(f.path)
+	if err == nil {
+		err = dir.own().putPause(queue, end)
+		dir.close()
+	}
+	if d := f.current(); d != nil && err == nil {
+		err = d.sync(false)
+		d.release()
+	}
+	if err != nil {
+		return fmt.Errorf("%s queue %q: %w", pauseVerb(end), queue, err)
+	}
+	return nil
+}
+
+func pauseVerb(end time.Time) string {
+	if end.IsZero() {
+		return "resuming"
+	}
+	return "pausing"
+}
+
+// PauseQueue pauses a queue of a lock directory from outside, until a moment of the
+// wall clock, for all processes that work there and for those that start later; see
+// [Pauser]. It needs none that runs. The zero time stands for until the queue is
+// resumed. PauseQueue returns when those that run have had the time to hear of it.
+//
+// Where everybody may write to the directory, each user has queues of their own. Root
+// pauses those of all.
+func PauseQueue(path, queue string, until time.Time) error {
+	end, err := PauseEnd(queue, until)
+	if err != nil {
+		return err
+	}
+	if err := putPauseFrom(path, queue, end); err != nil {
+		return err
+	}
+	time.Sleep(pauseGrace)
+	return nil
+}
+
+// ResumeQueue ends the pause of a queue of a lock directory, from outside.
+func ResumeQueue(path, queue string) error { return putPauseFrom(path, queue, time.Time{}) }
+
+func putPauseFrom(path, queue string, end time.Time) error {
+	d, err := openOutside(path)
+	if err == nil {
+		defer d.close()
+		err = d.putPauses(queue, end)
+	}
+	if err != nil {
+		return fmt.Errorf("%s queue %q in %s: %w", pauseVerb(end), queue, path, err)
+	}
+	return nil
+}
+
+// putPauses puts a pause in place of those that a queue has, for each user that this
+// process can do it for. Files of several users need several names, so their ends
+// differ by a microsecond.
+func (d *outsideDir) putPauses(queue string, end time.Time) error {
+	views, err := d.byUser()
+	if err != nil {
+		return err
+	}
+	for _, view := range views {
+		if !view.mayMark() {
+			continue
+		}
+		if err := view.putPause(queue, end); err != nil {
+			return err
+		}
+		if !end.IsZero() {
+			end = end.Add(-time.Microsecond)
+		}
+	}
+	return nil
+}
+
+// putPause puts a pause. Only files that were there before it are removed. So of two
+// who pause a queue at once, none removes the only file that is left.
+func (d *outsideDir) putPause(queue string, end time.Time) error {
+	if cannotName(queue) || len(pauseName(queue, Resumed)) > maxFileName {
+		return fmt.Errorf("no file can have the name of queue %q; see QueueName", queue)
+	}
+	before, err := d.pauseFiles(queue)
+	if err != nil {
+		return err
+	}
+	name := ""
+	if !end.IsZero() {
+		name = pauseName(queue, end)
+		if err := d.mark(name); err != nil {
+			return err
+		}
+	}
+	for _, old := range before {
+		if old == name {
+			continue
+		}
+		if err := d.remove(old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pauseFiles lists the files of a queue's pauses that count for this user.
+func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
+	all, err := d.list()
+	if err != nil {
+		return nil, &StorageError{"listing lock directory", d.path, err}
+	}
+	for _, name := range all {
+		if of, _, err := parsePause(name); err != nil || of != queue || !strings.HasPrefix(name, pauseFiles) {
+			continue
+		}
+		_, _, err := d.whose(name)
+		if errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, &StorageError{"looking at", filepath.Join(d.path, name), err}
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// notePause notes a file of a pause, or a mark, that lies in the directory.
+func (s *sighting) notePause(name string) {
+	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok && strings.HasPrefix(name, insideFiles) {
+		s.marks[stamp] = 0
+	}
+	queue, end, err := parsePause(name)
+	if err == nil && strings.HasPrefix(name, pauseFiles) && end.After(time.Now()) && end.After(s.pauses[queue]) {
+		s.pauses[queue] = end
+	}
+}
+
+// applyPauses pauses the queues that were seen. Nobody here knows which groups a queue
+// is of, so that is told from the names.
+func (s *sighting) applyPauses() {
+	for _, q := range s.queues {
+		q.marks = s.marks
+		for name := range s.pauses {
+			if ofGroup(q.prefix, name) {
+				q.noteGroup(name)
+			}
+		}
+		q.setPause(s.pauses.end(q))
+	}
+}
+
+// ofGroup reports whether a queue's name can come of a group's by filling in the
+// placeholders in braces.
+func ofGroup(queue, group string) bool {
+	literal, rest, found := strings.Cut(group, "{")
+	if !found {
+		return queue == group
+	}
+	if !strings.HasPrefix(queue, literal) {
+		return false
+	}
+	_, rest, found = strings.Cut(rest, "}")
+	if !found {
+		return false
+	}
+	for i := len(literal); i <= len(queue); i++ {
+		if ofGroup(queue[i:], rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// Interface guard
+var _ Pauser = (*File)(nil)

@@ -1,0 +1,181 @@
+package serializer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// pausedIn returns the state of a queue as it stands on the disk.
+func pausedIn(t *testing.T, dir, queue string) QueueState {
+	t.Helper()
+	states, err := Inspect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range states {
+		if q.Prefix == queue {
+			return q
+		}
+	}
+	return QueueState{}
+}
+
+// A pause that was made while nobody ran, or by a process that has ended since, holds
+// for a process that starts later.
+func TestPauseBeforeStart(t *testing.T) {
+	dir := t.TempDir()
+	first := openAt(t, dir, 0)
+	if err := first.Pause(t.Context(), "a_", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := PauseQueue(dir, "{user}_", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	f := openAt(t, dir, 0)
+	if states, err := f.Queues(t.Context()); err != nil || len(states) != 2 || states[0].PausedUntil == nil || states[1].PausedUntil == nil {
+		t.Errorf("before any arrival, the list is %+v, error %v; expected two paused queues", states, err)
+	}
+	for _, a := range []Arrival{{Queue: "a_"}, {Queue: "ann_", Group: "{user}_"}} {
+		a.Timeout = 50 * time.Millisecond
+		if _, err := f.Enter(t.Context(), a); ReasonOf(err) != ReasonTimeout {
+			t.Errorf("%+v: error %v; expected a timeout, for the queue is paused", a, err)
+		}
+	}
+	for _, queue := range []string{"a_", "{user}_"} {
+		if err := ResumeQueue(dir, queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn, err := f.Enter(t.Context(), Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn.Leave()
+}
+
+// From outside, a pause holds within moments, and the disk tells who is inside, also
+// for a queue of a paused group.
+func TestPauseFromOutside(t *testing.T) {
+	dir := t.TempDir()
+	f := openAt(t, dir, 0)
+	a := Arrival{Queue: "ann_", Group: "{user}_"}
+	holder, err := f.Enter(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan Turn, 1)
+	go func() {
+		turn, err := f.Enter(t.Context(), a)
+		if err != nil {
+			t.Error(err)
+		}
+		entered <- turn
+	}()
+	eventually(t, "the second waits", func() bool { return pausedIn(t, dir, "ann_").Waiting == 1 })
+	if err := PauseQueue(dir, "{user}_", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if q := pausedIn(t, dir, "ann_"); q.PausedUntil == nil || !q.PausedUntil.Equal(Resumed) || q.Inside != 1 || q.Waiting != 1 {
+		t.Errorf("paused until %v, %d inside, %d waiting; expected until it is resumed, 1 and 1", q.PausedUntil, q.Inside, q.Waiting)
+	}
+	holder.Leave()
+	if q := pausedIn(t, dir, "ann_"); q.Inside != 0 || q.Waiting != 1 {
+		t.Errorf("%d inside, %d waiting after the holder has left; expected 0 and 1", q.Inside, q.Waiting)
+	}
+	select {
+	case <-entered:
+		t.Error("somebody entered a paused queue")
+	default:
+	}
+	if err := ResumeQueue(dir, "{user}_"); err != nil {
+		t.Fatal(err)
+	}
+	(<-entered).Leave()
+}
+
+// A pause whose end has passed while nobody ran pauses nobody, and goes.
+func TestPauseEndedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, pauseName("a_", time.Now().Add(-time.Second)))
+	mark := filepath.Join(dir, insideName(minStamp)) // of a holder that died
+	for _, path := range []string{name, mark} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := openAt(t, dir, 0)
+	turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn.Leave()
+	for _, path := range []string{name, mark} {
+		eventually(t, path+" is gone", func() bool {
+			_, err := os.Stat(path)
+			return os.IsNotExist(err)
+		})
+	}
+}
+
+// A file that only looks like a pause pauses nobody, for nobody could say when it ends.
+func TestUnreadablePause(t *testing.T) {
+	for _, name := range []string{"", "a_", "123-a_", "99999999999999999999-a_", "00001609693865378515-"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, pauseFiles+name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := openAt(t, dir, 0)
+		turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: 10 * time.Second})
+		if err != nil {
+			t.Fatalf("%q: %v", name, err)
+		}
+		turn.Leave()
+	}
+}
+
+func TestPauseNames(t *testing.T) {
+	for _, queue := range []string{"a", "-", "{user}_", "a_00001609693865378515", QueueName("/var/日本")} {
+		end := time.Now().UTC().Truncate(time.Microsecond)
+		got, until, err := parsePause(pauseName(queue, end))
+		if err != nil || got != queue || !until.Equal(end) {
+			t.Errorf("%q until %s became %q until %s, error %v", queue, end, got, until, err)
+		}
+	}
+	if err := PauseQueue(t.TempDir(), "a/b", time.Time{}); err == nil {
+		t.Error("a queue whose name holds a slash was paused")
+	}
+}
+
+func TestGroupsOfQueues(t *testing.T) {
+	for _, c := range []struct {
+		queue, group string
+		is           bool
+	}{
+		{"ann_", "{user}_", true},
+		{"ann", "{user}_", false},
+		{"a_ann_b", "a_{user}_{n}", true},
+		{"b_ann_b", "a_{user}_{n}", false},
+		{"a_", "a_", true},
+		{"a_b", "a_", false},
+		{"{x", "{x", false},
+	} {
+		if got := ofGroup(c.queue, c.group); got != c.is {
+			t.Errorf("%q is of group %q: %t", c.queue, c.group, got)
+		}
+	}
+}
+
+// eventually waits for what must happen.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("gave up waiting until %s", what)
+		}
+	}
+}
