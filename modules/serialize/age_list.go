@@ -16,7 +16,8 @@ type ageList struct {
 // ageEntry is a request's entry in an ageList. It is in one list at most.
 type ageEntry struct {
 	previous, next *ageEntry
-	visit          *visit
+	queue          string // the name of its queue
+	reader         bool   // its method is one of shared_methods
 	since          time.Time
 }
 
@@ -86,7 +87,7 @@ func (c *ageList) ages(queue string, now time.Time) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
-		if m.visit.queue == queue {
+		if m.queue == queue {
 			ages = append(ages, max(now.Sub(m.since), 0))
 		}
 	}
@@ -100,8 +101,8 @@ func (c *ageList) readers(queue string) (readers int) {
 	defer c.mu.Unlock()
 	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
 		switch {
-		case m.visit.queue != queue:
-		case !m.visit.reader:
+		case m.queue != queue:
+		case !m.reader:
 			return 0
 		default:
 			readers++

@@ -18,10 +18,10 @@ func TestAgeListKnowsTheOldest(t *testing.T) {
 	}
 	entries := make([]ageEntry, 4)
 	for i, second := range []int{2, 4, 3, 1} {
-		entries[i].visit = &visit{queue: "a_"}
+		entries[i].queue = "a_"
 		c.insert(&entries[i], at(second))
 	}
-	entries[1].visit.queue = "b_"
+	entries[1].queue = "b_"
 	if got, want := c.ages("a_", at(10)), []time.Duration{9 * time.Second, 8 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
 		t.Errorf("ages are %v; expected %v", got, want)
 	}

@@ -61,6 +61,7 @@ var subdirectives = directive.Table[*Handler]{
 	directive.On("buffer", (*Handler).parseBuffer),
 	directive.On("response_buffer", (*Handler).parseResponseBuffer),
 	directive.On("dry_run", (*Handler).parseDryRun),
+	directive.On("waiting_page", (*Handler).parseWaitingPage),
 	directive.On("engine", (*Handler).parseEngine),
 }
 
@@ -82,6 +83,7 @@ var subdirectives = directive.Table[*Handler]{
 //	    buffer          <size> [<disk>]
 //	    response_buffer <size>
 //	    dry_run
+//	    waiting_page    [{ ... }]
 //	    engine          <name> [{ ... }]
 //	}
 func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {

@@ -33,6 +33,7 @@ func (s *Handler) check() error {
 		checkBuffer(*s.Buffer),
 		checkBufferDisk(*s.BufferDisk),
 		checkResponseBuffer(*s.ResponseBuffer),
+		checkWaitingPage(s.WaitingPage),
 	)
 }
 

@@ -51,7 +51,7 @@ func (v *visit) observe(r *http.Request) {
 // wouldWait reports whether a request would have waited behind so many others. Which
 // requests of other processes are readers is not known, so a reader waits for them.
 func (s *Handler) wouldWait(v *visit, ahead int) bool {
-	if !v.reader {
+	if !v.age.reader {
 		rule, _ := rules(s.Concurrency, len(s.SharedMethods) > 0)
 		return ahead >= rule.Capacity()
 	}

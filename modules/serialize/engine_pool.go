@@ -27,6 +27,8 @@ type sharedEngine struct {
 	path  string // by which it was opened; empty in tests
 	space string // where it keeps its queues
 
+	places placeReader // for the waiting page
+
 	mu         sync.Mutex
 	configured map[configuredQueue]int // how many handlers use it
 }

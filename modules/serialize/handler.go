@@ -121,6 +121,11 @@ type Handler struct {
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
 
+	// Answers browsers that wait with a page that shows their place, and keeps the
+	// place while the page comes back. Default: none; browsers wait with an open
+	// connection, as all others do.
+	WaitingPage *WaitingPage `json:"waiting_page,omitempty"`
+
 	engine       *engineRef
 	module       EngineModule
 	placeholders bool   // the prefix has some
@@ -184,6 +189,11 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if err := s.normalize(); err != nil {
 		return err
 	}
+	if s.WaitingPage != nil {
+		if err := s.WaitingPage.provision(ctx); err != nil {
+			return fmt.Errorf("serialize: waiting_page: %w", err)
+		}
+	}
 	module, err := s.loadEngine(ctx)
 	if err != nil {
 		return err
@@ -201,6 +211,9 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	s.meters = newMeters(metrics(), s.Prefix)
 	if s.DryRun {
 		s.meters.atOnce = metrics().atOnce.WithLabelValues(s.Prefix)
+	}
+	if s.WaitingPage != nil {
+		s.meters.openPage(metrics(), s.Prefix)
 	}
 	s.refusals = new(throttle.Throttle[serializer.Reason])
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
@@ -288,6 +301,9 @@ func (s *Handler) normalize() error {
 	}
 	s.SkipMethods = normalizeMethods(s.SkipMethods)
 	s.SharedMethods = normalizeMethods(s.SharedMethods)
+	if s.WaitingPage != nil {
+		s.WaitingPage.normalize()
+	}
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -327,6 +343,25 @@ func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
 	}
 	return serializer.Rule{Limit: 1}, shared
 }
+
+// arrival is what the handler asks of a queue for a request.
+func (s *Handler) arrival(r *http.Request, queue string) serializer.Arrival {
+	a := serializer.Arrival{
+		Queue:      queue,
+		Client:     clientOf(r),
+		Rule:       s.rule,
+		MaxWaiting: s.QueueLength,
+		DropOldest: s.WhenFull == dropOldest,
+		Group:      s.pauseGroup,
+		Timeout:    time.Duration(*s.Timeout),
+	}
+	if s.isReader(r) {
+		a.Rule = s.shared
+	}
+	return a
+}
+
+func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }
 
 // configured is the queue of a handler whose prefix has no placeholders.
 func (s *Handler) configured() configuredQueue {
@@ -377,6 +412,10 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
+	}
+	v.age.reader = s.isReader(r)
+	if s.WaitingPage != nil && !s.DryRun && v.isNavigation(r) {
+		return s.serveNavigation(w, r, v, next)
 	}
 	v.uploading = isUploading(r)
 	var err error

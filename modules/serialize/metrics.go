@@ -46,12 +46,19 @@ type counts struct {
 	outcomes        map[string]*atomic.Int64 // by outcome; all are there from the beginning
 	waiting, inside atomic.Int64
 	draining        atomic.Int64 // clients that still read after the turn
+
+	page         atomic.Bool              // there is a waiting page
+	kept         atomic.Int64             // tickets whose browsers have it
+	keptOutcomes map[string]*atomic.Int64 // of these; all are there from the beginning
 }
 
 func newCounts() *counts {
-	c := &counts{created: time.Now(), outcomes: make(map[string]*atomic.Int64)}
+	c := &counts{created: time.Now(), outcomes: make(map[string]*atomic.Int64), keptOutcomes: make(map[string]*atomic.Int64)}
 	for _, outcome := range outcomes {
 		c.outcomes[outcome] = new(atomic.Int64)
+	}
+	for _, outcome := range keptOutcomes {
+		c.keptOutcomes[outcome] = new(atomic.Int64)
 	}
 	return c
 }
@@ -59,11 +66,12 @@ func newCounts() *counts {
 // metricSet holds the metrics of all queues. A process has one set: each
 // configuration has a registry of its own, and the counts must survive it.
 type metricSet struct {
-	wait, hold *prometheus.HistogramVec
-	atOnce     *prometheus.HistogramVec
+	wait, hold, idle *prometheus.HistogramVec
+	atOnce           *prometheus.HistogramVec
 
 	requests, waiting, inside          *prometheus.Desc
 	draining                           *prometheus.Desc
+	kept, keptTotal                    *prometheus.Desc
 	limit, oldestInside, oldestWaiting *prometheus.Desc
 
 	mu     sync.Mutex
@@ -97,6 +105,9 @@ var metrics = sync.OnceValue(func() *metricSet {
 		wait:          seconds("wait_seconds", "Time spent waiting in the queue."),
 		atOnce:        atOnce,
 		hold:          seconds("hold_seconds", "Time spent inside."),
+		idle:          seconds("idle_seconds", "Time for which turns waited for browsers that have the waiting page."),
+		kept:          desc("kept", "Tickets of this process that are kept for browsers with the waiting page.", labels...),
+		keptTotal:     desc("kept_total", "Tickets that were kept for browsers with the waiting page, by outcome.", "queue", "outcome"),
 		requests:      desc("requests_total", "Requests by outcome.", "queue", "outcome"),
 		waiting:       desc("waiting", "Requests of this process that wait in the queue.", labels...),
 		inside:        desc("inside", "Requests of this process that are inside.", labels...),
@@ -110,7 +121,7 @@ var metrics = sync.OnceValue(func() *metricSet {
 
 // register adds the metrics to a configuration's registry.
 func (m *metricSet) register(registry *prometheus.Registry) error {
-	for _, c := range []prometheus.Collector{m.wait, m.hold, m.atOnce, m} {
+	for _, c := range []prometheus.Collector{m.wait, m.hold, m.idle, m.atOnce, m} {
 		err := registry.Register(c)
 		if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {
 			return fmt.Errorf("registering metrics: %w", err)
@@ -121,7 +132,7 @@ func (m *metricSet) register(registry *prometheus.Registry) error {
 
 // Describe implements [prometheus.Collector].
 func (m *metricSet) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.draining, m.limit, m.oldestInside, m.oldestWaiting} {
+	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.draining, m.kept, m.keptTotal, m.limit, m.oldestInside, m.oldestWaiting} {
 		to <- desc
 	}
 }
@@ -139,6 +150,13 @@ func (m *metricSet) Collect(to chan<- prometheus.Metric) {
 		gauge(m.waiting, float64(c.waiting.Load()), prefix)
 		gauge(m.inside, float64(c.inside.Load()), prefix)
 		gauge(m.draining, float64(c.draining.Load()), prefix)
+		if !c.page.Load() {
+			continue
+		}
+		gauge(m.kept, float64(c.kept.Load()), prefix)
+		for outcome, count := range c.keptOutcomes {
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.keptTotal, prometheus.CounterValue, float64(count.Load()), c.created, prefix, outcome)
+		}
 	}
 	now := time.Now()
 	for _, s := range allStats() {
@@ -174,6 +192,7 @@ type meters struct {
 	counts     *counts
 	wait, hold prometheus.Observer
 	atOnce     prometheus.Observer // in a dry run, else nil
+	idle       prometheus.Observer // nil without a waiting page
 	stats      *prefixStats        // of the prefix; nil before the handler is provisioned
 	holds      *holdEstimate       // of the prefix, in the handler's directory
 }
@@ -186,27 +205,34 @@ func newMeters(m *metricSet, prefix string) *meters {
 	}
 }
 
+// openPage adds the metrics of a waiting page.
+func (m *meters) openPage(set *metricSet, prefix string) {
+	m.counts.page.Store(true)
+	m.idle = set.idle.WithLabelValues(prefix)
+}
+
 // count notes a request's outcome.
 func (m *meters) count(outcome string) { m.counts.outcomes[outcome].Add(1) }
 
 // startWait notes that a request has begun to wait.
-func (m *meters) startWait(v *visit, now time.Time) {
+func (m *meters) startWait(age *ageEntry, queue string, now time.Time) {
 	m.counts.waiting.Add(1)
-	v.age.visit = v
-	m.stats.waiting.insert(&v.age, now)
+	age.queue = queue
+	m.stats.waiting.insert(age, now)
 }
 
 // endWait notes that it waits no longer.
-func (m *meters) endWait(v *visit) {
+func (m *meters) endWait(age *ageEntry, waited time.Duration) {
 	m.counts.waiting.Add(-1)
-	m.wait.Observe(v.waited.Seconds())
-	m.stats.waiting.remove(&v.age)
+	m.wait.Observe(waited.Seconds())
+	m.stats.waiting.remove(age)
 }
 
 // startHold notes that a request has entered.
 func (m *meters) startHold(v *visit) {
 	m.counts.inside.Add(1)
 	m.stats.recent.entered(v.entered, v.waited)
+	v.age.queue = v.queue
 	m.stats.inside.insert(&v.age, v.entered)
 }
 
@@ -214,9 +240,15 @@ func (m *meters) startHold(v *visit) {
 func (m *meters) endHold(v *visit, held time.Duration) {
 	m.counts.inside.Add(-1)
 	m.hold.Observe(held.Seconds())
-	m.holds.add(held)
+	m.holds.add(v.idle + held)
 	m.stats.inside.remove(&v.age)
 }
+
+// countKept notes what became of a ticket that was kept for a browser.
+func (m *meters) countKept(outcome string) { m.counts.keptOutcomes[outcome].Add(1) }
+
+// idled notes how long a turn waited for its browser.
+func (m *meters) idled(idle time.Duration) { m.idle.Observe(idle.Seconds()) }
 
 // Interface guards
 var _ prometheus.Collector = (*metricSet)(nil)

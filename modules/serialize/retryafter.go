@@ -59,13 +59,17 @@ func (e *holdEstimate) usual(ages []time.Duration) time.Duration {
 
 // wait estimates how long it takes until position others and one more have left a
 // queue with a capacity. ages are those of the requests inside, the oldest first.
+func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.Duration {
+	return time.Duration(min(float64(position+1)/e.pace(capacity, ages), maxRetryAfter) * float64(time.Second))
+}
+
+// pace is the expected number of turns a second.
 //
 // Each unit of capacity hands over after a hold of the usual length. A hold that has
 // taken longer already is expected to take as long again. So a unit that is stuck
 // hands over next to nothing.
-func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.Duration {
+func (e *holdEstimate) pace(capacity int, ages []time.Duration) (turns float64) {
 	usual := e.usual(ages)
-	turns := 0.0 // a second
 	for i := range capacity {
 		hold := usual
 		if i < len(ages) {
@@ -73,5 +77,5 @@ func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.D
 		}
 		turns += 1 / hold.Seconds()
 	}
-	return time.Duration(min(float64(position+1)/turns, maxRetryAfter) * float64(time.Second))
+	return turns
 }

@@ -40,9 +40,9 @@ func TestRetryAfter(t *testing.T) {
 			estimate.add(hold)
 		}
 		for _, age := range c.ages {
-			r.inside.insert(&ageEntry{visit: &visit{queue: "a_"}}, now.Add(-age))
+			r.inside.insert(&ageEntry{queue: "a_"}, now.Add(-age))
 		}
-		r.inside.insert(&ageEntry{visit: &visit{queue: "b_"}}, now.Add(-time.Hour)) // is of no account
+		r.inside.insert(&ageEntry{queue: "b_"}, now.Add(-time.Hour)) // is of no account
 		handler := &Handler{Concurrency: c.concurrency, meters: &meters{stats: r, holds: estimate}}
 		if c.readers {
 			handler.SharedMethods = []string{"GET"}

@@ -49,3 +49,12 @@ func (v *visit) endWait(span trace.Span, err error) {
 	}
 	span.End()
 }
+
+// endKept ends the span of a wait that goes on with the waiting page.
+func (v *visit) endKept(span trace.Span) {
+	if span == nil {
+		return
+	}
+	span.SetAttributes(attribute.String("serialize.queue", v.queue), attribute.Bool("serialize.waiting_page", true))
+	span.End()
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +26,6 @@ type visit struct {
 	space   string // where the engine keeps its queues
 	queue   string
 	traced  bool
-	reader  bool   // its method is one of shared_methods
 	met     string // the outcome in a dry run, else ""
 	txid    string // of the request, for log entries; made only for an entry that is logged
 
@@ -45,6 +43,7 @@ type visit struct {
 	local   localTurn
 	age     ageEntry // in the list of those that wait, then of those inside
 	waited  time.Duration
+	idle    time.Duration // for which the turn waited for a browser with the waiting page
 	entered time.Time
 	ended   atomic.Bool
 	body    *heldBody   // nil if all of it is in memory
@@ -67,10 +66,7 @@ type visit struct {
 // enter waits for the turn.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	rule, revoke := s.rule, v.revoke
-	if v.reader = slices.Contains(s.SharedMethods, r.Method); v.reader {
-		rule = s.shared
-	}
+	revoke := v.revoke
 	if s.DryRun {
 		revoke = v.revokeDry
 	}
@@ -78,22 +74,14 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	watch := watchClient(r)
 	span := v.startWait(r.Context())
 	arrived := time.Now()
-	s.meters.startWait(v, arrived)
-	turn, err := v.takeTurn(r.Context(), serializer.Arrival{
-		Queue:      v.queue,
-		Client:     clientOf(r),
-		Rule:       rule,
-		MaxWaiting: s.QueueLength,
-		DropOldest: s.WhenFull == dropOldest,
-		Group:      s.pauseGroup,
-		Timeout:    time.Duration(*s.Timeout),
-		Requester:  v,
-		Revoke:     revoke,
-	})
+	s.meters.startWait(&v.age, v.queue, arrived)
+	a := s.arrival(r, v.queue)
+	a.Requester, a.Revoke = v, revoke
+	turn, err := v.takeTurn(r.Context(), a)
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(arrived)
 	watch.unwatch()
-	s.meters.endWait(v)
+	s.meters.endWait(&v.age, v.waited)
 	clocks.restart(v.waited)
 	v.turn = turn
 	v.endWait(span, err)

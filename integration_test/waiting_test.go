@@ -1,0 +1,345 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// visitor is a browser without JavaScript: it sends what browsers send, and keeps
+// cookies unless told otherwise.
+type visitor struct {
+	site    *site
+	cookies map[string]string
+	header  []string
+}
+
+func newVisitor(s *site, header ...string) *visitor {
+	return &visitor{s, make(map[string]string), header}
+}
+
+var navigation = []string{"Accept", "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
+
+// going goes to a page, and gives the answer later.
+func (b *visitor) going(t *testing.T, name string) <-chan testcaddy.Answer {
+	t.Helper()
+	var cookies []string
+	for name, value := range b.cookies {
+		cookies = append(cookies, name+"="+value)
+	}
+	header := append(append([]string{}, navigation...), b.header...)
+	if len(cookies) > 0 {
+		header = append(header, "Cookie", strings.Join(cookies, "; "))
+	}
+	return testcaddy.Send(t, http.MethodGet, b.site.url+name, "", header...)
+}
+
+// take waits for an answer and keeps its cookies.
+func (b *visitor) take(t *testing.T, answers <-chan testcaddy.Answer) testcaddy.Answer {
+	t.Helper()
+	a := testcaddy.Await(t, answers)
+	for _, c := range a.Cookies() {
+		if c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		} else {
+			b.cookies[c.Name] = c.Value
+		}
+	}
+	return a
+}
+
+func (b *visitor) visit(t *testing.T, name string) testcaddy.Answer {
+	t.Helper()
+	return b.take(t, b.going(t, name))
+}
+
+// waits goes to a page and expects the waiting page.
+func (b *visitor) waits(t *testing.T, name string) testcaddy.Answer {
+	t.Helper()
+	return wantPage(t, b.visit(t, name))
+}
+
+// lost is what the page says to somebody whose place is gone.
+const lost = "Your earlier place is gone."
+
+func wantPage(t *testing.T, a testcaddy.Answer) testcaddy.Answer {
+	t.Helper()
+	if a.StatusCode != http.StatusServiceUnavailable || !strings.Contains(a.Text, `data-waiting="place"`) {
+		t.Fatalf("answer %d %v %s; expected the waiting page", a.StatusCode, a.Header, a.Text)
+	}
+	_, a.Text, _ = strings.Cut(a.Text, "<main>") // not the style
+	a.Text, _, _ = strings.Cut(a.Text, "</main>")
+	return a
+}
+
+// wantServed fails the test unless a request had its turn.
+func wantServed(t *testing.T, a testcaddy.Answer, name string) {
+	t.Helper()
+	if a.StatusCode != http.StatusOK || a.Text != "served "+name {
+		t.Errorf("answer %d %s; expected that of %s", a.StatusCode, a.Text, name)
+	}
+}
+
+// busySite is a site with a waiting page, and a request inside.
+func busySite(t *testing.T, page, options string) (s *site, leave func()) {
+	t.Helper()
+	s = newSite(t, "waiting_page {\n"+page+"\n}\n"+options)
+	return s, s.occupy(t)
+}
+
+// occupy sends a request that is inside until leave.
+func (s *site) occupy(t *testing.T) (leave func()) {
+	t.Helper()
+	first := s.send(t, "POST", "first")
+	inside := s.NextNamed("first")
+	return func() {
+		inside.Leave()
+		testcaddy.Await(t, first)
+	}
+}
+
+// A navigation that has waited gets the page. Its ticket keeps its place in the queue
+// until the browser comes for its turn; others wait as before.
+func TestWaitingPageKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 100ms", "")
+	b := newVisitor(s)
+	a := b.waits(t, "two")
+	for name, want := range map[string]string{
+		"Cache-Control": `^no-store$`, "Retry-After": `^\d+$`, "Refresh": `^[1-5]$`, "Content-Type": `^text/html`,
+		"Content-Security-Policy": `^default-src 'none'; .*frame-ancestors 'none'.*script-src 'sha256-.*style-src 'sha256-`,
+		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[\w-]{22}(\.\d+)?; Path=/; HttpOnly; SameSite=Lax$`,
+	} {
+		if got := a.Header.Get(name); !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("%s: %q; expected %s", name, got, want)
+		}
+	}
+	if !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
+		t.Errorf("the page shows %s", a.Text)
+	}
+	three := s.send(t, "POST", "three")
+	s.awaitTickets(t, 3)
+	b.waits(t, "two")
+	other := newVisitor(s)
+	if a := other.waits(t, "four"); !strings.Contains(a.Text, "You are number 3 in line.") {
+		t.Errorf("the page shows %s", a.Text)
+	}
+	for range 3 { // however often it asks
+		b.waits(t, "two")
+	}
+	s.awaitTickets(t, 4)
+	leave()
+	two := b.going(t, "two")
+	in := s.NextNamed("two")
+	in.Leave()
+	a = b.take(t, two)
+	wantServed(t, a, "two")
+	if len(b.cookies) > 0 {
+		t.Errorf("the browser still has the cookies %v", b.cookies)
+	}
+	s.NextNamed("three").Leave()
+	wantServed(t, testcaddy.Await(t, three), "three")
+	four := other.going(t, "another/page") // of the same queue
+	s.NextNamed("another/page").Leave()
+	wantServed(t, other.take(t, four), "another/page")
+	s.awaitTickets(t, 0)
+	s.Nobody()
+}
+
+// What is no navigation waits with an open connection, whatever it accepts.
+func TestWaitingPageIsForNavigations(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "concurrency 1")
+	var answers []<-chan testcaddy.Answer
+	for i, c := range []struct {
+		method string
+		header []string
+	}{
+		{"POST", navigation},
+		{"HEAD", navigation},
+		{"GET", nil},
+		{"GET", []string{"Accept", "*/*"}},
+		{"GET", []string{"Accept", "application/json"}},
+		{"GET", []string{"Accept", "text/html;q=0, */*"}},
+		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "cors"}},
+		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "no-cors"}},
+		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}},
+		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Purpose", "prefetch"}},
+	} {
+		answers = append(answers, testcaddy.Send(t, c.method, s.url+fmt.Sprint(i), "", c.header...))
+		s.awaitTickets(t, i+2)
+	}
+	wantPage(t, testcaddy.Get(t, s.url+"old", "Accept", "text/html")) // an old browser
+	for i, answer := range answers {
+		if len(answer) > 0 {
+			t.Errorf("request %d was answered: %v", i, <-answer)
+		}
+	}
+	leave()
+	for range answers {
+		s.Next().Leave()
+	}
+	for i, answer := range answers {
+		if a := testcaddy.Await(t, answer); a.StatusCode != http.StatusOK {
+			t.Errorf("request %d got %d", i, a.StatusCode)
+		}
+	}
+}
+
+// A browser that has its turn within after gets no page, and one that goes away leaves
+// the queue.
+func TestWaitingWithinAfter(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 1m", "")
+	b := newVisitor(s)
+	two := b.going(t, "two")
+	s.awaitTickets(t, 2)
+	gone := goingAway(t, s.url+"three", navigation...)
+	s.awaitTickets(t, 3)
+	gone()
+	s.awaitTickets(t, 2)
+	leave()
+	s.NextNamed("two").Leave()
+	wantServed(t, b.take(t, two), "two")
+	if len(b.cookies) > 0 {
+		t.Errorf("cookies %v", b.cookies)
+	}
+	s.awaitTickets(t, 0)
+}
+
+// The place of a browser that stops coming is given up after hold. When it comes again
+// it is at the end, and the page says so.
+func TestWaitingPlaceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1s", "")
+	b := newVisitor(s)
+	b.waits(t, "two")
+	b.waits(t, "two")
+	s.awaitTickets(t, 2)
+	began := time.Now()
+	s.awaitTickets(t, 1)
+	if gone := time.Since(began); gone < 700*time.Millisecond {
+		t.Errorf("the place was kept for %v only", gone)
+	}
+	three := s.send(t, "POST", "three")
+	s.awaitTickets(t, 2)
+	a := b.waits(t, "two")
+	if !strings.Contains(a.Text, lost) {
+		t.Errorf("the page does not say that the place is gone: %s", a.Text)
+	}
+	if a = b.waits(t, "two"); !strings.Contains(a.Text, "You are number 2 in line.") || !strings.Contains(a.Text, lost) {
+		t.Errorf("the page shows %s", a.Text)
+	}
+	leave()
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
+	s.wantMetric(t, `caddy_serialize_kept_total{outcome="given_up",queue="a_"}`, 1)
+}
+
+// A turn waits a moment for its browser. Then the next one enters.
+func TestWaitingTurnIsMissed(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1m", "")
+	b := newVisitor(s)
+	b.waits(t, "two")
+	b.waits(t, "two")
+	three := s.send(t, "POST", "three")
+	s.awaitTickets(t, 3)
+	leave()
+	s.Nobody() // the turn waits for the browser
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
+	s.wantMetric(t, `caddy_serialize_kept_total{outcome="missed",queue="a_"}`, 1)
+	s.wantMetric(t, `caddy_serialize_idle_seconds_count{queue="a_"}`, 1)
+	s.wantMetric(t, `caddy_serialize_kept{queue="a_"}`, 0)
+	leave = s.occupy(t)
+	if a := b.waits(t, "two"); !strings.Contains(a.Text, lost) {
+		t.Errorf("the page does not say that the place is gone: %s", a.Text)
+	}
+	leave()
+}
+
+// wantMetric waits until a metric of the server has a value.
+func (s *site) wantMetric(t *testing.T, series string, want float64) {
+	t.Helper()
+	s.Eventually(fmt.Sprintf("%s is %v", series, want), func() error {
+		text := testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text
+		if !strings.Contains(text, fmt.Sprintf("%s %v\n", series, want)) {
+			return fmt.Errorf("metrics:\n%s", onlyLines(text, "caddy_serialize_kept", "caddy_serialize_idle_seconds_"))
+		}
+		return nil
+	})
+}
+
+func onlyLines(text string, prefixes ...string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(line, prefix) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// Cookies that others made up have no effect: neither a place nor another's, and
+// beside a true one they do no harm.
+func TestWaitingCookiesMadeUp(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	b := newVisitor(s)
+	b.waits(t, "two")
+	b.waits(t, "two")
+	token := s.awaitTickets(t, 2).Tickets[1].Token
+	var name, value string
+	for name, value = range b.cookies {
+	}
+	for _, made := range []string{"", "x", strings.Repeat("A", 22), strings.Repeat("A", 22) + "." + token, value[:21], value + "x", "." + token,
+		strings.Repeat("A", 4000), value[:22] + ".x", value[:22] + ".-1"} {
+		stranger := newVisitor(s)
+		stranger.cookies[name] = made
+		if a := stranger.waits(t, "stranger"); !strings.Contains(a.Text, "You are number 2 in line.") {
+			t.Errorf("with cookie %.30s the page shows %s", made, a.Text)
+		}
+		stranger.waits(t, "stranger") // with its own cookie now
+		if text, code := s.evict(t, s.awaitTickets(t, 3).Tickets[2].Token); code != 0 {
+			t.Fatalf("evicting the stranger: %s", text)
+		}
+		s.awaitTickets(t, 2)
+	}
+	b.cookies["a"] = "b; " + name + "=" + strings.Repeat("B", 22) // one of another path
+	b.waits(t, "two")
+	s.awaitTickets(t, 2)
+	leave()
+}
+
+// goingAway sends a request whose client hangs up with gone.
+func goingAway(t *testing.T, url string, header ...string) (gone func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if resp, err := http.DefaultClient.Do(r); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,95 @@
+
+'use strict';
+
+const texts = document.body.dataset;
+const spokenEvery = 10000; // milliseconds between two announcements, at least
+let current = null;        // the stream that is being read
+let done = false;          // the page is being reloaded, or has nothing more to show
+let fails = 0;             // streams in a row that have told nothing
+let spoken = 0;            // when the place was announced
+
+function set(name, text) {
+	for (const e of document.querySelectorAll(`[data-waiting="${name}"]`)) if (e.textContent !== text) e.textContent = text;
+}
+
+function reload() {
+	done = true;
+	if (current) current.abort();
+	location.reload();
+}
+
+// The events of the server.
+const heard = {
+	place(data) {
+		fails = 0;
+		document.title = data.title;
+		set('place', data.place);
+		set('estimate', data.estimate);
+		set('state', '');
+		if (Date.now() - spoken > spokenEvery) {
+			spoken = Date.now();
+			set('spoken', data.place);
+		}
+	},
+	turn() {
+		set('state', texts.turn ?? '');
+		reload();
+	},
+	gone() {
+		reload();
+	},
+	used() {
+		done = true;
+		set('state', texts.used ?? '');
+		for (const e of document.querySelectorAll('[data-waiting="again"]')) e.hidden = false;
+	},
+	elsewhere() {},
+};
+
+function hear(text) {
+	let name = '', data = '{}';
+	for (const line of text.split('\n')) {
+		if (line.startsWith('event: ')) name = line.slice(7);
+		if (line.startsWith('data: ')) data = line.slice(6);
+	}
+	if (!done && Object.hasOwn(heard, name)) heard[name](JSON.parse(data));
+}
+
+async function read(signal) {
+	const answer = await fetch(location.href, {headers: {'Accept': 'text/event-stream', 'Orderly-Waiting': 'live'}, cache: 'no-store', signal});
+	if (!answer.ok || !(answer.headers.get('Content-Type') ?? '').startsWith('text/event-stream')) throw new Error('no events');
+	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+	for (let rest = '';;) {
+		const {value, done: ended} = await reader.read();
+		if (ended) return;
+		const events = (rest + value).split('\n\n');
+		rest = events.pop();
+		for (const event of events) hear(event);
+	}
+}
+
+// follow reads one stream after the other. Each is short, so that the server knows
+// that somebody is there.
+async function follow() {
+	if (done) return;
+	if (current) current.abort();
+	const mine = current = new AbortController();
+	fails++;
+	try {
+		await read(mine.signal);
+	} catch {
+		if (mine === current && !done) set('state', texts.offline ?? '');
+	}
+	if (mine !== current || done) return;
+	// A timer would be late in a tab that is not looked at.
+	if (fails === 0) follow();
+	else setTimeout(follow, fails < 10 ? 100 * fails : 2000);
+}
+
+addEventListener('load', () => {
+	window.stop(); // the reload by Refresh, which is for browsers without JavaScript
+	follow();
+});
+// The tab that somebody looks at is the one to go on.
+document.addEventListener('visibilitychange', () => { if (!document.hidden) follow(); });
+addEventListener('pageshow', event => { if (event.persisted) location.reload(); });

@@ -1,0 +1,396 @@
+package serialize
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// WaitingPage answers browsers that wait with a page that shows their place. A browser
+// is recognised by its navigation: a GET whose Accept header has text/html, and whose
+// Sec-Fetch-Mode, where sent, is navigate. Everything else waits with an open
+// connection.
+type WaitingPage struct {
+	// For how long a navigation waits with an open connection before it gets the
+	// page. 0 answers at once. Default: 2s.
+	After *caddy.Duration `json:"after,omitempty"`
+
+	// For how long the place of a browser is kept that does not come back. At least
+	// 1s. Default: 15s.
+	Hold *caddy.Duration `json:"hold,omitempty"`
+
+	// The path of a page of one's own, a Go html/template. It is read when the
+	// configuration is loaded. Default: the built-in page.
+	File string `json:"file,omitempty"`
+
+	page *waitingTemplate
+	stop chan struct{} // closed when the server stops: live pages go to its successor
+}
+
+const (
+	defaultAfter = 2 * time.Second
+	defaultHold  = 15 * time.Second
+	minHold      = time.Second
+)
+
+func (p *WaitingPage) normalize() {
+	if p.After == nil {
+		after := caddy.Duration(defaultAfter)
+		p.After = &after
+	}
+	if p.Hold == nil {
+		hold := caddy.Duration(defaultHold)
+		p.Hold = &hold
+	}
+}
+
+func checkWaitingPage(p *WaitingPage) error {
+	if p == nil {
+		return nil
+	}
+	return errors.Join(directive.CheckDuration("after", time.Duration(*p.After)), checkPageHold(time.Duration(*p.Hold)))
+}
+
+func checkPageHold(hold time.Duration) error {
+	if hold < minHold {
+		return fmt.Errorf("hold %s: expected a duration of 1s or more, such as 15s", hold)
+	}
+	return nil
+}
+
+// provision loads the page.
+func (p *WaitingPage) provision(ctx caddy.Context) (err error) {
+	if p.page, err = loadWaitingTemplate(p.File); err != nil {
+		return err
+	}
+	p.stop = make(chan struct{})
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		server.RegisterOnShutdown(func() { close(p.stop) })
+	}
+	return nil
+}
+
+var pageSubdirectives = directive.Table[*WaitingPage]{
+	directive.On("after", (*WaitingPage).parseAfter),
+	directive.On("hold", (*WaitingPage).parseHold),
+	directive.On("file", (*WaitingPage).parseFile),
+}
+
+func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {
+	s.WaitingPage = new(WaitingPage)
+	if err := directive.NoArgument(d, "waiting_page"); err != nil {
+		return err
+	}
+	return pageSubdirectives.ParseBlock(d, "waiting_page", s.WaitingPage)
+}
+
+func (p *WaitingPage) parseAfter(d *caddyfile.Dispenser) error {
+	after, err := directive.Duration(d)
+	p.After = &after
+	return err
+}
+
+func (p *WaitingPage) parseHold(d *caddyfile.Dispenser) error {
+	hold, err := directive.Duration(d)
+	p.Hold = &hold
+	if err != nil {
+		return err
+	}
+	return directive.In(d, checkPageHold(time.Duration(hold)))
+}
+
+func (p *WaitingPage) parseFile(d *caddyfile.Dispenser) (err error) {
+	p.File, err = directive.Text(d, "the path of a page")
+	return err
+}
+
+// isNavigation reports whether a request is a browser's navigation, or from the script
+// of the waiting page. A page in a frame gets no cookies of other sites, and one that
+// is fetched ahead may never be shown: they wait with an open connection.
+func (v *visit) isNavigation(r *http.Request) bool {
+	if r.Method != http.MethodGet || hasBody(r) || v.insideElsewhere() {
+		return false
+	}
+	if isLive(r) {
+		return true
+	}
+	h := r.Header
+	return acceptsHTML(h.Values("Accept")) &&
+		isAbsentOr(h.Get("Sec-Fetch-Mode"), "navigate") &&
+		isAbsentOr(h.Get("Sec-Fetch-Dest"), "document") &&
+		h.Get("Sec-Purpose") == ""
+}
+
+func isAbsentOr(value, wanted string) bool { return value == "" || value == wanted }
+
+// acceptsHTML reports whether HTML is asked for by name: programs accept anything.
+func acceptsHTML(accept []string) bool {
+	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, _ := strings.Cut(text, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "text/html") && qualityParam(params) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// waitingQueue names a queue in cookies, without telling its name.
+type waitingQueue [16]byte
+
+func (s *Handler) waitingQueue(queue string) (id waitingQueue) {
+	sum := sha256.Sum256([]byte(s.engine.directory.path + "\x00" + queue))
+	copy(id[:], sum[:])
+	return id
+}
+
+// waitingCookie is what a browser brings: the ticket's secret, and its number for
+// other processes.
+type waitingCookie struct {
+	name  string
+	queue waitingQueue
+	sent  bool // there is one that looks like ours
+	id    ticketID
+	token uint64
+}
+
+// A browser has one cookie of a name. There may be more if others have set some for a
+// wider path or domain.
+const maxWaitingCookies = 8
+
+// readWaitingCookie returns the ticket of a request, or nil, and the cookie.
+func (s *Handler) readWaitingCookie(r *http.Request, queue string) (*keptTicket, waitingCookie) {
+	c := waitingCookie{queue: s.waitingQueue(queue)}
+	c.name = "orderly_waiting_" + hex.EncodeToString(c.queue[:6])
+	if isSecure(r) {
+		c.name = "__Host-" + c.name // which no other site can set
+	}
+	for i, cookie := range r.CookiesNamed(c.name) {
+		if i == maxWaitingCookies {
+			break
+		}
+		id, token, ok := parseWaitingCookie(cookie.Value)
+		if !ok {
+			continue
+		}
+		c.sent, c.id, c.token = true, id, token
+		if k := keptTickets.find(id, c.queue); k != nil {
+			return k, c
+		}
+	}
+	return nil, c
+}
+
+func parseWaitingCookie(value string) (id ticketID, token uint64, ok bool) {
+	secret, number, _ := strings.Cut(value, ".")
+	b, err := base64.RawURLEncoding.DecodeString(secret)
+	if err != nil || len(b) != len(id) {
+		return id, 0, false
+	}
+	if number != "" {
+		if token, err = strconv.ParseUint(number, 10, 64); err != nil {
+			return id, 0, false
+		}
+	}
+	return ticketID(b), token, true
+}
+
+// isSecure reports whether the browser speaks TLS, with this server or with a proxy
+// that is trusted.
+func isSecure(r *http.Request) bool {
+	if r.TLS != nil {
+		return true
+	}
+	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	return trusted && r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+// set gives the browser the cookie of a ticket, or takes it away with nil.
+func (c waitingCookie) set(w http.ResponseWriter, r *http.Request, k *keptTicket) {
+	cookie := &http.Cookie{Name: c.name, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: isSecure(r), MaxAge: -1}
+	if k != nil {
+		cookie.MaxAge = 0
+		cookie.Value = base64.RawURLEncoding.EncodeToString(k.id[:])
+		if token := k.token.Load(); token != 0 {
+			cookie.Value += "." + strconv.FormatUint(token, 10)
+		}
+	}
+	http.SetCookie(w, cookie)
+}
+
+// serveNavigation is ServeHTTP for a browser's navigation.
+func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *visit, next caddyhttp.Handler) error {
+	k, cookie := s.readWaitingCookie(r, v.queue)
+	if isLive(r) {
+		return s.serveLive(w, r, v, k, cookie)
+	}
+	if k == nil && cookie.sent {
+		if place, ok := s.placeElsewhere(v.queue, cookie.token); ok {
+			return s.sendPage(w, r, v, place, elsewhereRefresh)
+		}
+	}
+	arrived := k == nil
+	if arrived {
+		engine, err := s.acquireEngine()
+		if err != nil {
+			return s.refuse(w, r, v, err)
+		}
+		k = s.newKeptTicket(r, v, engine)
+		k.lost = cookie.sent
+	}
+	v.openHold(r)
+	var err error
+	if arrived {
+		err = v.awaitTurn(w, r, k)
+	} else {
+		err = v.takeTurnOf(k)
+	}
+	switch {
+	case errors.Is(err, errStillWaiting):
+		v.cancel(nil)
+		place := k.shown()
+		place.lost = k.lost
+		cookie.set(w, r, k)
+		refresh := place.refresh(k.hold)
+		keptTickets.expect(k, refresh)
+		return s.sendPage(w, r, v, place, refresh)
+	case err != nil:
+		v.cancel(nil)
+		if cookie.sent {
+			cookie.set(w, r, nil)
+		}
+		return s.refuse(w, r, v, err)
+	}
+	if cookie.sent {
+		cookie.set(w, r, nil)
+	}
+	return v.serve(w, r, next)
+}
+
+// errStillWaiting tells that the browser is to get the page.
+var errStillWaiting = errors.New("still waiting")
+
+// takeTurnOf takes over the turn of a browser's ticket. The error says why there is
+// none.
+func (v *visit) takeTurnOf(k *keptTicket) error {
+	if keptTickets.claim(k, v) {
+		if cause := keptTickets.revocation(k); cause != nil {
+			v.revoke(cause)
+		}
+		return nil
+	}
+	if err := keptTickets.takeRefusal(k, v); err != nil {
+		return err
+	}
+	return errStillWaiting
+}
+
+// askAgain is how often a navigation that has to wait with its connection tries
+// whether its ticket can be kept without it.
+const askAgain = time.Second
+
+// awaitTurn waits for the turn of a ticket with an open connection, until the ticket
+// can be kept for the browser.
+func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket) (err error) {
+	s := v.handler
+	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
+	client := watchClient(r)
+	span := v.startWait(r.Context())
+	changes := keptTickets.watch(k)
+	defer func() {
+		client.unwatch()
+		clocks.restart(time.Since(k.arrived))
+		if errors.Is(err, errStillWaiting) {
+			v.endKept(span)
+			return
+		}
+		v.endWait(span, err)
+	}()
+	timer := time.NewTimer(time.Duration(*s.WaitingPage.After))
+	defer timer.Stop()
+	for {
+		select {
+		case <-changes:
+			if err := v.takeTurnOf(k); !errors.Is(err, errStillWaiting) {
+				return err
+			}
+		case <-r.Context().Done():
+			keptTickets.abandon(k)
+			return v.gone(r.Context(), k)
+		case <-timer.C:
+			if keptTickets.keep(k, changes) {
+				return errStillWaiting
+			}
+			timer.Reset(askAgain)
+		}
+	}
+}
+
+// gone is the refusal of a client that went away while it waited.
+func (v *visit) gone(ctx context.Context, k *keptTicket) error {
+	v.waited = time.Since(k.arrived)
+	return &serializer.Refused{
+		Reason: serializer.ReasonGone, Queue: v.queue, Position: int(k.place.Load()), Token: k.token.Load(), Err: context.Cause(ctx),
+	}
+}
+
+// elsewhereRefresh is how soon a browser tries again to reach the process that has its
+// ticket.
+const elsewhereRefresh = time.Second
+
+// placeElsewhere is the place of a ticket that another process has. To be shown it is
+// of no use to anybody but its browser, so the number needs no secret.
+func (s *Handler) placeElsewhere(queue string, token uint64) (shownPlace, bool) {
+	if token == 0 || !s.engine.acquire() {
+		return shownPlace{}, false
+	}
+	defer s.releaseEngine(s.engine)
+	s.engine.places.read(s.engine.sharedEngine)
+	t, ok := s.engine.places.remote(queue, token)
+	return shownPlace{place: t.place, turn: t.inside}, ok
+}
+
+// refresh is how soon a browser without JavaScript comes again: often when its turn is
+// near, and several times within hold.
+func (p shownPlace) refresh(hold time.Duration) time.Duration {
+	most := max(hold/3, time.Second)
+	if p.estimate == 0 {
+		return min(most, 5*time.Second)
+	}
+	return min(max(p.estimate/2, time.Second), most)
+}
+
+// sendPage answers with the page.
+func (s *Handler) sendPage(w http.ResponseWriter, r *http.Request, v *visit, place shownPlace, refresh time.Duration) error {
+	language := chooseLanguage(r.Header.Values("Accept-Language"))
+	text, err := s.WaitingPage.page.render(language, place, int(math.Ceil(refresh.Seconds())))
+	if err != nil {
+		return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("waiting page: %w", err)))
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Language", language)
+	h.Set("Content-Security-Policy", s.WaitingPage.page.policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Retry-After", s.retryAfter(v.queue, max(place.place-1, 0), time.Now()))
+	h.Set("Refresh", strconv.Itoa(int(math.Ceil(refresh.Seconds()))))
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, err = w.Write(text)
+	return err
+}

@@ -1,0 +1,342 @@
+package serialize
+
+import (
+	"crypto/rand"
+	"errors"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// keptTable holds the tickets that wait for their browsers. There is one in a
+// process, so that a reload of the configuration keeps them.
+//
+// Its lock guards the tickets, too. It is never held while an engine is called.
+type keptTable struct {
+	mu       sync.Mutex
+	byID     map[ticketID]*keptTicket
+	unproven map[waitingClient]*keptTicket
+	refusing map[uint64]time.Time // when to forget browsers that refuse cookies, by agentHash
+	sweeping bool
+}
+
+// ticketID is the secret in a browser's cookie.
+type ticketID [16]byte
+
+// waitingClient is a client's address in a queue. It has at most one ticket whose
+// cookie has not come back yet: else a program that drops cookies could fill the queue
+// by asking again.
+type waitingClient struct {
+	queue waitingQueue
+	ip    string
+}
+
+var keptTickets = &keptTable{
+	byID:     make(map[ticketID]*keptTicket),
+	unproven: make(map[waitingClient]*keptTicket),
+	refusing: make(map[uint64]time.Time),
+}
+
+// Browsers that refuse cookies are remembered for a time, and not too many of them.
+const (
+	refusingTime = 10 * time.Minute
+	maxRefusing  = 10_000
+)
+
+var agentSeed = maphash.MakeSeed()
+
+// agentHash tells browsers apart, as far as that can be done without a cookie.
+func agentHash(ip, userAgent string) uint64 {
+	return maphash.String(agentSeed, ip+"\x00"+userAgent)
+}
+
+// watch returns a channel that gets a message when the ticket changes, until unwatch.
+// While somebody watches, the browser is there.
+func (t *keptTable) watch(k *keptTicket) chan struct{} {
+	w := make(chan struct{}, 1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k.watchers = append(k.watchers, w)
+	if k.state != keptWaiting {
+		w <- struct{}{}
+	}
+	if k.state == keptReady && k.timer != nil {
+		// Back just in time. However often it comes back, the others wait no longer than hold.
+		k.timer.Reset(min(claimWindow, max(time.Until(k.came.Add(k.hold)), 0)))
+	}
+	return w
+}
+
+// passOnDelay is how long the other tabs of a browser wait after the one that was to
+// claim the turn has closed its stream, which it also does when it claims.
+const passOnDelay = 500 * time.Millisecond
+
+func (t *keptTable) unwatch(k *keptTicket, w chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unwatchLocked(k, w)
+	if k.state == keptReady && len(k.watchers) > 0 {
+		time.AfterFunc(passOnDelay, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			k.wakeLocked()
+		})
+	}
+}
+
+func (t *keptTable) unwatchLocked(k *keptTicket, w chan struct{}) {
+	k.watchers = slices.DeleteFunc(k.watchers, func(o chan struct{}) bool { return o == w })
+	k.contact = time.Now()
+}
+
+// look returns the ticket's state, and whether a watcher is the one to claim the turn:
+// the latest.
+func (t *keptTable) look(k *keptTicket, w chan struct{}) (state keptState, first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return k.state, len(k.watchers) > 0 && k.watchers[len(k.watchers)-1] == w
+}
+
+// settle notes how the ticket's wait has ended.
+func (t *keptTable) settle(k *keptTicket, err error) {
+	now := time.Now()
+	k.meters.endWait(&k.age, now.Sub(k.arrived))
+	t.mu.Lock()
+	k.came, k.waited = now, now.Sub(k.arrived)
+	if err == nil && k.revoked != nil {
+		err = k.revocationLocked()
+	}
+	entered := k.local.entered
+	over := k.state == keptOver
+	switch {
+	case over:
+	case err != nil:
+		k.state, k.refusal = keptRefused, err
+	default:
+		k.state = keptReady
+		k.timer = time.AfterFunc(k.windowLocked(now), func() { t.miss(k) })
+	}
+	k.wakeLocked()
+	t.mu.Unlock()
+	if !over && err == nil {
+		return
+	}
+	if entered {
+		k.local.Leave()
+	}
+	k.release()
+}
+
+// revocationLocked is the refusal of a ticket whose turn was revoked before it was
+// claimed.
+func (k *keptTicket) revocationLocked() error {
+	return &serializer.Refused{Reason: serializer.ReasonOf(k.revoked), Queue: k.name, Token: k.local.Token(), Err: k.revoked}
+}
+
+// revoke notes that the engine takes the turn back, and returns who has claimed it.
+func (t *keptTable) revoke(k *keptTicket, cause error) *visit {
+	t.mu.Lock()
+	k.revoked = cause
+	idle := k.state == keptReady
+	if idle {
+		k.state, k.refusal = keptRefused, k.revocationLocked()
+		k.timer.Stop()
+		k.contact = time.Now() // the browser has time to learn of it
+		k.wakeLocked()
+	}
+	claimant := k.claimant
+	t.mu.Unlock()
+	if idle {
+		go k.end(keptReady) // the engine calls, and must not be called
+	}
+	return claimant
+}
+
+// revocation is why the engine has taken the turn back, or nil.
+func (t *keptTable) revocation(k *keptTicket) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return k.revoked
+}
+
+func (t *keptTable) claimant(k *keptTicket) *visit {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return k.claimant
+}
+
+// keep puts a ticket into the table, and takes it off the request that watches it. It
+// reports false where that request has to wait with its connection, because the ticket
+// no longer waits, or because of its client: see [waitingClient].
+func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	client := waitingClient{k.queue, k.request.ClientIP}
+	if k.state != keptWaiting || t.unproven[client] != nil || t.refusesLocked(k.agent) {
+		return false
+	}
+	_, _ = rand.Read(k.id[:]) // never fails
+	k.kept, k.unproven = true, true
+	t.byID[k.id], t.unproven[client] = k, k
+	t.unwatchLocked(k, w)
+	k.meters.counts.kept.Add(1)
+	if !t.sweeping {
+		t.sweeping = true
+		time.AfterFunc(sweepInterval, t.sweep)
+	}
+	return true
+}
+
+func (t *keptTable) refusesLocked(agent uint64) bool {
+	until, known := t.refusing[agent]
+	return known && time.Now().Before(until)
+}
+
+// find returns the ticket of a browser that came with a cookie for a queue, or nil.
+func (t *keptTable) find(id ticketID, queue waitingQueue) *keptTicket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.byID[id]
+	if k == nil || k.queue != queue {
+		return nil
+	}
+	k.contact = time.Now()
+	if k.unproven {
+		k.unproven = false
+		delete(t.unproven, waitingClient{k.queue, k.request.ClientIP})
+		delete(t.refusing, k.agent)
+	}
+	return k
+}
+
+// expect notes when a browser without JavaScript will come back.
+func (t *keptTable) expect(k *keptTicket, refresh time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k.refresh = refresh
+}
+
+// overLocked ends a ticket in the table, and returns the state that it was in.
+func (t *keptTable) overLocked(k *keptTicket) (was keptState) {
+	was, k.state = k.state, keptOver
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	if k.kept {
+		k.kept = false
+		k.meters.counts.kept.Add(-1)
+		delete(t.byID, k.id)
+		if k.unproven {
+			delete(t.unproven, waitingClient{k.queue, k.request.ClientIP})
+		}
+	}
+	k.wakeLocked()
+	return was
+}
+
+// claim gives the turn to a visit, if it has come.
+func (t *keptTable) claim(k *keptTicket, v *visit) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k.state != keptReady {
+		return false
+	}
+	kept := k.kept
+	t.overLocked(k)
+	k.claimant = v
+	v.engine, v.space, v.turn, v.waited, v.entered = k.engine, k.engine.space, &k.local, k.waited, time.Now()
+	v.idle = v.entered.Sub(k.came)
+	if kept {
+		k.meters.countKept(keptClaimed)
+		k.meters.idled(v.idle)
+	}
+	return true
+}
+
+// takeRefusal returns why the queue has refused the ticket, if it has, and ends it.
+func (t *keptTable) takeRefusal(k *keptTicket, v *visit) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k.state != keptRefused {
+		return nil
+	}
+	if k.kept {
+		k.meters.countKept(keptDenied)
+	}
+	t.overLocked(k)
+	v.waited = k.waited
+	return k.refusal
+}
+
+// abandon ends a ticket whose client has gone before it got the page.
+func (t *keptTable) abandon(k *keptTicket) {
+	t.mu.Lock()
+	was := t.overLocked(k)
+	t.mu.Unlock()
+	k.end(was)
+}
+
+// miss ends a ticket whose browser did not come for its turn.
+func (t *keptTable) miss(k *keptTicket) {
+	t.mu.Lock()
+	if k.state != keptReady {
+		t.mu.Unlock()
+		return
+	}
+	t.overLocked(k)
+	t.mu.Unlock()
+	k.meters.countKept(keptMissed)
+	k.meters.count(string(serializer.ReasonGone))
+	k.end(keptReady)
+}
+
+// sweepInterval is how often the table looks for browsers that have stopped coming.
+const sweepInterval = 250 * time.Millisecond
+
+// sweep ends the tickets of browsers that have stopped coming. It goes on for as long
+// as there are any tickets.
+func (t *keptTable) sweep() {
+	now := time.Now()
+	t.mu.Lock()
+	gone := make(map[*keptTicket]keptState)
+	for _, k := range t.byID {
+		if k.state != keptReady && len(k.watchers) == 0 && now.Sub(k.contact) > k.hold {
+			if k.unproven {
+				t.rememberLocked(k.agent, now)
+			}
+			gone[k] = t.overLocked(k)
+		}
+	}
+	if t.sweeping = len(t.byID) > 0; t.sweeping {
+		time.AfterFunc(sweepInterval, t.sweep)
+	}
+	t.mu.Unlock()
+	for k, was := range gone {
+		k.countGone(was)
+		k.end(was)
+	}
+}
+
+// countGone counts a ticket whose browser has stopped coming.
+func (k *keptTicket) countGone(was keptState) {
+	outcome, reason := keptGivenUp, serializer.ReasonGone
+	if refused, ok := errors.AsType[*serializer.Refused](k.refusal); ok && was == keptRefused {
+		outcome, reason = keptDenied, refused.Reason
+	}
+	k.meters.countKept(outcome)
+	k.meters.count(string(reason))
+}
+
+// rememberLocked remembers a browser that has not brought its cookie back.
+func (t *keptTable) rememberLocked(agent uint64, now time.Time) {
+	if len(t.refusing) >= maxRefusing {
+		maps.DeleteFunc(t.refusing, func(_ uint64, until time.Time) bool { return now.After(until) })
+	}
+	if len(t.refusing) < maxRefusing {
+		t.refusing[agent] = now.Add(refusingTime)
+	}
+}

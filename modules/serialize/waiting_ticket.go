@@ -1,0 +1,165 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// keptTicket is a ticket that does not end with the request it was taken for. The
+// request waits for it up to `after`. Then the browser gets the waiting page, and the
+// ticket stays in the queue until a later request of that browser claims the turn.
+//
+// It outlives the configuration that it was taken in, and holds a reference to the
+// engine for that.
+type keptTicket struct {
+	queue    waitingQueue
+	name     string // of the queue
+	engine   *engineRef
+	meters   *meters
+	capacity int // how many may be inside; 0 if there are readers
+	hold     time.Duration
+	arrived  time.Time
+	lost     bool // the browser had an earlier ticket, which is gone
+	request  serializer.Request
+	agent    uint64 // who says to be the browser
+	age      ageEntry
+	cancel   context.CancelCauseFunc // ends the wait
+
+	// As of the latest reading of the queue; 0 before.
+	place    atomic.Int64  // among those that wait; 1 is the next
+	token    atomic.Uint64 // the ticket's number
+	estimate atomic.Int64  // nanoseconds until the turn; 0 is unknown
+
+	// Guarded by the table.
+	state    keptState
+	id       ticketID // once it is in the table
+	kept     bool     // it is in the table
+	unproven bool     // its cookie has not come back yet
+	local    localTurn
+	refusal  error           // why it has no turn
+	revoked  error           // the engine has taken the turn back
+	came     time.Time       // when the turn came
+	waited   time.Duration   // until then
+	contact  time.Time       // when the browser was last there
+	refresh  time.Duration   // when the browser will come back without JavaScript
+	timer    *time.Timer     // of the turn that waits for the browser
+	watchers []chan struct{} // requests that are told of changes, the latest last
+	claimant *visit
+}
+
+type keptState uint8
+
+const (
+	keptWaiting keptState = iota
+	keptReady             // its turn has come, and waits for the browser
+	keptRefused           // by the queue; the browser does not know yet
+	keptOver              // claimed, or it has left
+)
+
+// What becomes of the tickets that are kept.
+const (
+	keptClaimed = "claimed"  // the browser took its turn
+	keptGivenUp = "given_up" // the browser stopped coming while it waited
+	keptMissed  = "missed"   // the turn came, and the browser did not
+	keptDenied  = "refused"  // by the queue: timeout, eviction and so on
+)
+
+var keptOutcomes = []string{keptClaimed, keptGivenUp, keptMissed, keptDenied}
+
+var errBrowserGone = errors.New("the browser stopped coming while it waited")
+
+// newKeptTicket takes a ticket for a request, in a goroutine of its own. It takes over
+// a reference to the engine.
+func (s *Handler) newKeptTicket(r *http.Request, v *visit, engine *engineRef) *keptTicket {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	described := v.describeRequest(r.Context())
+	k := &keptTicket{
+		queue: s.waitingQueue(v.queue), name: v.queue, engine: engine, meters: s.meters,
+		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(), cancel: cancel,
+		// Clones, so that the rest of the request does not stay in memory.
+		request: serializer.Request{
+			Method: described.Method, Host: strings.Clone(described.Host), Path: strings.Clone(described.Path),
+			ClientIP: strings.Clone(described.ClientIP), TXID: described.TXID,
+		},
+		agent: agentHash(v.clientIP, r.UserAgent()),
+	}
+	if len(s.SharedMethods) == 0 {
+		k.capacity = s.Concurrency
+	}
+	k.meters.startWait(&k.age, v.queue, k.arrived)
+	a := s.arrival(r, v.queue)
+	a.Requester, a.Revoke = k, k.revoke
+	go k.enter(ctx, a)
+	return k
+}
+
+// enter waits for the turn.
+func (k *keptTicket) enter(ctx context.Context, a serializer.Arrival) {
+	_, err := k.engine.enter(ctx, &k.local, a)
+	keptTickets.settle(k, err)
+}
+
+// Request implements [serializer.Requester].
+func (k *keptTicket) Request() serializer.Request {
+	if v := keptTickets.claimant(k); v != nil {
+		return v.Request()
+	}
+	return k.request
+}
+
+// revoke tells whoever has the turn that it was taken back.
+func (k *keptTicket) revoke(cause error) {
+	if v := keptTickets.revoke(k, cause); v != nil {
+		v.revoke(cause)
+	}
+}
+
+// release drops the reference to the engine.
+func (k *keptTicket) release() { _ = k.engine.release() }
+
+// end ends the ticket in the engine's queue. was is its state before it was over.
+func (k *keptTicket) end(was keptState) {
+	switch was {
+	case keptWaiting:
+		k.cancel(errBrowserGone) // settle does the rest
+	case keptReady:
+		k.local.Leave()
+		k.meters.idled(time.Since(k.came))
+		k.meters.holds.add(time.Since(k.came)) // nobody else was inside meanwhile
+		k.release()
+	}
+}
+
+// claimWindow is how long a turn waits for a browser that follows its place live. A
+// browser reloads its page within a tenth of a second. The rest is for slow networks.
+const claimWindow = 2 * time.Second
+
+// claimGrace is how much later than announced a browser without JavaScript may come.
+const claimGrace = time.Second
+
+// window is how long the turn waits for the browser.
+func (k *keptTicket) windowLocked(now time.Time) time.Duration {
+	if len(k.watchers) > 0 {
+		return claimWindow
+	}
+	return max(k.contact.Add(k.refresh+claimGrace).Sub(now), claimGrace)
+}
+
+// wakeLocked tells all watchers that something has changed.
+func (k *keptTicket) wakeLocked() {
+	for _, w := range k.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // it has been told, and has not looked yet
+		}
+	}
+}
+
+// Interface guards
+var _ serializer.Requester = (*keptTicket)(nil)
