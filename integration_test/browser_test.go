@@ -15,12 +15,17 @@ import (
 // browser is a page in a Chromium, which is spoken to by its DevTools protocol:
 // JSON messages over a pipe, each with a zero byte at its end.
 type browser struct {
+	*connection
 	t       *testing.T
+	session string
+}
+
+// connection is the pipe to a Chromium. Its pages share it.
+type connection struct {
 	in      *os.File
 	replies *os.File
 	reader  *bufio.Reader
 	calls   int
-	session string
 }
 
 // openBrowser opens a page and waits until it is loaded.
@@ -35,12 +40,18 @@ func openBrowser(t *testing.T, url string) *browser {
 func openPage(t *testing.T) *browser {
 	t.Helper()
 	b := startBrowser(t)
+	b.session = b.attach(map[string]any{"url": "about:blank"})
+	return b
+}
+
+// attach makes a page and returns its session.
+func (b *browser) attach(page map[string]any) (session string) {
+	b.t.Helper()
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.call("Target.createTarget", page, &target)
 	var attached struct{ SessionID string }
 	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	b.session = attached.SessionID
-	return b
+	return attached.SessionID
 }
 
 func startBrowser(t *testing.T) *browser {
@@ -61,7 +72,7 @@ func startBrowser(t *testing.T) *browser {
 		t.Fatalf("starting chromium: %v", err)
 	}
 	_, _ = theirIn.Close(), theirOut.Close()
-	b := &browser{t: t, in: in, replies: replies, reader: bufio.NewReader(replies)}
+	b := &browser{t: t, connection: &connection{in: in, replies: replies, reader: bufio.NewReader(replies)}}
 	t.Cleanup(func() {
 		b.session = ""
 		b.call("Browser.close", nil, nil) // also ends what the browser started

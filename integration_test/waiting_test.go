@@ -89,8 +89,21 @@ func wantServed(t *testing.T, a testcaddy.Answer, name string) {
 // busySite is a site with a waiting page, and a request inside.
 func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 	t.Helper()
-	s = newSite(t, "waiting_page {\n"+page+"\n}\n"+options)
+	s = pageSite(t, testcaddy.NewPlace(t), t.TempDir(), page, options)
 	return s, s.occupy(t)
+}
+
+// pageSite is a site with a waiting page. Browsers ask for an icon by themselves; that
+// stands in no queue.
+func pageSite(t *testing.T, place *testcaddy.Place, dir, page, options string) *site {
+	t.Helper()
+	addr := testcaddy.ReserveAddr(t)
+	return &site{Server: testcaddy.Start(t, pageSiteText(addr, place, dir, page, options)), Place: place, url: "http://" + addr + "/", dir: dir}
+}
+
+func pageSiteText(addr string, place *testcaddy.Place, dir, page, options string) string {
+	text := queueSite(addr, place.Addr, dir, "waiting_page {\n"+page+"\n}\n"+options)
+	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)
 }
 
 // occupy sends a request that is inside until leave.

@@ -332,10 +332,14 @@ func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket)
 			keptTickets.abandon(k)
 			return v.gone(r.Context(), k)
 		case <-timer.C:
-			if keptTickets.keep(k, changes) {
+			switch place := k.shown(); {
+			case place.turn: // the turn is on its way to this request
+				timer.Reset(time.Millisecond)
+			case keptTickets.keep(k, changes):
 				return errStillWaiting
+			default:
+				timer.Reset(askAgain)
 			}
-			timer.Reset(askAgain)
 		}
 	}
 }

@@ -128,15 +128,16 @@ func notePlaces(state serializer.QueueState, now time.Time) (remote remoteTicket
 			remote[token] = remoteTicket{place, inside}
 			continue
 		}
-		k.token.Store(token)
 		if inside {
 			k.place.Store(0)
+			k.token.Store(token)
 			continue
 		}
 		if turn < 0 {
 			turn = k.turnTime(state.Inside, now)
 		}
 		k.place.Store(int64(place))
+		k.token.Store(token) // last: who sees it sees the place
 		k.estimate.Store(int64(turn) * int64(place))
 	}
 	return remote
@@ -179,5 +180,6 @@ func (k *keptTicket) shown() shownPlace {
 	} else {
 		k.engine.places.read(k.engine.sharedEngine)
 	}
-	return shownPlace{place: int(k.place.Load()), estimate: time.Duration(k.estimate.Load())}
+	place := int(k.place.Load())
+	return shownPlace{place: place, turn: place == 0 && k.token.Load() != 0, estimate: time.Duration(k.estimate.Load())}
 }

@@ -61,13 +61,14 @@ func (WaitingData) Style() template.HTML {
 // one's own may have styles, and pictures and fonts of its site.
 const (
 	strictPolicy = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; script-src "
-	ownStyle     = "; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:"
+	builtInStyle = "; img-src data:; style-src "
+	ownStyle     = "; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:"
 )
 
 var builtInWaiting = sync.OnceValue(func() *waitingTemplate {
 	return &waitingTemplate{
 		template.Must(template.New("waiting").Parse(waitingHTML)),
-		strictPolicy + sourceHash(waitingJS) + "; style-src " + sourceHash(waitingCSS),
+		strictPolicy + sourceHash(waitingJS) + builtInStyle + sourceHash(waitingCSS),
 	}
 })
 

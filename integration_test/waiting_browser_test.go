@@ -1,0 +1,221 @@
+package integration_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// goTo goes to an address without waiting for the answer.
+func (b *browser) goTo(url string) {
+	b.t.Helper()
+	b.call("Page.enable", nil, nil)
+	b.call("Runtime.evaluate", map[string]any{"expression": fmt.Sprintf("setTimeout(() => { location.href = %q })", url)}, nil)
+}
+
+// onWaitingPage is true in a browser that shows the waiting page.
+const onWaitingPage = "document.querySelector('[data-waiting=place]') !== null"
+
+func placeIs(text string) string {
+	return fmt.Sprintf("document.querySelector('[data-waiting=place]')?.textContent === %q", text)
+}
+
+// newTab opens an empty page in the same browser, which shares its cookies.
+func (b *browser) newTab() *browser {
+	b.t.Helper()
+	whole := &browser{t: b.t, connection: b.connection}
+	return &browser{t: b.t, connection: b.connection, session: whole.attach(map[string]any{"url": "about:blank"})}
+}
+
+// In a browser with JavaScript, the page counts down without being loaded again, and
+// goes on by itself at once when the turn has come.
+func TestWaitingInBrowser(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 200ms", "")
+	two := s.send(t, "POST", "two")
+	s.awaitTickets(t, 2)
+	b := openPage(t)
+	b.goTo(s.url + "mine?a=b#c")
+	b.until(onWaitingPage)
+	b.until(placeIs("You are number 2 in line."))
+	b.until("document.title === '(2) Waiting in line'")
+	b.run("window.same = true", nil)
+	leave()
+	in := s.NextNamed("two")
+	b.until(placeIs("You are next."))
+	b.until("document.title === '(1) Waiting in line' && document.querySelector('[role=status][aria-live=polite]') !== null")
+	// Refresh, which is for browsers without JavaScript, would load the page again.
+	time.Sleep(5500 * time.Millisecond)
+	b.until("window.same === true")
+	in.Leave()
+	testcaddy.Await(t, two)
+	s.NextNamed("mine").Leave()
+	b.until("document.body?.innerText === 'served mine' && location.search === '?a=b' && location.hash === '#c'")
+	s.awaitTickets(t, 0)
+	s.wantMetric(t, `caddy_serialize_kept_total{outcome="claimed",queue="a_"}`, 1)
+}
+
+// The browser is inside a short time after the turn has come to it.
+func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
+	t.Parallel()
+	s := pageSite(t, testcaddy.NewPlace(t), t.TempDir(), "after 0", "")
+	b := openPage(t)
+	var took []time.Duration
+	for i := range 7 {
+		leave := s.occupy(t)
+		name := fmt.Sprint("mine", i)
+		b.goTo(s.url + name)
+		b.until(placeIs("You are next."))
+		s.awaitTickets(t, 2)
+		leave()
+		left := time.Now()
+		in := s.NextNamed(name)
+		took = append(took, time.Since(left))
+		in.Leave()
+		b.until(fmt.Sprintf("document.body?.innerText === 'served %s'", name))
+	}
+	slices.Sort(took)
+	t.Logf("inside after %v", took)
+	if median := took[len(took)/2]; median > 300*time.Millisecond {
+		t.Errorf("the browser was inside after %v; expected 300 ms at most", median)
+	}
+}
+
+// A reload, a second and a third tab have one place together. One tab goes on; the
+// others say so and stay as they are.
+func TestWaitingInThreeTabs(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	one := openPage(t)
+	one.goTo(s.url + "1")
+	one.until(placeIs("You are next."))
+	tabs := []*browser{one, one.newTab(), one.newTab()}
+	for i, tab := range tabs[1:] {
+		tab.goTo(fmt.Sprint(s.url, i+2))
+		tab.until(placeIs("You are next."))
+	}
+	one.run("setTimeout(() => location.reload())", nil)
+	one.until("performance.getEntriesByType('navigation')[0].type === 'reload' && " + placeIs("You are next."))
+	s.awaitTickets(t, 2)
+	leave()
+	in := s.Next()
+	for i, tab := range tabs {
+		if in.Name != fmt.Sprint(i+1) {
+			tab.until("document.querySelector('[data-waiting=state]').textContent === 'Your turn was used in another tab.'")
+			tab.until("document.querySelector('[data-waiting=again]').hidden === false")
+		}
+	}
+	s.Nobody()
+	in.Leave()
+	s.awaitTickets(t, 0)
+}
+
+// A closed tab frees its place within hold, also that of a turn that has not come.
+func TestWaitingTabIsClosed(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 2s", "")
+	b := openPage(t)
+	b.goTo(s.url + "mine")
+	b.until(placeIs("You are next."))
+	time.Sleep(3 * time.Second) // longer than hold: the page is open
+	s.awaitTickets(t, 2)
+	b.visit("about:blank")
+	closed := time.Now()
+	s.awaitTickets(t, 1)
+	if after := time.Since(closed); after > 10*time.Second {
+		t.Errorf("the place was free after %v", after)
+	}
+	leave()
+	s.Nobody()
+}
+
+// Without JavaScript, the page comes again by itself until the turn has come.
+func TestWaitingWithoutJavaScript(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 6s", "")
+	b := openPage(t)
+	b.goTo(s.url + "mine")
+	b.until(onWaitingPage)
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	b.goToWithoutScript(s.url + "mine")
+	b.until(placeIs("You are next."))
+	time.Sleep(8 * time.Second) // longer than hold
+	s.awaitTickets(t, 2)
+	leave()
+	s.NextNamed("mine").Leave()
+	b.until("document.body?.innerText === 'served mine'")
+}
+
+func (b *browser) goToWithoutScript(url string) {
+	b.t.Helper()
+	b.call("Page.navigate", map[string]any{"url": url}, nil)
+}
+
+// Fifty browsers go on in the order in which they came.
+func TestWaitingFiftyBrowsers(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1m", "")
+	b := startBrowser(t)
+	for i := range 50 {
+		tab := b.newProfile()
+		tab.goTo(fmt.Sprint(s.url, i))
+		s.awaitTickets(t, i+2)
+		tab.until(onWaitingPage)
+	}
+	leave()
+	for i := range 50 {
+		s.NextNamed(fmt.Sprint(i)).Leave()
+	}
+	s.awaitTickets(t, 0)
+	if most := s.Most(); most != 1 {
+		t.Errorf("%d were inside together", most)
+	}
+}
+
+// newProfile opens an empty page in a profile of its own, with cookies of its own.
+func (b *browser) newProfile() *browser {
+	b.t.Helper()
+	var profile struct{ BrowserContextID string }
+	b.call("Target.createBrowserContext", nil, &profile)
+	session := b.attach(map[string]any{"url": "about:blank", "browserContextId": profile.BrowserContextID})
+	return &browser{t: b.t, connection: b.connection, session: session}
+}
+
+// The page is right on every screen and in every direction, and axe finds nothing.
+func TestWaitingOnScreens(t *testing.T) {
+	t.Parallel()
+	source := axe(t)
+	for _, language := range []string{"en", "ru", "ar"} {
+		t.Run(language, func(t *testing.T) { // one browser at a time
+			s, leave := busySite(t, "after 0", "")
+			b := openPage(t)
+			b.call("Network.enable", nil, nil)
+			b.call("Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"Accept-Language": language}}, nil)
+			b.goTo(s.url + "mine")
+			b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
+			b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
+			b.run(source, nil)
+			for _, screen := range screens {
+				b.screen(screen.width, screen.height, screen.scheme)
+				if dir := os.Getenv("STATUS_PICTURES"); dir != "" {
+					testcaddy.WriteFile(t, filepath.Join(dir, "waiting-"+language+"-"+screen.name+".png"), string(b.picture()))
+				}
+				if err := checkPicture(b.picture(), screen.scheme == "dark"); err != nil {
+					t.Errorf("%s: %v", screen.name, err)
+				}
+				var width int
+				if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
+					t.Errorf("%s: the page is %d wide", screen.name, width)
+				}
+				b.check(screen.name)
+			}
+			leave()
+			s.NextNamed("mine").Leave()
+		})
+	}
+}

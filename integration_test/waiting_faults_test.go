@@ -1,0 +1,292 @@
+package integration_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// A browser that refuses cookies would come for ever without a place. It gets the page
+// once, and then waits with an open connection, as it did before there was a page.
+func TestWaitingCookiesRefused(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1s", "")
+	refuses := newVisitor(s, "User-Agent", "refuses cookies")
+	wantPage(t, testcaddy.Await(t, refuses.going(t, "two")))
+	s.awaitTickets(t, 2)
+	again := refuses.going(t, "two") // its first ticket is in the queue still
+	s.awaitTickets(t, 3)
+	s.awaitTickets(t, 2) // the first one is given up
+	later := refuses.going(t, "later")
+	s.awaitTickets(t, 3)
+	newVisitor(s, "User-Agent", "takes cookies").waits(t, "three") // is another one
+	s.awaitTickets(t, 4)
+	for _, open := range []<-chan testcaddy.Answer{again, later} {
+		if len(open) > 0 {
+			t.Fatalf("it was answered: %v", <-open)
+		}
+	}
+	leave()
+	s.NextNamed("two").Leave()
+	wantServed(t, testcaddy.Await(t, again), "two")
+	s.NextNamed("later").Leave()
+	wantServed(t, testcaddy.Await(t, later), "later")
+}
+
+// One client that drops cookies holds one place without a connection, however often it
+// asks; and queue_length counts the places of browsers as all others.
+func TestWaitingPlacesAreFew(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1m", "queue_length 3\nerror_code 429")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	var open []func()
+	for i := range 2 {
+		open = append(open, goingAway(t, s.url+"more", navigation...))
+		s.awaitTickets(t, i+3)
+	}
+	if a := newVisitor(s).visit(t, "one too many"); a.StatusCode != http.StatusTooManyRequests || len(a.Cookies()) > 0 {
+		t.Errorf("answer %d %v; expected a refusal", a.StatusCode, a.Header)
+	}
+	for _, gone := range open {
+		gone()
+	}
+	s.awaitTickets(t, 2)
+	b.waits(t, "mine") // the cookie comes back
+	newVisitor(s).waits(t, "another")
+	s.awaitTickets(t, 3)
+	leave()
+}
+
+// A ticket that the queue refuses is told so when its browser comes, with the answer
+// that others get.
+func TestWaitingRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, options, body string
+		status              int
+		idle                bool // its turn has come
+	}{
+		{"evicted", "error_code 429\nerror_response text/plain refused", "refused", 429, false},
+		{"evicted while its turn waits", "", "", 503, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, leave := busySite(t, "after 0\nhold 30s", c.options)
+			b := newVisitor(s)
+			b.waits(t, "mine")
+			token := s.awaitTickets(t, 2).Tickets[1].Token
+			if c.idle {
+				s.follow(t, b) // the turn waits for two seconds then
+				leave()
+				s.awaitTickets(t, 1)
+			}
+			if text, code := s.evict(t, token, "--force"); code != 0 {
+				t.Fatalf("evicting: %s", text)
+			}
+			s.awaitTickets(t, map[bool]int{false: 1, true: 0}[c.idle])
+			a := b.visit(t, "mine")
+			if a.StatusCode != c.status && !c.idle || a.Text != c.body || a.Header.Get("Retry-After") == "" || len(b.cookies) > 0 {
+				t.Errorf("answer %d %q %v, cookies %v", a.StatusCode, a.Text, a.Header, b.cookies)
+			}
+			if !c.idle {
+				leave()
+			}
+			next := b.going(t, "mine")
+			s.NextNamed("mine").Leave()
+			wantServed(t, b.take(t, next), "mine")
+		})
+	}
+}
+
+// The longest wait holds for browsers with the page, too.
+func TestWaitingTimesOut(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "timeout 1s\nerror_code 504")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	s.awaitTickets(t, 1)
+	if a := b.visit(t, "mine"); a.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("answer %d; expected the refusal", a.StatusCode)
+	}
+	leave()
+}
+
+// follow opens the stream of the page's script, and returns the names and data of its
+// events until the test ends.
+func (s *site) follow(t *testing.T, b *visitor) <-chan string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"mine", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Orderly-Waiting", "live")
+	for name, value := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	resp, err := new(http.Transport).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" {
+		t.Fatalf("answer %d %s; expected events", resp.StatusCode, kind)
+	}
+	events := make(chan string, 100)
+	go func() {
+		defer close(events)
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if _, text, ok := strings.Cut(lines.Text(), ": "); ok {
+				events <- text
+			}
+		}
+	}()
+	return events
+}
+
+// A reload of the configuration keeps all places; the page's stream ends then, and the
+// next one goes on.
+func TestWaitingPlacesSurviveReload(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, before, after string }{
+		{"same engine", "", ""},
+		{"another engine", "engine memory", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			s := &site{Server: testcaddy.Start(t, pageSiteText(addr, place, dir, "after 0", c.before)), Place: place, url: "http://" + addr + "/", dir: dir}
+			leave := s.occupy(t)
+			b := newVisitor(s)
+			b.waits(t, "mine")
+			events := s.follow(t, b)
+			s.Reload(pageSiteText(addr, place, dir, "after 0\nhold 20s", c.after))
+			for range events { // until the stream ends
+			}
+			three := s.send(t, "POST", "three")
+			s.awaitAll(t, 3)
+			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
+				t.Errorf("the page shows %s", a.Text)
+			}
+			leave()
+			mine := b.going(t, "mine")
+			s.NextNamed("mine").Leave()
+			wantServed(t, b.take(t, mine), "mine")
+			s.NextNamed("three").Leave()
+			testcaddy.Await(t, three)
+		})
+	}
+}
+
+// A restart loses the places, and the page says so.
+func TestWaitingPlacesAreLostByRestart(t *testing.T) {
+	t.Parallel()
+	s, _ := busySite(t, "after 0", "")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	s.Kill()
+	after := pageSite(t, s.Place, s.dir, "after 0", "")
+	leave := after.occupy(t)
+	b.site = after
+	if a := b.waits(t, "mine"); !strings.Contains(a.Text, lost) {
+		t.Errorf("the page does not say that the place is gone: %s", a.Text)
+	}
+	leave()
+}
+
+// A reload that reaches another process neither loses the place nor takes another one.
+// The page comes again soon, until it has found its process.
+func TestWaitingInTwoProcesses(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	other := pageSite(t, s.Place, s.dir, "after 0", "")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	b.waits(t, "mine") // the cookie has the ticket's number now, if it had not before
+	three := other.send(t, "POST", "three")
+	s.awaitTickets(t, 3)
+	b.site = other
+	a := b.waits(t, "mine")
+	if !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) || a.Header.Get("Refresh") != "1" || len(a.Cookies()) > 0 {
+		t.Errorf("the other process answers %v %s", a.Header, a.Text)
+	}
+	if event := <-other.follow(t, b); event != "elsewhere" {
+		t.Errorf("event %s; expected that the ticket is elsewhere", event)
+	}
+	s.awaitTickets(t, 3)
+	b.site = s
+	events := s.follow(t, b)
+	leave()
+	for event := range events {
+		if event == "turn" {
+			break
+		}
+	}
+	b.site = other
+	b.waits(t, "mine") // the other process does not take a second ticket
+	b.site = s
+	mine := b.going(t, "mine")
+	s.NextNamed("mine").Leave()
+	wantServed(t, b.take(t, mine), "mine")
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
+}
+
+const ownPage = `<!DOCTYPE html>
+<html lang="{{.Lang}}" dir="{{.Dir}}">
+<head><meta charset="utf-8"><title>{{.Title}}</title><style>body { background: rgb(1, 2, 3); }</style></head>
+<body>
+<svg width="9" height="9"></svg>
+{{if .Lost}}{{.LostText}}{{end}} {{.Place}} {{.Wait}} {{.Refresh}}
+<p data-waiting="place">{{.PlaceText}}</p><p data-waiting="estimate">{{.EstimateText}}</p>
+{{.Script}}
+</body>
+</html>
+`
+
+// A page of one's own gets the documented fields and a policy under which nothing but
+// its script runs.
+func TestWaitingOwnPage(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "page.html")
+	testcaddy.WriteFile(t, file, ownPage)
+	s, leave := busySite(t, "after 0\nfile "+file, "")
+	b := openPage(t)
+	b.goTo(s.url + "mine")
+	b.until("document.querySelector('svg') !== null && " + placeIs("You are next."))
+	b.until("document.title === '(1) Waiting in line' && getComputedStyle(document.body).backgroundColor === 'rgb(1, 2, 3)'")
+	two := s.send(t, "POST", "two")
+	s.awaitTickets(t, 3)
+	leave()
+	s.NextNamed("mine").Leave()
+	b.until("document.body?.innerText === 'served mine'")
+	s.NextNamed("two").Leave()
+	testcaddy.Await(t, two)
+}
+
+// A page that cannot be filled in is refused when the configuration is loaded.
+func TestWaitingOwnPageIsChecked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ page, want string }{
+		{"{{.Nonsense}}", "can't evaluate field Nonsense"},
+		{"{{if}}", "missing value for if"},
+		{strings.Repeat("x", 1<<20+1), "expected at most 1MiB"},
+		{"", "no such file"},
+	} {
+		file := filepath.Join(t.TempDir(), "page.html")
+		if c.page != "" {
+			testcaddy.WriteFile(t, file, c.page)
+		}
+		config := filepath.Join(t.TempDir(), "Caddyfile")
+		testcaddy.WriteFile(t, config, fmt.Sprintf("http://:0 {\n\tserialize {\n\t\twaiting_page {\n\t\t\tfile %s\n\t\t}\n\t}\n}\n", file))
+		_, text, code := testcaddy.Output(t, "validate", "--config", config, "--adapter", "caddyfile")
+		if code == 0 || !strings.Contains(text, c.want) || !strings.Contains(text, "waiting_page") {
+			t.Errorf("page %.20q: exit code %d, %s; expected %q", c.page, code, text, c.want)
+		}
+	}
+}
