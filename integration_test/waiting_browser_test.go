@@ -63,7 +63,7 @@ func TestWaitingInBrowser(t *testing.T) {
 // The browser is inside a short time after the turn has come to it.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	s := pageSite(t, testcaddy.NewPlace(t), t.TempDir(), "after 0", "")
+	s := waitingSite(t, testcaddy.NewPlace(t), t.TempDir(), "after 0", "")
 	b := openPage(t)
 	var took []time.Duration
 	for i := range 7 {

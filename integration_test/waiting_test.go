@@ -89,19 +89,19 @@ func wantServed(t *testing.T, a testcaddy.Answer, name string) {
 // busySite is a site with a waiting page, and a request inside.
 func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 	t.Helper()
-	s = pageSite(t, testcaddy.NewPlace(t), t.TempDir(), page, options)
+	s = waitingSite(t, testcaddy.NewPlace(t), t.TempDir(), page, options)
 	return s, s.occupy(t)
 }
 
-// pageSite is a site with a waiting page. Browsers ask for an icon by themselves; that
+// waitingSite is a site with a waiting page. Browsers ask for an icon by themselves; that
 // stands in no queue.
-func pageSite(t *testing.T, place *testcaddy.Place, dir, page, options string) *site {
+func waitingSite(t *testing.T, place *testcaddy.Place, dir, page, options string) *site {
 	t.Helper()
 	addr := testcaddy.ReserveAddr(t)
-	return &site{Server: testcaddy.Start(t, pageSiteText(addr, place, dir, page, options)), Place: place, url: "http://" + addr + "/", dir: dir}
+	return &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, page, options)), Place: place, url: "http://" + addr + "/", dir: dir}
 }
 
-func pageSiteText(addr string, place *testcaddy.Place, dir, page, options string) string {
+func waitingSiteText(addr string, place *testcaddy.Place, dir, page, options string) string {
 	text := queueSite(addr, place.Addr, dir, "waiting_page {\n"+page+"\n}\n"+options)
 	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)
 }
@@ -306,7 +306,7 @@ func onlyLines(text string, prefixes ...string) string {
 // beside a true one they do no harm.
 func TestWaitingCookiesMadeUp(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0", "")
+	s, leave := busySite(t, "after 0\nhold 10m", "")
 	b := newVisitor(s)
 	b.waits(t, "two")
 	b.waits(t, "two")
