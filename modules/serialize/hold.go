@@ -116,7 +116,7 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 		thrown := recover()
 		stop()
 		v.finish(around)
-		err, thrown = v.conclude(w, r, err, thrown)
+		thrown, err = v.conclude(w, r, err, thrown)
 		end(err)
 		v.deliver(w)
 		if thrown != nil {

@@ -13,7 +13,7 @@ import (
 // meanwhile. One that is not is taken back if the client has got nothing of it:
 // the client gets the queue's answer. Else it is broken off, for the client must
 // not take what it has got for the whole.
-func (v *visit) conclude(w *turnWriter, r *http.Request, err error, thrown any) (error, any) {
+func (v *visit) conclude(w *turnWriter, r *http.Request, err error, thrown any) (any, error) {
 	aborted := thrown == http.ErrAbortHandler
 	whole := err == nil && !aborted && !w.refused && !w.unanswered
 	switch {
@@ -35,7 +35,7 @@ func (v *visit) conclude(w *turnWriter, r *http.Request, err error, thrown any) 
 	if !w.abandoned {
 		w.finish()
 	}
-	return err, thrown
+	return thrown, err
 }
 
 // isBroken reports whether a response that has begun has no end.

@@ -16,7 +16,7 @@ func (s *space) latest(waiting int) serializer.Arrival {
 // superseded waits for the refusal of a visitor that a later one has superseded.
 func (v *visitor) superseded() {
 	v.space.Helper()
-	v.refused(serializer.ReasonSuperseded, serializer.ErrSuperseded)
+	_ = v.refused(serializer.ReasonSuperseded, serializer.ErrSuperseded)
 }
 
 // Where one may wait, the latest is the one that does; whoever is inside stays.
@@ -75,7 +75,7 @@ func testDropOldestBurst(s *space) {
 			v.leave()
 			continue
 		}
-		v.refusal(serializer.ReasonSuperseded, serializer.ErrSuperseded)
+		_ = v.refusal(serializer.ReasonSuperseded, serializer.ErrSuperseded)
 	}
 	if entered != 1 {
 		s.Errorf("%d of a hundred entered after the first; expected 1", entered)

@@ -11,16 +11,13 @@ import (
 // order in which they began.
 func TestTimeline(t *testing.T) {
 	const second = int64(1e9)
-	var l timeline
-	for _, s := range []span{
+	l := timeline{spans: []span{
 		{moment{10 * second, 12 * second}, "stop", 3},
 		{moment{1 * second, 2 * second}, "over", 0},
 		{moment{9 * second, 9 * second}, "kill", 2},
 		{moment{8 * second, 30 * second}, "away", 0},
 		{moment{21 * second, 22 * second}, "later", 0},
-	} {
-		l.spans = append(l.spans, s)
-	}
+	}}
 	l.begin("still", 4)
 	l.spans[len(l.spans)-1].from = 15 * second
 	got := l.around([]moment{{10 * second, 20 * second}}, second)
