@@ -136,8 +136,8 @@ func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
 // queue in etcd whose tickets are keys can hand over in less.
 func measureBaton(t *testing.T, m *member, clients int, hold, d time.Duration) figures {
 	t.Helper()
-	h := &handOvers{start: time.Now()}
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	h := new(handOvers)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	key := func(i int) string { return "baton/" + strconv.Itoa(i%clients) }
 	var group sync.WaitGroup
@@ -153,9 +153,12 @@ func measureBaton(t *testing.T, m *member, clients int, hold, d time.Duration) f
 			}
 		})
 	}
+	// The time begins once all have their connections and watches.
+	h.start = time.Now()
 	if _, err := m.client(t).Put(ctx, key(0), ""); err != nil {
 		t.Fatal(err)
 	}
+	defer time.AfterFunc(d, cancel).Stop()
 	group.Wait()
 	return h.figures()
 }
