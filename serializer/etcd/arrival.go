@@ -27,6 +27,7 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 		return nil, e.storageError("entering", serializer.ErrLost)
 	}
 	q := s.queueLocked(a.Queue)
+	q.noteGroup(a.Group)
 	if a.MaxWaiting > 0 && !a.DropOldest && q.LocalWaiting() >= a.MaxWaiting {
 		return nil, serializer.ErrFull
 	}

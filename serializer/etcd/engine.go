@@ -226,6 +226,7 @@ func (e *Engine) run() {
 		if e.use(s) {
 			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
 			go s.serveEvictions()
+			go s.servePauses()
 			s.keepAlive()
 		}
 	}

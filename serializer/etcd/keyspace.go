@@ -18,6 +18,7 @@ import (
 //	<namespace><queue>/<lease>-<seq>          a ticket; the lease in hex
 //	<namespace>!left/<queue>/<lease>-<seq>    says how the last ticket of that key ended; see mark
 //	<namespace>!evict/<lease>/<token>         asks the owner of a lease to evict a ticket
+//	<namespace>!pause/<queue>                 pauses a queue, or a group of queues
 //
 // The queue's name is URL-escaped as one segment, so it holds neither a slash
 // nor an exclamation mark, and no queue's keys lie among another's.
@@ -27,6 +28,7 @@ const (
 	service   = "!" // begins the names of keys that are no tickets
 	evictions = "!evict/"
 	marks     = "!left/"
+	pauses    = "!pause/"
 	probe     = "!probe" // never exists
 )
 
@@ -93,13 +95,23 @@ type record struct {
 	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only
 	Shared bool      `json:"shared,omitempty"`
 	Limit  int       `json:"limit,omitempty"`
+	Group  string    `json:"group,omitempty"`
+	Max    int       `json:"max,omitempty"`    // its owner gives it up if so many wait before it
+	Inside bool      `json:"inside,omitempty"` // told only while the queue is paused
 }
 
 func newRecord(owner string, a serializer.Arrival, now time.Time) string {
-	r := record{Owner: owner, Since: now.UTC(), Shared: a.Rule.Shared, Limit: a.Rule.Limit}
+	r := record{Owner: owner, Since: now.UTC(), Shared: a.Rule.Shared, Limit: a.Rule.Limit, Group: a.Group}
+	if !a.DropOldest {
+		r.Max = a.MaxWaiting
+	}
 	if a.Client != (netip.AddrPort{}) {
 		r.Client = a.Client.String()
 	}
+	return r.text()
+}
+
+func (r record) text() string {
 	text, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // texts, numbers and a time of this century always marshal

@@ -26,6 +26,7 @@ func (e *Engine) begin(ctx context.Context, id int64) (*session, error) {
 		queues:  make(map[string]*ticketQueue),
 		tickets: make(map[string]*ticket),
 		leaving: make(map[string]int64),
+		pauses:  make(map[string]knownPause),
 
 		answered: make(map[int64]time.Duration),
 	}
@@ -43,6 +44,10 @@ func (e *Engine) begin(ctx context.Context, id int64) (*session, error) {
 	}
 	s.clusterID = lease.header.GetClusterId()
 	s.ctx, s.end = context.WithCancel(e.ctx)
+	if err := s.readPauses(ctx); err != nil {
+		s.end()
+		return nil, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.extendLocked(sent, lease.ttl)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -27,7 +28,14 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 		return nil, e.storageError("reading queues from etcd", err)
 	}
 	tickets := make(map[string][]*mvccpb.KeyValue)
+	ends := make(map[string]time.Time)
 	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+		if queue, ok := e.keys.paused(string(kv.Key)); ok {
+			if end, err := parsePause(kv.Value); err == nil && end.After(time.Now()) {
+				ends[queue], tickets[queue] = end, tickets[queue]
+			}
+			continue
+		}
 		if strings.HasPrefix(string(kv.Key), string(e.keys)+service) {
 			continue
 		}
@@ -37,7 +45,7 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	}
 	states := make([]serializer.QueueState, 0, len(tickets))
 	for _, queue := range slices.Sorted(maps.Keys(tickets)) {
-		if q := s.state(queue, tickets[queue]); len(q.Tickets) > 0 {
+		if q := s.state(queue, tickets[queue], ends); len(q.Tickets) > 0 || q.PausedUntil != nil {
 			states = append(states, q)
 		}
 	}
@@ -45,12 +53,19 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 }
 
 // state describes one queue.
-func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.QueueState {
+func (s *session) state(queue string, tickets []*mvccpb.KeyValue, ends map[string]time.Time) serializer.QueueState {
 	slices.SortFunc(tickets, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	q := serializer.QueueState{Path: e.Path(), Prefix: queue}
+	q := serializer.QueueState{Path: e.Path(), Prefix: queue, Tickets: []serializer.TicketState{}}
+	var groups []string
+	for _, kv := range tickets {
+		groups = append(groups, parseRecord(kv.Value).Group)
+	}
+	if end := pauseEnd(queue, groups, func(name string) time.Time { return ends[name] }); !end.IsZero() {
+		q.PausedUntil = &end
+	}
 	shared, open := 0, true
 	for _, kv := range tickets {
 		if _, left := s.leaving[string(kv.Key)]; left {
@@ -65,14 +80,19 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue) serializer.Que
 			Client:  r.Client,
 			Owner:   r.Owner,
 		}
+		w := s.tickets[string(kv.Key)]
 		open = open && r.rule().Admits(q.Inside, shared)
-		if open {
+		isInside := open
+		if q.PausedUntil != nil {
+			isInside = r.Inside || w != nil && w.granted
+		}
+		if isInside {
 			t.State = serializer.StateInside
 			if r.Shared {
 				shared++
 			}
 		}
-		if w := s.tickets[string(kv.Key)]; w != nil {
+		if w != nil {
 			w.describe(&t, e.now())
 		}
 		q.Add(t, r.rule())

@@ -35,6 +35,9 @@ type session struct {
 	tickets  map[string]*ticket // by key, which exists or may come to exist
 	insiders int                // holders that are left since the session was lost
 
+	pauses  map[string]knownPause // by the name of the queue or group
+	unpause *time.Timer           // ends the first of them
+
 	deletions []deletion              // to be sent
 	answered  map[int64]time.Duration // by revision: when a deletion was answered that our watch has not reported
 	leaving   map[string]int64        // by key, the tickets' revisions: deletions to be sent, or not answered yet
@@ -124,6 +127,9 @@ func lossOf(t *ticket, lost error) error {
 func (s *session) finishLocked() {
 	s.over = true
 	s.timer.Stop()
+	if s.unpause != nil {
+		s.unpause.Stop()
+	}
 	s.end()
 	if s.engine.session == s {
 		s.engine.session = nil

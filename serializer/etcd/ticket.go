@@ -15,6 +15,8 @@ import (
 type ticket struct {
 	queue.Item[*ticket]
 	key     string
+	inside  bool  // of a remote ticket: its owner says so, as the queue is paused
+	doomed  bool  // of a remote ticket: its owner is about to give it up, for the queue is full
 	rev     int64 // at which the key was created: the ticket's number
 	*waiter       // nil for a remote ticket
 }
@@ -34,6 +36,7 @@ type waiter struct {
 	joined   bool // the ticket is known to exist, and listed
 	refused  bool // the caller has its error, or has given up
 	granted  bool // the caller has its turn
+	told     bool // the key says so, or is about to, as the queue is paused
 	revoked  bool // the caller was asked to leave
 	vanished bool // somebody else deleted the key
 	doubtful bool // a request for the ticket had no answer: do not use the key again

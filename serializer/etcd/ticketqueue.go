@@ -24,7 +24,8 @@ import (
 type ticketQueue struct {
 	session *session
 	name    string
-	prefix  string // of the tickets' keys
+	prefix  string   // of the tickets' keys
+	groups  []string // of our arrivals
 
 	queue.Queue[*ticket]
 	first     *ticket            // the first of ours that waits
@@ -32,6 +33,8 @@ type ticketQueue struct {
 	uncovered int                // of ours that wait, later than covered
 	making    int                // of ours, requested and not answered yet
 	covered   int64              // revision
+
+	doomed int // remote tickets
 
 	missed     int64 // the last reported deletion
 	unsure     bool  // a ticket may have been listed since that had gone by then
@@ -58,6 +61,7 @@ func (s *session) queueLocked(name string) *ticketQueue {
 			changed: make(chan struct{}, 1),
 		}
 		s.queues[name] = q
+		q.setPause()
 		go q.follow()
 	}
 	return q
@@ -99,6 +103,9 @@ func (q *ticketQueue) remove(t *ticket) {
 	switch {
 	case q.remote[t.key] == t:
 		delete(q.remote, t.key)
+		if t.doomed {
+			q.doomed--
+		}
 	case t.Local() && !t.Admitted():
 		q.settled(t)
 	}
@@ -152,6 +159,7 @@ func (q *ticketQueue) ahead(t *ticket) int {
 // the turn to those of this process. An engine that closes refuses one waiter after
 // the other, and none of them may enter because one before it has gone.
 func (q *ticketQueue) advance() {
+	q.passInside()
 	if q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
@@ -168,7 +176,7 @@ func (q *ticketQueue) advance() {
 // known.
 func (q *ticketQueue) supersede() {
 	t := q.Superseded()
-	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
+	if t == nil || q.Waiting()-q.doomed <= t.MaxWaiting || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
 	t.refuse(serializer.ErrSuperseded)
@@ -207,6 +215,7 @@ func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	for _, kv := range tickets {
 		at = q.skipGone(at, kv.CreateRevision)
 		if at != nil && at.rev == kv.CreateRevision {
+			at.noteInside(kv)
 			at = at.Next()
 			position++
 			continue
@@ -257,7 +266,7 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 	}
 	if lease != s.id {
 		remote := &ticket{key: key, rev: kv.CreateRevision}
-		remote.Rule = parseRecord(kv.Value).rule()
+		q.read(remote, kv.Value)
 		q.insert(remote, before)
 		q.unsure = q.unsure || rev < q.missed
 		return true
@@ -281,18 +290,39 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
 	key, rev := string(kv.Key), kv.CreateRevision
 	_, lease, ok := q.session.engine.keys.parseTicket(key)
-	if !ok || lease == q.session.id || rev <= max(q.covered, q.passedUpTo) {
+	if !ok || lease == q.session.id {
 		return
 	}
 	if known := q.remote[key]; known != nil {
 		if known.rev < rev { // its deletion was not reported
 			q.stale = max(q.stale, rev)
 		}
+		known.noteInside(kv)
+		return
+	}
+	if rev <= max(q.covered, q.passedUpTo) {
 		return
 	}
 	t := &ticket{key: key, rev: rev}
-	t.Rule = parseRecord(kv.Value).rule()
+	q.read(t, kv.Value)
 	q.insert(t, q.behind(rev))
+}
+
+// read takes in what a remote ticket's value says, before the ticket is listed.
+func (q *ticketQueue) read(t *ticket, value []byte) {
+	r := parseRecord(value)
+	t.Rule, t.inside = r.rule(), r.Inside
+	if r.Max > 0 && q.Waiting() >= r.Max {
+		t.doomed = true
+		q.doomed++
+	}
+}
+
+// noteInside notes that the owner of a remote ticket says that it is inside.
+func (t *ticket) noteInside(kv *mvccpb.KeyValue) {
+	if !t.Local() && !t.inside && t.rev == kv.CreateRevision && kv.ModRevision != kv.CreateRevision {
+		t.inside = parseRecord(kv.Value).Inside
+	}
 }
 
 // heard takes in the deletion of a key. The key may have been used again, before
