@@ -39,6 +39,7 @@ type directory struct {
 	syncing sync.Mutex // guards the syncer
 	syncer  syncer
 
+	looked     int           // one more than orders when we last looked who is left; for the monitor
 	started    bool          // we know whether the machine was started since; for the issuing goroutine
 	reserved   atomic.Uint64 // numbers up to this one may be given out
 	confirming atomic.Bool   // a goroutine waits for the disk

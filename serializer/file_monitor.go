@@ -155,11 +155,14 @@ func (s *syncer) refresh() {
 // path.
 func (d *directory) part() {
 	orders, deserted := d.deserted()
-	if !deserted {
+	if !deserted || d.looked > orders && !d.syncer.seemsLeft() {
 		return
 	}
 	d.sys.disown()
 	last, left, err := d.lastSync()
+	if err == nil {
+		d.looked = orders + 1
+	}
 	if err == nil && last < maxStamp {
 		d.owner.parted(last)
 	}
@@ -170,6 +173,10 @@ func (d *directory) part() {
 		d.parted = err == nil && (left || !d.succeeded && d.sys.here())
 	}
 }
+
+// seemsLeft reports whether all whom we met in a replaced directory have left it, or it is
+// back. Others need its guard to leave it, so without that it is not taken again.
+func (s *syncer) seemsLeft() bool { return len(s.owners) == 0 || s.sys.here() }
 
 // notPartedLocked notes why a replaced directory cannot be given up, or nil.
 func (d *directory) notPartedLocked(err error) {

@@ -197,6 +197,7 @@ func (d *osDir) disown() {
 		o.close()
 	}
 	d.used = nil
+	clear(d.ids) // from here on, they may be those of other processes' files
 	d.noteLedgers()
 }
 

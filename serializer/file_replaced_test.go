@@ -168,6 +168,23 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	}
 }
 
+// Bug: an engine that had given up its owner files took a new file for its own to which the
+// file system had given the same identity. So it did not wait for that file's owner.
+func TestGivenUpOwnerFilesAreNotOurs(t *testing.T) {
+	d := openOS(t, t.TempDir())
+	if err := errors.Join(d.lock(), d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, Rule{})); err != nil {
+		t.Fatal(err)
+	}
+	id := d.ledgerFile.id
+	if !d.owns(id) {
+		t.Error("the owner file is not ours")
+	}
+	d.disown()
+	if d.owns(id) {
+		t.Error("the owner file is ours though it is given up")
+	}
+}
+
 // An engine that waits for the turns in an old directory goes back to it if the path
 // leads there again, for others who have not noticed never leave it.
 func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
