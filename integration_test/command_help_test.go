@@ -18,9 +18,11 @@ func TestManPages(t *testing.T) {
 		t.Fatalf("caddy manpage: exit code %d: %s", code, errs)
 	}
 	for page, synopsis := range map[string]string{
-		"caddy-serialize":        `caddy serialize queues|evict [flags]`,
+		"caddy-serialize":        `caddy serialize queues|evict|pause|resume [flags]`,
 		"caddy-serialize-queues": `caddy serialize queues [--path DIR] [--prefix P] [--json] [--watch] [flags]`,
 		"caddy-serialize-evict":  `caddy serialize evict --prefix P [--path DIR] [--force] TOKEN [flags]`,
+		"caddy-serialize-pause":  `caddy serialize pause --prefix P [--path DIR] [--for 10m] [--wait] [flags]`,
+		"caddy-serialize-resume": `caddy serialize resume --prefix P [--path DIR] [flags]`,
 		"caddy-ids":              `caddy ids new|decode [flags]`,
 		"caddy-ids-new":          `caddy ids new [--scheme `,
 		"caddy-ids-decode":       `caddy ids decode [ID...] [--json] [flags]`,
@@ -41,7 +43,7 @@ func TestUnknownSubcommand(t *testing.T) {
 	t.Parallel()
 	for command, says := range map[string]string{
 		"ids":       `unknown command "make"; expected decode or new`,
-		"serialize": `unknown command "make"; expected evict or queues`,
+		"serialize": `unknown command "make"; expected evict, pause, queues or resume`,
 	} {
 		out, errs, code := testcaddy.Output(t, command, "make")
 		if code != 1 || !strings.Contains(errs, says) || out != "" {

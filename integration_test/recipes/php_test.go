@@ -20,9 +20,9 @@ import (
 
 // startProcess runs a server until the end of the test, and waits until
 // somebody listens at an address.
-func startProcess(t *testing.T, network, addr, program string, args ...string) {
+func startProcess(t *testing.T, network, addr, program string, args ...string) (process *testcaddy.Process) {
 	t.Helper()
-	process := testcaddy.StartProcess(t, exec.Command(program, args...))
+	process = testcaddy.StartProcess(t, exec.Command(program, args...))
 	t.Cleanup(func() {
 		process.Signal(os.Interrupt) // which its children do not survive
 		process.AwaitEnd()
@@ -34,6 +34,7 @@ func startProcess(t *testing.T, network, addr, program string, args ...string) {
 		}
 		return conn.Close()
 	})
+	return process
 }
 
 // phpFPM is the path of php-fpm. Debian has it under its version.
@@ -51,16 +52,21 @@ func phpFPM(t *testing.T) string {
 // startPHPFPM runs php-fpm on a socket, and returns the socket.
 func startPHPFPM(t *testing.T) (socket string) {
 	t.Helper()
-	fpm := phpFPM(t)
 	socket = filepath.Join(shortDir(t), "php")
+	startPHPFPMAt(t, socket)
+	return socket
+}
+
+func startPHPFPMAt(t *testing.T, socket string) *testcaddy.Process {
+	t.Helper()
+	fpm := phpFPM(t)
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user = nobody\ngroup = nogroup\n"
 	}
 	pool := filepath.Join(t.TempDir(), "fpm.conf")
 	testcaddy.WriteFile(t, pool, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\npm = static\npm.max_children = 8\n", user, socket))
-	startProcess(t, "unix", socket, fpm, "--nodaemonize", "--fpm-config", pool)
-	return socket
+	return startProcess(t, "unix", socket, fpm, "--nodaemonize", "--fpm-config", pool)
 }
 
 // company is PHP that answers 409 if another request is at work in the same

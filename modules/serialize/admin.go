@@ -16,15 +16,21 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// AdminAPI shows the queues of this process in Caddy's admin API, and evicts tickets
-// from them.
+// AdminAPI shows the queues of this process in Caddy's admin API, evicts tickets from
+// them, and pauses them.
 //
 //	GET    /serialize/queues                  every queue of this process; one that cannot be read has an `error`
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
+//	POST   /serialize/queues/<queue>/pause    pauses it; `?for=10m` says how long, `?for=0` until it is resumed
+//	POST   /serialize/queues/<queue>/resume   ends the pause
 //
 // A queue is named by its path, a slash and its prefix, URL-escaped as one segment:
 // `%2Ftmp%2Fserializer_`.
+//
+// Nobody enters a paused queue. Requests inside finish, all others keep their places.
+// A pause holds for all processes of the directory. A prefix with placeholders, as it
+// is configured, stands for all its queues.
 //
 // The request of a waiting ticket is refused at once, with the reason `evicted`. A
 // request inside is cancelled, and the next one enters when it has returned.
@@ -57,7 +63,7 @@ func serveQueues(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, allQueues(r.Context()))
 }
 
-// serveQueue answers with one queue, or evicts a ticket from it.
+// serveQueue answers with one queue, evicts a ticket from it, or pauses it.
 func serveQueue(w http.ResponseWriter, r *http.Request) error {
 	queue, token, err := splitQueuePath(r.URL)
 	if err != nil {
@@ -69,13 +75,19 @@ func serveQueue(w http.ResponseWriter, r *http.Request) error {
 		}
 		return serveOne(w, r, queue)
 	}
+	if isAction(token) {
+		if err := allow(w, r, http.MethodPost); err != nil {
+			return err
+		}
+		return servePause(w, r, queue, token)
+	}
 	if err := allow(w, r, http.MethodDelete); err != nil {
 		return err
 	}
 	return serveEviction(w, r, queue, token)
 }
 
-// splitQueuePath returns the queue and the token of a URL, if any. It reads the
+// splitQueuePath returns the queue of a URL, and the token or the action, if any. It reads the
 // escaped path, where a slash in a queue's name differs from one between segments.
 func splitQueuePath(u *url.URL) (queue, token string, err error) {
 	segments := strings.Split(strings.TrimPrefix(u.EscapedPath(), adminQueues+"/"), "/")

@@ -13,13 +13,13 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/command"
 )
 
-// serializeCommands are "caddy serialize queues" and "caddy serialize evict".
+// serializeCommands are the commands "caddy serialize ...".
 var serializeCommands = caddycmd.Command{
 	Name:  "serialize",
-	Usage: "queues|evict",
-	Short: "Shows queues of requests, and takes tickets out of them",
+	Usage: "queues|evict|pause|resume",
+	Short: "Shows queues of requests, takes tickets out of them, and pauses them",
 	Long: `
-Shows queues, and takes tickets out of them. The commands ask a running Caddy
+Shows queues, takes tickets out of them, and pauses them. The commands ask a running Caddy
 through its admin API, and so know all of its queues, whatever their engine and
 wherever their directory. If none answers, they say so and read the default
 directory. With --path they read that directory: no server needs to run, and any
@@ -29,13 +29,14 @@ number may.`,
 
 // Exit codes of the commands, besides 0 and 1.
 const (
-	exitNoTicket  = 2
-	exitInside    = 3 // and nobody said yes
-	exitNotObeyed = 4
+	exitNoTicket   = 2
+	exitInside     = 3 // and nobody said yes
+	exitNotObeyed  = 4
+	exitPauseEnded = 5 // while requests were inside
 )
 
 func addSerializeCommands(cmd *cobra.Command) {
-	command.Group(cmd, queuesCommand(), evictCommand())
+	command.Group(cmd, queuesCommand(), evictCommand(), pauseCommand(), resumeCommand())
 }
 
 // explainStorage says what to do about a directory that cannot be read.

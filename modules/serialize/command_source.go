@@ -27,6 +27,10 @@ type queueSource interface {
 	// gone or ctx is done. A ticket that is inside is left alone, with
 	// [serializer.ErrInside], unless inside says so.
 	evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error)
+
+	// pause pauses the queues of a prefix or resumes them, as action says. length
+	// is the text of a duration. The error is errNoQueue if there are none.
+	pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error)
 }
 
 // sourceFlags are the flags that say where to find queues.
@@ -78,16 +82,18 @@ func (d directorySource) queues(context.Context) ([]serializer.QueueState, error
 }
 
 func (d directorySource) evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error) {
-	queues, err := d.queues(ctx)
-	if err != nil {
-		return serializer.Evicted{}, err
-	}
-	name := serializer.QueueName(prefix)
-	if slices.ContainsFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == prefix }) {
-		name = prefix // as it stands in the list, not as it stands in a configuration
-	}
-	evicted, err := serializer.EvictFrom(ctx, string(d), name, token, inside)
+	evicted, err := serializer.EvictFrom(ctx, string(d), d.queueName(ctx, prefix), token, inside)
 	return evicted, explainStorage(err)
+}
+
+// queueName is the name of the queue with a prefix, which is one from a list or from
+// a configuration.
+func (d directorySource) queueName(ctx context.Context, prefix string) string {
+	queues, _ := d.queues(ctx) // the caller meets the error again
+	if slices.ContainsFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == prefix }) {
+		return prefix
+	}
+	return serializer.QueueName(prefix)
 }
 
 // prefixMatches compares a prefix as people write it with a queue's name, in

@@ -44,11 +44,18 @@ func writeQueueTables(w io.Writer, queues []serializer.QueueState, now time.Time
 		if q.Limit > 0 {
 			limit = fmt.Sprintf(" of %d", q.Limit)
 		}
-		fmt.Fprintf(w, "%s  in %s  inside %d%s, waiting %d\n", printable(q.Prefix), printable(q.Path), q.Inside, limit, q.Waiting)
+		fmt.Fprintf(w, "%s  in %s  inside %d%s, waiting %d%s\n", printable(q.Prefix), printable(q.Path), q.Inside, limit, q.Waiting, pausedText(q))
 		if len(q.Tickets) > 0 {
 			writeTable(w, q.Tickets, now)
 		}
 	}
+}
+
+func pausedText(q serializer.QueueState) string {
+	if q.PausedUntil == nil {
+		return ""
+	}
+	return ", paused " + untilText(*q.PausedUntil)
 }
 
 func writeTable(w io.Writer, tickets []serializer.TicketState, now time.Time) {

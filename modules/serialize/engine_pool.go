@@ -31,6 +31,7 @@ type sharedEngine struct {
 
 	mu         sync.Mutex
 	configured map[configuredQueue]int // how many handlers use it
+	groups     map[string]int          // how many handlers use a prefix with placeholders
 }
 
 // configuredQueue is a queue whose name is known beforehand, as one handler has

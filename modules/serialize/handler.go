@@ -219,9 +219,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if !s.placeholders {
-		s.engine.configure(s.configured(), 1)
-	}
+	s.configureEngine(1)
 	s.errorRoutes = holdErrorRoutes(ctx)
 	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun}, s.meters)
 	watchConnections(ctx)
@@ -363,6 +361,16 @@ func (s *Handler) arrival(r *http.Request, queue string) serializer.Arrival {
 
 func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }
 
+// configureEngine adds by to the number of handlers that use the queue, or the prefix
+// with placeholders.
+func (s *Handler) configureEngine(by int) {
+	if s.placeholders {
+		s.engine.configureGroup(s.Prefix, by)
+		return
+	}
+	s.engine.configure(s.configured(), by)
+}
+
 // configured is the queue of a handler whose prefix has no placeholders.
 func (s *Handler) configured() configuredQueue {
 	limit := s.rule.Capacity()
@@ -464,9 +472,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	if !s.placeholders {
-		s.engine.configure(s.configured(), -1)
-	}
+	s.configureEngine(-1)
 	s.closeStats()
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {

@@ -62,6 +62,9 @@ func (q *listedQueue) merge(o *listedQueue) {
 		return
 	}
 	q.Limit = serializer.Wider(q.Limit, o.Limit)
+	if o.PausedUntil != nil && (q.PausedUntil == nil || q.PausedUntil.Before(*o.PausedUntil)) {
+		q.PausedUntil = o.PausedUntil
+	}
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(q.Tickets, func(known serializer.TicketState) bool { return known.Token == t.Token })
 		switch {

@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -73,6 +74,7 @@ type metricSet struct {
 	draining                           *prometheus.Desc
 	kept, keptTotal                    *prometheus.Desc
 	limit, oldestInside, oldestWaiting *prometheus.Desc
+	paused                             *prometheus.Desc
 
 	mu     sync.Mutex
 	counts map[string]*counts // by prefix
@@ -112,6 +114,7 @@ var metrics = sync.OnceValue(func() *metricSet {
 		waiting:       desc("waiting", "Requests of this process that wait in the queue.", labels...),
 		inside:        desc("inside", "Requests of this process that are inside.", labels...),
 		draining:      desc("draining", "Requests of this process that have left while their clients still read the response.", labels...),
+		paused:        desc("paused", "1 if the queue is paused, or all queues of a prefix with placeholders; else 0.", labels...),
 		limit:         desc("limit", "How many requests may be inside a queue; 0 is no limit.", labels...),
 		oldestInside:  desc("oldest_inside_seconds", "How long the first request of this process has been inside; 0 if there is none.", labels...),
 		oldestWaiting: desc("oldest_waiting_seconds", "How long the first request of this process has waited; 0 if there is none.", labels...),
@@ -132,10 +135,13 @@ func (m *metricSet) register(registry *prometheus.Registry) error {
 
 // Describe implements [prometheus.Collector].
 func (m *metricSet) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.draining, m.kept, m.keptTotal, m.limit, m.oldestInside, m.oldestWaiting} {
+	for _, desc := range []*prometheus.Desc{m.requests, m.waiting, m.inside, m.draining, m.kept, m.keptTotal, m.limit, m.paused, m.oldestInside, m.oldestWaiting} {
 		to <- desc
 	}
 }
+
+// collectPatience bounds the time in which engines say what is paused.
+const collectPatience = time.Second
 
 // Collect implements [prometheus.Collector]. Ages are computed here, since they
 // grow while nothing happens.
@@ -158,8 +164,12 @@ func (m *metricSet) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.keptTotal, prometheus.CounterValue, float64(count.Load()), c.created, prefix, outcome)
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), collectPatience)
+	defer cancel()
+	paused := collectPaused(ctx)
 	now := time.Now()
 	for _, s := range allStats() {
+		gauge(m.paused, s.paused(paused), s.prefix)
 		if limit, known := s.limit(); known {
 			gauge(m.limit, float64(limit), s.prefix)
 		}

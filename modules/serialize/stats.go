@@ -128,3 +128,17 @@ func (s *prefixStats) isDry() bool {
 	}
 	return false
 }
+
+// paused is 1 if the queue of the prefix is paused, or all its queues, and else 0.
+func (s *prefixStats) paused(paused map[string][]*sharedEngine) float64 {
+	name := s.prefix
+	if !s.many() {
+		name = serializer.QueueName(name)
+	}
+	for _, path := range s.directories() {
+		if slices.ContainsFunc(paused[name], func(e *sharedEngine) bool { return e.isAt(path) }) {
+			return 1
+		}
+	}
+	return 0
+}

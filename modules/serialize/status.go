@@ -27,7 +27,7 @@ import (
 // The page names clients and queues. Protect it by authentication, or serve it on a
 // private address.
 type Status struct {
-	// Lets the page evict tickets, by POST from the page's own origin only.
+	// Lets the page evict tickets, and pause and resume queues, by POST from the page's own origin only.
 	// Default: false; POST is answered with 405.
 	Controls bool `json:"controls,omitempty"`
 

@@ -89,22 +89,27 @@ async function watch() {
 // act sends what a button stands for.
 async function act(button) {
 	const {action, queue, token, state} = button.dataset;
-	const question = state === 'inside' ?
-		`Ticket ${token} is inside. Evicting it cancels its request; the next one enters when it has returned. Evict it?` :
-		`Evict ticket ${token}? Its request is refused at once.`;
+	const question = {
+		evict: state === 'inside' ?
+			`Ticket ${token} is inside. Evicting it cancels its request; the next one enters when it has returned. Evict it?` :
+			`Evict ticket ${token}? Its request is refused at once.`,
+		pause: `Pause ${queue}? Nobody enters for ten minutes, or until it is resumed. Requests that wait keep their places; their timeouts go on.`,
+		resume: `Resume ${queue}?`,
+	}[action];
 	if (!confirm(question)) return;
 	button.disabled = true;
 	message.textContent = '';
 	try {
 		const answer = await fetch(location.pathname, {
-			method: 'POST', headers: {'Content-Type': 'application/json', Accept: 'application/json'}, body: JSON.stringify({action, queue, token}),
+			method: 'POST', headers: {'Content-Type': 'application/json', Accept: 'application/json'}, body: JSON.stringify({action, queue, token, for: button.dataset.for}),
 		});
 		if (!answer.ok) {
 			const told = await answer.json().catch(() => ({}));
 			throw new Error(told.error || `the server answered ${answer.status}`);
 		}
 	} catch (error) {
-		message.textContent = `Ticket ${token} was not evicted: ${error.message}`;
+		const failed = {evict: `Ticket ${token} was not evicted`, pause: `${queue} was not paused`, resume: `${queue} was not resumed`};
+		message.textContent = `${failed[action]}: ${error.message}`;
 	}
 	button.disabled = false;
 	look();

@@ -18,11 +18,18 @@ type statusControl struct {
 	Action string `json:"action"`
 	Queue  string `json:"queue"` // its path, a slash and its prefix
 	Token  string `json:"token"`
+	For    string `json:"for"` // of a pause: how long; 0 is until it is resumed
 }
 
 // statusActions are the actions of the controls. They return the answer, or an error
 // of the admin API.
 var statusActions = map[string]func(*http.Request, statusControl) (any, error){
+	actionPause: func(r *http.Request, c statusControl) (any, error) {
+		return changePause(r.Context(), c.Queue, c.Action, c.For)
+	},
+	actionResume: func(r *http.Request, c statusControl) (any, error) {
+		return changePause(r.Context(), c.Queue, c.Action, "")
+	},
 	"evict": func(r *http.Request, c statusControl) (any, error) { return evictTicket(r.Context(), c.Queue, c.Token) },
 }
 

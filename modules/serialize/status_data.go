@@ -45,6 +45,7 @@ type statusQueue struct {
 	Limit         int                      `json:"limit"`        // how many may be inside; 0 is no limit
 	QueueLength   int                      `json:"queue_length"` // how many may wait; 0 is no limit
 	DryRun        bool                     `json:"dry_run"`      // nobody waits
+	PausedUntil   *time.Time               `json:"paused_until,omitempty"`
 	Inside        int                      `json:"inside"`
 	Waiting       int                      `json:"waiting"`
 	OldestInside  float64                  `json:"oldest_inside_seconds"`
@@ -142,7 +143,12 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 			byName[serializer.QueueName(r.prefix)] = r
 		}
 	}
+	groups := make(map[*prefixStats]*time.Time) // those that are paused
 	for _, state := range allQueues(ctx) {
+		if r := groupOf(all, state.QueueState); r != nil {
+			groups[r] = state.PausedUntil
+			continue
+		}
 		q := newStatusQueue(state, now)
 		if r := byName[state.Prefix]; r != nil && r.isIn(state.Path) {
 			listed[r] = true
@@ -152,7 +158,9 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 	}
 	for _, r := range all {
 		if !listed[r] {
-			queues = append(queues, r.status(now))
+			q := r.status(now)
+			q.PausedUntil = groups[r]
+			queues = append(queues, q)
 		}
 	}
 	for _, q := range queues {
@@ -161,10 +169,21 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 	return queues
 }
 
+// groupOf finds the prefix with placeholders that a paused group goes by, or nil.
+func groupOf(all []*prefixStats, state serializer.QueueState) *prefixStats {
+	i := slices.IndexFunc(all, func(r *prefixStats) bool {
+		return r.many() && r.prefix == state.Prefix && len(state.Tickets) == 0 && r.isIn(state.Path)
+	})
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
 // newStatusQueue is a queue as its engine lists it.
 func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 	q := &statusQueue{
-		Path: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
+		PausedUntil: state.PausedUntil, Path: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
 		Inside: state.Inside, Waiting: state.Waiting, Tickets: state.Tickets[:min(len(state.Tickets), maxStatusTickets)],
 	}
 	for _, t := range state.Tickets {
@@ -228,6 +247,9 @@ func (q *statusQueue) diagnose() {
 	if q.Error != "" {
 		q.note(worstTrouble, "error", "The queue cannot be read.")
 	}
+	if q.PausedUntil != nil {
+		q.note(someTrouble, "paused", fmt.Sprintf("Paused %s: nobody enters, and all keep their places.", untilText(*q.PausedUntil)))
+	}
 	if stuck {
 		q.note(badTrouble, "stuck", fmt.Sprintf("A request has been inside for %s while %s.", spanText(q.held.Seconds()), othersWait(q.Waiting)))
 	}
@@ -237,7 +259,7 @@ func (q *statusQueue) diagnose() {
 	if q.QueueLength > 0 && q.Waiting >= q.QueueLength && !q.Many {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %s, and no more may.", othersWait(q.Waiting)))
 	}
-	if !stuck && !q.Many && q.OldestWaiting >= longWait.Seconds() {
+	if !stuck && q.PausedUntil == nil && !q.Many && q.OldestWaiting >= longWait.Seconds() {
 		q.note(someTrouble, "slow", fmt.Sprintf("A request has waited for %s.", spanText(q.OldestWaiting)))
 	}
 	switch {

@@ -84,6 +84,15 @@ func (q shownQueue) ID() string {
 	return "q" + hex.EncodeToString(sum[:8])
 }
 
+// ControlName names the queue for the controls. It is empty for a prefix that is used
+// in several directories, each of which has pauses of its own.
+func (q shownQueue) ControlName() string {
+	if len(q.Paths) != 1 {
+		return ""
+	}
+	return q.Paths[0] + "/" + q.Prefix
+}
+
 // Worst is the class of the queue's row.
 func (q shownQueue) Worst() string {
 	switch {

@@ -1,0 +1,304 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// pausedSite is a site with a queue of an engine and a prefix.
+const pausedSite = `
+	serialize_status /queues {
+		controls
+	}
+	serialize {
+		path {$DIR}
+		engine %s
+		prefix %s
+		timeout 10m
+	}
+	reverse_proxy {$BACKEND}`
+
+// queue is a queue of a process, or the zero value.
+func (c *caddy) queue(prefix string) (found serializer.QueueState) {
+	c.t.Helper()
+	var queues []serializer.QueueState
+	decodeInto(c.t, c.ask("/serialize/queues"), &queues)
+	for _, q := range queues {
+		if q.Prefix == prefix {
+			return q
+		}
+	}
+	return found
+}
+
+// awaitQueue waits until so many are inside a queue, and so many wait.
+func (c *caddy) awaitQueue(prefix string, inside, waiting int) {
+	c.t.Helper()
+	eventually(c.t, patience, fmt.Sprintf("inside %s are %d, and %d wait", prefix, inside, waiting), func() bool {
+		q := c.queue(prefix)
+		return q.Inside == inside && q.Waiting == waiting
+	})
+}
+
+// order asks the admin API to pause or resume a queue.
+func (c *caddy) order(prefix, action string) response {
+	return c.adminAPI("POST", "/serialize/queues/"+url.PathEscape(c.dir+"/"+prefix)+"/"+action, "")
+}
+
+// pause pauses a queue, and resume resumes it.
+func (c *caddy) pause(prefix, length string) {
+	c.t.Helper()
+	var q serializer.QueueState
+	decodeInto(c.t, c.order(prefix, "pause?for="+length).want(c.t, http.StatusOK).body, &q)
+	if q.PausedUntil == nil || q.Prefix != prefix {
+		c.t.Fatalf("the queue is %+v; it should be paused", q)
+	}
+}
+
+func (c *caddy) resume(prefix string) {
+	c.t.Helper()
+	c.order(prefix, "resume").want(c.t, http.StatusOK)
+}
+
+// While a queue is paused, nobody enters, holders finish and all keep their places.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			s := setup{backend: b, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
+			c := start(t, s)
+			holder := c.getting("/?name=holder&gate")
+			b.awaitEntry(t, "holder")
+			first := c.getting("/?name=first")
+			c.awaitQueue("a_", 1, 1)
+			c.wantMetric(`paused{queue="a_"}`, "0")
+
+			c.pause("a_", "0")
+			if q := c.queue("a_"); !q.PausedUntil.Equal(serializer.Resumed) {
+				t.Errorf("paused until %v, want until it is resumed", q.PausedUntil)
+			}
+			c.pause("a_", "10m")
+			if left := time.Until(*c.queue("a_").PausedUntil); left < 9*time.Minute || left > 10*time.Minute {
+				t.Errorf("paused for %v, want 10m", left)
+			}
+			c.wantMetric(`paused{queue="a_"}`, "1")
+			b.open("holder")
+			(<-holder).want(t, http.StatusOK)
+			second := c.getting("/?name=second")
+			c.awaitQueue("a_", 0, 2)
+			check(t, c.reload(s)) // which takes longer than an entry
+			third := c.getting("/?name=third")
+			c.awaitQueue("a_", 0, 3)
+			b.wantOrder(t, "holder")
+
+			c.resume("a_")
+			for _, answer := range []<-chan response{first, second, third} {
+				(<-answer).want(t, http.StatusOK)
+			}
+			b.wantOrder(t, "holder", "first", "second", "third")
+			c.wantMetric(`paused{queue="a_"}`, "0")
+			if q := c.queue("a_"); q.PausedUntil != nil {
+				t.Errorf("paused until %v after resume", q.PausedUntil)
+			}
+			c.resume("a_") // again is no error
+			c.pause("a_", "100ms")
+			c.get("/?name=fourth").want(t, http.StatusOK)
+		})
+	}
+}
+
+// A prefix with placeholders, as it is configured, pauses all its queues; the name of
+// one pauses that one.
+func TestPauseOfPrefix(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
+			const group = "user_{http.request.uri.query.user}_"
+			for _, text := range []string{"user_{query.user}_", group} {
+				c.order(text, "pause").want(t, http.StatusOK)
+				ann := c.getting("/?name=ann&user=ann")
+				c.awaitQueue("user_ann_", 0, 1)
+				if c.queue("user_ann_").PausedUntil == nil {
+					t.Error("the queue of a paused prefix does not say so")
+				}
+				c.wantMetric(`paused{queue="`+group+`"}`, "1")
+				if page := c.get("/queues", "Accept: text/html").body; strings.Count(page, ">paused<") != 2 {
+					t.Errorf("the page does not mark the prefix and the queue as paused:\n%s", page)
+				}
+				c.order(text, "resume").want(t, http.StatusOK)
+				(<-ann).want(t, http.StatusOK)
+			}
+			c.order("user_ann_", "pause").want(t, http.StatusOK) // nobody has come to it yet
+			ann := c.getting("/?name=ann&user=ann")
+			c.get("/?name=ben&user=ben").want(t, http.StatusOK)
+			c.awaitQueue("user_ann_", 0, 1)
+			c.order("user_ann_", "resume").want(t, http.StatusOK)
+			(<-ann).want(t, http.StatusOK)
+		})
+	}
+}
+
+// A pause holds for other processes, for those that start later, and if the process
+// that was asked is killed.
+func TestPauseAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")}
+	one := start(t, s)
+	s.dir = one.dir
+	two := start(t, s)
+	holder := two.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	first := two.getting("/?name=first")
+	two.awaitQueue("a_", 1, 1)
+	one.pause("a_", "1h")
+	one.Kill()
+	eventually(t, patience, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	two.awaitQueue("a_", 0, 1)
+	three := start(t, s)
+	second := three.getting("/?name=second")
+	three.awaitQueue("a_", 0, 2)
+	b.wantOrder(t, "holder")
+	three.resume("a_")
+	(<-first).want(t, http.StatusOK)
+	(<-second).want(t, http.StatusOK)
+	b.wantOrder(t, "holder", "first", "second")
+}
+
+// What makes no sense is refused, with what to do about it.
+func TestPauseNonsense(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), backend: newBackend(t)})
+	for _, test := range []struct {
+		method, prefix, action string
+		status                 int
+		says                   string
+	}{
+		{"GET", "a_", "pause", 405, "expected POST"},
+		{"DELETE", "a_", "resume", 405, "expected POST"},
+		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
+		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
+		{"POST", "b_", "pause", 404, "no such queue"},
+		{"POST", "{query.a}", "pause", 404, "no such queue"},
+		{"POST", "a_", "stop", 405, "expected DELETE"},
+	} {
+		r := c.adminAPI(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
+		if r.status != test.status || !strings.Contains(r.body, test.says) {
+			t.Errorf("%s %s of %s: %v, want %d with %q", test.method, test.action, test.prefix, r, test.status, test.says)
+		}
+	}
+	c.get("/").want(t, http.StatusOK)
+}
+
+// The page shows a pause, and its controls pause and resume.
+func TestPauseOnStatusPage(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), backend: newBackend(t)})
+	press := func(action, length string) response {
+		body := fmt.Sprintf(`{"action":%q,"queue":%q,"for":%q}`, action, c.dir+"/a_", length)
+		return do(newClient(t, "1.1"), "POST", c.url+"/queues", body, "Content-Type: application/json", "Sec-Fetch-Site: same-origin")
+	}
+	page := func() string { return c.get("/queues", "Accept: text/html").want(t, http.StatusOK).body }
+	if !strings.Contains(page(), `data-action="pause"`) {
+		t.Error("the page has no control to pause the queue")
+	}
+	press("pause", "10m").want(t, http.StatusOK)
+	for _, text := range []string{">paused<", "Paused until ", `data-action="resume"`} {
+		if !strings.Contains(page(), text) {
+			t.Errorf("the page has no %q", text)
+		}
+	}
+	press("pause", "long").want(t, http.StatusBadRequest)
+	press("resume", "").want(t, http.StatusOK)
+	if strings.Contains(page(), ">paused<") {
+		t.Error("the page still shows a pause")
+	}
+	c.get("/").want(t, http.StatusOK)
+}
+
+// The commands pause and resume, through the server and in a directory.
+func TestPauseCommands(t *testing.T) {
+	t.Parallel()
+	for _, through := range []string{"server", "directory"} {
+		t.Run(through, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")})
+			from := []string{"--address", "unix/" + c.control}
+			if through == "directory" {
+				from = []string{"--path", c.dir}
+			}
+			run := func(args ...string) (out string, code int) {
+				out, errs, code := output(t, nil, append(append([]string{"serialize"}, args...), from...)...)
+				return out + errs, code
+			}
+			holder := c.getting("/?name=holder&gate")
+			b.awaitEntry(t, "holder")
+			waited := make(chan string, 1)
+			go func() {
+				out, code := run("pause", "--prefix", "a_", "--for", "1h", "--wait")
+				waited <- fmt.Sprint(code, " ", out)
+			}()
+			eventually(t, patience, "the queue is paused", func() bool { return c.queue("a_").PausedUntil != nil })
+			first := c.getting("/?name=first")
+			c.awaitQueue("a_", 1, 1)
+			if len(waited) > 0 {
+				t.Fatalf("pause --wait came back while a request was inside: %s", <-waited)
+			}
+			if out, code := run("queues"); code != 0 || !strings.Contains(out, "waiting 1, paused until ") {
+				t.Errorf("queues: exit code %d: %s", code, out)
+			}
+			if out, code := run("queues", "--json"); code != 0 || !strings.Contains(out, `"paused_until": "`) {
+				t.Errorf("queues --json: exit code %d: %s", code, out)
+			}
+			b.open("holder")
+			(<-holder).want(t, http.StatusOK)
+			if got := <-waited; !strings.HasPrefix(got, "0 a_ in "+c.dir+": paused until ") || !strings.HasSuffix(got, "nobody is inside\n") {
+				t.Errorf("pause --wait: %s", got)
+			}
+			b.wantNever(t, "first")
+			if out, code := run("resume", "--prefix", "a_"); code != 0 || out != "a_ in "+c.dir+": resumed\n" {
+				t.Errorf("resume: exit code %d: %s", code, out)
+			}
+			(<-first).want(t, http.StatusOK)
+
+			last := c.getting("/?name=last&gate")
+			b.awaitEntry(t, "last")
+			if out, code := run("pause", "--prefix", "a_", "--for", "300ms", "--wait"); code != 5 || !strings.Contains(out, "the pause has ended") {
+				t.Errorf("pause --for 300ms --wait: exit code %d: %s", code, out)
+			}
+			b.open("last")
+			(<-last).want(t, http.StatusOK)
+			if out, code := run("pause", "--prefix", "a_", "--for", "soon"); code != 1 || !strings.Contains(out, "expected a duration") {
+				t.Errorf("pause --for soon: exit code %d: %s", code, out)
+			}
+			if through == "directory" {
+				return
+			}
+			if out, code := run("pause", "--prefix", "b_"); code != 2 || !strings.Contains(out, "no such queue with the prefix b_") {
+				t.Errorf("pause of no queue: exit code %d: %s", code, out)
+			}
+		})
+	}
+	t.Run("no directory", func(t *testing.T) {
+		out, errs, code := output(t, nil, "serialize", "pause", "--prefix", "a_", "--path", t.TempDir()+"/none")
+		if code != 1 || !strings.Contains(errs, "--path") || strings.Contains(out, "paused") {
+			t.Errorf("exit code %d: %s%s", code, out, errs)
+		}
+	})
+}

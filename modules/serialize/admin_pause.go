@@ -1,0 +1,86 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The actions of the admin API on a queue.
+const (
+	actionPause  = "pause"
+	actionResume = "resume"
+)
+
+func isAction(segment string) bool { return segment == actionPause || segment == actionResume }
+
+// servePause pauses a queue or resumes it. The answer is the queue, or the queues
+// where a prefix is named without a path.
+func servePause(w http.ResponseWriter, r *http.Request, queue, action string) error {
+	states, err := changePause(r.Context(), queue, action, r.URL.Query().Get("for"))
+	if err != nil {
+		return err
+	}
+	if strings.Contains(queue, "/") {
+		return writeJSON(w, states[0])
+	}
+	return writeJSON(w, states)
+}
+
+// changePause pauses queues or resumes them, and returns their states. length is the
+// text of a duration, or "" for the default. The error is one of the admin API.
+func changePause(ctx context.Context, queue, action, length string) (states []serializer.QueueState, err error) {
+	until, err := parsePause(length)
+	if err != nil {
+		return nil, adminError(http.StatusBadRequest, err)
+	}
+	found, err := findPausable(ctx, queue)
+	if err != nil {
+		return nil, pauseError(err)
+	}
+	for _, p := range found {
+		if action == actionPause {
+			err = p.pause(ctx, until)
+		} else {
+			err = p.resume(ctx)
+		}
+		if err != nil {
+			return nil, pauseError(err)
+		}
+		state, err := p.state(ctx)
+		if err != nil {
+			return nil, pauseError(err)
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+func pauseError(err error) error {
+	switch {
+	case errors.Is(err, errNoQueue):
+		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, adminQueues))
+	case errors.Is(err, errCannotPause):
+		return adminError(http.StatusNotImplemented, err)
+	}
+	return adminError(http.StatusInternalServerError, err)
+}
+
+// parsePause reads how long a pause is to last, and returns its end. 0 is until it is
+// resumed.
+func parsePause(text string) (until time.Time, err error) {
+	length := defaultPause
+	if text != "" {
+		if length, err = caddy.ParseDuration(text); err != nil || length < 0 {
+			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
+		}
+	}
+	return pauseEnd(length, time.Now()), nil
+}

@@ -1,0 +1,223 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func pauseCommand() *cobra.Command {
+	c := &pauseRun{}
+	cmd := &cobra.Command{
+		Use:   "pause --prefix P [--path DIR] [--for 10m] [--wait]",
+		Short: "Pauses a queue",
+		Long: `
+Pauses a queue: nobody enters. Requests that are inside finish, and all others
+keep their places; their timeouts go on. The pause holds for all processes of
+the directory, also for those that start later, until it ends or "caddy
+serialize resume". It replaces an earlier pause of the same prefix.
+
+A prefix with placeholders, as it stands in the configuration, pauses all of its
+queues. With --wait, the command returns when nobody is inside any more.
+
+Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended while requests
+were still inside.`,
+		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
+  caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			code, err := c.run(cmd, actionPause)
+			return exit(cmd, code, err)
+		},
+	}
+	c.add(cmd)
+	cmd.Flags().StringVar(&c.length, "for", "10m", "How long the pause lasts; 0 is until it is resumed")
+	cmd.Flags().BoolVar(&c.wait, "wait", false, "Wait until nobody is inside")
+	return cmd
+}
+
+func resumeCommand() *cobra.Command {
+	c := &pauseRun{}
+	cmd := &cobra.Command{
+		Use:   "resume --prefix P [--path DIR]",
+		Short: "Ends the pause of a queue",
+		Long: `
+Ends the pause of a queue. The next ones enter at once, in order. It is no error
+if the queue is not paused. A pause of a prefix with placeholders is ended by
+the same prefix; a single queue of it cannot leave the pause.
+
+Exit codes: 0 done, 1 failed, 2 no such queue.`,
+		Example: `  caddy serialize resume --prefix shop_`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			code, err := c.run(cmd, actionResume)
+			return exit(cmd, code, err)
+		},
+	}
+	c.add(cmd)
+	return cmd
+}
+
+// pauseRun is one call of the commands pause and resume.
+type pauseRun struct {
+	from   sourceFlags
+	prefix string
+	length string
+	wait   bool
+}
+
+func (c *pauseRun) add(cmd *cobra.Command) {
+	c.from.add(cmd)
+	cmd.Flags().StringVar(&c.prefix, "prefix", "", "Prefix of the queue, or of several, as it is configured")
+	_ = cmd.MarkFlagRequired("prefix")
+	_ = cmd.RegisterFlagCompletionFunc("prefix", c.from.completePrefix)
+}
+
+func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
+	if _, err := parsePause(c.length); err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+	defer stop()
+	source, err := c.from.open(ctx, cmd.ErrOrStderr())
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	states, err := source.pause(ctx, c.prefix, action, c.length)
+	if errors.Is(err, errNoQueue) {
+		return exitNoTicket, fmt.Errorf("%w; \"caddy serialize queues\" lists those there are", err)
+	}
+	if err != nil {
+		return caddy.ExitCodeFailedStartup, err
+	}
+	for _, state := range states {
+		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state))
+	}
+	if !c.wait {
+		return 0, nil
+	}
+	return c.awaitEmpty(ctx, source, states, cmd.OutOrStdout())
+}
+
+func pauseText(q serializer.QueueState) string {
+	text := fmt.Sprintf("%s in %s: ", printable(q.Prefix), printable(q.Path))
+	if q.PausedUntil == nil {
+		return text + "resumed"
+	}
+	return fmt.Sprintf("%spaused %s", text, untilText(*q.PausedUntil))
+}
+
+const (
+	emptyPoll = 50 * time.Millisecond
+
+	// emptyTime is for how long nobody must have been inside. Another process may
+	// let one in until it knows of the pause; it looks ten times a second.
+	emptyTime = 500 * time.Millisecond
+)
+
+// awaitEmpty returns when nobody is inside the paused queues.
+func (c *pauseRun) awaitEmpty(ctx context.Context, source queueSource, paused []serializer.QueueState, out io.Writer) (int, error) {
+	empty := time.Now()
+	for {
+		queues, err := source.queues(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return caddy.ExitCodeFailedStartup, fmt.Errorf("waiting until nobody is inside %s: %w; the pause goes on", c.prefix, ctx.Err())
+		case err != nil:
+			return caddy.ExitCodeFailedStartup, err
+		case !isPaused(queues, paused):
+			return exitPauseEnded, fmt.Errorf("waiting until nobody is inside %s: the pause has ended", c.prefix)
+		}
+		if countInside(queues, paused) > 0 {
+			empty = time.Now()
+		}
+		if time.Since(empty) >= emptyTime {
+			fmt.Fprintln(out, "nobody is inside")
+			return 0, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(emptyPoll):
+		}
+	}
+}
+
+// isPaused reports whether all of the paused queues still are.
+func isPaused(queues, paused []serializer.QueueState) bool {
+	for _, p := range paused {
+		still := slices.ContainsFunc(queues, func(q serializer.QueueState) bool {
+			return q.Path == p.Path && q.Prefix == p.Prefix && q.PausedUntil != nil
+		})
+		if !still {
+			return false
+		}
+	}
+	return true
+}
+
+// countInside counts those inside the paused queues, and in those of their prefixes.
+func countInside(queues, paused []serializer.QueueState) (inside int) {
+	for _, q := range queues {
+		of := func(p serializer.QueueState) bool {
+			return q.Path == p.Path && (q.Prefix == p.Prefix || placeholder.MatchString(p.Prefix) && isOfGroup(q.Prefix, p.Prefix))
+		}
+		if slices.ContainsFunc(paused, of) {
+			inside += q.Inside
+		}
+	}
+	return inside
+}
+
+func (a *adminSource) pause(ctx context.Context, prefix, action, length string) (states []serializer.QueueState, err error) {
+	path := adminQueues + "/" + url.PathEscape(prefix) + "/" + action
+	if action == actionPause {
+		path += "?for=" + url.QueryEscape(length)
+	}
+	err = a.ask(ctx, http.MethodPost, path, &states)
+	if isNotFound(err) {
+		return nil, fmt.Errorf("%s: %w with the prefix %s", a, errNoQueue, prefix)
+	}
+	return states, err
+}
+
+// pause needs no process that works in the directory, so it cannot know whether the
+// prefix is right.
+func (d directorySource) pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error) {
+	name := expandShorthands(prefix)
+	if !placeholder.MatchString(name) {
+		name = d.queueName(ctx, prefix)
+	}
+	until, err := parsePause(length)
+	if err != nil {
+		return nil, err
+	}
+	if action == actionPause {
+		err = serializer.PauseQueue(string(d), name, until)
+	} else {
+		err = serializer.ResumeQueue(string(d), name)
+	}
+	if err != nil {
+		return nil, explainStorage(err)
+	}
+	queues, err := d.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == name })
+	if i < 0 {
+		return []serializer.QueueState{{Path: string(d), Prefix: name}}, nil
+	}
+	return queues[i : i+1], nil
+}

@@ -1,0 +1,226 @@
+package serialize
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// A pause is kept by the engine, and so holds for all processes of its directory. It
+// has the name of a queue, or that of a prefix with placeholders, for all its queues.
+
+// defaultPause is how long a pause lasts if nobody says so.
+const defaultPause = 10 * time.Minute
+
+var (
+	errCannotPause = errors.New("the engine cannot pause queues")
+	errNoQueue     = errors.New("no such queue")
+)
+
+// untilText is the end of a pause for people.
+func untilText(until time.Time) string {
+	if !until.Before(serializer.Resumed) {
+		return "until it is resumed"
+	}
+	return "until " + until.Local().Format(time.DateTime)
+}
+
+// pauseEnd is when a pause of this length ends. Zero is for until it is resumed.
+func pauseEnd(length time.Duration, now time.Time) time.Time {
+	if length == 0 {
+		return time.Time{}
+	}
+	return now.Add(length)
+}
+
+// Pause implements [serializer.Pauser].
+func (e *sharedEngine) Pause(ctx context.Context, queue string, until time.Time) error {
+	pauser, ok := e.Engine.(serializer.Pauser)
+	if !ok {
+		return fmt.Errorf("pausing queue %q in %s: %w", queue, e.Path(), errCannotPause)
+	}
+	return pauser.Pause(ctx, queue, until)
+}
+
+// Resume implements [serializer.Pauser].
+func (e *sharedEngine) Resume(ctx context.Context, queue string) error {
+	pauser, ok := e.Engine.(serializer.Pauser)
+	if !ok {
+		return fmt.Errorf("resuming queue %q in %s: %w", queue, e.Path(), errCannotPause)
+	}
+	return pauser.Resume(ctx, queue)
+}
+
+// configureGroup adds by to the number of handlers that use a prefix with
+// placeholders.
+func (e *sharedEngine) configureGroup(prefix string, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.groups == nil {
+		e.groups = make(map[string]int)
+	}
+	e.groups[prefix] += by
+	if e.groups[prefix] == 0 {
+		delete(e.groups, prefix)
+	}
+}
+
+func (e *sharedEngine) groupNames() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.groups))
+}
+
+// isAt reports whether the engine keeps its queues at a path, which may be the
+// engine's own name of the place.
+func (e *sharedEngine) isAt(path string) bool {
+	return path == e.Path() || path == e.path || e.path != "" && realPath(e.path) == realPath(path)
+}
+
+// nameOf finds the name of a queue, or of a group, as the engine knows it. prefix is
+// one from a configuration or from a list.
+func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, ok bool, err error) {
+	groups := e.groupNames()
+	if long := expandShorthands(prefix); slices.Contains(groups, long) {
+		return long, true, nil
+	}
+	states, err := e.Queues(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	escaped := serializer.QueueName(prefix)
+	for _, name := range []string{prefix, escaped} {
+		if slices.ContainsFunc(states, func(s serializer.QueueState) bool { return s.Prefix == name }) {
+			return name, true, nil
+		}
+	}
+	return escaped, slices.ContainsFunc(groups, func(group string) bool { return isOfGroup(escaped, group) }), nil
+}
+
+// expandShorthands replaces the shorthands of placeholders, as the Caddyfile does.
+func expandShorthands(prefix string) string {
+	text := caddyfile.Segment{{Text: prefix}}
+	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&text)
+	return text[0].Text
+}
+
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// isOfGroup reports whether a queue's name can have come from a prefix with
+// placeholders. Of a shortened name, the beginning decides.
+func isOfGroup(name, prefix string) bool {
+	parts := placeholder.Split(prefix, -1)
+	for i, part := range parts {
+		parts[i] = serializer.QueueName(part)
+	}
+	if strings.Contains(name, "%~") {
+		return strings.HasPrefix(name, parts[0])
+	}
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	matched, err := regexp.MatchString("^"+strings.Join(parts, ".*")+"$", name)
+	return err == nil && matched
+}
+
+// pausable is a queue or a group of queues in the engines of one place.
+type pausable struct {
+	name    string
+	engines []*sharedEngine
+}
+
+// findPausable finds a queue by its path, a slash and its prefix. A prefix alone
+// names the queues of all places.
+func findPausable(ctx context.Context, queue string) (found []pausable, err error) {
+	slash := strings.LastIndexByte(queue, '/')
+	path, prefix := queue[:max(slash, 0)], queue[slash+1:]
+	var failed []error
+	for _, e := range openEngines() {
+		if slash >= 0 && !e.isAt(path) {
+			continue
+		}
+		name, ok, err := e.nameOf(ctx, prefix)
+		switch {
+		case err != nil:
+			failed = append(failed, err)
+		case ok:
+			found = addPausable(found, name, e)
+		}
+	}
+	if len(found) == 0 {
+		return nil, cmp.Or(errors.Join(failed...), fmt.Errorf("%w: %s", errNoQueue, queue))
+	}
+	return found, nil
+}
+
+func addPausable(all []pausable, name string, e *sharedEngine) []pausable {
+	i := slices.IndexFunc(all, func(p pausable) bool { return p.name == name && p.engines[0].space == e.space })
+	if i < 0 {
+		return append(all, pausable{name, []*sharedEngine{e}})
+	}
+	all[i].engines = append(all[i].engines, e)
+	return all
+}
+
+// pause pauses the queue in all engines that it is in.
+func (p pausable) pause(ctx context.Context, until time.Time) error {
+	for _, e := range p.engines {
+		if err := e.Pause(ctx, p.name, until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p pausable) resume(ctx context.Context) error {
+	for _, e := range p.engines {
+		if err := e.Resume(ctx, p.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// state lists the queue. A group without a pause is not in any list.
+func (p pausable) state(ctx context.Context) (serializer.QueueState, error) {
+	states, err := p.engines[0].Queues(ctx)
+	if err != nil {
+		return serializer.QueueState{}, err
+	}
+	i := slices.IndexFunc(states, func(s serializer.QueueState) bool { return s.Prefix == p.name })
+	if i < 0 {
+		return withTickets(serializer.QueueState{Path: p.engines[0].Path(), Prefix: p.name}), nil
+	}
+	return withTickets(states[i]), nil
+}
+
+// collectPaused asks all engines.
+func collectPaused(ctx context.Context) (paused map[string][]*sharedEngine) {
+	paused = make(map[string][]*sharedEngine)
+	for _, e := range openEngines() {
+		if _, ok := e.Engine.(serializer.Pauser); !ok {
+			continue
+		}
+		states, err := e.Engine.Queues(ctx)
+		if err != nil {
+			continue // its requests are refused, which other metrics tell
+		}
+		for _, state := range states {
+			if state.PausedUntil != nil {
+				paused[state.Prefix] = append(paused[state.Prefix], e)
+			}
+		}
+	}
+	return paused
+}
