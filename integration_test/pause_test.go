@@ -111,7 +111,7 @@ func TestPause(t *testing.T) {
 				t.Errorf("paused until %v after resume", q.PausedUntil)
 			}
 			c.resume("a_") // again is no error
-			c.pause("a_", "100ms")
+			c.order("a_", "pause?for=100ms").want(t, http.StatusOK) // ends by itself
 			c.get("/?name=fourth").want(t, http.StatusOK)
 		})
 	}

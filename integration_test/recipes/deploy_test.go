@@ -4,7 +4,6 @@ package recipes
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,10 +21,6 @@ func TestDeploy(t *testing.T) {
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), `<?php usleep(5000); echo "served by ", posix_getppid();`)
 	fpm := startPHPFPMAt(t, socket)
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
-	stopFPM := func() {
-		fpm.Signal(os.Interrupt)
-		fpm.AwaitEnd()
-	}
 
 	var served, failed atomic.Int64
 	var last atomic.Value // the latest answer
@@ -66,7 +61,7 @@ func TestDeploy(t *testing.T) {
 	for line := range strings.Lines(blocks(t, "recipes.md", heading, "sh")[0]) {
 		command := strings.Fields(line)
 		if command[0] == "systemctl" {
-			stopFPM()
+			stopProcess(fpm)
 			fpm = startPHPFPMAt(t, socket)
 			continue
 		}
@@ -84,7 +79,7 @@ func TestDeploy(t *testing.T) {
 	}
 	t.Logf("%d requests served, %d failed, with a restart in a pause", served.Load(), failed.Load())
 
-	stopFPM() // without a pause
+	stopProcess(fpm) // without a pause
 	awaitMore(&failed, "requests fail without a pause")
 	fpm = startPHPFPMAt(t, socket)
 	awaitMore(&served, "requests are served again")

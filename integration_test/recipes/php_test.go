@@ -24,8 +24,7 @@ func startProcess(t *testing.T, network, addr, program string, args ...string) (
 	t.Helper()
 	process = testcaddy.StartProcess(t, exec.Command(program, args...))
 	t.Cleanup(func() {
-		process.Signal(os.Interrupt) // which its children do not survive
-		process.AwaitEnd()
+		stopProcess(process)
 	})
 	testcaddy.Eventually(t, program+" listens", func() error {
 		conn, err := net.Dial(network, addr)
@@ -35,6 +34,17 @@ func startProcess(t *testing.T, network, addr, program string, args ...string) (
 		return conn.Close()
 	})
 	return process
+}
+
+// stopProcess ends a server, if it still runs. Its children do not survive that.
+func stopProcess(process *testcaddy.Process) {
+	select {
+	case <-process.Ended:
+		return
+	default:
+	}
+	process.Signal(os.Interrupt)
+	process.AwaitEnd()
 }
 
 // phpFPM is the path of php-fpm. Debian has it under its version.

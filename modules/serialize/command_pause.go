@@ -103,7 +103,7 @@ func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	for _, state := range states {
-		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state))
+		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, action))
 	}
 	if !c.wait {
 		return 0, nil
@@ -111,10 +111,15 @@ func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
 	return c.awaitEmpty(ctx, source, states, cmd.OutOrStdout())
 }
 
-func pauseText(q serializer.QueueState) string {
+func pauseText(q serializer.QueueState, action string) string {
 	text := fmt.Sprintf("%s in %s: ", printable(q.Prefix), printable(q.Path))
-	if q.PausedUntil == nil {
+	switch {
+	case action == actionResume && q.PausedUntil != nil:
+		return text + "still paused " + untilText(*q.PausedUntil) + ", by the pause of its prefix"
+	case action == actionResume:
 		return text + "resumed"
+	case q.PausedUntil == nil:
+		return text + "the pause has ended"
 	}
 	return fmt.Sprintf("%spaused %s", text, untilText(*q.PausedUntil))
 }
