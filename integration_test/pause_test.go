@@ -110,7 +110,7 @@ func TestPause(t *testing.T) {
 			if q := c.queue("a_"); q.PausedUntil != nil {
 				t.Errorf("paused until %v after resume", q.PausedUntil)
 			}
-			c.resume("a_") // again is no error
+			c.resume("a_")                                          // again is no error
 			c.order("a_", "pause?for=100ms").want(t, http.StatusOK) // ends by itself
 			c.get("/?name=fourth").want(t, http.StatusOK)
 		})
