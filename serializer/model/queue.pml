@@ -5,12 +5,15 @@
  *
  * Three processes with a request each; with PAIR, two processes, of which one has
  * two requests. Each request comes ROUNDS times. Up to CRASHES processes are
- * killed, and up to REMOVALS lock files removed by somebody else, at any moment.
+ * killed, up to REMOVALS lock files removed by somebody else, and the queue is paused
+ * and resumed PAUSES times, at any moment. With DROPS, a ticket that waits behind one
+ * is superseded as soon as another waits behind it.
  * Spin tries every order in which the steps can happen, and checks:
  *
  *   mutual exclusion   an assertion at the entry: nobody else is inside
  *   order              an assertion at the entry: the number is greater than
  *                      that of everyone who entered before
+ *   superseding        an assertion: of those that wait, the oldest is superseded
  *   no lost wake-up    no invalid end state: whoever waits gets in, gives up or
  *                      is killed. There is no safety net here: processes look at
  *                      the directory only when they are told of a change.
@@ -27,6 +30,8 @@
  *   NOREAP       nobody takes out the tickets of the dead
  *   WATCHLATE    the watch is set after looking, not before
  *   NOLEDGER     a lock file that is gone counts as left, whoever removed it
+ *   NORESUME     the processes are not told that the queue is resumed
+ *   DROPSECOND   the ticket behind the oldest waiter is superseded
  *   NOAUDIT      a process does not ask the ledgers for tickets that it never saw
  *
  * FAILOPEN and TRUSTPROBE only do harm together with NOLEDGER: the ledgers name the
@@ -51,6 +56,9 @@
 #else
 #define OF(t) (t)
 #endif
+#ifndef PAUSES
+#define PAUSES 0
+#endif
 
 typedef lines { byte number[TICKETS] }
 
@@ -63,6 +71,8 @@ bool alive[PROCS] = true;
 bool changed[PROCS];     /* the process was told of a change it has not heard out */
 lines line[PROCS];       /* what a process knows: all tickets in their order */
 bool linked[TICKETS];    /* the file was made */
+bool paused;             /* there is the file of a pause */
+bool obeys[PROCS];       /* the process has seen it */
 byte inside;             /* who is: a ticket plus 1 */
 byte entered;            /* the greatest number that was inside */
 
@@ -109,16 +119,17 @@ inline tell(p) {
 
 inline observe(p) {
 #ifdef WATCHLATE
-	d_step { HEAR(p, 0); HEAR(p, 1); HEAR(p, 2) };
+	d_step { HEAR(p, 0); HEAR(p, 1); HEAR(p, 2); obeys[p] = paused };
 	changed[p] = false
 #else
-	d_step { changed[p] = false; HEAR(p, 0); HEAR(p, 1); HEAR(p, 2) }
+	d_step { changed[p] = false; HEAR(p, 0); HEAR(p, 1); HEAR(p, 2); obeys[p] = paused }
 #endif
 }
 
 /* forget clears what a process knows where that does not matter any more. */
 inline forget(p) {
 	changed[p] = false;
+	obeys[p] = false;
 	line[p].number[0] = 0;
 	line[p].number[1] = 0;
 	line[p].number[2] = 0
@@ -128,8 +139,21 @@ inline forget(p) {
 #define BEFORE(p, u, t) (u != t && line[p].number[u] != 0 && \
 	(line[p].number[u] < line[p].number[t] || line[p].number[u] == line[p].number[t] && u < t))
 
-/* TURN: ticket t is the first in the line of its process. */
-#define TURN(p, t) (linked[t] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
+/* TURN: ticket t is the first in the line of its process, which knows of no pause. */
+#define TURN(p, t) (linked[t] && !obeys[p] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
+
+/* SUPERSEDED: one is before ticket t, and another behind it, which may not both wait
+ * where the queue is not paused. */
+#define AHEAD(p, t) (BEFORE(p, 0, t) + BEFORE(p, 1, t) + BEFORE(p, 2, t))
+#define BEHIND(p, t) (BEFORE(p, t, 0) + BEFORE(p, t, 1) + BEFORE(p, t, 2))
+#ifdef DROPSECOND
+#define SUPERSEDED(p, t) (linked[t] && AHEAD(p, t) == 2)
+#else
+#define SUPERSEDED(p, t) (linked[t] && AHEAD(p, t) == 1 && BEHIND(p, t) == 1)
+#endif
+
+/* OLDER: ticket u is out, and older than t. */
+#define OLDER(p, u, t) (u != t && file[u] != 0 && file[u] < line[p].number[t])
 
 /* REMOVED: somebody else removed the file of a ticket. */
 #define REMOVED(t) (REMOVALS > 0 && linked[t] && file[t] == 0)
@@ -197,6 +221,9 @@ proctype Request(byte t) {
 				fi;
 				inside = 0
 			:: REMOVED(t) && !TURN(p, t) /* it is refused */
+#ifdef DROPS
+			:: atomic { SUPERSEDED(p, t) -> assert(OLDER(p, 0, t) + OLDER(p, 1, t) + OLDER(p, 2, t) <= 1) }
+#endif
 			:: t == 0 /* it times out, or its client hangs up; the others wait for ever */
 			fi;
 			/* The turn passes on within the process first. */
@@ -267,6 +294,20 @@ end:	do
 	od
 }
 
+/* Operator pauses the queue, and resumes it in the end. */
+proctype Operator() {
+	byte left = PAUSES;
+end:	do
+	:: left > 0 ->
+		d_step { paused = true; left--; tell(PROCS) };
+#ifdef NORESUME
+		paused = false
+#else
+		d_step { paused = false; tell(PROCS) }
+#endif
+	od
+}
+
 proctype Killer() {
 	byte left = CRASHES;
 end:	do
@@ -280,6 +321,6 @@ init {
 	atomic {
 		run Request(0); run Request(1); run Request(2);
 		run Keeper(0); run Keeper(1); run Keeper(2);
-		run Killer(); run Remover()
+		run Killer(); run Remover(); run Operator()
 	}
 }
