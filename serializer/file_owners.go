@@ -91,7 +91,13 @@ func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
 	var done *ticketQueue
 	for _, arrival := range batch {
 		q := d.queues[arrival.Prefix]
-		if q == nil || q == done || q.unnamed == 0 || !arrival.needsRules() {
+		if q == nil || q == done || q.unnamed == 0 {
+			continue
+		}
+		// Remote readers that are inside count as waiting as long as their rule is
+		// not known.
+		seemsFull := arrival.max > 0 && q.Waiting()+len(batch) > arrival.max
+		if !arrival.needsRules() && !seemsFull {
 			continue
 		}
 		for t := range q.All() {

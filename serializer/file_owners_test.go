@@ -1,0 +1,33 @@
+package serializer
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Readers of another process that are inside counted as waiting, until somebody
+// asked by which rule they are there. So a writer was refused as one too many, though
+// nobody waited.
+func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
+	dir := t.TempDir()
+	here, there := openFile(t, dir), openFile(t, dir)
+	reader := Arrival{Queue: "q", Rule: Rule{Shared: true}}
+	writer := Arrival{Queue: "q", MaxWaiting: 1, Timeout: 10 * time.Second}
+	enter(t, here, Arrival{Queue: "other"}).Leave() // it knows the directory now
+	first, second := enter(t, there, reader), enter(t, there, reader)
+	waiting := started(here, writer)
+	first.Leave()
+	second.Leave()
+	get(t, waiting).Leave()
+
+	first, second = enter(t, there, reader), enter(t, there, reader)
+	waiting = started(here, writer)
+	stays(t, waiting, "beside readers")
+	if _, err := here.Enter(context.Background(), writer); ReasonOf(err) != ReasonFull {
+		t.Errorf("where one waits already: %v", err)
+	}
+	first.Leave()
+	second.Leave()
+	get(t, waiting).Leave()
+}
