@@ -226,6 +226,9 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 						for _, queue := range []string{"without", "with"} {
 							r := do(client, method, fmt.Sprintf("%s/%s/%s/%s/%s", c.url, name, next, queue, file), "")
 							r.header.Del("Date")
+							if method == "HEAD" && r.header.Get("Content-Length") == "0" {
+								r.header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
+							}
 							answers = append(answers, r)
 						}
 						if want, got := fmt.Sprint(answers[0]), fmt.Sprint(answers[1]); want != got {

@@ -155,8 +155,7 @@ func (n CallNumber) Run() uint32 { return uint32(n.fields() >> sequenceBits & Ma
 func (n CallNumber) Sequence() uint16 { return uint16(n.fields() & (RunLen - 1)) }
 
 // Compare orders by version, run and sequence: the order in which one process
-// makes them, as long as it does so on one core at a time. Texts do not sort this
-// way.
+// makes them. Texts do not sort this way.
 func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(), other.fields()) }
 
 // String is the number's 8 characters.

@@ -39,8 +39,8 @@ const (
 // use and never makes the same number twice.
 //
 // It takes a run from its store when it first needs one, then counts by itself.
-// Cores that make numbers at the same moment take 64 of the run at a time, each for
-// itself; of these, some may stay unused when the run ends.
+// All cores count in one place, so numbers come in order, and a run is used up to its
+// end.
 // Halfway through a run it asks for the next in the background. If the store
 // fails, the run is counted to its end, and after that there is an error for
 // every call, until the store gives a run again: it is asked again when a
@@ -54,7 +54,6 @@ type CallNumberGenerator struct {
 	cancel context.CancelFunc
 
 	current atomic.Pointer[run]
-	lanes   lanes
 	// askAgain is when the background may ask the store, as a reading of the
 	// monotonic clock in nanoseconds; never while a run is ready or under way.
 	askAgain atomic.Int64
@@ -71,8 +70,8 @@ const never = math.MaxInt64
 
 // run is a run and how far it has been counted, which may be beyond its end.
 type run struct {
-	base    CallNumber // of sequence 0
-	counter counter
+	base CallNumber // of sequence 0
+	made atomic.Uint64
 }
 
 // fetch is one call of the store, for as many goroutines as wait for it.
@@ -129,11 +128,11 @@ func (g *CallNumberGenerator) AppendNew(ctx context.Context, dst []byte) ([]byte
 }
 
 // take takes a sequence of a run. It is false if the run is used up.
-func (g *CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
+func (*CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
 	if r == nil {
 		return 0, false
 	}
-	sequence = g.lanes.take(&r.counter)
+	sequence = r.made.Add(1) - 1
 	return sequence, sequence < RunLen
 }
 

@@ -284,11 +284,53 @@ func TestCallNumberPrefetchThatHangs(t *testing.T) {
 func TestRunDoesNotComeRound(t *testing.T) {
 	gen := NewCallNumberGenerator(&memoryStore{})
 	var r run
-	r.counter.made.Store(RunLen)
+	r.made.Store(RunLen)
 	for range 3 {
 		if sequence, ok := gen.take(&r); ok {
 			t.Errorf("made %d of a run that is used up", sequence)
 		}
+	}
+}
+
+// Cores that took a share of the run each left numbers behind: they came later than
+// greater ones, and were still there when other callers already got the error.
+func TestCallNumbersInOrderToTheEnd(t *testing.T) {
+	store := &memoryStore{}
+	gen := NewCallNumberGenerator(store)
+	var made sync.Map
+	first, err := gen.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Store(first, true)
+	store.mu.Lock()
+	store.err = errors.New("storage gone")
+	store.mu.Unlock()
+	var crowd sync.WaitGroup
+	for range 64 {
+		crowd.Go(func() {
+			for range 100 {
+				if id, err := gen.New(t.Context()); err == nil {
+					made.Store(id, true)
+				}
+			}
+		})
+	}
+	crowd.Wait()
+	total := 0
+	made.Range(func(any, any) bool { total++; return true })
+	for last := (CallNumber(0)); ; total++ {
+		id, err := gen.New(t.Context())
+		if err != nil {
+			break
+		}
+		if id.Compare(last) <= 0 {
+			t.Fatalf("made %v after %v", id.Sequence(), last.Sequence())
+		}
+		last = id
+	}
+	if total != RunLen {
+		t.Errorf("made %d numbers of a run before the error; expected %d", total, RunLen)
 	}
 }
 

@@ -24,12 +24,13 @@ type counter struct {
 
 // lanes give out the numbers of counters, each number once.
 //
-// As long as one goroutine at a time asks, the numbers come in order, without
+// As long as one goroutine at a time has asked, the numbers come in order, without
 // gaps. Two cores that count at the same moment would send the counter's memory
 // back and forth for every number. So a goroutine that finds another at the counter
 // takes 64 numbers for its lane, which is the place of its stack in memory, and
 // counts these by itself. If they last for less than a millisecond, it takes 64
-// more. What is left of them when the counter is given up is lost.
+// more. Numbers that are left of a share come later than greater ones, and are lost
+// when the counter is given up, or when the lane takes another share meanwhile.
 type lanes [counterLanes]lane
 
 type lane struct {

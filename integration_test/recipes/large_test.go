@@ -11,7 +11,7 @@ import (
 // bigResponse is an upstream that answers with more than a network buffers.
 func bigResponse(t *testing.T) (addr string) {
 	t.Helper()
-	body := bytes.Repeat([]byte("large "), 4<<20) // 24 MiB
+	body := bytes.Repeat([]byte("large "), 7<<20/6) // 7 MiB
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			_, _ = w.Write(body)

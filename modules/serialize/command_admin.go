@@ -15,6 +15,7 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -52,12 +53,12 @@ func (a *adminSource) queues(ctx context.Context) ([]serializer.QueueState, erro
 	var failed []error
 	for _, q := range listed {
 		if q.Error != "" {
-			failed = append(failed, fmt.Errorf("%s cannot read queue %s in %s: %s", a, printable(q.Prefix), printable(q.Path), printable(q.Error)))
+			failed = append(failed, fmt.Errorf("%s cannot read queue %s in %s: %s", a, command.Printable(q.Prefix), command.Printable(q.Path), command.Printable(q.Error)))
 			continue
 		}
 		for i := range q.Tickets {
 			t := &q.Tickets[i]
-			t.State, t.Token = printable(t.State), printable(t.Token)
+			t.State, t.Token = command.Printable(t.State), command.Printable(t.Token)
 			// A server takes the tickets of the dead out as soon as it sees them.
 			if t.Alive == nil {
 				t.Alive = new(true)

@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -113,7 +114,7 @@ func askInside(cmd *cobra.Command, t serializer.TicketState) bool {
 		return false
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Ticket %s is inside, for %s, in %s.\nIts request will be cancelled in the middle of its work. Evict it? [y/N] ",
-		t.Token, whoseText(t), printable(t.Owner))
+		t.Token, whoseText(t), command.Printable(t.Owner))
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes"
@@ -132,7 +133,7 @@ func evictionText(prefix string, e serializer.Evicted) string {
 	what := fmt.Sprintf("ticket %s, %s in queue %s: ", e.Ticket.Token, e.Ticket.State, prefix)
 	switch {
 	case e.Removed:
-		return what + "removed; no process of Orderly that lives owned it (" + printable(e.Ticket.Owner) + ")"
+		return what + "removed; no process of Orderly that lives owned it (" + command.Printable(e.Ticket.Owner) + ")"
 	case e.Returned && e.Ticket.State == serializer.StateWaiting:
 		return what + "evicted; its request is refused"
 	case e.Returned:

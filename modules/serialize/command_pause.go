@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -112,7 +113,7 @@ func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
 }
 
 func pauseText(q serializer.QueueState, action string) string {
-	text := fmt.Sprintf("%s in %s: ", printable(q.Prefix), printable(q.Path))
+	text := fmt.Sprintf("%s in %s: ", command.Printable(q.Prefix), command.Printable(q.Path))
 	switch {
 	case action == actionResume && q.PausedUntil != nil:
 		return text + "still paused " + untilText(*q.PausedUntil) + ", by the pause of its prefix"

@@ -12,6 +12,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -110,7 +111,7 @@ func prefixMatches(text, queue string) bool {
 func (f *sourceFlags) completePrefix(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var prefixes []cobra.Completion
 	for _, q := range f.complete(cmd) {
-		prefixes = append(prefixes, cobra.CompletionWithDesc(printable(q.Prefix), fmt.Sprintf("inside %d, waiting %d", q.Inside, q.Waiting)))
+		prefixes = append(prefixes, cobra.CompletionWithDesc(command.Printable(q.Prefix), fmt.Sprintf("inside %d, waiting %d", q.Inside, q.Waiting)))
 	}
 	return slices.Compact(prefixes), cobra.ShellCompDirectiveNoFileComp
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -30,7 +30,7 @@ var columns = []column{
 	{"CLIENT", func(t serializer.TicketState, _ time.Time) string { return clientText(t) }},
 	{"REQUEST", func(t serializer.TicketState, _ time.Time) string { return requestText(t.Request) }},
 	{"TXID", func(t serializer.TicketState, _ time.Time) string { return txidText(t.Request) }},
-	{"OWNER", func(t serializer.TicketState, _ time.Time) string { return printable(t.Owner) }},
+	{"OWNER", func(t serializer.TicketState, _ time.Time) string { return command.Printable(t.Owner) }},
 	{"ALIVE", func(t serializer.TicketState, _ time.Time) string { return aliveText(t.Alive) }},
 }
 
@@ -44,7 +44,7 @@ func writeQueueTables(w io.Writer, queues []serializer.QueueState, now time.Time
 		if q.Limit > 0 {
 			limit = fmt.Sprintf(" of %d", q.Limit)
 		}
-		fmt.Fprintf(w, "%s  in %s  inside %d%s, waiting %d%s\n", printable(q.Prefix), printable(q.Path), q.Inside, limit, q.Waiting, pausedText(q))
+		fmt.Fprintf(w, "%s  in %s  inside %d%s, waiting %d%s\n", command.Printable(q.Prefix), command.Printable(q.Path), q.Inside, limit, q.Waiting, pausedText(q))
 		if len(q.Tickets) > 0 {
 			writeTable(w, q.Tickets, now)
 		}
@@ -105,16 +105,16 @@ func holdText(t serializer.TicketState, now time.Time) string {
 // for the peer may be a proxy.
 func clientText(t serializer.TicketState) string {
 	if t.Request != nil && t.Request.ClientIP != "" {
-		return printable(t.Request.ClientIP)
+		return command.Printable(t.Request.ClientIP)
 	}
-	return printable(t.Client)
+	return command.Printable(t.Client)
 }
 
 func requestText(r *serializer.Request) string {
 	if r == nil {
 		return ""
 	}
-	return shortened(printable(r.Method + " " + r.Host + r.Path))
+	return shortened(command.Printable(r.Method + " " + r.Host + r.Path))
 }
 
 // maxCell is how many characters of a cell are shown that a client chose. All
@@ -133,7 +133,7 @@ func txidText(r *serializer.Request) string {
 	if r == nil {
 		return ""
 	}
-	return shortened(printable(r.TXID))
+	return shortened(command.Printable(r.TXID))
 }
 
 // ageText is a duration for people.
@@ -157,15 +157,4 @@ func aliveText(alive *bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-// printable is a text from a file's name or content, without what a terminal
-// would obey.
-func printable(text string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

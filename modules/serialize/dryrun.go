@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -183,7 +184,7 @@ func insideText(t serializer.TicketState) string {
 	if t.Request != nil && t.Request.TXID != "" {
 		text += ", txid " + txidText(t.Request)
 	}
-	return text + ", " + printable(t.Owner)
+	return text + ", " + command.Printable(t.Owner)
 }
 
 // DryRunText sums up a dry run.

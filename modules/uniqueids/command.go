@@ -225,7 +225,7 @@ func (d *idDecoder) decode(id string) error {
 			Readings []uniqueid.Decoded `json:"readings"`
 		}{id, readings})
 	}
-	fmt.Fprintln(d.out, id)
+	fmt.Fprintln(d.out, command.Printable(id))
 	if len(readings) > 1 {
 		fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
 	}
