@@ -201,12 +201,14 @@ func TestFrozenMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			freezeInTurn(t, start(t))
+			freezeInTurn(t, start(t), name == "etcd 3.4")
 		})
 	}
 }
 
-func freezeInTurn(t *testing.T, s *trio) {
+// An etcd that endsLeases does so when its old leader wakes up. Then the holder is
+// revoked, and the next one may enter before it has left.
+func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 	const ttl = 5 * time.Second
 	n := &entries{refused: make(map[serializer.Reason]int)}
 	var group sync.WaitGroup
@@ -259,9 +261,10 @@ func freezeInTurn(t *testing.T, s *trio) {
 		if n.refused[serializer.ReasonEvicted] > 0 {
 			t.Errorf("member %d frozen: %d refused as evicted", i, n.refused[serializer.ReasonEvicted])
 		}
-		if n.overlap {
+		if n.overlap && !(endsLeases && n.refused[serializer.ReasonLost] > 0) {
 			t.Errorf("member %d frozen: two were inside", i)
 		}
+		n.overlap = false
 		n.mu.Unlock()
 	}
 }
