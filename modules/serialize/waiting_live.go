@@ -134,7 +134,7 @@ func (l *liveStream) send(event, data string) error {
 	l.sent = time.Now()
 	_ = l.control.SetWriteDeadline(l.sent.Add(liveWriteLimit)) // not every connection can do that
 	if _, err := l.w.Write([]byte(text)); err != nil {
-		return nil // the client has gone
+		return nil //nolint:nilerr // the client has gone
 	}
 	_ = http.NewResponseController(l.w).Flush()
 	return nil

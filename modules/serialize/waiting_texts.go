@@ -58,7 +58,7 @@ var waitingTexts = map[string]*waitingWords{
 	},
 	"es": {
 		heading: "En espera", number: "Es el número %d de la fila.", next: "Es el siguiente.", joining: "Está en la fila.",
-		about: "Tardará unos %s.", unknown: "Aún no se sabe cuánto tardará.",
+		about: "Tardará unos %s.", unknown: "Aún no se sabe cuánto tardará.", //nolint:misspell // Spanish
 		keep: "Deje esta página abierta. Continúa sola cuando llegue su turno.", reloads: "Se recarga sola.",
 		lost: "Ha perdido su puesto anterior. Ahora está al final de la fila.",
 		turn: "Es su turno.", used: "Su turno se usó en otra pestaña.", again: "Volver a la fila",

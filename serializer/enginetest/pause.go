@@ -77,7 +77,7 @@ func testPause(s *space) {
 			v.stays("the queue is paused")
 		}
 		second.hangUp(errHungUp)
-		second.refused(serializer.ReasonGone, errHungUp)
+		_ = second.refused(serializer.ReasonGone, errHungUp)
 		first.stays("the queue is paused, and another gave up")
 		s.resume(i+1, name)
 		first.enters()
@@ -177,10 +177,10 @@ func testRefusalsInPause(s *space) {
 	first.superseded()
 	full := s.arrival()
 	full.MaxWaiting = 1
-	s.start(0, full).refused(serializer.ReasonFull, serializer.ErrFull)
+	_ = s.start(0, full).refused(serializer.ReasonFull, serializer.ErrFull)
 	if err := s.evict(0, name, second.token()); err != nil {
 		s.Fatalf("evicting %v: %v", second, err)
 	}
-	second.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
+	_ = second.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
 	s.resume(1, name)
 }

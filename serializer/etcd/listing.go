@@ -32,7 +32,10 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
 		if queue, ok := e.keys.paused(string(kv.Key)); ok {
 			if end, err := parsePause(kv.Value); err == nil && end.After(time.Now()) {
-				ends[queue], tickets[queue] = end, tickets[queue]
+				ends[queue] = end
+				if tickets[queue] == nil {
+					tickets[queue] = []*mvccpb.KeyValue{} // it is listed without tickets, too
+				}
 			}
 			continue
 		}
