@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A request that comes by again in the queue it is in passes. If it did not, it
+// A reentrant request passes. If it did not, it
 // would wait for itself until the timeout.
 func TestComingByAgain(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A client of HTTP/1.1 that hangs up stayed in line where it had sent a byte
+// A client of HTTP/1.1 that hangs up stayed in the queue where it had sent a byte
 // more than its request, or where its body was larger than the buffers: net/http
 // then does not read from the connection.
 func TestClientHangsUpWithSomethingUnread(t *testing.T) {

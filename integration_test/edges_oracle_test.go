@@ -399,7 +399,7 @@ func (h *edgeHistory) lingers(id edgeTicketID, ticket *edgeTicket) []*violation 
 			continue
 		}
 		if after := ticket.waiting.Sub(hungUp); after > promptly+leeway && a.client.Body <= h.leastLimit() {
-			return []*violation{{"left in line", fmt.Sprintf("%s still waited as token %s of %s %v after it had hung up",
+			return []*violation{{"left in the queue", fmt.Sprintf("%s still waited as token %s of %s %v after it had hung up",
 				a.name(), id.token, id.queue, after)}}
 		}
 	}

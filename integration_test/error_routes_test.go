@@ -146,7 +146,7 @@ func TestErrorRoutesNotHeld(t *testing.T) {
 func (c *caddy) wantTurnHeld(b *backend, holder string) {
 	c.t.Helper()
 	second := c.getting("/?name=second&gate")
-	eventually(c.t, patience, "two are in line", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
+	eventually(c.t, patience, "two are in the queue", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
 	time.Sleep(200 * time.Millisecond) // for one that does not wait
 	b.wantNever(c.t, "second")
 	b.open(holder)

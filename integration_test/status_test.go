@@ -11,7 +11,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// newStatusSite is a site whose every request stands in line, but for the
+// newStatusSite is a site whose every request is queued, but for the
 // status page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()

@@ -52,7 +52,7 @@ func TestStopServesWaiting(t *testing.T) {
 }
 
 // After the grace period, who waits is refused, and never gets inside. Who is
-// inside is cut short, and leaves: it used to leave its ticket and the owner file
+// inside is revoked, and leaves: it used to leave its ticket and the owner file
 // behind.
 func TestStopRefusesWaiting(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 	}
 }
 
-// A second unique_ids on the way did nothing at all: a stranger's value of the
+// A second unique_ids on the way did nothing at all: an untrusted value of the
 // header field that it is to trust got to the upstream.
 func TestInnerTrustStripsStrangersHeader(t *testing.T) {
 	addr := testcaddy.ReserveAddr(t)

@@ -66,7 +66,7 @@ type Arrival struct {
 	// already wait. Zero means no limit.
 	MaxWaiting int
 
-	// DropOldest lets the arrival in line all the same where MaxWaiting others
+	// DropOldest lets the arrival into the queue all the same where MaxWaiting others
 	// already wait. Then the one that has waited longest is refused, with
 	// [ErrSuperseded]. Each arrival only says so of itself: one without it is never
 	// superseded, so all arrivals of a queue should agree. It does nothing

@@ -58,7 +58,7 @@ func enter(t testing.TB, e Engine, a Arrival) Turn {
 	return turn
 }
 
-// join starts an arrival and returns once it stands in line.
+// join starts an arrival and returns once it has its ticket.
 func join(t testing.TB, e Engine, a Arrival) <-chan result {
 	t.Helper()
 	before := length(t, e, a.Queue)

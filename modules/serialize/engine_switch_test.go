@@ -40,7 +40,7 @@ type arriving struct {
 	stop context.CancelFunc
 }
 
-// arrives lets one come to the queue, and returns when it is in line.
+// arrives lets one come to the queue, and returns when it is in the queue.
 func arrives(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	t.Helper()
 	before := tickets(t)

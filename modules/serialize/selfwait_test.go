@@ -30,12 +30,12 @@ func TestCameFromHere(t *testing.T) {
 		}
 		response.Body.Close()
 		here := cameFromHere(got)
-		stranger := got.Clone(got.Context())
-		stranger.RemoteAddr = netip.AddrPortFrom(clientOf(got).Addr(), 1).String()
+		other := got.Clone(got.Context())
+		other.RemoteAddr = netip.AddrPortFrom(clientOf(got).Addr(), 1).String()
 		elsewhere := got.Clone(got.Context())
 		elsewhere.RemoteAddr = "192.0.2.1:1234"
 		elsewhere.Header.Set(includeHeader, "1") // anybody can send that
-		if cameFromHere(stranger) || cameFromHere(elsewhere) {
+		if cameFromHere(other) || cameFromHere(elsewhere) {
 			t.Errorf("%s: another process's request came from here", listen)
 		}
 		if !here && runtime.GOOS == "linux" {

@@ -19,7 +19,7 @@ const traceparentField = "Traceparent"
 // stays.
 //
 // A trace that somebody else began is not the request's ID: other requests belong
-// to it, too, and with Caddy's tracing a stranger may have chosen it. So nothing
+// to it, too, and with Caddy's tracing an untrusted caller may have chosen it. So nothing
 // but the trace context follows from it.
 type notations struct {
 	txid     uniqueid.TXID

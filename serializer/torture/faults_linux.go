@@ -190,7 +190,7 @@ func (h *harness) take(r *rand.Rand) *slot {
 }
 
 // takeHolder locks the slot of the process that was last inside the busiest
-// queue, so it is inside or next in line for one.
+// queue, so it is inside or the next waiter of one.
 func (h *harness) takeHolder(r *rand.Rand) *slot {
 	if i := int(h.get(wordHolders)) - 1; i >= 0 && h.slots[i].TryLock() {
 		if h.get(control(i, ctlUp)) != 0 {
@@ -276,7 +276,7 @@ func (h *harness) kill(s *slot, measured bool) bool {
 func (h *harness) replace(s *slot) bool {
 	<-s.exited
 	h.oracle.catchUp()
-	h.bury(s, true)
+	h.settle(s, true)
 	if err := h.start(s); err != nil {
 		h.problem("%v", err)
 		return false

@@ -259,8 +259,8 @@ func (h *harness) reap(s *slot, cmd *exec.Cmd, exited chan struct{}) {
 	close(exited)
 }
 
-// bury takes stock of a process that has ended, before its slot is used again.
-func (h *harness) bury(s *slot, killed bool) {
+// settle takes stock of a process that has ended, before its slot is used again.
+func (h *harness) settle(s *slot, killed bool) {
 	<-s.exited
 	h.oracle.ended(s.number)
 	h.mu.Lock()
@@ -425,7 +425,7 @@ func (h *harness) finish() {
 			}
 		}
 		h.oracle.catchUp()
-		h.bury(s, s.killed)
+		h.settle(s, s.killed)
 		s.Unlock()
 	}
 	h.oracle.catchUp()

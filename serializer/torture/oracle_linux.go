@@ -114,7 +114,7 @@ func (o *oracle) enter(e record) {
 	q := &o.queues[e.queue]
 	for _, h := range q.inside {
 		if d, dead := o.death(h.process); dead && e.at >= d.at {
-			o.bury(q, h, d, e)
+			o.reap(q, h, d, e)
 		}
 	}
 	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
@@ -125,8 +125,8 @@ func (o *oracle) enter(e record) {
 	o.checkOrder(q, e)
 }
 
-// bury ends the stay of one that was killed. e is the next to enter.
-func (o *oracle) bury(q *queueOracle, h record, d death, e record) {
+// reap ends the hold of one that was killed. e is the next to enter.
+func (o *oracle) reap(q *queueOracle, h record, d death, e record) {
 	delete(q.inside, h.who)
 	if q.kind != exclusive || !d.measured || e.arrived > d.at {
 		return
