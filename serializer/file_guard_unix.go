@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 // In a directory that everybody may write to, each user has queues of its own, and
@@ -188,21 +190,13 @@ func (d *osDir) precedes() bool {
 }
 
 func (d *osDir) lock() error {
-	if err := flock(d.guard, unix.LOCK_EX); err != nil {
+	if err := filelock.Wait(uintptr(d.guard), filelock.Exclusive); err != nil {
 		return &StorageError{"locking guard file", d.guardPath, err}
 	}
 	return nil
 }
 
-func (d *osDir) unlock() { _ = flock(d.guard, unix.LOCK_UN) }
-
-func flock(fd, how int) error {
-	for {
-		if err := unix.Flock(fd, how); err != unix.EINTR {
-			return err
-		}
-	}
-}
+func (d *osDir) unlock() { _ = filelock.Unlock(uintptr(d.guard)) }
 
 func (d *osDir) check() error {
 	var st unix.Stat_t

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 // osDir is a real directory. On Windows a ticket is a locked file of its own:
@@ -49,18 +51,14 @@ func (d *osDir) open(name string, access, how uint32) (windows.Handle, error) {
 		windows.FILE_ATTRIBUTE_NORMAL|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
 }
 
-// The byte that stands for the lock lies far behind the end of any file, for
-// Windows keeps others from reading what is locked.
-func lockRange() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }
-
 func (d *osDir) lock() error {
-	if err := windows.LockFileEx(d.guard, windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, lockRange()); err != nil {
+	if err := filelock.Wait(uintptr(d.guard), filelock.Exclusive); err != nil {
 		return &StorageError{"locking guard file", d.file(guardFile), err}
 	}
 	return nil
 }
 
-func (d *osDir) unlock() { _ = windows.UnlockFileEx(d.guard, 0, 1, 0, lockRange()) }
+func (d *osDir) unlock() { _ = filelock.Unlock(uintptr(d.guard)) }
 
 func (d *osDir) check() error {
 	want, err := handleID(d.guard)
@@ -148,9 +146,8 @@ func (d *osDir) createFile(name string, r Rule) error {
 
 // claim locks a file and says in it whose it is.
 func (d *osDir) claim(h windows.Handle, r Rule) (fileID, error) {
-	const how = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
-	if err := windows.LockFileEx(h, how, 0, 1, 0, lockRange()); err != nil {
-		return fileID{}, fmt.Errorf("locking it: %w", err)
+	if err := lockOwnerFile(uintptr(h)); err != nil {
+		return fileID{}, err
 	}
 	var n uint32
 	if err := windows.WriteFile(h, self(r, d.clock()).text(), &n, nil); err != nil {
@@ -263,16 +260,7 @@ func (p *osProbe) standing(uint64) standing      { return isAbsent }
 func (p *osProbe) keepsLedger() bool             { return false }
 func (p *osProbe) outstanding() ([]uint64, bool) { return nil, true }
 
-func (p *osProbe) dead() (bool, error) {
-	err := windows.LockFileEx(p.h, windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockRange())
-	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("probing the owner's lock: %w", err)
-	}
-	return true, windows.UnlockFileEx(p.h, 0, 1, 0, lockRange())
-}
+func (p *osProbe) dead() (bool, error) { return ownerIsDead(uintptr(p.h)) }
 
 func (d *osDir) mark(name string) error {
 	h, err := d.open(name, windows.GENERIC_WRITE, windows.OPEN_ALWAYS)

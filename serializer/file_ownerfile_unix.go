@@ -152,8 +152,8 @@ func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile
 			o.close()
 		}
 	}()
-	if err := flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("locking it: %w", err)
+	if err := lockOwnerFile(uintptr(fd)); err != nil {
+		return nil, err
 	}
 	_ = unix.Fchmod(fd, d.fileMode)
 	if withLedger {

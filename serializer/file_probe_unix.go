@@ -123,18 +123,7 @@ func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
 	return p.ledger.outstanding()
 }
 
-// dead tries the lock that the owner holds for as long as it lives. The lock is
-// shared, so that several that try at once do not take each other for the owner.
-func (p *osProbe) dead() (bool, error) {
-	err := flock(p.fd, unix.LOCK_SH|unix.LOCK_NB)
-	if err == unix.EWOULDBLOCK {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("probing the owner's lock: %w", err)
-	}
-	return true, flock(p.fd, unix.LOCK_UN)
-}
+func (p *osProbe) dead() (bool, error) { return ownerIsDead(uintptr(p.fd)) }
 
 func (d *osDir) mark(name string) error {
 	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
