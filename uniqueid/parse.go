@@ -66,6 +66,15 @@ func assign[T any](id *T, parse func(string) (T, error), text string) error {
 	return nil
 }
 
+// assignOrZero is assign for an ID whose zero value has the empty text.
+func assignOrZero[T any](id *T, parse func(string) (T, error), text string) error {
+	if text == "" {
+		*id = *new(T)
+		return nil
+	}
+	return assign(id, parse, text)
+}
+
 // reader is what every ID of this package can be read into.
 type reader interface {
 	encoding.TextUnmarshaler
@@ -90,4 +99,12 @@ func scan(scheme string, src any, id reader, binaryLens ...int) error {
 	default:
 		return &ParseError{scheme, "", -1, "text or bytes", fmt.Sprintf("a value of type %T", src)}
 	}
+}
+
+// scanOrZero is scan for an ID whose zero value is NULL.
+func scanOrZero(scheme string, src any, id reader, binaryLen int) error {
+	if src == nil {
+		return id.UnmarshalText(nil)
+	}
+	return scan(scheme, src, id, binaryLen)
 }

@@ -101,11 +101,7 @@ func (id TraceID) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *TraceID) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*id = TraceID{}
-		return nil
-	}
-	return assign(id, ParseTraceID, string(text))
+	return assignOrZero(id, ParseTraceID, string(text))
 }
 
 // MarshalBinary is the ID's 16 bytes. It never fails.
@@ -144,11 +140,7 @@ func (id TraceID) Value() (driver.Value, error) {
 // Scan takes the ID from database/sql, as its 32 digits or its 16 bytes. Where a
 // column may be NULL, use sql.Null[TraceID].
 func (id *TraceID) Scan(src any) error {
-	if src == nil {
-		*id = TraceID{}
-		return nil
-	}
-	return scan("trace_id", src, id, len(id))
+	return scanOrZero("trace_id", src, id, len(id))
 }
 
 // Compare orders as bytes and texts do. It is the order of time if the IDs are
@@ -353,11 +345,7 @@ func (c TraceContext) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*c = TraceContext{}
-		return nil
-	}
-	return assign(c, ParseTraceContext, string(text))
+	return assignOrZero(c, ParseTraceContext, string(text))
 }
 
 // MarshalBinary is the field's 26 bytes: version, trace ID, parent ID, flags. It
@@ -409,11 +397,7 @@ func (c TraceContext) Value() (driver.Value, error) {
 // Scan takes the field from database/sql, as its 55 characters or its 26 bytes.
 // NULL is the zero value.
 func (c *TraceContext) Scan(src any) error {
-	if src == nil {
-		*c = TraceContext{}
-		return nil
-	}
-	return scan("traceparent", src, c, traceContextBytes)
+	return scanOrZero("traceparent", src, c, traceContextBytes)
 }
 
 func decodeTraceID(text string) (Decoded, error) {

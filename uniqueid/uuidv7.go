@@ -161,11 +161,7 @@ func (id UUIDv7) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*id = UUIDv7{}
-		return nil
-	}
-	return assign(id, ParseUUIDv7, string(text))
+	return assignOrZero(id, ParseUUIDv7, string(text))
 }
 
 // MarshalBinary is the ID's 16 bytes. It never fails.
@@ -206,11 +202,7 @@ func (id UUIDv7) Value() (driver.Value, error) {
 // Scan takes the ID from database/sql, as its 36 characters or its 16 bytes.
 // NULL is the zero value.
 func (id *UUIDv7) Scan(src any) error {
-	if src == nil {
-		*id = UUIDv7{}
-		return nil
-	}
-	return scan("uuid_v7", src, id, len(id))
+	return scanOrZero("uuid_v7", src, id, len(id))
 }
 
 func appendUUID(dst []byte, id *UUIDv7) []byte {

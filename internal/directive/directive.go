@@ -87,6 +87,15 @@ func Text(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, err
 }
 
+// Checked reads the only value of a subdirective, which check must find right.
+func Checked(d *caddyfile.Dispenser, expected string, check func(string) error) (string, error) {
+	text, err := Value(d, expected)
+	if err != nil {
+		return "", err
+	}
+	return text, In(d, check(text))
+}
+
 // Duration reads a duration of 0 or more.
 func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
 	const expected = "a duration of 0 or more with a unit, such as 60s or 5m"

@@ -208,10 +208,8 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 }
 
 func (s *Handler) parseOnDisconnect(d *caddyfile.Dispenser) (err error) {
-	if s.OnDisconnect, err = directive.Value(d, "finish or cancel"); err != nil {
-		return err
-	}
-	return directive.In(d, checkOnDisconnect(s.OnDisconnect))
+	s.OnDisconnect, err = directive.Checked(d, "finish or cancel", checkOnDisconnect)
+	return err
 }
 
 func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {

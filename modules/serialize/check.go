@@ -30,9 +30,9 @@ func (s *Handler) check() error {
 		checkErrorCode(s.ErrorCode),
 		checkErrorResponse(s.ErrorResponse),
 		checkOnDisconnect(s.OnDisconnect),
-		checkBuffer(*s.Buffer),
-		checkBufferDisk(*s.BufferDisk),
-		checkResponseBuffer(*s.ResponseBuffer),
+		checkSize("buffer", *s.Buffer, maxBuffer, "from 0 to 1GiB, such as 64KiB"),
+		checkSize("buffer_disk", *s.BufferDisk, maxBufferDisk, "from 0 to 1TiB, such as 64MiB"),
+		checkSize("response_buffer", *s.ResponseBuffer, maxResponseBuffer, "from 0 to 1GiB, such as 256KiB"),
 		checkWaitingPage(s.WaitingPage),
 	)
 }
@@ -116,23 +116,9 @@ func checkOnDisconnect(what string) error {
 	return nil
 }
 
-func checkBuffer(size Size) error {
-	if size < 0 || size > maxBuffer {
-		return fmt.Errorf("buffer %d: expected a size from 0 to 1GiB, such as 64KiB", size)
-	}
-	return nil
-}
-
-func checkBufferDisk(size Size) error {
-	if size < 0 || size > maxBufferDisk {
-		return fmt.Errorf("buffer_disk %d: expected a size from 0 to 1TiB, such as 64MiB", size)
-	}
-	return nil
-}
-
-func checkResponseBuffer(size Size) error {
-	if size < 0 || size > maxResponseBuffer {
-		return fmt.Errorf("response_buffer %d: expected a size from 0 to 1GiB, such as 256KiB", size)
+func checkSize(name string, size, most Size, expected string) error {
+	if size < 0 || size > most {
+		return fmt.Errorf("%s %d: expected a size %s", name, size, expected)
 	}
 	return nil
 }

@@ -56,7 +56,9 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// exit makes Caddy's main function end with a code.
-func exit(cmd *cobra.Command, code int, err error) error {
-	return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return code, err })(cmd, nil)
+// exiting makes Caddy's main function end with the code that run returns.
+func exiting(run func(*cobra.Command, []string) (int, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return run(cmd, args) })(cmd, args)
+	}
 }

@@ -37,17 +37,13 @@ Exit codes: 0 done, 1 failed, 2 no such ticket, 3 it is inside and nobody said
 yes, 4 the owner does not react.`,
 		Example: `  caddy serialize evict --prefix checkout_ 1795238222081727`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			code, err := c.run(cmd, args[0])
-			return exit(cmd, code, err)
-		},
+		RunE: exiting(c.run),
 	}
 	c.from.add(cmd)
-	cmd.Flags().StringVar(&c.prefix, "prefix", "", "Prefix of the queue")
+	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue")
 	cmd.Flags().BoolVarP(&c.force, "force", "f", false, "Do not ask before evicting what is inside")
 	cmd.Flags().DurationVar(&c.wait, "wait", defaultWait, "How long to wait until what was inside has returned")
 	_ = cmd.MarkFlagRequired("prefix")
-	_ = cmd.RegisterFlagCompletionFunc("prefix", c.from.completePrefix)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return c.from.completeToken(cmd, args, c.prefix)
 	}
@@ -62,10 +58,10 @@ type evictRun struct {
 	wait   time.Duration
 }
 
-func (c *evictRun) run(cmd *cobra.Command, text string) (int, error) {
-	token, err := strconv.ParseUint(text, 10, 64)
+func (c *evictRun) run(cmd *cobra.Command, args []string) (int, error) {
+	token, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil {
-		return caddy.ExitCodeFailedStartup, fmt.Errorf("token %q: expected the number of a ticket, as \"caddy serialize queues\" shows it", text)
+		return caddy.ExitCodeFailedStartup, fmt.Errorf("token %q: expected the number of a ticket, as \"caddy serialize queues\" shows it", args[0])
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 	defer stop()

@@ -20,7 +20,7 @@ import (
 )
 
 func pauseCommand() *cobra.Command {
-	c := &pauseRun{}
+	c := &pauseRun{action: actionPause}
 	cmd := &cobra.Command{
 		Use:   "pause --prefix P [--path DIR] [--for 10m] [--wait]",
 		Short: "Pauses a queue",
@@ -38,10 +38,7 @@ were still inside.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, err := c.run(cmd, actionPause)
-			return exit(cmd, code, err)
-		},
+		RunE: exiting(c.run),
 	}
 	c.add(cmd)
 	cmd.Flags().StringVar(&c.length, "for", "10m", "How long the pause lasts; 0 is until it is resumed")
@@ -50,7 +47,7 @@ were still inside.`,
 }
 
 func resumeCommand() *cobra.Command {
-	c := &pauseRun{}
+	c := &pauseRun{action: actionResume}
 	cmd := &cobra.Command{
 		Use:   "resume --prefix P [--path DIR]",
 		Short: "Ends the pause of a queue",
@@ -62,10 +59,7 @@ the same prefix; a single queue of it cannot leave the pause.
 Exit codes: 0 done, 1 failed, 2 no such queue.`,
 		Example: `  caddy serialize resume --prefix shop_`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, err := c.run(cmd, actionResume)
-			return exit(cmd, code, err)
-		},
+		RunE:    exiting(c.run),
 	}
 	c.add(cmd)
 	return cmd
@@ -73,6 +67,7 @@ Exit codes: 0 done, 1 failed, 2 no such queue.`,
 
 // pauseRun is one call of the commands pause and resume.
 type pauseRun struct {
+	action string
 	from   sourceFlags
 	prefix string
 	length string
@@ -81,12 +76,11 @@ type pauseRun struct {
 
 func (c *pauseRun) add(cmd *cobra.Command) {
 	c.from.add(cmd)
-	cmd.Flags().StringVar(&c.prefix, "prefix", "", "Prefix of the queue, or of several, as it is configured")
+	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue, or of several, as it is configured")
 	_ = cmd.MarkFlagRequired("prefix")
-	_ = cmd.RegisterFlagCompletionFunc("prefix", c.from.completePrefix)
 }
 
-func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
+func (c *pauseRun) run(cmd *cobra.Command, _ []string) (int, error) {
 	if _, err := parsePause(c.length); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
@@ -96,7 +90,7 @@ func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
-	states, err := source.pause(ctx, c.prefix, action, c.length)
+	states, err := source.pause(ctx, c.prefix, c.action, c.length)
 	if errors.Is(err, errNoQueue) {
 		return exitNoTicket, fmt.Errorf("%w; \"caddy serialize queues\" lists those there are", err)
 	}
@@ -104,7 +98,7 @@ func (c *pauseRun) run(cmd *cobra.Command, action string) (int, error) {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	for _, state := range states {
-		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, action))
+		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action))
 	}
 	if !c.wait {
 		return 0, nil

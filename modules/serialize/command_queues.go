@@ -41,16 +41,12 @@ interrupted; together with --json, each list is one line.`,
   caddy serialize queues --address unix//run/caddy/admin.sock
   caddy serialize queues --path /var/lib/caddy/queues --prefix checkout_`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, err := c.run(cmd)
-			return exit(cmd, code, err)
-		},
+		RunE: exiting(c.run),
 	}
 	c.from.add(cmd)
-	cmd.Flags().StringVar(&c.prefix, "prefix", "", "Only the queue of this prefix")
+	c.from.addPrefix(cmd, &c.prefix, "Only the queue of this prefix")
 	cmd.Flags().BoolVar(&c.json, "json", false, "Print JSON, as the admin API does")
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Print again every second")
-	_ = cmd.RegisterFlagCompletionFunc("prefix", c.from.completePrefix)
 	return cmd
 }
 
@@ -61,7 +57,7 @@ type queuesRun struct {
 	json, watch bool
 }
 
-func (c *queuesRun) run(cmd *cobra.Command) (int, error) {
+func (c *queuesRun) run(cmd *cobra.Command, _ []string) (int, error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 	defer stop()
 	source, err := c.from.open(ctx, cmd.ErrOrStderr())

@@ -49,6 +49,11 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config")
 }
 
+func (f *sourceFlags) addPrefix(cmd *cobra.Command, prefix *string, usage string) {
+	cmd.Flags().StringVar(prefix, "prefix", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("prefix", f.completePrefix)
+}
+
 // open finds the source. What is worth knowing about the choice goes to notes.
 func (f *sourceFlags) open(ctx context.Context, notes io.Writer) (queueSource, error) {
 	if f.path != "" {

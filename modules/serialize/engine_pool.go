@@ -30,8 +30,8 @@ type sharedEngine struct {
 	places placeReader // for the waiting page
 
 	mu         sync.Mutex
-	configured map[configuredQueue]int // how many handlers use it
-	groups     map[string]int          // how many handlers use a prefix with placeholders
+	configured uses[configuredQueue] // queues whose names are known
+	groups     uses[string]          // prefixes with placeholders
 }
 
 // configuredQueue is a queue whose name is known beforehand, as one handler has
@@ -41,17 +41,23 @@ type configuredQueue struct {
 	limit int // how many may be inside; 0 is no limit
 }
 
+// uses counts how many handlers use each of several things.
+type uses[K comparable] map[K]int
+
+func (u *uses[K]) add(key K, by int) {
+	if *u == nil {
+		*u = make(uses[K])
+	}
+	if (*u)[key] += by; (*u)[key] == 0 {
+		delete(*u, key)
+	}
+}
+
 // configure adds by to the number of handlers that use a queue.
 func (e *sharedEngine) configure(queue configuredQueue, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.configured == nil {
-		e.configured = make(map[configuredQueue]int)
-	}
-	e.configured[queue] += by
-	if e.configured[queue] == 0 {
-		delete(e.configured, queue)
-	}
+	e.configured.add(queue, by)
 }
 
 // limits are the limits of the queues whose names are known. Where handlers

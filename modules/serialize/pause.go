@@ -67,13 +67,7 @@ func (e *sharedEngine) Resume(ctx context.Context, queue string) error {
 func (e *sharedEngine) configureGroup(prefix string, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.groups == nil {
-		e.groups = make(map[string]int)
-	}
-	e.groups[prefix] += by
-	if e.groups[prefix] == 0 {
-		delete(e.groups, prefix)
-	}
+	e.groups.add(prefix, by)
 }
 
 func (e *sharedEngine) groupNames() []string {

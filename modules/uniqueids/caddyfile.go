@@ -45,17 +45,13 @@ func (u *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 func (u *Handler) parseLayout(d *caddyfile.Dispenser) (err error) {
-	if u.Layout, err = directive.Value(d, "classic, threaded or modern"); err != nil {
-		return err
-	}
-	return directive.In(d, checkLayout(u.Layout))
+	u.Layout, err = directive.Checked(d, "classic, threaded or modern", checkLayout)
+	return err
 }
 
 func (u *Handler) parseNode(d *caddyfile.Dispenser) (err error) {
-	if u.Node, err = directive.Value(d, "auto, random or an IPv4 address"); err != nil {
-		return err
-	}
-	return directive.In(d, checkNode(u.Node))
+	u.Node, err = directive.Checked(d, "auto, random or an IPv4 address", checkNode)
+	return err
 }
 
 func (u *Handler) parseShards(d *caddyfile.Dispenser) (err error) {
@@ -66,10 +62,8 @@ func (u *Handler) parseShards(d *caddyfile.Dispenser) (err error) {
 }
 
 func (u *Handler) parseTrust(d *caddyfile.Dispenser) (err error) {
-	if u.Trust, err = directive.Value(d, "the name of a request header field"); err != nil {
-		return err
-	}
-	return directive.In(d, checkTrust(u.Trust))
+	u.Trust, err = directive.Checked(d, "the name of a request header field", checkTrust)
+	return err
 }
 
 // Interface guard

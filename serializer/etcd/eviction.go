@@ -99,42 +99,21 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 // serveEvictions evicts what other processes ask this one to evict, until the
 // session is over.
 func (s *session) serveEvictions() {
-	prefix := s.engine.keys.evictions(s.id)
-	for s.ctx.Err() == nil {
-		if err := s.watchEvictions(prefix); err != nil && s.ctx.Err() == nil {
-			s.complain("", err)
-			sleep(s.ctx, retryPause)
-		}
-	}
-}
-
-func (s *session) watchEvictions(prefix string) error {
-	ended := make(chan struct{})
-	evict := func(events []*mvccpb.Event) {
-		for _, event := range events {
-			s.evictAsked(string(event.Kv.Key), string(event.Kv.Value))
-		}
-	}
-	w, rev, err := s.watch(0, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NODELETE), evict, func() { close(ended) })
-	if err != nil {
-		return fmt.Errorf("watching evictions: %w", err)
-	}
-	defer w.stop()
-	// Where the watch before was lost with its connection, etcd may have been
-	// restored from a backup. The members' agreement shows that to checkHistory.
-	before, err := s.read(rev, true, allOf(prefix))
-	if err != nil {
-		return fmt.Errorf("reading evictions: %w", err)
-	}
-	for _, kv := range before.Responses[0].GetResponseRange().Kvs {
-		s.evictAsked(string(kv.Key), string(kv.Value))
-	}
-	select {
-	case <-ended:
-		return nil // by its member; the next watch goes to another one
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
+	s.follow(keyRange{
+		what:   "evictions",
+		prefix: s.engine.keys.evictions(s.id),
+		skip:   []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NODELETE},
+		events: func(events []*mvccpb.Event) {
+			for _, event := range events {
+				s.evictAsked(event.Kv)
+			}
+		},
+		found: func(keys []*mvccpb.KeyValue, _ int64) {
+			for _, kv := range keys {
+				s.evictAsked(kv)
+			}
+		},
+	})
 }
 
 // evictUnclaimed evicts a ticket of ours that is not listed. Either the answer to
@@ -166,7 +145,8 @@ func (s *session) evictUnclaimed(queue string, rev int64) {
 }
 
 // evictAsked evicts the ticket that a key names, and deletes the key.
-func (s *session) evictAsked(key, queue string) {
+func (s *session) evictAsked(kv *mvccpb.KeyValue) {
+	key, queue := string(kv.Key), string(kv.Value)
 	token, err := strconv.ParseUint(key[strings.LastIndexByte(key, '/')+1:], 10, 64)
 	if err == nil && !s.evict(queue, token) {
 		go s.evictUnclaimed(queue, int64(token))

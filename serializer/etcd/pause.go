@@ -131,34 +131,12 @@ func (s *session) takePauses(kvs []*mvccpb.KeyValue, rev int64) {
 
 // servePauses keeps the session's pauses in step with etcd, until it is over.
 func (s *session) servePauses() {
-	for s.ctx.Err() == nil {
-		if err := s.watchPauses(); err != nil && s.ctx.Err() == nil {
-			s.complain("", err)
-			sleep(s.ctx, retryPause)
-		}
-	}
-}
-
-func (s *session) watchPauses() error {
-	prefix := string(s.engine.keys) + pauses
-	ended := make(chan struct{})
-	request := &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: []byte(prefixEnd(prefix))}
-	w, rev, err := s.watch(0, request, s.handlePauses, func() { close(ended) })
-	if err != nil {
-		return fmt.Errorf("watching pauses: %w", err)
-	}
-	defer w.stop()
-	before, err := s.read(rev, true, allOf(prefix))
-	if err != nil {
-		return fmt.Errorf("reading pauses: %w", err)
-	}
-	s.takePauses(before.Responses[0].GetResponseRange().Kvs, before.Header.Revision)
-	select {
-	case <-ended:
-		return nil // by its member; the next watch goes to another one
-	case <-s.ctx.Done():
-		return s.ctx.Err()
-	}
+	s.follow(keyRange{
+		what:   "pauses",
+		prefix: string(s.engine.keys) + pauses,
+		events: s.handlePauses,
+		found:  s.takePauses,
+	})
 }
 
 func (s *session) handlePauses(events []*mvccpb.Event) {

@@ -244,12 +244,8 @@ func changeUser(h *harness, r *rand.Rand) bool {
 // killMeasured kills a process that is inside while nothing else is wrong, and
 // waits until the queue must have recovered.
 func killMeasured(h *harness, r *rand.Rand) bool {
-	s := h.take(r)
+	s := h.takeAt(r, ctlInside)
 	if s == nil {
-		return false
-	}
-	if !h.catch(s, ctlInside) {
-		s.Unlock()
 		return false
 	}
 	time.Sleep(milliseconds(r, 1, 20))
@@ -265,6 +261,10 @@ func (h *harness) kill(s *slot, measured bool) bool {
 		return false
 	}
 	defer s.Unlock()
+	return h.killLocked(s, measured)
+}
+
+func (h *harness) killLocked(s *slot, measured bool) bool {
 	s.killed = true
 	h.timeline.at("kill", s.number)
 	h.oracle.killed(s.number, measured)
@@ -299,16 +299,18 @@ func (h *harness) catch(s *slot, point int) bool {
 	return true
 }
 
-func killInGuard(h *harness, r *rand.Rand) bool {
+// takeAt locks the slot of a process, and makes the process stay at a point.
+func (h *harness) takeAt(r *rand.Rand, point int) *slot {
 	s := h.take(r)
-	if s == nil {
-		return false
-	}
-	if !h.catch(s, ctlGuard) {
+	if s != nil && !h.catch(s, point) {
 		s.Unlock()
-		return false
+		return nil
 	}
-	return h.kill(s, false)
+	return s
+}
+
+func killInGuard(h *harness, r *rand.Rand) bool {
+	return h.kill(h.takeAt(r, ctlGuard), false)
 }
 
 func stopProcess(h *harness, r *rand.Rand) bool {
@@ -330,24 +332,17 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 // wakeOrKill ends a stop, sometimes for good.
 func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
 	if h.has("kill") && r.IntN(5) == 0 {
-		s.killed = true
-		h.timeline.at("kill", s.number)
-		h.oracle.killed(s.number, false)
-		_ = s.cmd.Process.Signal(syscall.SIGKILL)
-		return h.replace(s)
+		return h.killLocked(s, false)
 	}
 	return s.cmd.Process.Signal(syscall.SIGCONT) == nil
 }
 
 func stopInGuard(h *harness, r *rand.Rand) bool {
-	s := h.take(r)
+	s := h.takeAt(r, ctlGuard)
 	if s == nil {
 		return false
 	}
 	defer s.Unlock()
-	if !h.catch(s, ctlGuard) {
-		return false
-	}
 	defer h.timeline.begin("stopguard", s.number)()
 	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
 	h.set(control(s.index, ctlGuard), holdNot)

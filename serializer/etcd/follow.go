@@ -1,0 +1,50 @@
+package etcd
+
+import (
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// keyRange is a range of keys that a session follows.
+type keyRange struct {
+	what   string // for errors
+	prefix string
+	skip   []pb.WatchCreateRequest_FilterType // events that do not matter
+	events func([]*mvccpb.Event)
+	found  func(keys []*mvccpb.KeyValue, rev int64) // when the watch began
+}
+
+// follow keeps up with the keys of a range until the session is over.
+func (s *session) follow(r keyRange) {
+	for s.ctx.Err() == nil {
+		if err := s.followOnce(r); err != nil && s.ctx.Err() == nil {
+			s.complain("", err)
+			sleep(s.ctx, retryPause)
+		}
+	}
+}
+
+func (s *session) followOnce(r keyRange) error {
+	ended := make(chan struct{})
+	request := &pb.WatchCreateRequest{Key: []byte(r.prefix), RangeEnd: []byte(prefixEnd(r.prefix)), Filters: r.skip}
+	w, rev, err := s.watch(0, request, r.events, func() { close(ended) })
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", r.what, err)
+	}
+	defer w.stop()
+	// Where the watch before was lost with its connection, etcd may have been
+	// restored from a backup. The members' agreement shows that to checkHistory.
+	before, err := s.read(rev, true, allOf(r.prefix))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", r.what, err)
+	}
+	r.found(before.Responses[0].GetResponseRange().Kvs, before.Header.Revision)
+	select {
+	case <-ended:
+		return nil // by its member; the next watch goes to another one
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+}
