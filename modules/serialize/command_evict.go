@@ -37,7 +37,7 @@ Exit codes: 0 done, 1 failed, 2 no such ticket, 3 it is inside and nobody said
 yes, 4 the owner does not react.`,
 		Example: `  caddy serialize evict --prefix checkout_ 1795238222081727`,
 		Args:    cobra.ExactArgs(1),
-		RunE: exiting(c.run),
+		RunE:    exiting(c.run),
 	}
 	c.from.add(cmd)
 	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue")
