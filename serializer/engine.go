@@ -12,7 +12,7 @@ import (
 // from many goroutines at once, also after Close.
 //
 // This is all that an engine must have; package enginetest tells whether it
-// keeps the promises below. An engine may be a [Counter] and a [Pauser], too.
+// keeps the promises below. An engine may be a [Joiner], a [Counter] and a [Pauser], too.
 type Engine interface {
 	// Path names the place where the engine keeps its queues, for people and for
 	// [QueueState.Path]: a directory, or a text such as etcd:orderly. It returns

@@ -163,6 +163,7 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 // Enter implements [Engine].
 func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	t := newTicket(f, a)
+	t.ready = make(chan struct{}, 1)
 	if err := f.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
@@ -175,7 +176,10 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	return t, nil
 }
 
-// arrive asks for a ticket.
+// Join implements [Joiner].
+func (f *File) Join(a Arrival, done func(Turn, error)) Wait { return joinQueue(f, a, done) }
+
+// arrive implements [ticketEngine]. It asks for a ticket.
 func (f *File) arrive(t *ticket) error {
 	if cannotName(t.Prefix) {
 		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", t.Prefix)}
@@ -193,8 +197,7 @@ func (f *File) arrive(t *ticket) error {
 	return nil
 }
 
-// settle ends a wait that did not end with the turn. It reports whether the
-// turn came in the same moment and stands.
+// settle implements [ticketEngine].
 func (f *File) settle(t *ticket, err error) (turn bool) {
 	f.mu.Lock()
 	d := t.dir
@@ -208,7 +211,7 @@ func (f *File) settle(t *ticket, err error) (turn bool) {
 	return d != nil && d.settle(t, err)
 }
 
-// leave ends a turn.
+// leave implements [ticketEngine].
 func (f *File) leave(t *ticket) { t.dir.leave(t) }
 
 // current returns the open directory, for use until release, or nil.
@@ -374,6 +377,7 @@ func awaitAll(directories []*directory) {
 // Interface guards
 var (
 	_ Engine         = (*File)(nil)
+	_ Joiner         = (*File)(nil)
 	_ Counter        = (*File)(nil)
 	_ directoryOwner = (*File)(nil)
 )

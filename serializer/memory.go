@@ -42,7 +42,8 @@ func NewMemory(o MemoryOptions) *Memory {
 // Enter implements [Engine].
 func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	t := newTicket(m, a)
-	if err := m.join(t); err != nil {
+	t.ready = make(chan struct{}, 1)
+	if err := m.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
@@ -54,7 +55,11 @@ func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	return t, nil
 }
 
-func (m *Memory) join(t *ticket) error {
+// Join implements [Joiner].
+func (m *Memory) Join(a Arrival, done func(Turn, error)) Wait { return joinQueue(m, a, done) }
+
+// arrive implements [ticketEngine].
+func (m *Memory) arrive(t *ticket) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -98,8 +103,7 @@ func (m *Memory) advanceLocked(q *ticketQueue) (granted bool) {
 	return granted
 }
 
-// settle ends a wait that did not end with the turn. It reports whether the
-// turn came in the same moment and stands.
+// settle implements [ticketEngine].
 func (m *Memory) settle(t *ticket, err error) (turn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,6 +114,7 @@ func (m *Memory) settle(t *ticket, err error) (turn bool) {
 	return false
 }
 
+// leave implements [ticketEngine].
 func (m *Memory) leave(t *ticket) {
 	m.mu.Lock()
 	granted := m.remove(t)
@@ -253,6 +258,7 @@ func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time
 // Interface guards
 var (
 	_ Engine  = (*Memory)(nil)
+	_ Joiner  = (*Memory)(nil)
 	_ Counter = (*Memory)(nil)
 	_ Pauser  = (*Memory)(nil)
 )

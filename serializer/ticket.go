@@ -30,11 +30,12 @@ type ticket struct {
 	barred    *barred // where the file cannot be opened
 }
 
-// waiter is the caller of Enter, as the engine sees it. Everything but ready and
-// left belongs to the engine's lock.
+// waiter is the caller of Enter or Join, as the engine sees it. Everything but ready,
+// joined and left belongs to the engine's lock.
 type waiter struct {
-	engine    leaver
+	engine    ticketEngine
 	ready     chan struct{} // one message: the turn has come, or refusal says why not
+	joined    *joinedWait   // of a caller of Join, which has no ready
 	refusal   error         // set before the message
 	position  int           // how many were ahead on arrival
 	max       int           // Arrival.MaxWaiting, of one that is refused if more wait
@@ -51,11 +52,21 @@ type waiter struct {
 	dir     *directory
 }
 
-// leaver is the engine behind a turn.
-type leaver interface{ leave(*ticket) }
+// ticketEngine is the engine behind a ticket.
+type ticketEngine interface {
+	// arrive lets a ticket join its queue.
+	arrive(*ticket) error
+
+	// settle ends a wait that did not end with the turn. It reports whether the
+	// turn came in the same moment and stands.
+	settle(*ticket, error) (turn bool)
+
+	// leave ends a turn.
+	leave(*ticket)
+}
 
 // newTicket makes a ticket of this process, in one piece of memory.
-func newTicket(engine leaver, a Arrival) *ticket {
+func newTicket(engine ticketEngine, a Arrival) *ticket {
 	both := &struct {
 		ticket
 		waiter
@@ -63,7 +74,7 @@ func newTicket(engine leaver, a Arrival) *ticket {
 	t := &both.ticket
 	t.waiter = &both.waiter
 	t.Prefix, t.Client, t.Rule = a.Queue, a.Client, a.Rule
-	t.engine, t.ready = engine, make(chan struct{}, 1)
+	t.engine = engine
 	t.group, t.revoke, t.requester = a.Group, a.Revoke, a.Requester
 	if a.DropOldest {
 		t.MaxWaiting = a.MaxWaiting
@@ -108,6 +119,16 @@ var launch = time.Now()
 // grant tells the caller that its turn has come.
 func (w *waiter) grant() {
 	w.entered = time.Since(launch)
+	w.wake(nil)
+}
+
+// wake tells the caller how its wait has ended.
+func (w *waiter) wake(refusal error) {
+	w.refusal = refusal
+	if w.joined != nil {
+		go w.joined.end(refusal)
+		return
+	}
 	w.ready <- struct{}{}
 }
 
@@ -119,8 +140,7 @@ func yield() { runtime.Gosched() }
 // refuse tells the caller that its turn will not come.
 func (t *ticket) refuse(err error) {
 	t.out = true
-	t.refusal = err
-	t.ready <- struct{}{}
+	t.wake(err)
 }
 
 // timers are stopped ones, for use again. Every arrival that waits needs one,

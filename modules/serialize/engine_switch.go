@@ -92,22 +92,57 @@ func (e *engineRef) enter(ctx context.Context, t *localTurn, a serializer.Arriva
 	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
 		return nil, err
 	}
+	if err := t.enter(ctx, a); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// enter waits for the turn of a request that has arrived.
+func (t *localTurn) enter(ctx context.Context, a serializer.Arrival) error {
 	if t.wait != nil {
 		if err := t.wait.await(ctx); err != nil {
 			localQueues.leave(t)
-			return nil, t.wait.refused(err)
+			return t.wait.refused(err)
 		}
 		a = t.remaining()
 	}
-	turn, err := e.sharedEngine.Engine.Enter(ctx, a)
+	return t.settle(t.engine.Engine.Enter(ctx, a))
+}
+
+// settle notes how the engine has answered.
+func (t *localTurn) settle(turn serializer.Turn, err error) error {
 	if err != nil {
 		localQueues.leave(t)
-		return nil, err
+		return err
 	}
 	t.Turn = turn
 	localQueues.enter(t)
-	return t, nil
+	return nil
 }
+
+// join is enter without a wait, and without a goroutine where the engine needs none.
+// done is called in a goroutine of its own when the wait has ended, with nil if t has
+// the turn.
+func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
+	t.engine = e.sharedEngine
+	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
+		go done(err)
+		return cancelWait(func(error) {})
+	}
+	if t.wait == nil {
+		return serializer.Join(t.engine.Engine, a, func(turn serializer.Turn, err error) { done(t.settle(turn, err)) })
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() { done(t.enter(ctx, a)) }()
+	return cancelWait(cancel)
+}
+
+// cancelWait is a wait that is given up by cancelling a context.
+type cancelWait context.CancelCauseFunc
+
+// GiveUp implements [serializer.Wait].
+func (w cancelWait) GiveUp(cause error) { w(cause) }
 
 // takeTurn enters the queue behind all requests of any engine, unless the request
 // would wait for itself.

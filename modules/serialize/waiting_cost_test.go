@@ -18,7 +18,7 @@ import (
 // returns them.
 func keepMany(b *testing.B, module EngineModule, n int) (*Handler, []*keptTicket) {
 	b.Helper()
-	timeout, after, hold := caddy.Duration(0), caddy.Duration(0), caddy.Duration(time.Hour)
+	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
 	s := &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
 	s.rule, s.shared = rules(1, false)
 	s.meters = newMeters(metrics(), s.Prefix)

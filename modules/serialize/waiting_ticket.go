@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -29,7 +28,7 @@ type keptTicket struct {
 	request  serializer.Request
 	agent    uint64 // who says to be the browser
 	age      ageEntry
-	cancel   context.CancelCauseFunc // ends the wait
+	wait     serializer.Wait
 
 	// As of the latest reading of the queue; 0 before.
 	place    atomic.Int64  // among those that wait; 1 is the next
@@ -74,14 +73,12 @@ var keptOutcomes = []string{keptClaimed, keptGivenUp, keptMissed, keptDenied}
 
 var errBrowserGone = errors.New("the browser stopped coming while it waited")
 
-// newKeptTicket takes a ticket for a request, in a goroutine of its own. It takes over
-// a reference to the engine.
+// newKeptTicket takes a ticket for a request. It takes over a reference to the engine.
 func (s *Handler) newKeptTicket(r *http.Request, v *visit, engine *engineRef) *keptTicket {
-	ctx, cancel := context.WithCancelCause(context.Background())
 	described := v.describeRequest(r.Context())
 	k := &keptTicket{
 		queue: s.waitingQueue(v.queue), name: v.queue, engine: engine, meters: s.meters,
-		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(), cancel: cancel,
+		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(),
 		// Clones, so that the rest of the request does not stay in memory.
 		request: serializer.Request{
 			Method: described.Method, Host: strings.Clone(described.Host), Path: strings.Clone(described.Path),
@@ -95,14 +92,8 @@ func (s *Handler) newKeptTicket(r *http.Request, v *visit, engine *engineRef) *k
 	k.meters.startWait(&k.age, v.queue, k.arrived)
 	a := s.arrival(r, v.queue)
 	a.Requester, a.Revoke = k, k.revoke
-	go k.enter(ctx, a)
+	k.wait = engine.join(&k.local, a, func(err error) { keptTickets.settle(k, err) })
 	return k
-}
-
-// enter waits for the turn.
-func (k *keptTicket) enter(ctx context.Context, a serializer.Arrival) {
-	_, err := k.engine.enter(ctx, &k.local, a)
-	keptTickets.settle(k, err)
 }
 
 // Request implements [serializer.Requester].
@@ -127,7 +118,7 @@ func (k *keptTicket) release() { _ = k.engine.release() }
 func (k *keptTicket) end(was keptState) {
 	switch was {
 	case keptWaiting:
-		k.cancel(errBrowserGone) // settle does the rest
+		k.wait.GiveUp(errBrowserGone) // settle does the rest
 	case keptReady:
 		k.local.Leave()
 		k.meters.idled(time.Since(k.came))

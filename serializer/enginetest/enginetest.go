@@ -50,8 +50,8 @@ type Options struct {
 	Seed uint64
 }
 
-// Run runs the suite, each case as a subtest. Every case calls open once. It
-// returns n engines that share their queues, as n processes do, without any
+// Run runs the suite, each case as a subtest. Every case calls open once, and once more
+// to enter by Join if the engine is a [serializer.Joiner]. It returns n engines that share their queues, as n processes do, without any
 // ticket in them. The suite closes them. The number n is 1 or 2; it is 1 for all
 // cases of [Options.Private].
 func Run(t *testing.T, o Options, open func(t testing.TB, n int) []serializer.Engine) {
@@ -66,7 +66,19 @@ func Run(t *testing.T, o Options, open func(t testing.TB, n int) []serializer.En
 		if c.sharing && o.Private || slices.Contains(o.Skip, c.name) {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) { c.run(t, o, open) })
+		joiner := false
+		t.Run(c.name, func(t *testing.T) {
+			s := c.open(t, o, open)
+			_, joiner = s.on(0).(serializer.Joiner)
+			s.run(c)
+		})
+		if joiner {
+			t.Run(c.name+", joining", func(t *testing.T) {
+				s := c.open(t, o, open)
+				s.joining = true
+				s.run(c)
+			})
+		}
 	}
 }
 
@@ -98,6 +110,7 @@ var cases = []testCase{
 	{name: "readers behind a writer", test: testReadersBehindWriter},
 	{name: "leaving twice", test: testLeaveTwice},
 	{name: "timeout", test: testTimeout},
+	{name: "giving up", test: testGiveUp},
 	{name: "full", test: testFull},
 	{name: "dropping the oldest", test: testDropOldest},
 	{name: "dropping the oldest of several", test: testDropOldestOfSeveral},
@@ -124,7 +137,7 @@ var cases = []testCase{
 	{name: "many at once", test: testCrowd},
 }
 
-func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []serializer.Engine) {
+func (c testCase) open(t testing.TB, o Options, open func(t testing.TB, n int) []serializer.Engine) *space {
 	t.Helper()
 	n := 2
 	if o.Private {
@@ -135,6 +148,11 @@ func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []
 		t.Fatalf("open returned %d engines; expected %d", len(s.engines), n)
 	}
 	t.Cleanup(s.end)
+	return s
+}
+
+func (s *space) run(c testCase) {
+	s.Helper()
 	s.busy() // an engine may know of others only once it has been used
 	s.visitors = nil
 	c.test(s)

@@ -69,6 +69,13 @@ func TestWrongEngines(t *testing.T) {
 		{"groups are not paused", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "" } }},
 		{"all are of the group", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "{user}_" } }},
 		{"who waits during a pause is not superseded", "refusals during a pause", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
+		{"giving up does nothing", "giving up", func(e *wrongEngine) { e.wait = func(serializer.Wait) serializer.Wait { return idleWait{} } }},
+		{"giving up ends the turn", "giving up", func(e *wrongEngine) { e.turn = e.remember; e.wait = e.leaveOnGiveUp }},
+		{"done is called twice", "giving up", func(e *wrongEngine) {
+			e.done = func(done func(serializer.Turn, error)) func(serializer.Turn, error) {
+				return func(turn serializer.Turn, err error) { done(turn, err); done(turn, err) }
+			}
+		}},
 		{"the context is ignored", "caller gone before", func(e *wrongEngine) { e.enter = e.deaf }},
 		{"the cause of the context is lost", "caller gone", func(e *wrongEngine) { e.enter = e.vague }},
 		{"a waiter cannot be evicted", "evicting a waiter", func(e *wrongEngine) { e.evict = func(string, uint64) error { return nil } }},
@@ -133,7 +140,8 @@ func runOn(t *testing.T, c testCase, open func() serializer.Engine) (complaints 
 	go func() {
 		defer close(done)
 		defer r.cleanUp()
-		c.run(r, o.withDefaults(), func(testing.TB, int) []serializer.Engine { return []serializer.Engine{open()} })
+		s := c.open(r, o.withDefaults(), func(testing.TB, int) []serializer.Engine { return []serializer.Engine{open()} })
+		s.run(c)
 	}()
 	<-done
 	return nil
@@ -174,6 +182,8 @@ type wrongEngine struct {
 	arrive func(*serializer.Arrival)
 	enter  func(context.Context, serializer.Arrival) (serializer.Turn, error)
 	turn   func(serializer.Turn) serializer.Turn
+	done   func(func(serializer.Turn, error)) func(serializer.Turn, error)
+	wait   func(serializer.Wait) serializer.Wait
 	path   func() string
 	list   func([]serializer.QueueState)
 	counts func(inside, waiting int) (int, int)
@@ -199,6 +209,46 @@ func (e *wrongEngine) Enter(ctx context.Context, a serializer.Arrival) (serializ
 		turn = e.turn(turn)
 	}
 	return turn, err
+}
+
+func (e *wrongEngine) Join(a serializer.Arrival, done func(serializer.Turn, error)) serializer.Wait {
+	if e.done != nil {
+		done = e.done(done)
+	}
+	wait := e.Memory.Join(a, func(turn serializer.Turn, err error) {
+		if err == nil && e.turn != nil {
+			turn = e.turn(turn)
+		}
+		done(turn, err)
+	})
+	if e.wait != nil {
+		wait = e.wait(wait)
+	}
+	return wait
+}
+
+// idleWait cannot be given up.
+type idleWait struct{}
+
+func (idleWait) GiveUp(error) {}
+
+// leaveOnGiveUp ends the turns of all that are inside when one gives up.
+func (e *wrongEngine) leaveOnGiveUp(wait serializer.Wait) serializer.Wait {
+	return leavingWait{wait, e}
+}
+
+type leavingWait struct {
+	serializer.Wait
+	engine *wrongEngine
+}
+
+func (w leavingWait) GiveUp(cause error) {
+	w.Wait.GiveUp(cause)
+	w.engine.mu.Lock()
+	defer w.engine.mu.Unlock()
+	for _, turn := range w.engine.inside {
+		turn.Leave()
+	}
 }
 
 func (e *wrongEngine) Path() string {

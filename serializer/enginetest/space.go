@@ -22,6 +22,7 @@ type space struct {
 	Options
 	engines []serializer.Engine
 	judge   judge
+	joining bool // visitors enter by Join
 
 	mu       sync.Mutex
 	visitors []*visitor
@@ -35,8 +36,10 @@ type visitor struct {
 	hangUp  context.CancelCauseFunc
 	revoked chan error
 	joined  atomic.Int32
+	answers atomic.Int32    // how often Join has called done
+	wait    serializer.Wait // of Join, once it has ended
 
-	done chan struct{} // closed when Enter has returned what follows
+	done chan struct{} // closed when Enter has returned what follows, or Join has told it
 	turn serializer.Turn
 	err  error
 	left bool
@@ -93,7 +96,11 @@ func clientOf(n int) netip.AddrPort {
 
 func (v *visitor) enter(ctx context.Context) {
 	defer close(v.done)
-	v.turn, v.err = v.engine.Enter(ctx, v.arrival)
+	if v.space.joining {
+		v.turn, v.err = v.enterByJoin(ctx)
+	} else {
+		v.turn, v.err = v.engine.Enter(ctx, v.arrival)
+	}
 	switch {
 	case v.err != nil && v.turn != nil:
 		v.space.Errorf("%v: Enter returned a turn and the error %v", v, v.err)

@@ -1,0 +1,99 @@
+package serializer
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Joiner is an [Engine] in which an arrival can wait without a goroutine. It is
+// optional: [Join] waits in a goroutine where an engine is not a Joiner.
+type Joiner interface {
+	// Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait
+	// has ended, done is called with what Enter would have returned: once, in a
+	// goroutine of its own, maybe before Join has returned.
+	Join(a Arrival, done func(Turn, error)) Wait
+}
+
+// Wait is the wait of an arrival that has joined a queue.
+type Wait interface {
+	// GiveUp ends the wait, as a context does that ends with that cause. It does not
+	// block, and does nothing if the wait has ended.
+	GiveUp(cause error)
+}
+
+// Join lets an arrival wait for its turn in an engine, without a goroutine if the
+// engine is a [Joiner]. done is called as it says.
+func Join(e Engine, a Arrival, done func(Turn, error)) Wait {
+	if joiner, ok := e.(Joiner); ok {
+		return joiner.Join(a, done)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		turn, err := e.Enter(ctx, a)
+		cancel(nil)
+		done(turn, err)
+	}()
+	return enterWait(cancel)
+}
+
+// enterWait is the wait of a goroutine.
+type enterWait context.CancelCauseFunc
+
+// GiveUp implements [Wait].
+func (w enterWait) GiveUp(cause error) { w(cause) }
+
+// joinedWait is the wait of a ticket without a goroutine.
+type joinedWait struct {
+	ticket *ticket
+	done   func(Turn, error)
+	timer  atomic.Pointer[time.Timer] // of Arrival.Timeout
+	ended  atomic.Bool
+}
+
+// joinQueue lets an arrival join its queue.
+func joinQueue(engine ticketEngine, a Arrival, done func(Turn, error)) Wait {
+	t := newTicket(engine, a)
+	w := &joinedWait{ticket: t, done: done}
+	t.joined = w
+	if err := engine.arrive(t); err != nil {
+		w.ended.Store(true)
+		go done(nil, t.refused(err))
+		return w
+	}
+	if a.Joined != nil {
+		a.Joined()
+	}
+	if a.Timeout > 0 {
+		w.startTimer(a.Timeout)
+	}
+	return w
+}
+
+// startTimer limits the wait, which may have ended already.
+func (w *joinedWait) startTimer(timeout time.Duration) {
+	timer := time.AfterFunc(timeout, func() { w.end(ErrTimeout) })
+	w.timer.Store(timer)
+	if w.ended.Load() {
+		timer.Stop()
+	}
+}
+
+// GiveUp implements [Wait].
+func (w *joinedWait) GiveUp(cause error) { go w.end(cause) }
+
+// end ends the wait: with the turn, or for a reason. Only the first call does.
+func (w *joinedWait) end(err error) {
+	if w.ended.Swap(true) {
+		return
+	}
+	if timer := w.timer.Load(); timer != nil {
+		timer.Stop()
+	}
+	t := w.ticket
+	if err != nil && !t.engine.settle(t, err) {
+		w.done(nil, t.refused(err))
+		return
+	}
+	w.done(t, nil)
+}
