@@ -3,6 +3,7 @@ package etcd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -36,24 +37,29 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 	t.value = newRecord(e.owner, a, e.now())
 	t.snapshot = snapshot
 	q.making++
-	go s.take(t)
+	go s.take(t, s.carriedLocked())
 	return t, nil
 }
 
 // take makes the ticket. It goes on until etcd has confirmed that the key exists:
-// only then can the key be deleted for good.
-func (s *session) take(t *ticket) {
+// only then can the key be deleted for good. If the first request fails, the
+// deletions that it carries are sent by themselves.
+func (s *session) take(t *ticket, carried []deletion) {
 	for tries := 0; ; tries++ {
-		answer, err := s.commit(tries, s.ticketRequest(t))
+		answer, err := s.commit(tries, s.ticketRequest(t, carried))
 		s.noteDenial(err)
 		if err == nil {
+			s.settleDeletions(carried, answer.Header.Revision)
 			s.taken(t, answer)
 			return
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			s.lose(err)
 		}
-		if s.ctx.Err() != nil || !s.retry(t, err) {
+		alone := len(carried) == 0
+		s.sendAgain(carried)
+		carried = nil
+		if s.ctx.Err() != nil || !s.retry(t, err, alone) {
 			s.notTaken(t, err)
 			return
 		}
@@ -61,28 +67,34 @@ func (s *session) take(t *ticket) {
 	}
 }
 
-// ticket is the request for a ticket. It makes the key only if there is none, so
+// ticketRequest is the request for a ticket. It makes the key only if there is none, so
 // it can be sent again when the answer was lost: the ticket is the same, and so
-// is its place in the queue.
-func (s *session) ticketRequest(t *ticket) *pb.TxnRequest {
+// is its place in the queue. It reads the queue as it is after the deletions.
+func (s *session) ticketRequest(t *ticket, carried []deletion) *pb.TxnRequest {
 	look := allOf(t.queue.prefix)
 	look.CountOnly = !t.snapshot
+	var rest []*pb.RequestOp
+	for _, d := range carried {
+		rest = append(rest, within(s.deletion(d, withMarks)))
+	}
+	rest = append(rest, get(look))
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{createdAt(t.key, 0)},
-		Success: []*pb.RequestOp{put(t.key, t.value, s.id), get(look)},
-		Failure: []*pb.RequestOp{get(keyOf(t.key)), get(look)},
+		Success: slices.Concat([]*pb.RequestOp{put(t.key, t.value, s.id)}, rest),
+		Failure: slices.Concat([]*pb.RequestOp{get(keyOf(t.key))}, rest),
 	}
 }
 
 // retry reports whether to send a failed request again, and notes that etcd may
-// have carried it out.
-func (s *session) retry(t *ticket, err error) bool {
+// have carried it out. If the request was not for the ticket alone, etcd may have
+// refused what came with it.
+func (s *session) retry(t *ticket, err error, alone bool) bool {
 	e := s.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.queue.doubt = time.Now().Add(doubtTime)
 	t.doubtful = true
-	return (transient(err) || denied(err)) && !t.refused
+	return (!alone || transient(err) || denied(err)) && !t.refused
 }
 
 // notTaken gives up the request for a ticket.
@@ -141,7 +153,7 @@ func (t *ticket) full() bool {
 
 // readAnswer finds the ticket's revision and what was read of the queue.
 func readAnswer(answer *pb.TxnResponse) (rev int64, look *pb.RangeResponse) {
-	look = answer.Responses[1].GetResponseRange()
+	look = answer.Responses[len(answer.Responses)-1].GetResponseRange()
 	if answer.Succeeded {
 		return answer.Header.Revision, look
 	}

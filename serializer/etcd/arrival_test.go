@@ -37,3 +37,33 @@ func TestPositionWhereReadOvertakesAnswer(t *testing.T) {
 		t.Errorf("position %d, granted %t, refused %t; expected 2, waiting", waiter.position, waiter.granted, waiter.refused)
 	}
 }
+
+// A caller that has left and comes again sends one request: for the deletion and for
+// the ticket. What the ticket's owner then reads of the queue is without the deleted
+// ticket, else it would be deleted once more.
+func TestTicketCarriesDeletions(t *testing.T) {
+	e, s, _ := suspendedSession(t)
+	s.deleters = maxDeleters // nobody else sends them
+	t1 := s.waiter()
+	q := t1.queue
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t1.queue.advance()
+	s.dropLocked(t1)
+	again := s.newTicketLocked(serializer.Arrival{Queue: "q"})
+	carried := s.carriedLocked()
+	if len(carried) != 1 || carried[0].key != t1.key || !carried[0].left || len(s.deletions) != 0 {
+		t.Fatalf("carries %+v, and leaves %+v", carried, s.deletions)
+	}
+	txn := s.ticketRequest(again, carried)
+	for name, ops := range map[string][]*pb.RequestOp{"success": txn.Success, "failure": txn.Failure} {
+		if len(ops) != 3 || ops[1].GetRequestTxn() == nil || ops[2].GetRequestRange() == nil {
+			t.Errorf("%s: %v; expected the ticket, the deletion, and a read of the queue", name, ops)
+		}
+	}
+	s.deleteLocked(deletion{key: "o/!left/q/1-", end: "o/!left/q/1."})
+	s.deleteLocked(deletion{queue: q, key: "o/q/1-9", rev: 5})
+	if carried := s.carriedLocked(); carried != nil {
+		t.Errorf("carries %+v: a range", carried)
+	}
+}

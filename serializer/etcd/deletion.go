@@ -61,6 +61,29 @@ func (s *session) sendLocked(d deletion) {
 	}
 }
 
+// carriedLocked takes deletions that go along with a request for a ticket, as that is
+// sent right now. In a busy queue, callers often leave and come again at once. etcd
+// commits in rounds. If it got the ticket first, the deletion, and with it the next
+// holder, would wait for two of them; else the next holder's deletion would.
+func (s *session) carriedLocked() []deletion {
+	if len(s.deletions) == 0 || s.deletions[0].end != "" {
+		return nil
+	}
+	return s.splitDeletionsLocked()
+}
+
+// sendAgain sends deletions that went along with a request that has failed.
+func (s *session) sendAgain(batch []deletion) {
+	if len(batch) == 0 {
+		return
+	}
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, d := range batch {
+		s.sendLocked(d)
+	}
+}
+
 // deleteKeys sends deletions until none is left. Keys that it cannot delete before
 // the session is over go with the lease.
 func (s *session) deleteKeys() {
@@ -184,11 +207,16 @@ func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error)
 func (s *session) nextDeletions() []deletion {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	n := batchSize(s.deletions)
-	if n == 0 || s.over {
+	if len(s.deletions) == 0 || s.over {
 		s.deleters--
 		return nil
 	}
+	return s.splitDeletionsLocked()
+}
+
+// splitDeletionsLocked takes the next deletions that may share a request.
+func (s *session) splitDeletionsLocked() []deletion {
+	n := batchSize(s.deletions)
 	batch := s.deletions[:n:n]
 	s.deletions = s.deletions[n:]
 	return batch
@@ -208,10 +236,13 @@ func batchSize(deletions []deletion) int {
 
 // settleDeletions notes that keys were deleted, by the given revision.
 func (s *session) settleDeletions(batch []deletion, rev int64) {
+	if len(batch) == 0 {
+		return
+	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.deleted = max(s.deleted, rev)
-	if len(batch) > 0 && batch[0].queue != nil {
+	if batch[0].queue != nil {
 		s.engine.measureLocked(s.answered, rev)
 	}
 	for _, d := range batch {

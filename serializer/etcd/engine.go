@@ -35,6 +35,10 @@ import (
 // other process sees a gap. One read of the queue serves about half of the
 // process's waiters, so its cost for each hand-over does not grow with the queue.
 //
+// A caller that leaves and comes again at once sends one request, for the deletion
+// and the new ticket. etcd commits in rounds: of two requests, one waits for the
+// other, and the next process with it.
+//
 // Waking. Only the first waiter of a process watches anything, and only if remote
 // tickets are before it: it watches the mark of the last of those. The
 // transaction that deletes a ticket puts its mark, which says whether the ticket

@@ -132,9 +132,10 @@ func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
 
 // measureBaton has processes pass a baton on in a fixed ring, each by one put
 // that the next one's watch tells of. Beside that each puts something else, as
-// one that queues again does. There is no lock in it, no lease and no order: no
-// queue in etcd whose tickets are keys can hand over in less.
-func measureBaton(t *testing.T, m *member, clients int, hold, d time.Duration) figures {
+// one that queues again does: in the same transaction, or by itself. There is no
+// lock in it, no lease and no order. No queue in etcd whose tickets are keys can
+// hand over in less than that of one transaction.
+func measureBaton(t *testing.T, m *member, together bool, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	h := new(handOvers)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -145,11 +146,17 @@ func measureBaton(t *testing.T, m *member, clients int, hold, d time.Duration) f
 		c := m.client(t)
 		watch := c.Watch(ctx, key(i), clientv3.WithCreatedNotify())
 		<-watch
+		baton, ticket := clientv3.OpPut(key(i+1), ""), clientv3.OpPut("other/"+key(i), "")
+		do := func(op clientv3.Op) { group.Go(func() { _, _ = c.Do(ctx, op) }) } // may meet the end
 		group.Go(func() {
 			for range watch {
 				h.visit(hold)
-				group.Go(func() { _, _ = c.Put(ctx, key(i+1), "") })        // may meet the end
-				group.Go(func() { _, _ = c.Put(ctx, "other/"+key(i), "") }) // the same
+				if together {
+					do(clientv3.OpTxn(nil, []clientv3.Op{baton, ticket}, nil))
+					continue
+				}
+				do(baton)
+				do(ticket)
 			}
 		})
 	}
@@ -233,7 +240,11 @@ func compareHandOvers(t *testing.T, m *member, clients int, hold, d time.Duratio
 	put := measurePuts(t, m.client(t), hold, d)
 	t.Logf("one put                       %s", put)
 	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, hold, d))
-	t.Logf("a baton, with a put beside    %s", measureBaton(t, m, clients, hold, d))
+	for _, together := range []bool{false, true} {
+		name := map[bool]string{false: "a baton, with a put beside", true: "a baton and a put in one"}[together]
+		baton := measureBaton(t, m, together, clients, hold, d)
+		t.Logf("%-29s %s; median %.2f puts", name, baton, baton.median.Seconds()/put.median.Seconds())
+	}
 	mutex := measureMutex(t, m, clients, hold, d)
 	t.Logf("concurrency.Mutex             %s", mutex)
 	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {

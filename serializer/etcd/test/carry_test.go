@@ -1,0 +1,96 @@
+package test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+)
+
+// A caller that left and came again at once sent two requests, its new ticket often
+// first. etcd commits in rounds, so the next process waited for two of them.
+func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
+	m := startEtcd(t)
+	c, e := m.client(t), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	revision := func() int64 {
+		answer, err := c.Get(context.Background(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Header.Revision
+	}
+	const turns = 200
+	turn := enter(t, e, arrival("a_"))
+	before := revision()
+	for range turns {
+		turn.Leave()
+		turn = enter(t, e, arrival("a_"))
+	}
+	// A caller that the system stops between the two sends two.
+	if writes := revision() - before; writes > turns*3/2 {
+		t.Errorf("%d writes for %d turns", writes, turns)
+	}
+	turn.Leave()
+	waitUntilEmpty(t, c)
+}
+
+// etcd may refuse what goes along with a ticket. Neither the ticket nor the
+// deletion is lost then.
+func TestTicketWithDeletionRefused(t *testing.T) {
+	m := newMember(t)
+	m.config.MaxTxnOps = 2 // enough for the ticket or for the deletion
+	m.start(t)
+	t.Cleanup(m.stop)
+	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	var group sync.WaitGroup
+	for _, e := range []*etcd.Engine{here, there, here} {
+		group.Go(func() {
+			for range 10 {
+				turn, err := e.Enter(context.Background(), arrival("a_"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				turn.Leave()
+			}
+		})
+	}
+	group.Wait()
+	waitUntilEmpty(t, m.client(t))
+}
+
+// The answer to a deletion and a ticket is lost after etcd has carried out both: the
+// next one enters, the ticket is not taken twice, and no key stays.
+func TestLostAnswerToDeletionAndTicket(t *testing.T) {
+	m := startEtcd(t)
+	c, link := m.client(t), startRelay(t, m.url)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	turn := enter(t, here, arrival("a_"))
+	next := join(t, there, arrival("a_"))
+	link.hold(true)
+	turn.Leave()
+	done := make(chan result, 1)
+	go func() {
+		turn, err := here.Enter(context.Background(), arrival("a_"))
+		done <- result{turn, err}
+	}()
+	r := <-next
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
+	link.cut()
+	link.hold(false)
+	r.turn.Leave()
+	last := <-done
+	if last.err != nil {
+		t.Fatal(last.err)
+	}
+	if last.turn.Token() <= r.turn.Token() {
+		t.Errorf("token %d after %d", last.turn.Token(), r.turn.Token())
+	}
+	last.turn.Leave()
+	waitUntilEmpty(t, c)
+}
