@@ -3,6 +3,7 @@
 package serializer
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -18,6 +19,8 @@ var Mutants = map[string]func(lockDir) lockDir{
 	"nolast":   func(d lockDir) lockDir { return &noLast{d} },
 	"noledger": func(d lockDir) lockDir { return &noLedger{d} },
 	"nogroup":  noGroup,
+	"nopause":  func(d lockDir) lockDir { return &noPause{d, appeared} },
+	"noresume": func(d lockDir) lockDir { return &noPause{d, vanished} },
 }
 
 // OpenMutant opens an engine that is wrong in one way.
@@ -81,3 +84,17 @@ type illiterate struct{ ownerProbe }
 
 func (*illiterate) standing(uint64) standing      { return isAbsent }
 func (*illiterate) outstanding() ([]uint64, bool) { return nil, true }
+
+// noPause does not hear that pauses appear, or that they vanish.
+type noPause struct {
+	lockDir
+	deaf change
+}
+
+func (d *noPause) changes(fn func(kind change, name []byte)) error {
+	return d.lockDir.changes(func(kind change, name []byte) {
+		if kind != d.deaf || !bytes.HasPrefix(name, []byte(pauseFiles)) {
+			fn(kind, name)
+		}
+	})
+}

@@ -38,6 +38,8 @@ func init() {
 		{"reload", "another engine in the same process, and the old one closed", 10, reload},
 		{"cancel", "callers who go away while they wait", 0, nil},
 		{"timeout", "callers who wait for milliseconds only", 0, nil},
+		{"supersede", "more queues, in which callers supersede those who wait (drop_oldest)", 0, nil},
+		{"pause", "a queue paused for a while, or a group of them; by a process or from outside", 6, pauseQueue},
 		{"clock", "the clock of a process steps: an hour back, a day ahead, or right again", 5, stepClock},
 		{"away", "the directory renamed away, and put back", 2, takeAway},
 		{"replace", "the directory renamed away for good, and a new one in its place", 1, replaceDirectory},
@@ -127,7 +129,9 @@ func (h *harness) throwFaults(ctx context.Context) {
 			}
 			h.active.on.Add(1)
 			group.Go(func() {
-				defer h.oracle.moment(&h.oracle.troubled)()
+				if f.name != "pause" { // which tells by itself when it has begun
+					defer h.oracle.moment(&h.oracle.troubled)()
+				}
 				h.throw(f, func() bool { return f.throw(h, r) })
 				h.active.since.Store(now())
 				h.active.on.Add(-1)

@@ -132,10 +132,10 @@ func (h *harness) setUp() (err error) {
 	if err := h.makePaths(); err != nil {
 		return err
 	}
-	if h.shared, err = newShared(2*h.handovers + 4*h.procs*h.goroutines + 1_000_000); err != nil {
+	if h.shared, err = newShared(h.records()); err != nil {
 		return err
 	}
-	h.oracle = newOracle(h.shared)
+	h.oracle = newOracle(h.shared, h.queues())
 	go h.launcher()
 	return nil
 }
@@ -220,6 +220,7 @@ func (h *harness) start(s *slot) error {
 		GID:        h.uid,
 		Cancel:     h.has("cancel"),
 		Timeout:    h.has("timeout"),
+		Supersede:  h.has("supersede"),
 	})
 	if err != nil {
 		return err
@@ -306,14 +307,15 @@ func (h *harness) watch(ctx context.Context) {
 			return
 		case <-look.C:
 			h.oracle.catchUp()
-			n, overlaps, inverted, _ := h.oracle.sofar()
-			if n >= h.handovers || h.failed() || h.stop == "overlap" && overlaps > 0 || h.stop == "inversion" && inverted > 0 {
+			n, _, found := h.oracle.sofar()
+			if n >= h.handovers || h.failed() || found.of(h.stop) > 0 {
 				return
 			}
 		case <-second.C:
-			n, overlaps, inverted, recoveries := h.oracle.sofar()
+			n, recoveries, found := h.oracle.sofar()
 			if seconds%5 == 0 {
-				h.progress("%d hand-overs, %d/s, %d overlaps, %d inversions, %d recoveries, faults %v", n, n-last, overlaps, inverted, recoveries, h.faultsThrown())
+				h.progress("%d hand-overs, %d/s, %d overlaps, %d inversions, %d intrusions, %d recoveries, faults %v",
+					n, n-last, found.overlaps, found.inverted, found.intruded, recoveries, h.faultsThrown())
 			}
 			last = n
 			seconds++
@@ -429,10 +431,27 @@ func (h *harness) finish() {
 		s.Unlock()
 	}
 	h.oracle.catchUp()
+	h.oracle.checkLatest()
+	if h.oracle.isFull() {
+		h.problem("the log is full; it holds %d records", h.oracle.records())
+	}
 	if h.engine == "file" {
 		h.checkLeftovers()
 	}
 }
+
+// records is how many the log has room for: of an arrival that enters there are two, and
+// of the many that are superseded one each.
+func (h *harness) records() int {
+	n := 2*h.handovers + 4*h.procs*h.goroutines + 1_000_000
+	if h.has("supersede") {
+		n += 8 * h.handovers
+	}
+	return n
+}
+
+// queues are those of this run.
+func (h *harness) queues() []testQueue { return queues(h.has("supersede")) }
 
 // checkLeftovers makes sure that the directory is left empty but for the guard.
 func (h *harness) checkLeftovers() {

@@ -90,7 +90,7 @@ func parseFlags(args []string) (config, error) {
 	flags.StringVar(&c.engine, "engine", c.engine, "the engine under torture: "+strings.Join(engineNames(), ", ")+"\n(with go run -tags mutants also some that are wrong in one way)")
 	flags.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
 	flags.DurationVar(&c.limit, "limit", c.limit, "stop after this time in any case")
-	flags.StringVar(&c.stop, "stop", c.stop, "stop at the first \"overlap\" or \"inversion\"")
+	flags.StringVar(&c.stop, "stop", c.stop, "stop at the first \"overlap\", \"inversion\" or \"intrusion\" (an entry into a paused queue)")
 	flags.DurationVar(&c.dump, "dump", c.dump, "end a process with its stacks on stderr where a call takes so long (0: never)")
 	flags.BoolVar(&c.quiet, "quiet", c.quiet, "no progress on stderr")
 	if err := flags.Parse(args); err != nil {
@@ -110,8 +110,8 @@ func parseFlags(args []string) (config, error) {
 		return c, fmt.Errorf("-goroutines must be 1 to %d", maxGoroutines)
 	case c.handovers < 1:
 		return c, errors.New("-handovers must be at least 1")
-	case c.stop != "" && c.stop != "overlap" && c.stop != "inversion":
-		return c, errors.New(`-stop must be "overlap" or "inversion"`)
+	case !slices.Contains([]string{"", "overlap", "inversion", "intrusion"}, c.stop):
+		return c, errors.New(`-stop must be "overlap", "inversion" or "intrusion"`)
 	case c.pace <= 0:
 		return c, errors.New("-pace must be more than nothing")
 	case !slices.Contains(engineNames(), c.engine):

@@ -24,6 +24,7 @@ type shared struct {
 const (
 	wordLogHint = 0  // no place in the log before this one is free
 	wordStop    = 1  // processes should end
+	wordPause   = 2  // the pause that processes should say they know of; see pauseWord
 	wordHolders = 16 // of each queue: the slot, plus one, of the process last inside
 
 	controlStart = 64
@@ -42,6 +43,10 @@ const (
 	ctlOpenErrors        // how often its engine could not be opened
 	ctlInside            // see hold: inside the first queue
 	ctlLastEntry         // when the last arrival that got in had come, through the newest engine
+	ctlOrder             // the pause that it should make or end; see pauseWord
+	ctlOrderEnd          // of that pause, in nanoseconds of the wall clock; 0 ends it
+	ctlOrderDone         // the order it has carried out
+	ctlKnows             // the last pause that its newest engine knows of
 	ctlEngines    = 64   // when each of its engines had come to know the directory
 	ctlGoroutines = 320  // their states
 )
@@ -107,10 +112,14 @@ func goroutineWord(slot, g, word int) int { return control(slot, ctlGoroutines+g
 
 func (s *shared) records() int { return (len(s.words) - logStart) / recordWords }
 
-// record is one entry or exit.
+// record is one entry or exit. With the faults "pause" and "supersede", there are some
+// of other kinds, too.
 type record struct {
 	who
 	leaving bool
+	knows   bool // the engine obeys a pause, and lets in no token above this one; arrived is the pause
+	refused bool // an arrival of a queue in which the latest supersedes
+	ousted  bool // it was refused because it was superseded
 	queue   int
 	shared  bool
 	engine  int // of its process: the number of the engine modulo enginesKept
@@ -130,6 +139,9 @@ const (
 	bitUsed uint64 = 1 << (63 - iota)
 	bitLeaving
 	bitShared
+	bitKnows
+	bitRefused
+	bitOusted
 
 	shiftEngine  = 40
 	shiftQueue   = 32
@@ -144,6 +156,15 @@ func (r record) header() uint64 {
 	}
 	if r.shared {
 		h |= bitShared
+	}
+	if r.knows {
+		h |= bitKnows
+	}
+	if r.refused {
+		h |= bitRefused
+	}
+	if r.ousted {
+		h |= bitOusted
 	}
 	return h
 }
@@ -174,6 +195,9 @@ func (s *shared) claim(header uint64) int {
 	return -1
 }
 
+// isFull reports whether no record fits into the log any more.
+func (s *shared) isFull() bool { return s.get(logStart+(s.records()-1)*recordWords) != 0 }
+
 func (s *shared) raise(word int, v uint64) {
 	for old := s.get(word); old < v && !s.swap(word, old, v); old = s.get(word) {
 	}
@@ -193,6 +217,9 @@ func (s *shared) read(i int) (r record, used, complete bool) {
 	r.engine = int(h >> shiftEngine & 0xff)
 	r.leaving = h&bitLeaving != 0
 	r.shared = h&bitShared != 0
+	r.knows = h&bitKnows != 0
+	r.refused = h&bitRefused != 0
+	r.ousted = h&bitOusted != 0
 	r.arrived = int64(s.get(at + 3))
 	complete = r.arrived != 0
 	if complete {

@@ -26,8 +26,7 @@ type oracle struct {
 
 	queues    []queueOracle
 	entries   int
-	overlaps  int
-	inverted  int
+	found     findings
 	examples  []string
 	shown     []moment // of the examples
 	recovered []time.Duration
@@ -39,6 +38,7 @@ type oracle struct {
 	replaced  []moment        // the directory or the guard
 	forgotten []moment        // the last number
 	troubled  []moment        // when any other fault was on
+	pauses    pausesSeen
 }
 
 // death is the end of a process that was killed.
@@ -56,7 +56,9 @@ type queueOracle struct {
 	inside     map[who]record
 	last       record // the greatest token that has entered
 	lastWriter record
-	recent     []passed // of a limited queue
+	recent     []passed   // of a limited queue
+	paused     *pauseSpan // the last pause, until the first entry after it
+	arrivals   []record   // of a queue in which the latest supersedes
 }
 
 // passed is a token that has entered, and how many smaller ones came later.
@@ -70,9 +72,13 @@ const (
 	examplesKept = 10
 )
 
-func newOracle(s *shared) *oracle {
+// never is a moment that does not come.
+const never int64 = math.MaxInt64
+
+func newOracle(s *shared, queues []testQueue) *oracle {
 	o := &oracle{shared: s, start: now(), deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}
-	for _, q := range testQueues {
+	o.pauses.known = make(map[engineID]map[int]knowledge)
+	for _, q := range queues {
 		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
 	}
 	return o
@@ -93,6 +99,13 @@ func (o *oracle) catchUp() {
 		}
 		o.next++
 		switch {
+		case r.knows && complete:
+			o.know(r)
+		case r.knows:
+		case r.refused:
+			if complete {
+				o.queues[r.queue].arrivals = append(o.queues[r.queue].arrivals, r)
+			}
 		case r.leaving:
 			delete(o.queues[r.queue].inside, r.who)
 		case !complete, dead && r.at >= died.at:
@@ -118,11 +131,15 @@ func (o *oracle) enter(e record) {
 		}
 	}
 	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
-		o.overlaps++
+		o.found.overlaps++
 		o.tell(append(others, e), "overlap in %q: %s while %s inside", q.prefix, o.describe(e), o.describe(others...))
 	}
 	q.inside[e.who] = e
 	o.checkOrder(q, e)
+	o.checkPause(q, e)
+	if q.keep > 0 {
+		q.arrivals = append(q.arrivals, e)
+	}
 }
 
 // reap ends the hold of one that was killed. e is the next to enter.
@@ -164,7 +181,7 @@ func (o *oracle) checkOrder(q *queueOracle, e record) {
 	}
 	if e.token <= before.token {
 		if !o.forgiven(before, e) {
-			o.inverted++
+			o.found.inverted++
 			o.tell([]record{before, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before))
 		}
 		q.last, q.lastWriter = e, record{}
@@ -186,7 +203,7 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 		}
 		before.by++
 		if before.by == limit {
-			o.inverted++
+			o.found.inverted++
 			o.tell([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before.record))
 		}
 	}
@@ -297,8 +314,31 @@ func (o *oracle) moment(list *[]moment) (end func()) {
 }
 
 // sofar are the counts at this moment.
-func (o *oracle) sofar() (entries, overlaps, inverted, recoveries int) {
+func (o *oracle) sofar() (entries, recoveries int, found findings) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.entries, o.overlaps, o.inverted, len(o.recovered)
+	return o.entries, len(o.recovered), o.found
+}
+
+// findings count what must not be.
+type findings struct {
+	overlaps int
+	inverted int
+	intruded int // entries into a paused queue
+	wronged  int // superseded though they should not have been
+}
+
+func (f findings) any() bool { return f != findings{} }
+
+// of counts one kind.
+func (f findings) of(kind string) int {
+	switch kind {
+	case "overlap":
+		return f.overlaps
+	case "inversion":
+		return f.inverted
+	case "intrusion":
+		return f.intruded
+	}
+	return 0
 }

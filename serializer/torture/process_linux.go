@@ -33,12 +33,14 @@ type orders struct {
 	GID        int // of that user
 	Cancel     bool
 	Timeout    bool
+	Supersede  bool
 }
 
 // process is one of those that fight over the queues.
 type process struct {
 	orders
 	*shared
+	queues []testQueue
 	engine atomic.Pointer[generation]
 	opened int
 	closed sync.WaitGroup
@@ -48,6 +50,7 @@ type process struct {
 type generation struct {
 	serializer.Engine
 	number int
+	told   uint64 // the last pause that the process has said it knows of
 }
 
 func isProcess() bool { return os.Getenv(processEnv) != "" }
@@ -68,6 +71,7 @@ func newProcess() (*process, error) {
 	if err := json.Unmarshal([]byte(os.Getenv(processEnv)), &p.orders); err != nil {
 		return nil, fmt.Errorf("reading orders: %w", err)
 	}
+	p.queues = queues(p.Supersede)
 	var err error
 	if p.shared, err = mapShared(os.NewFile(3, "shared")); err != nil {
 		return nil, err
@@ -129,6 +133,7 @@ func (p *process) obey(done <-chan struct{}) {
 	})
 	defer reloading.Wait()
 	defer close(reloads)
+	reloading.Go(func() { p.obeyPauses(done) })
 	var reloaded uint64
 	for {
 		select {
@@ -238,11 +243,12 @@ const (
 	gone
 	storage
 	other
+	superseded
 	starved // timed out though nothing takes that long
 	outcomes
 )
 
-var outcomeNames = [outcomes]string{"entered", "timeout", "gone", "storage", "other", "starved"}
+var outcomeNames = [outcomes]string{"entered", "timeout", "gone", "storage", "other", "superseded", "starved"}
 
 const (
 	longTimeout  = 20 * time.Second
@@ -254,13 +260,9 @@ func (p *process) fight(g int) {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(p.Number)<<16|uint64(g)))
 	word := func(w int) int { return goroutineWord(p.Slot, g, w) }
 	for port := uint16(1024); !p.stopped(); port++ {
-		q := randomQueue(r)
-		a := serializer.Arrival{
-			Queue:   testQueues[q].prefix,
-			Client:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, byte(p.Slot), byte(g)}), port),
-			Rule:    testQueues[q].randomRule(r),
-			Timeout: longTimeout,
-		}
+		q := randomQueue(r, p.queues)
+		a := p.queues[q].arrival(r)
+		a.Client = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, byte(p.Slot), byte(g)}), port)
 		if p.Timeout && r.IntN(50) == 0 {
 			a.Timeout = time.Duration(1 + r.Int64N(int64(shortTimeout)))
 		}
@@ -274,7 +276,7 @@ func (p *process) fight(g int) {
 		outcome := p.enter(ctx, r, g, q, a)
 		p.add(word(goOutcomes+outcome), 1)
 		cancel()
-		if outcome == storage || outcome == other {
+		if outcome == storage || outcome == other || outcome == superseded {
 			time.Sleep(time.Duration(1+r.IntN(5)) * time.Millisecond)
 		}
 	}
@@ -288,6 +290,9 @@ func (p *process) enter(ctx context.Context, r *rand.Rand, g, q int, a serialize
 	arrived := now()
 	turn, err := e.Enter(ctx, a)
 	if err != nil {
+		if a.DropOldest {
+			p.noteRefusal(err, record{who: who{p.Number, g}, queue: q, shared: a.Rule.Shared, engine: e.number, arrived: arrived, at: now()})
+		}
 		return outcomeOf(err, a)
 	}
 	rec := record{
@@ -343,6 +348,8 @@ func outcomeOf(err error, a serializer.Arrival) int {
 		return gone
 	case serializer.ReasonStorage:
 		return storage
+	case serializer.ReasonSuperseded:
+		return superseded
 	}
 	return other
 }

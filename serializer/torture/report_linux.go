@@ -12,15 +12,15 @@ type report struct {
 	config
 	took      time.Duration
 	handovers int
-	overlaps  int
-	inverted  int
+	found     findings
+	pauses    pausesSeen
 	problems  []string
 	examples  []string
 	timeline  []string // of the faults around the examples
 	begun     uint64
 	cutOff    uint64
 	counts    [outcomes]uint64
-	recovered []time.Duration
+	recovered times
 	faults    string
 }
 
@@ -32,13 +32,15 @@ func (h *harness) report(took time.Duration) *report {
 	problems := slices.Clone(h.problems)
 	h.mu.Unlock()
 	o := h.oracle
-	slices.Sort(o.recovered)
+	for _, times := range [][]time.Duration{o.recovered, o.pauses.late, o.pauses.resumed, o.pauses.ended} {
+		slices.Sort(times)
+	}
 	return &report{
 		config:    h.config,
 		took:      took,
 		handovers: o.entries,
-		overlaps:  o.overlaps,
-		inverted:  o.inverted,
+		found:     o.found,
+		pauses:    o.pauses,
 		problems:  problems,
 		examples:  o.examples,
 		timeline:  h.timeline.around(o.shown, o.start),
@@ -54,19 +56,42 @@ func (h *harness) report(took time.Duration) *report {
 func (r *report) lost() int { return len(r.problems) + int(r.counts[starved]) }
 
 // holds reports whether all was as it must be, quick or slow.
-func (r *report) holds() bool { return r.overlaps == 0 && r.inverted == 0 && r.lost() == 0 }
+func (r *report) holds() bool { return !r.found.any() && r.lost() == 0 }
 
-func (r *report) ok() bool { return r.holds() && r.worst() <= recoveryLimit }
+func (r *report) ok() bool { return r.holds() && r.slow() == "" }
 
-func (r *report) worst() time.Duration {
-	if len(r.recovered) == 0 {
-		return 0
+// slow says what took too long, if anything did.
+func (r *report) slow() string {
+	for _, took := range []struct {
+		what  string
+		times times
+	}{
+		{"to recover", r.recovered},
+		{"to hear of a pause", r.pauses.late},
+		{"to go on after a pause", r.pauses.resumed},
+		{"to go on after the end of a pause", r.pauses.ended},
+	} {
+		if took.times.worst() > recoveryLimit {
+			return fmt.Sprintf("took more than %v %s", recoveryLimit, took.what)
+		}
 	}
-	return r.recovered[len(r.recovered)-1]
+	return ""
 }
 
-func (r *report) quantile(q float64) time.Duration {
-	return r.recovered[int(q*float64(len(r.recovered)-1))]
+// times are durations of one kind, sorted.
+type times []time.Duration
+
+func (t times) worst() time.Duration { return t.quantile(1) }
+
+func (t times) quantile(q float64) time.Duration {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[int(q*float64(len(t)-1))]
+}
+
+func (t times) String() string {
+	return fmt.Sprintf("median %v, 95th percentile %v, worst %v", round(t.quantile(0.5)), round(t.quantile(0.95)), round(t.worst()))
 }
 
 func (r *report) String() string {
@@ -81,16 +106,22 @@ func (r *report) String() string {
 	line("time", "%v", r.took.Round(time.Millisecond))
 	line("hand-overs", "%d", r.handovers)
 	line("hand-overs/s", "%.0f", float64(r.handovers)/r.took.Seconds())
-	line("overlaps", "%d", r.overlaps)
-	line("inversions", "%d", r.inverted)
+	line("overlaps", "%d", r.found.overlaps)
+	line("inversions", "%d", r.found.inverted)
+	line("intrusions", "%d, in %d pauses", r.found.intruded, len(r.pauses.spans))
+	line("wronged", "%d, of %d superseded", r.found.wronged, r.counts[superseded])
 	line("lost", "%d", r.lost())
 	line("arrivals", "%d, of which cut off by kill -9: %d", r.begun, r.cutOff)
 	for o, n := range r.counts {
 		line("", "%s: %d", outcomeNames[o], n)
 	}
 	if n := len(r.recovered); n > 0 {
-		line("recoveries", "%d after kill -9 of the holder: median %v, 95th percentile %v, worst %v",
-			n, round(r.quantile(0.5)), round(r.quantile(0.95)), round(r.worst()))
+		line("recoveries", "%d after kill -9 of the holder: %v", n, r.recovered)
+	}
+	if len(r.pauses.spans) > 0 {
+		line("late entries", "%d, by those who had not heard of a pause: %v", len(r.pauses.late), r.pauses.late)
+		line("resumptions", "%d after resuming a queue: %v", len(r.pauses.resumed), r.pauses.resumed)
+		line("", "%d after the end of a pause: %v", len(r.pauses.ended), r.pauses.ended)
 	}
 	for _, e := range slices.Concat(r.examples, r.timeline, r.problems) {
 		line("", "%s", e)
@@ -100,7 +131,7 @@ func (r *report) String() string {
 	case r.ok():
 		verdict = "holds"
 	case r.holds():
-		verdict = fmt.Sprintf("holds, but took more than %v to recover", recoveryLimit)
+		verdict = "holds, but " + r.slow()
 	}
 	line("verdict", "%s", verdict)
 	return b.String()

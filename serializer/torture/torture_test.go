@@ -54,6 +54,33 @@ func TestQueueHolds(t *testing.T) {
 	}
 }
 
+// While a queue is paused, nobody enters it; whoever waits keeps the place, and goes on
+// after it. Where the latest supersedes, nobody else is refused. Alone, and while processes
+// are killed and reload.
+func TestPausesAndSupersedingHold(t *testing.T) {
+	for _, faults := range []string{"pause", "supersede", "pause,supersede,kill,killguard,reload,cancel,timeout"} {
+		t.Run(faults, func(t *testing.T) {
+			c := short(t)
+			c.limit = 6 * time.Second
+			c.faults = strings.Split(faults, ",")
+			r := run(t, c)
+			t.Logf("\n%s", r)
+			if !r.holds() {
+				t.Error("the queue does not hold")
+			}
+			if c.has("pause") && len(r.pauses.spans) == 0 {
+				t.Error("nothing was paused")
+			}
+			if c.has("supersede") && r.counts[superseded] == 0 {
+				t.Error("nobody was superseded")
+			}
+			if refused := r.counts[storage] + r.counts[other]; !c.has("kill") && refused > 0 {
+				t.Errorf("%d were refused", refused)
+			}
+		})
+	}
+}
+
 // A small disk needs a mount, and so root and a namespace: then the harness is
 // a program of its own.
 func TestQueueHoldsOnFullDisk(t *testing.T) {
@@ -102,8 +129,8 @@ func TestPredecessorIsFound(t *testing.T) {
 				c.engine, c.faults, c.limit, c.stop = "predecessor", test.faults, test.limit, "overlap"
 				r := run(t, c)
 				seen += r.handovers
-				if r.overlaps > 0 {
-					t.Logf("after %v: %d overlaps in %d hand-overs", time.Since(start).Round(time.Millisecond), r.overlaps, seen)
+				if r.found.overlaps > 0 {
+					t.Logf("after %v: %d overlaps in %d hand-overs", time.Since(start).Round(time.Millisecond), r.found.overlaps, seen)
 					return
 				}
 			}
@@ -121,19 +148,40 @@ func TestMutantsAreFound(t *testing.T) {
 		{"nolast", "clock,reload", "inversions"},
 		{"noledger", "files", "overlaps"},
 		{"nocheck", "links,reload", "overlaps"},
+		{"leaky", "pause", "intrusions"},
+		{"nopause", "pause", "late entries"},
+		{"noresume", "pause", "lost"},
+		{"hasty", "supersede", "wronged"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
-			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", strings.TrimSuffix(mutant.found, "s"), "-quiet",
-				"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", "20s", "-handovers", "1000000").CombinedOutput()
+			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", stopAt(mutant.found), "-quiet",
+				"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", limitOf(mutant.found), "-handovers", "1000000").CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 1 || count(string(out), mutant.found) == 0 {
 				t.Errorf("not found: %v\n%s", err, out)
 			}
-			if mutant.faults != "none" && !strings.Contains(string(out), "fault ") {
+			if stopAt(mutant.found) != "" && mutant.faults != "none" && !strings.Contains(string(out), "fault ") {
 				t.Errorf("it does not tell which faults were at work\n%s", out)
 			}
 		})
 	}
+}
+
+// stopAt is where a run can stop for a finding; others are known only at the end.
+func stopAt(found string) string {
+	switch found {
+	case "overlaps", "inversions", "intrusions":
+		return strings.TrimSuffix(found, "s")
+	}
+	return ""
+}
+
+// limitOf is how long a run may take.
+func limitOf(found string) string {
+	if stopAt(found) == "" {
+		return "6s"
+	}
+	return "20s"
 }
 
 // The harness finds processes that shut others out for ever: here, those of other

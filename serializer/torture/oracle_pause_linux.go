@@ -1,0 +1,107 @@
+package main
+
+import "time"
+
+// pauseSpan is a pause as the oracle knows it.
+type pauseSpan struct {
+	number  int
+	queues  []int
+	set     int64 // when it was made and all had had the time to hear of it; 0 before
+	to      int64 // when its end began
+	ordered bool  // somebody resumed the queue
+}
+
+// knowledge is what an engine has said of the last pause of a queue: no token of it above
+// this one enters.
+type knowledge struct {
+	pause *pauseSpan
+	token uint64
+}
+
+// engineID is one engine of one process.
+type engineID struct{ process, engine int }
+
+// pausesSeen is what the oracle has seen of pauses.
+type pausesSeen struct {
+	spans   []*pauseSpan
+	known   map[engineID]map[int]knowledge // by queue
+	late    times                          // entries of engines that had not heard of a pause in time
+	resumed times                          // from resuming a queue to the next entry
+	ended   times                          // from the end of a pause to the next entry
+}
+
+// beginPause notes that queues are about to be paused.
+func (o *oracle) beginPause(queues []int) *pauseSpan {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := &pauseSpan{number: len(o.pauses.spans) + 1, queues: queues, to: never}
+	o.pauses.spans = append(o.pauses.spans, p)
+	return p
+}
+
+// paused notes that all should have heard of a pause by now.
+func (o *oracle) paused(p *pauseSpan) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.set = now()
+	for _, q := range p.queues {
+		o.queues[q].paused = p
+	}
+}
+
+// endPause notes when a pause ends.
+func (o *oracle) endPause(p *pauseSpan, at int64, ordered bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p.to, p.ordered = min(p.to, at), ordered
+}
+
+// know notes what an engine says of a pause.
+func (o *oracle) know(r record) {
+	id := engineID{r.process, r.engine}
+	if o.pauses.known[id] == nil {
+		o.pauses.known[id] = make(map[int]knowledge)
+	}
+	o.pauses.known[id][r.queue] = knowledge{o.pauses.spans[r.arrived-1], r.token}
+}
+
+// checkPause judges an entry by the pauses of its queue.
+func (o *oracle) checkPause(q *queueOracle, e record) {
+	if k, ok := o.pauses.known[engineID{e.process, e.engine}][e.queue]; ok && e.at < k.pause.to && e.token > k.token {
+		o.found.intruded++
+		o.tell([]record{e}, "intrusion in %q: %s while it was paused; no token after %d should have entered", q.prefix, o.describe(e), k.token)
+		return
+	}
+	p := q.paused
+	if p == nil || p.set == 0 || q.kind != exclusive {
+		return
+	}
+	switch {
+	case e.at > p.to:
+		q.paused = nil
+		if !o.disturbed(p.to, e.at) {
+			o.noteResumption(p, time.Duration(e.at-p.to))
+		}
+	case e.at > p.set && !o.disturbed(p.set, e.at):
+		o.pauses.late = append(o.pauses.late, time.Duration(e.at-p.set))
+	}
+}
+
+func (o *oracle) noteResumption(p *pauseSpan, took time.Duration) {
+	if p.ordered {
+		o.pauses.resumed = append(o.pauses.resumed, took)
+	} else {
+		o.pauses.ended = append(o.pauses.ended, took)
+	}
+}
+
+// disturbed reports whether another fault than a pause was at work meanwhile.
+func (o *oracle) disturbed(from, to int64) bool {
+	faults := 0
+	for _, t := range o.troubled {
+		if t.from < to && from < t.to {
+			faults++
+		}
+	}
+	return faults > 1
+}
