@@ -21,17 +21,18 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // startDebianEtcd runs the etcd of this system, a cluster of one, until the
 // test ends.
-func startDebianEtcd(t testing.TB, args ...string) *member {
+func startDebianEtcd(t testing.TB, args ...string) *testetcd.Member {
 	t.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
 		t.Fatal("this test needs an etcd server, on Debian from etcd-server: ", err)
 	}
-	clients, peers := "http://"+freeAddress(t), "http://"+freeAddress(t)
+	clients, peers := "http://"+testetcd.FreeAddress(t), "http://"+testetcd.FreeAddress(t)
 	cmd := exec.Command(program, append([]string{
 		"--name", "only", "--data-dir", filepath.Join(t.TempDir(), "data"), "--log-level", "error",
 		"--listen-client-urls", clients, "--advertise-client-urls", clients,
@@ -50,8 +51,8 @@ func startDebianEtcd(t testing.TB, args ...string) *member {
 			t.Logf("etcd said:\n%s", tail(output.String()))
 		}
 	})
-	m := &member{url: clients}
-	c := m.client(t)
+	m := &testetcd.Member{URL: clients}
+	c := m.Client(t)
 	waitUntil(t, "etcd answers", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -131,20 +132,7 @@ func demandLogin(t *testing.T, endpoints ...string) *operator {
 	t.Helper()
 	o := &operator{t, endpoints}
 	o.do(func(ctx context.Context, c *clientv3.Client) error {
-		for _, err := range []error{
-			second(c.UserAdd(ctx, "root", "root")),
-			second(c.UserGrantRole(ctx, "root", "root")),
-			second(c.RoleAdd(ctx, "orderly")),
-			second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, clientv3.PermissionType(clientv3.PermReadWrite))),
-			second(c.UserAdd(ctx, "orderly", "secret")),
-			second(c.UserGrantRole(ctx, "orderly", "orderly")),
-			second(c.AuthEnable(ctx)),
-		} {
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace)
 	})
 	return o
 }
@@ -218,15 +206,14 @@ func (v *visitors) check(t *testing.T, when string) {
 // timed out, for ever.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel() // it mostly waits
-	servers := map[string]func(*testing.T, string) *member{
-		"etcd 3.4": func(t *testing.T, tokens string) *member {
+	servers := map[string]func(*testing.T, string) *testetcd.Member{
+		"etcd 3.4": func(t *testing.T, tokens string) *testetcd.Member {
 			return startDebianEtcd(t, "--auth-token", tokens, "--auth-token-ttl", "2", "--bcrypt-cost", "4")
 		},
-		"etcd 3.7": func(t *testing.T, tokens string) *member {
-			m := newMember(t)
-			m.config.AuthToken, m.config.AuthTokenTTL, m.config.BcryptCost = tokens, 2, 4
-			m.start(t)
-			t.Cleanup(m.stop)
+		"etcd 3.7": func(t *testing.T, tokens string) *testetcd.Member {
+			m := testetcd.New(t)
+			m.Config.AuthToken, m.Config.AuthTokenTTL, m.Config.BcryptCost = tokens, 2, 4
+			m.Start(t)
 			return m
 		},
 	}
@@ -238,7 +225,7 @@ func TestTokensEnd(t *testing.T) {
 				if kind == "signed" {
 					tokens = signingKey(t)
 				}
-				testTokensEnd(t, demandLogin(t, start(t, tokens).url))
+				testTokensEnd(t, demandLogin(t, start(t, tokens).URL))
 			})
 		}
 	}
@@ -294,9 +281,9 @@ func TestRightToWriteLost(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const ttl = 3 * time.Second
 	m := startDebianEtcd(t, "--bcrypt-cost", "4")
-	o := demandLogin(t, m.url)
-	here := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
-	there := open(t, etcd.Options{Username: "root", Password: "root", TTL: ttl}, m.url)
+	o := demandLogin(t, m.URL)
+	here := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.URL)
+	there := open(t, etcd.Options{Username: "root", Password: "root", TTL: ttl}, m.URL)
 	holder := enter(t, here, arrival("a_"))
 	next := join(t, there, arrival("a_"))
 	o.do(func(ctx context.Context, c *clientv3.Client) error {
@@ -325,3 +312,5 @@ func TestRightToWriteLost(t *testing.T) {
 		return err == nil
 	})
 }
+
+func second[T any](_ T, err error) error { return err }

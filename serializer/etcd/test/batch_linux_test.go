@@ -19,7 +19,7 @@ func TestForgottenQueueUsedAgain(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const queues = 50
 	m := startStandalone(t)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	name := func(i int) string { return fmt.Sprintf("u%d", i) }
 
 	// All requests that delete are under way at any time.

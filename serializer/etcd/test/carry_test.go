@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // A caller that left and came again at once sent two requests, its new ticket often
 // first. etcd commits in rounds, so the next process waited for two of them.
 func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
-	m := startEtcd(t)
-	c, e := m.client(t), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	m := testetcd.Start(t)
+	c, e := m.Client(t), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	revision := func() int64 {
 		answer, err := c.Get(context.Background(), "x")
 		if err != nil {
@@ -39,11 +40,10 @@ func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 // etcd may refuse what goes along with a ticket. Neither the ticket nor the
 // deletion is lost then.
 func TestTicketWithDeletionRefused(t *testing.T) {
-	m := newMember(t)
-	m.config.MaxTxnOps = 2 // enough for the ticket or for the deletion
-	m.start(t)
-	t.Cleanup(m.stop)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	m := testetcd.New(t)
+	m.Config.MaxTxnOps = 2 // enough for the ticket or for the deletion
+	m.Start(t)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	var group sync.WaitGroup
 	for _, e := range []*etcd.Engine{here, there, here} {
 		group.Go(func() {
@@ -58,15 +58,15 @@ func TestTicketWithDeletionRefused(t *testing.T) {
 		})
 	}
 	group.Wait()
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }
 
 // The answer to a deletion and a ticket is lost after etcd has carried out both: the
 // next one enters, the ticket is not taken twice, and no key stays.
 func TestLostAnswerToDeletionAndTicket(t *testing.T) {
-	m := startEtcd(t)
-	c, link := m.client(t), startRelay(t, m.url)
-	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	m := testetcd.Start(t)
+	c, link := m.Client(t), startRelay(t, m.URL)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	turn := enter(t, here, arrival("a_"))
 	next := join(t, there, arrival("a_"))
 	link.hold(true)

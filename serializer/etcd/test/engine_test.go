@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 func arrival(queue string) serializer.Arrival {
@@ -93,14 +94,14 @@ func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error)
 // Engines on one cluster are to each other what processes on several machines
 // are.
 func TestOneAtATimeInOrder(t *testing.T) {
-	m := startEtcd(t)
+	m := testetcd.Start(t)
 	for _, engines := range []int{1, 2, 5} {
 		t.Run(strconv.Itoa(engines)+" engines", func(t *testing.T) {
 			var inside, overlaps, inversions atomic.Int64
 			var last atomic.Uint64
 			var group sync.WaitGroup
 			for range engines {
-				e := open(t, etcd.Options{}, m.url)
+				e := open(t, etcd.Options{}, m.URL)
 				for range 8 {
 					group.Go(func() {
 						for range 40 {
@@ -127,12 +128,12 @@ func TestOneAtATimeInOrder(t *testing.T) {
 			}
 		})
 	}
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }
 
 func TestQueues(t *testing.T) {
-	m := startEtcd(t)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	holder := enter(t, here, arrival("b"))
 	waiting := join(t, there, arrival("b"))
 	other := enter(t, there, arrival("a"))
@@ -165,8 +166,8 @@ func TestQueues(t *testing.T) {
 // The plugin asks for the count before it reads a body: at once, and without a
 // word to etcd.
 func TestCount(t *testing.T) {
-	m := startEtcd(t)
-	here, there, idle := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	here, there, idle := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	check := func(when string, want map[*etcd.Engine][2]int) {
 		t.Helper()
 		for name, e := range map[string]*etcd.Engine{"here": here, "there": there, "idle": idle} {
@@ -189,7 +190,7 @@ func TestCount(t *testing.T) {
 	for _, w := range waiting {
 		(<-w).leave(t)
 	}
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 	for _, e := range []*etcd.Engine{here, there} {
 		waitUntil(t, "the engine counts nobody", func() bool {
 			inside, waiting := e.Count("a_")
@@ -200,9 +201,9 @@ func TestCount(t *testing.T) {
 
 func TestQueuesAreApart(t *testing.T) {
 	names := []string{"a_", "a_b_", "", "a/b", "a", "!evict", "!evict/1/", "%2F", "ü", "\x00\xff", "a "}
-	m := startEtcd(t)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
-	other := open(t, etcd.Options{Namespace: "other/"}, m.url)
+	m := testetcd.Start(t)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
+	other := open(t, etcd.Options{Namespace: "other/"}, m.URL)
 	var turns []serializer.Turn
 	for i, name := range names {
 		turns = append(turns, enter(t, []*etcd.Engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
@@ -214,13 +215,13 @@ func TestQueuesAreApart(t *testing.T) {
 	for _, turn := range turns {
 		turn.Leave()
 	}
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }
 
 func TestClose(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	e := open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	e := open(t, etcd.Options{}, m.URL)
 	turn := enter(t, e, arrival("a_"))
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -244,18 +245,17 @@ func TestClose(t *testing.T) {
 func TestLongQueue(t *testing.T) {
 	for name, operations := range map[string]uint{"etcd's default": 128, "few operations in a transaction": 8} {
 		t.Run(name, func(t *testing.T) {
-			m := newMember(t)
-			m.config.MaxTxnOps = operations
-			m.start(t)
-			t.Cleanup(m.stop)
+			m := testetcd.New(t)
+			m.Config.MaxTxnOps = operations
+			m.Start(t)
 			testLongQueue(t, m)
 		})
 	}
 }
 
-func testLongQueue(t *testing.T, m *member) {
+func testLongQueue(t *testing.T, m *testetcd.Member) {
 	const waiting = 400
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	holder := enter(t, here, arrival("a_"))
 	var group sync.WaitGroup
 	var inversions, failures atomic.Int64
@@ -275,7 +275,7 @@ func testLongQueue(t *testing.T, m *member) {
 			turn.Leave()
 		})
 	}
-	c := m.client(t)
+	c := m.Client(t)
 	waitUntil(t, "all have tickets", func() bool { return len(keysOf(t, c)) == waiting+1 })
 	start := time.Now()
 	holder.Leave()
@@ -284,5 +284,5 @@ func testLongQueue(t *testing.T, m *member) {
 	if inversions.Load() != 0 || failures.Load() != 0 {
 		t.Errorf("%d inversions, %d refused", inversions.Load(), failures.Load())
 	}
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }

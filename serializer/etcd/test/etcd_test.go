@@ -5,103 +5,19 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // long is for figures and for faults that take their time.
 var long = flag.Bool("long", false, "measure longer and with more faults")
-
-// member is an etcd server in this process.
-type member struct {
-	config *embed.Config
-	server *embed.Etcd
-	url    string
-}
-
-// freeAddress returns an address of loopback that nobody listens on.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// newMember prepares a cluster of one.
-func newMember(t testing.TB) *member {
-	t.Helper()
-	c := embed.NewConfig()
-	c.Name = "only"
-	c.Dir = filepath.Join(t.TempDir(), "data")
-	c.Logger, c.ZapLoggerBuilder = "zap", embed.NewZapLoggerBuilder(zap.NewNop())
-	clients, peers := endpoint(t, freeAddress(t)), endpoint(t, freeAddress(t))
-	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
-	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	c.QuotaBackendBytes = 1 << 30
-	return &member{config: c, url: clients[0].String()}
-}
-
-func endpoint(t testing.TB, address string) []url.URL {
-	t.Helper()
-	return []url.URL{{Scheme: "http", Host: address}}
-}
-
-func (m *member) start(t testing.TB) {
-	t.Helper()
-	server, err := embed.StartEtcd(m.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.server = server
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		t.Fatal("etcd did not become ready")
-	}
-}
-
-func (m *member) stop() {
-	if m.server != nil {
-		m.server.Close()
-		m.server = nil
-	}
-}
-
-// startEtcd runs a cluster of one until the test ends.
-func startEtcd(t testing.TB) *member {
-	t.Helper()
-	m := newMember(t)
-	m.start(t)
-	t.Cleanup(m.stop)
-	return m
-}
-
-// client talks to etcd as an operator would.
-func (m *member) client(t testing.TB) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.url}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
 
 // open makes an engine, as one process has it, and waits until it has a lease. On a
 // busy machine etcd may be so slow that the first attempt fails; until the next one,

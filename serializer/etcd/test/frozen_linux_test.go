@@ -17,6 +17,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // trio is three members of etcd, each a process of this machine.
@@ -139,7 +140,7 @@ func (n *entries) visit(e *etcd.Engine) {
 
 // write notes when a member answers a plain client.
 func (n *entries) write(t *testing.T, endpoint string, stop <-chan struct{}) {
-	c := (&member{url: endpoint}).client(t)
+	c := (&testetcd.Member{URL: endpoint}).Client(t)
 	for {
 		select {
 		case <-stop:

@@ -10,21 +10,21 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // A full etcd takes no puts, though it deletes. The deletion of a ticket puts a
 // mark; so it was refused, nothing was logged, and the next one waited for
 // nobody until its timeout.
 func TestEtcdFull(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) *member{
-		"etcd 3.4": func(t *testing.T) *member {
-			return startStandalone(t, "--quota-backend-bytes", strconv.Itoa(quota)).member
+	for name, start := range map[string]func(*testing.T) *testetcd.Member{
+		"etcd 3.4": func(t *testing.T) *testetcd.Member {
+			return startStandalone(t, "--quota-backend-bytes", strconv.Itoa(quota)).Member
 		},
-		"etcd 3.7": func(t *testing.T) *member {
-			m := newMember(t)
-			m.config.QuotaBackendBytes = quota
-			m.start(t)
-			t.Cleanup(m.stop)
+		"etcd 3.7": func(t *testing.T) *testetcd.Member {
+			m := testetcd.New(t)
+			m.Config.QuotaBackendBytes = quota
+			m.Start(t)
 			return m
 		},
 	} {
@@ -37,14 +37,14 @@ func TestEtcdFull(t *testing.T) {
 
 const quota = 2 << 20 // bytes
 
-func testEtcdFull(t *testing.T, m *member) {
+func testEtcdFull(t *testing.T, m *testetcd.Member) {
 	var log lockedBuffer
-	here := open(t, etcd.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, m.url)
-	there := open(t, etcd.Options{}, m.url)
+	here := open(t, etcd.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}, m.URL)
+	there := open(t, etcd.Options{}, m.URL)
 	holder := enter(t, here, arrival("a_"))
 	second := join(t, here, arrival("a_"))
 	next := join(t, there, arrival("a_"))
-	m.fill(t)
+	fill(t, m)
 	holder.Leave()
 	(<-second).leave(t)
 	left := time.Now()
@@ -59,7 +59,7 @@ func testEtcdFull(t *testing.T, m *member) {
 	}
 	_, err := here.Enter(context.Background(), arrival("a_"))
 	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
-	m.makeRoom(t)
+	makeRoom(t, m)
 	waitUntil(t, "arrivals enter again", func() bool {
 		turn, err := there.Enter(context.Background(), arrival("a_"))
 		if err == nil {
@@ -67,7 +67,7 @@ func testEtcdFull(t *testing.T, m *member) {
 		}
 		return err == nil
 	})
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }
 
 // The request for a ticket was carried out and its answer lost; the next
@@ -75,8 +75,8 @@ func testEtcdFull(t *testing.T, m *member) {
 func TestFullAfterLostAnswer(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t, "--quota-backend-bytes", strconv.Itoa(quota))
-	c, link := m.client(t), startRelay(t, m.url)
-	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	c, link := m.Client(t), startRelay(t, m.URL)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	enter(t, here, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
 	before := enter(t, there, arrival("b_"))
@@ -87,7 +87,7 @@ func TestFullAfterLostAnswer(t *testing.T) {
 		done <- result{turn, err}
 	}()
 	waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
-	m.fill(t)
+	fill(t, m.Member)
 	link.cut()
 	link.hold(false)
 	if r := <-done; r.err == nil {

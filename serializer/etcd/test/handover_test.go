@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // handOvers measures how long the place behind a queue is empty between two
@@ -109,9 +110,9 @@ func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figur
 
 // measureSeen is the least that a hand-over between two processes can take: one
 // writes, and the other's watch tells of it. There is no lock in it and no lease.
-func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
+func measureSeen(t *testing.T, m *testetcd.Member, pause, d time.Duration) figures {
 	t.Helper()
-	writer, reader := m.client(t), m.client(t)
+	writer, reader := m.Client(t), m.Client(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	watch := reader.Watch(ctx, "seen/key", clientv3.WithCreatedNotify())
@@ -135,7 +136,7 @@ func measureSeen(t *testing.T, m *member, pause, d time.Duration) figures {
 // one that queues again does: in the same transaction, or by itself. There is no
 // lock in it, no lease and no order. No queue in etcd whose tickets are keys can
 // hand over in less than that of one transaction.
-func measureBaton(t *testing.T, m *member, together bool, clients int, hold, d time.Duration) figures {
+func measureBaton(t *testing.T, m *testetcd.Member, together bool, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	h := new(handOvers)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,7 +144,7 @@ func measureBaton(t *testing.T, m *member, together bool, clients int, hold, d t
 	key := func(i int) string { return "baton/" + strconv.Itoa(i%clients) }
 	var group sync.WaitGroup
 	for i := range clients {
-		c := m.client(t)
+		c := m.Client(t)
 		watch := c.Watch(ctx, key(i), clientv3.WithCreatedNotify())
 		<-watch
 		baton, ticket := clientv3.OpPut(key(i+1), ""), clientv3.OpPut("other/"+key(i), "")
@@ -162,7 +163,7 @@ func measureBaton(t *testing.T, m *member, together bool, clients int, hold, d t
 	}
 	// The time begins once all have their connections and watches.
 	h.start = time.Now()
-	if _, err := m.client(t).Put(ctx, key(0), ""); err != nil {
+	if _, err := m.Client(t).Put(ctx, key(0), ""); err != nil {
 		t.Fatal(err)
 	}
 	defer time.AfterFunc(d, cancel).Stop()
@@ -172,11 +173,11 @@ func measureBaton(t *testing.T, m *member, together bool, clients int, hold, d t
 
 // measureMutex is etcd's own lock, with a session for each client, as it has to
 // be.
-func measureMutex(t *testing.T, m *member, clients int, hold, d time.Duration) figures {
+func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	locks := make([]*concurrency.Mutex, clients)
 	for i := range locks {
-		session, err := concurrency.NewSession(m.client(t))
+		session, err := concurrency.NewSession(m.Client(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,11 +197,11 @@ func measureMutex(t *testing.T, m *member, clients int, hold, d time.Duration) f
 	return f
 }
 
-func measureEngines(t *testing.T, m *member, engines, clients int, hold, d time.Duration) figures {
+func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	es := make([]*etcd.Engine, engines)
 	for i := range es {
-		es[i] = open(t, etcd.Options{}, m.url)
+		es[i] = open(t, etcd.Options{}, m.URL)
 		enter(t, es[i], arrival("warm")).Leave()
 		defer es[i].Close()
 	}
@@ -228,7 +229,7 @@ func TestHandOver(t *testing.T) {
 	if *long {
 		d = 10 * time.Second
 	}
-	m := startEtcd(t)
+	m := testetcd.Start(t)
 	for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
 		for _, clients := range []int{2, 8, 32} {
 			t.Run(fmt.Sprintf("%d clients hold %s", clients, hold), func(t *testing.T) { compareHandOvers(t, m, clients, hold, d) })
@@ -236,8 +237,8 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-func compareHandOvers(t *testing.T, m *member, clients int, hold, d time.Duration) {
-	put := measurePuts(t, m.client(t), hold, d)
+func compareHandOvers(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) {
+	put := measurePuts(t, m.Client(t), hold, d)
 	t.Logf("one put                       %s", put)
 	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, hold, d))
 	for _, together := range []bool{false, true} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // A login that is refused costs etcd a tenth of a second of a processor. After
@@ -17,8 +18,8 @@ import (
 func TestWrongPasswordIsNoLoad(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t)
-	demandLogin(t, m.url)
-	openAlone(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.url)
+	demandLogin(t, m.URL)
+	openAlone(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.URL)
 	logins := func() float64 { return m.metric(t, "grpc_server_handled_total", `grpc_method="Authenticate"`) }
 	time.Sleep(4 * time.Second)
 	before := logins()
@@ -32,7 +33,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 // as long as the lease would have lived. No other test runs beside this one.
 func TestUnreachableForLong(t *testing.T) {
 	before := goroutines()
-	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+freeAddress(t))
+	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+testetcd.FreeAddress(t))
 	time.Sleep(2 * time.Second)
 	first := goroutines()
 	wait := 6 * time.Second
@@ -62,8 +63,8 @@ func goroutines() (n int) {
 func TestStreamsOfEndedTokens(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
-	demandLogin(t, m.url)
-	e := open(t, etcd.Options{Username: "orderly", Password: "secret"}, m.url)
+	demandLogin(t, m.URL)
+	e := open(t, etcd.Options{Username: "orderly", Password: "secret"}, m.URL)
 	rounds := 3
 	if *long {
 		rounds = 6

@@ -13,16 +13,17 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // A process that is cut off must stop before etcd lets others in.
 func TestDeadline(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	link := startRelay(t, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	link := startRelay(t, m.URL)
 	const ttl = 3 * time.Second
 	cutOff := open(t, etcd.Options{TTL: ttl}, link.url())
-	other := open(t, etcd.Options{TTL: ttl}, m.url)
+	other := open(t, etcd.Options{TTL: ttl}, m.URL)
 
 	revoked := make(chan error, 1)
 	a := arrival("a_")
@@ -68,9 +69,9 @@ func TestDeadline(t *testing.T) {
 
 // An operator revokes the lease.
 func TestLeaseRevoked(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	e := open(t, etcd.Options{TTL: 4 * time.Second}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	e := open(t, etcd.Options{TTL: 4 * time.Second}, m.URL)
 	revoked := make(chan error, 1)
 	a := arrival("a_")
 	a.Revoke = func(err error) { revoked <- err }
@@ -98,9 +99,9 @@ func TestLeaseRevoked(t *testing.T) {
 
 // An operator deletes the key of a ticket that waits.
 func TestTicketDeleted(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	e := open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	e := open(t, etcd.Options{}, m.URL)
 	holder := enter(t, e, arrival("a_"))
 	waiting := join(t, e, arrival("a_"))
 	keys, err := c.Get(context.Background(), etcd.DefaultNamespace, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
@@ -118,9 +119,9 @@ func TestTicketDeleted(t *testing.T) {
 // A request whose answer is lost is sent again, and must not take a second
 // place: nobody would ever leave it.
 func TestLostAnswer(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	link := startRelay(t, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	link := startRelay(t, m.URL)
 	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
 	enter(t, e, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
@@ -168,9 +169,9 @@ func TestLostAnswer(t *testing.T) {
 // A key that appears again after it was deleted, by a request that was long on
 // its way, is nobody's. It must not hold the queue.
 func TestStray(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	link := startRelay(t, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	link := startRelay(t, m.URL)
 	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
 	enter(t, e, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
@@ -201,11 +202,11 @@ func TestStray(t *testing.T) {
 
 // While etcd is away, nobody new enters; when it is back, the queue goes on.
 func TestRestart(t *testing.T) {
-	m := startEtcd(t)
-	here, there := open(t, etcd.Options{TTL: time.Minute}, m.url), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	m := testetcd.Start(t)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, m.URL), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	holder := enter(t, here, arrival("a_"))
 	waiting := join(t, there, arrival("a_"))
-	m.stop()
+	m.Stop()
 	holder.Leave()
 	late := make(chan result, 1)
 	go func() {
@@ -219,26 +220,25 @@ func TestRestart(t *testing.T) {
 		t.Error("took a ticket without etcd")
 	case <-time.After(300 * time.Millisecond):
 	}
-	m.start(t)
+	m.Start(t)
 	(<-waiting).leave(t)
 	(<-late).leave(t)
-	waitUntilEmpty(t, m.client(t))
+	waitUntilEmpty(t, m.Client(t))
 }
 
 // The cluster need not be there when the engine is opened.
 func TestUnreachable(t *testing.T) {
-	m := newMember(t)
-	e := openAlone(t, etcd.Options{}, m.url)
+	m := testetcd.New(t)
+	e := openAlone(t, etcd.Options{}, m.URL)
 	_, err := e.Enter(context.Background(), arrival("a_"))
 	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
-	if !strings.Contains(err.Error(), m.url) {
+	if !strings.Contains(err.Error(), m.URL) {
 		t.Errorf("the error does not name the cluster: %v", err)
 	}
 	if _, err := e.Queues(context.Background()); !errors.Is(err, serializer.ErrStorage) {
 		t.Errorf("listing queues: %v", err)
 	}
-	m.start(t)
-	t.Cleanup(m.stop)
+	m.Start(t)
 	waitUntil(t, "the engine has found the cluster", func() bool {
 		turn, err := e.Enter(context.Background(), arrival("a_"))
 		if err == nil {
@@ -250,9 +250,9 @@ func TestUnreachable(t *testing.T) {
 
 // History is compacted away while many wait, and connections break.
 func TestCompactionAndLostWatches(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	links := []*relay{startRelay(t, m.url), startRelay(t, m.url)}
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	links := []*relay{startRelay(t, m.URL), startRelay(t, m.URL)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var faults sync.WaitGroup
 	faults.Go(func() {
@@ -300,10 +300,10 @@ func TestCompactionAndLostWatches(t *testing.T) {
 
 // A slow link costs time and nothing else.
 func TestSlowLink(t *testing.T) {
-	m := startEtcd(t)
-	link := startRelay(t, m.url)
+	m := testetcd.Start(t)
+	link := startRelay(t, m.URL)
 	link.slow(50 * time.Millisecond)
-	far, near := open(t, etcd.Options{}, link.url()), open(t, etcd.Options{}, m.url)
+	far, near := open(t, etcd.Options{}, link.url()), open(t, etcd.Options{}, m.URL)
 	var inside, overlaps atomic.Int64
 	var group sync.WaitGroup
 	for _, e := range []*etcd.Engine{far, near} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // ticketKeys returns the keys of a queue's tickets, in order.
@@ -55,9 +56,9 @@ func enterSoon(t *testing.T, e serializer.Engine, queue string) {
 // An operator deletes the whole namespace. The holder is revoked, all waiters are
 // refused as evicted, and the queues go on.
 func TestNamespaceDeleted(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	revoked := make(chan error, 1)
 	a := arrival("a_")
 	a.Revoke = func(err error) { revoked <- err }
@@ -82,8 +83,8 @@ func TestNamespaceDeleted(t *testing.T) {
 // An operator deletes the ticket of a holder for whom nobody waits, while its
 // process is cut off from watches.
 func TestHolderDeletedUnwatched(t *testing.T) {
-	m := startEtcd(t)
-	c, link := m.client(t), startRelay(t, m.url)
+	m := testetcd.Start(t)
+	c, link := m.Client(t), startRelay(t, m.URL)
 	e := open(t, etcd.Options{TTL: time.Minute}, link.url())
 	revoked := make(chan error, 1)
 	a := arrival("a_")
@@ -109,9 +110,9 @@ func TestHolderDeletedUnwatched(t *testing.T) {
 // Keys that an operator writes into the namespace must not stop a queue, unless
 // they look like tickets; those can be evicted.
 func TestOperatorsKeys(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	here, there := open(t, etcd.Options{}, m.url), open(t, etcd.Options{}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	put := func(key, value string) {
 		t.Helper()
 		write(t, func(ctx context.Context) (*clientv3.PutResponse, error) { return c.Put(ctx, key, value) })
@@ -170,9 +171,9 @@ func TestOperatorsKeys(t *testing.T) {
 // A ticket that has no caller, but its owner's lease, is deleted by the owner when
 // anybody evicts it.
 func TestStrayEvicted(t *testing.T) {
-	m := startEtcd(t)
-	c := m.client(t)
-	here, there := open(t, etcd.Options{TTL: time.Minute}, m.url), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	here, there := open(t, etcd.Options{TTL: time.Minute}, m.URL), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	holder := enter(t, here, arrival("a_"))
 	answer, err := c.Get(context.Background(), ticketKeys(t, c, "a_")[0])
 	if err != nil {
@@ -200,13 +201,12 @@ func TestStrayEvicted(t *testing.T) {
 // off again.
 func TestLoginDemandedLater(t *testing.T) {
 	t.Parallel() // it mostly waits
-	m := newMember(t)
-	m.config.BcryptCost = 4
-	m.start(t)
-	t.Cleanup(m.stop)
+	m := testetcd.New(t)
+	m.Config.BcryptCost = 4
+	m.Start(t)
 	const ttl = 3 * time.Second
-	named := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.url)
-	unnamed := open(t, etcd.Options{TTL: ttl}, m.url)
+	named := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.URL)
+	unnamed := open(t, etcd.Options{TTL: ttl}, m.URL)
 	for _, e := range []*etcd.Engine{named, unnamed} {
 		enter(t, e, arrival("a_")).Leave()
 	}
@@ -215,7 +215,7 @@ func TestLoginDemandedLater(t *testing.T) {
 	a.Revoke = func(err error) { revoked <- err }
 	holder := enter(t, unnamed, a)
 	waiter := join(t, named, arrival("a_"))
-	o := demandLogin(t, m.url)
+	o := demandLogin(t, m.URL)
 	left := time.Now()
 	holder.Leave()
 	(<-waiter).leave(t)
@@ -238,9 +238,9 @@ func TestLoginDemandedLater(t *testing.T) {
 // Tickets are evicted from another machine, also where their owner is cut off
 // just then: it does it as soon as it is back.
 func TestEvictedFromAnotherMachine(t *testing.T) {
-	m := startEtcd(t)
-	link := startRelay(t, m.url)
-	owner, other := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.url)
+	m := testetcd.Start(t)
+	link := startRelay(t, m.URL)
+	owner, other := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	for name, cutOff := range map[string]bool{"connected": false, "cut off": true} {
 		t.Run(name, func(t *testing.T) {
 			revoked := make(chan error, 1)
@@ -265,7 +265,7 @@ func TestEvictedFromAnotherMachine(t *testing.T) {
 			wantRefusal(t, (<-waiter).err, serializer.ReasonEvicted, serializer.ErrEvicted)
 			holder.Leave()
 			(<-last).leave(t)
-			waitUntilEmpty(t, m.client(t))
+			waitUntilEmpty(t, m.Client(t))
 		})
 	}
 }

@@ -22,7 +22,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			t.Parallel() // it mostly waits
 			const ttl = 20 * time.Second
 			m := startStandalone(t)
-			engines := []*etcd.Engine{open(t, etcd.Options{TTL: ttl}, m.url), open(t, etcd.Options{TTL: ttl}, m.url)}
+			engines := []*etcd.Engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
 			turns := func(n int) {
 				for _, e := range engines {
 					for range n {
@@ -31,7 +31,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 				}
 			}
 			turns(1)
-			waitUntilEmpty(t, m.client(t))
+			waitUntilEmpty(t, m.Client(t))
 			snapshot := m.snapshot(t)
 			turns(100)
 			revoked := make(chan error, 1)

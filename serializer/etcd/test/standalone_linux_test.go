@@ -17,12 +17,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // standalone is a cluster of one, Debian's etcd, whose process a test may stop
 // and whose data it may replace.
 type standalone struct {
-	*member
+	*testetcd.Member
 	process *standing
 	peer    string
 	data    string
@@ -32,13 +34,13 @@ type standalone struct {
 func startStandalone(t *testing.T, more ...string) *standalone {
 	t.Helper()
 	s := &standalone{
-		member: &member{url: "http://" + freeAddress(t)},
-		peer:   "http://" + freeAddress(t),
+		Member: &testetcd.Member{URL: "http://" + testetcd.FreeAddress(t)},
+		peer:   "http://" + testetcd.FreeAddress(t),
 		data:   filepath.Join(t.TempDir(), "data"),
 	}
 	s.process = &standing{program: "etcd", args: append([]string{
 		"--name", "only", "--data-dir", s.data, "--log-level", "error", "--initial-cluster", "only=" + s.peer,
-		"--listen-client-urls", s.url, "--advertise-client-urls", s.url,
+		"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
 		"--listen-peer-urls", s.peer, "--initial-advertise-peer-urls", s.peer,
 	}, more...)}
 	s.process.start(t)
@@ -55,7 +57,7 @@ func startStandalone(t *testing.T, more ...string) *standalone {
 // waitReady waits until it answers, be it that a login is needed.
 func (s *standalone) waitReady(t *testing.T) {
 	t.Helper()
-	c := s.client(t)
+	c := s.Client(t)
 	waitUntil(t, "etcd answers", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -76,7 +78,7 @@ func (s *standalone) freeze(t *testing.T, d time.Duration) {
 func (s *standalone) snapshot(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "snapshot.db")
-	run(t, "etcdctl", "--endpoints", s.url, "snapshot", "save", file)
+	run(t, "etcdctl", "--endpoints", s.URL, "snapshot", "save", file)
 	return file
 }
 
@@ -96,7 +98,7 @@ func (s *standalone) restore(t *testing.T, snapshot, clusterToken string) {
 // metric reads the sum of one of etcd's metrics whose line has all the texts.
 func (s *standalone) metric(t *testing.T, name string, texts ...string) (sum float64) {
 	t.Helper()
-	answer, err := http.Get(s.url + "/metrics")
+	answer, err := http.Get(s.URL + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +128,9 @@ lines:
 }
 
 // fill writes until etcd refuses for lack of space.
-func (m *member) fill(t *testing.T) {
+func fill(t *testing.T, m *testetcd.Member) {
 	t.Helper()
-	c, value := m.client(t), strings.Repeat("x", 900<<10)
+	c, value := m.Client(t), strings.Repeat("x", 900<<10)
 	i := 0
 	waitUntil(t, "etcd is full", func() bool { // it counts what it has synced
 		i++
@@ -138,16 +140,16 @@ func (m *member) fill(t *testing.T) {
 }
 
 // makeRoom has etcd accept writes again.
-func (m *member) makeRoom(t *testing.T) {
+func makeRoom(t *testing.T, m *testetcd.Member) {
 	t.Helper()
-	c, ctx := m.client(t), context.Background()
+	c, ctx := m.Client(t), context.Background()
 	answer, err := c.Delete(ctx, "filler", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []func() error{
 		func() error { return second(c.Compact(ctx, answer.Header.Revision)) },
-		func() error { return second(c.Defragment(ctx, m.url)) },
+		func() error { return second(c.Defragment(ctx, m.URL)) },
 		func() error { return second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})) },
 	} {
 		if err := step(); err != nil {

@@ -1,8 +1,8 @@
 package test
 
 import (
-	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -13,27 +13,26 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // startTLS runs a member with a certificate of a, for the name etcd.example
 // only.
-func startTLS(t *testing.T, a *authority, demandCertificate bool) *member {
+func startTLS(t *testing.T, a *authority, demandCertificate bool) *testetcd.Member {
 	t.Helper()
-	m := newMember(t)
-	m.config.ListenClientUrls[0].Scheme, m.config.AdvertiseClientUrls[0].Scheme = "https", "https"
-	m.config.ClientTLSInfo = transport.TLSInfo{
+	info := transport.TLSInfo{
 		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"),
+		// The member calls itself by its address, which its certificate does not have.
+		SkipClientSANVerify: true,
 	}
 	if demandCertificate {
-		m.config.ClientTLSInfo.TrustedCAFile, m.config.ClientTLSInfo.ClientCertAuth = a.file("ca.pem"), true
+		info.TrustedCAFile, info.ClientCertAuth = a.file("ca.pem"), true
 	}
-	// The member calls itself by its address, which its certificate does not have.
-	m.config.ClientTLSInfo.SkipClientSANVerify = true
-	m.url = m.config.ListenClientUrls[0].String()
-	m.start(t)
-	t.Cleanup(m.stop)
+	m := secured(t, info)
+	m.Start(t)
 	return m
 }
 
@@ -46,9 +45,10 @@ func TestConnectionFaults(t *testing.T) {
 	a.issue(t, "member", &x509.Certificate{DNSNames: []string{"etcd.example"}, ExtKeyUsage: usage})
 	a.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
 	other.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
-	plain, secured, strict := startEtcd(t), startTLS(t, a, false), startTLS(t, a, true)
-	login := startDebianEtcd(t, "--bcrypt-cost", "4")
-	demandLogin(t, login.url)
+	plain, https, strict, login := testetcd.Start(t), startTLS(t, a, false), startTLS(t, a, true), testetcd.New(t)
+	login.Config.BcryptCost = 4
+	login.Start(t)
+	enableLogin(t, login, nil)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -66,31 +66,31 @@ func TestConnectionFaults(t *testing.T) {
 		engine caddyetcd.Engine
 		want   []string // none: it works
 	}{
-		{"plain", caddyetcd.Engine{Endpoints: []string{plain.url}}, nil},
-		{"server_name of the certificate", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("etcd.example")}, nil},
-		{"another server_name", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("other.example")},
+		{"plain", caddyetcd.Engine{Endpoints: []string{plain.URL}}, nil},
+		{"server_name of the certificate", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: trust("etcd.example")}, nil},
+		{"another server_name", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: trust("other.example")},
 			[]string{"the member's certificate is not trusted", "x509: certificate is valid for etcd.example, not other.example"}},
-		{"no server_name", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: trust("")},
+		{"no server_name", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: trust("")},
 			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
-		{"unknown authority", caddyetcd.Engine{Endpoints: []string{secured.url}, TLS: &caddyetcd.TLS{ServerName: "etcd.example"}},
+		{"unknown authority", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: &caddyetcd.TLS{ServerName: "etcd.example"}},
 			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
-		{"client certificate", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(a)}, nil},
-		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: trust("etcd.example")},
+		{"client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(a)}, nil},
+		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: trust("etcd.example")},
 			[]string{"the member demands a client certificate"}},
-		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.url}, TLS: withCertificate(other)},
+		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(other)},
 			[]string{"client certificate"}},
-		{"http where https is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(secured.url, "https:", "http:", 1)}},
+		{"http where https is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(https.URL, "https:", "http:", 1)}},
 			[]string{"it may speak https, the endpoint says http"}},
-		{"https where http is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(plain.url, "http:", "https:", 1)}},
+		{"https where http is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(plain.URL, "http:", "https:", 1)}},
 			[]string{"speak http, the endpoint says https"}},
-		{"nobody there", caddyetcd.Engine{Endpoints: []string{"http://" + freeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
+		{"nobody there", caddyetcd.Engine{Endpoints: []string{"http://" + testetcd.FreeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
 		{"no such name", caddyetcd.Engine{Endpoints: []string{"http://etcd.invalid:2379"}}, []string{"the name", "etcd.invalid"}},
 		{"silence", caddyetcd.Engine{Endpoints: []string{"http://" + silent.Addr().String()}}, []string{"no member answered within"}},
-		{"login", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret"}, nil},
-		{"wrong password", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "wrong"},
+		{"login", caddyetcd.Engine{Endpoints: []string{login.URL}, Username: "orderly", Password: "secret"}, nil},
+		{"wrong password", caddyetcd.Engine{Endpoints: []string{login.URL}, Username: "orderly", Password: "wrong"},
 			[]string{"etcd refuses the username or the password", `logging in as "orderly"`}},
-		{"no login", caddyetcd.Engine{Endpoints: []string{login.url}}, []string{"etcd demands a username and a password"}},
-		{"no rights", caddyetcd.Engine{Endpoints: []string{login.url}, Username: "orderly", Password: "secret", Namespace: "elsewhere"},
+		{"no login", caddyetcd.Engine{Endpoints: []string{login.URL}}, []string{"etcd demands a username and a password"}},
+		{"no rights", caddyetcd.Engine{Endpoints: []string{login.URL}, Username: "orderly", Password: "secret", Namespace: "elsewhere"},
 			[]string{"the user has no right to read and write the namespace"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -98,14 +98,19 @@ func TestConnectionFaults(t *testing.T) {
 			test.engine.TTL = caddy.Duration(5 * time.Second)
 			e := openModule(t, &test.engine)
 			if test.want == nil {
-				enterSoon(t, e, "a_")
+				enterSoon(t, e)
 				return
 			}
 			// A busy machine may be too slow to find out at the first attempt.
-			waitUntil(t, fmt.Sprintf("the error says %q", test.want), func() bool {
-				_, err := e.Enter(context.Background(), arrival("a_"))
-				wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
-				return err == nil || says(err, append(test.want, test.engine.Endpoints[0]))
+			testcaddy.Eventually(t, fmt.Sprintf("the error says %q", test.want), func() error {
+				_, err := e.Enter(t.Context(), arrival)
+				if !errors.Is(err, serializer.ErrStorage) {
+					t.Fatalf("got %v; want a refusal for the storage", err)
+				}
+				if !says(err, append(test.want, test.engine.Endpoints[0])) {
+					return err
+				}
+				return nil
 			})
 		})
 	}

@@ -1,0 +1,135 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+)
+
+// site is a Caddyfile with one site.
+func site(addr, directives string) string { return "http://" + addr + " {\n" + directives + "\n}\n" }
+
+// etcdEngine keeps the queue in a member.
+func etcdEngine(m *testetcd.Member) string {
+	return "engine etcd {\nendpoints " + m.URL + "\nttl 3s\n}"
+}
+
+// A Caddy whose cluster is not there loads its configuration, refuses requests
+// with 503, and serves once the cluster is there. Caddys share the queue; a
+// reload keeps the lease, and the end gives it back.
+func TestCaddy(t *testing.T) {
+	m := testetcd.New(t)
+	directives := func(timeout string) string {
+		return "serialize {\ntimeout " + timeout + "\n" + etcdEngine(m) + "\n}\nrespond {http.serialize.token}"
+	}
+	addrs := []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
+	var caddys []*testcaddy.Server
+	for _, addr := range addrs {
+		caddys = append(caddys, testcaddy.Start(t, site(addr, directives("5s"))))
+	}
+	if a := testcaddy.Get(t, "http://"+addrs[0]); a.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("without etcd: %s %s", a.Status, a.Text)
+	}
+
+	m.Start(t)
+	c := m.Client(t)
+	var last uint64
+	for _, i := range []int{0, 1, 0} {
+		testcaddy.Eventually(t, "the Caddy serves", func() error {
+			a := testcaddy.Get(t, "http://"+addrs[i])
+			if a.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s", a.Status)
+			}
+			last = greater(t, a.Text, last)
+			return nil
+		})
+	}
+	checkMetrics(t, caddys[0])
+
+	awaitLeases(t, c, 2)
+	caddys[0].Reload(site(addrs[0], directives("6s")))
+	a := testcaddy.Get(t, "http://"+addrs[0])
+	if a.StatusCode != http.StatusOK {
+		t.Errorf("after a reload: %s", a.Status)
+	}
+	greater(t, a.Text, last)
+	if n := leases(t, c); n != 2 {
+		t.Errorf("%d leases after a reload; want 2", n)
+	}
+
+	for _, caddy := range caddys {
+		caddy.Signal(os.Interrupt)
+		caddy.AwaitEnd()
+	}
+	if n := leases(t, c); n != 0 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
+func checkMetrics(t *testing.T, caddy *testcaddy.Server) {
+	t.Helper()
+	text := testcaddy.Get(t, "http://"+caddy.Admin+"/metrics").Text
+	for _, line := range []string{
+		`caddy_serialize_etcd_lease{path="etcd:orderly"} 1`,
+		`caddy_serialize_etcd_leases_lost_total{path="etcd:orderly"} 0`,
+		`caddy_serialize_etcd_ttl_seconds{path="etcd:orderly"} 3`,
+		`caddy_serialize_etcd_keepalive_age_seconds{path="etcd:orderly"} `,
+		`caddy_serialize_etcd_watch_lag_seconds{path="etcd:orderly"} `,
+		`caddy_serialize_etcd_member_switches_total{path="etcd:orderly"} `,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no metric %s in\n%s", line, text)
+		}
+	}
+}
+
+// greater reads a token, and checks that it has grown.
+func greater(t *testing.T, text string, last uint64) uint64 {
+	t.Helper()
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || token <= last {
+		t.Errorf("token %q after %d", text, last)
+	}
+	return token
+}
+
+// Two handlers that name the same cluster, namespace and prefix are in one
+// queue, though one has another ttl and its members in another order. A request
+// that passes both waited for itself until its timeout.
+func TestNestedWithOtherSettings(t *testing.T) {
+	m := testetcd.Start(t)
+	another := strings.Replace(m.URL, "127.0.0.1", "localhost", 1)
+	handler := func(ttl string, endpoints ...string) string {
+		return fmt.Sprintf(`{"handler":"serialize","timeout":"3s","engine":{"engine":"etcd","endpoints":["%s"],"ttl":%q}}`, strings.Join(endpoints, `","`), ttl)
+	}
+	inner := map[string]string{
+		"ttl":          handler("4s", m.URL, another),
+		"order":        handler("3s", another, m.URL),
+		"both":         handler("7s", another, m.URL),
+		"member-twice": handler("3s", another, m.URL, another),
+	}
+	var routes []string
+	for name, inside := range inner {
+		routes = append(routes, fmt.Sprintf(`{"match":[{"path":["/%s"]}],"handle":[%s,%s,{"handler":"static_response","body":"{http.serialize.token}"}]}`,
+			name, handler("3s", m.URL, another), inside))
+	}
+	addr, file := testcaddy.ReserveAddr(t), filepath.Join(testcaddy.TempDir(t), "caddy.json")
+	testcaddy.WriteFile(t, file, fmt.Sprintf(`{"admin":{"disabled":true},"apps":{"http":{"servers":{"site":{
+		"listen":[%q],"automatic_https":{"disable":true},"routes":[%s]}}}}}`, addr, strings.Join(routes, ",")))
+	testcaddy.StartProcess(t, testcaddy.Command(t, "run", "--config", file)).AwaitText("serving initial configuration")
+	awaitLeases(t, m.Client(t), 3) // one for each ttl
+	for name := range inner {
+		t.Run(name, func(t *testing.T) {
+			if a := testcaddy.Get(t, "http://"+addr+"/"+name); a.StatusCode != http.StatusOK {
+				t.Errorf("%s %s: the request waited for itself", a.Status, a.Text)
+			}
+		})
+	}
+}

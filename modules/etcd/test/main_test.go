@@ -1,0 +1,50 @@
+// Package test holds the tests of the etcd engine's Caddy module against etcd
+// itself. It is a Go module of its own, so that nobody who uses the engine needs an
+// etcd server.
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	_ "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// The test binary is Caddy as well; see package testcaddy.
+func init() { testcaddy.RunIfCaddy() }
+
+// TestMain keeps etcd's client quiet: it says on standard error what the tests
+// do to it.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// leases counts those in etcd.
+func leases(t *testing.T, c *clientv3.Client) int {
+	t.Helper()
+	answer, err := c.Leases(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(answer.Leases)
+}
+
+// awaitLeases waits until there are so many.
+func awaitLeases(t *testing.T, c *clientv3.Client, want int) {
+	t.Helper()
+	testcaddy.Eventually(t, fmt.Sprintf("there are %d leases", want), func() error {
+		if n := leases(t, c); n != want {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,91 @@
+// Package testetcd runs etcd in the process of a test.
+package testetcd
+
+import (
+	"net"
+	"net/url"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// Member is a cluster of one.
+type Member struct {
+	Config *embed.Config // may be changed before Start
+	URL    string        // for clients
+
+	server *embed.Etcd
+}
+
+// New prepares a member on free ports of loopback.
+func New(t testing.TB) *Member {
+	t.Helper()
+	c := embed.NewConfig()
+	c.Name = "only"
+	c.Dir = filepath.Join(t.TempDir(), "data")
+	c.Logger, c.ZapLoggerBuilder = "zap", embed.NewZapLoggerBuilder(zap.NewNop())
+	clients, peers := []url.URL{{Scheme: "http", Host: FreeAddress(t)}}, []url.URL{{Scheme: "http", Host: FreeAddress(t)}}
+	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
+	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.QuotaBackendBytes = 1 << 30
+	return &Member{Config: c, URL: clients[0].String()}
+}
+
+// FreeAddress returns an address of loopback that nobody listens on.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Start runs the member until [Member.Stop] or the end of the test.
+func (m *Member) Start(t testing.TB) {
+	t.Helper()
+	server, err := embed.StartEtcd(m.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.server = server
+	t.Cleanup(m.Stop)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd did not become ready")
+	}
+}
+
+// Stop stops the member. Its data stays.
+func (m *Member) Stop() {
+	if m.server != nil {
+		m.server.Close()
+		m.server = nil
+	}
+}
+
+// Start runs a cluster of one until the test ends.
+func Start(t testing.TB) *Member {
+	t.Helper()
+	m := New(t)
+	m.Start(t)
+	return m
+}
+
+// Client talks to etcd as an operator would.
+func (m *Member) Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
