@@ -36,7 +36,7 @@ type turnWriter struct {
 	turn                            context.Context
 	ends                            bool // the request, with its client; then nothing outlives anything
 	uploading                       bool // the client may still send of the body
-	http1                           bool
+	http1, http3                    bool
 	answers                         bool // for a turn that was revoked before; see limit
 
 	status     int         // of the response; 0 before there is one
@@ -73,7 +73,7 @@ func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Reques
 	w.ResponseWriter, w.turn = to, v.ctx
 	w.ends = v.handler.OnDisconnect != onDisconnectFinish
 	w.uploading = v.uploading
-	w.http1 = r.ProtoMajor == 1
+	w.http1, w.http3 = r.ProtoMajor == 1, r.ProtoMajor == 3
 	w.buffer.open(to, int(*v.handler.ResponseBuffer))
 }
 
@@ -155,6 +155,7 @@ func (w *turnWriter) Write(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.count(int64(len(p)))
+	w.sniff(p)
 	if w.gone || w.hold(p) {
 		return len(p), nil
 	}

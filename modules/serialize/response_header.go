@@ -23,6 +23,18 @@ func (w *turnWriter) restoreHeader() (late http.Header) {
 	return late
 }
 
+// sniff sets the type of a response that begins with p, as the server does. That of
+// HTTP/3 does so only if it gets p before the status, or in small parts.
+func (w *turnWriter) sniff(p []byte) {
+	if !w.http3 || w.begun || w.held != nil || w.headed.Get("Content-Encoding") != "" {
+		return
+	}
+	if _, has := w.headed["Content-Type"]; has {
+		return
+	}
+	w.headed.Set("Content-Type", http.DetectContentType(p))
+}
+
 // addTrailers adds the trailers to a header that has been sent.
 func addTrailers(header, late http.Header) {
 	for name, values := range late {

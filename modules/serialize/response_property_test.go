@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/quic-go/quic-go/http3"
 )
 
 var responseSeed = flag.Uint64("response.seed", 0, "the only seed of TestResponseIsTheSame; 0 is one at random, and those after it")
@@ -55,6 +57,9 @@ func TestResponseIsTheSame(t *testing.T) {
 				continue
 			}
 			got := server.get(t, plan, true)
+			if version == "3" && want.header["Content-Type"] == nil {
+				got.header.Del("Content-Type") // of large parts behind a status, it finds out no type
+			}
 			if want.cut && plan.ending == http.ErrAbortHandler {
 				// How much of a response comes before it breaks off depends on time.
 				want, got = want.broken(plan), got.broken(plan)
@@ -183,7 +188,9 @@ func (r response) broken(p *responsePlan) response {
 
 // responseServer answers by the plan of the moment, with a queue or without.
 type responseServer struct {
-	*httptest.Server
+	version  string
+	url      string
+	tls      *tls.Config // of clients
 	plan     *responsePlan
 	queue    bool
 	handlers map[string]*Handler // by the size of the buffer
@@ -206,15 +213,43 @@ func newResponseServers(t *testing.T) map[string]*responseServer {
 		handlers[size] = s
 	}
 	servers := make(map[string]*responseServer)
-	for _, version := range []string{"1.1", "2"} {
-		s := &responseServer{handlers: handlers}
-		s.Server = httptest.NewUnstartedServer(s)
-		s.EnableHTTP2 = version == "2"
-		s.StartTLS()
-		t.Cleanup(s.Close)
+	for _, version := range []string{"1.1", "2", "3"} {
+		s := &responseServer{handlers: handlers, version: version}
+		s.start(t)
 		servers[version] = s
 	}
 	return servers
+}
+
+func (s *responseServer) start(t *testing.T) {
+	server := httptest.NewUnstartedServer(s)
+	server.EnableHTTP2 = s.version == "2"
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s.url, s.tls = server.URL, server.Client().Transport.(*http.Transport).TLSClientConfig
+	if s.version != "3" {
+		return
+	}
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "https://" + conn.LocalAddr().String()
+	h3 := &http3.Server{Handler: s, TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: server.TLS.Certificates})}
+	go func() { _ = h3.Serve(conn) }()
+	t.Cleanup(func() { _ = h3.Close(); _ = conn.Close() })
+}
+
+// transport is a client with connections of its own.
+func (s *responseServer) transport() (client http.RoundTripper, closeIt func()) {
+	if s.version == "3" {
+		h3 := &http3.Transport{TLSClientConfig: s.tls.Clone(), DisableCompression: true}
+		return h3, func() { _ = h3.Close() }
+	}
+	h := &http.Transport{TLSClientConfig: s.tls.Clone(), Protocols: new(http.Protocols), DisableCompression: true}
+	h.Protocols.SetHTTP1(s.version == "1.1")
+	h.Protocols.SetHTTP2(s.version == "2")
+	return h, h.CloseIdleConnections
 }
 
 // ServeHTTP implements [http.Handler].
@@ -236,15 +271,11 @@ func (s *responseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got response) {
 	t.Helper()
 	s.plan, s.queue = plan, queue
-	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: s.EnableHTTP2, DisableCompression: true}
-	if !s.EnableHTTP2 {
-		transport.TLSNextProto = make(map[string]func(string, *tls.Conn) http.RoundTripper)
-	}
-	defer transport.CloseIdleConnections()
+	transport, closeIt := s.transport()
+	defer closeIt()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, plan.method, s.URL, http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, plan.method, s.url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,6 +286,11 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 	defer resp.Body.Close()
 	body, err := readAsPlanned(resp.Body, plan.slow)
 	resp.Header.Del("Date")
+	if s.version == "3" { // which sends what is set too late, if that is not much too late
+		resp.Header.Del("X-Late")
+		resp.Header.Del("X-Declared")
+		resp.Header.Del("Link")
+	}
 	return response{resp.StatusCode, resp.Header, resp.Trailer, string(body), err != nil, ctx.Err() != nil}
 }
 
