@@ -38,7 +38,8 @@ func (e *errorRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request, next cad
 }
 
 // unread replaces the error routes of a request whose client has hung up just before
-// them. No client reads the answer, and the turn is another request's.
+// them, or was slow to read a response that had begun. No client reads the answer, or
+// takes it for one, and the turn is another request's.
 var unread = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(failedStatus(r))
 	return nil

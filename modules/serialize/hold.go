@@ -36,8 +36,8 @@ func (v *visit) release() {
 }
 
 // errorRoutesPatience is how long the turn of a failed request waits for its
-// error routes when the client has hung up. They begin at once, unless another
-// handler has dealt with the error.
+// error routes when the client has hung up, or has not read what was written before
+// the error. They begin at once, unless another handler has dealt with the error.
 const errorRoutesPatience = time.Second
 
 // keep holds the turn for the error routes of a request that has failed. Where
@@ -66,6 +66,10 @@ func (v *visit) giveUp(keep int) {
 	if v.handler.errorRoutes && v.isKept(keep) {
 		time.Sleep(errorRoutesPatience)
 	}
+	v.giveUpNow(keep)
+}
+
+func (v *visit) giveUpNow(keep int) {
 	v.mu.Lock()
 	kept := v.kept && v.keeps == keep
 	if kept {
@@ -132,8 +136,20 @@ func (v *visit) deliver(w *turnWriter) {
 		draining := &v.handler.meters.counts.draining
 		draining.Add(1)
 		defer draining.Add(-1)
+		v.limitKeep()
 	}
 	w.deliver()
+}
+
+// limitKeep sees to it that a turn that is kept for error routes does not wait long
+// for a client that still reads what was written before the error.
+func (v *visit) limitKeep() {
+	v.mu.Lock()
+	kept, keep := v.kept, v.keeps
+	v.mu.Unlock()
+	if kept {
+		time.AfterFunc(errorRoutesPatience, func() { v.giveUpNow(keep) })
+	}
 }
 
 // begin makes w the writer that a revocation acts on, and returns the one before.
