@@ -3,97 +3,90 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/load"
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
-)
-
-// The figures of servers.
-var (
-	rateMetric    = results.Metric{Name: "requests per second", Unit: "1/s"}
-	medianMetric  = results.Metric{Name: "median wait", Unit: "ms"}
-	lateMetric    = results.Metric{Name: "99th percentile", Unit: "ms"}
-	insideMetric  = results.Metric{Name: "inside at once"}
-	failMetric    = results.Metric{Name: "requests that failed"}
-	stalledMetric = results.Metric{Name: "runs in which a client had no answer"} // in half a minute
 )
 
 // contestant is a server that takes part in a comparison.
 type contestant struct {
-	results.Subject
-	processes int // 0 where that is not the question
-	start     func(context.Context) (*servers.Server, error)
-	serial    bool // promises that one at a time is inside
-	server    *servers.Server
+	figures.Case // what it is; the conditions come from the contest
+	start        func(context.Context) (*servers.Server, error)
+	serial       bool // promises that one at a time is inside
+	server       *servers.Server
 }
 
-// condition is what all contestants have to bear.
-type condition struct {
-	clients int
-	hold    time.Duration
-}
-
-func conditions(clients []int, holds ...time.Duration) (all []condition) {
-	for _, hold := range holds {
-		for _, n := range clients {
-			all = append(all, condition{n, hold})
-		}
-	}
-	return all
-}
-
-func (c *contestant) under(cond condition) results.Case {
-	return results.Case{Subject: c.Subject, Processes: c.processes, Clients: cond.clients, Hold: cond.hold}
-}
-
-// restart ends the server and starts another.
-func (c *contestant) restart(ctx context.Context) (err error) {
-	c.server.Stop()
-	c.server, err = c.start(ctx)
-	return err
-}
-
-// contest starts servers and has them serve in turns.
+// contest has servers serve in turns.
 type contest struct {
-	*workbench
-	backend     *servers.Backend // nil if the servers answer by themselves
+	*bench
+	upstream    upstream // nil if the servers answer by themselves
 	contestants []*contestant
 	promised    bool // there are promises about the results
 }
 
-func (c *contest) run(ctx context.Context, conditions []condition) error {
+// upstream is what stands behind the servers.
+type upstream interface {
+	Path(hold time.Duration, bytes int) string // of a request that takes so long inside
+	Settle(context.Context) error              // waits until nobody comes any more
+
+	// Observe returns what was seen since it was last asked, with how many were
+	// inside at once.
+	Observe(context.Context) (figures.Values, error)
+}
+
+// compare starts the contestants and has them serve under each of the conditions.
+func (c *contest) compare(ctx context.Context, conditions []figures.Case) error {
 	defer c.stop()
 	if err := c.start(ctx); err != nil {
 		return err
 	}
 	for _, cond := range conditions {
-		if most := mostClients(); cond.clients > most {
-			c.say("SKIPPED %d clients: the limit of open files allows %d; raise it with ulimit -n", cond.clients, most)
+		if most := mostClients(); cond.Clients > most {
+			c.say("SKIPPED %d clients: the limit of open files allows %d; raise it with ulimit -n", cond.Clients, most)
 			continue
 		}
-		for run := range c.repeats(cond) {
-			if err := c.turns(ctx, cond, run); err != nil {
-				return err
-			}
+		var trials []trial
+		for _, who := range c.contestants {
+			at := who.under(cond)
+			trials = append(trials, trial{at, func(ctx context.Context) (figures.Values, error) { return c.serve(ctx, who, at) }})
+		}
+		if err := c.alternate(ctx, c.repeats(cond), trials...); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// each is every number of clients with every hold.
+func each(clients []int, holds ...time.Duration) (all []figures.Case) {
+	for _, hold := range holds {
+		for _, n := range clients {
+			all = append(all, figures.Case{Clients: n, Hold: hold})
+		}
+	}
+	return all
+}
+
+func (c *contestant) under(cond figures.Case) figures.Case {
+	at := c.Case
+	at.Clients, at.Hold, at.Bytes = cond.Clients, cond.Hold, cond.Bytes
+	return at
+}
+
 // promisedClients is the number of clients that promises are about.
 const promisedClients = 32
 
-// repeats is how often each contestant has its turn: three times as often where
-// the result decides about a promise.
-func (c *contest) repeats(cond condition) int {
-	if c.promised && cond.clients == promisedClients && !c.quick {
+// repeats is how often each contestant has its turn: three times as often where the
+// result decides about a promise.
+func (c *contest) repeats(cond figures.Case) int {
+	if c.promised && cond.Clients == promisedClients && !c.quick {
 		return 3 * c.runs
 	}
 	return c.runs
@@ -105,8 +98,8 @@ func (c *contest) start(ctx context.Context) (err error) {
 		if who.server, err = who.start(ctx); err == nil {
 			continue
 		}
-		if err = c.skip(who, err); err != nil {
-			return fmt.Errorf("starting %s: %w", who, err)
+		if err = c.skip(name(who.Case), err); err != nil {
+			return fmt.Errorf("starting %s: %w", name(who.Case), err)
 		}
 	}
 	c.contestants = slices.DeleteFunc(c.contestants, func(who *contestant) bool { return who.server == nil })
@@ -121,114 +114,132 @@ func (c *contest) stop() {
 	}
 }
 
-// turns lets each contestant serve once. Another one begins each time.
-func (c *contest) turns(ctx context.Context, cond condition, run int) error {
-	for i := range c.contestants {
-		who := c.contestants[(i+run)%len(c.contestants)]
-		err := c.round(ctx, who.under(cond), run+1, func() error { return c.serve(ctx, who, cond, run+1) })
-		if err != nil {
-			return fmt.Errorf("%d clients: %w", cond.clients, err)
-		}
-	}
-	return nil
-}
-
-// longQueue is the time that a queue may take to get empty by itself. HAProxy
-// sends on its queue when the clients have gone, and now and then Debian's
-// stands still for good.
+// longQueue is the time that a queue may take to get empty by itself. HAProxy sends on
+// its queue when the clients have gone, and now and then Debian's stands still for good.
 const longQueue = time.Second
 
-func (c *contest) serve(ctx context.Context, who *contestant, cond condition, run int) error {
-	plan := load.Plan{Addrs: who.server.Addrs, Clients: cond.clients, Warmup: c.window / 4, Window: c.window}
-	if c.backend != nil {
-		plan.Path = servers.Path(cond.hold)
-		if err := c.backend.Settle(ctx); err != nil {
-			return err
+// serve has a contestant serve for a while.
+func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (figures.Values, error) {
+	plan := load.Plan{Addrs: who.server.Addrs, Clients: at.Clients, Warmup: c.window / 4, Window: c.window}
+	if c.upstream != nil {
+		plan.Path = c.upstream.Path(at.Hold, at.Bytes)
+		plan.Window = max(c.window, 50*at.Hold)
+		if err := c.upstream.Settle(ctx); err != nil {
+			return nil, err
 		}
 	}
 	outcome, err := load.Run(ctx, plan)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.note(who.under(cond), run, outcome)
-	if !outcome.Settled || time.Duration(cond.clients)*cond.hold > longQueue {
-		if err := who.restart(ctx); err != nil {
-			return fmt.Errorf("starting it again: %w", err)
+	if outcome.Failure != nil {
+		c.say("%s: %v", conditions(at), outcome.Failure)
+	}
+	if !outcome.Settled || time.Duration(at.Clients)*at.Hold > longQueue {
+		who.server.Stop()
+		if who.server, err = who.start(ctx); err != nil {
+			return nil, fmt.Errorf("starting it again: %w", err)
 		}
 	}
 	// Requests whose clients are gone are still on their way.
-	time.Sleep(100*time.Millisecond + time.Duration(cond.clients)*100*time.Microsecond)
-	return c.noteInside(ctx, who, cond, run)
+	time.Sleep(100*time.Millisecond + time.Duration(at.Clients)*100*time.Microsecond)
+	values := outcome.Values()
+	return values, c.guard(ctx, who, values)
 }
 
-func (c *contest) note(at results.Case, run int, o *load.Outcome) {
-	if failed := o.Failures + o.Others; failed > 0 {
-		c.set.Add(at, run, failMetric, float64(failed))
-		c.say("%s, %d clients: %d requests failed (%d with a status other than 200): %v", at, at.Clients, failed, o.Others, o.Failure)
-	}
-	if !o.Settled {
-		c.set.Add(at, run, stalledMetric, 1)
-		c.say("%s, %d clients: not every client had an answer in time; the run does not count", at, at.Clients)
-		return
-	}
-	c.set.Add(at, run, rateMetric, o.Rate())
-	c.set.Add(at, run, medianMetric, milliseconds(results.Quantile(o.Waits, 0.5)))
-	c.set.Add(at, run, lateMetric, milliseconds(results.Quantile(o.Waits, 0.99)))
-	c.say("run %d, %4d clients, hold %5s: %-26s %8.0f/s", run, at.Clients, at.Hold, at, o.Rate())
-}
-
-// noteInside makes sure that the fast ones keep their promise.
-func (c *contest) noteInside(ctx context.Context, who *contestant, cond condition, run int) error {
-	if c.backend == nil {
+// guard adds what the upstream has seen. It makes sure that the fast ones keep their
+// promise.
+func (c *contest) guard(ctx context.Context, who *contestant, values figures.Values) error {
+	if c.upstream == nil {
 		return nil
 	}
-	most, err := c.backend.Most(ctx)
+	seen, err := c.upstream.Observe(ctx)
 	if err != nil {
 		return err
 	}
-	c.set.Add(who.under(cond), run, insideMetric, float64(most))
-	if who.serial && most > 1 {
-		return fmt.Errorf("%d were inside at once", most)
+	maps.Copy(values, seen)
+	if most := seen[figures.Inside]; who.serial && most > 1 {
+		return fmt.Errorf("%.0f were inside at once", most)
 	}
 	return nil
 }
 
-// serverTable has a row for each server with each number of clients.
-func serverTable(s results.Set, title, ratio string, base results.Subject, hold time.Duration) table {
-	cases := slices.DeleteFunc(byClients(s), func(c results.Case) bool { return c.Hold != hold })
-	return tabulate(s, title, cases,
-		column{"clients, server", func(s results.Set, c results.Case) string {
-			name := results.Thousands(strconv.Itoa(c.Clients)) + ", " + c.Subject.String()
-			if stalled := s.Summary(c, stalledMetric).N; stalled > 0 {
-				name += fmt.Sprintf(" (%d more runs stood still)", stalled)
-			}
-			return name
-		}},
-		spreadColumn("requests a second", rateMetric, itself),
-		ratioColumn(ratio, rateMetric, withSubject(base)),
-		medianColumn("median wait, ms", medianMetric),
-		spreadColumn("99th percentile, ms", lateMetric, itself))
+// The Caddys of several suites. The last one keeps lock files.
+const (
+	caddyFree   = "Caddy, free"
+	caddyMemory = "serialize, memory"
+	caddyFile   = "serialize, file"
+)
+
+// caddy is a Caddy with some directives, and perhaps some environment.
+func (b *bench) caddy(what figures.Case, directives string, env ...string) *contestant {
+	return &contestant{Case: what, start: func(ctx context.Context) (*servers.Server, error) {
+		program, err := b.caddyProgram(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return servers.Caddy{Program: program, Directives: directives, Processes: what.Processes, Env: env}.Start(ctx, b.home)
+	}}
 }
 
-// byClients lists the cases in the order of clients and of subjects as they
-// were first measured. The contestants take turns, so that is not the order of
-// the records.
-func byClients(s results.Set) []results.Case {
-	subjects := s.Subjects(rateMetric)
-	return slices.SortedStableFunc(slices.Values(s.Cases(rateMetric)), func(a, b results.Case) int {
-		return cmp.Or(
-			cmp.Compare(a.Hold, b.Hold),
-			cmp.Compare(a.Clients, b.Clients),
-			cmp.Compare(slices.Index(subjects, a.Subject), slices.Index(subjects, b.Subject)),
-			cmp.Compare(a.Processes, b.Processes),
-		)
-	})
-}
-
-func holdsOf(s results.Set) (holds []time.Duration) {
-	for _, c := range s.Cases(rateMetric) {
-		holds = append(holds, c.Hold)
+// serializing is a Caddy that serializes the upstream, with lock files below dir, or
+// in memory where dir is empty.
+func (b *bench) serializing(dir, upstream string, processes int, env ...string) *contestant {
+	c := &contestant{Case: figures.Case{Contestant: caddyMemory, Processes: processes}, serial: true}
+	if dir != "" {
+		c.Contestant, c.FileSystem = caddyFile, machine.FileSystem(dir)
 	}
-	slices.Sort(holds)
-	return slices.Compact(holds)
+	c.start = func(ctx context.Context) (*servers.Server, error) {
+		engine, err := engineLine(dir)
+		if err != nil {
+			return nil, err
+		}
+		return b.caddy(c.Case, fmt.Sprintf("serialize {\n\t%s\n}\n%s", engine, upstream), env...).start(ctx)
+	}
+	return c
+}
+
+// engineLine is the subdirective for lock files in a new directory below dir, or for
+// memory where that is empty.
+func engineLine(dir string) (string, error) {
+	if dir == "" {
+		return "engine memory", nil
+	}
+	locks, err := fresh(dir)
+	if err != nil {
+		return "", fmt.Errorf("making a directory for lock files: %w", err)
+	}
+	return "path " + locks, nil
+}
+
+// caddies are the Caddy without a queue and those with one.
+func (b *bench) caddies(upstream string) []*contestant {
+	return []*contestant{
+		b.caddy(figures.Case{Contestant: caddyFree}, upstream),
+		b.serializing("", upstream, 0), b.serializing(b.shm, upstream, 0), b.serializing(b.disk, upstream, 0),
+	}
+}
+
+// peer is a server that is not Caddy.
+func (b *bench) peer(contestantName string, p servers.Program) *contestant {
+	return &contestant{
+		Case:  figures.Case{Contestant: contestantName},
+		start: func(ctx context.Context) (*servers.Server, error) { return p.Start(ctx, b.home) },
+	}
+}
+
+// reverseProxy is the directive that sends requests on. Its connections are kept, for
+// any number of clients: by default it would keep 32.
+func reverseProxy(backend *servers.Backend) string {
+	return fmt.Sprintf("reverse_proxy %s {\n\ttransport http {\n\t\tkeepalive_idle_conns_per_host 8192\n\t}\n}", backend.Addr)
+}
+
+// withBackend measures with a backend.
+func (b *bench) withBackend(ctx context.Context, measure func(*servers.Backend) error) error {
+	backend, err := servers.StartBackend(ctx)
+	if err != nil {
+		return err
+	}
+	defer backend.Stop()
+	return measure(backend)
 }

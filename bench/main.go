@@ -3,17 +3,17 @@
 // Command bench measures Orderly beside other servers, other queues and other
 // generators of IDs, side by side on this machine, and prints ratios.
 //
-//	go run .                                   all of it, about an hour
-//	go run . -quick                            a look, one or two minutes
+//	go run .                                   all of it, more than an hour
+//	go run . -quick                            a look, a few minutes
 //	go run . -only proxy,handover -runs 3      parts
 //	go run . -only none -out ../docs/performance -doc ../docs/performance.md
 //
-// Every figure of every run goes to CSV files in the folder of -out. Tables and
-// plots are made from those files, old and new, so they can be made again
-// without measuring. With -doc, the tables in that document are replaced.
+// Every figure of every run goes to CSV files in the folder of -out. Tables and plots
+// are made from those files, old and new, so they can be made again without
+// measuring. With -doc, the tables in that document are replaced.
 //
-// A suite is one file, suite_NAME.go: what it measures, its contestants, its
-// tables, its drawing and the promises about it.
+// A suite is one file, suite_NAME.go: what it measures, its contestants, its tables,
+// its drawing and the promises about it.
 package main
 
 import (
@@ -28,18 +28,19 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 )
 
-// suite is one part of the measurements. Its figures are in the file NAME.csv,
-// its drawing in NAME.png.
+// suite is one part of the measurements. Its figures are in the file NAME.csv, its
+// drawing in NAME.png.
 type suite struct {
 	name    string
-	measure func(context.Context, *workbench) error
-	tables  func(results.Set) []table
-	draw    func(results.Set) drawing             // nil draws nothing
-	targets func(map[string]results.Set) []target // of the figures by suite; nil promises nothing
+	measure func(context.Context, *bench) error
+	tables  func(figures.Set) []table
+	draw    func(figures.Set) [][]chart.Panel // nil draws nothing
+	targets func(figures.Set) []target        // of the figures of all suites; nil promises nothing
 }
 
 var suites = []suite{
@@ -66,14 +67,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
 	proc.PlayRole(ctx)
-	if err := bench(ctx); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		stop()
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context) (err error) {
+func run(ctx context.Context) (err error) {
 	o, err := parseOptions()
 	if err != nil {
 		return err
@@ -114,20 +115,19 @@ func parseOptions() (o options, err error) {
 			return o, fmt.Errorf("there is no suite %q; choose of %s", name, list)
 		}
 	}
-	o.runs, o.window = pick(o.runs, o.quick, 2, 5), pick(o.window, o.quick, 250*time.Millisecond, 2*time.Second)
+	if o.runs == 0 {
+		o.runs = pick(o.quick, 2, 5)
+	}
+	if o.window == 0 {
+		o.window = pick(o.quick, 250*time.Millisecond, 2*time.Second)
+	}
 	return o, nil
 }
 
-// pick returns the value, or a default in its place if it is zero.
-func pick[T comparable](value T, quick bool, quickly, thoroughly T) T {
-	var zero T
-	switch {
-	case value != zero:
-		return value
-	case quick:
+// pick chooses between a look and a measurement.
+func pick[T any](quick bool, quickly, thoroughly T) T {
+	if quick {
 		return quickly
 	}
 	return thoroughly
 }
-
-func (o *options) wants(name string) bool { return len(o.only) == 0 || slices.Contains(o.only, name) }

@@ -6,34 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 )
 
-// report makes tables and plots of all the figures that lie in the folder,
-// whenever they were measured.
+// report makes tables and plots of all the figures that lie in the folder, whenever
+// they were measured.
 func report(o options) error {
-	all := make(map[string]results.Set)
+	var all figures.Set
 	blocks := make(map[string]string)
 	for _, s := range suites {
-		set, err := results.ReadFile(filepath.Join(o.out, s.name+".csv"))
+		set, err := figures.ReadFile(filepath.Join(o.out, s.name+".csv"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		all[s.name] = set
+		all = append(all, set...)
 		blocks[s.name] = render(s.tables(set)...) + "\n" + disturbance(set) + "\n"
 		fmt.Printf("\n== %s\n\n%s", s.name, blocks[s.name])
 		if s.draw == nil {
 			continue
 		}
-		if err := s.draw(set).Save(filepath.Join(o.out, s.name+".png")); err != nil {
+		if err := chart.Save(filepath.Join(o.out, s.name+".png"), s.draw(set)); err != nil {
 			return err
 		}
 	}
@@ -43,31 +46,85 @@ func report(o options) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	blocks["machine"] = render(machineTable(facts))
+	blocks["machine"] = render(table{"The machine, and the others' versions.", []string{"what", "which"}, facts})
 	if o.doc == "" {
 		return nil
 	}
 	return refresh(o.doc, blocks)
 }
 
-// render writes tables. A table is empty where a program is missing, or where a
-// quick look leaves it out.
+// render writes tables. A table is empty where a program is missing, or where a quick
+// look leaves it out.
 func render(tables ...table) string {
 	var texts []string
 	for _, t := range tables {
 		if len(t.rows) > 0 {
-			var text strings.Builder
-			t.write(&text)
-			texts = append(texts, text.String())
+			texts = append(texts, t.String())
 		}
 	}
 	return strings.Join(texts, "\n")
 }
 
-func machineTable(facts []machine.Fact) table {
-	t := table{title: "The machine, and the others' versions.", head: []string{"what", "which"}}
-	for _, f := range facts {
-		t.rows = append(t.rows, f[:])
+// disturbance tells how far the figures of a set can be trusted: what part of the
+// machine other programs used meanwhile.
+func disturbance(s figures.Set) string {
+	runs := make(map[figures.Case]int)
+	var values []float64
+	for _, r := range s {
+		runs[r.Case] = max(runs[r.Case], r.Run)
+		if r.Metric == figures.Others {
+			values = append(values, r.Value)
+		}
+	}
+	counts := slices.Sorted(maps.Values(runs))
+	often := fmt.Sprint(counts[0])
+	if most := counts[len(counts)-1]; most != counts[0] {
+		often += fmt.Sprintf(" to %d", most)
+	}
+	text := fmt.Sprintf("Medians of %s runs, least and most in brackets.", often)
+	if others := figures.Summarize(values); others.N > 0 {
+		text += fmt.Sprintf(" Meanwhile other programs used %.0f %% of the machine (median; at most %.0f %%).", others.Median, others.Max)
+	}
+	return text
+}
+
+// target is a figure that was promised: at most the bound, or at least.
+type target struct {
+	what     string
+	atLeast  bool
+	bound    float64
+	unit     string
+	measured figures.Summary
+}
+
+func atLeast(what string, bound float64, measured figures.Summary) target {
+	return target{what, true, bound, "", measured}
+}
+
+func atMost(what string, bound float64, unit string, measured figures.Summary) target {
+	return target{what, false, bound, unit, measured}
+}
+
+func (t target) met() string {
+	switch {
+	case t.measured.N == 0:
+		return "not measured"
+	case t.atLeast == (t.measured.Median >= t.bound), t.measured.Median == t.bound:
+		return "yes"
+	}
+	return "**no**"
+}
+
+func targetsTable(all figures.Set) table {
+	t := table{title: "What was promised, and what was measured.", head: []string{"figure", "promise", "measured", "met"}}
+	for _, s := range suites {
+		if s.targets == nil {
+			continue
+		}
+		for _, target := range s.targets(all) {
+			promise := map[bool]string{true: "at least ", false: "at most "}[target.atLeast] + number(target.bound) + target.unit
+			t.rows = append(t.rows, []string{target.what, promise, rangeText(target.measured), target.met()})
+		}
 	}
 	return t
 }
@@ -87,13 +144,13 @@ func refresh(path string, blocks map[string]string) error {
 	}
 	parts := strings.Split(string(text), blockBegins)
 	for i, part := range parts[1:] {
-		name, rest, named := strings.Cut(part, blockNamed)
+		block, rest, named := strings.Cut(part, blockNamed)
 		_, rest, ended := strings.Cut(rest, blockEnds)
 		if !named || !ended {
-			return fmt.Errorf("refreshing %s: the block %.40q has no end", path, name)
+			return fmt.Errorf("refreshing %s: the block %.40q has no end", path, block)
 		}
-		if block, ok := blocks[name]; ok {
-			parts[i+1] = name + blockNamed + "\n" + block + "\n" + blockEnds + rest
+		if tables, ok := blocks[block]; ok {
+			parts[i+1] = block + blockNamed + "\n" + tables + "\n" + blockEnds + rest
 		}
 	}
 	if err := os.WriteFile(path, []byte(strings.Join(parts, blockBegins)), 0o644); err != nil {

@@ -3,16 +3,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
-// The suite headers adds an ID to each response: beside the same server without
-// one, and with a fixed text of the same length, for a header has its price, too.
-// The groups are the servers.
+// The suite headers adds an ID to each response: beside the same server without one,
+// and with a fixed text of the same length, for a header has its price, too. The
+// groups are the servers.
 var headersSuite = suite{name: "headers", measure: measureHeaders, tables: headersTables}
 
 const (
@@ -23,45 +25,42 @@ const (
 
 var headerServers = []string{"Caddy", "nginx", "apache2"}
 
-func measureHeaders(ctx context.Context, b *workbench) error {
-	c := &contest{workbench: b}
-	caddy := func(name, directives string) {
-		c.contestants = append(c.contestants, b.caddy(results.Subject{Group: "Caddy", Name: name}, directives+"respond ok", 0))
+func measureHeaders(ctx context.Context, b *bench) error {
+	c := &contest{bench: b}
+	add := func(group, contestantName string, who *contestant) {
+		who.Case = figures.Case{Group: group, Contestant: contestantName}
+		c.contestants = append(c.contestants, who)
 	}
 	const set = "unique_ids\nheader X-Request-Id "
-	caddy(noHeader, "")
-	caddy(fixedHeader, set+fixedText+"\n")
-	for _, placeholder := range []string{"{http.request.txid}", "{unique_id}", "{http.request.uuid}"} {
-		caddy(placeholder, set+placeholder+"\n")
+	for _, h := range [][2]string{
+		{noHeader, ""}, {fixedHeader, set + fixedText}, {"{http.request.txid}", set + "{http.request.txid}"},
+		{"{unique_id}", set + "{unique_id}"}, {"{http.request.uuid}", set + "{http.request.uuid}"},
+	} {
+		add("Caddy", h[0], b.caddy(figures.Case{}, h[1]+"\nrespond ok"))
 	}
-	nginx := func(name, value string) {
-		c.contestants = append(c.contestants, &contestant{
-			Subject: results.Subject{Group: "nginx", Name: name}, start: servers.Nginx{Home: b.home, Header: value}.Start,
-		})
+	for _, h := range [][2]string{{noHeader, ""}, {fixedHeader, fixedText}, {"$request_id", "$request_id"}} {
+		site := "return 200 ok;"
+		if h[1] != "" {
+			site = fmt.Sprintf("add_header X-Request-Id %q;\n%s", h[1], site)
+		}
+		add("nginx", h[0], b.peer("", servers.Nginx{Site: site}.Program()))
 	}
-	nginx(noHeader, "")
-	nginx(fixedHeader, fixedText)
-	nginx("$request_id", "$request_id")
-	apache := func(name, value string, ids bool) {
-		c.contestants = append(c.contestants, &contestant{
-			Subject: results.Subject{Group: "apache2", Name: name}, start: servers.Apache{Home: b.home, Header: value, UniqueID: ids}.Start,
-		})
+	add("apache2", noHeader, b.peer("", servers.Apache{Modules: []string{"headers"}}.Program()))
+	for _, a := range []struct{ name, value, module string }{{fixedHeader, fixedText, "headers"}, {"mod_unique_id", "%{UNIQUE_ID}e", "unique_id"}} {
+		directive := fmt.Sprintf("Header set X-Request-Id %q", a.value)
+		modules := slices.Compact([]string{"headers", a.module})
+		add("apache2", a.name, b.peer("", servers.Apache{Modules: modules, Directives: directive}.Program()))
 	}
-	apache(noHeader, "", false)
-	apache(fixedHeader, fixedText, false)
-	apache("mod_unique_id", "%{UNIQUE_ID}e", true)
-	return c.run(ctx, conditions([]int{32}, 0))
+	return c.compare(ctx, each([]int{32}, 0))
 }
 
-func headersTables(s results.Set) []table {
-	cases := byClients(s)
-	slices.SortStableFunc(cases, func(a, b results.Case) int {
-		return slices.Index(headerServers, a.Group) - slices.Index(headerServers, b.Group)
+func headersTables(s figures.Set) []table {
+	cases := inOrder(s, figures.Rate, func(a, b figures.Case) int {
+		return cmp.Compare(slices.Index(headerServers, a.Group), slices.Index(headerServers, b.Group))
 	})
-	without := func(c results.Case) results.Case { c.Name = noHeader; return c }
 	return []table{tabulate(s, "An ID in a header of each response, 32 clients.", cases,
-		subjectColumn("server, X-Request-Id"),
-		spreadColumn("requests a second", rateMetric, itself),
-		column{"of the same without", func(s results.Set, c results.Case) string { return spread(s.Ratio(c, without(c), rateMetric)) }},
-	)}
+		label("server, X-Request-Id", name), spread("requests a second", figures.Rate),
+		column{"of the same without", func(s figures.Set, c figures.Case) string {
+			return rangeText(s.Ratio(c, instead(noHeader)(c), figures.Rate))
+		}})}
 }

@@ -5,10 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
@@ -18,31 +17,25 @@ var sharingSuite = suite{name: "sharing", measure: measureSharing, tables: shari
 // sharers is how many processes share one directory.
 const sharers = 4
 
-func measureSharing(ctx context.Context, b *workbench) error {
-	backend, err := servers.StartBackend(ctx)
-	if err != nil {
-		return err
-	}
-	defer backend.Stop()
-	c := &contest{workbench: b, backend: backend}
-	upstream := reverseProxy(backend)
-	for _, n := range []int{1, sharers} {
-		c.contestants = append(c.contestants, b.caddy(caddyFree, upstream, n), b.serializing(b.shm, upstream, n), b.serializing(b.disk, upstream, n))
-	}
-	clients := []int{32}
-	if !b.quick {
-		clients = append(clients, 256)
-	}
-	return c.run(ctx, conditions(clients, 0, 500*time.Microsecond))
+func measureSharing(ctx context.Context, b *bench) error {
+	return b.withBackend(ctx, func(backend *servers.Backend) error {
+		c := &contest{bench: b, upstream: backend}
+		upstream := reverseProxy(backend)
+		for _, n := range []int{1, sharers} {
+			c.contestants = append(c.contestants,
+				b.caddy(figures.Case{Contestant: caddyFree, Processes: n}, upstream), b.serializing(b.shm, upstream, n), b.serializing(b.disk, upstream, n))
+		}
+		return c.compare(ctx, each([]int{32, 256}[:pick(b.quick, 1, 2)], 0, 500*time.Microsecond))
+	})
 }
 
-func sharingTables(s results.Set) []table {
-	many := withProcesses(sharers)
-	cases := slices.DeleteFunc(byClients(s), func(c results.Case) bool { return c.Processes != 1 })
+func sharingTables(s figures.Set) []table {
+	shared := func(c figures.Case) figures.Case { c.Processes = sharers; return c }
+	alone := func(c figures.Case) figures.Case { c.Processes = 1; return c }
+	cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Processes == 1 })
+	many := spread(fmt.Sprintf("%d processes", sharers), figures.Rate)
 	return []table{tabulate(s, fmt.Sprintf("One Caddy and %d that share a directory.", sharers), cases,
-		subjectColumn("server"), clientsColumn("clients"), holdColumn("backend takes"),
-		spreadColumn("one process, requests a second", rateMetric, itself),
-		spreadColumn(fmt.Sprintf("%d processes", sharers), rateMetric, many),
-		column{"ratio", func(s results.Set, c results.Case) string { return number(s.Ratio(many(c), c, rateMetric).Median) }},
-	)}
+		label("server", name), label("clients", clients), label("backend takes", hold),
+		spread("one process, requests a second", figures.Rate), at(shared, many),
+		at(shared, ratio("ratio", figures.Rate, alone)))}
 }

@@ -3,8 +3,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -13,7 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 )
 
 // table is one for people, in Markdown.
@@ -26,11 +28,11 @@ type table struct {
 // column is one column of a table of cases.
 type column struct {
 	head string
-	cell func(results.Set, results.Case) string
+	cell func(figures.Set, figures.Case) string
 }
 
 // tabulate makes a table with a row for each case.
-func tabulate(s results.Set, title string, cases []results.Case, columns ...column) table {
+func tabulate(s figures.Set, title string, cases []figures.Case, columns ...column) table {
 	t := table{title: title}
 	for _, col := range columns {
 		t.head = append(t.head, col.head)
@@ -45,65 +47,89 @@ func tabulate(s results.Set, title string, cases []results.Case, columns ...colu
 	return t
 }
 
+// label is a column that tells the case.
+func label(head string, of func(figures.Case) string) column {
+	return column{head, func(_ figures.Set, c figures.Case) string { return of(c) }}
+}
+
+func median(head string, m figures.Metric) column {
+	return column{head, func(s figures.Set, c figures.Case) string { return number(s.Summary(c, m).Median) }}
+}
+
+func spread(head string, m figures.Metric) column {
+	return column{head, func(s figures.Set, c figures.Case) string { return rangeText(s.Summary(c, m)) }}
+}
+
 // variant is another case that a case is compared with.
-type variant func(results.Case) results.Case
+type variant func(figures.Case) figures.Case
 
-func itself(c results.Case) results.Case { return c }
-
-func withSubject(subject results.Subject) variant {
-	return func(c results.Case) results.Case { c.Subject = subject; return c }
+// at is a column of another case.
+func at(v variant, col column) column {
+	return column{col.head, func(s figures.Set, c figures.Case) string { return col.cell(s, v(c)) }}
 }
 
-func withProcesses(n int) variant {
-	return func(c results.Case) results.Case { c.Processes = n; return c }
+func ratio(head string, m figures.Metric, base variant) column {
+	return column{head, func(s figures.Set, c figures.Case) string { return number(s.Ratio(c, base(c), m).Median) }}
 }
 
-func withWaiting(n int) variant {
-	return func(c results.Case) results.Case { c.Waiting = n; return c }
-}
-
-// words is a column that tells the condition.
-func words(head string, of func(results.Case) string) column {
-	return column{head, func(_ results.Set, c results.Case) string { return of(c) }}
-}
-
-func subjectColumn(head string) column {
-	return words(head, func(c results.Case) string { return c.Subject.String() })
-}
-
-func clientsColumn(head string) column {
-	return words(head, func(c results.Case) string { return strconv.Itoa(c.Clients) })
-}
-
-func waitingColumn(head string) column {
-	return words(head, func(c results.Case) string { return results.Thousands(strconv.Itoa(c.Waiting)) })
-}
-
-func holdColumn(head string) column {
-	return words(head, func(c results.Case) string { return holdText(c.Hold) })
-}
-
-func medianColumn(head string, m results.Metric) column {
-	return column{head, func(s results.Set, c results.Case) string { return number(s.Summary(c, m).Median) }}
-}
-
-func spreadColumn(head string, m results.Metric, of variant) column {
-	return column{head, func(s results.Set, c results.Case) string { return spread(s.Summary(of(c), m)) }}
-}
-
-func ratioColumn(head string, m results.Metric, base variant) column {
-	return column{head, func(s results.Set, c results.Case) string { return number(s.Ratio(c, base(c), m).Median) }}
-}
-
-// moreColumn is the difference of medians.
-func moreColumn(head string, m results.Metric, base variant) column {
-	return column{head, func(s results.Set, c results.Case) string {
+// more is the difference of medians.
+func more(head string, m figures.Metric, base variant) column {
+	return column{head, func(s figures.Set, c figures.Case) string {
 		return number(s.Summary(c, m).Median - s.Summary(base(c), m).Median)
 	}}
 }
 
-// write prints the table with aligned columns, all but the first to the right.
-func (t table) write(w io.Writer) {
+// clients, waiting, hold and name are labels.
+func clients(c figures.Case) string { return thousands(strconv.Itoa(c.Clients)) }
+func waiting(c figures.Case) string { return thousands(strconv.Itoa(c.Waiting)) }
+
+func hold(c figures.Case) string {
+	if c.Hold == 0 {
+		return "no time"
+	}
+	return fmt.Sprintf("%g ms", figures.Milliseconds(c.Hold))
+}
+
+// name tells what a contestant is.
+func name(c figures.Case) string {
+	text := c.Contestant
+	if c.Group != "" {
+		text = c.Group + ", " + text
+	}
+	if c.FileSystem != "" {
+		text += " on " + c.FileSystem
+	}
+	if c.Setting != "" {
+		text += ", " + c.Setting
+	}
+	return text
+}
+
+// conditions tells all of a case, for reports of progress.
+func conditions(c figures.Case) string {
+	text := name(c)
+	for _, n := range []struct {
+		value int
+		unit  string
+	}{{c.Processes, "processes"}, {c.Clients, "clients"}, {c.Waiting, "waiting"}, {c.Bytes, "bytes"}, {int(c.Hold.Microseconds()), "µs inside"}} {
+		if n.value > 0 {
+			text += fmt.Sprintf(", %d %s", n.value, n.unit)
+		}
+	}
+	return text
+}
+
+// sketch is a run's figures in short.
+func sketch(values figures.Values) string {
+	var parts []string
+	for _, m := range slices.Sorted(maps.Keys(values)) {
+		parts = append(parts, number(values[m])+" "+string(m))
+	}
+	return strings.Join(parts[:min(len(parts), 4)], ", ")
+}
+
+// String writes the table with aligned columns, all but the first to the right.
+func (t table) String() string {
 	widths := make([]int, len(t.head))
 	for _, row := range append([][]string{t.head}, t.rows...) {
 		for i, cell := range row {
@@ -114,17 +140,19 @@ func (t table) write(w io.Writer) {
 	for _, width := range widths[1:] {
 		rule = append(rule, strings.Repeat("-", width-1)+":")
 	}
-	fmt.Fprintf(w, "%s\n\n", t.title)
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s\n\n", t.title)
 	for _, row := range append([][]string{t.head, rule}, t.rows...) {
 		for i, cell := range row {
 			width := widths[i]
 			if i == 0 {
 				width = -width
 			}
-			fmt.Fprintf(w, "| %*s ", width, cell)
+			fmt.Fprintf(&w, "| %*s ", width, cell)
 		}
-		fmt.Fprintln(w, "|")
+		w.WriteString("|\n")
 	}
+	return w.String()
 }
 
 // number writes a value with three digits that count, or all before the point.
@@ -140,45 +168,121 @@ func number(v float64) string {
 	case size >= 0.1:
 		digits = 2
 	}
-	return results.Thousands(strconv.FormatFloat(v, 'f', digits, 64))
+	return thousands(strconv.FormatFloat(v, 'f', digits, 64))
 }
 
-// spread writes a median with the least and the most.
-func spread(s results.Summary) string {
+// thousands separates the digits of a number: -12,345.
+func thousands(digits string) string {
+	digits, negative := strings.CutPrefix(digits, "-")
+	whole, part, _ := strings.Cut(digits, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if part != "" {
+		whole += "." + part
+	}
+	if negative {
+		return "-" + whole
+	}
+	return whole
+}
+
+func rangeText(s figures.Summary) string {
 	if s.N == 0 {
 		return "–"
 	}
 	return fmt.Sprintf("%s (%s to %s)", number(s.Median), number(s.Min), number(s.Max))
 }
 
-func holdText(hold time.Duration) string {
-	if hold == 0 {
-		return "no time"
+// inOrder lists the cases that have a figure: by what is asked for first, and then in
+// the order in which contestants first had a turn.
+func inOrder(s figures.Set, m figures.Metric, first func(a, b figures.Case) int) []figures.Case {
+	cases := s.Cases(m)
+	order := make(map[string]int)
+	for i, c := range slices.Backward(cases) {
+		order[name(c)] = i
 	}
-	return fmt.Sprintf("%g ms", milliseconds(hold))
+	slices.SortStableFunc(cases, func(a, b figures.Case) int { return cmp.Or(first(a, b), order[name(a)]-order[name(b)]) })
+	return cases
 }
 
-// disturbance tells how far the figures of a set can be trusted: what part of
-// the machine other programs used meanwhile.
-func disturbance(s results.Set) string {
-	runs := make(map[results.Case]int)
-	var values []float64
-	for _, r := range s {
-		runs[r.Case] = max(runs[r.Case], r.Run)
-		if r.Metric == othersMetric {
-			values = append(values, r.Value)
+func byConditions(a, b figures.Case) int {
+	return cmp.Or(cmp.Compare(a.Hold, b.Hold), cmp.Compare(a.Bytes, b.Bytes), a.Clients-b.Clients)
+}
+
+// only keeps some of the cases.
+func only(cases []figures.Case, wanted func(figures.Case) bool) []figures.Case {
+	return slices.DeleteFunc(cases, func(c figures.Case) bool { return !wanted(c) })
+}
+
+// onDisk is the contestant that keeps lock files on a disk, whatever its file system.
+func onDisk(s figures.Set, m figures.Metric, contestantName string, conditions figures.Case) figures.Case {
+	for _, c := range s.Cases(m) {
+		if c.Contestant == contestantName && c.FileSystem != machine.Tmpfs {
+			conditions.FileSystem = c.FileSystem
 		}
 	}
-	counts := slices.Sorted(maps.Values(runs))
-	often := "no"
-	if n := len(counts); n > 0 {
-		if often = strconv.Itoa(counts[0]); counts[0] != counts[n-1] {
-			often += fmt.Sprintf(" to %d", counts[n-1])
+	conditions.Contestant = contestantName
+	return conditions
+}
+
+// serverTable has a row for each server with each number of clients.
+func serverTable(s figures.Set, title, head, base string, held time.Duration) table {
+	cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Hold == held })
+	return tabulate(s, title, cases,
+		column{"clients, server", func(s figures.Set, c figures.Case) string {
+			text := clients(c) + ", " + name(c)
+			if stalled := s.Summary(c, figures.Stalled).N; stalled > 0 {
+				text += fmt.Sprintf(" (%d more runs stood still)", stalled)
+			}
+			return text
+		}},
+		spread("requests a second", figures.Rate),
+		ratio(head, figures.Rate, instead(base)),
+		median("median wait, ms", figures.Median),
+		spread("99th percentile, ms", figures.Late))
+}
+
+// instead is another contestant under the same conditions.
+func instead(contestantName string) variant {
+	return func(c figures.Case) figures.Case { c.Contestant, c.FileSystem = contestantName, ""; return c }
+}
+
+func holds(s figures.Set) (all []time.Duration) {
+	for _, c := range s.Cases(figures.Rate) {
+		all = append(all, c.Hold)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// panel draws a figure of all cases that are wanted against x, a curve for each
+// contestant.
+func panel(s figures.Set, m figures.Metric, title, xTitle string, x func(figures.Case) int, wanted func(figures.Case) bool) chart.Panel {
+	p := chart.Panel{Title: title, X: xTitle}
+	for _, c := range inOrder(s, m, func(a, b figures.Case) int { return x(a) - x(b) }) {
+		if !wanted(c) {
+			continue
 		}
+		i := slices.IndexFunc(p.Curves, func(curve chart.Curve) bool { return curve.Name == name(c) })
+		if i < 0 {
+			i = len(p.Curves)
+			p.Curves = append(p.Curves, chart.Curve{Name: name(c)})
+		}
+		y := s.Summary(c, m)
+		p.Curves[i].Points = append(p.Curves[i].Points, chart.Point{X: float64(x(c)), Y: y.Median, Low: y.Min, High: y.Max})
 	}
-	text := fmt.Sprintf("Medians of %s runs, least and most in brackets.", often)
-	if others := results.Summarize(values); others.N > 0 {
-		text += fmt.Sprintf(" Meanwhile other programs used %.0f %% of the machine (median; at most %.0f %%).", others.Median, others.Max)
+	return p
+}
+
+// overClients is a row of panels of servers, one for each hold.
+func overClients(s figures.Set, m figures.Metric, title string) (row []chart.Panel) {
+	for _, held := range holds(s) {
+		heading := title
+		if len(holds(s)) > 1 {
+			heading += "; the backend takes " + hold(figures.Case{Hold: held})
+		}
+		row = append(row, panel(s, m, heading, "clients", func(c figures.Case) int { return c.Clients }, func(c figures.Case) bool { return c.Hold == held }))
 	}
-	return text
+	return row
 }

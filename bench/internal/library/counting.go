@@ -8,30 +8,45 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 )
 
-// count has a tracer count what a role does. The tracer writes its counts to the
-// file that takes the place of FILE in its arguments.
-func count(ctx context.Context, role string, task any, home string, tracer []string, env ...string) ([]byte, error) {
+// count has a tracer count what a role does, with few turns and with many: the
+// difference belongs to the turns between. The tracer writes its counts to the file
+// that takes the place of FILE in its arguments.
+func count(ctx context.Context, role string, few, many any, turns int, home string, tracer proc.Tracer, parse func([]byte) (Calls, error)) (Calls, error) {
 	file := filepath.Join(home, role+".counts")
-	tracer = slices.Clone(tracer)
-	for i := range tracer {
-		tracer[i] = strings.ReplaceAll(tracer[i], "FILE", file)
+	tracer.Command = slices.Clone(tracer.Command)
+	for i, arg := range tracer.Command {
+		tracer.Command[i] = strings.ReplaceAll(arg, "FILE", file)
 	}
-	if _, err := proc.Ask[struct{}](ctx, role, task, tracer, env...); err != nil {
-		return nil, err
+	perTurn := make(Calls)
+	for sign, task := range map[float64]any{-1: few, 1: many} {
+		_, err := proc.AskAll[any](ctx, role, []any{task}, tracer)
+		if err != nil {
+			return nil, fmt.Errorf("counting with %s: %w", tracer.Command[0], err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("counting with %s: %w", tracer.Command[0], err)
+		}
+		counts, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("counting with %s: %w", tracer.Command[0], err)
+		}
+		for name, n := range counts {
+			perTurn[name] += sign * n / float64(turns)
+		}
 	}
-	return os.ReadFile(file)
+	return perTurn, nil
 }
 
-// Calls are system calls by name.
+// Calls are what was counted, by name.
 type Calls map[string]float64
 
 // Sum is the number of all calls.
@@ -42,8 +57,8 @@ func (c Calls) Sum() (sum float64) {
 	return sum
 }
 
-// schedulers are the calls with which Go's runtime puts threads to sleep and
-// wakes them. Under strace, their number tells how slow strace is.
+// schedulers are the calls with which Go's runtime puts threads to sleep and wakes
+// them. Under strace, their number tells how slow strace is.
 var schedulers = []string{"futex", "nanosleep", "sched_yield", "epoll_pwait", "tgkill", "rt_sigreturn", "getpid"}
 
 // Own is the number of calls without those of the runtime's scheduler.
@@ -56,26 +71,16 @@ func (c Calls) Own() float64 {
 }
 
 // Syscalls counts the system calls of one turn, of the whole process with the
-// runtime's own: strace counts those of little work and of much, and the
-// difference belongs to the turns between.
+// runtime's own, by strace.
 func (w Work) Syscalls(ctx context.Context, strace, home string) (Calls, error) {
-	little := w
-	little.Turns = w.Turns / 4
-	perTurn := make(Calls)
-	for sign, work := range map[float64]Work{-1: little, 1: w} {
-		text, err := count(ctx, "work", work, home, []string{strace, "-f", "-c", "-U", "calls,name", "-o", "FILE"})
-		if err != nil {
-			return nil, fmt.Errorf("counting system calls: %w", err)
-		}
-		for name, n := range parseCalls(text) {
-			perTurn[name] += sign * n / float64(w.Callers*(w.Turns-little.Turns))
-		}
-	}
-	return perTurn, nil
+	few := w
+	few.Turns = w.Turns / 4
+	tracer := proc.Tracer{Command: []string{strace, "-f", "-c", "-U", "calls,name", "-o", "FILE"}}
+	return count(ctx, "work", few, w, w.Callers*(w.Turns-few.Turns), home, tracer, parseCalls)
 }
 
 // parseCalls reads the table of strace -c -U calls,name.
-func parseCalls(text []byte) Calls {
+func parseCalls(text []byte) (Calls, error) {
 	calls := make(Calls)
 	for line := range bytes.Lines(text) {
 		fields := strings.Fields(string(line))
@@ -86,82 +91,32 @@ func parseCalls(text []byte) Calls {
 			calls[fields[1]] = n
 		}
 	}
-	return calls
+	return calls, nil
 }
 
-// Crowded is a number of turns while others wait.
-type Crowded struct {
-	Engine
-	Waiting int
-	Turns   int
-}
-
-func init() { proc.Role("crowded", crowded) }
-
-// crowded returns after so many turns. Callers that wait then end with the
-// process.
-func crowded(ctx context.Context, c Crowded) (struct{}, error) {
-	runtime.GOMAXPROCS(1) // else threads that look for work are counted, too
-	engine, err := c.open()
-	if err != nil {
-		return struct{}{}, err
-	}
-	first, err := engine.Enter(ctx, arrival)
-	if err != nil {
-		return struct{}{}, err
-	}
-	var coming, turns atomic.Int64
-	done := make(chan error, c.Waiting)
-	for range c.Waiting {
-		go func() {
-			coming.Add(1)
-			for {
-				turn, err := engine.Enter(ctx, arrival)
-				if err != nil || turns.Add(1) == int64(c.Turns) {
-					done <- err
-					return
-				}
-				turn.Leave()
-			}
-		}()
-	}
-	for coming.Load() < int64(c.Waiting) {
-		runtime.Gosched() // each goes on until it waits
-	}
-	first.Leave()
-	return struct{}{}, <-done
-}
-
-// Instructions counts the instructions of a turn, without the kernel's:
-// callgrind counts those of few turns and of many, and the difference belongs to
-// the turns between. The garbage collector runs as GOGC has it.
-func (c Crowded) Instructions(ctx context.Context, valgrind, home, gogc string) (perTurn float64, err error) {
-	few := c
-	few.Turns = c.Turns / 4
-	for sign, work := range map[float64]Crowded{-1: few, 1: c} {
-		// Callgrind stumbles over the signals with which the runtime
-		// interrupts goroutines.
-		text, err := count(ctx, "crowded", work, home, []string{valgrind, "--tool=callgrind", "--callgrind-out-file=FILE"},
-			"GOGC="+gogc, "GODEBUG=asyncpreemptoff=1")
-		if err != nil {
-			return 0, fmt.Errorf("counting instructions: %w", err)
-		}
-		total, err := parseTotal(text)
-		if err != nil {
-			return 0, fmt.Errorf("counting instructions: %w", err)
-		}
-		perTurn += sign * total / float64(c.Turns-few.Turns)
-	}
-	return perTurn, nil
+// Instructions counts those of a turn, without the kernel's, by callgrind. The garbage
+// collector runs as gogc has it.
+func (q Queueing) Instructions(ctx context.Context, valgrind, home, gogc string) (float64, error) {
+	q.Limit = time.Hour
+	few := q
+	few.Turns = q.Turns / 4
+	counts, err := count(ctx, "queueing", few, q, q.Turns-few.Turns, home, proc.Tracer{
+		Command: []string{valgrind, "--tool=callgrind", "--callgrind-out-file=FILE"},
+		// Callgrind stumbles over the signals with which the runtime interrupts
+		// goroutines, and would count threads that look for work.
+		Env: []string{"GOGC=" + gogc, "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1"},
+	}, parseTotal)
+	return counts.Sum(), err
 }
 
 var totals = regexp.MustCompile(`(?m)^totals: (\d+)`)
 
 // parseTotal reads the number of instructions from a file of callgrind.
-func parseTotal(text []byte) (float64, error) {
+func parseTotal(text []byte) (Calls, error) {
 	match := totals.FindSubmatch(text)
 	if match == nil {
-		return 0, errors.New("callgrind's file has no total")
+		return nil, errors.New("callgrind's file has no total")
 	}
-	return strconv.ParseFloat(string(match[1]), 64)
+	n, err := strconv.ParseFloat(string(match[1]), 64)
+	return Calls{"instructions": n}, err
 }

@@ -1,5 +1,5 @@
-// Package library measures package serializer in processes of its own: what a
-// turn costs, in time, memory, system calls and instructions.
+// Package library measures package serializer in processes of its own: what a turn
+// costs, in time, memory, system calls and instructions.
 package library
 
 import (
@@ -53,11 +53,10 @@ func (e Engine) with(f func(serializer.Engine) error) error {
 }
 
 var arrival = serializer.Arrival{
-	Queue:  "bench_",
-	Client: netip.MustParseAddrPort("192.0.2.1:36794"),
-	Rule:   serializer.Rule{Limit: 1},
-	// As by default in Caddy. Nobody here waits that long.
-	Timeout: time.Minute,
+	Queue:   "bench_",
+	Client:  netip.MustParseAddrPort("192.0.2.1:36794"),
+	Rule:    serializer.Rule{Limit: 1},
+	Timeout: time.Minute, // as by default in Caddy. Nobody here waits that long.
 }
 
 // Work is a number of turns, by callers that know nothing of each other.
@@ -79,18 +78,13 @@ func (w Work) do(ctx context.Context, engine serializer.Engine) error {
 	for i := range errs {
 		done.Go(func() {
 			for turn := 0; turn < w.Turns && errs[i] == nil; turn++ {
-				errs[i] = takeTurn(ctx, engine)
+				var t serializer.Turn
+				if t, errs[i] = engine.Enter(ctx, arrival); errs[i] == nil {
+					t.Leave()
+				}
 			}
 		})
 	}
 	done.Wait()
 	return errors.Join(errs...)
-}
-
-func takeTurn(ctx context.Context, engine serializer.Engine) error {
-	turn, err := engine.Enter(ctx, arrival)
-	if err == nil {
-		turn.Leave()
-	}
-	return err
 }

@@ -11,9 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Relay is a number of runners, spread over processes, that pass one turn around.
@@ -23,13 +22,6 @@ type Relay struct {
 	Runners   int           // in each process
 	Hold      time.Duration // that each turn lasts
 	Laps      int           // turns of each runner
-}
-
-// Passes are hand-overs, from a leaving holder to the next that waited for it
-// already, on the clock that all processes share.
-type Passes struct {
-	N            int
-	Median, Late time.Duration // Late is the 99th percentile
 }
 
 // lap is one turn of a runner.
@@ -48,23 +40,20 @@ type runners struct {
 
 func init() { proc.Role("runners", run) }
 
-// Run measures a relay: hand-overs within the process if there is one, and
-// else those between two.
-func (r Relay) Run(ctx context.Context) (Passes, error) {
+// Run measures hand-overs: within the process if there is one, and else those between
+// two.
+func (r Relay) Run(ctx context.Context) (figures.Values, error) {
 	tasks := make([]any, r.Processes)
 	start := monotonic() + int64(500*time.Millisecond)
 	for i := range tasks {
-		tasks[i] = runners{Relay: r, Process: i, Start: start}
+		tasks[i] = runners{r, i, start}
 	}
-	laps, err := proc.AskAll[[]lap](ctx, "runners", tasks, nil)
+	laps, err := proc.AskAll[[]lap](ctx, "runners", tasks, proc.Tracer{})
 	if err != nil {
-		return Passes{}, err
+		return nil, err
 	}
-	within, between, err := evaluate(slices.Concat(laps...))
-	if r.Processes > 1 {
-		return between, err
-	}
-	return within, err
+	took, err := handOvers(slices.Concat(laps...), r.Processes > 1)
+	return passes(took), err
 }
 
 // monotonic is the clock that all processes of this machine share.
@@ -81,61 +70,51 @@ func run(ctx context.Context, r runners) ([]lap, error) {
 	}
 	defer func() { _ = engine.Close() }()
 	time.Sleep(time.Duration(r.Start - monotonic()))
-	laps := make([][]lap, r.Runners)
+	laps := make([]lap, r.Runners*r.Laps)
 	errs := make([]error, r.Runners)
 	var done sync.WaitGroup
 	for i := range r.Runners {
-		done.Go(func() { laps[i], errs[i] = r.runOne(ctx, engine) })
+		done.Go(func() {
+			for j := i * r.Laps; j < (i+1)*r.Laps && errs[i] == nil; j++ {
+				turn, err := engine.Enter(ctx, arrival)
+				if err != nil {
+					errs[i] = err
+					return
+				}
+				laps[j] = lap{Token: turn.Token(), Entered: monotonic(), Process: r.Process}
+				time.Sleep(r.Hold)
+				laps[j].LeftWall, laps[j].Left = time.Now().UnixMicro(), monotonic()
+				turn.Leave()
+			}
+		})
 	}
 	done.Wait()
-	return slices.Concat(laps...), errors.Join(errs...)
+	return laps, errors.Join(errs...)
 }
 
-func (r runners) runOne(ctx context.Context, engine serializer.Engine) ([]lap, error) {
-	laps := make([]lap, 0, r.Laps)
-	for range r.Laps {
-		turn, err := engine.Enter(ctx, arrival)
-		if err != nil {
-			return nil, err
-		}
-		l := lap{Token: turn.Token(), Entered: monotonic(), Process: r.Process}
-		if r.Hold > 0 {
-			time.Sleep(r.Hold)
-		}
-		l.LeftWall, l.Left = time.Now().UnixMicro(), monotonic()
-		turn.Leave()
-		laps = append(laps, l)
-	}
-	return laps, nil
-}
-
-// evaluate orders the laps of all runners. Only those count whose ticket was
-// taken before the holder ahead of them left: others came late, and waited for
-// nobody.
-func evaluate(laps []lap) (within, between Passes, err error) {
+// handOvers are those between processes, or else within. Only those count whose
+// ticket was taken before the holder ahead of them left: others came late, and waited
+// for nobody.
+func handOvers(laps []lap, between bool) (took []time.Duration, err error) {
 	slices.SortFunc(laps, func(a, b lap) int { return cmp.Compare(a.Token, b.Token) })
-	took := make(map[bool][]time.Duration) // by whether the process was the same
 	for i := 1; i < len(laps); i++ {
 		before, l := laps[i-1], laps[i]
 		if l.Entered < before.Left {
-			return within, between, fmt.Errorf("ticket %d entered before %d had left", l.Token, before.Token)
+			return nil, fmt.Errorf("ticket %d entered before %d had left", l.Token, before.Token)
 		}
-		if int64(l.Token) < before.LeftWall {
-			same := l.Process == before.Process
-			took[same] = append(took[same], time.Duration(l.Entered-before.Left))
+		if int64(l.Token) < before.LeftWall && (l.Process != before.Process) == between {
+			took = append(took, time.Duration(l.Entered-before.Left))
 		}
 	}
-	return passes(took[true]), passes(took[false]), nil
+	return took, nil
 }
 
-func passes(took []time.Duration) (p Passes) {
-	if len(took) == 0 {
-		return p
+// passes sums hand-overs up. If nobody waited for anybody, there is no time to tell.
+func passes(took []time.Duration) figures.Values {
+	values := figures.Values{figures.HandOvers: float64(len(took))}
+	if slices.Sort(took); len(took) > 0 {
+		values[figures.HandOver] = figures.Microseconds(figures.Quantile(took, 0.5))
+		values[figures.HandOverLate] = figures.Microseconds(figures.Quantile(took, 0.99))
 	}
-	slices.Sort(took)
-	return Passes{
-		N:      len(took),
-		Median: time.Duration(results.Quantile(took, 0.5)),
-		Late:   time.Duration(results.Quantile(took, 0.99)),
-	}
+	return values
 }

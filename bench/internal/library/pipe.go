@@ -10,11 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 )
 
-// Echo is a byte that two processes send each other through named pipes: the
-// least that it takes to wake a goroutine of another process.
+// Echo is a byte that two processes send each other through named pipes: the least
+// that it takes to wake a goroutine of another process.
 type Echo struct {
 	Dir  string
 	Hold time.Duration // between a byte that came and the answer
@@ -35,15 +36,15 @@ type echoes struct{ Sent, Came []int64 }
 func init() { proc.Role("echo", echo) }
 
 // Run measures how long a byte takes.
-func (e Echo) Run(ctx context.Context) (Passes, error) {
+func (e Echo) Run(ctx context.Context) (figures.Values, error) {
 	for _, name := range bytePipes {
 		if err := unix.Mkfifo(filepath.Join(e.Dir, name), 0o600); err != nil {
-			return Passes{}, fmt.Errorf("making pipe %s in %s: %w", name, e.Dir, err)
+			return nil, fmt.Errorf("making pipe %s in %s: %w", name, e.Dir, err)
 		}
 	}
-	moments, err := proc.AskAll[echoes](ctx, "echo", []any{echoing{e, 0}, echoing{e, 1}}, nil)
+	moments, err := proc.AskAll[echoes](ctx, "echo", []any{echoing{e, 0}, echoing{e, 1}}, proc.Tracer{})
 	if err != nil {
-		return Passes{}, err
+		return nil, err
 	}
 	var took []time.Duration
 	for i, other := range []echoes{moments[1], moments[0]} {
@@ -66,28 +67,17 @@ func echo(_ context.Context, e echoing) (m echoes, err error) {
 	in, out := pipes[e.Process], pipes[1-e.Process]
 	m = echoes{make([]int64, 0, e.Laps), make([]int64, 0, e.Laps)}
 	var one [1]byte
-	hear := func() error {
-		_, err := io.ReadFull(in, one[:])
-		m.Came = append(m.Came, monotonic())
-		return err
-	}
-	for range e.Laps {
-		if e.Process == 1 { // the other one begins
-			if err := hear(); err != nil {
-				return m, err
-			}
-		}
-		if e.Hold > 0 {
+	for turn := range 2 * e.Laps {
+		if turn%2 == e.Process { // process 0 begins
 			time.Sleep(e.Hold)
+			m.Sent = append(m.Sent, monotonic())
+			_, err = out.Write(one[:])
+		} else {
+			_, err = io.ReadFull(in, one[:])
+			m.Came = append(m.Came, monotonic())
 		}
-		m.Sent = append(m.Sent, monotonic())
-		if _, err := out.Write(one[:]); err != nil {
+		if err != nil {
 			return m, err
-		}
-		if e.Process == 0 {
-			if err := hear(); err != nil {
-				return m, err
-			}
 		}
 	}
 	return m, nil

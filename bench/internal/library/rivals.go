@@ -16,52 +16,59 @@ import (
 // rival is an engine that does no more than to be measured.
 type rival struct{}
 
-func (rival) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
-func (rival) Evict(context.Context, string, uint64) error             { return serializer.ErrNoTicket }
-func (rival) Path() string                                            { return "" }
-func (rival) Close() error                                            { return nil }
+func (rival) Evict(context.Context, string, uint64) error { return serializer.ErrNoTicket }
+func (rival) Path() string                                { return "" }
+func (rival) Close() error                                { return nil }
 
-// channels is the least that keeps an order: those who wait hand each other the
-// turn through channels. Nobody can give up, be counted or be shown.
+// rivalTurn leaves by a function.
+type rivalTurn func()
+
+func (rivalTurn) Token() uint64 { return 0 }
+func (rivalTurn) Position() int { return 0 }
+func (leave rivalTurn) Leave()  { leave() }
+
+// channels is the least that keeps an order: those who wait hand each other the turn
+// through channels. Nobody can give up.
 type channels struct {
 	rival
 	mu      sync.Mutex
-	inside  bool
+	inside  int
 	waiting []chan struct{}
 }
 
 func (c *channels) Enter(context.Context, serializer.Arrival) (serializer.Turn, error) {
 	c.mu.Lock()
-	if !c.inside {
-		c.inside = true
+	if c.inside == 0 {
+		c.inside = 1
 		c.mu.Unlock()
-		return channelTurn{c}, nil
+		return rivalTurn(c.leave), nil
 	}
 	ready := make(chan struct{}, 1)
 	c.waiting = append(c.waiting, ready)
 	c.mu.Unlock()
 	<-ready
-	return channelTurn{c}, nil
+	return rivalTurn(c.leave), nil
 }
 
-type channelTurn struct{ *channels }
-
-func (channelTurn) Token() uint64 { return 0 }
-func (channelTurn) Position() int { return 0 }
-
-func (c channelTurn) Leave() {
+func (c *channels) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) == 0 {
-		c.inside = false
+		c.inside = 0
 		return
 	}
 	c.waiting[0] <- struct{}{}
 	c.waiting = c.waiting[1:]
 }
 
-// predecessor waits as mod_serializer does: it makes a file named after the
-// time, and every 5 ms reads the whole directory for an earlier one.
+func (c *channels) Queues(context.Context) ([]serializer.QueueState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return []serializer.QueueState{{Inside: c.inside, Waiting: len(c.waiting)}}, nil
+}
+
+// predecessor waits as mod_serializer does: it makes a file named after the time, and
+// every 5 ms reads the whole directory for an earlier one.
 type predecessor struct {
 	rival
 	dir     string
@@ -77,34 +84,34 @@ func (p *predecessor) Enter(context.Context, serializer.Arrival) (serializer.Tur
 		return nil, err
 	}
 	for {
-		earlier, err := p.earlier(name)
+		_, earlier, err := p.read(name)
 		if err != nil {
 			return nil, err
 		}
 		if !earlier {
-			return predecessorTurn(path), nil
+			return rivalTurn(func() { _ = os.Remove(path) }), nil
 		}
 		time.Sleep(predecessorPoll)
 	}
 }
 
-func (p *predecessor) earlier(own string) (bool, error) {
+// read returns how many files there are, and whether one is earlier than own.
+func (p *predecessor) read(own string) (n int, earlier bool, err error) {
 	dir, err := os.Open(p.dir)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	for _, name := range names {
 		if strings.HasPrefix(name, arrival.Queue) && name < own {
-			return true, nil
+			return len(names), true, nil
 		}
 	}
-	return false, err
+	return len(names), false, err
 }
 
-type predecessorTurn string
-
-func (predecessorTurn) Token() uint64 { return 0 }
-func (predecessorTurn) Position() int { return 0 }
-func (t predecessorTurn) Leave()      { _ = os.Remove(string(t)) }
+func (p *predecessor) Queues(context.Context) ([]serializer.QueueState, error) {
+	n, _, err := p.read("")
+	return []serializer.QueueState{{Inside: min(n, 1), Waiting: max(n-1, 0)}}, err
+}

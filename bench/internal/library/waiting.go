@@ -3,15 +3,13 @@ package library
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -23,87 +21,63 @@ type Queueing struct {
 	Limit   time.Duration // at most
 }
 
-// Turning is what the turns of such a queue cost.
-type Turning struct {
-	Turns    int
-	Cost     time.Duration // of a turn: a ticket made, the turn handed on, the ticket gone
-	Work     time.Duration // of all processors for that
-	HandOver time.Duration // from a Leave to the return of the next Enter, median
-	Late     time.Duration // the 99th percentile of that
-}
-
 func init() {
-	proc.Role("queueing", func(ctx context.Context, q Queueing) (t Turning, err error) {
+	proc.Role("queueing", func(ctx context.Context, q Queueing) (values figures.Values, err error) {
 		err = q.with(func(e serializer.Engine) error {
-			t, err = q.turning(ctx, e)
+			values, err = q.turn(ctx, e)
 			return err
 		})
-		return t, err
+		return values, err
 	})
 }
 
-// Run measures it in a process of its own.
-func (q Queueing) Run(ctx context.Context) (Turning, error) {
-	return proc.Ask[Turning](ctx, "queueing", q, nil)
+// Run measures what a turn costs, in a process of its own.
+func (q Queueing) Run(ctx context.Context) (figures.Values, error) {
+	return proc.Ask[figures.Values](ctx, "queueing", q)
 }
 
 // carousel is a queue in which every leaving holder queues again.
 type carousel struct {
+	Queueing
 	engine serializer.Engine
 	start  chan struct{}
-	done   chan error
-	riding atomic.Int64 // callers on their way
-	stop   atomic.Bool
+	began  time.Time
 
 	mu     sync.Mutex      // for an engine that lets two inside
-	passed []time.Duration // from a Leave to the next entry
+	passed []time.Duration // from a Leave to the return of the next Enter
 	left   time.Time       // when the last one left
+	last   time.Time       // when the last turn began
 	turns  int
-	last   time.Time // when the last turn began
 }
 
-func (q Queueing) turning(ctx context.Context, engine serializer.Engine) (t Turning, err error) {
-	c := &carousel{
-		engine: engine,
-		start:  make(chan struct{}),
-		done:   make(chan error, q.Waiting+1),
-		passed: make([]time.Duration, 0, q.Turns),
-	}
+func (q Queueing) turn(ctx context.Context, engine serializer.Engine) (figures.Values, error) {
+	c := &carousel{Queueing: q, engine: engine, start: make(chan struct{}), passed: make([]time.Duration, 0, q.Turns)}
+	done := make(chan error, q.Waiting+1)
 	for range q.Waiting + 1 {
-		go func() { c.done <- c.ride(ctx, q.Turns) }()
+		go func() { done <- c.ride(ctx) }()
 	}
-	if err := c.fill(ctx, q); err != nil {
-		return t, err
+	if err := c.fill(ctx); err != nil {
+		return nil, err
 	}
-	began, worked := time.Now(), processorTime()
-	limit := time.AfterFunc(q.Limit, func() { c.stop.Store(true) })
-	defer limit.Stop()
+	var worked time.Duration
+	c.began, worked = time.Now(), processorTime()
 	close(c.start)
-	// The first that is done has the last turn. The others end with the
-	// process.
-	if err := <-c.done; err != nil {
-		return t, err
+	// The first that is done has the last turn. The others end with the process.
+	if err := <-done; err != nil {
+		return nil, err
 	}
-	worked = processorTime() - worked
-	t = c.report(began)
-	t.Work = worked / time.Duration(max(1, t.Turns))
-	return t, nil
+	return c.values(processorTime() - worked), nil
 }
 
 // fill returns when all are in the queue.
-func (c *carousel) fill(ctx context.Context, q Queueing) error {
+func (c *carousel) fill(ctx context.Context) error {
 	for ctx.Err() == nil {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 		states, err := c.engine.Queues(ctx)
 		if err != nil {
 			return fmt.Errorf("looking at the queue: %w", err)
 		}
-		if len(states) > 0 && states[0].Inside+states[0].Waiting == q.Waiting+1 {
-			return nil
-		}
-		if states == nil && q.Engine.Engine != File && int(c.riding.Load()) == q.Waiting+1 {
-			// These engines do not tell. All are on their way in.
-			time.Sleep(200 * time.Millisecond)
+		if len(states) > 0 && states[0].Inside+states[0].Waiting == c.Waiting+1 {
 			return nil
 		}
 	}
@@ -111,8 +85,7 @@ func (c *carousel) fill(ctx context.Context, q Queueing) error {
 }
 
 // ride takes turns until there were enough.
-func (c *carousel) ride(ctx context.Context, most int) error {
-	c.riding.Add(1)
+func (c *carousel) ride(ctx context.Context) error {
 	for {
 		turn, err := c.engine.Enter(ctx, arrival)
 		if err != nil {
@@ -120,7 +93,7 @@ func (c *carousel) ride(ctx context.Context, most int) error {
 		}
 		entered := time.Now()
 		<-c.start
-		over := c.note(entered, most)
+		over := c.note(entered)
 		turn.Leave()
 		if over {
 			return nil
@@ -129,10 +102,10 @@ func (c *carousel) ride(ctx context.Context, most int) error {
 }
 
 // note counts a turn, unless there were enough.
-func (c *carousel) note(entered time.Time, most int) (over bool) {
+func (c *carousel) note(entered time.Time) (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if over = c.stop.Load() || c.turns >= most; !over {
+	if over = c.turns >= c.Turns || entered.Sub(c.began) > c.Limit; !over {
 		if c.turns > 0 {
 			c.passed = append(c.passed, entered.Sub(c.left))
 		}
@@ -143,20 +116,17 @@ func (c *carousel) note(entered time.Time, most int) (over bool) {
 	return over
 }
 
-func (c *carousel) report(began time.Time) Turning {
+func (c *carousel) values(worked time.Duration) figures.Values {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slices.Sort(c.passed)
-	return Turning{
-		Turns:    c.turns,
-		Cost:     c.last.Sub(began) / time.Duration(max(1, c.turns-1)),
-		HandOver: time.Duration(results.Quantile(c.passed, 0.5)),
-		Late:     time.Duration(results.Quantile(c.passed, 0.99)),
-	}
+	values := passes(c.passed)
+	values[figures.Turn] = figures.Microseconds(c.last.Sub(c.began)) / float64(max(1, c.turns-1))
+	values[figures.TurnWork] = figures.Microseconds(worked) / float64(max(1, c.turns))
+	return values
 }
 
-// processorTime is how long this process has been at work, on all processors.
-// Unlike the clock, it does not count what other programs do meanwhile.
+// processorTime is how long this process has been at work, on all processors. Unlike
+// the clock, it does not count what other programs do meanwhile.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)

@@ -1,25 +1,32 @@
 package load
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http/httputil"
 	"strconv"
 	"time"
 )
 
 // client is one connection and what was heard on it.
 type client struct {
-	run  *run
-	conn net.Conn
-	buf  [4096]byte
+	run    *run
+	conn   net.Conn
+	reader *bufio.Reader
 
 	waits   []time.Duration
 	served  bool
 	total   int
 	others  int
 	failure error
+}
+
+func newClient(r *run, conn net.Conn) *client {
+	return &client{run: r, conn: conn, reader: bufio.NewReader(conn)}
 }
 
 // work asks until it is stopped.
@@ -56,57 +63,74 @@ func (c *client) ask() (status int, err error) {
 	if _, err := c.conn.Write(c.run.request); err != nil {
 		return 0, fmt.Errorf("sending a request: %w", err)
 	}
-	for have := 0; ; {
-		n, err := c.conn.Read(c.buf[have:])
-		if err != nil {
-			return 0, fmt.Errorf("reading a response: %w", err)
+	return readResponse(c.reader)
+}
+
+// The length of a response that comes in chunks, or that is not known yet.
+const (
+	chunked = -1
+	unknown = -2
+)
+
+var (
+	contentLength    = []byte("content-length:")
+	transferEncoding = []byte("transfer-encoding:")
+)
+
+// readResponse reads a response to its end. It allocates nothing where the length
+// is known: the client shares the machine with the server.
+func readResponse(r *bufio.Reader) (status int, err error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return 0, fmt.Errorf("reading a response: %w", err)
+	}
+	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
+		return 0, fmt.Errorf("not a response of HTTP/1.1: %.40q", line)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, fmt.Errorf("reading the status: %w", err)
+	}
+	length, err := readHeader(r, unknown)
+	switch {
+	case err != nil:
+		return 0, err
+	case length == chunked:
+		if _, err = io.Copy(io.Discard, httputil.NewChunkedReader(r)); err == nil {
+			_, err = readHeader(r, chunked) // the trailer
 		}
-		have += n
-		status, size, err := parse(c.buf[:have])
+	default:
+		_, err = r.Discard(length)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the body of a response: %w", err)
+	}
+	return status, nil
+}
+
+// readHeader reads to the empty line, and returns what it says of the length.
+func readHeader(r *bufio.Reader, length int) (int, error) {
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return 0, fmt.Errorf("reading the header of a response: %w", err)
+		}
+		line = bytes.TrimSpace(line)
 		switch {
-		case err != nil:
-			return 0, err
-		case size == have:
-			return status, nil
-		case size > 0 && size < have:
-			return 0, errors.New("more than one response to a request")
-		case size > len(c.buf) || have == len(c.buf):
-			return 0, fmt.Errorf("the response has more than %d bytes", len(c.buf))
+		case len(line) == 0 && length == unknown:
+			return 0, errors.New("the response does not tell its length")
+		case len(line) == 0:
+			return length, nil
+		case hasName(line, transferEncoding):
+			length = chunked
+		case hasName(line, contentLength):
+			text := bytes.TrimSpace(line[len(contentLength):])
+			if length, err = strconv.Atoi(string(text)); err != nil || length < 0 {
+				return 0, fmt.Errorf("reading the length of the response: %q", line)
+			}
 		}
 	}
 }
 
-var (
-	headStart     = []byte("HTTP/1.1 ")
-	headEnd       = []byte("\r\n\r\n")
-	lineEnd       = []byte("\r\n")
-	contentLength = []byte("content-length:")
-)
-
-// parse reads a response so far. size is that of the whole response, or 0 if
-// the head is not complete.
-func parse(text []byte) (status, size int, err error) {
-	end := bytes.Index(text, headEnd)
-	if end < 0 {
-		return 0, 0, nil
-	}
-	line, head, _ := bytes.Cut(text[:end], lineEnd)
-	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, headStart) {
-		return 0, 0, fmt.Errorf("not a response of HTTP/1.1: %.40q", line)
-	}
-	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return 0, 0, fmt.Errorf("reading the status: %w", err)
-	}
-	for len(head) > 0 {
-		line, head, _ = bytes.Cut(head, lineEnd)
-		if len(line) < len(contentLength) || !bytes.EqualFold(line[:len(contentLength)], contentLength) {
-			continue
-		}
-		length, err := strconv.Atoi(string(bytes.TrimSpace(line[len(contentLength):])))
-		if err != nil || length < 0 {
-			return 0, 0, fmt.Errorf("reading the length of the response: %q", line)
-		}
-		return status, end + len(headEnd) + length, nil
-	}
-	return 0, 0, errors.New("the response does not tell its length")
+func hasName(line, name []byte) bool {
+	return len(line) >= len(name) && bytes.EqualFold(line[:len(name)], name)
 }

@@ -1,6 +1,6 @@
-// Package load asks HTTP servers as fast as they answer: a number of clients,
-// each on a connection of its own that stays open, each sending its next request
-// when it has the response to the last.
+// Package load asks HTTP servers as fast as they answer: a number of clients, each
+// on a connection of its own that stays open, each sending its next request when it
+// has the response to the last.
 package load
 
 import (
@@ -10,22 +10,29 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 )
 
 // Plan says what to do.
 type Plan struct {
 	Addrs   []string // of the servers; the clients are spread over them
 	Path    string   // of the request
+	Headers []string // more of them, such as "X-User: quiet"
 	Clients int
+	Line    int // bytes a second that each client's line carries; 0 is no limit
 
 	// The clients first run until each has had an answer, and at least for
-	// Warmup; at most for Patience. Then the window opens.
-	Warmup   time.Duration
-	Patience time.Duration
-	Window   time.Duration
+	// Warmup; at most for Patience. Then the window opens. With Impatient, it opens
+	// after Warmup.
+	Warmup    time.Duration
+	Patience  time.Duration
+	Impatient bool
+	Window    time.Duration
 }
 
 // Outcome is the sum of all answers within the window.
@@ -40,8 +47,25 @@ type Outcome struct {
 	Waits    []time.Duration // from request to response, sorted; only of status 200
 }
 
-// Rate is answers a second.
-func (o *Outcome) Rate() float64 { return float64(o.Answers) / o.Window.Seconds() }
+// Values are the figures of the outcome. A run in which not every client had an
+// answer in time does not count.
+func (o *Outcome) Values() figures.Values {
+	values := make(figures.Values)
+	if failed := o.Failures + o.Others; failed > 0 {
+		values[figures.Failed] = float64(failed)
+		values[figures.Refused] = float64(o.Others) / o.Window.Seconds()
+	}
+	if !o.Settled {
+		values[figures.Stalled] = 1
+		return values
+	}
+	values[figures.Rate] = float64(o.Answers) / o.Window.Seconds()
+	if o.Answers > 0 {
+		values[figures.Median] = figures.Milliseconds(figures.Quantile(o.Waits, 0.5))
+		values[figures.Late] = figures.Milliseconds(figures.Quantile(o.Waits, 0.99))
+	}
+	return values
+}
 
 // run is a plan being carried out.
 type run struct {
@@ -49,11 +73,10 @@ type run struct {
 	request []byte
 	clients []*client
 
-	opens   atomic.Int64 // nanoseconds since base; when the window opens and closes
-	closes  atomic.Int64
-	base    time.Time
-	served  atomic.Int64 // clients that had an answer
-	stopped atomic.Bool
+	base          time.Time
+	opens, closes atomic.Int64 // nanoseconds since base; of the window
+	served        atomic.Int64 // clients that had an answer
+	stopped       atomic.Bool
 }
 
 const never = int64(1) << 62
@@ -75,10 +98,10 @@ func Run(ctx context.Context, p Plan) (*Outcome, error) {
 	return r.collect(settled), ctx.Err()
 }
 
-// Gather sends one request on each of n connections and waits for no answer.
-// The function it returns, also with an error, closes them.
-func Gather(ctx context.Context, addr, path string, n int) (disperse func(), err error) {
-	r, err := connect(ctx, Plan{Addrs: []string{addr}, Path: path, Clients: n})
+// Gather sends one request on each of n connections and waits for no answer. The
+// function it returns, also with an error, closes them.
+func Gather(ctx context.Context, p Plan) (disperse func(), err error) {
+	r, err := connect(ctx, p)
 	for _, c := range r.clients {
 		if err == nil {
 			_, err = c.conn.Write(r.request)
@@ -90,11 +113,10 @@ func Gather(ctx context.Context, addr, path string, n int) (disperse func(), err
 // connect opens all connections, a few at a time: listen queues are short.
 func connect(ctx context.Context, p Plan) (*run, error) {
 	p.Patience = cmp.Or(p.Patience, 30*time.Second)
-	r := &run{Plan: p, base: time.Now(), clients: make([]*client, p.Clients),
-		request: []byte("GET " + cmp.Or(p.Path, "/") + " HTTP/1.1\r\nHost: " + p.Addrs[0] + "\r\nUser-Agent: bench\r\n\r\n")}
+	lines := slices.Concat([]string{"GET " + cmp.Or(p.Path, "/") + " HTTP/1.1", "Host: " + p.Addrs[0], "User-Agent: bench"}, p.Headers)
+	r := &run{Plan: p, base: time.Now(), clients: make([]*client, p.Clients), request: []byte(strings.Join(lines, "\r\n") + "\r\n\r\n")}
 	r.opens.Store(never)
 	r.closes.Store(never)
-	dialer := net.Dialer{Timeout: 10 * time.Second}
 	errs := make([]error, r.Clients)
 	slots := make(chan struct{}, 64)
 	var done sync.WaitGroup
@@ -102,9 +124,9 @@ func connect(ctx context.Context, p Plan) (*run, error) {
 		slots <- struct{}{}
 		done.Go(func() {
 			defer func() { <-slots }()
-			conn, err := dialer.DialContext(ctx, "tcp", r.Addrs[i%len(r.Addrs)])
-			if errs[i] = err; err == nil {
-				r.clients[i] = &client{run: r, conn: conn}
+			var conn net.Conn
+			if conn, errs[i] = dial(ctx, r.Addrs[i%len(r.Addrs)], r.Line); errs[i] == nil {
+				r.clients[i] = newClient(r, conn)
 			}
 		})
 	}
@@ -136,7 +158,7 @@ func (r *run) conduct(ctx context.Context) (settled bool) {
 	return settled
 }
 
-func (r *run) allServed() bool { return int(r.served.Load()) >= r.Clients }
+func (r *run) allServed() bool { return r.Impatient || int(r.served.Load()) >= r.Clients }
 
 func sleep(ctx context.Context, d time.Duration) {
 	select {

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bufio"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -10,41 +11,40 @@ import (
 	"time"
 )
 
-func TestParse(t *testing.T) {
+func TestReadResponse(t *testing.T) {
 	for _, c := range []struct {
-		text         string
-		status, size int
-		bad          bool
+		text   string
+		status int // 0 is an error
 	}{
-		{text: "HTTP/1.1 200 OK\r\nContent-Le"},
-		{text: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", status: 200, size: 40},
-		{text: "HTTP/1.1 503 Busy\r\nX: y\r\ncontent-length:0\r\n\r\n", status: 503, size: 45},
-		{text: "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", bad: true},
-		{text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", bad: true},
-		{text: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n", bad: true},
-		{text: "ho\r\n\r\n", bad: true},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200},
+		{"HTTP/1.1 503 Busy\r\nX: y\r\ncontent-length:0\r\n\r\n", 503},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 200},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", 0},
+		{"HTTP/1.1 200 OK\r\nContent-Le", 0},
+		{"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0},
+		{"HTTP/1.1 200 OK\r\nX: y\r\n\r\n", 0},
+		{"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", 0},
+		{"ho\r\n\r\n", 0},
 	} {
-		status, size, err := parse([]byte(c.text))
-		if (err != nil) != c.bad {
-			t.Errorf("parse(%q): %v", c.text, err)
-		}
-		if err == nil && (status != c.status || size != c.size) {
-			t.Errorf("parse(%q) = %d, %d, want %d, %d", c.text, status, size, c.status, c.size)
+		r := bufio.NewReader(strings.NewReader(c.text))
+		status, err := readResponse(r)
+		if status != c.status || (err != nil) != (c.status == 0) || err == nil && r.Buffered() > 0 {
+			t.Errorf("readResponse(%q) = %d, %v, want %d", c.text, status, err, c.status)
 		}
 	}
 }
 
 func TestRun(t *testing.T) {
 	var asked atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1)%3 == 0 {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1)%3 == 0 || r.Header.Get("X-User") != "quiet" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		time.Sleep(time.Millisecond)
 	}))
 	defer server.Close()
 	o, err := Run(context.Background(), Plan{
-		Addrs: []string{strings.TrimPrefix(server.URL, "http://")}, Clients: 8,
+		Addrs: []string{strings.TrimPrefix(server.URL, "http://")}, Clients: 8, Headers: []string{"X-User: quiet"},
 		Warmup: 20 * time.Millisecond, Window: 200 * time.Millisecond,
 	})
 	if err != nil {
@@ -55,6 +55,22 @@ func TestRun(t *testing.T) {
 	}
 	if o.Waits[0] < time.Millisecond {
 		t.Errorf("an answer came after %v, before the server gave it", o.Waits[0])
+	}
+}
+
+// A line carries what it can, and no more.
+func TestLine(t *testing.T) {
+	const size, rate = 100_000, 200_000
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) }))
+	defer server.Close()
+	o, err := Run(context.Background(), Plan{
+		Addrs: []string{strings.TrimPrefix(server.URL, "http://")}, Clients: 1, Line: rate, Window: 1200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Answers == 0 || o.Waits[0] < 400*time.Millisecond {
+		t.Errorf("%d bytes at %d a second: %+v", size, rate, o)
 	}
 }
 

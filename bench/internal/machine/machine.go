@@ -11,17 +11,16 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// Fact is the name and the value of one thing to know of the machine.
-type Fact [2]string
-
-// Describe tells what matters for the figures: processor, memory, system,
-// compiler, the file systems of the directories, and the versions of programs.
-func Describe(ctx context.Context, dirs ...string) []Fact {
+// Describe tells what matters for the figures, as names and values: processor,
+// memory, system, compiler, the file systems of the directories, and the versions of
+// programs.
+func Describe(ctx context.Context, dirs ...string) [][]string {
 	processor, load := runtime.GOARCH, "unknown"
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
@@ -39,14 +38,19 @@ func Describe(ctx context.Context, dirs ...string) []Fact {
 		systems = append(systems, FileSystem(dir))
 	}
 	text := unix.ByteSliceToString
-	return append([]Fact{
+	facts := [][]string{
+		{"date", time.Now().UTC().Format(time.DateOnly)},
 		{"processor", fmt.Sprintf("%d × %s", runtime.NumCPU(), processor)},
 		{"memory", fmt.Sprintf("%.0f GiB", float64(info.Totalram)*float64(info.Unit)/(1<<30))},
 		{"system", strings.Join([]string{text(name.Sysname[:]), text(name.Release[:]), text(name.Machine[:])}, " ")},
 		{"Go", runtime.Version()},
 		{"load average at the start", load},
 		{"lock files on", strings.Join(systems, ", ")},
-	}, programs(ctx)...)
+	}
+	for _, program := range []string{"haproxy", "nginx", "apache2", "php-fpm"} {
+		facts = append(facts, []string{program, Version(ctx, program)})
+	}
+	return facts
 }
 
 var fileSystems = map[int64]string{
@@ -66,55 +70,132 @@ func FileSystem(dir string) string {
 	return fmt.Sprintf("%#x", st.Type)
 }
 
+// Tmpfs is the file system in memory.
+const Tmpfs = "tmpfs"
+
 var version = regexp.MustCompile(`\d+\.\d+[-+.\w]*`)
 
-// programs tells the versions of the other servers that are installed.
-func programs(ctx context.Context) (facts []Fact) {
-	for _, name := range []string{"haproxy", "nginx", "apache2"} {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			path = "/usr/sbin/" + name
-		}
-		found := "not installed"
-		if out, err := exec.CommandContext(ctx, path, "-v").CombinedOutput(); err == nil {
-			found = version.FindString(string(out))
-		}
-		facts = append(facts, Fact{name, found})
+// Version is that of a program that is installed.
+func Version(ctx context.Context, program string) string {
+	path, err := Find(program)
+	if err != nil {
+		return "not installed"
 	}
-	return facts
+	out, err := exec.CommandContext(ctx, path, "-v").CombinedOutput()
+	if err != nil {
+		return "unknown"
+	}
+	return version.FindString(string(out))
+}
+
+// Missing is the error where a program is not installed.
+type Missing struct{ Program string }
+
+func (m *Missing) Error() string {
+	return fmt.Sprintf("%s is not installed; to have it: apt-get install %[1]s", m.Program)
+}
+
+// Find returns the path of a program, which may have its version in its name, as
+// Debian's php-fpm has.
+func Find(program string) (string, error) {
+	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/sbin/" + program + "8.2", "/usr/sbin/" + program + "8.4"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", &Missing{program}
+}
+
+// UsedByOthers returns the percentage of the machine that other programs used while
+// do was running. An error of do is returned as it is.
+func UsedByOthers(do func() error) (float64, error) {
+	before, err := usageNow()
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := usageNow()
+	if err != nil {
+		return 0, err
+	}
+	whole := after.at.Sub(before.at).Seconds() * float64(runtime.NumCPU())
+	return 100 * max(0, (after.all-before.all)-(after.ours-before.ours)) / whole, nil
+}
+
+// usage is how much processor time was used up to a moment, in seconds: of the
+// machine, and of this process with all that it has started.
+type usage struct {
+	at        time.Time
+	all, ours float64
+}
+
+func usageNow() (u usage, err error) {
+	u.at = time.Now()
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return u, fmt.Errorf("opening /proc: %w", err)
+	}
+	stat, err := fs.Stat()
+	if err != nil {
+		return u, fmt.Errorf("reading the processor's accounts: %w", err)
+	}
+	cpu := stat.CPUTotal
+	u.all = cpu.User + cpu.Nice + cpu.System + cpu.IRQ + cpu.SoftIRQ + cpu.Steal
+	all, err := fs.AllProcs()
+	if err != nil {
+		return u, fmt.Errorf("listing processes: %w", err)
+	}
+	table := make(map[int]procfs.ProcStat, len(all))
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil { // else it has ended
+			table[p.PID] = stat
+		}
+	}
+	const ticksPerSecond = 100 // on all common systems
+	for pid, stat := range table {
+		if descends(table, pid, os.Getpid()) {
+			u.ours += (float64(stat.UTime) + float64(stat.STime) + float64(stat.CUTime) + float64(stat.CSTime)) / ticksPerSecond
+		}
+	}
+	return u, nil
+}
+
+func descends(table map[int]procfs.ProcStat, pid, from int) bool {
+	for range 100 {
+		if pid == from {
+			return true
+		}
+		pid = table[pid].PPID
+	}
+	return false
 }
 
 // WriteFile writes facts as CSV.
-func WriteFile(path string, facts []Fact) error {
+func WriteFile(path string, facts [][]string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("writing the description of the machine: %w", err)
 	}
-	var rows [][]string
-	for _, fact := range facts {
-		rows = append(rows, fact[:])
-	}
-	if err := errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()); err != nil {
+	if err := errors.Join(csv.NewWriter(f).WriteAll(facts), f.Close()); err != nil {
 		return fmt.Errorf("writing the description of the machine: %w", err)
 	}
 	return nil
 }
 
 // ReadFile reads what WriteFile wrote.
-func ReadFile(path string) (facts []Fact, err error) {
+func ReadFile(path string) ([][]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the description of the machine: %w", err)
 	}
 	defer f.Close()
 	r := csv.NewReader(f)
-	r.FieldsPerRecord = len(Fact{})
-	rows, err := r.ReadAll()
+	r.FieldsPerRecord = 2
+	facts, err := r.ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	for _, row := range rows {
-		facts = append(facts, Fact(row))
 	}
 	return facts, nil
 }

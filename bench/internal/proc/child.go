@@ -59,6 +59,15 @@ func (c *Child) Stop() {
 	<-c.done
 }
 
+// Wait waits for the program to end by itself.
+func (c *Child) Wait() error {
+	<-c.done
+	return c.err
+}
+
+// Pid is the number of its process.
+func (c *Child) Pid() int { return c.cmd.Process.Pid }
+
 // Await calls ready now and then until it returns no error.
 func (c *Child) Await(ctx context.Context, ready func() error) error {
 	deadline := time.Now().Add(20 * time.Second)

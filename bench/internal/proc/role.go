@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// A role is a part of this program that must run in a process of its own. It
-// reads its task as JSON from standard input and prints its report as JSON.
+// A role is a part of this program that must run in a process of its own. It reads
+// its task as JSON from standard input and prints its report as JSON.
 var roles = make(map[string]func(context.Context) error)
 
 const roleEnv = "ORDERLY_BENCH_ROLE"
@@ -31,8 +31,8 @@ func Role[Task, Report any](name string, play func(context.Context, Task) (Repor
 	}
 }
 
-// PlayRole does the work of a role if this process was started for one, and
-// then ends it.
+// PlayRole does the work of a role if this process was started for one, and then
+// ends it.
 func PlayRole(ctx context.Context) {
 	name, ok := os.LookupEnv(roleEnv)
 	if !ok {
@@ -49,15 +49,12 @@ func PlayRole(ctx context.Context) {
 	os.Exit(0)
 }
 
-// Running is a role being played in a process of its own.
-type Running[Report any] struct {
-	*Child
-	out bytes.Buffer
-}
+// Tracer is a program that runs a role's program, and what to add to the role's
+// environment.
+type Tracer struct{ Command, Env []string }
 
-// Begin starts a role without waiting for its end. The tracer, if any, runs its
-// program; env is added to its environment.
-func Begin[Report any](ctx context.Context, name string, task any, tracer []string, env ...string) (*Running[Report], error) {
+// Begin starts a role without waiting for its end. Its report goes to report.
+func Begin(ctx context.Context, name string, task any, report *bytes.Buffer, tracer Tracer) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
@@ -66,30 +63,16 @@ func Begin[Report any](ctx context.Context, name string, task any, tracer []stri
 	if err != nil {
 		return nil, fmt.Errorf("writing the task of %s: %w", name, err)
 	}
-	command := slices.Concat(tracer, []string{self})
+	command := slices.Concat(tracer.Command, []string{self})
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Env = append(append(os.Environ(), roleEnv+"="+name), env...)
-	r := &Running[Report]{}
-	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), &r.out
-	r.Child, err = Start(ctx, cmd)
-	return r, err
-}
-
-// Report waits for the end of the role.
-func (r *Running[Report]) Report() (report Report, err error) {
-	<-r.done
-	if r.err != nil {
-		return report, r.err
-	}
-	if err := json.Unmarshal(r.out.Bytes(), &report); err != nil {
-		return report, fmt.Errorf("reading the report: %w", err)
-	}
-	return report, nil
+	cmd.Env = slices.Concat(os.Environ(), []string{roleEnv + "=" + name}, tracer.Env)
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(text), report
+	return Start(ctx, cmd)
 }
 
 // Ask has a process of its own play a role, and returns its report.
-func Ask[Report any](ctx context.Context, name string, task any, tracer []string, env ...string) (report Report, err error) {
-	reports, err := AskAll[Report](ctx, name, []any{task}, tracer, env...)
+func Ask[Report any](ctx context.Context, name string, task any) (report Report, err error) {
+	reports, err := AskAll[Report](ctx, name, []any{task}, Tracer{})
 	if err != nil {
 		return report, err
 	}
@@ -97,20 +80,24 @@ func Ask[Report any](ctx context.Context, name string, task any, tracer []string
 }
 
 // AskAll has a process for each task play the role at the same time.
-func AskAll[Report any](ctx context.Context, name string, tasks []any, tracer []string, env ...string) ([]Report, error) {
+func AskAll[Report any](ctx context.Context, name string, tasks []any, tracer Tracer) ([]Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	all := make([]*Running[Report], len(tasks))
-	reports := make([]Report, len(tasks))
+	children := make([]*Child, len(tasks))
+	texts := make([]bytes.Buffer, len(tasks))
 	var err error
 	for i, task := range tasks {
-		if all[i], err = Begin[Report](ctx, name, task, tracer, env...); err != nil {
+		if children[i], err = Begin(ctx, name, task, &texts[i], tracer); err != nil {
 			return nil, err
 		}
 	}
-	for i, running := range all {
-		if reports[i], err = running.Report(); err != nil {
+	reports := make([]Report, len(tasks))
+	for i, child := range children {
+		if err := child.Wait(); err != nil {
 			return nil, err
+		}
+		if err := json.Unmarshal(texts[i].Bytes(), &reports[i]); err != nil {
+			return nil, fmt.Errorf("reading the report of %s: %w", name, err)
 		}
 	}
 	return reports, nil

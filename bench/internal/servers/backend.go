@@ -18,12 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 )
 
-// Backend is the upstream of the queue: it answers every GET with two bytes,
-// after a time that the path tells, and notes how many were inside at once. It
-// does next to nothing, so that what stands in front of it is measured.
+// Backend is the upstream of the queue: it answers every GET after a time and with as
+// many bytes as the path tells, and notes how many were inside at once. It does next
+// to nothing, so that what stands in front of it is measured.
 type Backend struct {
 	Addr  string
 	child *proc.Child
@@ -35,12 +36,12 @@ func StartBackend(ctx context.Context) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	running, err := proc.Begin[struct{}](ctx, "backend", addr, nil)
+	child, err := proc.Begin(ctx, "backend", addr, new(bytes.Buffer), proc.Tracer{})
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Addr: addr, child: running.Child}
-	return b, b.child.Await(ctx, func() error {
+	b := &Backend{addr, child}
+	return b, child.Await(ctx, func() error {
 		_, err := b.Most(ctx)
 		return err
 	})
@@ -49,8 +50,10 @@ func StartBackend(ctx context.Context) (*Backend, error) {
 // Stop ends it.
 func (b *Backend) Stop() { b.child.Stop() }
 
-// Path is the request path that is answered after a time.
-func Path(hold time.Duration) string { return "/" + strconv.FormatInt(int64(hold), 10) }
+// Path is the request path that is answered after a time, with a body of a size.
+func (b *Backend) Path(hold time.Duration, size int) string {
+	return fmt.Sprintf("/%d/%d", hold, max(size, 2))
+}
 
 const mostPath = "/most"
 
@@ -63,8 +66,14 @@ func (b *Backend) Most(ctx context.Context) (most int, err error) {
 	return most, json.Unmarshal(text, &most)
 }
 
-// Settle waits until nobody comes any more: HAProxy goes on to send what is in
-// its queue when the clients have gone.
+// Observe is Most as a figure.
+func (b *Backend) Observe(ctx context.Context) (figures.Values, error) {
+	most, err := b.Most(ctx)
+	return figures.Values{figures.Inside: float64(most)}, err
+}
+
+// Settle waits until nobody comes any more: HAProxy goes on to send what is in its
+// queue when the clients have gone.
 func (b *Backend) Settle(ctx context.Context) error {
 	for {
 		most, err := b.Most(ctx)
@@ -133,9 +142,9 @@ func serveBackend(ctx context.Context, addr string) (struct{}, error) {
 	}
 }
 
-// timekeeper ends the pauses on time. Timers of the runtime may be a
-// millisecond late where nothing else happens. All short pauses of a run are
-// equally long, so they end in the order they began.
+// timekeeper ends the pauses on time. Timers of the runtime may be a millisecond late
+// where nothing else happens. All short pauses of a run are equally long, so they end
+// in the order they began.
 func (p *place) timekeeper() {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -148,55 +157,69 @@ func (p *place) timekeeper() {
 	}
 }
 
-var answer = []byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
+const answerHead = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: "
+
+// visitor is one connection to the backend, with what its last path told.
+type visitor struct {
+	net.Conn
+	over   chan struct{}
+	path   string
+	hold   time.Duration
+	answer []byte
+}
 
 func (p *place) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	over := make(chan struct{}, 1)
-	requests := bufio.NewReader(conn)
-	for {
+	v := &visitor{Conn: conn, over: make(chan struct{}, 1)}
+	for requests := bufio.NewReader(conn); ; {
 		path, err := readPath(requests)
+		switch {
+		case err != nil:
+			return
+		case path == mostPath:
+			text := strconv.FormatInt(p.most.Swap(0), 10)
+			_, err = fmt.Fprintf(conn, "%s%d\r\n\r\n%s", answerHead, len(text), text)
+		case v.learn(path):
+			p.admit(v)
+			_, err = conn.Write(v.answer)
+		}
 		if err != nil {
 			return
 		}
-		if path == mostPath {
-			p.tellMost(conn)
-		} else if !p.admit(conn, path, over) {
-			return
-		}
 	}
 }
 
-// admit lets a request in, and out before it gets its answer: then the next may
-// be sent in.
-func (p *place) admit(conn net.Conn, path string, over chan struct{}) (ok bool) {
-	nanoseconds, err := strconv.ParseInt(strings.TrimPrefix(path, "/"), 10, 64)
-	if err != nil {
+func (v *visitor) learn(path string) (ok bool) {
+	if path == v.path {
+		return true
+	}
+	size := 0
+	if _, err := fmt.Sscanf(path, "/%d/%d", &v.hold, &size); err != nil {
 		return false
 	}
+	v.path, v.answer = path, fmt.Appendf(nil, "%s%d\r\n\r\n%s", answerHead, size, strings.Repeat("ok", size)[:size])
+	return true
+}
+
+// admit lets a request in, and out before it gets its answer: then the next may be
+// sent in.
+func (p *place) admit(v *visitor) {
 	inside := p.inside.Add(1)
 	for most := p.most.Load(); inside > most && !p.most.CompareAndSwap(most, inside); most = p.most.Load() {
 	}
-	switch hold := time.Duration(nanoseconds); {
-	case hold >= time.Second:
-		time.Sleep(hold)
-	case hold > 0:
-		p.pauses <- pause{time.Now().Add(hold), over}
-		<-over
+	switch {
+	case v.hold >= time.Second:
+		time.Sleep(v.hold)
+	case v.hold > 0:
+		p.pauses <- pause{time.Now().Add(v.hold), v.over}
+		<-v.over
 	}
 	p.inside.Add(-1)
-	_, err = conn.Write(answer)
-	return err == nil
-}
-
-func (p *place) tellMost(conn net.Conn) {
-	text := fmt.Sprint(p.most.Swap(0))
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 }
 
 // readPath reads a request, which has no body, and returns its path.
 func readPath(r *bufio.Reader) (path string, err error) {
-	line, err := r.ReadSlice('\n') // such as "GET /500000 HTTP/1.1"
+	line, err := r.ReadSlice('\n') // such as "GET /500000/2 HTTP/1.1"
 	if fields := bytes.Fields(line); len(fields) == 3 {
 		path = string(fields[1])
 	}

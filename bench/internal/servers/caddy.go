@@ -1,27 +1,19 @@
 package servers
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"runtime"
 	"strings"
-	"text/template"
 )
 
-// BuildCaddy builds Caddy with the plugin from the checkout this program
-// belongs to, into dir.
-func BuildCaddy(ctx context.Context, dir string) (program string, err error) {
-	root, err := Root(ctx)
-	if err != nil {
-		return "", err
-	}
+// BuildCaddy builds Caddy with the plugin from its source in root, into dir.
+func BuildCaddy(ctx context.Context, root, dir string) (program string, err error) {
 	program = filepath.Join(dir, "caddy")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/caddy")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./cmd/caddy")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building caddy: %w\n%s", err, out)
@@ -41,7 +33,6 @@ func Root(ctx context.Context) (string, error) {
 // Caddy says which Caddy to run.
 type Caddy struct {
 	Program    string
-	Home       string // where its files may lie
 	Directives string // of its one site
 	Processes  int    // that share the work; 0 is one
 	Env        []string
@@ -52,78 +43,69 @@ type caddySite struct {
 	Directives string
 }
 
-var caddyfile = template.Must(template.New("Caddyfile").Parse(`{
+const caddyfile = `{
 	admin {{.Server.Admin}}
 	auto_https off
 	persist_config off
 	log default {
 		level ERROR
 	}
+	servers {
+		trusted_proxies static 127.0.0.1
+	}
 }
 
 http://{{.Addr}} {
 	{{.Server.Directives}}
 }
-`))
+`
 
-// Start runs it.
-func (c Caddy) Start(ctx context.Context) (*Server, error) {
-	one := new(Server)
-	caddy := program{
-		name:   c.Program,
-		config: caddyfile,
-		args:   []string{"run", "--config", "FILE", "--adapter", "caddyfile"},
-		env:    append([]string{"HOME=DIR", "XDG_CONFIG_HOME=DIR", "XDG_DATA_HOME=DIR"}, c.Env...),
-	}
+// Start runs it, with its files below home.
+func (c Caddy) Start(ctx context.Context, home string) (*Server, error) {
+	all := new(Server)
 	for range max(1, c.Processes) {
-		admin, err := FreeAddr()
+		one, err := c.startOne(ctx, home)
 		if err != nil {
-			one.Stop()
+			all.Stop()
 			return nil, err
 		}
-		s, err := caddy.start(ctx, c.Home, caddySite{admin, strings.ReplaceAll(c.Directives, "\n", "\n\t")})
-		if err != nil {
-			one.Stop()
-			return nil, err
-		}
-		one.Addrs = append(one.Addrs, s.Addrs...)
-		one.admins = append(one.admins, admin)
-		one.children = append(one.children, s.children...)
+		all.Addrs = append(all.Addrs, one.Addrs...)
+		all.admins = append(all.admins, one.admins...)
+		all.children = append(all.children, one.children...)
 	}
-	return one, nil
+	return all, nil
 }
 
-// MemStats are some of the runtime's figures of one Caddy, after a garbage
-// collection.
-type MemStats struct {
-	HeapAlloc  float64 // bytes in use
-	StackInuse float64 // bytes
-	Mallocs    float64 // objects ever allocated
-	TotalAlloc float64 // bytes ever allocated
+func (c Caddy) startOne(ctx context.Context, home string) (*Server, error) {
+	admin, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	s, err := Program{
+		Name:   c.Program,
+		Config: caddyfile,
+		Args:   []string{"run", "--config", "FILE", "--adapter", "caddyfile"},
+		Env:    append([]string{"HOME=DIR", "XDG_CONFIG_HOME=DIR", "XDG_DATA_HOME=DIR"}, c.Env...),
+		Server: caddySite{admin, strings.ReplaceAll(c.Directives, "\n", "\n\t")},
+	}.Start(ctx, home)
+	if err == nil {
+		s.admins = []string{admin}
+	}
+	return s, err
 }
 
-// MemStats asks the first Caddy for them.
-func (s *Server) MemStats(ctx context.Context) (m MemStats, err error) {
-	text, err := get(ctx, "http://"+s.admins[0]+"/debug/pprof/heap?gc=1&debug=1")
+// MemStats are the runtime's figures of the first Caddy, after a garbage collection.
+func (s *Server) MemStats(ctx context.Context) (m runtime.MemStats, err error) {
+	if _, err := get(ctx, "http://"+s.admins[0]+"/debug/pprof/heap?gc=1"); err != nil {
+		return m, fmt.Errorf("asking caddy to collect its garbage: %w", err)
+	}
+	text, err := get(ctx, "http://"+s.admins[0]+"/debug/vars")
 	if err != nil {
 		return m, fmt.Errorf("asking caddy for its memory: %w", err)
 	}
-	fields := map[string]*float64{
-		"HeapAlloc": &m.HeapAlloc, "Stack": &m.StackInuse, "Mallocs": &m.Mallocs, "TotalAlloc": &m.TotalAlloc,
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		name, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "# "), " = ")
-		field := fields[name]
-		if !ok || field == nil {
-			continue
-		}
-		value, _, _ = strings.Cut(value, " ") // Stack tells two
-		if *field, err = strconv.ParseFloat(value, 64); err != nil {
-			return m, fmt.Errorf("reading %s of caddy: %w", name, err)
-		}
-	}
-	if m.HeapAlloc == 0 || m.Mallocs == 0 {
-		return m, fmt.Errorf("caddy does not tell its memory")
+	vars := struct{ MemStats *runtime.MemStats }{&m}
+	if err := json.Unmarshal(text, &vars); err != nil || m.Mallocs == 0 {
+		return m, fmt.Errorf("reading caddy's memory: %w", err)
 	}
 	return m, nil
 }

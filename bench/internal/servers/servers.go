@@ -1,5 +1,4 @@
-// Package servers runs the servers to be compared, on free ports of this
-// machine, each with a configuration that does no more than is needed.
+// Package servers starts the servers that are measured, and what stands behind them.
 package servers
 
 import (
@@ -14,12 +13,16 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/prometheus/procfs"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 )
 
 // Server is a running server, perhaps of several processes that share the work.
 type Server struct {
 	Addrs    []string // where it answers
+	Dir      string   // of the last process
 	admins   []string // of Caddy
 	children []*proc.Child
 }
@@ -31,11 +34,37 @@ func (s *Server) Stop() {
 	}
 }
 
-// Missing is the error where a program is not installed.
-type Missing struct{ Program, Package string }
+// ProcessorTime is what its processes have used so far, without those they started.
+func (s *Server) ProcessorTime() (sum time.Duration, err error) {
+	for _, c := range s.children {
+		p, err := procfs.NewProc(c.Pid())
+		if err != nil {
+			return 0, fmt.Errorf("looking at the server's process: %w", err)
+		}
+		stat, err := p.Stat()
+		if err != nil {
+			return 0, fmt.Errorf("looking at the server's process: %w", err)
+		}
+		sum += time.Duration(stat.CPUTime() * float64(time.Second))
+	}
+	return sum, nil
+}
 
-func (m *Missing) Error() string {
-	return fmt.Sprintf("%s is not installed; to have it: apt-get install %s", m.Program, m.Package)
+// Program is a server with a configuration file, which is a template of a [Site].
+type Program struct {
+	Name   string // of the program, or its path
+	Config string
+	Args   []string // in which DIR and FILE stand for its directory and its configuration
+	Env    []string // the same
+	Server any      // for the configuration
+}
+
+// Site is what a configuration is made for.
+type Site struct {
+	Dir    string // of its own
+	Addr   string // to answer at
+	Root   bool   // it begins as root
+	Server any
 }
 
 // FreeAddr is an address of this machine where nobody listens.
@@ -48,25 +77,10 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// program is a server that reads a configuration file.
-type program struct {
-	name   string // of the program, and of its Debian package
-	config *template.Template
-	args   []string // in which DIR and FILE stand for its directory and its configuration
-	env    []string // the same
-}
-
-// site is what a configuration is made for.
-type site struct {
-	Dir    string // of its own
-	Addr   string // to answer at
-	Server any
-}
-
-// start runs the program in a directory of its own below home. It is ready when
-// it takes connections.
-func (p program) start(ctx context.Context, home string, server any) (*Server, error) {
-	path, err := p.find()
+// Start runs the program in a directory of its own below home. It is ready when it
+// takes connections.
+func (p Program) Start(ctx context.Context, home string) (*Server, error) {
+	path, err := machine.Find(p.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -76,25 +90,18 @@ func (p program) start(ctx context.Context, home string, server any) (*Server, e
 	}
 	dir, err := os.MkdirTemp(home, "server-")
 	if err != nil {
-		return nil, fmt.Errorf("making a directory for %s: %w", p.name, err)
+		return nil, fmt.Errorf("making a directory for %s: %w", p.Name, err)
 	}
-	var config strings.Builder
-	file := filepath.Join(dir, "config")
-	err = errors.Join(
-		p.config.Execute(&config, site{dir, addr, server}),
-		os.Chmod(dir, 0o755), // servers that begin as root go on as another user
-		os.WriteFile(file, []byte(config.String()), 0o644),
-		os.WriteFile(filepath.Join(dir, "index.html"), []byte("ok"), 0o644))
-	if err != nil {
-		return nil, fmt.Errorf("configuring %s: %w", p.name, err)
+	names := strings.NewReplacer("DIR", dir, "FILE", filepath.Join(dir, "config"))
+	if err := p.configure(Site{dir, addr, os.Geteuid() == 0, p.Server}); err != nil {
+		return nil, fmt.Errorf("configuring %s: %w", p.Name, err)
 	}
-	names := strings.NewReplacer("DIR", dir, "FILE", file)
 	cmd := exec.Command(path)
 	cmd.Dir, cmd.Env = dir, os.Environ()
-	for _, arg := range p.args {
+	for _, arg := range p.Args {
 		cmd.Args = append(cmd.Args, names.Replace(arg))
 	}
-	for _, setting := range p.env {
+	for _, setting := range p.Env {
 		cmd.Env = append(cmd.Env, names.Replace(setting))
 	}
 	child, err := proc.Start(ctx, cmd)
@@ -105,16 +112,21 @@ func (p program) start(ctx context.Context, home string, server any) (*Server, e
 		child.Stop()
 		return nil, err
 	}
-	return &Server{Addrs: []string{addr}, children: []*proc.Child{child}}, nil
+	return &Server{Addrs: []string{addr}, Dir: dir, children: []*proc.Child{child}}, nil
 }
 
-func (p program) find() (string, error) {
-	for _, name := range []string{p.name, filepath.Join("/usr/sbin", p.name)} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+// configure writes the configuration, and a small file to serve.
+func (p Program) configure(site Site) error {
+	config, err := template.New(p.Name).Parse(p.Config)
+	if err != nil {
+		return err
 	}
-	return "", &Missing{p.name, p.name}
+	var text strings.Builder
+	return errors.Join(
+		config.Execute(&text, site),
+		os.Chmod(site.Dir, 0o755), // servers that begin as root go on as another user
+		os.WriteFile(filepath.Join(site.Dir, "config"), []byte(text.String()), 0o644),
+		os.WriteFile(filepath.Join(site.Dir, "index.html"), []byte("ok"), 0o644))
 }
 
 func accepts(addr string) error {

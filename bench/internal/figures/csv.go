@@ -1,4 +1,4 @@
-package results
+package figures
 
 import (
 	"cmp"
@@ -13,18 +13,18 @@ import (
 )
 
 var header = []string{
-	"group", "subject", "file_system", "detail", "processes", "clients", "hold_us", "waiting", "run", "metric", "value", "unit",
+	"suite", "group", "contestant", "file_system", "setting", "processes", "clients", "hold_us", "waiting", "bytes", "run", "metric", "value",
 }
 
-// fields are the parts of a record in the order of the header.
-func (r *Record) fields() []any {
+// fields are the parts of a row in the order of the header.
+func (r *Row) fields() []any {
 	return []any{
-		&r.Group, &r.Name, &r.FileSystem, &r.Detail, &r.Processes, &r.Clients, &r.Hold, &r.Waiting,
-		&r.Run, &r.Metric.Name, &r.Value, &r.Metric.Unit,
+		&r.Suite, &r.Group, &r.Contestant, &r.FileSystem, &r.Setting, &r.Processes, &r.Clients, &r.Hold, &r.Waiting, &r.Bytes,
+		&r.Run, (*string)(&r.Metric), &r.Value,
 	}
 }
 
-// Write writes the set as CSV. Conditions that do not apply are left empty.
+// Write writes the set as CSV. Fields that do not apply are empty.
 func (s Set) Write(w io.Writer) error {
 	rows := [][]string{header}
 	for _, r := range s {
@@ -93,25 +93,25 @@ func Read(r io.Reader) (Set, error) {
 func (s Set) WriteFile(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("writing results: %w", err)
+		return fmt.Errorf("writing figures: %w", err)
 	}
 	if err := errors.Join(s.Write(f), f.Close()); err != nil {
-		return fmt.Errorf("writing results to %s: %w", path, err)
+		return fmt.Errorf("writing figures to %s: %w", path, err)
 	}
 	return nil
 }
 
-// ReadFile reads a set from a file. The error is fs.ErrNotExist if there is
-// none.
+// ReadFile reads a set from a file. Where there is none, the error is
+// fs.ErrNotExist.
 func ReadFile(path string) (Set, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading results: %w", err)
+		return nil, fmt.Errorf("reading figures: %w", err)
 	}
 	defer f.Close()
 	set, err := Read(f)
 	if err != nil {
-		return nil, fmt.Errorf("reading results from %s: %w", path, err)
+		return nil, fmt.Errorf("reading figures from %s: %w", path, err)
 	}
 	return set, nil
 }

@@ -6,13 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/bench/internal/results"
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 )
 
-// The document's tables are those of the raw results beside it: nobody has
-// edited either alone.
+// The document's tables are those of the raw results beside it: nobody has edited
+// either alone.
 func TestDocument(t *testing.T) {
 	want, err := os.ReadFile("../docs/performance.md")
 	if err != nil {
@@ -31,11 +30,6 @@ func TestDocument(t *testing.T) {
 	}
 	if got, err := os.ReadFile(doc); err != nil || string(got) != string(want) {
 		t.Errorf("the tables of docs/performance.md differ from docs/performance/*.csv (%v); make them again with -only none and -doc", err)
-	}
-	for _, s := range suites {
-		if _, err := os.Stat(filepath.Join(out, s.name+".png")); (err == nil) != (s.draw != nil) {
-			t.Errorf("the drawing of %s: %v", s.name, err)
-		}
 	}
 }
 
@@ -58,11 +52,11 @@ func TestNumber(t *testing.T) {
 }
 
 func TestTargetMet(t *testing.T) {
-	one := results.Summarize([]float64{1})
+	one := figures.Summarize([]float64{1})
 	for want, targets := range map[string][]target{
 		"yes":          {atLeast("", 1, one), atMost("", 1, "", one), atLeast("", 0.5, one), atMost("", 2, "", one)},
 		"**no**":       {atLeast("", 2, one), atMost("", 0.5, "", one)},
-		"not measured": {atLeast("", 1, results.Summarize(nil))},
+		"not measured": {atLeast("", 1, figures.Summarize(nil))},
 	} {
 		for _, target := range targets {
 			if got := target.met(); got != want {
@@ -72,22 +66,16 @@ func TestTargetMet(t *testing.T) {
 	}
 }
 
-// The IDs of the comparison come with their groups, and without figures that
-// were not measured.
+// The IDs of the comparison come with their groups, and without figures that were not
+// measured.
 func TestNoteIDs(t *testing.T) {
-	b := new(workbench)
-	err := b.noteIDs([]byte(`[{"Name":"txid","Ours":true,"Time":50,"Ratio":0.5,"Allocations":1,"Scaling":null},{"Name":"nothing shared","Scaling":2}]`), 1)
+	b := &bench{suite: "ids"}
+	err := b.noteIDs([]byte(`[{"Name":"txid","Ours":true,"Time":50,"Ratio":0.5,"Allocations":1,"Scaling":null},{"Name":"nothing shared","Scaling":2}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	txid := results.Case{Subject: results.Subject{Group: ourIDs, Name: "txid"}}
-	if cases := b.set.Cases(idMetric); len(cases) != 1 || cases[0] != txid || len(b.set) != 4 {
+	txid := figures.Case{Suite: "ids", Group: ourIDs, Contestant: "txid"}
+	if cases := b.set.Cases(figures.ID); len(cases) != 1 || cases[0] != txid || len(b.set) != 4 {
 		t.Errorf("got %+v", b.set)
-	}
-}
-
-func TestPick(t *testing.T) {
-	if pick(0, true, time.Second, time.Hour) != time.Second || pick(0, false, 1, 2) != 2 || pick(3, true, 1, 2) != 3 {
-		t.Error("a default was chosen wrongly")
 	}
 }

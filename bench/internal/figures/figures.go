@@ -1,0 +1,134 @@
+// Package figures keeps what was measured: one row for each figure of each run,
+// in memory and as CSV.
+package figures
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// Case is one contestant under one set of conditions. Fields that do not apply are
+// zero.
+type Case struct {
+	Suite      string
+	Group      string // of contestants that are compared with each other
+	Contestant string
+	FileSystem string // that its lock files are on
+	Setting    string // of the contestant, or the part of it that was counted
+
+	Processes int           // that share the work
+	Clients   int           // that ask at the same time, or goroutines
+	Hold      time.Duration // that each turn lasts
+	Waiting   int           // in the queue all the time
+	Bytes     int           // of a response
+}
+
+// Values are the figures of one run.
+type Values map[Metric]float64
+
+// Row is one figure of one run.
+type Row struct {
+	Case
+	Run    int
+	Metric Metric
+	Value  float64
+}
+
+// Set is everything that was measured.
+type Set []Row
+
+// Add appends the figures of a run.
+func (s *Set) Add(c Case, run int, values Values) {
+	for _, m := range slices.Sorted(maps.Keys(values)) {
+		*s = append(*s, Row{c, run, m, values[m]})
+	}
+}
+
+// Of is what one suite has measured.
+func (s Set) Of(suite string) (part Set) {
+	for _, r := range s {
+		if r.Suite == suite {
+			part = append(part, r)
+		}
+	}
+	return part
+}
+
+// Cases lists the cases that have a figure, in the order of their first runs.
+func (s Set) Cases(m Metric) (cases []Case) {
+	seen := make(map[Case]bool)
+	for _, r := range s {
+		if r.Metric == m && !seen[r.Case] {
+			seen[r.Case] = true
+			cases = append(cases, r.Case)
+		}
+	}
+	return cases
+}
+
+// runs are the values of a figure by run.
+func (s Set) runs(c Case, m Metric) map[int]float64 {
+	values := make(map[int]float64)
+	for _, r := range s {
+		if r.Case == c && r.Metric == m {
+			values[r.Run] = r.Value
+		}
+	}
+	return values
+}
+
+// Summary sums up the runs of a figure.
+func (s Set) Summary(c Case, m Metric) Summary {
+	var values []float64
+	for _, value := range s.runs(c, m) {
+		values = append(values, value)
+	}
+	return Summarize(values)
+}
+
+// Ratio sums up the ratios of a figure to the same figure of another case, run by
+// run: what disturbs the machine disturbs neighbours alike.
+func (s Set) Ratio(c, base Case, m Metric) Summary {
+	var ratios []float64
+	bases := s.runs(base, m)
+	for run, value := range s.runs(c, m) {
+		if bases[run] != 0 {
+			ratios = append(ratios, value/bases[run])
+		}
+	}
+	return Summarize(ratios)
+}
+
+// Summary sums up several measurements of one thing. Those of nothing are not
+// numbers.
+type Summary struct {
+	Median, Min, Max float64
+	N                int
+}
+
+// Summarize sums up values.
+func Summarize(values []float64) Summary {
+	sorted := slices.Sorted(slices.Values(values))
+	return Summary{Quantile(sorted, 0.5), Quantile(sorted, 0), Quantile(sorted, 1), len(sorted)}
+}
+
+// Quantile returns the value below which a part q of the sorted values lies,
+// interpolated between neighbours.
+func Quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	part := at - float64(below)
+	return float64(sorted[below])*(1-part) + float64(sorted[above])*part
+}
+
+// Milliseconds is a duration as a figure.
+func Milliseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Millisecond) }
+
+// Microseconds is a duration as a figure.
+func Microseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Microsecond) }

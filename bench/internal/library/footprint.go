@@ -1,0 +1,94 @@
+package library
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Footprint is work whose memory is measured, and so is that of a number of waiters.
+type Footprint struct {
+	Work
+	Waiting int
+}
+
+func init() {
+	proc.Role("footprint", func(ctx context.Context, f Footprint) (figures.Values, error) {
+		values := make(figures.Values)
+		if err := f.with(func(e serializer.Engine) error { return f.turns(ctx, e, values) }); err != nil {
+			return nil, err
+		}
+		return values, f.with(func(e serializer.Engine) error { return f.waiters(ctx, e, values) })
+	})
+}
+
+// Run measures it in a process of its own.
+func (f Footprint) Run(ctx context.Context) (figures.Values, error) {
+	return proc.Ask[figures.Values](ctx, "footprint", f)
+}
+
+// turns counts the allocations of turns.
+func (f Footprint) turns(ctx context.Context, engine serializer.Engine, values figures.Values) error {
+	if err := (Work{Callers: 1, Turns: 100}).do(ctx, engine); err != nil { // to warm up
+		return err
+	}
+	before := memory()
+	err := f.do(ctx, engine)
+	after := memory()
+	n := float64(f.Callers * f.Turns)
+	values[figures.Allocations] = float64(after.Mallocs-before.Mallocs) / n
+	values[figures.Allocated] = float64(after.TotalAlloc-before.TotalAlloc) / n
+	return err
+}
+
+// waiters compares callers that wait with goroutines that wait for a channel.
+func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values figures.Values) error {
+	over := make(chan struct{})
+	heap, stack := f.crowd(func() { <-over }, func() bool { return true })
+	close(over)
+	turn, err := engine.Enter(ctx, arrival)
+	if err != nil {
+		return err
+	}
+	defer turn.Leave()
+	queuedHeap, queuedStack := f.crowd(
+		func() { _, _ = engine.Enter(ctx, arrival) }, // until the engine is closed
+		func() bool {
+			states, err := engine.Queues(ctx)
+			return err != nil || states[0].Waiting == f.Waiting
+		})
+	values[figures.WaiterHeap], values[figures.WaiterStack] = queuedHeap-heap, queuedStack-stack
+	return nil
+}
+
+// crowd weighs goroutines that wait for something, once all of them do.
+func (f Footprint) crowd(wait func(), all func() bool) (heap, stack float64) {
+	before := memory()
+	var begun sync.WaitGroup
+	begun.Add(f.Waiting)
+	for range f.Waiting {
+		go func() {
+			begun.Done()
+			wait()
+		}()
+	}
+	begun.Wait()
+	for waiting := false; !waiting; waiting = all() {
+		time.Sleep(200 * time.Millisecond)
+	}
+	after, n := memory(), float64(f.Waiting)
+	return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n, (float64(after.StackInuse) - float64(before.StackInuse)) / n
+}
+
+// memory is what is in use after the garbage is gone.
+func memory() (m runtime.MemStats) {
+	runtime.GC()
+	runtime.GC() // what the first left in pools
+	runtime.ReadMemStats(&m)
+	return m
+}
