@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +114,35 @@ func TestWaitingInThreeTabs(t *testing.T) {
 	s.Nobody()
 	in.Leave()
 	s.awaitTickets(t, 0)
+}
+
+// Bug: where a reload of the configuration took the queue or its page away, the page said
+// for ever that the connection was lost, and its script asked the upstream again and again.
+func TestWaitingPageIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, from, to string }{
+		{"queue", "serialize {", "respond /never 200\n\tserialize /never {"},
+		{"page", "waiting_page {\nafter 0\n}", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			text := waitingSiteText(addr, place, dir, "after 0", "")
+			s := &site{Server: testcaddy.Start(t, text), Place: place, url: "http://" + addr + "/", dir: dir}
+			leave := s.occupy(t)
+			b := openPage(t)
+			b.goTo(s.url + "mine")
+			b.until(placeIs("You are next."))
+			s.Reload(strings.Replace(text, c.from, c.to, 1))
+			if c.name == "page" {
+				leave()
+			}
+			s.NextNamed("mine").Leave() // the script
+			s.NextNamed("mine").Leave() // the page
+			b.until("document.body?.innerText === 'served mine'")
+			s.Nobody()
+		})
+	}
 }
 
 // A closed tab frees its place within hold, also that of a turn that has not come.

@@ -183,6 +183,39 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	}
 }
 
+// A reload that changes how many may be inside keeps the places, too. Those who have one
+// are let in by the rule of the configuration that they came in.
+func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		before, after string
+		inside        int
+	}{
+		{"concurrency 1", "concurrency 2", 1},
+		{"concurrency 2", "concurrency 1", 2},
+	} {
+		t.Run(c.after, func(t *testing.T) {
+			t.Parallel()
+			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, "after 0", c.before)), Place: place, url: "http://" + addr + "/", dir: dir}
+			var leave func()
+			for range c.inside {
+				leave = s.occupy(t)
+			}
+			b := newVisitor(s)
+			b.waits(t, "mine")
+			s.Reload(waitingSiteText(addr, place, dir, "after 0", c.after))
+			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
+				t.Errorf("the page shows %s", a.Text)
+			}
+			leave()
+			mine := b.going(t, "mine")
+			s.NextNamed("mine").Leave()
+			wantServed(t, b.take(t, mine), "mine")
+		})
+	}
+}
+
 // A restart loses the places, and the page says so.
 func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 	t.Parallel()
@@ -235,6 +268,24 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 	wantServed(t, b.take(t, mine), "mine")
 	s.NextNamed("three").Leave()
 	testcaddy.Await(t, three)
+}
+
+// Bug: a process did not know of a place that was given since it had last read the queue,
+// and sent the browser to the end.
+func TestWaitingPlaceIsNewElsewhere(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	other := waitingSite(t, s.Place, s.dir, "after 0", "")
+	b := newVisitor(s)
+	for range 5 {
+		b.waits(t, "mine")
+		b.waits(t, "mine")
+		if event := <-other.follow(t, b); event != "elsewhere" { // which has read the queue now
+			t.Errorf("event %s; expected that the ticket is elsewhere", event)
+		}
+		b = newVisitor(s)
+	}
+	leave()
 }
 
 const ownPage = `<!DOCTYPE html>

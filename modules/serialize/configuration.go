@@ -14,8 +14,10 @@ import (
 // they are provisioned. Handlers know their configuration by its metrics registry,
 // of which each configuration has one.
 type configuration struct {
+	number   uint64
 	handlers int // that use it
 	declared map[queueIdentity]declaration
+	rules    map[queueIdentity]*queueRules
 	passages []passage
 }
 
@@ -25,6 +27,7 @@ type queueIdentity struct{ space, prefix string }
 
 var configurations = struct {
 	sync.Mutex
+	last       uint64 // number
 	byRegistry map[*prometheus.Registry]*configuration
 }{byRegistry: make(map[*prometheus.Registry]*configuration)}
 
@@ -36,7 +39,10 @@ func enterConfiguration(ctx caddy.Context, check func(*configuration) error) (le
 	defer configurations.Unlock()
 	c := configurations.byRegistry[registry]
 	if c == nil {
-		c = &configuration{declared: make(map[queueIdentity]declaration)}
+		configurations.last++
+		c = &configuration{
+			number: configurations.last, declared: make(map[queueIdentity]declaration), rules: make(map[queueIdentity]*queueRules),
+		}
 		configurations.byRegistry[registry] = c
 	}
 	c.handlers++

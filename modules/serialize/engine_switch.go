@@ -156,8 +156,9 @@ func (v *visit) takeTurn(ctx context.Context, a serializer.Arrival) (serializer.
 // insideElsewhere reports whether the request is inside this queue already, by
 // another engine. Then it holds the turn among all requests of this process.
 func (v *visit) insideElsewhere() bool {
+	at := cmp.Or(v.engine, v.handler.engine).directory // one that is still to take its ticket has none yet
 	for outer := v.next; outer != nil; outer = outer.next {
-		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.directory.same(v.engine.directory) {
+		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.directory.same(at) {
 			return true
 		}
 	}

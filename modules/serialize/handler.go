@@ -132,6 +132,7 @@ type Handler struct {
 	queue        string // the queue's name, if the prefix has no placeholders
 	pauseGroup   string // the prefix, if it has placeholders
 	rule, shared serializer.Rule
+	rules        *queueRules
 	group        string                                // of the handler's route
 	errorRoutes  bool                                  // all error routes of the server run inside the turn
 	refusals     *throttle.Throttle[serializer.Reason] // of log entries
@@ -323,6 +324,7 @@ func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
 		if err := c.agree(queue, s.DryRun, at); err != nil {
 			return err
 		}
+		s.rules = c.noteRules(queue, s.rule, s.shared)
 		c.pass(passage{queue: queue, at: at}, s.logger)
 		return nil
 	})

@@ -257,6 +257,19 @@ func (m *meters) endHold(v *visit, held time.Duration) {
 // countKept notes what became of a ticket that was kept for a browser.
 func (m *meters) countKept(outcome string) { m.counts.keptOutcomes[outcome].Add(1) }
 
+// startIdle notes that a turn has come that waits for its browser. Nobody else is inside
+// meanwhile, so it counts as inside.
+func (m *meters) startIdle(age *ageEntry, now time.Time) {
+	m.counts.inside.Add(1)
+	m.stats.inside.insert(age, now)
+}
+
+// endIdle notes that it waits no longer.
+func (m *meters) endIdle(age *ageEntry) {
+	m.counts.inside.Add(-1)
+	m.stats.inside.remove(age)
+}
+
 // idled notes how long a turn waited for its browser.
 func (m *meters) idled(idle time.Duration) { m.idle.Observe(idle.Seconds()) }
 

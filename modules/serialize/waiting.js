@@ -18,6 +18,13 @@ function reload() {
 	location.reload();
 }
 
+// reloadLater is for what may be the same after a reload: then the page comes again as
+// it does without JavaScript.
+function reloadLater() {
+	done = true;
+	setTimeout(reload, 1000 * (Number(texts.refresh) || 5));
+}
+
 // The events of the server.
 const heard = {
 	place(data) {
@@ -36,7 +43,8 @@ const heard = {
 		reload();
 	},
 	gone() {
-		reload();
+		if (performance.now() < 3000) reloadLater();
+		else reload();
 	},
 	used() {
 		done = true;
@@ -56,8 +64,13 @@ function hear(text) {
 }
 
 async function read(signal) {
-	const answer = await fetch(location.href, {headers: {'Accept': 'text/event-stream', 'Orderly-Waiting': 'live'}, cache: 'no-store', signal});
-	if (!answer.ok || !(answer.headers.get('Content-Type') ?? '').startsWith('text/event-stream')) throw new Error('no events');
+	// text/html is for servers that choose by it which requests stand in the queue.
+	const answer = await fetch(location.href, {headers: {'Accept': 'text/html, text/event-stream', 'Orderly-Waiting': 'live'}, cache: 'no-store', signal});
+	if (!answer.ok || !(answer.headers.get('Content-Type') ?? '').startsWith('text/event-stream')) {
+		// There may be no queue any more. Errors may be those of a server that starts.
+		if (answer.status < 500 || fails > 10) reloadLater();
+		throw new Error('no events');
+	}
 	const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 	for (let rest = '';;) {
 		const {value, done: ended} = await reader.read();
@@ -78,12 +91,13 @@ async function follow() {
 	try {
 		await read(mine.signal);
 	} catch {
+		mine.abort();
 		if (mine === current && !done) set('state', texts.offline ?? '');
 	}
 	if (mine !== current || done) return;
 	// A timer would be late in a tab that is not looked at.
 	if (fails === 0) follow();
-	else setTimeout(follow, fails < 10 ? 100 * fails : 2000);
+	else setTimeout(follow, fails < 10 ? 100 * fails : 2000 + 2000 * Math.random());
 }
 
 addEventListener('load', () => {

@@ -42,7 +42,7 @@ func keepMany(b *testing.B, module EngineModule, n int) (*Handler, []*keptTicket
 		if err != nil {
 			b.Fatal(err)
 		}
-		k := s.newKeptTicket(r, v, engine)
+		k := s.newKeptTicket(r, v, s.waitingQueue(v.queue, false), engine)
 		changes := keptTickets.watch(k)
 		if !keptTickets.keep(k, changes) {
 			b.Fatal("a ticket is not kept")
@@ -96,7 +96,7 @@ func BenchmarkWaitingPage(b *testing.B) {
 	for b.Loop() {
 		k := tickets[at%len(tickets)]
 		at++
-		if keptTickets.find(k.id, k.queue) != k {
+		if found, _ := keptTickets.find(k.id, k.queue); found != k {
 			b.Fatal("the ticket is not found")
 		}
 		place := k.shown()

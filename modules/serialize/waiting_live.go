@@ -50,7 +50,7 @@ type livePlace struct {
 }
 
 // serveLive follows the place of a browser.
-func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k *keptTicket, cookie waitingCookie) error {
+func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k *keptTicket, cookies waitingCookies) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store, no-transform")
@@ -63,7 +63,10 @@ func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k 
 		clocks.restart(time.Since(begun))
 	}()
 	if k == nil {
-		if place, ok := s.placeElsewhere(v.queue, cookie.token); cookie.sent && ok {
+		if cookies.used {
+			return l.send(liveEventUsed, "{}")
+		}
+		if place, ok := s.placeElsewhere(v.queue, cookies.unknown); ok {
 			return l.place(liveEventElsewhere, place)
 		}
 		return l.send(liveEventGone, "{}")
@@ -99,8 +102,10 @@ func (l *liveStream) follow(r *http.Request, k *keptTicket, stop <-chan struct{}
 // look sends what has become of the ticket.
 func (l *liveStream) look(k *keptTicket, changes chan struct{}) (done bool, err error) {
 	switch state, first := keptTickets.look(k, changes); {
-	case state == keptOver:
+	case state == keptUsed:
 		return true, l.send(liveEventUsed, "{}")
+	case state == keptOver:
+		return true, nil // the next stream tells what has become of the browser's place
 	case state == keptRefused:
 		return true, l.send(liveEventTurn, "{}")
 	case state == keptReady && first:

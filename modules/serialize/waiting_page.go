@@ -2,13 +2,11 @@ package serialize
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,99 +147,22 @@ func acceptsHTML(accept []string) bool {
 	return false
 }
 
-// waitingQueue names a queue in cookies, without telling its name.
-type waitingQueue [16]byte
-
-func (s *Handler) waitingQueue(queue string) (id waitingQueue) {
-	sum := sha256.Sum256([]byte(s.engine.directory.path + "\x00" + queue))
-	copy(id[:], sum[:])
-	return id
-}
-
-// waitingCookie is what a browser brings: the ticket's secret, and its number for
-// other processes.
-type waitingCookie struct {
-	name  string
-	queue waitingQueue
-	sent  bool // there is one that looks like ours
-	id    ticketID
-	token uint64
-}
-
-// A browser has one cookie of a name. There may be more if others have set some for a
-// wider path or domain.
-const maxWaitingCookies = 8
-
-// readWaitingCookie returns the ticket of a request, or nil, and the cookie.
-func (s *Handler) readWaitingCookie(r *http.Request, queue string) (*keptTicket, waitingCookie) {
-	c := waitingCookie{queue: s.waitingQueue(queue)}
-	c.name = "orderly_waiting_" + hex.EncodeToString(c.queue[:6])
-	if isSecure(r) {
-		c.name = "__Host-" + c.name // which no other site can set
-	}
-	for i, cookie := range r.CookiesNamed(c.name) {
-		if i == maxWaitingCookies {
-			break
-		}
-		id, token, ok := parseWaitingCookie(cookie.Value)
-		if !ok {
-			continue
-		}
-		c.sent, c.id, c.token = true, id, token
-		if k := keptTickets.find(id, c.queue); k != nil {
-			return k, c
-		}
-	}
-	return nil, c
-}
-
-func parseWaitingCookie(value string) (id ticketID, token uint64, ok bool) {
-	secret, number, _ := strings.Cut(value, ".")
-	b, err := base64.RawURLEncoding.DecodeString(secret)
-	if err != nil || len(b) != len(id) {
-		return id, 0, false
-	}
-	if number != "" {
-		if token, err = strconv.ParseUint(number, 10, 64); err != nil {
-			return id, 0, false
-		}
-	}
-	return ticketID(b), token, true
-}
-
-// isSecure reports whether the browser speaks TLS, with this server or with a proxy
-// that is trusted.
-func isSecure(r *http.Request) bool {
-	if r.TLS != nil {
-		return true
-	}
-	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
-	return trusted && r.Header.Get("X-Forwarded-Proto") == "https"
-}
-
-// set gives the browser the cookie of a ticket, or takes it away with nil.
-func (c waitingCookie) set(w http.ResponseWriter, r *http.Request, k *keptTicket) {
-	cookie := &http.Cookie{Name: c.name, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: isSecure(r), MaxAge: -1}
-	if k != nil {
-		cookie.MaxAge = 0
-		cookie.Value = base64.RawURLEncoding.EncodeToString(k.id[:])
-		if token := k.token.Load(); token != 0 {
-			cookie.Value += "." + strconv.FormatUint(token, 10)
-		}
-	}
-	http.SetCookie(w, cookie)
-}
-
 // serveNavigation is ServeHTTP for a browser's navigation.
 func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *visit, next caddyhttp.Handler) error {
-	k, cookie := s.readWaitingCookie(r, v.queue)
+	queue := s.waitingQueue(v.queue, v.age.reader)
+	k, cookies := s.readWaitingCookies(r, queue)
 	if isLive(r) {
-		return s.serveLive(w, r, v, k, cookie)
+		return s.serveLive(w, r, v, k, cookies)
 	}
-	if k == nil && cookie.sent {
-		if place, ok := s.placeElsewhere(v.queue, cookie.token); ok {
+	if k == nil {
+		if place, ok := s.placeElsewhere(v.queue, cookies.unknown); ok {
 			return s.sendPage(w, r, v, place, elsewhereRefresh)
 		}
+	}
+	lost := k == nil && len(cookies.unknown) > 0 && !cookies.used
+	if k != nil && !s.mayClaim(k, r) {
+		keptTickets.giveUp(k)
+		k, lost = nil, true
 	}
 	arrived := k == nil
 	if arrived {
@@ -249,8 +170,8 @@ func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *vis
 		if err != nil {
 			return s.refuse(w, r, v, err)
 		}
-		k = s.newKeptTicket(r, v, engine)
-		k.lost = cookie.sent
+		k = s.newKeptTicket(r, v, queue, engine)
+		k.lost = lost
 	}
 	v.openHold(r)
 	var err error
@@ -259,25 +180,21 @@ func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *vis
 	} else {
 		err = v.takeTurnOf(k)
 	}
-	switch {
-	case errors.Is(err, errStillWaiting):
+	if errors.Is(err, errStillWaiting) {
 		v.cancel(nil)
 		place := k.shown()
 		place.lost = k.lost
-		cookie.set(w, r, k)
+		cookies.give(w, r, k)
 		refresh := place.refresh(k.hold)
 		keptTickets.expect(k, refresh)
 		return s.sendPage(w, r, v, place, refresh)
-	case err != nil:
+	}
+	cookies.take(w, r)
+	if err != nil {
 		v.cancel(nil)
-		if cookie.sent {
-			cookie.set(w, r, nil)
-		}
 		return s.refuse(w, r, v, err)
 	}
-	if cookie.sent {
-		cookie.set(w, r, nil)
-	}
+	defer keptTickets.forget(k)
 	return v.serve(w, r, next)
 }
 
@@ -356,32 +273,40 @@ func (v *visit) gone(ctx context.Context, k *keptTicket) error {
 // ticket.
 const elsewhereRefresh = time.Second
 
-// placeElsewhere is the place of a ticket that another process has. To be shown it is
-// of no use to anybody but its browser, so the number needs no secret.
-func (s *Handler) placeElsewhere(queue string, token uint64) (shownPlace, bool) {
-	if token == 0 || !s.engine.acquire() {
+// placeElsewhere is the place of a ticket that another process has, of those that a
+// browser brings. To be shown it is of no use to anybody but its browser, so the number
+// needs no secret.
+func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place shownPlace, ok bool) {
+	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token uint64) bool { return token == 0 })
+	if len(tokens) == 0 || !s.engine.acquire() {
 		return shownPlace{}, false
 	}
 	defer s.releaseEngine(s.engine)
-	s.engine.places.read(s.engine.sharedEngine)
-	t, ok := s.engine.places.remote(queue, token)
+	places := &s.engine.places
+	places.read(s.engine.sharedEngine)
+	t, ok := places.remote(queue, tokens)
+	if !ok { // it may be younger than the latest reading
+		places.readSince(s.engine.sharedEngine, time.Now())
+		t, ok = places.remote(queue, tokens)
+	}
 	return shownPlace{place: t.place, turn: t.inside}, ok
 }
 
 // refresh is how soon a browser without JavaScript comes again: often when its turn is
-// near, and several times within hold.
+// near, and several times within hold. It is in whole seconds.
 func (p shownPlace) refresh(hold time.Duration) time.Duration {
-	most := max(hold/3, time.Second)
+	most := max(hold/3, time.Second).Truncate(time.Second)
 	if p.estimate == 0 {
 		return min(most, 5*time.Second)
 	}
-	return min(max(p.estimate/2, time.Second), most)
+	half := time.Duration(math.Ceil((p.estimate / 2).Seconds())) * time.Second
+	return min(max(half, time.Second), most)
 }
 
 // sendPage answers with the page.
 func (s *Handler) sendPage(w http.ResponseWriter, r *http.Request, v *visit, place shownPlace, refresh time.Duration) error {
 	language := chooseLanguage(r.Header.Values("Accept-Language"))
-	text, err := s.WaitingPage.page.render(language, place, int(math.Ceil(refresh.Seconds())))
+	text, err := s.WaitingPage.page.render(language, place, int(refresh.Seconds()))
 	if err != nil {
 		return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("waiting page: %w", err)))
 	}
@@ -392,7 +317,7 @@ func (s *Handler) sendPage(w http.ResponseWriter, r *http.Request, v *visit, pla
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Retry-After", s.retryAfter(v.queue, max(place.place-1, 0), time.Now()))
-	h.Set("Refresh", strconv.Itoa(int(math.Ceil(refresh.Seconds()))))
+	h.Set("Refresh", strconv.Itoa(int(refresh.Seconds())))
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, err = w.Write(text)

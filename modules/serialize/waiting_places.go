@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -48,13 +49,32 @@ func (p *placeReader) read(e *sharedEngine) {
 func (p *placeReader) find(k *keptTicket) {
 	end := time.Now().Add(placesWait)
 	for k.token.Load() == 0 && time.Now().Before(end) {
-		reading, pause := p.begin(k.engine.sharedEngine, time.Now())
-		if reading == nil {
-			time.Sleep(min(max(pause, time.Millisecond), time.Until(end)))
-			continue
-		}
-		awaitReading(reading, time.Until(end))
+		p.readOnce(k.engine.sharedEngine, time.Now(), end)
 	}
+}
+
+// readSince makes sure that the places are from a certain time or later, unless that
+// takes more than a moment.
+func (p *placeReader) readSince(e *sharedEngine, from time.Time) {
+	for end := time.Now().Add(placesWait); p.isBefore(from) && time.Now().Before(end); {
+		p.readOnce(e, from, end)
+	}
+}
+
+func (p *placeReader) isBefore(from time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begun.Before(from)
+}
+
+// readOnce waits for a reading until the end, or until one is allowed.
+func (p *placeReader) readOnce(e *sharedEngine, from, end time.Time) {
+	reading, pause := p.begin(e, from)
+	if reading == nil {
+		time.Sleep(min(max(pause, time.Millisecond), time.Until(end)))
+		return
+	}
+	awaitReading(reading, time.Until(end))
 }
 
 // begin returns the reading that is under way, or a new one. It returns nil if the
@@ -157,11 +177,16 @@ func (k *keptTicket) turnTime(inside int, now time.Time) time.Duration {
 	return time.Duration(float64(time.Second) / pace)
 }
 
-// remote returns the ticket of another process that a cookie tells of.
-func (p *placeReader) remote(queue string, token uint64) (remoteTicket, bool) {
+// remote returns the first of the tickets with these numbers that another process has.
+func (p *placeReader) remote(queue string, tokens []uint64) (t remoteTicket, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, ok := p.queues[queue][token]
+	tickets := p.queues[queue]
+	for _, token := range slices.Sorted(slices.Values(tokens)) {
+		if t, ok = tickets[token]; ok {
+			break
+		}
+	}
 	return t, ok
 }
 

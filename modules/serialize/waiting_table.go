@@ -64,9 +64,9 @@ func (t *keptTable) watch(k *keptTicket) chan struct{} {
 	if k.state != keptWaiting {
 		w <- struct{}{}
 	}
-	if k.state == keptReady && k.timer != nil {
-		// Back just in time. However often it comes back, the others wait no longer than hold.
-		k.timer.Reset(min(claimWindow, max(time.Until(k.came.Add(k.hold)), 0)))
+	if k.state == keptReady && !k.delayed && k.timer != nil {
+		k.delayed = true // once: however often it comes back, the others wait
+		k.timer.Reset(claimWindow)
 	}
 	return w
 }
@@ -118,6 +118,7 @@ func (t *keptTable) settle(k *keptTicket, err error) {
 		k.state, k.refusal = keptRefused, err
 	default:
 		k.state = keptReady
+		k.meters.startIdle(&k.age, now)
 		k.timer = time.AfterFunc(k.windowLocked(now), func() { t.miss(k) })
 	}
 	k.wakeLocked()
@@ -196,13 +197,17 @@ func (t *keptTable) refusesLocked(agent uint64) bool {
 	return known && time.Now().Before(until)
 }
 
-// find returns the ticket of a browser that came with a cookie for a queue, or nil.
-func (t *keptTable) find(id ticketID, queue waitingQueue) *keptTicket {
+// find returns the ticket of a browser that came with a cookie for a queue, or nil. used
+// says that its turn was claimed, and has not ended.
+func (t *keptTable) find(id ticketID, queue waitingQueue) (k *keptTicket, used bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := t.byID[id]
+	k = t.byID[id]
 	if k == nil || k.queue != queue {
-		return nil
+		return nil, false
+	}
+	if k.state == keptUsed {
+		return nil, true
 	}
 	k.contact = time.Now()
 	if k.unproven {
@@ -210,7 +215,42 @@ func (t *keptTable) find(id ticketID, queue waitingQueue) *keptTicket {
 		delete(t.unproven, waitingClient{k.queue, k.request.ClientIP})
 		delete(t.refusing, k.agent)
 	}
-	return k
+	return k, false
+}
+
+// merge returns the better one of two tickets of a browser, and gives up the other. A
+// browser has two if it has opened a second tab before the first one got its cookie.
+func (t *keptTable) merge(one, other *keptTicket) *keptTicket {
+	t.mu.Lock()
+	if one.rankLocked() > other.rankLocked() || one.rankLocked() == other.rankLocked() && other.arrived.Before(one.arrived) {
+		one, other = other, one
+	}
+	t.mu.Unlock()
+	t.giveUp(other)
+	return one
+}
+
+// rankLocked orders the tickets of a browser: the nearest to its turn first.
+func (k *keptTicket) rankLocked() int {
+	switch k.state {
+	case keptReady:
+		return 0
+	case keptWaiting:
+		return 1
+	}
+	return 2
+}
+
+// giveUp ends a ticket that its browser has no use for.
+func (t *keptTable) giveUp(k *keptTicket) {
+	t.mu.Lock()
+	was := t.overLocked(k)
+	t.mu.Unlock()
+	if was == keptUsed || was == keptOver {
+		return
+	}
+	k.countGone(was)
+	k.end(was)
 }
 
 // expect notes when a browser without JavaScript will come back.
@@ -247,6 +287,11 @@ func (t *keptTable) claim(k *keptTicket, v *visit) bool {
 	}
 	kept := k.kept
 	t.overLocked(k)
+	k.state = keptUsed
+	if kept {
+		t.byID[k.id] = k // until its browser has the answer
+	}
+	k.meters.endIdle(&k.age)
 	k.claimant = v
 	v.engine, v.space, v.turn, v.waited, v.entered = k.engine, k.engine.space, &k.local, k.waited, time.Now()
 	v.idle = v.entered.Sub(k.came)
@@ -255,6 +300,15 @@ func (t *keptTable) claim(k *keptTicket, v *visit) bool {
 		k.meters.idled(v.idle)
 	}
 	return true
+}
+
+// forget removes a ticket whose turn was claimed, and has ended.
+func (t *keptTable) forget(k *keptTicket) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[k.id] == k {
+		delete(t.byID, k.id)
+	}
 }
 
 // takeRefusal returns why the queue has refused the ticket, if it has, and ends it.
@@ -287,6 +341,9 @@ func (t *keptTable) miss(k *keptTicket) {
 		t.mu.Unlock()
 		return
 	}
+	if k.unproven {
+		t.rememberLocked(k.agent, time.Now())
+	}
 	t.overLocked(k)
 	t.mu.Unlock()
 	k.meters.countKept(keptMissed)
@@ -304,7 +361,7 @@ func (t *keptTable) sweep() {
 	t.mu.Lock()
 	gone := make(map[*keptTicket]keptState)
 	for _, k := range t.byID {
-		if k.state != keptReady && len(k.watchers) == 0 && now.Sub(k.contact) > k.hold {
+		if k.hasStayedAwayLocked(now) {
 			if k.unproven {
 				t.rememberLocked(k.agent, now)
 			}
@@ -319,6 +376,12 @@ func (t *keptTable) sweep() {
 		k.countGone(was)
 		k.end(was)
 	}
+}
+
+// hasStayedAwayLocked reports whether the browser has stopped coming. It has at least the
+// time until it was told to come.
+func (k *keptTicket) hasStayedAwayLocked(now time.Time) bool {
+	return (k.state == keptWaiting || k.state == keptRefused) && len(k.watchers) == 0 && now.Sub(k.contact) > max(k.hold, k.refresh+claimGrace)
 }
 
 // countGone counts a ticket whose browser has stopped coming.

@@ -73,6 +73,9 @@ func TestWaitingRefresh(t *testing.T) {
 		{time.Millisecond, 15 * time.Second, time.Second},
 		{time.Hour, time.Second, time.Second},
 		{time.Hour, time.Hour, 20 * time.Minute},
+		// Bug: the header had these in whole seconds, and the end of the turn did not.
+		{4040 * time.Millisecond, 15 * time.Second, 3 * time.Second},
+		{time.Hour, 10 * time.Second, 3 * time.Second},
 	} {
 		if got := (shownPlace{estimate: c.estimate}).refresh(c.hold); got != c.want {
 			t.Errorf("estimate %v, hold %v: %v; expected %v", c.estimate, c.hold, got, c.want)

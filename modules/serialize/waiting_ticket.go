@@ -19,6 +19,8 @@ import (
 type keptTicket struct {
 	queue    waitingQueue
 	name     string // of the queue
+	rule     serializer.Rule
+	rules    *queueRules // of its configuration
 	engine   *engineRef
 	meters   *meters
 	capacity int // how many may be inside; 0 if there are readers
@@ -40,6 +42,7 @@ type keptTicket struct {
 	id       ticketID // once it is in the table
 	kept     bool     // it is in the table
 	unproven bool     // its cookie has not come back yet
+	delayed  bool     // its turn has waited longer, for a browser that came just in time
 	local    localTurn
 	refusal  error           // why it has no turn
 	revoked  error           // the engine has taken the turn back
@@ -58,7 +61,8 @@ const (
 	keptWaiting keptState = iota
 	keptReady             // its turn has come, and waits for the browser
 	keptRefused           // by the queue; the browser does not know yet
-	keptOver              // claimed, or it has left
+	keptUsed              // the browser has claimed the turn
+	keptOver              // it has left
 )
 
 // What becomes of the tickets that are kept.
@@ -74,10 +78,11 @@ var keptOutcomes = []string{keptClaimed, keptGivenUp, keptMissed, keptDenied}
 var errBrowserGone = errors.New("the browser stopped coming while it waited")
 
 // newKeptTicket takes a ticket for a request. It takes over a reference to the engine.
-func (s *Handler) newKeptTicket(r *http.Request, v *visit, engine *engineRef) *keptTicket {
+func (s *Handler) newKeptTicket(r *http.Request, v *visit, queue waitingQueue, engine *engineRef) *keptTicket {
 	described := v.describeRequest(r.Context())
+	a := s.arrival(r, v.queue)
 	k := &keptTicket{
-		queue: s.waitingQueue(v.queue), name: v.queue, engine: engine, meters: s.meters,
+		queue: queue, rule: a.Rule, rules: s.rules, name: v.queue, engine: engine, meters: s.meters,
 		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(),
 		// Clones, so that the rest of the request does not stay in memory.
 		request: serializer.Request{
@@ -90,7 +95,6 @@ func (s *Handler) newKeptTicket(r *http.Request, v *visit, engine *engineRef) *k
 		k.capacity = s.Concurrency
 	}
 	k.meters.startWait(&k.age, v.queue, k.arrived)
-	a := s.arrival(r, v.queue)
 	a.Requester, a.Revoke = k, k.revoke
 	k.wait = engine.join(&k.local, a, func(err error) { keptTickets.settle(k, err) })
 	return k
@@ -121,6 +125,7 @@ func (k *keptTicket) end(was keptState) {
 		k.wait.GiveUp(errBrowserGone) // settle does the rest
 	case keptReady:
 		k.local.Leave()
+		k.meters.endIdle(&k.age)
 		k.meters.idled(time.Since(k.came))
 		k.meters.holds.add(time.Since(k.came)) // nobody else was inside meanwhile
 		k.release()

@@ -1,0 +1,234 @@
+package integration_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// Bug: the deletion of the cookie came with the answer of a turn, and hit the cookie of
+// the next ticket, which the browser had got meanwhile. That one stood idle when its
+// turn came.
+func TestWaitingAnswerSparesTheNextTicket(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	b := newVisitor(s)
+	b.waits(t, "one")
+	leave()
+	one := b.going(t, "one")
+	in := s.NextNamed("one")
+	a := b.waits(t, "two") // while its first request is inside
+	if strings.Contains(a.Text, lost) || !strings.Contains(a.Text, "You are next.") {
+		t.Errorf("the page shows %s", a.Text)
+	}
+	in.Leave()
+	wantServed(t, b.take(t, one), "one")
+	two := b.going(t, "two")
+	s.NextNamed("two").Leave()
+	wantServed(t, b.take(t, two), "two")
+	if len(b.cookies) > 0 {
+		t.Errorf("the browser still has the cookies %v", b.cookies)
+	}
+	s.awaitTickets(t, 0)
+	s.wantMetric(t, `caddy_serialize_kept_total{outcome="missed",queue="a_"}`, 0)
+}
+
+// Bug: of two tabs that were opened before the first had its page, the second one's
+// cookie replaced the first one's, and the earlier place was lost.
+func TestWaitingTwoTabsAtOnce(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 300ms", "")
+	b := newVisitor(s)
+	one := b.going(t, "tab/one")
+	s.awaitTickets(t, 2)
+	between := s.send(t, "POST", "between")
+	s.awaitTickets(t, 3)
+	two := b.going(t, "tab/two")
+	s.awaitTickets(t, 4)
+	wantPage(t, b.take(t, one))
+	b.waits(t, "tab/one") // its cookie has come back, so the second tab gets a page, too
+	wantPage(t, b.take(t, two))
+	if len(b.cookies) != 2 {
+		t.Fatalf("cookies %v; expected two", b.cookies)
+	}
+	events := s.follow(t, b)
+	if event, place := <-events, <-events; event != "place" || !strings.Contains(place, "You are next.") {
+		t.Errorf("event %s %s", event, place)
+	}
+	s.awaitTickets(t, 3)
+	if a := b.waits(t, "tab/two"); !strings.Contains(a.Text, "You are next.") || len(b.cookies) != 1 {
+		t.Errorf("cookies %v; the page shows %s", b.cookies, a.Text)
+	}
+	leave()
+	mine := b.going(t, "tab/two")
+	s.NextNamed("tab/two").Leave()
+	wantServed(t, b.take(t, mine), "tab/two")
+	s.NextNamed("between").Leave()
+	testcaddy.Await(t, between)
+}
+
+// rulesSite is a site with several handlers for one queue.
+func rulesSite(t *testing.T, handlers string) *site {
+	t.Helper()
+	place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	text := "http://" + addr + " {\n" + strings.ReplaceAll(handlers, "QUEUE", "path "+dir+"\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}") +
+		"\nreverse_proxy " + place.Addr + "\n}\n"
+	return &site{Server: testcaddy.Start(t, text), Place: place, url: "http://" + addr + "/", dir: dir}
+}
+
+// Bug: a ticket that was taken where several may be inside was good for a turn where one
+// has to be alone.
+func TestWaitingTicketOfAnotherRule(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		loose  string
+		others []string // inside beside the browser's turn
+	}{
+		{"shared_methods GET", nil},
+		{"concurrency 2", []string{"loose/full"}},
+	} {
+		t.Run(c.loose, func(t *testing.T) {
+			t.Parallel()
+			s := rulesSite(t, "serialize /loose/* {\nQUEUE\n"+c.loose+"\n}\nserialize /strict/* {\nQUEUE\n}\n")
+			first := testcaddy.Send(t, http.MethodPost, s.url+"strict/first", "")
+			in := s.NextNamed("strict/first")
+			for _, name := range c.others {
+				testcaddy.Send(t, http.MethodPost, s.url+name, "")
+				s.NextNamed(name)
+			}
+			b := newVisitor(s)
+			b.waits(t, "loose/mine")
+			if c.others == nil {
+				testcaddy.Send(t, http.MethodGet, s.url+"loose/reader", "")
+			}
+			in.Leave()
+			testcaddy.Await(t, first)
+			if c.others == nil {
+				s.NextNamed("loose/reader") // so the browser's turn has come, too
+			}
+			b.waits(t, "strict/mine")
+			s.Nobody()
+		})
+	}
+}
+
+// A stricter ticket is good wherever more may be inside.
+func TestWaitingTicketOfAStricterRule(t *testing.T) {
+	t.Parallel()
+	s := rulesSite(t, "serialize /loose/* {\nQUEUE\nconcurrency 5\n}\nserialize /strict/* {\nQUEUE\n}\n")
+	first := testcaddy.Send(t, http.MethodPost, s.url+"strict/first", "")
+	in := s.NextNamed("strict/first")
+	b := newVisitor(s)
+	b.waits(t, "strict/mine")
+	in.Leave()
+	testcaddy.Await(t, first)
+	mine := b.going(t, "loose/mine")
+	s.NextNamed("loose/mine").Leave()
+	wantServed(t, b.take(t, mine), "loose/mine")
+}
+
+// Bug: a browser that refuses cookies got page after page, and lost every turn, if its
+// turn came before the place was given up.
+func TestWaitingTurnOfRefusedCookies(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1m", "")
+	refuses := newVisitor(s, "User-Agent", "refuses cookies")
+	wantPage(t, testcaddy.Await(t, refuses.going(t, "mine")))
+	leave()
+	s.wantMetric(t, `caddy_serialize_kept_total{outcome="missed",queue="a_"}`, 1)
+	leave = s.occupy(t)
+	again := refuses.going(t, "mine")
+	s.awaitTickets(t, 2)
+	leave()
+	s.NextNamed("mine").Leave()
+	wantServed(t, testcaddy.Await(t, again), "mine")
+}
+
+// Bug: whoever opened live streams again and again kept an idle turn for all of hold.
+func TestWaitingTurnIsNotProlongedForEver(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 10m", "")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	three := s.send(t, "POST", "three")
+	s.awaitTickets(t, 3)
+	stop := make(chan struct{})
+	defer close(stop)
+	s.follow(t, b)
+	leave()
+	go func() { // never claims
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+				s.glance(b)
+			}
+		}
+	}()
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
+}
+
+// glance opens the stream of the page's script for a moment.
+func (s *site) glance(b *visitor) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"mine", nil)
+	if err != nil {
+		return
+	}
+	r.Header.Set("Orderly-Waiting", "live")
+	for name, value := range b.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	if resp, err := http.DefaultClient.Do(r); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// Bug: Refresh has whole seconds, so with a hold of one second the place was given up
+// before the page could come again.
+func TestWaitingShortHold(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1s", "")
+	b := newVisitor(s)
+	for range 4 {
+		if a := b.waits(t, "mine"); a.Header.Get("Refresh") != "1" || strings.Contains(a.Text, lost) {
+			t.Errorf("%v, the page shows %s", a.Header, a.Text)
+		}
+		time.Sleep(1300 * time.Millisecond) // as a browser does, on a slow network
+	}
+	leave()
+}
+
+// Bug: with another queue of the same name around it, every request of a queue with the
+// page ended in a panic.
+func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
+	t.Parallel()
+	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
+	testcaddy.Start(t, `http://`+addr+` {
+	serialize {
+		path `+t.TempDir()+`
+		prefix a_
+	}
+	route {
+		serialize {
+			path `+t.TempDir()+`
+			prefix a_
+			waiting_page
+		}
+		reverse_proxy `+place.Addr+`
+	}
+}
+`)
+	for _, header := range [][]string{nil, navigation} {
+		answer := testcaddy.Send(t, http.MethodGet, "http://"+addr+"/mine", "", header...)
+		place.NextNamed("mine").Leave()
+		wantServed(t, testcaddy.Await(t, answer), "mine")
+	}
+}
