@@ -1,0 +1,46 @@
+# Caddy with Orderly, in an image of its own.
+#
+#     docker build -t orderly .                    # the file and the memory engine
+#     docker build -t orderly --build-arg ETCD=1 . # and the etcd engine
+#
+# Behind a proxy for Go modules: --build-arg GOPROXY=...
+ARG GO_VERSION=1.26
+ARG DEBIAN=bookworm
+
+FROM golang:${GO_VERSION}-${DEBIAN} AS build
+ARG CADDY_VERSION=v2.11.9
+ARG GOPROXY=https://proxy.golang.org,direct
+ARG ETCD=
+ENV GOPROXY=${GOPROXY} GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOFLAGS=-buildvcs=false
+WORKDIR /src
+# The version of xcaddy stands in .ci/xcaddy/go.mod.
+COPY .ci/xcaddy .ci/xcaddy
+RUN cd .ci/xcaddy && go build -o /usr/local/bin/xcaddy github.com/caddyserver/xcaddy/cmd/xcaddy
+COPY . .
+RUN module=github.com/orderly-http/caddy-orderly; \
+    set -- --with "$module@v0.0.0=/src"; \
+    if [ -n "$ETCD" ]; then \
+        set -- "$@" --with "$module/serializer/etcd@v0.0.0=/src/serializer/etcd" --with "$module/modules/etcd@v0.0.0=/src/modules/etcd"; \
+    fi; \
+    XCADDY_SETCAP=0 xcaddy build "$CADDY_VERSION" --output /caddy "$@"
+
+FROM debian:${DEBIAN}-slim
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates curl libcap2-bin media-types \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --uid 999 --user-group --home-dir /var/lib/caddy --create-home --shell /usr/sbin/nologin caddy \
+    && install -d -o caddy -g caddy -m 0700 /var/lib/caddy/queues /data /config \
+    && install -d /etc/caddy /srv
+COPY --from=build /caddy /usr/bin/caddy
+COPY examples/container/Caddyfile /etc/caddy/Caddyfile
+# For the ports 80 and 443, without root.
+RUN setcap cap_net_bind_service=+ep /usr/bin/caddy
+ENV XDG_CONFIG_HOME=/config XDG_DATA_HOME=/data
+USER caddy
+WORKDIR /srv
+# Lock files need a directory that all containers of one queue share, and that
+# keeps the guard when a container is made anew.
+VOLUME ["/data", "/config", "/var/lib/caddy/queues"]
+EXPOSE 80 443 443/udp
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["curl", "-fsS", "-o", "/dev/null", "http://localhost:2019/serialize/queues"]
+CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]
