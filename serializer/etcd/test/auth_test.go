@@ -117,6 +117,22 @@ func (o *operator) do(change func(context.Context, *clientv3.Client) error) {
 	}
 }
 
+// keyGone returns how long after start etcd has deleted a key, or the time until it gave
+// up asking.
+func (o *operator) keyGone(key string, start time.Time) time.Duration {
+	c := o.client()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if answer, err := c.Get(ctx, key); err == nil && answer.Count == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
 const orderlyEnd = "orderly0" // the first key after all that begin with orderly/
 
 // grant gives the user rights on the namespace, instead of those it has.

@@ -56,10 +56,10 @@ func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
 	return keys
 }
 
-// waitUntil waits for a condition, for at most half a minute.
+// waitUntil waits for a condition, for at most a minute.
 func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)
 		}
