@@ -3,81 +3,165 @@ package test
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
+
+// restorable is a member whose data can be saved, and set back.
+type restorable struct {
+	*testetcd.Member
+	save    func() (file string)
+	restore func(file string)
+}
+
+// restorableDebian is restored with its etcdctl.
+func restorableDebian(t *testing.T, clusterToken string) restorable {
+	s := startStandalone(t)
+	return restorable{s.Member, func() string { return s.snapshot(t) }, func(file string) { s.restore(t, file, clusterToken) }}
+}
+
+// restorableModern is restored as by etcdutl, with --bump-revision and
+// --mark-compacted if bump is not 0.
+func restorableModern(t *testing.T, bump uint64) restorable {
+	m := testetcd.Start(t)
+	return restorable{m, func() string { return saveSnapshot(t, m) }, func(file string) {
+		m.Stop()
+		dir := filepath.Join(t.TempDir(), "restored")
+		err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, OutputDataDir: dir, RevisionBump: bump, MarkCompacted: bump > 0,
+			Name: m.Config.Name, PeerURLs: []string{m.Config.AdvertisePeerUrls[0].String()},
+			InitialCluster: m.Config.InitialCluster, InitialClusterToken: m.Config.InitialClusterToken,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Config.Dir = dir
+		m.Start(t)
+	}}
+}
+
+// saveSnapshot does what etcdctl snapshot save does.
+func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
+	t.Helper()
+	content, err := m.Client(t).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	file = filepath.Join(t.TempDir(), "snapshot.db")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(f, content)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
 
 // A cluster that was restored from a snapshot numbers its keys from an earlier
 // revision on. Processes that ran through that kept their leases, which the
 // snapshot had, too, and what they knew of later revisions; so two were inside
-// until the revisions had come as far again.
+// until the revisions had come as far again. Where the revision is bumped, tokens
+// go on to grow.
 func TestRestoredFromSnapshot(t *testing.T) {
-	for name, clusterToken := range map[string]string{"the same cluster ID": "etcd-cluster", "another cluster ID": "restored"} {
+	for name, c := range map[string]struct {
+		start func(*testing.T) restorable
+		grows bool // the tokens
+	}{
+		"etcd 3.4, the same cluster ID": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster") }, false},
+		"etcd 3.4, another cluster ID":  {func(t *testing.T) restorable { return restorableDebian(t, "restored") }, false},
+		"etcd 3.7":                      {func(t *testing.T) restorable { return restorableModern(t, 0) }, false},
+		"etcd 3.7, the revision bumped": {func(t *testing.T) restorable { return restorableModern(t, 1_000_000_000) }, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			const ttl = 20 * time.Second
-			m := startStandalone(t)
-			engines := []*etcd.Engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
-			turns := func(n int) {
-				for _, e := range engines {
-					for range n {
-						enter(t, e, arrival("q")).Leave()
-					}
-				}
-			}
-			turns(1)
-			waitUntilEmpty(t, m.Client(t))
-			snapshot := m.snapshot(t)
-			turns(100)
-			revoked := make(chan error, 1)
-			a := arrival("held")
-			a.Revoke = func(err error) { revoked <- err }
-			holder := enter(t, engines[0], a)
-			m.restore(t, snapshot, clusterToken)
-			back := time.Now()
-
-			var inside, overlaps, entered atomic.Int64
-			var group sync.WaitGroup
-			end := time.Now().Add(4 * time.Second)
-			for _, e := range engines {
-				for range 2 {
-					group.Go(func() {
-						for time.Now().Before(end) {
-							turn, err := e.Enter(context.Background(), arrival("q"))
-							if err != nil {
-								time.Sleep(50 * time.Millisecond)
-								continue
-							}
-							if inside.Add(1) > 1 {
-								overlaps.Add(1)
-							}
-							entered.Add(1)
-							time.Sleep(100 * time.Millisecond)
-							inside.Add(-1)
-							turn.Leave()
-						}
-					})
-				}
-			}
-			select {
-			case err := <-revoked:
-				t.Logf("the request inside was cancelled %s after etcd was back", time.Since(back).Round(time.Millisecond))
-				if !errors.Is(err, serializer.ErrLost) {
-					t.Errorf("revoked with %v", err)
-				}
-			case <-time.After(ttl / 2):
-				t.Error("one whose ticket the restored cluster does not have is still inside")
-			}
-			holder.Leave()
-			group.Wait()
-			if overlaps.Load() > 0 || entered.Load() < 5 {
-				t.Errorf("%d entered, %d while another was inside", entered.Load(), overlaps.Load())
-			}
+			testRestored(t, c.start(t), c.grows)
 		})
+	}
+}
+
+func testRestored(t *testing.T, m restorable, grows bool) {
+	const ttl = 20 * time.Second
+	engines := []*etcd.Engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
+	turns := func(n int) {
+		for _, e := range engines {
+			for range n {
+				enter(t, e, arrival("q")).Leave()
+			}
+		}
+	}
+	turns(1)
+	waitUntilEmpty(t, m.Client(t))
+	file := m.save()
+	turns(100)
+	revoked := make(chan error, 1)
+	a := arrival("held")
+	a.Revoke = func(err error) { revoked <- err }
+	holder := enter(t, engines[0], a)
+	waiter := join(t, engines[1], arrival("held"))
+	m.restore(file)
+	back := time.Now()
+
+	var inside, overlaps, entered, older atomic.Int64
+	var group sync.WaitGroup
+	end := time.Now().Add(4 * time.Second)
+	for _, e := range engines {
+		for range 2 {
+			group.Go(func() {
+				for time.Now().Before(end) {
+					turn, err := e.Enter(context.Background(), arrival("q"))
+					if err != nil {
+						time.Sleep(50 * time.Millisecond)
+						continue
+					}
+					if inside.Add(1) > 1 {
+						overlaps.Add(1)
+					}
+					if turn.Token() <= holder.Token() {
+						older.Add(1)
+					}
+					entered.Add(1)
+					time.Sleep(100 * time.Millisecond)
+					inside.Add(-1)
+					turn.Leave()
+				}
+			})
+		}
+	}
+	select {
+	case err := <-revoked:
+		t.Logf("the request inside was cancelled %s after etcd was back", time.Since(back).Round(time.Millisecond))
+		if !errors.Is(err, serializer.ErrLost) {
+			t.Errorf("revoked with %v", err)
+		}
+	case <-time.After(ttl / 2):
+		t.Error("one whose ticket the restored cluster does not have is still inside")
+	}
+	if r := <-waiter; !errors.Is(r.err, serializer.ErrLost) && !errors.Is(r.err, serializer.ErrEvicted) {
+		t.Errorf("one who waited with a ticket that the restored cluster does not have: %v", r.err)
+	} else {
+		t.Logf("who waited was told: %v", r.err)
+	}
+	holder.Leave()
+	group.Wait()
+	if overlaps.Load() > 0 || entered.Load() < 5 {
+		t.Errorf("%d entered, %d while another was inside", entered.Load(), overlaps.Load())
+	}
+	if n := older.Load(); grows && n > 0 {
+		t.Errorf("%d of %d had a token from before the restore", n, entered.Load())
 	}
 }
