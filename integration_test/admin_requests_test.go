@@ -15,9 +15,9 @@ func TestAdminShowsRequests(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-			s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-			text := strings.Replace(queueSite(addr, place.Addr, s.dir, "concurrency 2\n\t\tengine "+engine),
+			upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+			s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+			text := strings.Replace(queueSite(addr, upstream.Addr, s.dir, "concurrency 2\n\t\tengine "+engine),
 				"{\n", "{\n\tunique_ids\n\tlog\n\turi replace /shop /\n", 1)
 			s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n\tservers {\n\t\ttrusted_proxies static 127.0.0.1/8\n\t}\n}\n"+text)
 			var answers []<-chan testcaddy.Answer
@@ -72,11 +72,8 @@ func TestAdminShowsRequests(t *testing.T) {
 func TestAdminShowsOwnRequestsOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	other := joinSite(t, s.Place, s.dir, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := other.send(t, "GET", "two")
-	q := s.awaitTickets(t, 2)
+	other := joinSite(t, s.Upstream, s.dir, "")
+	one, inside, two, q := s.holderAndWaiter(t, other)
 	if r := q.Tickets[0].Request; r == nil || r.Path != "/one" || r.TXID != "" || r.ClientIP != "127.0.0.1" {
 		t.Errorf("the own ticket is for %+v", r)
 	}

@@ -37,10 +37,7 @@ func TestAdminShowsQueues(t *testing.T) {
 			if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
 				t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
 			}
-			one := s.send(t, "GET", "one")
-			inside := s.NextNamed("one")
-			two := s.send(t, "GET", "two")
-			q := s.awaitTickets(t, 2)
+			one, inside, two, q := s.holderAndWaiter(t, s)
 
 			if q.Path != s.dir || q.Inside != 1 || q.Waiting != 1 {
 				t.Errorf("queue is %+v; expected one inside and one waiting in %s", q, s.dir)
@@ -105,9 +102,9 @@ func TestAdminRefusesNonsense(t *testing.T) {
 
 // Names with slashes, percent signs and letters beyond ASCII come through.
 func TestAdminFindsQueuesWithOddNames(t *testing.T) {
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, place.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, upstream.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
 	for _, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {
 		answer := s.send(t, "GET", "one?u="+user)
 		inside := s.NextNamed("one")
@@ -132,10 +129,7 @@ func TestAdminEvictsWaiting(t *testing.T) {
 			s := newSite(t, `error_code 503
 				error_response text/plain "reason {http.serialize.reason}"
 				engine `+engine)
-			one := s.send(t, "GET", "one")
-			inside := s.NextNamed("one")
-			two := s.send(t, "GET", "two")
-			q := s.awaitTickets(t, 2)
+			one, inside, two, q := s.holderAndWaiter(t, s)
 
 			evicted := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), ""))
 			var ticket serializer.TicketState
@@ -156,10 +150,7 @@ func TestAdminEvictsWaiting(t *testing.T) {
 
 func TestAdminEvictsInside(t *testing.T) {
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	q := s.awaitTickets(t, 2)
+	one, inside, two, q := s.holderAndWaiter(t, s)
 	a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
 	if a.StatusCode != http.StatusOK || !strings.Contains(a.Text, serializer.StateInside) {
 		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
@@ -175,11 +166,8 @@ func TestAdminEvictsInside(t *testing.T) {
 // A ticket of another process in the same directory is evicted by that process.
 func TestAdminEvictsInOtherProcess(t *testing.T) {
 	s := newSite(t, "")
-	other := joinSite(t, s.Place, s.dir, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := other.send(t, "GET", "two")
-	q := s.awaitTickets(t, 2)
+	other := joinSite(t, s.Upstream, s.dir, "")
+	one, inside, two, q := s.holderAndWaiter(t, other)
 	if a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")); a.StatusCode != http.StatusOK {
 		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
 	}
@@ -193,12 +181,9 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 // The admin API's module is made anew at each reload, the queues are not.
 func TestAdminAfterReload(t *testing.T) {
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/")
-	s.Reload(queueSite(addr, s.Place.Addr, s.dir, "timeout 30s"))
+	s.Reload(queueSite(addr, s.Upstream.Addr, s.dir, "timeout 30s"))
 	three := s.send(t, "GET", "three")
 	q := s.awaitTickets(t, 3)
 	if q.Inside != 1 || q.Waiting != 2 {

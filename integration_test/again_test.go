@@ -90,7 +90,7 @@ func TestComingByAgain(t *testing.T) {
 func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\n"
-	for name, again := range map[string]string{"which come by again": queue, "which do not": ""} {
+	for name, again := range map[string]string{"reentrant": queue, "not reentrant": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBackend(t)

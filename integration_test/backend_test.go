@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// backend is the fragile place behind the queue. It notes who is inside when,
+// backend is the fragile upstream that a queue protects. It notes who is inside when,
 // on the monotonic clock of this process. The query of a request says what is
 // to be done: "name" names the visit, "work" is how long it takes; with "gate"
 // it takes until the test opens the gate of that name. With "stream" it sends
@@ -32,7 +32,7 @@ type backend struct {
 	gates  map[string]chan struct{}
 }
 
-// visit is one request's stay in the backend.
+// visit is one request in the backend.
 type visit struct {
 	name      string
 	method    string
@@ -47,13 +47,8 @@ type visit struct {
 
 func newBackend(t testing.TB) *backend {
 	b := &backend{gates: make(map[string]chan struct{})}
-	server := httptest.NewServer(b)
-	b.addr = strings.TrimPrefix(server.URL, "http://")
-	t.Cleanup(func() {
-		b.openAll()
-		server.CloseClientConnections()
-		server.Close()
-	})
+	b.addr = testcaddy.Serve(t, b)
+	t.Cleanup(b.openAll)
 	return b
 }
 

@@ -11,10 +11,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Bodies of any size arrive whole, with a length or in chunks, in whatever
@@ -217,8 +218,7 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 					engine {$ENGINE}
 				}
 				reverse_proxy {$BACKEND}`})
-			holder := c.getting("/?name=holder&gate")
-			b.awaitEntry(t, "holder")
+			holder := c.holder(t)
 			waiter := c.getting("/?name=waiter")
 			eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
 			// Nor is the whole of a large body waited for.
@@ -234,7 +234,7 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 			(<-holder).want(t, http.StatusOK)
 			(<-waiter).want(t, http.StatusOK)
 			b.wantOrder(t, "holder", "waiter")
-			// And with room in the queue it is told to go on.
+			// And with room in the queue the answer is 100.
 			conn := c.dial()
 			_, err := io.WriteString(conn, expecting("room"))
 			check(t, err)
@@ -305,12 +305,11 @@ func TestTrailers(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			t.Parallel()
 			trailers := make(chan http.Header, 1)
-			upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			upstream := testcaddy.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				trailers <- r.Trailer
 			}))
-			defer upstream.Close()
-			c := start(t, setup{env: map[string]string{"UPSTREAM": strings.TrimPrefix(upstream.URL, "http://")}, site: `
+			c := start(t, setup{env: map[string]string{"UPSTREAM": upstream}, site: `
 				serialize {
 					path {$DIR}
 					buffer 1KiB 4KiB

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go/http3"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // response is an answer that has been read to its end, or why there is none.
@@ -52,7 +54,7 @@ func newClient(t testing.TB, version string) *http.Client {
 	return &http.Client{
 		Transport:     transport,
 		Timeout:       2 * patience,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: testcaddy.StayHere,
 	}
 }
 
@@ -87,13 +89,11 @@ func doContext(ctx context.Context, client *http.Client, method, url string, bod
 		name, value, _ := strings.Cut(field, ": ")
 		req.Header.Set(name, value)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return response{err: err}
+	a := testcaddy.Do(client, req)
+	if a.Response == nil {
+		return response{err: a.Err}
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return response{status: resp.StatusCode, proto: resp.Proto, header: resp.Header, body: string(text), err: err}
+	return response{a.StatusCode, a.Proto, a.Header, a.Text, a.Err}
 }
 
 // get makes a request of its own connection and returns the answer.
@@ -105,6 +105,15 @@ func (c *caddy) get(path string, header ...string) response {
 // getting makes a request in the background.
 func (c *caddy) getting(path string, header ...string) <-chan response {
 	return inBackground(func() response { return c.get(path, header...) })
+}
+
+// holder brings a request inside, which stays until the gate of the name holder is
+// opened.
+func (c *caddy) holder(t testing.TB) <-chan response {
+	t.Helper()
+	answer := c.getting("/?name=holder&gate")
+	c.setup.backend.awaitEntry(t, "holder")
+	return answer
 }
 
 func inBackground(request func() response) <-chan response {

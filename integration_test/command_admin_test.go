@@ -80,8 +80,7 @@ func TestCommandAsksServer(t *testing.T) {
 func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
+	one, inside := s.holder(t)
 	q := s.awaitTickets(t, 1)
 	env := []string{"TMPDIR=" + s.dir, "CADDY_ADMIN=" + testcaddy.ReserveAddr(t)}
 	out, errs, code := output(t, env, "serialize", "queues")

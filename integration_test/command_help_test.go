@@ -59,8 +59,7 @@ func TestUnknownSubcommand(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
+	one, inside := s.holder(t)
 	token := s.awaitTickets(t, 1).Tickets[0].Token
 	const files, noFiles, directories = ":0", ":4", ":16"
 	for _, c := range []struct {

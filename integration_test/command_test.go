@@ -31,10 +31,7 @@ func listed(t *testing.T, args ...string) (queues []serializer.QueueState) {
 func TestCommandQueues(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 
 	t.Run("json", func(t *testing.T) {
 		queues := listed(t, "--path", s.dir)
@@ -172,8 +169,7 @@ func TestCommandEvict(t *testing.T) {
 }
 
 func testEvict(t *testing.T, s *site) {
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
+	one, inside := s.holder(t)
 	two := s.send(t, "GET", "two")
 	three := func() <-chan testcaddy.Answer {
 		s.awaitTickets(t, 2)

@@ -13,8 +13,7 @@ import (
 func TestCommandEvictFromStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
+	one, inside := s.holder(t)
 	q := s.awaitTickets(t, 1)
 	s.Stop()
 	text, code := s.evict(t, q.Tickets[0].Token, "--force")
@@ -38,11 +37,8 @@ func TestCommandEvictFromStopped(t *testing.T) {
 func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	other := joinSite(t, s.Place, s.dir, "")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := other.send(t, "GET", "two")
-	q := s.awaitTickets(t, 2)
+	other := joinSite(t, s.Upstream, s.dir, "")
+	one, inside, two, q := s.holderAndWaiter(t, other)
 	other.Stop()
 	s.from = []string{"--address", s.Admin}
 	text, code := s.evict(t, q.Tickets[1].Token)

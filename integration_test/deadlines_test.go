@@ -57,7 +57,7 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	}
 }
 
-// The timeouts hold for what is behind the queue as they would without it.
+// The timeouts hold for the upstream as they would without a queue.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
@@ -74,7 +74,7 @@ func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 		if r.err == nil {
 			t.Errorf("answered after the write timeout: %v", r)
 		}
-		// Its turn lasts until what is behind has answered all the same.
+		// Its turn lasts until the upstream has answered all the same.
 		c.get("/?name=next").want(t, http.StatusOK)
 		b.wantAlone(t)
 	})

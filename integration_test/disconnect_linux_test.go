@@ -40,8 +40,7 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 						buffer 1KiB 4KiB
 					}
 					reverse_proxy {$BACKEND}`})
-				holder := c.getting("/?name=holder&gate")
-				b.awaitEntry(t, "holder")
+				holder := c.holder(t)
 				conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(c.url, "http://"), "https://"))
 				check(t, err)
 				defer conn.Close()
@@ -80,8 +79,7 @@ func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
 	c := start(t, setup{site: serialized, backend: b})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	conn := c.dial()
 	_, err := io.WriteString(conn, strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2)+
 		"GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

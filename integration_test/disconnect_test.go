@@ -27,7 +27,7 @@ func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived fun
 }
 
 // A client that goes away while its request is inside does not end the turn:
-// what is behind runs on undisturbed.
+// the upstream runs on undisturbed.
 func TestClientHangsUpInside(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"", "&stream"} {
@@ -116,8 +116,7 @@ func testHangUpWaiting(t *testing.T, client *http.Client, method string, body fu
 			buffer 16KiB
 		}
 		reverse_proxy {$BACKEND}`})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 
 	ctx, hangUp := context.WithCancel(t.Context())
 	waiting := inBackground(func() response {

@@ -140,8 +140,7 @@ func TestLatestWinsAcrossEngines(t *testing.T) {
 		return setup{backend: b, site: "serialize {\npath {$DIR}\nengine " + engine + "\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409\n}\nreverse_proxy {$BACKEND}"}
 	}
 	c := start(t, site("file"))
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	check(t, c.reload(site("memory")))
 	var waiting <-chan response
 	for i := range 10 {

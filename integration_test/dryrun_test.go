@@ -75,8 +75,7 @@ func TestDryRunLog(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
 	c := start(t, setup{backend: b, site: fmt.Sprintf(dry, "")})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	for range 50 {
 		c.get("/").want(t, http.StatusOK)
 	}

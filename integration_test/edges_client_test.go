@@ -225,7 +225,7 @@ func (v *edgeVisitor) writeHTTP1(conn net.Conn) error {
 func (v *edgeVisitor) readHTTP1(a *edgeAnswer, reader *bufio.Reader) (closes bool) {
 	for {
 		if v.Read == "never" {
-			// What comes stays in the buffers of the kernel.
+			// What comes holds in the buffers of the kernel.
 			<-time.After(ms(v.Limit))
 		}
 		resp, err := http.ReadResponse(reader, &http.Request{Method: v.Method})

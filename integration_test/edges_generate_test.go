@@ -89,7 +89,7 @@ func generateEdges(seed uint64, without map[string]bool) *edgeCase {
 
 // has decides about a feature, unless it is left out.
 func (g *edgeGenerator) has(feature string, probability float64) bool {
-	chosen := g.chance(probability) // so that the rest of the case stays the same
+	chosen := g.chance(probability) // so that the rest of the case holds the same
 	return chosen && !g.without[feature]
 }
 

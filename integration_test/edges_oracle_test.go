@@ -58,8 +58,8 @@ type violation struct {
 
 func (v *violation) String() string { return v.kind + ": " + v.text }
 
-// stay is the time that a request spends in the upstream, behind a queue.
-type stay struct {
+// hold is the time that a request spends in the upstream, behind a queue.
+type hold struct {
 	visit  *edgeVisit
 	answer *edgeAnswer
 	queue  int
@@ -69,12 +69,12 @@ type stay struct {
 	reader bool
 }
 
-func (s stay) String() string {
+func (s hold) String() string {
 	return fmt.Sprintf("%s %v (token %d, visit of %v%s)", s.answer.name(), s.visit.trail, s.token,
 		s.visit.left.Sub(s.visit.entered).Round(time.Millisecond), s.endedBy())
 }
 
-func (s stay) endedBy() string {
+func (s hold) endedBy() string {
 	if s.visit.cancelled.IsZero() {
 		return ""
 	}
@@ -83,16 +83,16 @@ func (s stay) endedBy() string {
 
 // judge returns the broken promises of a case, the gravest first.
 func (h *edgeHistory) judge() (found []*violation) {
-	stays := make([][]stay, len(h.c.Queues))
+	holds := make([][]hold, len(h.c.Queues))
 	for _, v := range h.visits {
-		for _, s := range h.stays(v) {
-			stays[s.queue] = append(stays[s.queue], s)
+		for _, s := range h.holds(v) {
+			holds[s.queue] = append(holds[s.queue], s)
 		}
 	}
-	for i, stays := range stays {
-		slices.SortFunc(stays, func(a, b stay) int { return a.from.Compare(b.from) })
-		found = append(found, h.capacity(i, stays)...)
-		found = append(found, h.order(i, stays)...)
+	for i, holds := range holds {
+		slices.SortFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
+		found = append(found, h.capacity(i, holds)...)
+		found = append(found, h.order(i, holds)...)
 	}
 	for _, v := range h.visits {
 		found = append(found, h.early(v)...)
@@ -166,8 +166,8 @@ func (h *edgeHistory) evicted(p passed) time.Time {
 	return farFuture
 }
 
-// stays are the stays that a visit is.
-func (h *edgeHistory) stays(v *edgeVisit) (found []stay) {
+// holds are the holds that a visit is.
+func (h *edgeHistory) holds(v *edgeVisit) (found []hold) {
 	a := h.answers[v.request]
 	if a == nil {
 		return nil
@@ -178,7 +178,7 @@ func (h *edgeHistory) stays(v *edgeVisit) (found []stay) {
 	}
 	for _, p := range h.protections(v) {
 		token, _ := strconv.ParseUint(p.token, 10, 64)
-		found = append(found, stay{
+		found = append(found, hold{
 			visit: v, answer: a, queue: p.queue, token: token, from: v.entered, to: end,
 			reader: h.c.Queues[p.queue].SharedMethods == a.client.Method,
 		})
@@ -274,12 +274,12 @@ func (h *edgeHistory) streams(v *edgeVisit, a *edgeAnswer) bool {
 }
 
 // capacity finds those who were inside together and must not be.
-func (h *edgeHistory) capacity(queue int, stays []stay) (found []*violation) {
+func (h *edgeHistory) capacity(queue int, holds []hold) (found []*violation) {
 	q := h.c.Queues[queue]
-	for i, s := range stays {
-		others := make(map[string]stay)
+	for i, s := range holds {
+		others := make(map[string]hold)
 		alone := !s.reader && (q.SharedMethods != "" || q.Concurrency < 2)
-		for _, o := range stays[:i] {
+		for _, o := range holds[:i] {
 			if o.answer == s.answer || !o.to.After(s.from) {
 				continue
 			}
@@ -299,12 +299,12 @@ func (h *edgeHistory) capacity(queue int, stays []stay) (found []*violation) {
 
 // order finds those who entered without a token of their own, or before an
 // earlier one.
-func (h *edgeHistory) order(queue int, stays []stay) (found []*violation) {
+func (h *edgeHistory) order(queue int, holds []hold) (found []*violation) {
 	q := h.c.Queues[queue]
-	last := make(map[bool]stay) // by whether it is a reader
-	seen := make(map[string]stay)
-	owner := make(map[uint64]stay)
-	for _, s := range stays {
+	last := make(map[bool]hold) // by whether it is a reader
+	seen := make(map[string]hold)
+	owner := make(map[uint64]hold)
+	for _, s := range holds {
 		if _, ok := seen[s.answer.request]; ok {
 			continue
 		}

@@ -33,7 +33,7 @@ type edgePlan struct {
 	arrived chan *edgeVisit // buffered
 }
 
-// edgeVisit is one request's stay in the upstream.
+// edgeVisit is one request's hold in the upstream.
 type edgeVisit struct {
 	request   string
 	number    int      // among the visits of its request

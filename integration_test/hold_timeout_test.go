@@ -25,8 +25,7 @@ func TestHoldTimeout(t *testing.T) {
 					on_disconnect ` + onDisconnect + `
 				}
 				reverse_proxy {$BACKEND}`})
-			holder := c.getting("/?name=holder&gate")
-			b.awaitEntry(t, "holder")
+			holder := c.holder(t)
 			next := c.getting("/?name=next")
 			(<-holder).want(t, http.StatusGatewayTimeout)
 			(<-next).want(t, http.StatusOK)
@@ -81,8 +80,7 @@ func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 			}
 			reverse_proxy {$BACKEND}
 		}`})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	(<-holder).want(t, http.StatusGatewayTimeout)
 	c.get("/?name=next").want(t, http.StatusOK)
 	b.wantOrder(t, "holder", "next")

@@ -52,8 +52,7 @@ func TestMetrics(t *testing.T) {
 		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").want(t, http.StatusOK)
 	}
 	do(client, "HEAD", c.url, "").want(t, http.StatusOK)
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
 	c.get("/").want(t, http.StatusInternalServerError)

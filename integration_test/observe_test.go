@@ -26,9 +26,9 @@ func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.
 // newLoggingSite has a queue of one, with one to wait, and IDs.
 func newLoggingSite(t *testing.T, level string) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
 		strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n", 1))
 	return s
@@ -39,10 +39,7 @@ func newLoggingSite(t *testing.T, level string) *site {
 func TestLogOfVisit(t *testing.T) {
 	t.Parallel()
 	s := newLoggingSite(t, "DEBUG")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	inside.Leave()
 	testcaddy.Await(t, one)
 	s.NextNamed("two").Leave()
@@ -67,10 +64,7 @@ func TestLogOfVisit(t *testing.T) {
 func TestLogOfRefusals(t *testing.T) {
 	t.Parallel()
 	s := newLoggingSite(t, "INFO")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	const refusals = 100
 	begin := time.Now()
 	for range refusals {
@@ -113,15 +107,12 @@ type tracedSpan struct {
 // others have, too. It is a span of its own below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
 		"OTEL_TRACES_EXPORTER=console", "OTEL_BSP_SCHEDULE_DELAY=50")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	testcaddy.Get(t, s.url+"three")
 	inside.Leave()
 	testcaddy.Await(t, one)
@@ -184,10 +175,7 @@ func spansIn(log string) (spans []tracedSpan) {
 func TestEventOfRefusal(t *testing.T) {
 	t.Parallel()
 	s := newLoggingSite(t, "DEBUG")
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	testcaddy.Await(t, s.send(t, "POST", "three?password=secret"))
 	inside.Leave()
 	testcaddy.Await(t, one)
@@ -234,15 +222,12 @@ func TestErrorLogOfRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-			s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-			text := queueSite(addr, place.Addr, s.dir, "queue_length 1\n"+c.options)
+			upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+			s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+			text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1\n"+c.options)
 			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"
 			s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n"+c.global+"}\n"+text)
-			one := s.send(t, "GET", "one")
-			inside := s.NextNamed("one")
-			two := s.send(t, "GET", "two")
-			s.awaitTickets(t, 2)
+			one, inside, two, _ := s.holderAndWaiter(t, s)
 			for range 20 {
 				if a := testcaddy.Get(t, s.url+"more"); a.StatusCode < 400 {
 					t.Fatalf("a request too many got %d", a.StatusCode)

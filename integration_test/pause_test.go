@@ -77,8 +77,7 @@ func TestPause(t *testing.T) {
 			b := newBackend(t)
 			s := setup{backend: b, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
 			c := start(t, s)
-			holder := c.getting("/?name=holder&gate")
-			b.awaitEntry(t, "holder")
+			holder := c.holder(t)
 			first := c.getting("/?name=first")
 			c.awaitQueue("a_", 1, 1)
 			c.wantMetric(`paused{queue="a_"}`, "0")
@@ -160,8 +159,7 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	one := start(t, s)
 	s.dir = one.dir
 	two := start(t, s)
-	holder := two.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := two.holder(t)
 	first := two.getting("/?name=first")
 	two.awaitQueue("a_", 1, 1)
 	one.pause("a_", "1h")
@@ -247,8 +245,7 @@ func TestPauseCommands(t *testing.T) {
 				out, errs, code := output(t, nil, append(append([]string{"serialize"}, args...), from...)...)
 				return out + errs, code
 			}
-			holder := c.getting("/?name=holder&gate")
-			b.awaitEntry(t, "holder")
+			holder := c.holder(t)
 			waited := make(chan string, 1)
 			go func() {
 				out, code := run("pause", "--prefix", "a_", "--for", "1h", "--wait")

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The upstream is told its queue, how many were ahead, how long it waited, and a
+// The upstream learns its queue, how many were ahead, how long it waited, and a
 // token that grows.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ func (r response) wantRetryAfter(t testing.TB) {
 }
 
 // A refused request gets its answer by error_response, by the error routes or,
-// with neither, from Caddy. It leaves no lock file, and what is behind never
+// with neither, from Caddy. It leaves no lock file, and the upstream never
 // sees it.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
@@ -108,8 +108,7 @@ func TestNoTimeout(t *testing.T) {
 			timeout 0
 		}
 		reverse_proxy {$BACKEND}`})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
 	select {

@@ -91,8 +91,7 @@ func TestReloadKeepsPlaces(t *testing.T) {
 			b := newBackend(t)
 			s := setup{backend: b, site: serialized}
 			c := start(t, s)
-			holder := c.getting("/?name=holder&gate")
-			b.awaitEntry(t, "holder")
+			holder := c.holder(t)
 			waiter := c.getting("/?name=waiter")
 			c.awaitTickets(2)
 			s.site = test.site

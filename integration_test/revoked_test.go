@@ -37,10 +37,10 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 // was taken for down: everybody behind got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := strings.Replace(queueSite(addr, place.Addr, s.dir, "hold_timeout 100ms"),
-		"reverse_proxy "+place.Addr, "reverse_proxy "+place.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+	text := strings.Replace(queueSite(addr, upstream.Addr, s.dir, "hold_timeout 100ms"),
+		"reverse_proxy "+upstream.Addr, "reverse_proxy "+upstream.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
 	s.Server = testcaddy.Start(t, text)
 	one := s.send(t, "GET", "one")
 	<-s.NextNamed("one").Gone

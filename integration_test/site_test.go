@@ -8,10 +8,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// site is a server with one queue in front of a place.
+// site is a server with one queue in front of an upstream.
 type site struct {
 	*testcaddy.Server
-	*testcaddy.Place
+	*testcaddy.Upstream
 	url string // of the server's site
 	dir string // of the lock files
 
@@ -21,15 +21,15 @@ type site struct {
 // newSite starts a server whose queue has more options than path and prefix.
 func newSite(t *testing.T, options string) *site {
 	t.Helper()
-	return joinSite(t, testcaddy.NewPlace(t), t.TempDir(), options)
+	return joinSite(t, testcaddy.NewUpstream(t), t.TempDir(), options)
 }
 
-// joinSite starts a server in front of a place that may have others already.
-func joinSite(t *testing.T, place *testcaddy.Place, dir, options string) *site {
+// joinSite starts a server in front of an upstream that may have others already.
+func joinSite(t *testing.T, upstream *testcaddy.Upstream, dir, options string) *site {
 	t.Helper()
 	addr := testcaddy.ReserveAddr(t)
-	server := testcaddy.Start(t, queueSite(addr, place.Addr, dir, options))
-	return &site{Server: server, Place: place, url: "http://" + addr + "/", dir: dir}
+	server := testcaddy.Start(t, queueSite(addr, upstream.Addr, dir, options))
+	return &site{Server: server, Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 }
 
 // queueSite is a Caddyfile with a queue. Its requests outwait a slow machine.
@@ -50,6 +50,22 @@ func queueSite(addr, upstream, dir, options string) string {
 func (s *site) send(t *testing.T, method, name string) <-chan testcaddy.Answer {
 	t.Helper()
 	return testcaddy.Send(t, method, s.url+name, "")
+}
+
+// holder brings a request inside, which stays until the test lets it go.
+func (s *site) holder(t *testing.T) (one <-chan testcaddy.Answer, inside *testcaddy.Visitor) {
+	t.Helper()
+	one = s.send(t, "GET", "one")
+	return one, s.NextNamed("one")
+}
+
+// holderAndWaiter also sends a request to a server of the same queue, where it waits.
+func (s *site) holderAndWaiter(t *testing.T, at *site) (one <-chan testcaddy.Answer, inside *testcaddy.Visitor,
+	two <-chan testcaddy.Answer, queue serializer.QueueState) {
+	t.Helper()
+	one, inside = s.holder(t)
+	two = at.send(t, "GET", "two")
+	return one, inside, two, s.awaitTickets(t, 2)
 }
 
 // queues are the server's queues, from its admin API.

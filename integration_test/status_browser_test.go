@@ -21,14 +21,14 @@ func manyQueues(t *testing.T, options string, names ...string) *site {
 
 func manyQueuesIn(t *testing.T, dir, options string, names ...string) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: dir}
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 	var text strings.Builder
 	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", addr)
 	for i, name := range names {
 		fmt.Fprintf(&text, "\tserialize /%d/* {\n\t\tpath %s\n\t\tprefix %s\n\t\ttimeout 10m\n%s\n\t}\n", i, s.dir, name, options)
 	}
-	fmt.Fprintf(&text, "\treverse_proxy %s\n}\n", place.Addr)
+	fmt.Fprintf(&text, "\treverse_proxy %s\n}\n", upstream.Addr)
 	s.Server = testcaddy.Start(t, text.String())
 	return s
 }
@@ -138,18 +138,7 @@ func TestStatusOnScreens(t *testing.T) {
 			if c.open {
 				b.run("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
 			}
-			for _, screen := range screens {
-				b.screen(screen.width, screen.height, screen.scheme)
-				b.keep(c.name + "-" + screen.name)
-				if err := checkPicture(b.picture(), screen.scheme == "dark"); err != nil {
-					t.Errorf("%s: %v", screen.name, err)
-				}
-				var width int
-				if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
-					t.Errorf("%s: the page is %d wide", screen.name, width)
-				}
-				b.check(screen.name)
-			}
+			b.checkOnScreens(c.name)
 			leave()
 		})
 	}
@@ -192,6 +181,23 @@ func TestStatusFollowsWhileInUse(t *testing.T) {
 	b.until("/^not up to date since .*: the server cannot be reached$/.test(document.getElementById('state').textContent)")
 	b.until("document.querySelectorAll('details').length === 1")
 	b.keep("gone")
+}
+
+// checkOnScreens checks the page on every screen.
+func (b *browser) checkOnScreens(name string) {
+	b.t.Helper()
+	for _, screen := range screens {
+		b.screen(screen.width, screen.height, screen.scheme)
+		b.keep(name + "-" + screen.name)
+		if err := checkPicture(b.picture(), screen.scheme == "dark"); err != nil {
+			b.t.Errorf("%s: %v", screen.name, err)
+		}
+		var width int
+		if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
+			b.t.Errorf("%s: the page is %d wide", screen.name, width)
+		}
+		b.check(screen.name)
+	}
 }
 
 // keep writes a picture to look at, and for the documents, where

@@ -15,9 +15,9 @@ import (
 // status page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	s := &site{Place: place, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, place.Addr, s.dir, "queue_length 1")
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
+	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
 	return s
 }
@@ -50,10 +50,7 @@ func (s *site) status(t *testing.T) (data statusJSON) {
 func TestStatusTellsOfQueues(t *testing.T) {
 	t.Parallel()
 	s := newStatusSite(t)
-	one := s.send(t, "GET", "one")
-	inside := s.NextNamed("one")
-	two := s.send(t, "GET", "two")
-	s.awaitTickets(t, 2)
+	one, inside, two, _ := s.holderAndWaiter(t, s)
 	if a := testcaddy.Get(t, s.url+"three"); a.StatusCode != 500 {
 		t.Fatalf("the third request got %d; expected its refusal", a.StatusCode)
 	}
@@ -67,7 +64,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	testcaddy.Await(t, two)
 
 	// What was counted outlives the configuration.
-	s.Reload(strings.Replace(queueSite(strings.Trim(strings.TrimPrefix(s.url, "http:"), "/"), s.Place.Addr, s.dir, "timeout 5s"),
+	s.Reload(strings.Replace(queueSite(strings.Trim(strings.TrimPrefix(s.url, "http:"), "/"), s.Upstream.Addr, s.dir, "timeout 5s"),
 		"{\n", "{\n\tserialize_status /status\n", 1))
 	data := s.status(t)
 	q = data.Queues[0]
@@ -116,8 +113,8 @@ func TestStatusAnswers(t *testing.T) {
 // Whatever is in a name, it stays text.
 func TestStatusEscapesNames(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
-	text := queueSite(addr, place.Addr, t.TempDir(), "")
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	text := queueSite(addr, upstream.Addr, t.TempDir(), "")
 	text = strings.Replace(text, "prefix a_", "prefix `<!--<script>alert(1)`", 1)
 	testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
 	if page := testcaddy.Get(t, "http://"+addr+"/status").Text; strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {

@@ -110,7 +110,7 @@ func onTmpfs(t *testing.T, s *setup, options string) {
 }
 
 // Where the storage fails, every request is refused with 503 and never reaches
-// what is behind; the log names path and error. When the storage works again, so
+// the upstream; the log names path and error. When the storage works again, so
 // do the queues, without a restart.
 func TestStorageFails(t *testing.T) {
 	t.Parallel()
@@ -189,8 +189,7 @@ func TestDirectoryReplacedUnderHolder(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t)
 	c := start(t, setup{backend: b, site: serialized})
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	old := c.dir + ".old"
 	check(t, os.Rename(c.dir, old))
 	t.Cleanup(func() { check(t, os.RemoveAll(old)) })

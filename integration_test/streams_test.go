@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // eventsBackend sends one server-sent event for each text that the test hands
 // out, and ends with the last one.
 func eventsBackend(t *testing.T, events <-chan string) *backend {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return &backend{addr: testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for event := range events {
 			fmt.Fprintf(w, "data: %s\n\n", event)
@@ -23,9 +23,7 @@ func eventsBackend(t *testing.T, events <-chan string) *backend {
 				t.Error(err)
 			}
 		}
-	}))
-	t.Cleanup(server.Close)
-	return &backend{addr: strings.TrimPrefix(server.URL, "http://")}
+	}))}
 }
 
 // Server-sent events come through one by one, while the request is inside.
@@ -75,7 +73,7 @@ func TestServerSentEvents(t *testing.T) {
 
 // echoBackend takes over the connection and sends back whatever comes.
 func echoBackend(t *testing.T) *backend {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return &backend{addr: testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -84,9 +82,7 @@ func echoBackend(t *testing.T) *backend {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 		_, _ = io.Copy(conn, rw)
-	}))
-	t.Cleanup(server.Close)
-	return &backend{addr: strings.TrimPrefix(server.URL, "http://")}
+	}))}
 }
 
 // A WebSocket keeps its turn for as long as it is open. When its client is gone,

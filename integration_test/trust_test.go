@@ -64,7 +64,7 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 		t.Errorf("txid %q: %v", txid, err)
 	}
 	if header != "" {
-		t.Errorf("what is behind sees the header %q", header)
+		t.Errorf("the upstream sees the header %q", header)
 	}
 }
 

@@ -62,8 +62,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 	do(client, "POST", c.url+"/?name=failed&status=500", body).want(t, http.StatusInternalServerError)
 	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 
-	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	holder := c.holder(t)
 	refused := inBackground(func() response { return do(client, "POST", c.url+"/late?name=refused", body) })
 	eventually(t, patience, "a body is in a file", func() bool { return c.bodyFiles(dir) == 1 })
 	conn := c.dial()

@@ -2,8 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -64,7 +62,7 @@ func TestWaitingInBrowser(t *testing.T) {
 // The browser is inside a short time after the turn has come to it.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	s := waitingSite(t, testcaddy.NewPlace(t), t.TempDir(), "after 0", "")
+	s := waitingSite(t, testcaddy.NewUpstream(t), t.TempDir(), "after 0", "")
 	b := openPage(t)
 	var took []time.Duration
 	for i := range 7 {
@@ -230,20 +228,7 @@ func TestWaitingOnScreens(t *testing.T) {
 			b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
 			b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
 			b.run(source, nil)
-			for _, screen := range screens {
-				b.screen(screen.width, screen.height, screen.scheme)
-				if dir := os.Getenv("STATUS_PICTURES"); dir != "" {
-					testcaddy.WriteFile(t, filepath.Join(dir, "waiting-"+language+"-"+screen.name+".png"), string(b.picture()))
-				}
-				if err := checkPicture(b.picture(), screen.scheme == "dark"); err != nil {
-					t.Errorf("%s: %v", screen.name, err)
-				}
-				var width int
-				if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
-					t.Errorf("%s: the page is %d wide", screen.name, width)
-				}
-				b.check(screen.name)
-			}
+			b.checkOnScreens("waiting-" + language)
 			leave()
 			s.NextNamed("mine").Leave()
 		})

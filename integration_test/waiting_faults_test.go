@@ -63,7 +63,7 @@ func TestWaitingPlacesAreFew(t *testing.T) {
 	leave()
 }
 
-// A ticket that the queue refuses is told so when its browser comes, with the answer
+// The browser of a refused ticket gets the refusal when it comes, with the answer
 // that others get.
 func TestWaitingRefusals(t *testing.T) {
 	t.Parallel()
@@ -159,13 +159,13 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, "after 0", c.before)), Place: place, url: "http://" + addr + "/", dir: dir}
+			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			leave := s.occupy(t)
 			b := newVisitor(s)
 			b.waits(t, "mine")
 			events := s.follow(t, b)
-			s.Reload(waitingSiteText(addr, place, dir, "after 0\nhold 20s", c.after))
+			s.Reload(waitingSiteText(addr, upstream, dir, "after 0\nhold 20s", c.after))
 			for range events { // until the stream ends
 			}
 			three := s.send(t, "POST", "three")
@@ -223,7 +223,7 @@ func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 	b := newVisitor(s)
 	b.waits(t, "mine")
 	s.Kill()
-	after := waitingSite(t, s.Place, s.dir, "after 0", "")
+	after := waitingSite(t, s.Upstream, s.dir, "after 0", "")
 	leave := after.occupy(t)
 	b.site = after
 	if a := b.waits(t, "mine"); !strings.Contains(a.Text, lost) {
@@ -237,7 +237,7 @@ func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 func TestWaitingInTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
-	other := waitingSite(t, s.Place, s.dir, "after 0", "")
+	other := waitingSite(t, s.Upstream, s.dir, "after 0", "")
 	b := newVisitor(s)
 	b.waits(t, "mine")
 	b.waits(t, "mine") // the cookie has the ticket's number now, if it had not before

@@ -89,20 +89,20 @@ func wantServed(t *testing.T, a testcaddy.Answer, name string) {
 // busySite is a site with a waiting page, and a request inside.
 func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 	t.Helper()
-	s = waitingSite(t, testcaddy.NewPlace(t), t.TempDir(), page, options)
+	s = waitingSite(t, testcaddy.NewUpstream(t), t.TempDir(), page, options)
 	return s, s.occupy(t)
 }
 
 // waitingSite is a site with a waiting page. Browsers ask for an icon by themselves; that
 // stands in no queue.
-func waitingSite(t *testing.T, place *testcaddy.Place, dir, page, options string) *site {
+func waitingSite(t *testing.T, upstream *testcaddy.Upstream, dir, page, options string) *site {
 	t.Helper()
 	addr := testcaddy.ReserveAddr(t)
-	return &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, page, options)), Place: place, url: "http://" + addr + "/", dir: dir}
+	return &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, page, options)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 }
 
-func waitingSiteText(addr string, place *testcaddy.Place, dir, page, options string) string {
-	text := queueSite(addr, place.Addr, dir, "waiting_page {\n"+page+"\n}\n"+options)
+func waitingSiteText(addr string, upstream *testcaddy.Upstream, dir, page, options string) string {
+	text := queueSite(addr, upstream.Addr, dir, "waiting_page {\n"+page+"\n}\n"+options)
 	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)
 }
 

@@ -14,7 +14,7 @@ import (
 
 // A lock file may belong to a user whose files this process cannot open, or be damaged.
 // Then nobody can tell whether its owner lives, and a wait for it might never end. So
-// those behind it are refused, with its name. An owner file like that is in nobody's way:
+// those behind it are refused, with its name. An owner file like that does no harm:
 // if a ticket is linked to it, that ticket is.
 
 // barred is what is known of a lock file that cannot be opened.

@@ -83,7 +83,7 @@ func TestDeadOwnerIsReaped(t *testing.T) {
 	enter(t, e, arrival("b_")).Leave()
 	ticket, die := deadOwner(t, dir, "a_")
 	next := started(e, arrival("a_"))
-	stays(t, next, "the owner lives")
+	stillWaits(t, next, "the owner lives")
 	died := time.Now()
 	die()
 	get(t, next).Leave()
@@ -103,10 +103,10 @@ func TestDeadOwnerIsReapedLater(t *testing.T) {
 	_, die := deadOwner(t, dir, "a_")
 	e, h := openHooked(t, dir)
 	next := started(e, arrival("a_"))
-	stays(t, next, "the owner lives")
+	stillWaits(t, next, "the owner lives")
 	h.fail(fs.ErrPermission)
 	die()
-	stays(t, next, "nothing can be looked at")
+	stillWaits(t, next, "nothing can be looked at")
 	h.fail(nil)
 	get(t, next).Leave()
 }
@@ -145,7 +145,7 @@ func TestUnreadableOwnerIsMetLater(t *testing.T) {
 	h.fail(nil)
 	replace(t, dir)
 	next := started(e, arrival("a_"))
-	stays(t, next, "the old directory's holder is still inside")
+	stillWaits(t, next, "the old directory's holder is still inside")
 	die()
 	get(t, next).Leave()
 }
@@ -163,7 +163,7 @@ func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
 	touch(t, dir, young)
 	e := openAt(t, dir, 0)
 	next := started(e, arrival("a_"))
-	stays(t, next, "the guard is taken")
+	stillWaits(t, next, "the guard is taken")
 	if _, err := os.Lstat(filepath.Join(dir, young)); err != nil {
 		t.Error(err)
 	}
@@ -188,7 +188,7 @@ func TestNameTaken(t *testing.T) {
 	taken := Ticket{Prefix: "a_", Stamp: uint64(moment.UnixMicro()), Client: a.Client}.Name()
 	touch(t, dir, taken)
 	waiting := started(e, a)
-	stays(t, waiting, "the unowned file is first")
+	stillWaits(t, waiting, "the unowned file is first")
 	if err := os.Remove(filepath.Join(dir, taken)); err != nil {
 		t.Fatal(err)
 	}

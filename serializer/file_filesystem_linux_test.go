@@ -26,13 +26,13 @@ func TestLinkLimit(t *testing.T) {
 	next := join(t, e, arrival("a_"))
 	other := openAt(t, dir, 0)
 	third := started(other, arrival("a_"))
-	stays(t, third, "the first is inside")
+	stillWaits(t, third, "the first is inside")
 	first.Leave()
 	second := get(t, next)
 	if d.owners[Rule{}] == full {
 		t.Error("the full owner file is still used")
 	}
-	stays(t, third, "the second is inside")
+	stillWaits(t, third, "the second is inside")
 	second.Leave()
 	get(t, third).Leave()
 }
@@ -92,11 +92,11 @@ func TestLinksRefused(t *testing.T) {
 	}
 	other := openAt(t, dir, 0)
 	next := started(other, arrival("a_"))
-	stays(t, next, "the first is inside")
+	stillWaits(t, next, "the first is inside")
 	first.Leave()
 	second := get(t, next)
 	third := started(e, arrival("a_"))
-	stays(t, third, "the second is inside")
+	stillWaits(t, third, "the second is inside")
 	second.Leave()
 	get(t, third).Leave()
 }
@@ -160,7 +160,7 @@ func TestFileDescriptorsShort(t *testing.T) {
 	}
 	wantRefusal(t, err, ReasonStorage, unix.EMFILE)
 	next := started(two, arrival("a_"))
-	stays(t, next, "the first is inside")
+	stillWaits(t, next, "the first is inside")
 	holder.Leave()
 	get(t, next).Leave()
 }

@@ -26,7 +26,7 @@ func (d *directory) removeTickets(tickets []*ticket) {
 func (d *directory) removeFile(name string) { d.removed(name, false, d.sys.remove(name)) }
 
 // removed sees to it that the monitor tries again if a file could not be removed. ours
-// tells whether it is a ticket of ours. A directory is for its maker to remove.
+// tells whether it is a ticket of ours. A directory is left to the program that made it.
 func (d *directory) removed(name string, ours bool, err error) {
 	path := filepath.Join(d.path, name)
 	switch {

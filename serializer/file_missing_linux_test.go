@@ -108,13 +108,13 @@ func TestHolderFileRemovedWhileStopped(t *testing.T) {
 			}
 			newcomer := openAt(t, dir, 0)
 			last, elsewhere := started(newcomer, arrival("a_")), started(newcomer, arrival("c_"))
-			stays(t, next, "the holder is stopped, and its file missing")
-			stays(t, last, "the holder is stopped, and its file missing; we never saw it")
-			stays(t, elsewhere, "nobody can tell which queue the missing file is of")
+			stillWaits(t, next, "the holder is stopped, and its file missing")
+			stillWaits(t, last, "the holder is stopped, and its file missing; we never saw it")
+			stillWaits(t, elsewhere, "nobody can tell which queue the missing file is of")
 			holder.signal(t, how)
 			get(t, elsewhere).Leave()
 			if how == syscall.SIGCONT {
-				stays(t, next, "the holder is inside again")
+				stillWaits(t, next, "the holder is inside again")
 				holder.leave(t)
 			}
 			get(t, next).Leave()
@@ -134,7 +134,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 	waitUntil(t, "all are in the queue", func() bool { return length(t, one, "a_") == 3 })
 	removeHolder(t, dir, queueOf(t, one, "a_").Tickets[1].Token)
 	wantRefusal(t, (<-second).err, ReasonEvicted, ErrEvicted)
-	stays(t, third, "the holder is inside")
+	stillWaits(t, third, "the holder is inside")
 	holder.Leave()
 	get(t, third).Leave()
 }
@@ -150,7 +150,7 @@ func TestOwnerFileRemoved(t *testing.T) {
 	waitUntil(t, "it is back", func() bool { return onlyOwner(t, dir) == owner })
 	removeHolder(t, dir, tokenText(holder.Token()))
 	next := started(other, arrival("a_"))
-	stays(t, next, "the first is inside")
+	stillWaits(t, next, "the first is inside")
 	holder.Leave()
 	get(t, next).Leave()
 	if err := errors.Join(one.Close(), other.Close()); err != nil {
@@ -183,7 +183,7 @@ func TestOwnerWithoutLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := started(e, arrival("a_"))
-	stays(t, next, "the first is inside")
+	stillWaits(t, next, "the first is inside")
 	if err := os.Remove(filepath.Join(dir, ticket)); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestOwnerFileTruncated(t *testing.T) {
 		for range 3 {
 			first := enter(t, one, arrival("a_"))
 			next := started(other, arrival("a_"))
-			stays(t, next, "the first is inside")
+			stillWaits(t, next, "the first is inside")
 			first.Leave()
 			get(t, next).Leave()
 		}

@@ -23,7 +23,7 @@ func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 
 	first, second = enter(t, there, reader), enter(t, there, reader)
 	waiting = started(here, writer)
-	stays(t, waiting, "beside readers")
+	stillWaits(t, waiting, "beside readers")
 	if _, err := here.Enter(context.Background(), writer); ReasonOf(err) != ReasonFull {
 		t.Errorf("where one waits already: %v", err)
 	}

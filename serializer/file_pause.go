@@ -402,7 +402,7 @@ func (s *sighting) notePause(name string) {
 }
 
 // applyPauses pauses the queues that were seen. Nobody here knows which groups a queue
-// is of, so that is told from the names.
+// is of, so the names decide.
 func (s *sighting) applyPauses() {
 	for _, q := range s.queues {
 		q.marks = s.marks

@@ -94,7 +94,7 @@ func TestStoppedInside(t *testing.T) {
 	p.signal(t, syscall.SIGSTOP)
 	p.stopped(t)
 	next := started(e, arrival("a_"))
-	stays(t, next, "the holder is stopped, not dead")
+	stillWaits(t, next, "the holder is stopped, not dead")
 	p.signal(t, syscall.SIGKILL)
 	get(t, next).Leave()
 }
@@ -113,7 +113,7 @@ func TestUnownedFileIsWaitedFor(t *testing.T) {
 	e := openAt(t, dir, 0)
 	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
-	stays(t, next, "the unowned file is first")
+	stillWaits(t, next, "the unowned file is first")
 	removed := time.Now()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestUnownedFileIsAbandoned(t *testing.T) {
 	e.unownedTime = 5 * tickInterval
 	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
-	stays(t, next, "the unowned file is young")
+	stillWaits(t, next, "the unowned file is young")
 	get(t, next).Leave()
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v", err)
@@ -285,7 +285,7 @@ func TestEvictOtherProcess(t *testing.T) {
 		}
 	}
 	next := started(e, arrival("a_"))
-	stays(t, next, "the evicted holder is still inside")
+	stillWaits(t, next, "the evicted holder is still inside")
 	holder.leave(t)
 	get(t, next).Leave()
 	for _, name := range filesOf(t, dir) {

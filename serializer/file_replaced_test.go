@@ -50,7 +50,7 @@ func TestDirectoryReplaced(t *testing.T) {
 	r := <-waiting
 	wantRefusal(t, r.err, ReasonStorage, errReplaced)
 	next := started(two, arrival("a_"))
-	stays(t, next, "the old directory's holder is still inside")
+	stillWaits(t, next, "the old directory's holder is still inside")
 	holder.Leave()
 	turn := get(t, next)
 	defer turn.Leave()
@@ -74,7 +74,7 @@ func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
 	old.syncing.Unlock()
 
 	next := started(knowing, arrival("a_"))
-	stays(t, next, "the old directory's holder is still inside")
+	stillWaits(t, next, "the old directory's holder is still inside")
 	holder.Leave()
 	get(t, next).Leave()
 }
@@ -159,7 +159,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	holder := enter(t, other, arrival("a_"))
 	lead("second")
 	close(goOn)
-	stays(t, next, "the first directory's holder is still inside")
+	stillWaits(t, next, "the first directory's holder is still inside")
 	holder.Leave()
 	turn := get(t, next)
 	defer turn.Leave()
@@ -207,7 +207,7 @@ func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	lead("second")
 	close(goOn)
 	waitUntil(t, "the second directory is open", first.isSucceeded)
-	stays(t, next, "somebody is inside the first")
+	stillWaits(t, next, "somebody is inside the first")
 	lead("first")
 	unnoticed.syncing.Unlock()
 	get(t, next).Leave()
@@ -246,7 +246,7 @@ func TestGuardRemoved(t *testing.T) {
 	}
 	wantRefusal(t, (<-next).err, ReasonStorage, errReplaced)
 	again := started(behind, arrival("a_"))
-	stays(t, again, "the first is inside")
+	stillWaits(t, again, "the first is inside")
 	first.Leave()
 	turn := get(t, again)
 	turn.Leave()
@@ -281,7 +281,7 @@ func TestGuardRemovedFromUnderStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside := enter(t, openAt(t, dir, 0), arrival("a_"))
-	stays(t, late, "it is stopped")
+	stillWaits(t, late, "it is stopped")
 	close(goOn)
 	wantRefusal(t, (<-late).err, ReasonStorage, errReplaced)
 	inside.Leave()
@@ -309,7 +309,7 @@ func TestGuardSpoiled(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := started(behind, arrival("a_"))
-			stays(t, next, "the first is inside")
+			stillWaits(t, next, "the first is inside")
 			first.Leave()
 			turn := get(t, next)
 			turn.Leave()
@@ -334,7 +334,7 @@ func TestCloseWhileReplaced(t *testing.T) {
 	enter(t, two, arrival("b_")).Leave()
 	replace(t, dir)
 	next := started(two, arrival("a_"))
-	stays(t, next, "the old directory's holder is still inside")
+	stillWaits(t, next, "the old directory's holder is still inside")
 	if err := two.Close(); err != nil {
 		t.Fatal(err)
 	}

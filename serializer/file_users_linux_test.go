@@ -371,7 +371,7 @@ func TestPlantedTicket(t *testing.T) {
 	}
 	e := openAt(t, dir, 0)
 	next := started(e, arrival("a_"))
-	stays(t, next, "the link is first")
+	stillWaits(t, next, "the link is first")
 	if err := os.Remove(link); err != nil {
 		t.Fatal(err)
 	}

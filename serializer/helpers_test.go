@@ -35,9 +35,9 @@ func started(e Engine, a Arrival) <-chan result {
 	return done
 }
 
-// stays makes sure that an arrival does not get in for a while, in which it
+// stillWaits makes sure that an arrival does not get in for a while, in which it
 // would if it could.
-func stays(t testing.TB, waiting <-chan result, why string) {
+func stillWaits(t testing.TB, waiting <-chan result, why string) {
 	t.Helper()
 	select {
 	case r := <-waiting:

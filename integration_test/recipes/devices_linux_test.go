@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,18 +21,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
-
-// upstreamOf serves a handler until the end of the test, and returns its
-// address.
-func upstreamOf(t *testing.T, handler http.HandlerFunc) string {
-	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
-	})
-	return strings.TrimPrefix(server.URL, "http://")
-}
 
 // Without the queue, some writers find the database locked.
 func TestSQLite(t *testing.T) {
@@ -85,7 +72,7 @@ chmod(%[1]q, 0666);`, database)
 func TestOneGPU(t *testing.T) {
 	var inside, most atomic.Int32
 	cancelled, next := make(chan struct{}, 1), make(chan struct{})
-	addr := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/tags" {
 			_, _ = io.WriteString(w, "models")
 			return
@@ -106,7 +93,7 @@ func TestOneGPU(t *testing.T) {
 				return
 			}
 		}
-	})
+	}))
 	k := cook(t, "One GPU behind Ollama or llama.cpp", "localhost:11434", addr)
 	generate := func() (*bufio.Reader, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +147,7 @@ func TestOneGPU(t *testing.T) {
 func TestPDFRenderer(t *testing.T) {
 	chromium := testcaddy.Need(t, "chromium", "apt-get install chromium")
 	var inside, most atomic.Int32
-	addr := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n := inside.Add(1); n > most.Load() {
 			most.Store(n)
 		}
@@ -179,7 +166,7 @@ func TestPDFRenderer(t *testing.T) {
 			return
 		}
 		_, _ = w.Write(text)
-	})
+	}))
 	k := cook(t, "A PDF renderer", "localhost:3000", addr, "hold_timeout 30s", "hold_timeout 2m", "timeout 1m", "timeout 5m")
 	var answers []<-chan testcaddy.Answer
 	for i := range 3 {
@@ -199,7 +186,7 @@ func TestPDFRenderer(t *testing.T) {
 // commands at once come out mixed.
 func TestSerialDevice(t *testing.T) {
 	device := openTerminal(t)
-	addr := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line, err := os.OpenFile(device, os.O_RDWR|unix.O_NOCTTY, 0)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -217,7 +204,7 @@ func TestSerialDevice(t *testing.T) {
 			return
 		}
 		_, _ = io.WriteString(w, answer)
-	})
+	}))
 	k := cook(t, "A serial device", "localhost:9000", addr)
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -274,7 +261,7 @@ func openTerminal(t *testing.T) string {
 
 // An open WebSocket keeps nobody else waiting, however its header is written.
 func TestWebSockets(t *testing.T) {
-	addr := upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			_, _ = io.WriteString(w, "page")
 			return
@@ -287,7 +274,7 @@ func TestWebSockets(t *testing.T) {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(conn, conn)
-	})
+	}))
 	k := cook(t, "WebSockets", "localhost:9000", addr, "concurrency 100", "concurrency 2", "timeout 1s", "timeout 100ms")
 	site := strings.Trim(strings.TrimPrefix(k.url, "http:"), "/")
 	for range 2 {

@@ -47,7 +47,7 @@ func blocks(t *testing.T, document, heading, language string) (found []string) {
 // kitchen is a recipe that is being run.
 type kitchen struct {
 	*testcaddy.Server
-	*testcaddy.Place
+	*testcaddy.Upstream
 	url string // of the site example.com
 	dir string // of the lock files
 
@@ -60,15 +60,15 @@ type kitchen struct {
 func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Helper()
 	t.Parallel()
-	k := &kitchen{Place: testcaddy.NewPlace(t), dir: filepath.Join(t.TempDir(), "queues")}
+	k := &kitchen{Upstream: testcaddy.NewUpstream(t), dir: filepath.Join(t.TempDir(), "queues")}
 	site, inner := testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)
 	_, innerPort, _ := strings.Cut(inner, ":")
 	k.url, k.inner = "http://"+site+"/", inner
 	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
 	text = strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+inner,
-		"localhost:9000", k.Place.Addr,
-		"127.0.0.1:8081", inner, "http://:8081 {", "http://:"+innerPort+" {", "127.0.0.1:9000", k.Place.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
+		"localhost:9000", k.Upstream.Addr,
+		"127.0.0.1:8081", inner, "http://:8081 {", "http://:"+innerPort+" {", "127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {

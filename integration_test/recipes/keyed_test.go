@@ -27,7 +27,7 @@ func TestAtMostTwoForEachAddress(t *testing.T) {
 }
 
 func TestAtMostFourForEachUpstream(t *testing.T) {
-	reports := testcaddy.NewPlace(t)
+	reports := testcaddy.NewUpstream(t)
 	k := cook(t, "At most four for each upstream", "localhost:9001", reports.Addr)
 	var answers []<-chan testcaddy.Answer
 	for i := range 6 {

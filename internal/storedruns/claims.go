@@ -100,7 +100,7 @@ func firstClaimed(ctx context.Context, storage certmagic.Storage, next uint64) (
 	return 0, uniqueid.ErrRunsExhausted
 }
 
-// claim tells whether the run is mine. At most one process is told so.
+// claim reports whether the run is ours. At most one process gets true.
 func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte) (bool, error) {
 	claimant, mark := keyOf(claimants, run), keyOf(taken, run)
 	if err := storage.Store(ctx, claimant, me); err != nil {

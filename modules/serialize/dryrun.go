@@ -49,7 +49,7 @@ func (v *visit) observe(r *http.Request) {
 	}
 }
 
-// wouldWait reports whether a request would have waited behind so many others. Which
+// wouldWait reports whether a request would have waited, with this many ahead of it. Which
 // requests of other processes are readers is not known, so a reader waits for them.
 func (s *Handler) wouldWait(v *visit, ahead int) bool {
 	if !v.age.reader {

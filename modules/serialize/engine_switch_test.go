@@ -428,7 +428,7 @@ func (c *changes) comes(group *sync.WaitGroup) {
 	if c.random.IntN(4) == 0 {
 		time.AfterFunc(time.Duration(c.random.IntN(20))*time.Millisecond, stop)
 	}
-	stay := time.Duration(c.random.IntN(300)) * time.Microsecond
+	hold := time.Duration(c.random.IntN(300)) * time.Microsecond
 	group.Go(func() {
 		defer c.close(s)
 		defer stop()
@@ -437,7 +437,7 @@ func (c *changes) comes(group *sync.WaitGroup) {
 			return
 		}
 		c.enters(s)
-		time.Sleep(stay)
+		time.Sleep(hold)
 		c.leaves(s)
 		turn.Leave()
 	})

@@ -16,12 +16,12 @@ import (
 // upstream is the connection on which a proxy hands on a body that is still
 // being sent. Where the client breaks off, the proxy closes the connection and
 // has done, but the upstream, which began at the head, may work on. So the
-// connection is kept open until the upstream closes it: it is told, as by any
-// client that breaks off, by the end of what it can read.
+// connection is kept open until the upstream closes it. The upstream sees the end
+// of what it can read, as from any client that breaks off.
 //
 // A connection is known only while a request is written to it: from the end of
 // its head until net/http says that it was written, which comes before the
-// connection can go back to the transport's idle pool. So nobody else's is ever
+// connection can go back to the transport's idle pool. So the connection of another request is never
 // touched. Where two requests are written at once, as by a handler that reads
 // what the proxy before it still sends, it is the first one's, until either has
 // been written.
@@ -42,9 +42,9 @@ func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 	u := new(upstream)
 	v.body.upstream = u
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		stay := r.Context()
-		err := serveIn(httptrace.WithClientTrace(stay, u.trace()), w, r, next)
-		u.await(stay)
+		hold := r.Context()
+		err := serveIn(httptrace.WithClientTrace(hold, u.trace()), w, r, next)
+		u.await(hold)
 		return err
 	})
 }
@@ -105,8 +105,8 @@ func (u *upstream) breakOff() {
 }
 
 // await returns when the upstream has closed the connection that was kept, if
-// any, or the stay is over.
-func (u *upstream) await(stay context.Context) {
+// any, or the hold is over.
+func (u *upstream) await(hold context.Context) {
 	u.mu.Lock()
 	kept := u.kept
 	u.done = true
@@ -115,7 +115,7 @@ func (u *upstream) await(stay context.Context) {
 		return
 	}
 	defer func() { _ = kept.Close() }()
-	defer context.AfterFunc(stay, func() { _ = kept.Close() })()
+	defer context.AfterFunc(hold, func() { _ = kept.Close() })()
 	_, _ = io.Copy(io.Discard, kept)
 }
 

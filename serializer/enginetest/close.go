@@ -73,11 +73,11 @@ func testCloseOne(s *space) {
 	_ = behind.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	behind.gone(s.on(1))
 	s.engines = s.engines[1:]
-	waiter.stays("the holder of a closed engine has not left")
+	waiter.stillWaits("the holder of a closed engine has not left")
 	holder.leave()
 	waiter.enters()
 	s.await(closed)
-	last.stays("another one is inside")
+	last.stillWaits("another one is inside")
 	waiter.leave()
 	last.enters().leave()
 }

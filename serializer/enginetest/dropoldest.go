@@ -26,7 +26,7 @@ func testDropOldest(s *space) {
 	for i := range 2 * len(s.engines) {
 		next := s.join(i, s.latest(1))
 		waiter.superseded()
-		next.stays("the first is inside")
+		next.stillWaits("the first is inside")
 		waiter = next
 	}
 	holder.notTold()
@@ -90,7 +90,7 @@ func testDropOldestRules(s *space) {
 	other.Queue = s.name("b_")
 	beside := s.enter(0, other)
 	besideWaiter := s.join(1, other)
-	waiter.stays("those in another queue do not count")
+	waiter.stillWaits("those in another queue do not count")
 	beside.leave()
 	besideWaiter.enters().leave()
 	first.leave()
@@ -99,8 +99,8 @@ func testDropOldestRules(s *space) {
 	modest := s.enter(0, s.arrival())
 	patient := s.join(1, s.arrival())
 	latest := s.join(0, s.latest(1))
-	patient.stays("it did not ask to be superseded")
-	latest.stays("one is inside")
+	patient.stillWaits("it did not ask to be superseded")
+	latest.stillWaits("one is inside")
 	modest.leave()
 	patient.enters().leave()
 	latest.enters().leave()
@@ -109,7 +109,7 @@ func testDropOldestRules(s *space) {
 	reader.Rule = serializer.Rule{Shared: true}
 	inside := []*visitor{s.enter(0, reader), s.enter(1, reader)}
 	writer := s.join(1, s.latest(1))
-	writer.stays(fmt.Sprintf("%d readers are inside", len(inside)))
+	writer.stillWaits(fmt.Sprintf("%d readers are inside", len(inside)))
 	inside = append(inside, s.enter(0, reader)) // behind the writer, which it supersedes
 	writer.superseded()
 	for _, v := range inside {

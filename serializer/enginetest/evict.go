@@ -18,7 +18,7 @@ func testEvictWaiter(s *space) {
 		}
 		_ = waiter.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
 		waiter.notTold()
-		next.stays("the first is inside")
+		next.stillWaits("the first is inside")
 		s.until("the evicted ticket cannot be evicted again", func() bool {
 			return errors.Is(s.evict(i, waiter.arrival.Queue, token), serializer.ErrNoTicket)
 		})
@@ -27,7 +27,7 @@ func testEvictWaiter(s *space) {
 	}
 }
 
-// A holder that is evicted is told once, and keeps its turn until it leaves.
+// An evicted holder gets one call of Revoke, and keeps its turn until it leaves.
 func testEvictHolder(s *space) {
 	for i := range len(s.engines) {
 		holder := s.enter(0, s.arrival())
@@ -36,7 +36,7 @@ func testEvictHolder(s *space) {
 			s.Fatalf("evicting %v: %v", holder, err)
 		}
 		holder.told(serializer.ErrEvicted)
-		next.stays("the evicted one has not left")
+		next.stillWaits("the evicted one has not left")
 		if state, listed := holder.ticket(); !listed || state.State != serializer.StateInside {
 			s.Errorf("%v: in the list %+v; expected it inside until it leaves", holder, state)
 		}

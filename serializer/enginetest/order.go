@@ -38,7 +38,7 @@ func testOrder(s *space) {
 			}
 		}
 		if i+1 < visitors {
-			queue[i+1].stays("another one is inside")
+			queue[i+1].stillWaits("another one is inside")
 		}
 		v.leave()
 	}
@@ -103,13 +103,13 @@ func testLeaveTwice(s *space) {
 	first.leave()
 	second.enters()
 	first.turn.Leave()
-	third.stays("the second is inside")
+	third.stillWaits("the second is inside")
 	second.leave()
 	third.enters()
 	fourth := s.join(0, s.arrival())
 	first.turn.Leave()
 	second.turn.Leave()
-	fourth.stays("the third is inside")
+	fourth.stillWaits("the third is inside")
 	third.leave()
 	fourth.enters().leave()
 }

@@ -74,14 +74,14 @@ func testPause(s *space) {
 		holder.leave()
 		s.lists(name, 0, 3)
 		for _, v := range []*visitor{first, second, third} {
-			v.stays("the queue is paused")
+			v.stillWaits("the queue is paused")
 		}
 		second.hangUp(errHungUp)
 		_ = second.refused(serializer.ReasonGone, errHungUp)
-		first.stays("the queue is paused, and another gave up")
+		first.stillWaits("the queue is paused, and another gave up")
 		s.resume(i+1, name)
 		first.enters()
-		third.stays("the first is inside")
+		third.stillWaits("the first is inside")
 		first.leave()
 		third.enters().leave()
 	}
@@ -105,7 +105,7 @@ func testPauseSeveralInside(s *space) {
 		v.leave()
 	}
 	s.lists(a.Queue, 0, 1)
-	next.stays("the queue is paused")
+	next.stillWaits("the queue is paused")
 	s.resume(1, a.Queue)
 	next.enters().leave()
 }
@@ -153,11 +153,11 @@ func testPauseGroup(s *space) {
 	ann, bob := s.join(1, member("ann_")), s.join(0, member("bob_"))
 	s.enter(1, s.arrival()).leave()
 	holder.leave()
-	ann.stays("its group is paused")
+	ann.stillWaits("its group is paused")
 	s.pause(0, ann.arrival.Queue, time.Time{})
 	s.resume(0, group)
 	bob.enters().leave()
-	ann.stays("its queue is paused")
+	ann.stillWaits("its queue is paused")
 	s.resume(1, ann.arrival.Queue)
 	s.resume(1, ann.arrival.Queue) // of none
 	ann.enters().leave()

@@ -16,7 +16,7 @@ func testTimeout(s *space) {
 	for i := range 2 * len(s.engines) {
 		s.refuseLate(i, 2)
 	}
-	waiter.stays("the first is inside")
+	waiter.stillWaits("the first is inside")
 	holder.leave()
 	waiter.enters().leave()
 }
@@ -58,7 +58,7 @@ func testFull(s *space) {
 	wider := a
 	wider.MaxWaiting = 2
 	second := s.join(0, wider)
-	first.stays("the holder is inside")
+	first.stillWaits("the holder is inside")
 	holder.leave()
 	first.enters().leave()
 	second.enters()
@@ -74,10 +74,10 @@ func testGone(s *space) {
 	first, second, third := s.join(1, s.arrival()), s.join(0, s.arrival()), s.join(1, s.arrival())
 	second.hangUp(errHungUp)
 	_ = second.refused(serializer.ReasonGone, errHungUp)
-	third.stays("two are before it")
+	third.stillWaits("two are before it")
 	first.hangUp(errHungUp)
 	_ = first.refused(serializer.ReasonGone, errHungUp)
-	third.stays("the holder is inside")
+	third.stillWaits("the holder is inside")
 	holder.leave()
 	third.enters().leave()
 }

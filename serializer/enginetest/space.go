@@ -170,9 +170,9 @@ func (v *visitor) enters() *visitor {
 	return v
 }
 
-// stays makes sure that a visitor still waits, after all engines have done other
+// stillWaits makes sure that a visitor still waits, after all engines have done other
 // things.
-func (v *visitor) stays(why string) {
+func (v *visitor) stillWaits(why string) {
 	v.space.Helper()
 	v.space.busy()
 	if v.returned() {

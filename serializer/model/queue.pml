@@ -5,7 +5,7 @@
  *
  * Three processes with a request each; with PAIR, two processes, of which one has
  * two requests. Each request comes ROUNDS times. Up to CRASHES processes are
- * killed, up to REMOVALS lock files removed by somebody else, and the queue is paused
+ * killed, up to REMOVALS lock files removed by another program, and the queue is paused
  * and resumed PAUSES times, at any moment. With DROPS, a ticket that waits behind one
  * is superseded as soon as another waits behind it.
  * Spin tries every order in which the steps can happen, and checks:
@@ -14,13 +14,13 @@
  *   order              an assertion at the entry: the number is greater than
  *                      that of everyone who entered before
  *   superseding        an assertion: of those that wait, the oldest is superseded
- *   no lost wake-up    no invalid end state: whoever waits gets in, gives up or
+ *   no lost wake-up    no invalid end state: every waiter enters, gives up or
  *                      is killed. There is no safety net here: processes look at
- *                      the directory only when they are told of a change.
+ *                      the directory only when they hear of a change.
  *
  * What happens in one system call, or under the engine's mutex, is one step
  * (atomic). Hearing of changes is in order and complete, as inotify's queue is;
- * so hearing everything out is to know the directory as it is at that moment.
+ * so syncing everything is to know the directory as it is at that moment.
  *
  * With one of these, the model is wrong on purpose, and Spin must say so:
  *
@@ -29,8 +29,8 @@
  *   TRUSTPROBE   a ticket whose owner has not locked it yet counts as dead
  *   NOREAP       nobody takes out the tickets of the dead
  *   WATCHLATE    the watch is set after looking, not before
- *   NOLEDGER     a lock file that is gone counts as left, whoever removed it
- *   NORESUME     the processes are not told that the queue is resumed
+ *   NOLEDGER     a lock file that is gone counts as left, whichever program removed it
+ *   NORESUME     the processes do not hear that the queue is resumed
  *   DROPSECOND   the ticket behind the oldest waiter is superseded
  *   NOAUDIT      a process does not ask the ledgers for tickets that it never saw
  *
@@ -60,7 +60,7 @@
 #define PAUSES 0
 #endif
 
-typedef lines { byte number[TICKETS] }
+typedef tickets { byte number[TICKETS] }
 
 byte guard;              /* who holds it: a ticket plus 1 */
 byte last;               /* the last number, in the guard file */
@@ -68,30 +68,30 @@ byte file[TICKETS];      /* the lock files: the number, or 0 for none */
 bool out[TICKETS];       /* in the owner's ledger */
 bool locked[TICKETS];    /* by the owner; only matters with TRUSTPROBE */
 bool alive[PROCS] = true;
-bool changed[PROCS];     /* the process was told of a change it has not heard out */
-lines line[PROCS];       /* what a process knows: all tickets in their order */
+bool changed[PROCS];     /* there is a change that the process has not synced */
+tickets queue[PROCS];    /* what a process knows: all tickets in their order */
 bool linked[TICKETS];    /* the file was made */
 bool paused;             /* there is the file of a pause */
 bool obeys[PROCS];       /* the process has seen it */
 byte inside;             /* who is: a ticket plus 1 */
 byte entered;            /* the greatest number that was inside */
 
-/* WAITS: a ticket of the process is in its line. */
-#define MINE(p, t) (OF(t) == p && line[p].number[t] != 0)
+/* WAITS: a ticket of the process is in its queue. */
+#define MINE(p, t) (OF(t) == p && queue[p].number[t] != 0)
 #define WAITS(p) (MINE(p, 0) || MINE(p, 1) || MINE(p, 2))
 
-/* ATTENDS: it matters to the process what it is told. */
+/* LISTENS: the process needs to hear of changes. */
 #ifdef NOGUARD
-#define ATTENDS(p) alive[p]
+#define LISTENS(p) alive[p]
 #else
-#define ATTENDS(p) (alive[p] && (WAITS(p) || guard != 0 && OF(guard - 1) == p))
+#define LISTENS(p) (alive[p] && (WAITS(p) || guard != 0 && OF(guard - 1) == p))
 #endif
 
 /* tell tells all processes but one of a change in the directory. */
 inline tell(p) {
-	changed[0] = ATTENDS(0) && (changed[0] || p != 0);
-	changed[1] = ATTENDS(1) && (changed[1] || p != 1);
-	changed[2] = ATTENDS(2) && (changed[2] || p != 2)
+	changed[0] = LISTENS(0) && (changed[0] || p != 0);
+	changed[1] = LISTENS(1) && (changed[1] || p != 1);
+	changed[2] = LISTENS(2) && (changed[2] || p != 2)
 }
 
 /* OUT: the owner of the ticket lives, and says that the ticket is out. */
@@ -101,15 +101,15 @@ inline tell(p) {
 #define OUT(t) (out[t] && alive[OF(t)])
 #endif
 
-/* hear takes one ticket of the directory into the line, unless it is our own. One
+/* hear takes one ticket of the directory into the queue, unless it is our own. One
  * that is out keeps its place without a file. */
-#define HEAR(p, t) line[p].number[t] = (OF(t) == p || file[t] == 0 && OUT(t) -> line[p].number[t] : file[t])
+#define HEAR(p, t) queue[p].number[t] = (OF(t) == p || file[t] == 0 && OUT(t) -> queue[p].number[t] : file[t])
 
-/* KNOWN: the ticket is not out, or in the line of the process. */
+/* KNOWN: the ticket is not out, or in the queue of the process. */
 #if defined(NOLEDGER) || defined(NOAUDIT)
 #define KNOWN(p, t) true
 #else
-#define KNOWN(p, t) (OF(t) == p || !OUT(t) || line[p].number[t] != 0)
+#define KNOWN(p, t) (OF(t) == p || !OUT(t) || queue[p].number[t] != 0)
 #endif
 #define AUDITED(p) (KNOWN(p, 0) && KNOWN(p, 1) && KNOWN(p, 2))
 
@@ -117,7 +117,7 @@ inline tell(p) {
 #define COMING(p, t) (KNOWN(p, t) || file[t] != 0)
 #define AUDITABLE(p) (COMING(p, 0) && COMING(p, 1) && COMING(p, 2))
 
-inline observe(p) {
+inline sync(p) {
 #ifdef WATCHLATE
 	d_step { HEAR(p, 0); HEAR(p, 1); HEAR(p, 2); obeys[p] = paused };
 	changed[p] = false
@@ -130,16 +130,16 @@ inline observe(p) {
 inline forget(p) {
 	changed[p] = false;
 	obeys[p] = false;
-	line[p].number[0] = 0;
-	line[p].number[1] = 0;
-	line[p].number[2] = 0
+	queue[p].number[0] = 0;
+	queue[p].number[1] = 0;
+	queue[p].number[2] = 0
 }
 
-/* BEFORE: ticket u is before ticket t in the line of p. */
-#define BEFORE(p, u, t) (u != t && line[p].number[u] != 0 && \
-	(line[p].number[u] < line[p].number[t] || line[p].number[u] == line[p].number[t] && u < t))
+/* BEFORE: ticket u is before ticket t in the queue of p. */
+#define BEFORE(p, u, t) (u != t && queue[p].number[u] != 0 && \
+	(queue[p].number[u] < queue[p].number[t] || queue[p].number[u] == queue[p].number[t] && u < t))
 
-/* TURN: ticket t is the first in the line of its process, which knows of no pause. */
+/* TURN: ticket t is the first in the queue of its process, which knows of no pause. */
 #define TURN(p, t) (linked[t] && !obeys[p] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
 
 /* SUPERSEDED: one is before ticket t, and another behind it, which may not both wait
@@ -153,9 +153,9 @@ inline forget(p) {
 #endif
 
 /* OLDER: ticket u is out, and older than t. */
-#define OLDER(p, u, t) (u != t && file[u] != 0 && file[u] < line[p].number[t])
+#define OLDER(p, u, t) (u != t && file[u] != 0 && file[u] < queue[p].number[t])
 
-/* REMOVED: somebody else removed the file of a ticket. */
+/* REMOVED: another program removed the file of a ticket. */
 #define REMOVED(t) (REMOVALS > 0 && linked[t] && file[t] == 0)
 
 /* remove is the end of a lock file, and of the ticket in the ledger before that. If
@@ -180,13 +180,13 @@ proctype Request(byte t) {
 #endif
 #ifdef FAILOPEN
 			if
-			:: observe(p)
+			:: sync(p)
 			:: skip
 			fi;
 #else
-			observe(p);
+			sync(p);
 #endif
-			/* As long as a ledger has a ticket that is not in line, the guard is
+			/* As long as a ledger has a ticket that is not in the queue, the guard is
 			 * given back and taken again. */
 			do
 			:: AUDITED(p) -> break
@@ -195,11 +195,11 @@ proctype Request(byte t) {
 				guard = 0;
 				atomic { guard == 0 && AUDITABLE(p) -> guard = t + 1 };
 #endif
-				observe(p)
+				sync(p)
 			od;
 			skip; /* a loop may not end in a d_step */
-			d_step { last++; line[p].number[t] = last; out[t] = true };
-			d_step { file[t] = line[p].number[t]; tell(p) };
+			d_step { last++; queue[p].number[t] = last; out[t] = true };
+			d_step { file[t] = queue[p].number[t]; tell(p) };
 #ifdef TRUSTPROBE
 			locked[t] = true;
 #endif
@@ -212,11 +212,11 @@ proctype Request(byte t) {
 			if
 			:: atomic { TURN(p, t) ->
 				assert(inside == 0);
-				assert(line[p].number[t] > entered);
+				assert(queue[p].number[t] > entered);
 				inside = t + 1;
-				entered = line[p].number[t] };
+				entered = queue[p].number[t] };
 				if
-				:: REMOVED(t) -> d_step { file[t] = line[p].number[t]; tell(p) }
+				:: REMOVED(t) -> d_step { file[t] = queue[p].number[t]; tell(p) }
 				:: true
 				fi;
 				inside = 0
@@ -226,12 +226,12 @@ proctype Request(byte t) {
 #endif
 			:: t == 0 /* it times out, or its client hangs up; the others wait for ever */
 			fi;
-			/* The turn passes on within the process first. */
+			/* The turn passes within the process first. */
 			d_step {
-				line[p].number[t] = 0;
+				queue[p].number[t] = 0;
 				linked[t] = false;
 				if
-				:: !ATTENDS(p) -> forget(p)
+				:: !LISTENS(p) -> forget(p)
 				:: else
 				fi
 			};
@@ -242,20 +242,20 @@ proctype Request(byte t) {
 
 /* DEAD: the process knows of a ticket whose owner has died. */
 #ifdef TRUSTPROBE
-#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && file[t] == line[p].number[t] && (!alive[OF(t)] || !locked[t]))
+#define DEAD(p, t) (OF(t) != p && queue[p].number[t] != 0 && file[t] == queue[p].number[t] && (!alive[OF(t)] || !locked[t]))
 #else
-#define DEAD(p, t) (OF(t) != p && line[p].number[t] != 0 && (file[t] == line[p].number[t] || file[t] == 0) && !alive[OF(t)])
+#define DEAD(p, t) (OF(t) != p && queue[p].number[t] != 0 && (file[t] == queue[p].number[t] || file[t] == 0) && !alive[OF(t)])
 #endif
 
 inline reap(p, t) {
-	d_step { DEAD(p, t) -> file[t] = 0; locked[t] = false; line[p].number[t] = 0; tell(p) }
+	d_step { DEAD(p, t) -> file[t] = 0; locked[t] = false; queue[p].number[t] = 0; tell(p) }
 }
 
-/* Keeper hears of changes while one of its process's requests waits. */
-proctype Keeper(byte p) {
+/* Monitor hears of changes while one of its process's requests waits. */
+proctype Monitor(byte p) {
 	{
 end:		do
-		:: changed[p] && WAITS(p) -> observe(p)
+		:: changed[p] && WAITS(p) -> sync(p)
 #ifndef NOREAP
 		:: reap(p, 0)
 		:: reap(p, 1)
@@ -265,7 +265,7 @@ end:		do
 	} unless { !alive[p] }
 }
 
-/* kill -9: the kernel takes back the locks. Whoever was inside is no more. */
+/* kill -9: the kernel takes back the locks. A holder of the process is gone. */
 inline kill(p) {
 	d_step {
 		alive[p] = false;
@@ -320,7 +320,7 @@ end:	do
 init {
 	atomic {
 		run Request(0); run Request(1); run Request(2);
-		run Keeper(0); run Keeper(1); run Keeper(2);
+		run Monitor(0); run Monitor(1); run Monitor(2);
 		run Killer(); run Remover(); run Operator()
 	}
 }

@@ -75,7 +75,7 @@ func TestUnsureRule(t *testing.T) {
 	}
 }
 
-// A ticket that is told of late and belongs before one of ours that is inside sends
+// A ticket that the engine hears of late and belongs before one of ours that is inside sends
 // nobody out.
 func TestLateTicketBeforeLocalOne(t *testing.T) {
 	var q Queue[*ticket]

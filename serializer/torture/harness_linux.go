@@ -393,7 +393,7 @@ func (h *harness) troubles(during time.Duration) string {
 	return ""
 }
 
-// refusals counts the arrivals of a process that nobody's patience ended.
+// refusals counts the arrivals of a process that were refused, but not for a timeout.
 func (h *harness) refusals(slot int) (n uint64) {
 	for g := range h.goroutines {
 		n += h.get(goroutineWord(slot, g, goOutcomes+storage)) + h.get(goroutineWord(slot, g, goOutcomes+other))

@@ -21,7 +21,7 @@ import (
 // processEnv tells a program that it is one of the processes, and which.
 const processEnv = "ORDERLY_TORTURE_PROCESS"
 
-// orders are what a process is told when it starts.
+// orders are the settings of a process.
 type orders struct {
 	Slot       int // of its control block
 	Number     int // never the same for two processes
@@ -209,7 +209,7 @@ func (p *process) clock() time.Time {
 	return time.Now().Add(time.Duration(p.get(control(p.Slot, ctlClock))))
 }
 
-// hold stays here if it is told to, until it is told otherwise.
+// hold stops the process here if a fault asks for it, until the fault lets go.
 func (p *process) hold(point int) {
 	word := control(p.Slot, point)
 	if !p.swap(word, holdNext, holdBegun) {

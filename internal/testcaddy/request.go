@@ -1,0 +1,67 @@
+package testcaddy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Answer is the response to a request that a test has sent, or why there is none.
+type Answer struct {
+	*http.Response
+	Text string
+	Err  error
+}
+
+// Send sends a request and gives its answer later.
+func Send(t testing.TB, method, url, body string, header ...string) <-chan Answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answers := make(chan Answer, 1)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: StayHere}
+	go func() { answers <- Do(client, r) }()
+	return answers
+}
+
+// StayHere keeps an [http.Client] from following redirects.
+func StayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// Do sends a request and reads its answer to the end.
+func Do(client *http.Client, r *http.Request) Answer {
+	resp, err := client.Do(r)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return Answer{resp, string(text), err}
+}
+
+// Await waits for an answer.
+func Await(t testing.TB, answers <-chan Answer) Answer {
+	t.Helper()
+	select {
+	case a := <-answers:
+		if a.Err != nil {
+			t.Fatalf("sending a request: %v", a.Err)
+		}
+		return a
+	case <-time.After(Patience):
+		t.Fatal("waited in vain for an answer")
+		return Answer{}
+	}
+}
+
+// Get sends a request and waits for its answer.
+func Get(t testing.TB, url string, header ...string) Answer {
+	t.Helper()
+	return Await(t, Send(t, http.MethodGet, url, "", header...))
+}
