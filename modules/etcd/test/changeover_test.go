@@ -46,14 +46,14 @@ func TestReloadToAnotherEngine(t *testing.T) {
 		"file to etcd":   {"file", "etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, place := testetcd.Start(t), testcaddy.NewPlace(t)
+			m, upstream := testetcd.Start(t), testcaddy.NewUpstream(t)
 			etcd, addr, dir := m.Client(t), testcaddy.ReserveAddr(t), testcaddy.TempDir(t)
 			config := func(engine string) string {
 				text := "engine " + engine
 				if engine == "etcd" {
 					text = etcdEngine(m)
 				}
-				return site(addr, fmt.Sprintf("serialize {\npath %s\n%s\n}\nreverse_proxy %s", dir, text, place.Addr))
+				return site(addr, fmt.Sprintf("serialize {\npath %s\n%s\n}\nreverse_proxy %s", dir, text, upstream.Addr))
 			}
 			caddy := testcaddy.Start(t, config(c.before))
 			if c.before == "etcd" {
@@ -64,7 +64,7 @@ func TestReloadToAnotherEngine(t *testing.T) {
 				answers = append(answers, testcaddy.Send(t, http.MethodGet, "http://"+addr+"/"+name, ""))
 			}
 			send("1")
-			visitor := place.NextNamed("1")
+			visitor := upstream.NextNamed("1")
 			caddy.Reload(config(c.after))
 			awaitLeases(t, etcd, 1)
 			for n, name := range []string{"2", "3"} {
@@ -73,7 +73,7 @@ func TestReloadToAnotherEngine(t *testing.T) {
 			}
 			for _, name := range []string{"2", "3"} {
 				visitor.Leave()
-				visitor = place.NextNamed(name)
+				visitor = upstream.NextNamed(name)
 			}
 			visitor.Leave()
 			for _, a := range answers {
@@ -81,7 +81,7 @@ func TestReloadToAnotherEngine(t *testing.T) {
 					t.Errorf("answered with %s", a.Status)
 				}
 			}
-			if most := place.Most(); most > 1 {
+			if most := upstream.Most(); most > 1 {
 				t.Errorf("%d were inside together", most)
 			}
 		})
@@ -91,9 +91,9 @@ func TestReloadToAnotherEngine(t *testing.T) {
 // Blocks on one namespace that differ in ttl are engines of their own, each with a
 // lease. The admin API listed each queue once for each of them.
 func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
-	m, place, addr := testetcd.Start(t), testcaddy.NewPlace(t), testcaddy.ReserveAddr(t)
+	m, upstream, addr := testetcd.Start(t), testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
 	block := func(path, ttl string) string {
-		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, place.Addr)
+		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, upstream.Addr)
 	}
 	caddy := testcaddy.Start(t, site(addr, block("/a", "3s")+block("/b", "4s")))
 	awaitLeases(t, m.Client(t), 2)
@@ -112,7 +112,7 @@ func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
 		}
 	}
 	for _, a := range answers {
-		place.Next().Leave()
+		upstream.Next().Leave()
 		if a := testcaddy.Await(t, a); a.StatusCode != http.StatusOK {
 			t.Errorf("answered with %s", a.Status)
 		}
