@@ -124,9 +124,9 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			text := waitingSiteText(addr, place, dir, "after 0", "")
-			s := &site{Server: testcaddy.Start(t, text), Place: place, url: "http://" + addr + "/", dir: dir}
+			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			text := waitingSiteText(addr, upstream, dir, "after 0", "")
+			s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			leave := s.occupy(t)
 			b := openPage(t)
 			b.goTo(s.url + "mine")

@@ -196,7 +196,7 @@ func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	} {
 		t.Run(c.after, func(t *testing.T) {
 			t.Parallel()
-			place, dir, addr := testcaddy.NewPlace(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			place, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, "after 0", c.before)), Place: place, url: "http://" + addr + "/", dir: dir}
 			var leave func()
 			for range c.inside {
