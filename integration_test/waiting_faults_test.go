@@ -196,15 +196,15 @@ func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	} {
 		t.Run(c.after, func(t *testing.T) {
 			t.Parallel()
-			place, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, place, dir, "after 0", c.before)), Place: place, url: "http://" + addr + "/", dir: dir}
+			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			var leave func()
 			for range c.inside {
 				leave = s.occupy(t)
 			}
 			b := newVisitor(s)
 			b.waits(t, "mine")
-			s.Reload(waitingSiteText(addr, place, dir, "after 0", c.after))
+			s.Reload(waitingSiteText(addr, upstream, dir, "after 0", c.after))
 			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
 				t.Errorf("the page shows %s", a.Text)
 			}

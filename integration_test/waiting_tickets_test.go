@@ -74,10 +74,10 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 // rulesSite is a site with several handlers for one queue.
 func rulesSite(t *testing.T, handlers string) *site {
 	t.Helper()
-	place, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 	text := "http://" + addr + " {\n" + strings.ReplaceAll(handlers, "QUEUE", "path "+dir+"\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}") +
-		"\nreverse_proxy " + place.Addr + "\n}\n"
-	return &site{Server: testcaddy.Start(t, text), Place: place, url: "http://" + addr + "/", dir: dir}
+		"\nreverse_proxy " + upstream.Addr + "\n}\n"
+	return &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 }
 
 // Bug: a ticket that was taken where several may be inside was good for a turn where one
@@ -210,7 +210,7 @@ func TestWaitingShortHold(t *testing.T) {
 // page ended in a panic.
 func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	t.Parallel()
-	place, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, `http://`+addr+` {
 	serialize {
 		path `+t.TempDir()+`
@@ -222,7 +222,7 @@ func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 			prefix a_
 			waiting_page
 		}
-		reverse_proxy `+place.Addr+`
+		reverse_proxy `+upstream.Addr+`
 	}
 }
 `)
