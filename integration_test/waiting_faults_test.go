@@ -275,7 +275,7 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 func TestWaitingPlaceIsNewElsewhere(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
-	other := waitingSite(t, s.Place, s.dir, "after 0", "")
+	other := waitingSite(t, s.Upstream, s.dir, "after 0", "")
 	b := newVisitor(s)
 	for range 5 {
 		b.waits(t, "mine")
