@@ -228,7 +228,7 @@ func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 `)
 	for _, header := range [][]string{nil, navigation} {
 		answer := testcaddy.Send(t, http.MethodGet, "http://"+addr+"/mine", "", header...)
-		place.NextNamed("mine").Leave()
+		upstream.NextNamed("mine").Leave()
 		wantServed(t, testcaddy.Await(t, answer), "mine")
 	}
 }
