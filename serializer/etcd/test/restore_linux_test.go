@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,30 +27,50 @@ type restorable struct {
 	restore func(file string)
 }
 
-// restorableDebian is restored with its etcdctl.
-func restorableDebian(t *testing.T, clusterToken string) restorable {
+// restorableDebian is restored with its own etcdctl, or with etcdutl if bump is not
+// 0.
+func restorableDebian(t *testing.T, clusterToken string, bump uint64) restorable {
 	s := startStandalone(t)
-	return restorable{s.Member, func() string { return s.snapshot(t) }, func(file string) { s.restore(t, file, clusterToken) }}
+	restore := func(file string) { s.restore(t, file, clusterToken) }
+	if bump > 0 {
+		restore = func(file string) {
+			s.process.kill()
+			s.data += "-restored"
+			s.process.args[slices.Index(s.process.args, "--data-dir")+1] = s.data
+			restoreSnapshot(t, snapshot.RestoreConfig{
+				SnapshotPath: file, OutputDataDir: s.data, RevisionBump: bump,
+				Name: "only", PeerURLs: []string{s.peer}, InitialCluster: "only=" + s.peer, InitialClusterToken: clusterToken,
+			})
+			s.process.start(t)
+			s.waitReady(t)
+		}
+	}
+	return restorable{s.Member, func() string { return s.snapshot(t) }, restore}
 }
 
-// restorableModern is restored as by etcdutl, with --bump-revision and
-// --mark-compacted if bump is not 0.
+// restorableModern is restored with etcdutl.
 func restorableModern(t *testing.T, bump uint64) restorable {
 	m := testetcd.Start(t)
 	return restorable{m, func() string { return saveSnapshot(t, m) }, func(file string) {
 		m.Stop()
-		dir := filepath.Join(t.TempDir(), "restored")
-		err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-			SnapshotPath: file, OutputDataDir: dir, RevisionBump: bump, MarkCompacted: bump > 0,
+		m.Config.Dir += "-restored"
+		restoreSnapshot(t, snapshot.RestoreConfig{
+			SnapshotPath: file, OutputDataDir: m.Config.Dir, RevisionBump: bump,
 			Name: m.Config.Name, PeerURLs: []string{m.Config.AdvertisePeerUrls[0].String()},
 			InitialCluster: m.Config.InitialCluster, InitialClusterToken: m.Config.InitialClusterToken,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Config.Dir = dir
 		m.Start(t)
 	}}
+}
+
+// restoreSnapshot does what etcdutl snapshot restore does, with --mark-compacted
+// where that must be.
+func restoreSnapshot(t *testing.T, c snapshot.RestoreConfig) {
+	t.Helper()
+	c.MarkCompacted = c.RevisionBump > 0
+	if err := snapshot.NewV3(zap.NewNop()).Restore(c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // saveSnapshot does what etcdctl snapshot save does.
@@ -78,14 +99,16 @@ func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
 // until the revisions had come as far again. Where the revision is bumped, tokens
 // go on to grow.
 func TestRestoredFromSnapshot(t *testing.T) {
+	const bump = 1_000_000_000
 	for name, c := range map[string]struct {
 		start func(*testing.T) restorable
 		grows bool // the tokens
 	}{
-		"etcd 3.4, the same cluster ID": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster") }, false},
-		"etcd 3.4, another cluster ID":  {func(t *testing.T) restorable { return restorableDebian(t, "restored") }, false},
+		"etcd 3.4, the same cluster ID": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster", 0) }, false},
+		"etcd 3.4, another cluster ID":  {func(t *testing.T) restorable { return restorableDebian(t, "restored", 0) }, false},
+		"etcd 3.4, the revision bumped": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster", bump) }, true},
 		"etcd 3.7":                      {func(t *testing.T) restorable { return restorableModern(t, 0) }, false},
-		"etcd 3.7, the revision bumped": {func(t *testing.T) restorable { return restorableModern(t, 1_000_000_000) }, true},
+		"etcd 3.7, the revision bumped": {func(t *testing.T) restorable { return restorableModern(t, bump) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it mostly waits
