@@ -2,9 +2,12 @@
 package testetcd
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,16 +39,27 @@ func New(t testing.TB) *Member {
 	return &Member{Config: c, URL: clients[0].String()}
 }
 
-// FreeAddress returns an address of loopback that nobody listens on.
+// FreeAddress returns an address of loopback that nobody listens on. Its port is none
+// of those that systems give to outgoing connections, for one of them might take it
+// before the member does.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err != nil {
+			continue
+		}
+		addr := l.Addr().String()
+		_ = l.Close()
+		if _, again := given.LoadOrStore(addr, true); !again {
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
+
+var given sync.Map // the addresses that FreeAddress has returned
 
 // Start runs the member until [Member.Stop] or the end of the test.
 func (m *Member) Start(t testing.TB) {
