@@ -121,7 +121,7 @@ func (p *WaitingPage) parseFile(d *caddyfile.Dispenser) (err error) {
 // of the waiting page. A page in a frame gets no cookies of other sites, and one that
 // is fetched ahead may never be shown: they wait with an open connection.
 func (v *visit) isNavigation(r *http.Request) bool {
-	if r.Method != http.MethodGet || hasBody(r) || v.insideElsewhere() {
+	if r.Method != http.MethodGet || sendsBody(r) || v.insideElsewhere() {
 		return false
 	}
 	if isLive(r) {
@@ -132,6 +132,15 @@ func (v *visit) isNavigation(r *http.Request) bool {
 		isAbsentOr(h.Get("Sec-Fetch-Mode"), "navigate") &&
 		isAbsentOr(h.Get("Sec-Fetch-Dest"), "document") &&
 		h.Get("Sec-Purpose") == ""
+}
+
+// sendsBody reports whether a GET has a body, which no browser's navigation has. Over
+// HTTP/3 that shows only when it is read.
+func sendsBody(r *http.Request) bool {
+	if held, ok := r.Body.(*heldBody); ok && held.ended {
+		return len(held.memory) > 0 || held.fileSize > 0
+	}
+	return hasBody(r) && (r.ProtoMajor < 3 || r.ContentLength > 0)
 }
 
 func isAbsentOr(value, wanted string) bool { return value == "" || value == wanted }
@@ -289,7 +298,7 @@ func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place shownPlac
 		places.readSince(s.engine.sharedEngine, time.Now())
 		t, ok = places.remote(queue, tokens)
 	}
-	return shownPlace{place: t.place, turn: t.inside}, ok
+	return shownPlace{place: t.place, turn: t.inside, paused: t.paused}, ok
 }
 
 // refresh is how soon a browser without JavaScript comes again: often when its turn is

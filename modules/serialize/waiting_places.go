@@ -26,6 +26,7 @@ type remoteTickets map[uint64]remoteTicket
 type remoteTicket struct {
 	place  int // among those that wait; 0 if it is inside
 	inside bool
+	paused bool // its queue is
 }
 
 // A reading is used for a second, but readings take at most a twentieth of the time:
@@ -126,7 +127,7 @@ func (p *placeReader) readNow(e *sharedEngine, done chan struct{}) {
 // notePlaces notes in the kept tickets of a queue where they stand, and returns the
 // tickets of other processes.
 func notePlaces(state serializer.QueueState, now time.Time) (remote remoteTickets) {
-	place, turn := 0, time.Duration(-1)
+	place, turn, paused := 0, time.Duration(-1), state.PausedUntil != nil
 	for i := range state.Tickets {
 		t := &state.Tickets[i]
 		inside := t.State == serializer.StateInside
@@ -145,7 +146,7 @@ func notePlaces(state serializer.QueueState, now time.Time) (remote remoteTicket
 			if remote == nil {
 				remote = make(remoteTickets)
 			}
-			remote[token] = remoteTicket{place, inside}
+			remote[token] = remoteTicket{place, inside, paused}
 			continue
 		}
 		if inside {
@@ -156,6 +157,7 @@ func notePlaces(state serializer.QueueState, now time.Time) (remote remoteTicket
 		if turn < 0 {
 			turn = k.turnTime(state.Inside, now)
 		}
+		k.paused.Store(paused)
 		k.place.Store(int64(place))
 		k.token.Store(token) // last: who sees it sees the place
 		k.estimate.Store(int64(turn) * int64(place))
@@ -194,6 +196,7 @@ func (p *placeReader) remote(queue string, tokens []uint64) (t remoteTicket, ok 
 type shownPlace struct {
 	place    int           // 1 is the next; 0 is not known yet
 	turn     bool          // its turn has come
+	paused   bool          // nobody enters
 	estimate time.Duration // until its turn; 0 is not known
 	lost     bool          // it had an earlier ticket, which is gone
 }
@@ -206,5 +209,7 @@ func (k *keptTicket) shown() shownPlace {
 		k.engine.places.read(k.engine.sharedEngine)
 	}
 	place := int(k.place.Load())
-	return shownPlace{place: place, turn: place == 0 && k.token.Load() != 0, estimate: time.Duration(k.estimate.Load())}
+	return shownPlace{
+		place: place, turn: place == 0 && k.token.Load() != 0, paused: k.paused.Load(), estimate: time.Duration(k.estimate.Load()),
+	}
 }

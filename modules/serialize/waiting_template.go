@@ -35,6 +35,7 @@ type WaitingData struct {
 
 	Place   int           // 1 is the next; 0 is not known yet
 	Wait    time.Duration // until the turn, as a guess; 0 is not known
+	Paused  bool          // nobody enters; EstimateText says so, too
 	Lost    bool          // an earlier place was given up
 	Refresh int           // seconds until a browser without JavaScript comes again
 
@@ -98,7 +99,7 @@ func loadWaitingTemplate(file string) (*waitingTemplate, error) {
 	}
 	t := &waitingTemplate{parsed, strictPolicy + sourceHash(waitingJS) + ownStyle}
 	var errs []error
-	for _, place := range []shownPlace{{}, {place: 12, estimate: time.Minute, lost: true}, {turn: true}} {
+	for _, place := range []shownPlace{{}, {place: 12, estimate: time.Minute, lost: true}, {turn: true}, {place: 2, paused: true}} {
 		if _, err := t.render(defaultLanguage, place, 1); err != nil {
 			errs = append(errs, fmt.Errorf("file %s: %w", path, err))
 		}
@@ -115,7 +116,7 @@ func (t *waitingTemplate) render(language string, place shownPlace, refresh int)
 	var page bytes.Buffer
 	err := t.Execute(&page, WaitingData{
 		Lang: language, Dir: direction,
-		Place: place.place, Wait: place.estimate, Lost: place.lost, Refresh: refresh,
+		Place: place.place, Wait: place.estimate, Paused: place.paused, Lost: place.lost, Refresh: refresh,
 		Title: texts.title(place), Heading: texts.heading, PlaceText: texts.place(place), EstimateText: texts.estimate(place),
 		KeepText: texts.keep, ReloadText: texts.reloads, LostText: texts.lost,
 		TurnText: texts.turn, UsedText: texts.used, AgainText: texts.again, OfflineText: texts.offline,

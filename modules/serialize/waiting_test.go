@@ -25,7 +25,7 @@ func TestWaitingTextsAreWhole(t *testing.T) {
 		t.Errorf("%d languages; expected a dozen", len(waitingTexts))
 	}
 	for language, texts := range waitingTexts {
-		for i, text := range []string{texts.heading, texts.next, texts.joining, texts.unknown, texts.keep, texts.reloads, texts.lost, texts.turn,
+		for i, text := range []string{texts.heading, texts.next, texts.joining, texts.unknown, texts.paused, texts.keep, texts.reloads, texts.lost, texts.turn,
 			texts.used, texts.again, texts.offline, texts.second, texts.minute, texts.hour} {
 			if text == "" || strings.Contains(text, "%") {
 				t.Errorf("%s: text %d is %q", language, i, text)

@@ -36,6 +36,7 @@ type keptTicket struct {
 	place    atomic.Int64  // among those that wait; 1 is the next
 	token    atomic.Uint64 // the ticket's number
 	estimate atomic.Int64  // nanoseconds until the turn; 0 is unknown
+	paused   atomic.Bool   // the queue is
 
 	// Guarded by the table.
 	state    keptState

@@ -1,0 +1,208 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Bug: over HTTP/3, where a request does not say that it has no body, nobody got the page.
+//
+// Over TLS the cookie is one that no other site can set, in all versions of HTTP. Behind
+// a proxy that ends TLS it is, too, if that is trusted.
+func TestWaitingOverTLS(t *testing.T) {
+	t.Parallel()
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		b := newBackend(t)
+		c := start(t, setup{backend: b, tls: true, site: waitingBackendSite})
+		holder := c.getting("/?name=holder&gate")
+		b.awaitEntry(t, "holder")
+		navigate := append(fields(navigation), "Accept-Language: de")
+		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).want(t, http.StatusServiceUnavailable)
+		cookie := page.header.Get("Set-Cookie")
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+			t.Errorf("cookie %s; expected %s", cookie, want)
+		}
+		name, _, _ := strings.Cut(cookie, ";")
+		events := liveEvents(t, client, c.url+"/?name=mine", "Cookie: "+name, "Accept-Language: de")
+		if got := <-events + <-events; !strings.HasPrefix(got, "place{") || !strings.Contains(got, "Sie sind als Nächstes dran.") {
+			t.Errorf("events %s", got)
+		}
+		b.open("holder")
+		(<-holder).want(t, http.StatusOK)
+		for event := range events {
+			if event == "turn" {
+				break
+			}
+		}
+		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie: "+name)...).want(t, http.StatusOK)
+		if deleted := served.header.Get("Set-Cookie"); !strings.HasPrefix(deleted, strings.SplitN(name, "=", 2)[0]+"=;") || !strings.Contains(deleted, "Max-Age=0") || !strings.Contains(deleted, "Secure") {
+			t.Errorf("cookie %s; expected that it is taken away", deleted)
+		}
+		b.wantOrder(t, "holder", "mine")
+	})
+}
+
+const waitingBackendSite = `
+	serialize {
+		path {$DIR}
+		prefix a_
+		timeout 10m
+		waiting_page {
+			after 0
+		}
+	}
+	reverse_proxy {$BACKEND}`
+
+// Whether the browser speaks TLS with a proxy in front is believed of trusted ones only.
+func TestWaitingBehindTLS(t *testing.T) {
+	t.Parallel()
+	for servers, secure := range map[string]bool{"trusted_proxies static 127.0.0.0/8": true, "": false} {
+		b := newBackend(t)
+		c := start(t, setup{backend: b, site: waitingBackendSite, servers: servers})
+		holder := c.getting("/?name=holder&gate")
+		b.awaitEntry(t, "holder")
+		page := c.get("/?name=mine", append(fields(navigation), "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.1")...)
+		cookie := page.want(t, http.StatusServiceUnavailable).header.Get("Set-Cookie")
+		if got := strings.HasPrefix(cookie, "__Host-") && strings.Contains(cookie, "; Secure"); got != secure {
+			t.Errorf("%q: cookie %s", servers, cookie)
+		}
+		b.open("holder")
+		(<-holder).want(t, http.StatusOK)
+	}
+}
+
+// fields joins names and values.
+func fields(header []string) (joined []string) {
+	for i := 0; i+1 < len(header); i += 2 {
+		joined = append(joined, header[i]+": "+header[i+1])
+	}
+	return joined
+}
+
+// liveEvents opens the stream of the page's script, and returns the names and data of
+// its events.
+func liveEvents(t *testing.T, client *http.Client, url string, header ...string) <-chan string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range append(header, "Orderly-Waiting: live") {
+		name, value, _ := strings.Cut(field, ": ")
+		r.Header.Set(name, value)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan string, 100)
+	go func() {
+		defer close(events)
+		defer resp.Body.Close()
+		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+			if _, text, ok := strings.Cut(lines.Text(), ": "); ok {
+				events <- text
+			}
+		}
+	}()
+	return events
+}
+
+// While the queue is paused, the page says so, and goes on afterwards.
+func TestWaitingWhilePaused(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			c := start(t, setup{backend: b, site: strings.Replace(waitingBackendSite, "prefix a_", "prefix a_\nengine "+engine, 1)})
+			c.pause("a_", "10m")
+			page := c.get("/?name=mine", fields(navigation)...).want(t, http.StatusServiceUnavailable)
+			const paused = "The queue is paused. You keep your place."
+			if !strings.Contains(page.body, paused) {
+				t.Errorf("the page does not say that the queue is paused: %s", page.body)
+			}
+			cookie, _, _ := strings.Cut(page.header.Get("Set-Cookie"), ";")
+			events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
+			if got := <-events + <-events; !strings.Contains(got, paused) {
+				t.Errorf("events %s", got)
+			}
+			c.resume("a_")
+			for event := range events {
+				if event == "turn" {
+					break
+				}
+			}
+			c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).want(t, http.StatusOK)
+			b.wantOrder(t, "mine")
+		})
+	}
+}
+
+// A browser whose place another one has taken learns so at once, from the page's script,
+// and gets the answer that others get.
+func TestWaitingSuperseded(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, site: strings.Replace(waitingBackendSite, "prefix a_", "prefix a_\nqueue_length 1\nwhen_full drop_oldest", 1) +
+		"\nhandle_errors {\nrespond {http.serialize.reason} 429\n}"})
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	page := c.get("/?name=mine", fields(navigation)...).want(t, http.StatusServiceUnavailable)
+	cookie, _, _ := strings.Cut(page.header.Get("Set-Cookie"), ";")
+	events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
+	<-events
+	latest := c.getting("/?name=latest")
+	for event := range events {
+		if event == "turn" { // reload
+			break
+		}
+	}
+	refused := c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).want(t, http.StatusTooManyRequests)
+	if refused.body != "superseded" || !strings.Contains(refused.header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("answer %v", refused)
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	(<-latest).want(t, http.StatusOK)
+	b.wantOrder(t, "holder", "latest")
+}
+
+// Queues whose names come from a placeholder have cookies of their own: a browser has a
+// place in each.
+func TestWaitingInKeyedQueues(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{backend: b, global: "metrics", site: strings.Replace(waitingBackendSite, "prefix a_", "prefix shop_{query.shop}_", 1)})
+	var cookies []string
+	for _, shop := range []string{"one", "two"} {
+		holder := c.getting("/?shop=" + shop + "&name=holder-" + shop + "&gate")
+		b.awaitEntry(t, "holder-"+shop)
+		page := c.get("/?shop="+shop+"&name=mine", append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
+		cookie, _, _ := strings.Cut(page.want(t, http.StatusServiceUnavailable).header.Get("Set-Cookie"), ";")
+		if !strings.Contains(page.body, "You are next.") || strings.Contains(page.body, lost) {
+			t.Errorf("the page of %s shows %s", shop, page.body)
+		}
+		cookies = append(cookies, cookie)
+		defer func() { (<-holder).want(t, http.StatusOK) }()
+	}
+	for _, shop := range []string{"two", "one"} {
+		c.awaitQueue("shop_"+shop+"_", 1, 1)
+		b.open("holder-" + shop)
+		c.awaitQueue("shop_"+shop+"_", 1, 0) // its turn waits
+		answer := c.get("/?shop="+shop+"&name=mine-"+shop, append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
+		answer.want(t, http.StatusOK)
+		if names := answer.header.Values("Set-Cookie"); len(names) != 1 {
+			t.Errorf("cookies %v; expected that of one queue", names)
+		}
+	}
+	b.wantOrder(t, "holder-one", "holder-two", "mine-two", "mine-one")
+}

@@ -1,0 +1,53 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+)
+
+// A browser with the waiting page keeps its place in a queue of etcd, also while another
+// Caddy sees it, and a reload of the configuration.
+func TestWaitingPage(t *testing.T) {
+	m, place := testetcd.Start(t), testcaddy.NewPlace(t)
+	etcd, addrs := m.Client(t), []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
+	config := func(addr string, more string) string {
+		return site(addr, fmt.Sprintf("serialize {\nprefix a_\ntimeout 10m\n%s\nwaiting_page {\nafter 0\n}\n%s\n}\nreverse_proxy %s", etcdEngine(m), more, place.Addr))
+	}
+	one, _ := testcaddy.Start(t, config(addrs[0], "")), testcaddy.Start(t, config(addrs[1], ""))
+	awaitLeases(t, etcd, 2)
+	first := testcaddy.Send(t, http.MethodPost, "http://"+addrs[1]+"/first", "")
+	inside := place.NextNamed("first")
+
+	cookie := ""
+	waits := func(addr string) {
+		t.Helper()
+		a := testcaddy.Get(t, "http://"+addr+"/mine", "Accept", "text/html", "Cookie", cookie)
+		if a.StatusCode != http.StatusServiceUnavailable || !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, "Your earlier place is gone.") {
+			t.Fatalf("answer %s %s; expected the page", a.Status, a.Text)
+		}
+		if addr == addrs[0] {
+			cookie, _, _ = strings.Cut(a.Header.Get("Set-Cookie"), ";")
+		}
+	}
+	waits(addrs[0])
+	waits(addrs[0])
+	waits(addrs[1])
+	one.Reload(config(addrs[0], "hold_timeout 1m"))
+	last := testcaddy.Send(t, http.MethodPost, "http://"+addrs[1]+"/last", "")
+	awaitTickets(t, one, 3)
+	waits(addrs[0])
+	inside.Leave()
+	testcaddy.Await(t, first)
+	mine := testcaddy.Send(t, http.MethodGet, "http://"+addrs[0]+"/mine", "", "Accept", "text/html", "Cookie", cookie)
+	place.NextNamed("mine").Leave()
+	if a := testcaddy.Await(t, mine); a.StatusCode != http.StatusOK {
+		t.Errorf("answer %s", a.Status)
+	}
+	place.NextNamed("last").Leave()
+	testcaddy.Await(t, last)
+}
