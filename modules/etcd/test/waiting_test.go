@@ -13,15 +13,15 @@ import (
 // A browser with the waiting page keeps its place in a queue of etcd, also while another
 // Caddy sees it, and a reload of the configuration.
 func TestWaitingPage(t *testing.T) {
-	m, place := testetcd.Start(t), testcaddy.NewPlace(t)
+	m, upstream := testetcd.Start(t), testcaddy.NewUpstream(t)
 	etcd, addrs := m.Client(t), []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
 	config := func(addr string, more string) string {
-		return site(addr, fmt.Sprintf("serialize {\nprefix a_\ntimeout 10m\n%s\nwaiting_page {\nafter 0\n}\n%s\n}\nreverse_proxy %s", etcdEngine(m), more, place.Addr))
+		return site(addr, fmt.Sprintf("serialize {\nprefix a_\ntimeout 10m\n%s\nwaiting_page {\nafter 0\n}\n%s\n}\nreverse_proxy %s", etcdEngine(m), more, upstream.Addr))
 	}
 	one, _ := testcaddy.Start(t, config(addrs[0], "")), testcaddy.Start(t, config(addrs[1], ""))
 	awaitLeases(t, etcd, 2)
 	first := testcaddy.Send(t, http.MethodPost, "http://"+addrs[1]+"/first", "")
-	inside := place.NextNamed("first")
+	inside := upstream.NextNamed("first")
 
 	cookie := ""
 	waits := func(addr string) {
@@ -43,11 +43,17 @@ func TestWaitingPage(t *testing.T) {
 	waits(addrs[0])
 	inside.Leave()
 	testcaddy.Await(t, first)
+	testcaddy.Eventually(t, "the turn has come", func() error {
+		if all := queues(t, one); len(all) != 1 || all[0].Inside != 1 || all[0].Waiting != 1 {
+			return fmt.Errorf("queues %+v", all)
+		}
+		return nil
+	})
 	mine := testcaddy.Send(t, http.MethodGet, "http://"+addrs[0]+"/mine", "", "Accept", "text/html", "Cookie", cookie)
-	place.NextNamed("mine").Leave()
+	upstream.NextNamed("mine").Leave()
 	if a := testcaddy.Await(t, mine); a.StatusCode != http.StatusOK {
 		t.Errorf("answer %s", a.Status)
 	}
-	place.NextNamed("last").Leave()
+	upstream.NextNamed("last").Leave()
 	testcaddy.Await(t, last)
 }
