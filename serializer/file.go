@@ -25,7 +25,8 @@ import (
 // clock does. After a power failure, numbers go on above a bound that was on the disk
 // before they came near it; see file_reserve.go. One goroutine takes the guard for all
 // that arrive meanwhile. It alone blocks if another process is stopped while that holds
-// the guard. The requests wait for the goroutine, and end by their own timeouts.
+// the guard. The requests wait for the goroutine, and end by their own timeouts. A lone
+// caller needs no goroutine where the guard is free; see file_alone.go.
 //
 // Owner. A process keeps an owner file, locked for as long as it works in the
 // directory. A ticket is a hard link to it. Anyone can open a ticket and try
@@ -100,7 +101,7 @@ type File struct {
 
 	mu       sync.Mutex
 	arrivals []*ticket // without a ticket's number yet, in order; nil or emptied while nobody asks for one
-	issuing  bool      // a goroutine gives out tickets
+	issuing  bool      // somebody gives out tickets
 	dir      *directory
 	replaced []*directory // old ones, with turns still out
 	last     uint64       // the greatest number known to have been given out
@@ -167,7 +168,7 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	if err := f.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
-	if a.Joined != nil {
+	if a.Joined != nil && !t.isRefused() {
 		a.Joined() // tickets are given out in the order of arrivals
 	}
 	if err := t.await(ctx, a.Timeout); err != nil && !f.settle(t, err) {
@@ -185,13 +186,19 @@ func (f *File) arrive(t *ticket) error {
 		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", t.Prefix)}
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.closed {
+		f.mu.Unlock()
 		return &StorageError{"entering lock directory", f.path, ErrClosed}
 	}
 	f.arrivals = append(f.arrivals, t)
-	if !f.issuing {
-		f.issuing = true
+	isFirst := !f.issuing
+	f.issuing = true
+	f.mu.Unlock()
+	switch {
+	case !isFirst:
+	case t.ready != nil: // else the caller must not be kept
+		f.issueAlone()
+	default:
 		go f.issue()
 	}
 	return nil
