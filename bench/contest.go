@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
@@ -20,6 +21,8 @@ type contestant struct {
 	figures.Case // what it is; the conditions come from the contest
 	start        func(context.Context) (*servers.Server, error)
 	serial       bool // promises that one at a time is inside
+	env          []string
+	program      string // Caddy, where it is not that of this checkout
 	server       *servers.Server
 }
 
@@ -173,18 +176,23 @@ const (
 
 // caddy is a Caddy with some directives, and perhaps some environment.
 func (b *bench) caddy(what figures.Case, directives string, env ...string) *contestant {
-	return &contestant{Case: what, start: func(ctx context.Context) (*servers.Server, error) {
-		program, err := b.caddyProgram(ctx)
-		if err != nil {
-			return nil, err
+	c := &contestant{Case: what, env: env}
+	c.start = func(ctx context.Context) (*servers.Server, error) {
+		program := c.program
+		if program == "" {
+			var err error
+			if program, err = b.caddyProgram(ctx); err != nil {
+				return nil, err
+			}
 		}
-		return servers.Caddy{Program: program, Directives: directives, Processes: what.Processes, Env: env}.Start(ctx, b.home)
-	}}
+		return servers.Caddy{Program: program, Directives: directives, Processes: c.Processes, Env: c.env}.Start(ctx, b.home)
+	}
+	return c
 }
 
 // serializing is a Caddy that serializes the upstream, with lock files below dir, or
-// in memory where dir is empty.
-func (b *bench) serializing(dir, upstream string, processes int, env ...string) *contestant {
+// in memory where dir is empty. There may be more subdirectives.
+func (b *bench) serializing(dir, upstream string, processes int, more ...string) *contestant {
 	c := &contestant{Case: figures.Case{Contestant: caddyMemory, Processes: processes}, serial: true}
 	if dir != "" {
 		c.Contestant, c.FileSystem = caddyFile, machine.FileSystem(dir)
@@ -194,7 +202,10 @@ func (b *bench) serializing(dir, upstream string, processes int, env ...string) 
 		if err != nil {
 			return nil, err
 		}
-		return b.caddy(c.Case, fmt.Sprintf("serialize {\n\t%s\n}\n%s", engine, upstream), env...).start(ctx)
+		lines := strings.Join(append([]string{engine}, more...), "\n\t")
+		caddy := b.caddy(c.Case, fmt.Sprintf("serialize {\n\t%s\n}\n%s", lines, upstream), c.env...)
+		caddy.program = c.program
+		return caddy.start(ctx)
 	}
 	return c
 }

@@ -7,6 +7,7 @@
 //	go run . -quick                            a look, a few minutes
 //	go run . -only proxy,handover -runs 3      parts
 //	go run . -only none -out ../docs/performance -doc ../docs/performance.md
+//	go run . -against HEAD~1                   fails if this checkout is slower than a commit
 //
 // Every figure of every run goes to CSV files in the folder of -out. Tables and plots
 // are made from those files, old and new, so they can be made again without
@@ -44,6 +45,7 @@ type suite struct {
 }
 
 var suites = []suite{
+	realSuite, peersSuite, slowSuite, nestingSuite, pagesSuite,
 	respondSuite, proxySuite, sharingSuite, collectorSuite, handoverSuite, waitingSuite, headersSuite, idsSuite, costSuite,
 }
 
@@ -54,6 +56,7 @@ type options struct {
 	runs     int
 	window   time.Duration
 	out, doc string
+	against  string
 	disk     string
 	calm     float64
 	patience time.Duration
@@ -84,6 +87,9 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if o.against != "" {
+		return b.guardAgainst(ctx, o.against)
+	}
 	err = b.measureAll(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -103,6 +109,7 @@ func parseOptions() (o options, err error) {
 	flag.DurationVar(&o.window, "duration", 0, "how long each run counts (default 2s, quick 250ms)")
 	flag.StringVar(&o.out, "out", "results", "folder for CSV files and plots")
 	flag.StringVar(&o.doc, "doc", "", "document whose tables to replace")
+	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout is slower, and fail if it is beyond noise")
 	flag.StringVar(&o.disk, "disk", "", "directory on a disk for lock files (default: the first of $TMPDIR, /var/tmp and . that is on one)")
 	flag.Float64Var(&o.calm, "calm", 0, "before each run, wait until other programs use less than this many percent of the machine; 0 does not wait")
 	flag.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for that, in all")

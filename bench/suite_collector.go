@@ -28,8 +28,8 @@ func measureCollector(ctx context.Context, b *bench) error {
 
 func (b *bench) collecting(group, upstream string) (all []*contestant) {
 	for _, setting := range []string{"", lateCollector} {
-		for _, c := range []*contestant{b.caddy(figures.Case{Contestant: caddyFree}, upstream, setting), b.serializing(b.disk, upstream, 0, setting)} {
-			c.Group, c.Setting = group, setting
+		for _, c := range []*contestant{b.caddy(figures.Case{Contestant: caddyFree}, upstream), b.serializing(b.disk, upstream, 0)} {
+			c.Group, c.Setting, c.env = group, setting, []string{setting}
 			all = append(all, c)
 		}
 	}

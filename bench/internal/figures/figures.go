@@ -90,15 +90,45 @@ func (s Set) Summary(c Case, m Metric) Summary {
 
 // Ratio sums up the ratios of a figure to the same figure of another case, run by
 // run: what disturbs the machine disturbs neighbours alike.
-func (s Set) Ratio(c, base Case, m Metric) Summary {
-	var ratios []float64
+func (s Set) Ratio(c, base Case, m Metric) Summary { return Summarize(s.ratios(c, base, m)) }
+
+// Interval is the median of those ratios, and the interval in which the true median
+// lies with a certainty of 95 % or more, whatever the ratios' distribution: a number
+// of the least and of the greatest are left out, as many as chance hardly ever puts on
+// one side of it. Few ratios make it the whole range.
+func (s Set) Interval(c, base Case, m Metric) Summary {
+	sorted := slices.Sorted(slices.Values(s.ratios(c, base, m)))
+	n, out := len(sorted), 0
+	for p := math.Pow(0.5, float64(n)); out < n; out++ { // p is the chance of so many on one side
+		if p > 0.025 {
+			break
+		}
+		p += math.Pow(0.5, float64(n)) * binomial(n, out+1)
+	}
+	out = max(out-1, 0)
+	all := Summarize(sorted)
+	if n > 0 {
+		all.Min, all.Max = sorted[out], sorted[n-1-out]
+	}
+	return all
+}
+
+func binomial(n, k int) float64 {
+	c := 1.0
+	for i := range k {
+		c = c * float64(n-i) / float64(i+1)
+	}
+	return c
+}
+
+func (s Set) ratios(c, base Case, m Metric) (ratios []float64) {
 	bases := s.runs(base, m)
 	for run, value := range s.runs(c, m) {
 		if bases[run] != 0 {
 			ratios = append(ratios, value/bases[run])
 		}
 	}
-	return Summarize(ratios)
+	return ratios
 }
 
 // Summary sums up several measurements of one thing. Those of nothing are not

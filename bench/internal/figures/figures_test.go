@@ -66,3 +66,18 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("the quantile of nothing is %v, want NaN", got)
 	}
 }
+
+// Of 15 values, the fourth and the twelfth enclose the median with 96.5 %.
+func TestInterval(t *testing.T) {
+	one, other := Case{Contestant: "one"}, Case{Contestant: "other"}
+	for n, want := range map[int][2]float64{5: {1, 5}, 6: {1, 6}, 9: {2, 8}, 15: {4, 12}} {
+		var s Set
+		for run := 1; run <= n; run++ {
+			s.Add(one, run, Values{Rate: float64(run)})
+			s.Add(other, run, Values{Rate: 1})
+		}
+		if got := s.Interval(one, other, Rate); [2]float64{got.Min, got.Max} != want {
+			t.Errorf("of %d: %v to %v, want %v", n, got.Min, got.Max, want)
+		}
+	}
+}

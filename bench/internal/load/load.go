@@ -110,6 +110,21 @@ func Gather(ctx context.Context, p Plan) (disperse func(), err error) {
 	return r.close, err
 }
 
+// Once sends one request on a connection of its own.
+func Once(ctx context.Context, addr, path string, limit time.Duration) (status int, took time.Duration, err error) {
+	r, err := connect(ctx, Plan{Addrs: []string{addr}, Path: path, Clients: 1})
+	defer r.close()
+	if err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	if err := r.clients[0].conn.SetDeadline(began.Add(limit)); err != nil {
+		return 0, 0, err
+	}
+	status, err = r.clients[0].ask()
+	return status, time.Since(began), err
+}
+
 // connect opens all connections, a few at a time: listen queues are short.
 func connect(ctx context.Context, p Plan) (*run, error) {
 	p.Patience = cmp.Or(p.Patience, 30*time.Second)

@@ -89,10 +89,10 @@ func Version(ctx context.Context, program string) string {
 }
 
 // Missing is the error where a program is not installed.
-type Missing struct{ Program string }
+type Missing struct{ Program, Package string }
 
 func (m *Missing) Error() string {
-	return fmt.Sprintf("%s is not installed; to have it: apt-get install %[1]s", m.Program)
+	return fmt.Sprintf("%s is not installed; to have it: apt-get install %s", m.Program, m.Package)
 }
 
 // Find returns the path of a program, which may have its version in its name, as
@@ -103,7 +103,7 @@ func Find(program string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", &Missing{program}
+	return "", &Missing{program, program}
 }
 
 // UsedByOthers returns the percentage of the machine that other programs used while

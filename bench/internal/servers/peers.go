@@ -1,10 +1,18 @@
 package servers
 
-import "golang.org/x/sys/unix"
+import (
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
+)
 
 // HAProxy in front of a backend.
 type HAProxy struct {
 	Backend string // host:port
+	PHP     string // the folder of its scripts, if the backend is php-fpm
 	MaxConn int    // how many requests the backend gets at once; 0 is no limit
 	Threads int    // 0 is one for each core, as by default
 	Rules   string // more of its frontend
@@ -32,8 +40,13 @@ frontend front
 	{{.Server.Rules}}
 	default_backend back
 
+{{with .Server.PHP}}fcgi-app php
+	docroot {{.}}
+	path-info ^(/.+\.php)(/.*)?$
+{{end}}
 backend back
-	server upstream {{.Server.Backend}} {{with .Server.MaxConn}}maxconn {{.}}{{end}}
+	{{if .Server.PHP}}use-fcgi-app php{{end}}
+	server upstream {{.Server.Backend}} {{if .Server.PHP}}proto fcgi{{end}} {{with .Server.MaxConn}}maxconn {{.}}{{end}}
 `}
 }
 
@@ -85,11 +98,39 @@ http {
 type Apache struct {
 	Modules    []string // more of them
 	Directives string
+	Serialize  bool // one request at a time, by mod_qos
+}
+
+// Libraries are what Debian's mod_qos needs and does not load by itself.
+func (a Apache) Libraries() []string {
+	if !a.Serialize {
+		return nil
+	}
+	found, _ := filepath.Glob("/usr/lib/*/libpcre.so.3")
+	return found
+}
+
+// qosDirectives let one request in at a time.
+const qosDirectives = `SetEnvIf Request_URI ^/ QS_SrvSerialize=1
+QS_SrvSerialize on 300
+`
+
+// Missing tells what is not installed of what it needs.
+func (a Apache) Missing() error {
+	if found, _ := filepath.Glob("/usr/lib/apache2/modules/mod_qos.so"); a.Serialize && (len(found) == 0 || len(a.Libraries()) == 0) {
+		return &machine.Missing{Program: "libapache2-mod-qos", Package: "libapache2-mod-qos libpcre3"}
+	}
+	return nil
 }
 
 // Program is the apache2 that is installed.
 func (a Apache) Program() Program {
-	return Program{Name: "apache2", Args: []string{"-D", "FOREGROUND", "-f", "FILE"}, Server: a, Config: `ServerRoot {{.Dir}}
+	missing := a.Missing()
+	if a.Serialize {
+		a.Modules = slices.Concat(a.Modules, []string{"setenvif", "qos"})
+		a.Directives += qosDirectives
+	}
+	return Program{Missing: missing, Name: "apache2", Args: []string{"-D", "FOREGROUND", "-f", "FILE"}, Server: a, Config: `ServerRoot {{.Dir}}
 ServerName localhost
 Listen {{.Addr}}
 PidFile {{.Dir}}/pid
@@ -99,7 +140,8 @@ LogLevel crit
 LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so
-{{range .Server.Modules}}LoadModule {{.}}_module /usr/lib/apache2/modules/mod_{{.}}.so
+{{range .Server.Libraries}}LoadFile {{.}}
+{{end}}{{range .Server.Modules}}LoadModule {{.}}_module /usr/lib/apache2/modules/mod_{{.}}.so
 {{end}}
 {{if .Root}}User www-data
 Group www-data{{end}}

@@ -19,7 +19,7 @@ import (
 // size, and notes when it began and when it ended.
 type PHP struct {
 	*Server
-	Addr string
+	Socket string // where it listens; over TCP, its answers wait for delayed acknowledgements
 }
 
 const phpConfig = `[global]
@@ -30,6 +30,7 @@ daemonize = no
 {{if .Root}}user = www-data
 group = www-data{{end}}
 listen = {{.Addr}}
+listen.mode = 0666
 pm = static
 pm.max_children = 8
 `
@@ -51,7 +52,7 @@ file_put_contents(__DIR__ . '/turns', pack('PP', $begin, hrtime(true)), FILE_APP
 
 // StartPHP runs php-fpm.
 func StartPHP(ctx context.Context, home string) (*PHP, error) {
-	s, err := Program{Name: "php-fpm", Config: phpConfig, Args: []string{"-F", "-y", "FILE"}}.Start(ctx, home)
+	s, err := Program{Name: "php-fpm", Socket: true, Config: phpConfig, Args: []string{"-F", "-y", "FILE"}}.Start(ctx, home)
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,9 @@ type Program struct {
 	Args   []string // in which DIR and FILE stand for its directory and its configuration
 	Env    []string // the same
 	Server any      // for the configuration
+
+	Socket  bool  // it listens on a Unix socket in its directory
+	Missing error // what it needs and is not installed
 }
 
 // Site is what a configuration is made for.
@@ -80,6 +83,9 @@ func FreeAddr() (string, error) {
 // Start runs the program in a directory of its own below home. It is ready when it
 // takes connections.
 func (p Program) Start(ctx context.Context, home string) (*Server, error) {
+	if p.Missing != nil {
+		return nil, p.Missing
+	}
 	path, err := machine.Find(p.Name)
 	if err != nil {
 		return nil, err
@@ -91,6 +97,9 @@ func (p Program) Start(ctx context.Context, home string) (*Server, error) {
 	dir, err := os.MkdirTemp(home, "server-")
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for %s: %w", p.Name, err)
+	}
+	if p.Socket {
+		addr = filepath.Join(dir, "socket")
 	}
 	names := strings.NewReplacer("DIR", dir, "FILE", filepath.Join(dir, "config"))
 	if err := p.configure(Site{dir, addr, os.Geteuid() == 0, p.Server}); err != nil {
@@ -130,7 +139,11 @@ func (p Program) configure(site Site) error {
 }
 
 func accepts(addr string) error {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	network := "tcp"
+	if filepath.IsAbs(addr) {
+		network = "unix"
+	}
+	conn, err := net.DialTimeout(network, addr, time.Second)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,103 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
+)
+
+// tolerated is how much slower a checkout may be: less than that is not worth an alarm.
+const tolerated = 0.97
+
+// leastPairs is how many pairs of runs it takes to tell a difference from noise.
+const leastPairs = 15
+
+// guardAgainst has Caddy of a commit and of this checkout take turns. It fails if this
+// checkout serves fewer requests a second in any case, and chance can hardly be why.
+func (b *bench) guardAgainst(ctx context.Context, commit string) (err error) {
+	before, remove, err := b.buildCommit(ctx, commit)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	b.suite, b.runs = "against", max(b.runs, leastPairs)
+	err = b.withBackend(ctx, func(backend *servers.Backend) error {
+		direct := &contest{bench: b, contestants: b.pair(before, "respond ok")}
+		if err := direct.compare(ctx, each([]int{1, 32}, 0)); err != nil {
+			return err
+		}
+		proxy := &contest{bench: b, upstream: backend, contestants: b.pair(before, reverseProxy(backend))}
+		return proxy.compare(ctx, each([]int{32}, 0))
+	})
+	if err != nil {
+		return err
+	}
+	return judge(b.set, commit)
+}
+
+// buildCommit builds Caddy from a commit.
+func (b *bench) buildCommit(ctx context.Context, commit string) (program string, remove func() error, err error) {
+	root, err := servers.Root(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	git := func(args ...string) error {
+		if out, err := exec.Command("git", append([]string{"-C", root, "worktree"}, args...)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("checking out %s: %w\n%s", commit, err, out)
+		}
+		return nil
+	}
+	dir := filepath.Join(b.home, "before")
+	if err := git("add", "--detach", dir, commit); err != nil {
+		return "", nil, err
+	}
+	remove = func() error { return git("remove", "--force", dir) }
+	b.say("building caddy of %s", commit)
+	if program, err = servers.BuildCaddy(ctx, dir, dir); err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return program, remove, nil
+}
+
+const beforeSetting = "before"
+
+// pair are the contestants of both, with each engine.
+func (b *bench) pair(before, handler string) (all []*contestant) {
+	for _, dir := range []string{"", b.disk} {
+		then, now := b.serializing(dir, handler, 0), b.serializing(dir, handler, 0)
+		then.program, then.Setting = before, beforeSetting
+		all = append(all, then, now)
+	}
+	for _, who := range all {
+		who.Group = "respond"
+		if handler != "respond ok" {
+			who.Group = "reverse_proxy"
+		}
+	}
+	return all
+}
+
+// judge prints the ratios, with the intervals in which they are likely to lie.
+func judge(s figures.Set, commit string) error {
+	before := func(c figures.Case) figures.Case { c.Setting = beforeSetting; return c }
+	interval := func(s figures.Set, c figures.Case) figures.Summary { return s.Interval(c, before(c), figures.Rate) }
+	cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Setting == "" })
+	fmt.Print(tabulate(s, "Requests a second of this checkout and of "+commit+", with 95 % of certainty.", cases,
+		label("server", name), label("clients", clients),
+		at(before, spread("before", figures.Rate)), spread("now", figures.Rate),
+		column{"ratio", func(s figures.Set, c figures.Case) string { return rangeText(interval(s, c)) }}))
+	var errs []error
+	for _, c := range cases {
+		if ratio := interval(s, c); ratio.Max < tolerated {
+			errs = append(errs, fmt.Errorf("%s, %d clients: slower than %s: %s", name(c), c.Clients, commit, rangeText(ratio)))
+		}
+	}
+	return errors.Join(errs...)
+}
