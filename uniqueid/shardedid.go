@@ -263,12 +263,14 @@ func (id *ShardedID) Scan(src any) error { return scan("sharded_id", src, id, sh
 // ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never
 // gives the same microsecond twice, as PHP's uniqid does not: if the
 // microsecond is taken, it waits for the next. So it makes a million IDs a
-// second at most. The time never goes back while the process runs.
+// second at most. The time never goes back while the process runs. On Windows,
+// whose clock stands still for up to 16 ms, the time of an ID may be as much ahead.
 type ShardedIDGenerator struct {
 	shards uint32
 	random func() uint64
 	clock  *carriedClock
 	last   *atomic.Int64 // the microsecond of the last ID
+	ahead  int64         // how many microseconds it may be ahead of the clock
 }
 
 // NewShardedIDGenerator makes a generator for 1 to [MaxShards] shards. All
@@ -282,6 +284,7 @@ func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, 
 	g := &ShardedIDGenerator{shards: uint32(shards), random: s.random}
 	if _, ok := s.clock.(*systemClock); ok {
 		process := processMicros()
+		g.ahead = systemTick.Microseconds()
 		g.clock, g.last = process.clock, &process.last
 		return g, nil
 	}
@@ -312,8 +315,8 @@ func (g *ShardedIDGenerator) micros() int64 {
 	for {
 		now := g.clock.nanos() / int64(time.Microsecond)
 		last := g.last.Load()
-		if now > last && g.last.CompareAndSwap(last, now) {
-			return now
+		if next := max(now, last+1); next <= now+g.ahead && g.last.CompareAndSwap(last, next) {
+			return next
 		}
 		runtime.Gosched()
 	}

@@ -25,6 +25,26 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
+// On Windows the clock stands still for up to 16 ms, and each ID waited for its
+// next tick: 64 of them a second.
+func TestShardedIDBetweenTicks(t *testing.T) {
+	clock := newFakeClock(0)
+	gen := newShardedIDs(t, 1, WithClock(clock))
+	gen.ahead = 1000
+	first := gen.New()
+	for i := range 1000 {
+		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {
+			t.Fatalf("the ID %d after the first is of %v, the first of %v", i+1, id.Time(), first.Time())
+		}
+	}
+	next := make(chan ShardedID)
+	go func() { next <- gen.New() }()
+	clock.pass(time.Microsecond)
+	if id := <-next; id.Time().Sub(first.Time()) != 1001*time.Microsecond {
+		t.Errorf("after the tick came %v, the first is of %v", id.Time(), first.Time())
+	}
+}
+
 func TestShardedIDClock(t *testing.T) {
 	clock := newFakeClock(100 * time.Nanosecond)
 	gen := newShardedIDs(t, 1000, WithClock(clock), seeded())
