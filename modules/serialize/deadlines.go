@@ -32,7 +32,8 @@ func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) 
 		limit = farAway
 	}
 	d := &deadlines{conn: innermost(w), server: server}
-	d.reader, d.writer = caddyhttp.IdleTimeoutsFromContext(r.Context())
+	d.reader, _ = caddyhttp.IdleTimeoutsFromContext(r.Context())
+	d.writer = callersIdleWriter(r.Context())
 	if d.reader != nil {
 		d.read = d.reader.Deadline
 	}

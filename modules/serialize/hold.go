@@ -127,7 +127,8 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 			panic(thrown)
 		}
 	}()
-	return serveIn(ctx, w, r, v.following(next))
+	w.handlers = handlersContext{ctx, w}
+	return serveIn(&w.handlers, w, r, v.following(next))
 }
 
 // deliver brings what is left of a response to its client.
@@ -138,6 +139,7 @@ func (v *visit) deliver(w *turnWriter) {
 		defer draining.Add(-1)
 		v.limitKeep()
 	}
+	defer w.timeouts.finish()
 	w.deliver()
 }
 

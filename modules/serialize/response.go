@@ -46,6 +46,8 @@ type turnWriter struct {
 	held       *piece      // the beginning, while the client has got nothing; or nil
 	begun      bool        // the client may have got some of it
 	buffer     responseBuffer
+	timeouts   writeTimeouts
+	handlers   handlersContext
 	gone       bool // the client
 	refused    bool // something was not written, for the turn was revoked
 	unanswered bool // the response was left to the queue
@@ -74,7 +76,8 @@ func (v *visit) initWriter(w *turnWriter, to http.ResponseWriter, r *http.Reques
 	w.ends = v.handler.OnDisconnect != onDisconnectFinish
 	w.uploading = v.uploading
 	w.http1, w.http3 = r.ProtoMajor == 1, r.ProtoMajor == 3
-	w.buffer.open(to, int(*v.handler.ResponseBuffer))
+	w.timeouts.http2, w.timeouts.logger = r.ProtoMajor == 2, v.handler.logger
+	w.buffer.open(to, int(*v.handler.ResponseBuffer), &w.timeouts)
 }
 
 // Header implements [http.ResponseWriter]. While the sender writes, the handlers
@@ -208,6 +211,7 @@ func (w *turnWriter) begin() {
 	switch {
 	case held == nil:
 	case w.isBuffered():
+		w.followTimeouts()
 		w.buffer.addPiece(held)
 	default:
 		_, err := w.pass(held.bytes())
@@ -218,16 +222,38 @@ func (w *turnWriter) begin() {
 
 func (w *turnWriter) isBuffered() bool { return w.buffer.size > 0 }
 
-// pass gives p to the buffer, or to the client.
-func (w *turnWriter) pass(p []byte) (n int, err error) {
-	if w.isBuffered() {
-		return w.buffer.add(p)
+// followTimeouts lets the buffer know what the handlers have set.
+func (w *turnWriter) followTimeouts() {
+	if settings, ok := w.timeouts.current(); ok {
+		w.buffer.setLimits(settings)
 	}
-	err = w.onClient(func() error {
-		n, err = w.ResponseWriter.Write(p)
+}
+
+// pass gives p to the client, except for what the buffer takes.
+func (w *turnWriter) pass(p []byte) (n int, err error) {
+	if direct := len(p) - w.buffer.size; direct > 0 {
+		err = w.passBy(func(to http.ResponseWriter) error {
+			n, err = to.Write(p[:direct])
+			return err
+		})
+		if err != nil || !w.isBuffered() {
+			return n, err
+		}
+	}
+	w.followTimeouts()
+	added, err := w.buffer.add(p[n:])
+	return n + added, err
+}
+
+// passBy lets the handlers write to the client themselves, once that has taken what
+// the buffer has.
+func (w *turnWriter) passBy(write func(to http.ResponseWriter) error) error {
+	w.followTimeouts()
+	to, err := w.buffer.awaitSent()
+	if err != nil {
 		return err
-	})
-	return n, err
+	}
+	return w.onClient(func() error { return write(to) })
 }
 
 // ReadFrom implements [io.ReaderFrom]. The system sends files by itself, except
@@ -271,12 +297,11 @@ func (w *turnWriter) sendFile(r io.Reader) (n int64, err error) {
 		return 0, nil
 	}
 	w.begin()
-	if err = w.buffer.awaitSent(); err == nil {
-		err = w.onClient(func() error {
-			n, err = w.ResponseWriterWrapper.ReadFrom(&io.LimitedReader{R: limited.R, N: length})
-			return err
-		})
-	}
+	err = w.passBy(func(to http.ResponseWriter) error {
+		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: to}
+		n, err = client.ReadFrom(&io.LimitedReader{R: limited.R, N: length})
+		return err
+	})
 	limited.N -= n
 	w.count(n)
 	if w.outlives(err) {
@@ -300,6 +325,7 @@ func (w *turnWriter) FlushError() error {
 	w.begin()
 	var err error
 	if w.isBuffered() {
+		w.followTimeouts()
 		err = w.buffer.addFlush()
 	} else {
 		err = w.onClient(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
@@ -314,7 +340,7 @@ func (w *turnWriter) FlushError() error {
 func (w *turnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.status != 0 {
 		w.begin()
-		if err := w.buffer.awaitSent(); err != nil {
+		if _, err := w.buffer.awaitSent(); err != nil {
 			return nil, nil, w.explain(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // responseBuffer takes the body of a response off the handlers at once, and
@@ -16,8 +17,9 @@ import (
 // header leads to in the writers around the queue belongs to the request's own
 // goroutine.
 type responseBuffer struct {
-	size int                 // in bytes
-	to   http.ResponseWriter // the client
+	size     int                 // in bytes
+	to       http.ResponseWriter // the client
+	timeouts *writeTimeouts
 
 	mu      sync.Mutex
 	changed sync.Cond // there is room, or the sender has ended
@@ -29,14 +31,17 @@ type responseBuffer struct {
 	stopped bool  // the handlers may add no more
 	err     error // why the client takes no more
 	thrown  any   // by a writer around the queue
+
+	deadline *time.Time       // that the sender has not set yet, or nil
+	limits   *timeoutSettings // of what is written next; nil if no handler has set any
 }
 
 // errStopped ends the handlers' wait for a client.
 var errStopped = errors.New("the response was stopped")
 
 // open makes the buffer ready for a client.
-func (b *responseBuffer) open(to http.ResponseWriter, size int) {
-	b.to, b.size = to, size
+func (b *responseBuffer) open(to http.ResponseWriter, size int, timeouts *writeTimeouts) {
+	b.to, b.size, b.timeouts = to, size, timeouts
 	b.changed.L = &b.mu
 }
 
@@ -73,6 +78,20 @@ func (b *responseBuffer) appendLocked(p []byte) int {
 	n := b.last.append(p)
 	b.length += n
 	return n
+}
+
+// setLimits makes settings hold for what is written from now on.
+func (b *responseBuffer) setLimits(s timeoutSettings) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limits = &s
+}
+
+// limitLocked makes the latest settings hold.
+func (b *responseBuffer) limitLocked() {
+	if b.limits != nil {
+		b.to = b.timeouts.apply(b.to, *b.limits)
+	}
 }
 
 // addPiece sends a whole piece behind the others.
@@ -135,8 +154,11 @@ func (b *responseBuffer) send() {
 		b.changed.Broadcast()
 	}()
 	for b.first != nil || b.flush {
+		b.limitLocked()
+		b.takeDeadlineLocked()
 		b.sendNextLocked()
 	}
+	b.takeDeadlineLocked()
 }
 
 // sendNextLocked flushes what was written, or writes the next piece. It unlocks
@@ -220,14 +242,18 @@ func (b *responseBuffer) isSending() bool {
 }
 
 // awaitSent waits until the client has taken everything, for the handlers to
-// write to it themselves.
-func (b *responseBuffer) awaitSent() error {
+// write to it themselves, with the writer that it returns.
+func (b *responseBuffer) awaitSent() (http.ResponseWriter, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.sending && !b.stopped {
 		b.changed.Wait()
 	}
-	return b.endedLocked()
+	if err := b.endedLocked(); err != nil {
+		return nil, err
+	}
+	b.limitLocked()
+	return b.to, nil
 }
 
 // drain waits until there is no sender any more.

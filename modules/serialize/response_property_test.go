@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,8 +192,7 @@ type responseServer struct {
 	version  string
 	url      string
 	tls      *tls.Config // of clients
-	plan     *responsePlan
-	queue    bool
+	now      atomic.Pointer[responseAsked]
 	handlers map[string]*Handler // by the size of the buffer
 	caddy    caddyhttp.Server
 }
@@ -252,13 +252,20 @@ func (s *responseServer) transport() (client http.RoundTripper, closeIt func()) 
 	return h, h.CloseIdleConnections
 }
 
+// responseAsked is what a server answers now.
+type responseAsked struct {
+	plan  *responsePlan
+	queue bool
+}
+
 // ServeHTTP implements [http.Handler].
 func (s *responseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &s.caddy)
-	handler := caddyhttp.HandlerFunc(s.plan.ServeHTTP)
+	now := s.now.Load()
+	handler := caddyhttp.HandlerFunc(now.plan.ServeHTTP)
 	var err error
-	if s.queue {
-		err = s.handlers[s.plan.size].ServeHTTP(w, r, handler)
+	if now.queue {
+		err = s.handlers[now.plan.size].ServeHTTP(w, r, handler)
 	} else {
 		err = handler(w, r)
 	}
@@ -270,7 +277,7 @@ func (s *responseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // get asks for the response of a plan, over a connection of its own.
 func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got response) {
 	t.Helper()
-	s.plan, s.queue = plan, queue
+	s.now.Store(&responseAsked{plan, queue})
 	transport, closeIt := s.transport()
 	defer closeIt()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

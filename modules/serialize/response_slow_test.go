@@ -1,18 +1,23 @@
 package serialize
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/timeouts"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -31,11 +36,13 @@ func newQueue(t *testing.T, buffer Size) *Handler {
 }
 
 // serveBehind serves a queue and what is behind it, over plain connections, with
-// error routes.
-func serveBehind(t *testing.T, s *Handler, server *caddyhttp.Server, next, failed caddyhttp.HandlerFunc) (addr string) {
+// error routes and Caddy's write_idle; 0 is off.
+func serveBehind(t *testing.T, s *Handler, idle time.Duration, next, failed caddyhttp.HandlerFunc) (addr string) {
 	t.Helper()
+	server := new(caddyhttp.Server)
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, server)
+		w, r = withIdleTimeout(w, r, idle)
 		if err := s.ServeHTTP(w, r, next); err != nil {
 			_ = (&errorRoutes{last: true}).ServeHTTP(w, r, failed)
 		}
@@ -46,15 +53,30 @@ func serveBehind(t *testing.T, s *Handler, server *caddyhttp.Server, next, faile
 	return strings.TrimPrefix(running.URL, "http://")
 }
 
+// withIdleTimeout does what Caddy does for write_idle.
+func withIdleTimeout(w http.ResponseWriter, r *http.Request, idle time.Duration) (http.ResponseWriter, *http.Request) {
+	if idle == 0 {
+		return w, r
+	}
+	writer := &caddyhttp.IdleTimeoutWriter{
+		ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		Ctrl:                  http.NewResponseController(w),
+		Deadline:              caddyhttp.IdleDeadline{Start: time.Now(), Timeout: idle},
+		Logger:                zap.NewNop(),
+	}
+	return writer, r.WithContext(caddyhttp.ContextWithIdleTimeouts(r.Context(), nil, writer))
+}
+
 // askSlowly asks for a path, and reads nothing.
-func askSlowly(t *testing.T, addr, path string) net.Conn {
+func askSlowly(t *testing.T, addr, path string, fields ...string) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+	head := append([]string{"GET " + path + " HTTP/1.1", "Host: localhost", "Connection: close"}, fields...)
+	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -81,7 +103,7 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	s := newQueue(t, bufferOfTests)
 	s.errorRoutes = true
 	var last string // the error route that ran
-	addr := serveBehind(t, s, new(caddyhttp.Server), func(w http.ResponseWriter, r *http.Request) error {
+	addr := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, r *http.Request) error {
 		size := 100 << 10
 		if r.URL.Path == "/slow" {
 			size = moreThanAConnectionHolds
@@ -115,6 +137,208 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	if last != "/next" {
 		t.Error("the error routes of the slow client ran outside of its turn")
 	}
+}
+
+// A handler's write deadlines went to Caddy's writer while the sender used that: a
+// data race. They hold for what the sender writes, then and afterwards.
+func TestWriteDeadlineOfASlowReader(t *testing.T) {
+	for name, deadlines := range map[string][]time.Duration{
+		"late":       {200 * time.Millisecond},
+		"moved":      {time.Hour, 200 * time.Millisecond},
+		"taken back": {200 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newQueue(t, bufferOfTests)
+			addr := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, _ *http.Request) error {
+				part := make([]byte, moreThanAConnectionHolds/len(deadlines))
+				for _, deadline := range deadlines {
+					_, _ = w.Write(part)
+					var at time.Time
+					if deadline > 0 {
+						at = time.Now().Add(deadline)
+					}
+					if err := http.NewResponseController(w).SetWriteDeadline(at); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			}, nil)
+			conn := askSlowly(t, addr, "/")
+			if name == "taken back" {
+				time.Sleep(500 * time.Millisecond)
+				if body, err := readAtLast(t, conn); err != nil || len(body) < moreThanAConnectionHolds {
+					t.Errorf("got %d bytes, %v", len(body), err)
+				}
+				return
+			}
+			testcaddy.Eventually(t, "the deadline has passed", func() error {
+				if s.meters.counts.outcomes[outcomeEntered].Load() == 0 {
+					return errors.New("the handler has not returned yet")
+				}
+				return wantCount(s.meters.counts.draining.Load(), 0)
+			})
+			if body, _ := readAtLast(t, conn); len(body) >= moreThanAConnectionHolds {
+				t.Error("the client got everything")
+			}
+		})
+	}
+}
+
+// What a handler timeouts behind the queue had set was taken back when it returned:
+// its clients were cut off while they drained. Without write_idle, they were cut off
+// although they read all the time.
+func TestTimeoutsBehindTheQueue(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		server, route time.Duration // write timeouts; 0 is none
+		stalls        time.Duration // the client, before it reads
+		pauses        time.Duration // between reads of 400 KB
+		whole         bool
+	}{
+		{name: "longer than the server's", server: 200 * time.Millisecond, route: time.Minute, stalls: time.Second, whole: true},
+		{name: "shorter than the server's", server: time.Minute, route: 200 * time.Millisecond, stalls: time.Second},
+		{name: "the only one, of a client that stalls", route: 200 * time.Millisecond, stalls: time.Second},
+		{name: "the only one, of a client that reads", route: time.Second, pauses: 100 * time.Millisecond, whole: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newQueue(t, bufferOfTests)
+			h := timeouts.Timeouts{WriteTimeout: c.route}
+			addr := serveBehind(t, s, c.server, func(w http.ResponseWriter, r *http.Request) error {
+				return h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+					for range 12 {
+						_, _ = w.Write(make([]byte, moreThanAConnectionHolds/12))
+						_ = http.NewResponseController(w).Flush()
+					}
+					return nil
+				}))
+			}, nil)
+			conn := askSlowly(t, addr, "/")
+			time.Sleep(c.stalls)
+			var size int64
+			for err := error(nil); err == nil; time.Sleep(c.pauses) {
+				var n int64
+				n, err = io.CopyN(io.Discard, conn, 400<<10)
+				size += n
+			}
+			if whole := size > moreThanAConnectionHolds; whole != c.whole {
+				t.Errorf("the client got %d bytes", size)
+			}
+		})
+	}
+}
+
+// What the server's own timeouts limit is again what it was, after the request and
+// for queues within queues.
+func TestTimeoutsAreGivenBack(t *testing.T) {
+	outer, inner := newQueue(t, bufferOfTests), newQueue(t, bufferOfTests)
+	inner.queue = "inner_"
+	h := timeouts.Timeouts{WriteTimeout: time.Hour}
+	w, r := withIdleTimeout(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody), time.Minute)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	_, own := caddyhttp.IdleTimeoutsFromContext(r.Context())
+	err := outer.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		return inner.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			if got := callersIdleWriter(r.Context()); got != own {
+				t.Error("the writer of the server is not found behind two queues")
+			}
+			return h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+				_, err := w.Write(make([]byte, 100<<10))
+				return err
+			}))
+		}))
+	}))
+	if got := settingsOf(own).timeout; err != nil || got != time.Minute {
+		t.Errorf("the timeout is %v then, %v", got, err)
+	}
+}
+
+// The memory of a client that reads nothing is bounded, however its response is
+// written.
+func TestMemoryOfASlowReader(t *testing.T) {
+	for _, size := range []Size{1, 1000, 256 << 10, 1 << 20} {
+		s := newQueue(t, size)
+		s.OnDisconnect = onDisconnectCancel
+		buffers := make(chan *responseBuffer, 1)
+		var written atomic.Int64
+		addr := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, _ *http.Request) error {
+			buffers <- &w.(*turnWriter).buffer
+			for i := 1; ; i++ {
+				n, err := w.Write(make([]byte, i%50_000))
+				if err != nil {
+					return nil
+				}
+				written.Add(int64(n))
+				if i%3 == 0 {
+					_ = http.NewResponseController(w).Flush()
+				}
+			}
+		}, func(http.ResponseWriter, *http.Request) error { return nil })
+		conn := askSlowly(t, addr, "/")
+		b := <-buffers
+		testcaddy.Eventually(t, "the handler waits for the client", func() error {
+			before := written.Load()
+			time.Sleep(200 * time.Millisecond)
+			return wantCount(written.Load(), max(before, 1))
+		})
+		b.mu.Lock()
+		kept := 1 // that is being written
+		for p := b.first; p != nil; p = p.next {
+			kept++
+		}
+		b.mu.Unlock()
+		if most := int(size)/pieceSize + 2; kept > most {
+			t.Errorf("response_buffer %d: %d pieces are kept, expected at most %d", size, kept, most)
+		}
+		_ = conn.Close()
+	}
+}
+
+// A handler can read and write in turns over HTTP/1.1, as without a queue.
+func TestFullDuplex(t *testing.T) {
+	s := newQueue(t, defaultResponseBuffer)
+	*s.Buffer, *s.BufferDisk = 0, 0
+	addr := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, r *http.Request) error {
+		rc := http.NewResponseController(w)
+		for _, when := range []string{"first", "again"} { // which is too late, and harmless
+			if err := rc.EnableFullDuplex(); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			_, _ = io.WriteString(w, when+"\n")
+			_ = rc.Flush()
+		}
+		_, err := io.Copy(flushing{w}, r.Body)
+		return err
+	}, nil)
+	conn := askSlowly(t, addr, "/", "Transfer-Encoding: chunked")
+	_ = conn.SetDeadline(time.Now().Add(testcaddy.Patience))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for i, want := range []string{"first\n", "again\n", "one\n", "two\n", "three\n"} {
+		if i >= 2 {
+			_, _ = fmt.Fprintf(conn, "%x\r\n%s\r\n", len(want), want)
+		}
+		if got, err := lines.ReadString('\n'); got != want {
+			t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	_, _ = io.WriteString(conn, "0\r\n\r\n")
+	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
+		t.Errorf("then %q, %v", rest, err)
+	}
+}
+
+// flushing flushes everything.
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+	return n, err
 }
 
 func wantCount(got, want int64) error {
