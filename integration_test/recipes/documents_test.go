@@ -76,7 +76,7 @@ func TestDocumentationIsWhole(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
 	for _, name := range []string{
 		"README.md", "quick-start.md", "directives.md", "ids.md", "operations.md", "recipes.md",
-		"how-it-works.md", "reliability.md", "performance.md", "cluster.md",
+		"how-it-works.md", "reliability.md", "performance.md", "cluster.md", "containers.md", "contributing.md", "writing-an-engine.md",
 	} {
 		for _, match := range link.FindAllStringSubmatch(document(t, name), -1) {
 			checkLink(t, name, match[1]+match[2])
