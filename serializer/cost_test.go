@@ -55,9 +55,9 @@ func (d countedDir) setLast(last uint64) error {
 	return d.lockDir.setLast(last)
 }
 
-func (d countedDir) create(name string, stamp uint64, r Rule) error {
+func (d countedDir) create(name string, stamp uint64, k ownerKind) error {
 	d.calls.create.Add(1)
-	return d.lockDir.create(name, stamp, r)
+	return d.lockDir.create(name, stamp, k)
 }
 
 func (d countedDir) leave(name string, stamp uint64) error {

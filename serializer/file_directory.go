@@ -208,7 +208,7 @@ func (d *directory) close(why error) (idle, leaving bool) {
 
 // states describes the queues for people.
 func (d *directory) states() []QueueState {
-	me := self(Rule{}, time.Time{}).String()
+	me := self(ownerKind{}, time.Time{}).String()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return queueStates(d.path, d.queues, d.pausing.ends, d.clock(), func(t *ticket) string {
@@ -230,6 +230,13 @@ func (d *directory) queueLocked(prefix string) *ticketQueue {
 		}
 	}
 	return q
+}
+
+// noteGroupLocked notes that tickets of a group are in a queue.
+func (d *directory) noteGroupLocked(q *ticketQueue, group string) {
+	if q.noteGroup(group) && len(d.pausing.ends) > 0 {
+		q.setPause(d.pausing.ends.end(q))
+	}
 }
 
 // remoteTickets lists the remote tickets in the queues that are wanted.

@@ -65,7 +65,7 @@ func deadOwner(t testing.TB, dir, queue string) (ticket string, die func()) {
 		t.Fatal(err)
 	}
 	name := Ticket{Prefix: queue, Stamp: max(last, minStamp) + 1}.Name()
-	if err := errors.Join(d.setLast(max(last, minStamp)+1), d.create(name, max(last, minStamp)+1, Rule{})); err != nil {
+	if err := errors.Join(d.setLast(max(last, minStamp)+1), d.create(name, max(last, minStamp)+1, ownerKind{})); err != nil {
 		t.Fatal(err)
 	}
 	return name, func() {
@@ -221,9 +221,9 @@ type intruder struct {
 	before func(name string)
 }
 
-func (d *intruder) create(name string, stamp uint64, r Rule) error {
+func (d *intruder) create(name string, stamp uint64, k ownerKind) error {
 	d.before(name)
-	return d.lockDir.create(name, stamp, r)
+	return d.lockDir.create(name, stamp, k)
 }
 
 // Where there are no hard links, each ticket is a file of its own. Bug: the

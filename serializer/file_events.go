@@ -164,7 +164,7 @@ func (s *syncer) noteNewLocked(name string) {
 	q := s.queueLocked(t.Prefix)
 	q.insert(t)
 	s.advanceLocked(q)
-	if s.sys.checksUsers() || q.special > 0 {
+	if s.sys.checksUsers() || q.special > 0 || len(s.pausing.ends) > 0 {
 		s.found.unknown = append(s.found.unknown, t)
 	}
 }
@@ -258,7 +258,7 @@ func (s *syncer) restore(t *ticket) {
 		return
 	}
 	s.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
-	if err := s.sys.restore(t.name, t.Rule); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.sys.restore(t.name, t.kind()); err != nil && !errors.Is(err, fs.ErrExist) {
 		s.complainAbout(t.name, err)
 		s.found.missing = append(s.found.missing, t) // the next sync tries again
 	}

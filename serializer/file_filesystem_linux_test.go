@@ -19,7 +19,7 @@ func TestLinkLimit(t *testing.T) {
 	e := openAt(t, dir, 0)
 	e.open = openInto(&d)
 	first := enter(t, e, arrival("a_"))
-	full := d.owners[Rule{}]
+	full := d.owners[ownerKind{}]
 	if err := fillLinks(dir, full.name); err != unix.EMLINK {
 		t.Skipf("no limit of links below 70,000 here (%v); with TMPDIR on ext4 there is one", err)
 	}
@@ -29,7 +29,7 @@ func TestLinkLimit(t *testing.T) {
 	stillWaits(t, third, "the first is inside")
 	first.Leave()
 	second := get(t, next)
-	if d.owners[Rule{}] == full {
+	if d.owners[ownerKind{}] == full {
 		t.Error("the full owner file is still used")
 	}
 	stillWaits(t, third, "the second is inside")
@@ -80,7 +80,7 @@ func TestLinksRefused(t *testing.T) {
 	e := openAt(t, dir, 0)
 	e.open = openInto(&d)
 	enter(t, e, arrival("a_")).Leave()
-	owner := filepath.Join(dir, d.owners[Rule{}].name)
+	owner := filepath.Join(dir, d.owners[ownerKind{}].name)
 	if err := setAppendOnly(owner, true); err != nil {
 		t.Skipf("making a file append-only needs root and ext4, btrfs, xfs or tmpfs: %v", err)
 	}

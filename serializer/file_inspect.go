@@ -72,7 +72,7 @@ func newSighting() *sighting {
 type ownerSeen struct {
 	name  string
 	ours  bool // it is one, not another program
-	rule  Rule
+	kind  ownerKind
 	alive *bool // nil is not known
 }
 
@@ -112,7 +112,7 @@ func survey(d *outsideDir) (*sighting, error) {
 			}
 			known[id] = owner
 		}
-		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.rule}, Ticket: t, name: name, known: true}, owner)
+		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.kind.Rule}, Ticket: t, name: name, known: true}, owner)
 	}
 	s.applyPauses()
 	for _, q := range s.queues {
@@ -127,6 +127,7 @@ func (s *sighting) add(t *ticket, owner ownerSeen) {
 		q = &ticketQueue{prefix: t.Prefix}
 		s.queues[t.Prefix] = q
 	}
+	q.noteGroup(owner.kind.group)
 	q.insert(t)
 	s.owners[t] = owner
 }
@@ -147,7 +148,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	if err != nil {
 		return ownerSeen{}, err
 	}
-	return ownerSeen{name: probe.owner().String(), ours: true, rule: probe.owner().Rule, alive: new(!dead)}, nil
+	return ownerSeen{name: probe.owner().String(), ours: true, kind: ownerKind{probe.owner().Rule, probe.owner().Group}, alive: new(!dead)}, nil
 }
 
 // states describes the queues for people.

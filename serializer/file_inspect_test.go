@@ -110,7 +110,7 @@ func TestInspectUnownedFiles(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
 	old := Ticket{Prefix: "a_", Stamp: minStamp + 1}
 	young := Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.1:80")}
-	write(t, elsewhere, string(self(Rule{}, time.Now()).text()))
+	write(t, elsewhere, string(self(ownerKind{}, time.Now()).text()))
 	if err := os.Symlink(elsewhere, filepath.Join(dir, old.Name())); err != nil {
 		t.Fatal(err)
 	}

@@ -270,9 +270,7 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 			continue
 		}
 		q := d.queueLocked(t.Prefix)
-		if q.noteGroup(t.group) && len(d.pausing.ends) > 0 {
-			q.setPause(d.pausing.ends.end(q))
-		}
+		d.noteGroupLocked(q, t.group)
 		if err := d.joinLocked(q, t, last); err != nil {
 			t.refuse(err)
 		} else {
@@ -342,7 +340,7 @@ func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced err
 	for _, t := range joined {
 		err := replaced
 		if err == nil {
-			err = d.sys.create(t.name, t.Stamp, t.Rule)
+			err = d.sys.create(t.name, t.Stamp, t.kind())
 		}
 		if err == nil && time.Since(checked) > recheckTime {
 			err, checked = d.sys.check(), time.Now()

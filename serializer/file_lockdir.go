@@ -41,8 +41,8 @@ type lockDir interface {
 	// number is in the owner's ledger before the first and struck out before
 	// the second, so a file that is missing meanwhile was removed by somebody
 	// else; restore puts it back. A number is greater than all before it.
-	create(name string, stamp uint64, r Rule) error
-	restore(name string, r Rule) error
+	create(name string, stamp uint64, k ownerKind) error
+	restore(name string, k ownerKind) error
 	leave(name string, stamp uint64) error
 
 	// remove removes any other file. One that is not there is no error. The error is

@@ -37,7 +37,7 @@ type osDir struct {
 	gives     bool   // what we make is given to the directory's owner
 
 	mu      sync.Mutex
-	owners  map[Rule]*ownerFile
+	owners  map[ownerKind]*ownerFile
 	used    []*ownerFile // full or removed ones, still linked to
 	ids     map[fileID]bool
 	tickets map[string]*ownerFile // where there are no hard links
@@ -54,7 +54,7 @@ type osDir struct {
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, guard: -1, boot: bootID(),
 		disk:   guardOnDisk{flush: syncData},
-		owners: make(map[Rule]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
+		owners: make(map[ownerKind]*ownerFile), ids: make(map[fileID]bool), tickets: make(map[string]*ownerFile)}
 	var err error
 	if d.dir, err = openRetry(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, &StorageError{"opening lock directory", path, err}
@@ -126,7 +126,7 @@ func tryLockDir(path string) error {
 	d := opened.(*osDir)
 	defer d.close()
 	name := trialFiles + strconv.Itoa(os.Getpid()) + "-" + randomName()
-	o, err := d.newOwnerFile(name, Rule{}, true)
+	o, err := d.newOwnerFile(name, ownerKind{}, true)
 	if err != nil {
 		return &StorageError{"trying out a lock file", filepath.Join(path, name), err}
 	}

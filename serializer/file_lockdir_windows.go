@@ -119,25 +119,25 @@ func (d *osDir) setLast(stamp uint64) error {
 
 // create makes a file that is the ticket. There are no ledgers on Windows: a file
 // that another program removes counts as left.
-func (d *osDir) create(name string, _ uint64, r Rule) error { return d.restore(name, r) }
+func (d *osDir) create(name string, _ uint64, k ownerKind) error { return d.restore(name, k) }
 
 func (d *osDir) leave(name string, _ uint64) error { return d.remove(name) }
 func (d *osDir) restoreOwner(string) error         { return nil }
 func (d *osDir) refresh()                          {}
 
-func (d *osDir) restore(name string, r Rule) error {
-	if err := d.createFile(name, r); err != nil {
+func (d *osDir) restore(name string, k ownerKind) error {
+	if err := d.createFile(name, k); err != nil {
 		return &StorageError{"making lock file", d.file(name), err}
 	}
 	return nil
 }
 
-func (d *osDir) createFile(name string, r Rule) error {
+func (d *osDir) createFile(name string, k ownerKind) error {
 	h, err := d.open(name, windows.GENERIC_READ|windows.GENERIC_WRITE|windows.DELETE, windows.CREATE_NEW)
 	if err != nil {
 		return err
 	}
-	id, err := d.claim(h, r)
+	id, err := d.claim(h, k)
 	if err != nil {
 		_ = windows.CloseHandle(h)
 		_ = os.Remove(d.file(name))
@@ -150,12 +150,12 @@ func (d *osDir) createFile(name string, r Rule) error {
 }
 
 // claim locks a file and says in it whose it is.
-func (d *osDir) claim(h windows.Handle, r Rule) (fileID, error) {
+func (d *osDir) claim(h windows.Handle, k ownerKind) (fileID, error) {
 	if err := lockOwnerFile(uintptr(h)); err != nil {
 		return fileID{}, err
 	}
 	var n uint32
-	if err := windows.WriteFile(h, self(r, d.clock()).text(), &n, nil); err != nil {
+	if err := windows.WriteFile(h, self(k, d.clock()).text(), &n, nil); err != nil {
 		return fileID{}, fmt.Errorf("writing the owner's name: %w", err)
 	}
 	return handleID(h)
@@ -294,7 +294,7 @@ func tryLockDir(path string) error {
 	d := opened.(*osDir)
 	defer d.close()
 	name := trialFiles + strings.ToLower(rand.Text()[:16])
-	if err := d.create(name, 0, Rule{}); err != nil {
+	if err := d.create(name, 0, ownerKind{}); err != nil {
 		return err
 	}
 	return d.remove(name)

@@ -221,7 +221,7 @@ func TestOwnerFileTruncated(t *testing.T) {
 func TestFilesStayFresh(t *testing.T) {
 	dir := t.TempDir()
 	d := openOS(t, dir)
-	if err := d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, Rule{}); err != nil {
+	if err := d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, ownerKind{}); err != nil {
 		t.Fatal(err)
 	}
 	old := []unix.Timeval{{Sec: 1_000_000_000}, {Sec: 1_000_000_000}}

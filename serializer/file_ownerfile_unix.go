@@ -18,7 +18,7 @@ import (
 // ownerFile is one of our own, held locked.
 type ownerFile struct {
 	name   string
-	rule   Rule
+	kind   ownerKind
 	fd     int
 	id     fileID
 	ledger *ownLedger // of ledgerFile, and of those before it
@@ -33,21 +33,21 @@ func (o *ownerFile) close() {
 
 // needLedger sees to it that there is a ledger. The next owner file that is made has
 // one if no other does.
-func (d *osDir) needLedger(r Rule) error {
+func (d *osDir) needLedger(k ownerKind) error {
 	if d.ledgerFile != nil {
 		return nil
 	}
-	if d.owners[r] != nil {
-		d.giveUp(r)
+	if d.owners[k] != nil {
+		d.giveUp(k)
 	}
-	_, err := d.owner(r)
+	_, err := d.owner(k)
 	return err
 }
 
-// giveUp makes the next ticket by a rule have another owner file.
-func (d *osDir) giveUp(r Rule) {
-	d.used = append(d.used, d.owners[r])
-	delete(d.owners, r)
+// giveUp makes the next ticket by a kind have another owner file.
+func (d *osDir) giveUp(k ownerKind) {
+	d.used = append(d.used, d.owners[k])
+	delete(d.owners, k)
 }
 
 // restoreOwner puts back the name of an owner file that has tickets out: a process that
@@ -75,19 +75,19 @@ func (d *osDir) restoreOwner(name string) error {
 // tickets that are linked to the old one stay ours: the lock is on the file, not on
 // its name. But a process that comes into the directory must find them in a ledger.
 func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
-	if d.owners[old.rule] == old {
-		d.giveUp(old.rule)
+	if d.owners[old.kind] == old {
+		d.giveUp(old.kind)
 	}
 	if d.ledgerFile == old {
 		d.ledgerFile = nil
 	}
-	if err := d.needLedger(old.rule); err != nil {
+	if err := d.needLedger(old.kind); err != nil {
 		return nil, err
 	}
 	if err := d.passOn(old); err != nil {
 		return nil, err
 	}
-	return d.owner(old.rule)
+	return d.owner(old.kind)
 }
 
 // passOn writes what is in the ledger of an owner file into the present one. None of
@@ -106,15 +106,15 @@ func (d *osDir) ownerFiles() []*ownerFile {
 	return slices.AppendSeq(slices.Clone(d.used), maps.Values(d.owners))
 }
 
-func (d *osDir) owner(r Rule) (*ownerFile, error) {
-	if o := d.owners[r]; o != nil {
+func (d *osDir) owner(k ownerKind) (*ownerFile, error) {
+	if o := d.owners[k]; o != nil {
 		return o, nil
 	}
-	o, err := d.newOwnerFile(ownerFiles+randomName(), r, d.ledgerFile == nil)
+	o, err := d.newOwnerFile(ownerFiles+randomName(), k, d.ledgerFile == nil)
 	if err != nil {
 		return nil, err
 	}
-	d.owners[r] = o
+	d.owners[k] = o
 	if o.ledger != nil {
 		d.ledgerFile = o
 		d.noteLedgers()
@@ -139,12 +139,12 @@ func randomName() string { return strings.ToLower(rand.Text()[:16]) }
 // newOwnerFile makes a file, locks it and writes into it whose it is. That comes last,
 // so that all else is there for a reader who finds it. The guard is held, so nobody
 // takes the file for abandoned before it is locked.
-func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile, err error) {
+func (d *osDir) newOwnerFile(name string, k ownerKind, withLedger bool) (_ *ownerFile, err error) {
 	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
 	if err != nil {
 		return nil, err
 	}
-	o := &ownerFile{name: name, rule: r, fd: fd}
+	o := &ownerFile{name: name, kind: k, fd: fd}
 	d.give(fd)
 	defer func() {
 		if err != nil {
@@ -161,7 +161,7 @@ func (d *osDir) newOwnerFile(name string, r Rule, withLedger bool) (_ *ownerFile
 			return nil, err
 		}
 	}
-	text := self(r, d.clock()).text()
+	text := self(k, d.clock()).text()
 	n, err := unix.Pwrite(fd, text, 0)
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite

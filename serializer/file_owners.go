@@ -70,7 +70,11 @@ func (s *syncer) identifyTickets(tickets []*ticket) {
 func (d *directory) identifyAll() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	d.syncer.identifyTickets(d.remoteTickets(func(t *ticket) bool { return !t.known }))
+	d.syncer.identifyUnknown()
+}
+
+func (s *syncer) identifyUnknown() {
+	s.identifyTickets(s.remoteTickets(func(t *ticket) bool { return !t.known }))
 }
 
 // identifyFor finds out whose tickets a batch is about to wait behind. Only some
@@ -142,6 +146,7 @@ func (s *syncer) identify(t *ticket) {
 	case err == nil:
 		t.barred = nil
 		t.owner = o.owner().String()
+		s.noteGroupLocked(t.queue, o.owner().Group)
 		t.queue.identify(t, o.owner().Rule)
 		s.advanceLocked(t.queue)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // Owner is what an owner file says of its process. A process has one such file
-// in a directory for each [Rule] it gives tickets by, and each ticket is a hard
-// link to it; so the ticket tells all this, too.
+// in a directory for each [Rule] and [Arrival.Group] it gives tickets by, and each
+// ticket is a hard link to it; so the ticket tells all this, too.
 //
 // The file is text, one "key: value" a line below its first:
 //
@@ -22,12 +22,29 @@ import (
 //	program: /usr/bin/caddy
 //	shared: false
 //	limit: 1
+//	group: "user_{http.auth.user.id}_"
 type Owner struct {
 	PID     int
 	Host    string
 	Started time.Time // of the process's work in this directory
 	Program string
 	Rule    Rule
+	Group   string // empty is none
+}
+
+// ownerKind is what the tickets of one owner file have in common.
+type ownerKind struct {
+	Rule
+	group string
+}
+
+// kind is what is said of a ticket of ours by its owner file. A group that has too long a
+// name for a pause is left out.
+func (t *ticket) kind() ownerKind {
+	if len(t.group) > maxFileName {
+		return ownerKind{Rule: t.Rule}
+	}
+	return ownerKind{t.Rule, t.group}
 }
 
 const ownerMagic = "orderly lock-file owner 1"
@@ -36,7 +53,7 @@ const ownerMagic = "orderly lock-file owner 1"
 const maxOwnerSize = 8 << 10
 
 // self describes this process.
-func self(r Rule, now time.Time) Owner {
+func self(k ownerKind, now time.Time) Owner {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -45,15 +62,19 @@ func self(r Rule, now time.Time) Owner {
 	if err != nil {
 		program = "unknown"
 	}
-	return Owner{PID: os.Getpid(), Host: host, Started: now.UTC().Truncate(time.Second), Program: program, Rule: r}
+	return Owner{PID: os.Getpid(), Host: host, Started: now.UTC().Truncate(time.Second), Program: program, Rule: k.Rule, Group: k.group}
 }
 
 // String names the process for people.
 func (o Owner) String() string { return fmt.Sprintf("pid %d on %s", o.PID, o.Host) }
 
 func (o Owner) text() []byte {
-	return fmt.Appendf(nil, "%s\npid: %d\nhost: %s\nstarted: %s\nprogram: %s\nshared: %t\nlimit: %d\n",
+	text := fmt.Appendf(nil, "%s\npid: %d\nhost: %s\nstarted: %s\nprogram: %s\nshared: %t\nlimit: %d\n",
 		ownerMagic, o.PID, oneLine(o.Host), o.Started.Format(time.RFC3339), oneLine(o.Program), o.Rule.Shared, o.Rule.Limit)
+	if o.Group != "" {
+		text = fmt.Appendf(text, "group: %q\n", o.Group)
+	}
+	return text
 }
 
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
@@ -88,6 +109,8 @@ func (o *Owner) set(key, value string) (err error) {
 		o.Rule.Shared, err = strconv.ParseBool(value)
 	case "limit":
 		o.Rule.Limit, err = strconv.Atoi(value)
+	case "group":
+		o.Group, err = strconv.Unquote(value)
 	}
 	return err // other keys may come with later versions
 }

@@ -151,6 +151,7 @@ func (s *syncer) followPause(name string) {
 		s.log.Warn("a pause was made by a user who has no say here; it pauses nothing", "path", path)
 		return
 	}
+	s.identifyUnknown() // their owners tell of which groups they are
 	s.log.Info("a queue is paused", "path", path)
 }
 
@@ -343,6 +344,9 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 // putPause puts a pause. Only files that were there before it are removed. So of two
 // who pause a queue at once, none removes the only file that is left.
 func (d *outsideDir) putPause(queue string, end time.Time) error {
+	if queue == "" {
+		return errNameless
+	}
 	if cannotName(queue) || len(pauseName(queue, Resumed)) > maxFileName {
 		return fmt.Errorf("no file can have the name of queue %q; see QueueName", queue)
 	}
@@ -401,40 +405,12 @@ func (s *sighting) notePause(name string) {
 	}
 }
 
-// applyPauses pauses the queues that were seen. Nobody here knows which groups a queue
-// is of, so the names decide.
+// applyPauses pauses the queues that were seen.
 func (s *sighting) applyPauses() {
 	for _, q := range s.queues {
 		q.marks = s.marks
-		for name := range s.pauses {
-			if ofGroup(q.prefix, name) {
-				q.noteGroup(name)
-			}
-		}
 		q.setPause(s.pauses.end(q))
 	}
-}
-
-// ofGroup reports whether a queue's name can come of a group's by filling in the
-// placeholders in braces.
-func ofGroup(queue, group string) bool {
-	literal, rest, found := strings.Cut(group, "{")
-	if !found {
-		return queue == group
-	}
-	if !strings.HasPrefix(queue, literal) {
-		return false
-	}
-	_, rest, found = strings.Cut(rest, "}")
-	if !found {
-		return false
-	}
-	for i := len(literal); i <= len(queue); i++ {
-		if ofGroup(queue[i:], rest) {
-			return true
-		}
-	}
-	return false
 }
 
 // Interface guard

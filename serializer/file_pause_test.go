@@ -3,6 +3,8 @@ package serializer
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -151,22 +153,72 @@ func TestPauseNames(t *testing.T) {
 	}
 }
 
-func TestGroupsOfQueues(t *testing.T) {
-	for _, c := range []struct {
-		queue, group string
-		is           bool
-	}{
-		{"ann_", "{user}_", true},
-		{"ann", "{user}_", false},
-		{"a_ann_b", "a_{user}_{n}", true},
-		{"b_ann_b", "a_{user}_{n}", false},
-		{"a_", "a_", true},
-		{"a_b", "a_", false},
-		{"{x", "{x", false},
+// A process that has no ticket in a queue of a paused group, and everybody who looks from
+// outside, knows that the queue is paused and who is inside: the names alone do not tell,
+// for values are escaped, and another queue's name may look as if it were of the group.
+func TestPausedGroupOfOthers(t *testing.T) {
+	for _, group := range []string{"user_{id}_", "50%_{id}_", "{id}"} {
+		t.Run(group, func(t *testing.T) {
+			dir := t.TempDir()
+			owner, other := openAt(t, dir, 0), openAt(t, dir, 0)
+			a := Arrival{Queue: QueueName(strings.ReplaceAll(group, "{id}", "ann")), Group: group}
+			holder := get(t, started(owner, a))
+			waiter := started(owner, a)
+			get(t, started(other, Arrival{Queue: "other_"})) // so that it works in the directory
+			plain := get(t, started(owner, Arrival{Queue: "plain_"}))
+			if err := other.Pause(t.Context(), group, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			lists := map[string]func() ([]QueueState, error){
+				"the other process": func() ([]QueueState, error) { return other.Queues(t.Context()) },
+				"from outside":      func() ([]QueueState, error) { return Inspect(dir) },
+			}
+			expect := func(queue string, paused bool, inside, waiting int) {
+				t.Helper()
+				for who, list := range lists {
+					states, err := list()
+					i := slices.IndexFunc(states, func(q QueueState) bool { return q.Prefix == queue })
+					if err != nil || i < 0 {
+						t.Fatalf("%s: %q is not among %+v, error %v", who, queue, states, err)
+					}
+					if q := states[i]; (q.PausedUntil != nil) != paused || q.Inside != inside || q.Waiting != waiting {
+						t.Errorf("%s: %q is %+v; expected paused %t, %d inside, %d waiting", who, queue, q, paused, inside, waiting)
+					}
+				}
+			}
+			expect(a.Queue, true, 1, 1)
+			expect("plain_", false, 1, 0)
+			holder.Leave()
+			expect(a.Queue, true, 0, 1)
+			late := started(owner, Arrival{Queue: QueueName(strings.ReplaceAll(group, "{id}", "ben")), Group: group})
+			eventually(t, "a ticket of another queue of the group is there", func() bool {
+				return pausedIn(t, dir, QueueName(strings.ReplaceAll(group, "{id}", "ben"))).Waiting == 1
+			})
+			expect(QueueName(strings.ReplaceAll(group, "{id}", "ben")), true, 0, 1)
+			plain.Leave()
+			if err := ResumeQueue(dir, group); err != nil {
+				t.Fatal(err)
+			}
+			get(t, waiter).Leave()
+			get(t, late).Leave()
+		})
+	}
+}
+
+// A queue without a name cannot be paused: nobody could read the name of the file.
+func TestPauseWithoutName(t *testing.T) {
+	dir := t.TempDir()
+	f, m := openAt(t, dir, 0), NewMemory(MemoryOptions{})
+	for _, err := range []error{
+		PauseQueue(dir, "", time.Time{}), ResumeQueue(dir, ""),
+		f.Pause(t.Context(), "", time.Time{}), m.Pause(t.Context(), "", time.Time{}),
 	} {
-		if got := ofGroup(c.queue, c.group); got != c.is {
-			t.Errorf("%q is of group %q: %t", c.queue, c.group, got)
+		if err == nil || !strings.Contains(err.Error(), "without a name") {
+			t.Errorf("error %v; expected that there is no name", err)
 		}
+	}
+	if names, _ := filepath.Glob(filepath.Join(dir, pauseFiles+"*")); len(names) > 0 {
+		t.Errorf("files %q are there", names)
 	}
 }
 

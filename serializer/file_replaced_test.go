@@ -174,7 +174,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 // file system had given the same identity. So it did not wait for that file's owner.
 func TestGivenUpOwnerFilesAreNotOurs(t *testing.T) {
 	d := openOS(t, t.TempDir())
-	if err := errors.Join(d.lock(), d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, Rule{})); err != nil {
+	if err := errors.Join(d.lock(), d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, ownerKind{})); err != nil {
 		t.Fatal(err)
 	}
 	id := d.ledgerFile.id

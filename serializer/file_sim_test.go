@@ -49,7 +49,7 @@ type simProc struct {
 	events []simEvent
 	listed bool
 	notify chan struct{}
-	owners map[Rule]string
+	owners map[ownerKind]string
 	own    map[fileID]*simFile
 	wrong  mutation
 }
@@ -86,7 +86,7 @@ func (s *simDir) newProc() *simProc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &simProc{simDir: s, number: len(s.procs), resume: make(chan struct{}), notify: make(chan struct{}, 1),
-		owners: make(map[Rule]string), own: make(map[fileID]*simFile)}
+		owners: make(map[ownerKind]string), own: make(map[fileID]*simFile)}
 	s.procs = append(s.procs, p)
 	return p
 }
@@ -271,37 +271,37 @@ func (p *simProc) confirm(bound uint64) error {
 
 // create makes an owner file if there is none yet, in three calls, writes the
 // number into its ledger, and makes the ticket.
-func (p *simProc) create(name string, stamp uint64, r Rule) error {
-	owner := p.ownerName(r)
+func (p *simProc) create(name string, stamp uint64, k ownerKind) error {
+	owner := p.ownerName(k)
 	p.mu.Lock()
 	made := p.files[owner] != nil
 	p.mu.Unlock()
 	if !made {
-		p.makeFile(owner, r)
+		p.makeFile(owner, k)
 	}
 	if !p.call() {
 		return nil
 	}
 	p.mu.Lock()
-	p.owners[r] = owner
+	p.owners[k] = owner
 	if f := p.files[owner]; f != nil {
 		f.ledger[stamp] = true
 	}
 	p.mu.Unlock()
-	return p.restore(name, r)
+	return p.restore(name, k)
 }
 
 // restore links a ticket's name to the owner file. Without links, the ticket is
 // made in three calls.
-func (p *simProc) restore(name string, r Rule) error {
+func (p *simProc) restore(name string, k ownerKind) error {
 	if p.noLinks {
-		p.makeFile(name, r)
+		p.makeFile(name, k)
 		return nil
 	}
 	if !p.call() {
 		return nil
 	}
-	owner := p.ownerName(r)
+	owner := p.ownerName(k)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.files[name] != nil {
@@ -331,8 +331,8 @@ func (p *simProc) leave(name string, stamp uint64) error {
 func (p *simProc) restoreOwner(string) error { p.call(); return nil }
 func (p *simProc) refresh()                  {}
 
-func (p *simProc) ownerName(r Rule) string {
-	return fmt.Sprintf("%s%d-%t-%d", ownerFiles, p.number, r.Shared, r.Limit)
+func (p *simProc) ownerName(k ownerKind) string {
+	return fmt.Sprintf("%s%d-%t-%d", ownerFiles, p.number, k.Shared, k.Limit)
 }
 
 func (s *simDir) put(name string, f *simFile) {
@@ -341,8 +341,8 @@ func (s *simDir) put(name string, f *simFile) {
 }
 
 // makeFile makes a file, locks it and writes to it.
-func (p *simProc) makeFile(name string, r Rule) {
-	f := &simFile{about: Owner{PID: p.number, Rule: r}, ticket: !strings.HasPrefix(name, ownFiles), ledger: make(map[uint64]bool)}
+func (p *simProc) makeFile(name string, k ownerKind) {
+	f := &simFile{about: Owner{PID: p.number, Rule: k.Rule, Group: k.group}, ticket: !strings.HasPrefix(name, ownFiles), ledger: make(map[uint64]bool)}
 	for _, step := range []func(){
 		func() {
 			p.ids++

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (d *osDir) create(name string, stamp uint64, r Rule) error {
+func (d *osDir) create(name string, stamp uint64, k ownerKind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.noteOut(stamp, r); err != nil {
+	if err := d.noteOut(stamp, k); err != nil {
 		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
 	}
-	err := d.make(name, r)
+	err := d.make(name, k)
 	if err != nil {
 		d.strike(stamp)
 	}
@@ -22,8 +22,8 @@ func (d *osDir) create(name string, stamp uint64, r Rule) error {
 }
 
 // noteOut writes a ticket's number into the ledger. One that is damaged is replaced.
-func (d *osDir) noteOut(stamp uint64, r Rule) error {
-	if err := d.needLedger(r); err != nil {
+func (d *osDir) noteOut(stamp uint64, k ownerKind) error {
+	if err := d.needLedger(k); err != nil {
 		return err
 	}
 	err := d.ledgerFile.ledger.add(stamp)
@@ -31,7 +31,7 @@ func (d *osDir) noteOut(stamp uint64, r Rule) error {
 		return err
 	}
 	d.ledgerFile = nil
-	if err := d.needLedger(r); err != nil {
+	if err := d.needLedger(k); err != nil {
 		return err
 	}
 	return d.ledgerFile.ledger.add(stamp)
@@ -51,25 +51,25 @@ func (d *osDir) leave(name string, stamp uint64) error {
 	return d.remove(name)
 }
 
-func (d *osDir) restore(name string, r Rule) error {
+func (d *osDir) restore(name string, k ownerKind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.make(name, r)
+	return d.make(name, k)
 }
 
 // make makes a ticket's file. The caller holds mu.
-func (d *osDir) make(name string, r Rule) error {
-	err := d.link(name, r)
+func (d *osDir) make(name string, k ownerKind) error {
+	err := d.link(name, k)
 	if err == unix.EMLINK {
 		// The owner file has as many links as the file system allows.
-		d.giveUp(r)
-		err = d.link(name, r)
+		d.giveUp(k)
+		err = d.link(name, k)
 	}
 	if noHardLinks(err) {
 		d.noLinks.Store(true)
 	}
 	if d.noLinks.Load() {
-		err = d.createFile(name, r)
+		err = d.createFile(name, k)
 	}
 	if err != nil {
 		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
@@ -83,11 +83,11 @@ func noHardLinks(err error) bool {
 	return err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP
 }
 
-func (d *osDir) link(name string, r Rule) error {
+func (d *osDir) link(name string, k ownerKind) error {
 	if d.noLinks.Load() {
 		return unix.EOPNOTSUPP
 	}
-	o, err := d.owner(r)
+	o, err := d.owner(k)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func linkat(dir int, from, to string) error {
 }
 
 // createFile makes a ticket that is a locked file of its own.
-func (d *osDir) createFile(name string, r Rule) error {
-	o, err := d.newOwnerFile(name, r, false)
+func (d *osDir) createFile(name string, k ownerKind) error {
+	o, err := d.newOwnerFile(name, k, false)
 	if err != nil {
 		return err
 	}

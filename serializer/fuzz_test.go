@@ -83,7 +83,7 @@ func FuzzQueueName(f *testing.F) {
 
 // An owner file may hold anything: it is read, or refused.
 func FuzzParseOwner(f *testing.F) {
-	f.Add(self(Rule{Shared: true, Limit: 3}, time.Now()).text())
+	f.Add(self(ownerKind{Rule{Shared: true, Limit: 3}, "user_{id}_"}, time.Now()).text())
 	f.Add([]byte(ownerMagic))
 	f.Add([]byte(ownerMagic + "\npid: 12345678901234567890\n"))
 	f.Add([]byte(ownerMagic + "\nlimit: -1\nunknown: x\n:\n\n"))

@@ -2,6 +2,7 @@ package serializer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,6 +36,9 @@ var Resumed = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
 // PauseEnd returns the end of a pause that is asked for, without a fraction of a
 // second that JSON and etcd could not keep. It is for engines.
 func PauseEnd(queue string, until time.Time) (time.Time, error) {
+	if queue == "" {
+		return until, errNameless
+	}
 	if until.IsZero() || until.After(Resumed) {
 		return Resumed, nil
 	}
@@ -43,6 +47,8 @@ func PauseEnd(queue string, until time.Time) (time.Time, error) {
 	}
 	return until.Round(0).UTC().Truncate(time.Microsecond), nil
 }
+
+var errNameless = errors.New("a queue without a name cannot be paused")
 
 // pauses are the ends of all pauses, by the names of queues and groups.
 type pauses map[string]time.Time

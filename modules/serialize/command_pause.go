@@ -167,13 +167,14 @@ func isPaused(queues, paused []serializer.QueueState) bool {
 	return true
 }
 
-// countInside counts those inside the paused queues, and in those of their prefixes.
+// countInside counts those inside the paused queues, and in those of their prefixes. A
+// queue that is not paused only looks as if it were of a prefix.
 func countInside(queues, paused []serializer.QueueState) (inside int) {
 	for _, q := range queues {
 		of := func(p serializer.QueueState) bool {
 			return q.Path == p.Path && (q.Prefix == p.Prefix || placeholder.MatchString(p.Prefix) && isOfGroup(q.Prefix, p.Prefix))
 		}
-		if slices.ContainsFunc(paused, of) {
+		if q.PausedUntil != nil && slices.ContainsFunc(paused, of) {
 			inside += q.Inside
 		}
 	}

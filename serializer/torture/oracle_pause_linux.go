@@ -36,6 +36,9 @@ func (o *oracle) beginPause(queues []int) *pauseSpan {
 	defer o.mu.Unlock()
 	p := &pauseSpan{number: len(o.pauses.spans) + 1, queues: queues, to: never}
 	o.pauses.spans = append(o.pauses.spans, p)
+	for _, q := range queues {
+		o.queues[q].paused = nil // what follows is no longer due to the one before
+	}
 	return p
 }
 
@@ -80,14 +83,18 @@ func (o *oracle) checkPause(q *queueOracle, e record) {
 	case e.at > p.to:
 		q.paused = nil
 		if !o.disturbed(p.to, e.at) {
-			o.noteResumption(p, time.Duration(e.at-p.to))
+			o.noteResumption(p, e)
 		}
 	case e.at > p.set && !o.disturbed(p.set, e.at):
 		o.pauses.late = append(o.pauses.late, time.Duration(e.at-p.set))
 	}
 }
 
-func (o *oracle) noteResumption(p *pauseSpan, took time.Duration) {
+func (o *oracle) noteResumption(p *pauseSpan, e record) {
+	took := time.Duration(e.at - p.to)
+	if took > recoveryLimit {
+		o.tell([]record{e, {arrived: p.set, at: p.to}}, "nobody entered %q for %v after pause %d had ended: next was %s", o.queues[e.queue].prefix, took, p.number, o.describe(e))
+	}
 	if p.ordered {
 		o.pauses.resumed = append(o.pauses.resumed, took)
 	} else {
