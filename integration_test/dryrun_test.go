@@ -3,9 +3,14 @@
 package integration_test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -194,4 +199,42 @@ func TestDryRunDisagreement(t *testing.T) {
 		check(t, c.reload(setup{site: site + "\nrespond new"}))
 		c.get("/").want(t, http.StatusOK)
 	}
+}
+
+// A dry run changes nothing for a client and an upstream that take turns to speak: the
+// queue read the body before it let the request go on, and both waited for each other.
+func TestDryRunOfDialogue(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{backend: newBackend(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
+	body, client := io.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, "POST", c.url, body)
+	check(t, err)
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	check(t, err)
+	defer answer.Body.Close()
+	lines := bufio.NewReader(answer.Body)
+	for _, word := range []string{"one", "two"} {
+		_, err := io.WriteString(client, word+"\n")
+		check(t, err)
+		if line, err := lines.ReadString('\n'); err != nil || line != word+"\n" {
+			t.Errorf("the answer to %q is %q, error %v", word, line, err)
+		}
+	}
+	check(t, client.Close())
+}
+
+// dialogueUpstream answers each line as it comes.
+func dialogueUpstream(t *testing.T) (addr string) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
+		for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+			fmt.Fprintln(w, lines.Text())
+			_ = control.Flush()
+		}
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
 }

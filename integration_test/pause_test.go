@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -191,6 +192,7 @@ func TestPauseNonsense(t *testing.T) {
 		{"DELETE", "a_", "resume", 405, "expected POST"},
 		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
+		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
 		{"POST", "b_", "pause", 404, "no such queue"},
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
 		{"POST", "a_", "stop", 405, "expected DELETE"},
@@ -284,6 +286,9 @@ func TestPauseCommands(t *testing.T) {
 			if out, code := run("pause", "--prefix", "a_", "--for", "soon"); code != 1 || !strings.Contains(out, "expected a duration") {
 				t.Errorf("pause --for soon: exit code %d: %s", code, out)
 			}
+			if out, code := run("pause", "--prefix", ""); code != 1 || !strings.Contains(out, "expected the prefix of a queue") {
+				t.Errorf("pause of no prefix: exit code %d: %s", code, out)
+			}
 			if through == "directory" {
 				return
 			}
@@ -298,4 +303,121 @@ func TestPauseCommands(t *testing.T) {
 			t.Errorf("exit code %d: %s%s", code, out, errs)
 		}
 	})
+}
+
+// Through any of the processes that share a directory, pause --wait for a prefix with
+// placeholders comes back once nobody is inside, though other processes have the waiters.
+// The prefix is escaped in the names of its queues, and an unrelated queue whose name
+// looks like one of them does not count.
+func TestPauseOfOthersPrefix(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ prefix, ann, other string }{
+		{"user_{query.user}_", "user_ann_", "user_all_"},
+		{"50%_{query.user}_", "50%25_ann_", "50%25_all_"},
+		{"{query.user}", "ann", "all_"},
+	} {
+		t.Run(test.prefix, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", test.prefix) + fmt.Sprintf(`
+				handle /all {
+					serialize {
+						path {$DIR}
+						prefix %s
+					}
+					reverse_proxy {$BACKEND}
+				}`, strings.ReplaceAll(test.other, "25", ""))}
+			s.site = strings.Replace(s.site, "serialize {", "serialize /user {", 1)
+			s.site = strings.Replace(s.site, "reverse_proxy {$BACKEND}", "reverse_proxy /user {$BACKEND}", 1)
+			owner := start(t, s)
+			s.dir = owner.dir
+			other := start(t, s)
+			holder := owner.getting("/user?name=holder&gate&user=ann")
+			b.awaitEntry(t, "holder")
+			waiter := owner.getting("/user?name=waiter&user=ann")
+			unrelated := owner.getting("/all?name=unrelated&gate")
+			b.awaitEntry(t, "unrelated")
+			other.get("/user?name=ben&user=ben").want(t, http.StatusOK) // so that it works in the directory
+			owner.awaitQueue(test.ann, 1, 1)
+			for _, from := range [][]string{{"--address", "unix/" + other.control}, {"--path", owner.dir}} {
+				waited := inBackground(func() response {
+					out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", test.prefix, "--for", "5m", "--wait"}, from...)...)
+					return response{status: code, body: out + errs}
+				})
+				for _, c := range []*caddy{owner, other} {
+					eventually(t, patience, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
+				}
+				if holder != nil {
+					b.open("holder")
+					(<-holder).want(t, http.StatusOK)
+					holder = nil
+				}
+				if r := <-waited; r.status != 0 || !strings.HasSuffix(r.body, "nobody is inside\n") {
+					t.Errorf("pause --wait %v: exit code %d: %s", from, r.status, r.body)
+				}
+			}
+			other.awaitQueue(test.ann, 0, 1)
+			for _, c := range []*caddy{owner, other} {
+				if q := c.queue(test.other); q.PausedUntil != nil || q.Inside != 1 {
+					t.Errorf("the other queue is %+v; it should have one inside, and no pause", q)
+				}
+			}
+			b.wantNever(t, "waiter")
+			owner.order(strings.ReplaceAll(test.prefix, "query.", "http.request.uri.query."), "resume").want(t, http.StatusOK)
+			(<-waiter).want(t, http.StatusOK)
+			b.open("unrelated")
+			(<-unrelated).want(t, http.StatusOK)
+		})
+	}
+}
+
+// A value with a slash in a prefix is found, with its path and without.
+func TestPauseOfValueWithSlash(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "k_{query.a}_"), backend: newBackend(t)})
+	pause := func(args ...string) (string, int) {
+		out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "k_a/b_"}, args...)...)
+		return out + errs, code
+	}
+	for _, from := range [][]string{{"--address", "unix/" + c.control}, {"--path", c.dir}} {
+		if out, code := pause(from...); code != 0 || !strings.HasPrefix(out, "k_a%2Fb_ in "+c.dir+": paused until ") {
+			t.Errorf("%v: exit code %d: %s", from, code, out)
+		}
+		c.order("k_a/b_", "resume").want(t, http.StatusOK)
+	}
+	c.get("/?a=a/b").want(t, http.StatusOK)
+}
+
+// Where no Caddy answers, a queue that is not in the default directory is not said to be
+// paused: it is most probably elsewhere.
+func TestPauseWithoutServer(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "a_"), backend: b})
+	elsewhere := t.TempDir()
+	run := func(dir string, args ...string) (string, int) {
+		env := []string{"TMPDIR=" + dir, "CADDY_ADMIN=unix//nowhere/admin.sock"}
+		out, errs, code := output(t, env, append([]string{"serialize"}, args...)...)
+		return out + errs, code
+	}
+	for _, action := range []string{"pause", "resume"} {
+		out, code := run(elsewhere, action, "--prefix", "a_")
+		if code != 2 || !strings.Contains(out, "no Caddy answers") || !strings.Contains(out, "--path") || strings.Contains(out, "paused until") {
+			t.Errorf("%s: exit code %d: %s", action, code, out)
+		}
+	}
+	if files, _ := os.ReadDir(elsewhere); len(files) > 0 {
+		t.Errorf("files are there: %v", files)
+	}
+	holder := c.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	if out, code := run(c.dir, "pause", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": paused until ") {
+		t.Errorf("pause in the default directory: exit code %d: %s", code, out)
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	if out, code := run(c.dir, "resume", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": resumed") {
+		t.Errorf("resume in the default directory: exit code %d: %s", code, out)
+	}
+	c.get("/").want(t, http.StatusOK)
 }

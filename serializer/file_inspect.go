@@ -86,7 +86,7 @@ func survey(d *outsideDir) (*sighting, error) {
 	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
 	for _, name := range names {
 		if strings.HasPrefix(name, ownFiles) {
-			if _, _, err := d.whose(name); err == nil {
+			if d.pauses(name) {
 				s.notePause(name)
 			}
 			continue

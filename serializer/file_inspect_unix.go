@@ -3,8 +3,10 @@
 package serializer
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +22,7 @@ type outsideDir struct {
 	*osDir
 	private bool   // not everybody may write to it
 	user    uint32 // whose files count, where it is not private
+	works   bool   // that user has a guard there, where it is not private
 }
 
 // openOutside opens a directory to look at it.
@@ -47,8 +50,8 @@ func openOutside(path string) (*outsideDir, error) {
 }
 
 // byUser is the directory as each of its users sees it. Where everybody may write
-// to it, each has queues of their own: those of each user with a guard, and those of
-// this user.
+// to it, each has queues of their own: those of each user with a guard or a pause, and
+// those of this user.
 func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	if d.private {
 		return []*outsideDir{d}, nil
@@ -57,21 +60,39 @@ func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	if err != nil {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
-	users := []uint32{uint32(unix.Geteuid())}
+	works := map[uint32]bool{uint32(unix.Geteuid()): false}
 	for _, name := range names {
 		var st unix.Stat_t
-		if strings.HasPrefix(name, guardFile) && unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-			users = append(users, st.Uid)
+		guard := strings.HasPrefix(name, guardFile)
+		if (guard || strings.HasPrefix(name, pauseFiles)) && unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			works[st.Uid] = works[st.Uid] || guard
 		}
 	}
-	slices.Sort(users)
 	var views []*outsideDir
-	for _, user := range slices.Compact(users) {
+	for _, user := range slices.Sorted(maps.Keys(works)) {
 		view := *d
-		view.user = user
+		view.user, view.works = user, works[user]
 		views = append(views, &view)
 	}
 	return views, nil
+}
+
+// pauses reports whether a file of a pause counts here: one of the user's, or of root's.
+func (d *outsideDir) pauses(name string) bool {
+	_, _, err := d.whose(name)
+	return err == nil || errors.Is(err, errNotOurs) && ofRoot(filepath.Join(d.path, name))
+}
+
+// onlyLooks reports whether the directory is seen as root, who does not work there, while
+// others do.
+func (d *outsideDir) onlyLooks(views []*outsideDir) bool {
+	return !d.private && d.user == 0 && !d.works && slices.ContainsFunc(views, func(other *outsideDir) bool { return other.works })
+}
+
+// ofRoot reports whether a file is root's.
+func ofRoot(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil && st.Uid == 0
 }
 
 // own is the directory as this process's user sees it.

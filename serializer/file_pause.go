@@ -141,7 +141,7 @@ func (s *syncer) followPause(name string) {
 		s.log.Error("a file looks like a pause and cannot be read; it pauses nothing, remove it", "path", path, "error", err)
 		return
 	}
-	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) {
+	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) && !ofRoot(path) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if file := s.pausing.files[name]; file != nil {
@@ -192,7 +192,7 @@ func (d *directory) unmarked() (tickets []*ticket) {
 // for their owners may have died.
 func (s *syncer) endPauses() {
 	for _, name := range append(s.takeEndedPauses(), s.takeStaleMarks()...) {
-		if err := s.sys.remove(name); err != nil {
+		if err := s.sys.remove(name); err != nil && !errors.Is(err, fs.ErrPermission) { // of root's
 			s.complainAbout(name, err)
 		}
 	}
@@ -291,7 +291,7 @@ func pauseVerb(end time.Time) string {
 // resumed. PauseQueue returns when those that run have had the time to hear of it.
 //
 // Where everybody may write to the directory, each user has queues of their own. Root
-// pauses those of all.
+// pauses those of all who work there. If nobody does, it pauses those of all who come.
 func PauseQueue(path, queue string, until time.Time) error {
 	end, err := PauseEnd(queue, until)
 	if err != nil {
@@ -331,7 +331,11 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 		if !view.mayMark() {
 			continue
 		}
-		if err := view.putPause(queue, end); err != nil {
+		wanted := end
+		if view.onlyLooks(views) {
+			wanted = time.Time{} // root's pause would hold for all, and they could not end it
+		}
+		if err := view.putPause(queue, wanted); err != nil {
 			return err
 		}
 		if !end.IsZero() {

@@ -438,3 +438,54 @@ func asUser(t testing.TB, uid int, do func()) {
 	defer func() { _ = syscall.Setfsuid(os.Geteuid()) }()
 	do()
 }
+
+// Root pauses a queue in a directory that everybody may write to before anybody works
+// there: the pause was nobody's, and held nobody back. What another user has paused before
+// its process ran was not in root's lists, and root could not end it.
+func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
+	dir := publicDir(t)
+	pausedForAlice := func(paused bool) {
+		t.Helper()
+		p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: 100 * time.Millisecond}.start(t)
+		p.says(t, "open")
+		if paused {
+			p.says(t, "error: ")
+			return
+		}
+		p.says(t, "inside")
+		p.leave(t)
+	}
+	if err := PauseQueue(dir, "a_", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if q := pausedIn(t, dir, "a_"); q.PausedUntil == nil {
+		t.Error("the pause is not in the list")
+	}
+	pausedForAlice(true)
+	if err := ResumeQueue(dir, "a_"); err != nil {
+		t.Fatal(err)
+	}
+	pausedForAlice(false)
+
+	elsewhere := publicDir(t)
+	dir = elsewhere
+	plant(t, alice, "", dir, pauseName("a_", time.Now().Add(time.Hour)))
+	if q := pausedIn(t, dir, "a_"); q.PausedUntil == nil {
+		t.Error("another user's pause is not in root's list")
+	}
+	pausedForAlice(true)
+	if err := ResumeQueue(dir, "a_"); err != nil {
+		t.Fatal(err)
+	}
+	pausedForAlice(false)
+
+	// Once alice works there, root's pause is hers to end.
+	if err := PauseQueue(dir, "a_", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range filesOf(t, dir) {
+		if info, err := os.Lstat(filepath.Join(dir, name)); err == nil && strings.HasPrefix(name, pauseFiles) && info.Sys().(*syscall.Stat_t).Uid != alice {
+			t.Errorf("%s is of user %d", name, info.Sys().(*syscall.Stat_t).Uid)
+		}
+	}
+}

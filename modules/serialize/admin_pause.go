@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -24,26 +23,27 @@ func isAction(segment string) bool { return segment == actionPause || segment ==
 // servePause pauses a queue or resumes it. The answer is the queue, or the queues
 // where a prefix is named without a path.
 func servePause(w http.ResponseWriter, r *http.Request, queue, action string) error {
-	states, err := changePause(r.Context(), queue, action, r.URL.Query().Get("for"))
+	states, byPath, err := changePause(r.Context(), queue, action, r.URL.Query().Get("for"))
 	if err != nil {
 		return err
 	}
-	if strings.Contains(queue, "/") {
+	if byPath {
 		return writeJSON(w, states[0])
 	}
 	return writeJSON(w, states)
 }
 
 // changePause pauses queues or resumes them, and returns their states. length is the
-// text of a duration, or "" for the default. The error is one of the admin API.
-func changePause(ctx context.Context, queue, action, length string) (states []serializer.QueueState, err error) {
+// text of a duration, or "" for the default. byPath tells whether the queue was named
+// with its path. The error is one of the admin API.
+func changePause(ctx context.Context, queue, action, length string) (states []serializer.QueueState, byPath bool, err error) {
 	until, err := parsePause(length)
 	if err != nil {
-		return nil, adminError(http.StatusBadRequest, err)
+		return nil, false, adminError(http.StatusBadRequest, err)
 	}
-	found, err := findPausable(ctx, queue)
+	found, byPath, err := findPausable(ctx, queue)
 	if err != nil {
-		return nil, pauseError(err)
+		return nil, false, pauseError(err)
 	}
 	for _, p := range found {
 		if action == actionPause {
@@ -52,15 +52,15 @@ func changePause(ctx context.Context, queue, action, length string) (states []se
 			err = p.resume(ctx)
 		}
 		if err != nil {
-			return nil, pauseError(err)
+			return nil, false, pauseError(err)
 		}
 		state, err := p.state(ctx)
 		if err != nil {
-			return nil, pauseError(err)
+			return nil, false, pauseError(err)
 		}
 		states = append(states, state)
 	}
-	return states, nil
+	return states, byPath, nil
 }
 
 func pauseError(err error) error {
@@ -73,12 +73,15 @@ func pauseError(err error) error {
 	return adminError(http.StatusInternalServerError, err)
 }
 
+// shortestPause does not end before all have heard of it.
+const shortestPause = 10 * time.Millisecond
+
 // parsePause reads how long a pause is to last, and returns its end. 0 is until it is
 // resumed.
 func parsePause(text string) (until time.Time, err error) {
 	length := defaultPause
 	if text != "" {
-		if length, err = caddy.ParseDuration(text); err != nil || length < 0 {
+		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
 			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
 		}
 	}

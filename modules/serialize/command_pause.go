@@ -33,8 +33,8 @@ serialize resume". It replaces an earlier pause of the same prefix.
 A prefix with placeholders, as it stands in the configuration, pauses all of its
 queues. With --wait, the command returns when nobody is inside any more.
 
-Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended while requests
-were still inside.`,
+Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended before nobody
+had been inside for half a second.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
 		Args: cobra.NoArgs,
@@ -81,6 +81,9 @@ func (c *pauseRun) add(cmd *cobra.Command) {
 }
 
 func (c *pauseRun) run(cmd *cobra.Command, _ []string) (int, error) {
+	if c.prefix == "" {
+		return caddy.ExitCodeFailedStartup, errors.New("--prefix: expected the prefix of a queue")
+	}
 	if _, err := parsePause(c.length); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
@@ -221,4 +224,25 @@ func (d directorySource) pause(ctx context.Context, prefix, action, length strin
 		return []serializer.QueueState{{Path: string(d), Prefix: name}}, nil
 	}
 	return queues[i : i+1], nil
+}
+
+// defaultSource is the default directory, which nobody has named.
+type defaultSource struct{ directorySource }
+
+// pause refuses a queue that is not there: it is most probably elsewhere, and a pause
+// would hold nobody back.
+func (d defaultSource) pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error) {
+	queues, err := d.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	long := expandShorthands(prefix)
+	isThere := func(q serializer.QueueState) bool {
+		return slices.Contains([]string{prefix, long, serializer.QueueName(prefix)}, q.Prefix) || placeholder.MatchString(long) && isOfGroup(q.Prefix, long)
+	}
+	if !slices.ContainsFunc(queues, isThere) {
+		return nil, fmt.Errorf("%w with the prefix %s in %s, and no Caddy answers; name the directory with --path, or the admin API with --address",
+			errNoQueue, command.Printable(prefix), d)
+	}
+	return d.directorySource.pause(ctx, prefix, action, length)
 }

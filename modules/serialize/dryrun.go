@@ -34,7 +34,7 @@ func (s *Handler) openDoors() {
 	s.rule = serializer.Rule{Shared: true}
 	s.shared = s.rule
 	s.QueueLength, s.HoldTimeout, s.OnDisconnect = 0, 0, onDisconnectCancel
-	s.WhenFull, s.BufferDisk = dropNewest, new(Size)
+	s.WhenFull, s.Buffer, s.BufferDisk = dropNewest, new(Size), new(Size)
 }
 
 // observe notes what a request has met in a dry run.

@@ -113,8 +113,8 @@ type Handler struct {
 
 	// Lets every request enter at once, and counts and logs what it would have met
 	// in the queue: `would_enter` or `would_wait`. `queue_length`, `timeout`,
-	// `hold_timeout`, `on_disconnect` and `buffer_disk` have no effect then. All
-	// handlers of a queue must agree. Default: false.
+	// `hold_timeout`, `on_disconnect`, `buffer` and `buffer_disk` have no effect
+	// then. All handlers of a queue must agree. Default: false.
 	DryRun bool `json:"dry_run,omitempty"`
 
 	// The engine that keeps the order, a module of the namespace

@@ -135,13 +135,30 @@ type pausable struct {
 }
 
 // findPausable finds a queue by its path, a slash and its prefix. A prefix alone
-// names the queues of all places.
-func findPausable(ctx context.Context, queue string) (found []pausable, err error) {
-	slash := strings.LastIndexByte(queue, '/')
-	path, prefix := queue[:max(slash, 0)], queue[slash+1:]
+// names the queues of all places. Both may have slashes.
+func findPausable(ctx context.Context, queue string) (found []pausable, byPath bool, err error) {
+	var failed []error
+	for i := strings.LastIndexByte(queue, '/'); i >= 0 && len(found) == 0; i = strings.LastIndexByte(queue[:i], '/') {
+		path, prefix := queue[:i], queue[i+1:]
+		found, err = pausableIn(ctx, prefix, func(e *sharedEngine) bool { return e.isAt(path) })
+		failed = append(failed, err)
+	}
+	if byPath = len(found) > 0; byPath {
+		return found, byPath, nil
+	}
+	found, err = pausableIn(ctx, queue, func(*sharedEngine) bool { return true })
+	failed = append(failed, err)
+	if len(found) == 0 {
+		return nil, false, cmp.Or(errors.Join(failed...), fmt.Errorf("%w: %s", errNoQueue, queue))
+	}
+	return found, false, nil
+}
+
+// pausableIn finds a queue by its prefix in some of the engines.
+func pausableIn(ctx context.Context, prefix string, wanted func(*sharedEngine) bool) (found []pausable, err error) {
 	var failed []error
 	for _, e := range openEngines() {
-		if slash >= 0 && !e.isAt(path) {
+		if !wanted(e) {
 			continue
 		}
 		name, ok, err := e.nameOf(ctx, prefix)
@@ -152,10 +169,7 @@ func findPausable(ctx context.Context, queue string) (found []pausable, err erro
 			found = addPausable(found, name, e)
 		}
 	}
-	if len(found) == 0 {
-		return nil, cmp.Or(errors.Join(failed...), fmt.Errorf("%w: %s", errNoQueue, queue))
-	}
-	return found, nil
+	return found, errors.Join(failed...)
 }
 
 func addPausable(all []pausable, name string, e *sharedEngine) []pausable {

@@ -25,10 +25,12 @@ type statusControl struct {
 // of the admin API.
 var statusActions = map[string]func(*http.Request, statusControl) (any, error){
 	actionPause: func(r *http.Request, c statusControl) (any, error) {
-		return changePause(r.Context(), c.Queue, c.Action, c.For)
+		states, _, err := changePause(r.Context(), c.Queue, c.Action, c.For)
+		return states, err
 	},
 	actionResume: func(r *http.Request, c statusControl) (any, error) {
-		return changePause(r.Context(), c.Queue, c.Action, "")
+		states, _, err := changePause(r.Context(), c.Queue, c.Action, "")
+		return states, err
 	},
 	"evict": func(r *http.Request, c statusControl) (any, error) { return evictTicket(r.Context(), c.Queue, c.Token) },
 }
