@@ -12,9 +12,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// doubtTime is how long etcd may still carry out a request that had no answer,
-// even after its repetition was answered and undone. Until then the queue is
-// read for tickets of ours that no caller waits for.
+// doubtTime is how long etcd may still carry out a request that had no answer, even
+// after its repetition, or another member's answer to it, was undone. Until then the
+// queue is read for tickets of ours that no caller waits for.
 const doubtTime = time.Minute
 
 // arrive requests a ticket. It fails only where none can come of that.
@@ -41,13 +41,16 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 	return t, nil
 }
 
-// take makes the ticket. It goes on until etcd has confirmed that the key exists:
-// only then can the key be deleted for good. If the first request fails, the
+// take makes the ticket. It goes on until etcd has confirmed that the key exists, or a
+// read has shown it: only then can the key be deleted for good. If the first request fails, the
 // deletions that it carries are sent by themselves.
 func (s *session) take(t *ticket, carried []deletion) {
 	for tries := 0; ; tries++ {
-		answer, err := s.commit(tries, s.ticketRequest(t, carried))
+		answer, several, err := s.commitSeveral(tries, s.ticketRequest(t, carried))
 		s.noteDenial(err)
+		if several || err != nil {
+			s.noteDoubt(t)
+		}
 		if err == nil {
 			s.settleDeletions(carried, answer.Header.Revision)
 			s.taken(t, answer)
@@ -64,7 +67,19 @@ func (s *session) take(t *ticket, carried []deletion) {
 			return
 		}
 		sleep(s.ctx, retryPause)
+		if s.known(t) {
+			s.notTaken(t, err)
+			return
+		}
 	}
+}
+
+// known reports whether a read has shown the ticket. Then it may have been used and
+// deleted since, and another request would make it again.
+func (s *session) known(t *ticket) bool {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	return t.joined
 }
 
 // ticketRequest is the request for a ticket. It makes the key only if there is none, so
@@ -85,15 +100,19 @@ func (s *session) ticketRequest(t *ticket, carried []deletion) *pb.TxnRequest {
 	}
 }
 
-// retry reports whether to send a failed request again, and notes that etcd may
-// have carried it out. If the request was not for the ticket alone, etcd may have
-// refused what came with it.
-func (s *session) retry(t *ticket, err error, alone bool) bool {
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// noteDoubt notes that etcd may carry out a request for a ticket later.
+func (s *session) noteDoubt(t *ticket) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	t.queue.doubt = time.Now().Add(doubtTime)
 	t.doubtful = true
+}
+
+// retry reports whether to send a failed request again. If the request was not for
+// the ticket alone, etcd may have refused what came with it.
+func (s *session) retry(t *ticket, err error, alone bool) bool {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	return (!alone || transient(err) || denied(err)) && !t.refused
 }
 
@@ -120,6 +139,10 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 		return
 	}
 	overtaken := t.joined // by a read of the queue: the position is known
+	if overtaken && rev != t.rev {
+		// The ticket was used and deleted before this request made it again.
+		s.deleteLocked(deletion{queue: q, key: t.key, rev: rev})
+	}
 	if !overtaken && !t.refused {
 		q.join(t, rev)
 		t.position = max(int(look.Count)-1, 0)

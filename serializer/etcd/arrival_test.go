@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -65,5 +66,59 @@ func TestTicketCarriesDeletions(t *testing.T) {
 	s.deleteLocked(deletion{queue: q, key: "o/q/1-9", rev: 5})
 	if carried := s.carriedLocked(); carried != nil {
 		t.Errorf("carries %+v: a range", carried)
+	}
+}
+
+// The answer to a request for a ticket was lost, and a read showed the ticket. Its
+// caller entered and left. The repetition of the request then made the ticket again,
+// and the next one waited for a second, until a read found it.
+func TestTicketKnownBeforeRepetition(t *testing.T) {
+	e, s, _ := suspendedSession(t) // etcd does not answer
+	e.mu.Lock()
+	q := s.queueLocked("q")
+	waiter := s.newTicketLocked(serializer.Arrival{Queue: "q"})
+	q.making++
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.take(waiter, nil)
+		close(done)
+	}()
+	e.mu.Lock()
+	q.apply([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
+	e.mu.Unlock()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Error("the request is sent again and again, for a ticket that is known")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q.making != 0 || waiter.refused {
+		t.Errorf("making %d, refused %t", q.making, waiter.refused)
+	}
+}
+
+// As above, but the repetition was on its way already.
+func TestTicketMadeAgain(t *testing.T) {
+	q := testQueue()
+	s := q.session
+	s.deleters = maxDeleters // nobody sends what this test looks at
+	waiter := s.newTicketLocked(serializer.Arrival{Queue: "q"})
+	q.making++
+	q.apply([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
+	s.dropLocked(waiter)
+	s.settleDeletions(s.deletions, 8)
+	s.deletions = nil
+	s.taken(waiter, &pb.TxnResponse{
+		Header:    &pb.ResponseHeader{Revision: 9},
+		Succeeded: true,
+		Responses: []*pb.ResponseOp{
+			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: new(pb.PutResponse)}},
+			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Count: 1}}},
+		},
+	})
+	if len(s.deletions) != 1 || s.deletions[0].key != waiter.key || s.deletions[0].rev != 9 {
+		t.Errorf("deletes %+v; expected the ticket that was made again", s.deletions)
 	}
 }

@@ -188,20 +188,26 @@ func (s *session) deletion(d deletion, marks marking) *pb.TxnRequest {
 
 // commit sends a transaction. etcd may carry it out twice.
 func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
+	answer, _, err := s.commitSeveral(tries, txn)
+	return answer, err
+}
+
+// commitSeveral also tells whether a member may carry it out later; see askSeveral.
+func (s *session) commitSeveral(tries int, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
 	defer cancel()
 	least := s.reached()
 	if serializable(txn) {
 		least = 0 // the member may be behind
 	}
-	answer, err := s.engine.ask(ctx, txn)
+	answer, several, err = s.engine.askSeveral(ctx, txn)
 	if err != nil {
-		return nil, err
+		return nil, several, err
 	}
 	if err := s.checkHistory(answer.Header, least); err != nil {
-		return nil, err
+		return nil, several, err
 	}
-	return answer, nil
+	return answer, several, nil
 }
 
 func (s *session) nextDeletions() []deletion {

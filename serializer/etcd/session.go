@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -56,7 +57,19 @@ func (e *Engine) request(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnRespon
 }
 
 func (e *Engine) ask(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
-	return ask(ctx, e.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) { return m.commit(ctx, txn) })
+	answer, _, err := e.askSeveral(ctx, txn)
+	return answer, err
+}
+
+// askSeveral also tells whether several members were asked. A silent one may carry out
+// the transaction long after another one's answer.
+func (e *Engine) askSeveral(ctx context.Context, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
+	var asked atomic.Int32
+	answer, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) {
+		asked.Add(1)
+		return m.commit(ctx, txn)
+	})
+	return answer, asked.Load() > 1, err
 }
 
 // watch begins a watch at the preferred member. A member that does not answer is

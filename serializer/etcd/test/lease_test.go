@@ -148,21 +148,22 @@ func TestLostAnswer(t *testing.T) {
 		waitUntilEmpty(t, c)
 	}
 	puts := 0
-	for puts < 5 {
-		for _, event := range (<-history).Events {
-			if event.IsCreate() {
-				puts++
+	quiet := time.After(time.Second) // longer than any request is on its way
+	for open := true; open; {
+		select {
+		case more := <-history:
+			for _, event := range more.Events {
+				if event.IsCreate() {
+					puts++
+				}
 			}
+		case <-quiet:
+			open = false
 		}
 	}
-	select {
-	case more := <-history:
-		for _, event := range more.Events {
-			if event.IsCreate() {
-				t.Errorf("another ticket was made: %s", event.Kv.Key)
-			}
-		}
-	case <-time.After(time.Second): // longer than any request is on its way
+	// A repetition on its way may make one again, which is deleted at once.
+	if puts > 6 {
+		t.Errorf("%d tickets were made for 5 arrivals", puts)
 	}
 }
 
@@ -197,6 +198,45 @@ func TestStray(t *testing.T) {
 	if _, err := c.Put(context.Background(), string(kv.Key), string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease))); err != nil {
 		t.Fatal(err)
 	}
+	waitUntilEmpty(t, c)
+}
+
+// A member was silent, another one made the ticket, and the silent one made it again
+// when it woke up, after the ticket was used and deleted. Nobody looked for it, for the
+// request had an answer, and other machines waited for it until their timeout.
+func TestStrayOfSilentMember(t *testing.T) {
+	m := testetcd.Start(t)
+	c := m.Client(t)
+	links := []*relay{startRelay(t, m.URL), startRelay(t, m.URL)}
+	here := open(t, etcd.Options{TTL: time.Minute}, links[0].url(), links[1].url())
+	there := open(t, etcd.Options{}, m.URL)
+	var stray *clientv3.GetResponse
+	for _, link := range links { // one of them is in use
+		enter(t, here, arrival("a_")).Leave()
+		waitUntilEmpty(t, c)
+		before := here.Stats().MemberSwitches
+		link.part(true)
+		turn := enter(t, here, arrival("a_"))
+		answer, err := c.Get(context.Background(), etcd.DefaultNamespace+"a_/", clientv3.WithPrefix())
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Leave()
+		waitUntilEmpty(t, c)
+		link.part(false)
+		if here.Stats().MemberSwitches > before {
+			stray = answer
+			break
+		}
+	}
+	if stray == nil || stray.Count != 1 {
+		t.Fatalf("no other member was asked: %v", stray)
+	}
+	kv := stray.Kvs[0]
+	if _, err := c.Put(context.Background(), string(kv.Key), string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease))); err != nil {
+		t.Fatal(err)
+	}
+	enter(t, there, arrival("a_")).Leave()
 	waitUntilEmpty(t, c)
 }
 
