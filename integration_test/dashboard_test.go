@@ -59,7 +59,7 @@ func queries(node any) (found []string) {
 // real answer.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "")
+	s := newSite(t, "waiting_page")
 	answer := s.send(t, "GET", "one")
 	s.NextNamed("one").Leave()
 	testcaddy.Await(t, answer)

@@ -16,7 +16,7 @@ import (
 
 // keepMany keeps the tickets of n browsers in a queue where nobody's turn comes, and
 // returns them.
-func keepMany(b *testing.B, module EngineModule, n int) (*Handler, []*keptTicket) {
+func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket) {
 	b.Helper()
 	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
 	s := &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
@@ -64,19 +64,45 @@ func leaveAll(s *Handler, tickets []*keptTicket) {
 	s.releaseEngine(s.engine)
 }
 
-// BenchmarkWaitingMemory measures what the place of one browser takes.
+// BenchmarkWaitingMemory measures what the place of one browser takes. It should be 2 KiB
+// at most.
 func BenchmarkWaitingMemory(b *testing.B) {
-	for _, n := range []int{1000, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			for b.Loop() {
-				before := memoryInUse()
-				s, tickets := keepMany(b, MemoryEngine{}, n)
-				heap, stack := memoryInUse()[0]-before[0], memoryInUse()[1]-before[1]
-				b.ReportMetric(float64(heap)/float64(n), "heap-B/place")
-				b.ReportMetric(float64(stack)/float64(n), "stack-B/place")
-				leaveAll(s, tickets)
-			}
-		})
+	for name, module := range map[string]EngineModule{"memory": MemoryEngine{}, "file": FileEngine{}} {
+		for _, n := range []int{1000, 100_000} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				for b.Loop() {
+					before := memoryInUse()
+					s, tickets := keepMany(b, module, n)
+					s.awaitTickets(b, n+1)
+					heap, stack := memoryInUse()[0]-before[0], memoryInUse()[1]-before[1]
+					b.ReportMetric(float64(heap)/float64(n), "heap-B/place")
+					b.ReportMetric(float64(stack)/float64(n), "stack-B/place")
+					leaveAll(s, tickets)
+				}
+			})
+		}
+	}
+}
+
+// awaitTickets waits until the queue has so many.
+func (s *Handler) awaitTickets(b *testing.B, n int) {
+	b.Helper()
+	for counter := s.engine.Engine.(serializer.Counter); ; time.Sleep(time.Millisecond) {
+		if inside, waiting := counter.Count(s.queue); inside+waiting == n {
+			return
+		}
+	}
+}
+
+// Bug: a place took a goroutine, and 5.6 KB with it.
+func TestWaitingPlacesAreSmall(t *testing.T) {
+	const places = 5000
+	before := memoryInUse()
+	s, tickets := keepMany(t, MemoryEngine{}, places)
+	after := memoryInUse()
+	leaveAll(s, tickets)
+	if size := (after[0] - before[0] + after[1] - before[1]) / places; size > 2048 {
+		t.Errorf("a place takes %d bytes; expected 2 KiB at most", size)
 	}
 }
 
