@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -420,4 +421,72 @@ func TestPauseWithoutServer(t *testing.T) {
 		t.Errorf("resume in the default directory: exit code %d: %s", code, out)
 	}
 	c.get("/").want(t, http.StatusOK)
+}
+
+// A pause outlives all processes: the one that made it and all others are killed, with
+// requests inside and waiting. Those that start later obey it, until it ends at its time;
+// then its file is gone.
+func TestPauseOutlivesAllProcesses(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")}
+	one := start(t, s)
+	s.dir = one.dir
+	two := start(t, s)
+	holder := one.getting("/?name=holder&gate")
+	b.awaitEntry(t, "holder")
+	waiter := two.getting("/?name=waiter")
+	two.awaitQueue("a_", 1, 1)
+	two.pause("a_", "6s")
+	end := *two.queue("a_").PausedUntil
+	two.Kill()
+	one.Kill()
+	<-holder
+	<-waiter
+	b.open("holder")
+
+	three := start(t, s)
+	first := three.getting("/?name=first")
+	three.awaitQueue("a_", 0, 1)
+	if q := three.queue("a_"); q.PausedUntil == nil || !q.PausedUntil.Equal(end) {
+		t.Errorf("paused until %v; want %v", q.PausedUntil, end)
+	}
+	(<-first).want(t, http.StatusOK)
+	if early := time.Until(end); early > 0 {
+		t.Errorf("somebody entered %v before the end of the pause", early)
+	}
+	b.wantOrder(t, "holder", "first")
+	eventually(t, patience, "the file of the pause is gone", func() bool {
+		files, _ := filepath.Glob(filepath.Join(s.dir, ".orderly-[pi]*"))
+		return len(files) == 0
+	})
+}
+
+// A reload in the middle of a pause, with other settings, lets nobody in; those who wait
+// for the old and for the new configuration enter in their order after it.
+func TestReloadInPause(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBackend(t)
+			s := setup{backend: b, site: fmt.Sprintf(pausedSite, engine, "a_")}
+			c := start(t, s)
+			c.pause("a_", "10m")
+			answers := []<-chan response{c.getting("/?name=0")}
+			c.awaitQueue("a_", 0, 1)
+			for i := 1; i < 4; i++ {
+				s.site = fmt.Sprintf(pausedSite, engine, fmt.Sprintf("a_\nqueue_length %d", 100+i))
+				check(t, c.reload(s))
+				answers = append(answers, c.getting(fmt.Sprintf("/?name=%d", i)))
+				c.awaitQueue("a_", 0, i+1)
+			}
+			b.wantNever(t, "0")
+			c.resume("a_")
+			for _, answer := range answers {
+				(<-answer).want(t, http.StatusOK)
+			}
+			b.wantOrder(t, "0", "1", "2", "3")
+		})
+	}
 }
