@@ -86,8 +86,9 @@ func doContext(ctx context.Context, client *http.Client, method, url string, bod
 		return response{err: err}
 	}
 	for _, field := range header {
-		name, value, _ := strings.Cut(field, ": ")
-		req.Header.Set(name, value)
+		if name, value, ok := strings.Cut(field, ": "); ok {
+			req.Header.Set(name, value)
+		}
 	}
 	a := testcaddy.Do(client, req)
 	if a.Response == nil {

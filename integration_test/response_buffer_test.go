@@ -221,10 +221,11 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 		for _, name := range sortedKeys(around) {
 			for _, next := range sortedKeys(behind) {
 				for _, file := range []string{"small.txt", "medium.txt", "page.txt", "large.txt", "missing.txt"} {
-					for _, method := range []string{"GET", "HEAD"} {
+					for _, request := range []string{"GET", "HEAD", "GET If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "GET Range: bytes=5-99999"} {
+						method, condition, _ := strings.Cut(request, " ")
 						var answers []response
 						for _, queue := range []string{"without", "with"} {
-							r := do(client, method, fmt.Sprintf("%s/%s/%s/%s/%s", c.url, name, next, queue, file), "")
+							r := do(client, method, fmt.Sprintf("%s/%s/%s/%s/%s", c.url, name, next, queue, file), "", condition)
 							r.header.Del("Date")
 							if method == "HEAD" && r.header.Get("Content-Length") == "0" {
 								r.header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
@@ -232,7 +233,7 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 							answers = append(answers, r)
 						}
 						if want, got := fmt.Sprint(answers[0]), fmt.Sprint(answers[1]); want != got {
-							t.Errorf("%s /%s/%s/%s:\nwithout a queue %.300s\nwith           %.300s", method, name, next, file, want, got)
+							t.Errorf("%s /%s/%s/%s:\nwithout a queue %.300s\nwith           %.300s", request, name, next, file, want, got)
 						}
 					}
 				}

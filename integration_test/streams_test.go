@@ -30,8 +30,7 @@ func eventsBackend(t *testing.T, events <-chan string) *backend {
 func TestServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{"finish", "cancel"} {
-		bothVersions(t, func(t *testing.T, client *http.Client) {
-			t.Parallel()
+		allVersions(t, func(t *testing.T, client *http.Client) {
 			events := make(chan string)
 			c := start(t, setup{tls: true, backend: eventsBackend(t, events), site: `
 				serialize {
