@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,7 @@ func callNames(s figures.Set, whole figures.Case) string {
 			parts = append(parts, fmt.Sprintf("%s %.2f", call, n))
 		}
 	}
+	slices.Sort(parts)
 	return strings.Join(parts, ", ")
 }
 
