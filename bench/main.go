@@ -3,8 +3,8 @@
 // Command bench measures Orderly beside other servers, other queues and other
 // generators of IDs, side by side on this machine, and prints ratios.
 //
-//	go run .                                   all of it, more than an hour
-//	go run . -quick                            a look, a few minutes
+//	go run .                                   all of it, two hours
+//	go run . -quick                            a look, about ten minutes
 //	go run . -only proxy,handover -runs 3      parts
 //	go run . -only none -out ../docs/performance -doc ../docs/performance.md
 //	go run . -against HEAD~1                   fails if this checkout is slower than a commit

@@ -32,7 +32,7 @@ func measurePages(ctx context.Context, b *bench) error {
 	return b.withBackend(ctx, func(backend *servers.Backend) error {
 		var trials []trial
 		for _, dir := range []string{"", b.disk} {
-			who := b.serializing(dir, reverseProxy(backend), 0, "waiting_page {\n\t\tafter 0\n\t\thold 10m\n\t}", "timeout 10m")
+			who := b.serializing(dir, reverseProxy(backend), 0, "waiting_page {\n\t\tafter 100ms\n\t\thold 10m\n\t}", "timeout 10m")
 			for _, part := range []struct {
 				setting string
 				places  int
@@ -125,7 +125,7 @@ type browsers struct {
 }
 
 // visitors is how many browsers ask at the same time.
-const visitors = 256
+const visitors = 512
 
 // each calls a function for each browser, for many at the same time.
 func (bs *browsers) each(visit func(i int) error) error {
