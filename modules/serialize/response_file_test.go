@@ -1,0 +1,60 @@
+package serialize
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// The part of a file that the buffer does not take is given to the connection as the
+// file that it is, which lets the system send it.
+func TestFileIsSentByTheSystem(t *testing.T) {
+	const size, buffer = 3 << 20, 256 << 10
+	path := filepath.Join(t.TempDir(), "file")
+	testcaddy.WriteFile(t, path, string(newPattern().next(size)))
+	s := newQueue(t, buffer)
+	sent := make(chan int64, 10)
+	server := &fileWatcher{sent: sent}
+	addr, _ := serveBehind(t, s, 0, func(w http.ResponseWriter, r *http.Request) error {
+		server.ResponseWriter = w.(*turnWriter).ResponseWriter
+		w.(*turnWriter).ResponseWriter = server
+		w.(*turnWriter).buffer.to = server
+		http.ServeFile(w, r, path)
+		return nil
+	}, nil)
+	conn := askSlowly(t, addr, "/")
+	body, err := readAtLast(t, conn)
+	if err != nil || string(body) != string(newPattern().next(size)) {
+		t.Errorf("got %d bytes, %v", len(body), err)
+	}
+	if len(sent) != 1 {
+		t.Fatalf("files were sent %d times", len(sent))
+	}
+	if got := <-sent; got < size-buffer-pieceSize || got > size-buffer {
+		t.Errorf("%d bytes were sent as a file, expected %d without the first part", got, size-buffer)
+	}
+}
+
+// fileWatcher notes what is sent as a file.
+type fileWatcher struct {
+	http.ResponseWriter
+	sent chan int64
+}
+
+func (w *fileWatcher) ReadFrom(r io.Reader) (int64, error) {
+	limited, ok := r.(*io.LimitedReader)
+	if !ok {
+		return io.Copy(w.ResponseWriter, r)
+	}
+	if _, ok := limited.R.(*os.File); ok {
+		w.sent <- limited.N
+	}
+	n, err := w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
+	return n, err
+}
+
+func (w *fileWatcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
