@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/orderly-http/caddy-orderly => ../
 
 require (
-	github.com/orderly-http/caddy-orderly v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
 	golang.org/x/sys v0.48.0
 	gonum.org/v1/plot v0.17.0
 )

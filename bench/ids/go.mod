@@ -8,7 +8,7 @@ require (
 	github.com/jaevor/go-nanoid v1.4.0
 	github.com/muyo/sno v1.2.1
 	github.com/oklog/ulid/v2 v2.1.2
-	github.com/orderly-http/caddy-orderly v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
 	github.com/rogpeppe/fastuuid v1.2.0
 	github.com/rs/xid v1.6.0
 	github.com/segmentio/ksuid v1.0.4

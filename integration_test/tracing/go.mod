@@ -3,7 +3,7 @@ module github.com/orderly-http/caddy-orderly/integration_test/tracing
 go 1.26.0
 
 require (
-	github.com/orderly-http/caddy-orderly v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0
 	go.opentelemetry.io/otel v1.46.0
 	go.opentelemetry.io/otel/sdk v1.46.0

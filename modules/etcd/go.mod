@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
-	github.com/orderly-http/caddy-orderly v1.0.0
-	github.com/orderly-http/caddy-orderly/serializer/etcd v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
+	github.com/orderly-http/caddy-orderly/serializer/etcd v0.0.0
 	github.com/prometheus/client_golang v1.24.1
 )
 

@@ -3,7 +3,7 @@ module github.com/orderly-http/caddy-orderly/serializer/etcd
 go 1.26.0
 
 require (
-	github.com/orderly-http/caddy-orderly v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.83.2

@@ -4,10 +4,10 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
-	github.com/orderly-http/caddy-orderly v1.0.0
-	github.com/orderly-http/caddy-orderly/modules/etcd v1.0.0
-	github.com/orderly-http/caddy-orderly/serializer/etcd v1.0.0
-	github.com/orderly-http/caddy-orderly/serializer/etcd/test v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
+	github.com/orderly-http/caddy-orderly/modules/etcd v0.0.0
+	github.com/orderly-http/caddy-orderly/serializer/etcd v0.0.0
+	github.com/orderly-http/caddy-orderly/serializer/etcd/test v0.0.0
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/zap v1.28.0

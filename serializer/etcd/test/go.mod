@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/orderly-http/caddy-orderly v1.0.0
-	github.com/orderly-http/caddy-orderly/serializer/etcd v1.0.0
+	github.com/orderly-http/caddy-orderly v0.0.0
+	github.com/orderly-http/caddy-orderly/serializer/etcd v0.0.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
