@@ -12,7 +12,7 @@ func (v *visitor) enterByJoin(ctx context.Context) (turn serializer.Turn, err er
 	answered := make(chan struct{})
 	wait := serializer.Join(v.engine, v.arrival, func(t serializer.Turn, e error) {
 		if v.answers.Add(1) > 1 {
-			v.space.Errorf("%v: done was called again, with turn %v and error %v", v, t, e)
+			v.space.Errorf("%v: done was called again, with a turn (%t) and error %v", v, t != nil, e)
 			return
 		}
 		turn, err = t, e
