@@ -32,7 +32,7 @@ func serveOnce(t *testing.T, hold time.Duration, next caddyhttp.HandlerFunc) (*h
 // got its response, though late and in somebody else's turn. Now it gets the
 // queue's, with nothing in its head that belongs to the handler's.
 func TestResponseAfterRevocation(t *testing.T) {
-	w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+	w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		<-r.Context().Done()
 		w.Header().Set("Content-Length", "5")
 		w.Header().Set("Cache-Control", "public")
@@ -60,7 +60,7 @@ func TestResponseCutOff(t *testing.T) {
 			t.Errorf("the handler ended with %v; expected http.ErrAbortHandler", got)
 		}
 	}()
-	_, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+	_, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write([]byte("hel"))
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -75,7 +75,7 @@ func TestResponseCutOff(t *testing.T) {
 // http.ErrAbortHandler where it cannot write.
 func TestResponseTakenBack(t *testing.T) {
 	for _, throws := range []bool{false, true} {
-		w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+		w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Length", "5")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = w.Write([]byte("hel"))
@@ -100,7 +100,7 @@ func TestResponseTakenBack(t *testing.T) {
 
 // One that is complete stays so.
 func TestResponseBeforeRevocation(t *testing.T) {
-	w, err := serveOnce(t, time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
+	w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		_, err := w.Write([]byte("hello"))
 		<-r.Context().Done()
 		return err
