@@ -67,10 +67,10 @@ type Arrival struct {
 	MaxWaiting int
 
 	// DropOldest lets the arrival into the queue all the same where MaxWaiting others
-	// already wait. Then the one that has waited longest is refused, with
-	// [ErrSuperseded]. Each arrival only says so of itself: one without it is never
-	// superseded, so all arrivals of a queue should agree. It does nothing
-	// without MaxWaiting.
+	// already wait, and refuses it with [ErrSuperseded] once that many wait behind it.
+	// So the one that has waited longest goes. Each arrival only says so of itself:
+	// one without it is never superseded, so all arrivals of a queue should agree. It
+	// does nothing without MaxWaiting.
 	DropOldest bool
 
 	// Timeout is the longest wait. Zero means to wait for ever.

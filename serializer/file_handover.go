@@ -74,7 +74,7 @@ func (d *directory) takeOutLocked(t *ticket) {
 func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	if !d.retired {
 		granted = q.advance(grantLinked)
-		for t := q.Superseded(); t != nil; t = q.Superseded() {
+		for t := q.Superseded(0); t != nil; t = q.Superseded(0) {
 			d.supersedeLocked(t)
 			granted = q.advance(grantLinked) || granted
 		}

@@ -95,7 +95,7 @@ func (m *Memory) queueLocked(t *ticket) *ticketQueue {
 // superseded. It reports whether it let one in.
 func (m *Memory) advanceLocked(q *ticketQueue) (granted bool) {
 	granted = q.advance(grant)
-	for t := q.Superseded(); t != nil; t = q.Superseded() {
+	for t := q.Superseded(0); t != nil; t = q.Superseded(0) {
 		q.remove(t)
 		t.refuse(ErrSuperseded)
 		granted = q.advance(grant) || granted

@@ -82,7 +82,7 @@ func (q *ticketQueue) passMarked() {
 // awaitsEvents reports whether one of ours waits for what other processes do: for
 // remote tickets, for one that supersedes it, or for the end of a pause.
 func (q *ticketQueue) awaitsEvents() bool {
-	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Border().MaxWaiting > 0)
+	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Bounded())
 }
 
 // find returns the ticket with a token, or nil; q may be nil.

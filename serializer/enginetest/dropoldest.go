@@ -82,6 +82,25 @@ func testDropOldestBurst(s *space) {
 	}
 }
 
+// Once the waiters behind one that is never superseded, such as one that came before a
+// reload or to a process that is stopped, were not superseded either, and the queue grew
+// beyond its length.
+func testDropOldestBehindAnother(s *space) {
+	holder := s.enter(0, s.arrival())
+	patient := s.join(1, s.arrival())
+	waiter := s.join(0, s.latest(1))
+	for range 5 {
+		next := s.join(0, s.latest(1))
+		waiter.superseded()
+		next.stillWaits("the first is inside")
+		waiter = next
+	}
+	patient.stillWaits("it did not ask to be superseded")
+	holder.leave()
+	patient.enters().leave()
+	waiter.enters().leave()
+}
+
 // Each queue counts for itself, a waiter that did not ask for it is not superseded,
 // and where a writer is, the readers behind it enter beside those inside.
 func testDropOldestRules(s *space) {

@@ -115,6 +115,7 @@ var cases = []testCase{
 	{name: "dropping the oldest", test: testDropOldest},
 	{name: "dropping the oldest of several", test: testDropOldestOfSeveral},
 	{name: "dropping all but the latest", test: testDropOldestBurst},
+	{name: "dropping the oldest behind one that stays", test: testDropOldestBehindAnother},
 	{name: "whom dropping the oldest concerns", test: testDropOldestRules},
 	{name: "caller gone", test: testGone},
 	{name: "caller gone before", test: testGoneBefore},

@@ -102,7 +102,7 @@ func (d *Desk) admitLocked(q *queue.Queue[*ticket]) {
 		t.entered = time.Now()
 		t.ready <- nil
 	}
-	if t := q.Superseded(); t != nil {
+	if t := q.Superseded(0); t != nil {
 		d.dismissLocked(t, serializer.ErrSuperseded)
 	}
 }

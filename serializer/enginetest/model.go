@@ -67,15 +67,23 @@ func (m *model) admit(queue string) {
 	tickets := m.tickets(queue)
 	for ahead, t := range tickets {
 		if !t.inside && !t.rule.Admits(ahead, readers) {
-			if t.most > 0 && len(tickets)-ahead > t.most {
-				t.end = string(serializer.ReasonSuperseded)
-				m.admit(queue)
-			}
+			m.supersede(queue, tickets[ahead:])
 			return
 		}
 		t.inside = true
 		if t.rule.Shared {
 			readers++
+		}
+	}
+}
+
+// supersede refuses the first waiter with too many from itself to the end.
+func (m *model) supersede(queue string, waiters []*expected) {
+	for i, t := range waiters {
+		if t.most > 0 && len(waiters)-i > t.most {
+			t.end = string(serializer.ReasonSuperseded)
+			m.admit(queue)
+			return
 		}
 	}
 }

@@ -171,12 +171,11 @@ func (q *ticketQueue) advance() {
 	}
 }
 
-// supersede refuses our first waiter if more wait than it allows. The queue is then
-// updated again, for the next one may be ours, too. What is before the waiter must be
-// known.
+// supersede refuses our first waiter with more behind it than it allows. The queue is
+// then updated again, for there may be another. What is before the waiter must be known.
 func (q *ticketQueue) supersede() {
-	t := q.Superseded()
-	if t == nil || q.Waiting()-q.doomed <= t.MaxWaiting || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
+	t := q.Superseded(q.doomed)
+	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
 	t.refuse(serializer.ErrSuperseded)

@@ -139,7 +139,7 @@ func (q *ticketQueue) retireLocked() {
 func (q *ticketQueue) blockerLocked() (target string, arrivals bool) {
 	last := q.blockerOf(q.first)
 	switch {
-	case q.first.MaxWaiting > 0:
+	case q.Bounded():
 		return q.prefix, true
 	case last == nil:
 		return "", false

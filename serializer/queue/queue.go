@@ -46,9 +46,9 @@ type Item[E any] struct {
 	// zero value. It is set and changed as Rule is.
 	Unsure bool
 
-	// MaxWaiting is how many may wait, this ticket included, before it is superseded
-	// as the first of them; zero is any number. It is set as Rule is, of a local
-	// ticket only.
+	// MaxWaiting is how many may wait from this ticket to the end of the queue, it
+	// included, before it is superseded; zero is any number. It is set before
+	// [Queue.Insert], of a local ticket only.
 	MaxWaiting int
 
 	admitted   bool
@@ -87,6 +87,8 @@ type Queue[E Element[E]] struct {
 	border      E // the first that is not admitted
 	length      int
 	local       int
+	bounded     int // with a MaxWaiting
+	least       int // at most the smallest MaxWaiting, while there is one
 	paused      bool
 
 	// Before the border.
@@ -174,6 +176,7 @@ func (q *Queue[E]) InsertBefore(e, behind E) {
 	q.link(e, behind)
 	q.length++
 	q.local += one(e.Local())
+	q.bound(e.item().MaxWaiting)
 	var none E
 	switch {
 	case behind != none && behind.item().admitted && q.localInside == 0:
@@ -201,6 +204,17 @@ func (q *Queue[E]) link(e, behind E) {
 	}
 }
 
+// bound notes the MaxWaiting of a ticket that comes.
+func (q *Queue[E]) bound(most int) {
+	if most <= 0 {
+		return
+	}
+	if q.bounded == 0 || most < q.least {
+		q.least = most
+	}
+	q.bounded++
+}
+
 // Remove takes out a ticket that is in the queue.
 func (q *Queue[E]) Remove(e E) {
 	var none E
@@ -213,6 +227,7 @@ func (q *Queue[E]) Remove(e E) {
 	}
 	q.length--
 	q.local -= one(e.Local())
+	q.bounded -= one(i.MaxWaiting > 0)
 	if i.prev == none {
 		q.first = i.next
 	} else {
@@ -248,23 +263,29 @@ func (q *Queue[E]) Admit() E {
 	return e
 }
 
-// Superseded returns the first ticket that waits if it is local and more wait than it
-// allows: its caller is to be refused. Else it returns nil. Engines call it once
-// [Queue.Admit] has returned nil, and again when they have removed the ticket.
+// Superseded returns the first waiter that is local and has more than its MaxWaiting
+// from itself to the end of the queue, or nil. What stands before it does not count:
+// that may belong to a process that is stopped, or ask for nothing. Of the waiters,
+// leaving are on their way out and do not count either; they must be the last ones.
+// Its caller refuses the ticket, takes it out, and asks again.
 //
-// Each process refuses its own: all of them see the same tickets in the same order.
-func (q *Queue[E]) Superseded() E {
+// A reader is left alone while tickets that may be readers, too, are inside: it may be
+// about to enter.
+func (q *Queue[E]) Superseded(leaving int) E {
 	var none E
-	e := q.border
-	if e == none {
-		return none
+	waiting := q.Waiting() - leaving
+	for e := q.border; e != none && q.bounded > 0 && waiting > q.least; e = e.item().next {
+		i := e.item()
+		if i.MaxWaiting > 0 && waiting > i.MaxWaiting && (q.unsure == 0 || i.Rule.Alone()) {
+			return e
+		}
+		waiting--
 	}
-	i := e.item()
-	if i.MaxWaiting <= 0 || q.Waiting() <= i.MaxWaiting || q.unsure > 0 && !i.Rule.Alone() {
-		return none
-	}
-	return e
+	return none
 }
+
+// Bounded reports whether a local ticket has a MaxWaiting.
+func (q *Queue[E]) Bounded() bool { return q.bounded > 0 }
 
 // Pass moves the border past the ticket that is there, whatever its rule: its owner says
 // that it is inside. There must be one.
