@@ -15,7 +15,10 @@ import (
 func TestCameFromHere(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "[::1]:0"} {
 		var got *http.Request
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		here := false
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got, here = r, cameFromHere(r) // while the connection is open
+		}))
 		listener, err := net.Listen("tcp", listen)
 		if err != nil {
 			t.Logf("%s: %v", listen, err) // no IPv6 here
@@ -29,7 +32,6 @@ func TestCameFromHere(t *testing.T) {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		here := cameFromHere(got)
 		other := got.Clone(got.Context())
 		other.RemoteAddr = netip.AddrPortFrom(clientOf(got).Addr(), 1).String()
 		elsewhere := got.Clone(got.Context())
