@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,7 +57,7 @@ func readMessage(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, head); err != nil {
 		return nil, err
 	}
-	message := append(head, make([]byte, binary.BigEndian.Uint32(head[1:]))...)
+	message := slices.Concat(head, make([]byte, binary.BigEndian.Uint32(head[1:])))
 	_, err := io.ReadFull(r, message[5:])
 	return message, err
 }

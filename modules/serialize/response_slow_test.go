@@ -260,16 +260,17 @@ func TestMemoryOfASlowReader(t *testing.T) {
 		var written atomic.Int64
 		addr, _ := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, _ *http.Request) error {
 			buffers <- &w.(*turnWriter).buffer
-			for i := 1; ; i++ {
-				n, err := w.Write(make([]byte, i%50_000))
-				if err != nil {
-					return nil
-				}
+			write := func(size int) bool {
+				n, err := w.Write(make([]byte, size))
 				written.Add(int64(n))
+				return err == nil
+			}
+			for i := 1; write(i % 50_000); i++ {
 				if i%3 == 0 {
 					_ = http.NewResponseController(w).Flush()
 				}
 			}
+			return nil
 		}, func(http.ResponseWriter, *http.Request) error { return nil })
 		conn := askSlowly(t, addr, "/")
 		b := <-buffers

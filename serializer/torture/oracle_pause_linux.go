@@ -6,7 +6,7 @@ import "time"
 type pauseSpan struct {
 	number  int
 	queues  []int
-	set     int64 // when it was made and all had had the time to hear of it; 0 before
+	set     int64 // when all had heard of it, at the latest; 0 before
 	to      int64 // when its end began
 	ordered bool  // somebody resumed the queue
 }
