@@ -22,9 +22,8 @@ import (
 // under strace, takes turns.
 const costEnv = "ORDERLY_TEST_COST_DIR"
 
-// A turn makes seven system calls, a third of that where many callers share the guard. Those
-// of the runtime's scheduler do not count: under strace, their number tells how slow strace
-// is. A lone caller needs none of them; see TestLoneCallerTakesItsTicketItself.
+// A turn makes at most eight system calls. Those of the runtime's scheduler do
+// not count: under strace, their number tells how slow strace is.
 func TestSystemCallsOfATurn(t *testing.T) {
 	if dir := os.Getenv(costEnv); dir != "" {
 		takeTracedTurns(t, dir)
@@ -35,17 +34,14 @@ func TestSystemCallsOfATurn(t *testing.T) {
 		t.Log("strace is not installed; TestDirectoryCallsOfATurn counts what can be counted without")
 		return
 	}
-	const little, much = 200, 1200
-	for _, c := range []struct {
-		callers int
-		most    float64
-	}{{1, 7.5}, {32, 5}} {
-		before := tracedCalls(t, strace, c.callers, little)
-		after := tracedCalls(t, strace, c.callers, much)
+	const little, much, most = 200, 1200, 8
+	for _, callers := range []int{1, 32} {
+		before := tracedCalls(t, strace, callers, little)
+		after := tracedCalls(t, strace, callers, much)
 		each := float64(after-before) / (much - little)
-		t.Logf("%d callers: %.2f system calls a turn", c.callers, each)
-		if each > c.most {
-			t.Errorf("with %d callers, a turn makes %.2f system calls, more than %.1f", c.callers, each, c.most)
+		t.Logf("%d callers: %.2f system calls a turn", callers, each)
+		if each > most {
+			t.Errorf("with %d callers, a turn makes %.2f system calls, more than %d", callers, each, most)
 		}
 	}
 }

@@ -25,8 +25,7 @@ import (
 // clock does. After a power failure, numbers go on above a bound that was on the disk
 // before they came near it; see file_reserve.go. One goroutine takes the guard for all
 // that arrive meanwhile. It alone blocks if another process is stopped while that holds
-// the guard. The requests wait for the goroutine, and end by their own timeouts. A lone
-// caller needs no goroutine where the guard is free; see file_alone.go.
+// the guard. The requests wait for the goroutine, and end by their own timeouts.
 //
 // Owner. A process keeps an owner file, locked for as long as it works in the
 // directory. A ticket is a hard link to it. Anyone can open a ticket and try
@@ -101,7 +100,7 @@ type File struct {
 
 	mu       sync.Mutex
 	arrivals []*ticket // without a ticket's number yet, in order; nil or emptied while nobody asks for one
-	issuing  bool      // somebody gives out tickets
+	issuing  bool      // a goroutine gives out tickets
 	dir      *directory
 	replaced []*directory // old ones, with turns still out
 	last     uint64       // the greatest number known to have been given out
@@ -168,7 +167,7 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	if err := f.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
-	if a.Joined != nil && !t.isRefused() {
+	if a.Joined != nil {
 		a.Joined() // tickets are given out in the order of arrivals
 	}
 	if err := t.await(ctx, a.Timeout); err != nil && !f.settle(t, err) {
@@ -186,19 +185,13 @@ func (f *File) arrive(t *ticket) error {
 		return &StorageError{"making lock file in", f.path, fmt.Errorf("no file may begin with the name of queue %q; see QueueName", t.Prefix)}
 	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.closed {
-		f.mu.Unlock()
 		return &StorageError{"entering lock directory", f.path, ErrClosed}
 	}
 	f.arrivals = append(f.arrivals, t)
-	isFirst := !f.issuing
-	f.issuing = true
-	f.mu.Unlock()
-	switch {
-	case !isFirst:
-	case t.ready != nil: // else the caller must not be kept
-		f.issueAlone()
-	default:
+	if !f.issuing {
+		f.issuing = true
 		go f.issue()
 	}
 	return nil

@@ -196,11 +196,6 @@ func (d *osDir) lock() error {
 	return nil
 }
 
-func (d *osDir) tryLock() bool {
-	locked, err := filelock.Try(uintptr(d.guard), filelock.Exclusive)
-	return locked && err == nil
-}
-
 func (d *osDir) unlock() { _ = filelock.Unlock(uintptr(d.guard)) }
 
 func (d *osDir) check() error {

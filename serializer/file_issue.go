@@ -25,18 +25,13 @@ func (f *File) issue() {
 		if batch == nil {
 			return
 		}
-		f.end(batch, f.issueBatch(batch))
-	}
-}
-
-// end tries again to give tickets to a batch for as long as that makes sense, and
-// then refuses those that got none.
-func (f *File) end(batch []*ticket, err error) {
-	for errors.Is(err, errReplaced) || errors.Is(err, errUnaccounted) && f.pauseFor(batch, err) {
-		err = f.issueBatch(batch)
-	}
-	if err != nil {
-		f.refuse(batch, err)
+		err := f.issueBatch(batch)
+		for errors.Is(err, errReplaced) || errors.Is(err, errUnaccounted) && f.pauseFor(batch, err) {
+			err = f.issueBatch(batch)
+		}
+		if err != nil {
+			f.refuse(batch, err)
+		}
 	}
 }
 
@@ -91,12 +86,6 @@ func (f *File) issueBatch(batch []*ticket) error {
 	if err != nil {
 		return err
 	}
-	return f.issueUnder(d, batch)
-}
-
-// issueUnder gives tickets to a batch in a directory whose guard has just been taken,
-// and gives the guard back.
-func (f *File) issueUnder(d *directory, batch []*ticket) error {
 	checked := time.Now()
 	defer d.release()
 	defer d.sys.unlock()

@@ -15,9 +15,6 @@ type lockDir interface {
 	lock() error
 	unlock()
 
-	// tryLock takes the guard if nobody else has it, and reports whether it did.
-	tryLock() bool
-
 	// check returns errReplaced if the guard is no longer the one at its path.
 	check() error
 

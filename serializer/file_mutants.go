@@ -46,9 +46,8 @@ func OpenMutant(name, path string, o FileOptions) (*File, error) {
 // noGuard gives out tickets without the guard.
 type noGuard struct{ lockDir }
 
-func (*noGuard) lock() error   { return nil }
-func (*noGuard) tryLock() bool { return true }
-func (*noGuard) unlock()       {}
+func (*noGuard) lock() error { return nil }
+func (*noGuard) unlock()     {}
 
 // noGroup makes files that nobody but their user can open, whatever the mode of the
 // directory.

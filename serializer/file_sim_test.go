@@ -187,24 +187,6 @@ func (p *simProc) lock() error {
 	return nil
 }
 
-func (p *simProc) tryLock() bool {
-	if !p.call() || p.wrong == withoutGuard {
-		return true
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mode == killed {
-		return false
-	}
-	select {
-	case p.guard <- struct{}{}:
-		p.holder = p
-		return true
-	default:
-		return false
-	}
-}
-
 func (p *simProc) unlock() {
 	if !p.call() || p.wrong == withoutGuard {
 		return

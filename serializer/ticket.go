@@ -143,17 +143,6 @@ func (t *ticket) refuse(err error) {
 	t.wake(err)
 }
 
-// isRefused reports to the caller, before it waits, that there is nothing to wait for.
-func (w *waiter) isRefused() bool {
-	select {
-	case <-w.ready:
-		w.ready <- struct{}{}
-		return w.refusal != nil
-	default:
-		return false
-	}
-}
-
 // timers are stopped ones, for use again. Every arrival that waits needs one,
 // and hardly any of them runs out.
 var timers = sync.Pool{New: func() any {
