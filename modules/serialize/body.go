@@ -144,9 +144,8 @@ func bodyFailure(ctx context.Context, queue string, err error) error {
 // proxy's transport may still send it when the upstream has answered and another
 // handler reads it. Each byte goes to one of them.
 type heldBody struct {
-	ended    bool      // rest was read to its end before the ticket
-	fileSize int64     // fixed once the file is written
-	upstream *upstream // that gets the rest, or nil
+	ended    bool  // rest was read to its end before the ticket
+	fileSize int64 // fixed once the file is written
 
 	mu       sync.Mutex // guards the fields below; never held while waiting for the client
 	memory   []byte     // the unread part of the beginning
@@ -217,7 +216,9 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
-	return b.readRest(p)
+	b.restMu.Lock()
+	defer b.restMu.Unlock()
+	return b.rest.Read(p)
 }
 
 // readHeld reads from the part that was read before the ticket. held is false if

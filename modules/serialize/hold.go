@@ -193,13 +193,3 @@ func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	v.initWriter(writer, w, r)
 	return v.run(ctx, writer, r, next, end)
 }
-
-// serveIn runs a handler with another context of the request. It changes the
-// request in place: Caddy's placeholders know it by its address, and would not
-// see what the handlers do to a copy.
-func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	outer := r.Context()
-	*r = *r.WithContext(ctx)
-	defer func() { *r = *r.WithContext(outer) }()
-	return next.ServeHTTP(w, r)
-}

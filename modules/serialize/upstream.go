@@ -7,31 +7,45 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // upstream is the connection on which a proxy hands on a body that is still
-// being sent. Where the client breaks off, the proxy closes the connection and
+// being sent. Where the body breaks off, the proxy closes the connection and
 // has done, but the upstream, which began at the head, may work on. So the
 // connection is kept open until the upstream closes it. The upstream sees the end
 // of what it can read, as from any client that breaks off.
 //
 // A connection is known only while a request is written to it: from the end of
 // its head until net/http says that it was written, which comes before the
-// connection can go back to the transport's idle pool. So the connection of another request is never
-// touched. Where two requests are written at once, as by a handler that reads
-// what the proxy before it still sends, it is the first one's, until either has
-// been written.
+// connection can go back to the transport's idle pool. So the connection of another
+// request is never touched.
+//
+// Two requests are written at once where a handler reads what the proxy before it still
+// sends. Each gets a part of the body, and net/http does not say which of them breaks
+// off. So both connections are kept, and the one that net/http has not closed is given up.
 type upstream struct {
-	mu   sync.Mutex
-	got  net.Conn // of the proxy, before the head is written
-	conn net.Conn // to which the proxy writes the body
-	kept net.Conn // the same socket, once the body has broken off
-	done bool     // nobody waits for the upstream any more
+	mu      sync.Mutex
+	got     net.Conn   // of the proxy, before the head is written
+	writing []net.Conn // to which the proxies write the body
+	kept    []keptConn // once a body has broken off
+	done    bool       // nobody waits for the upstream any more
 }
+
+// keptConn is a socket that has broken off, or one beside it.
+type keptConn struct {
+	socket syscall.RawConn // as net/http has it
+	half   net.Conn        // the same, kept open
+}
+
+// isClosed reports whether net/http has closed the connection, as it does with one on
+// which the body broke off.
+func (k keptConn) isClosed() bool { return k.socket.Control(func(uintptr) {}) != nil }
 
 // following is the next handler, with an eye on the upstream of a body which
 // was not read to its end before the ticket.
@@ -40,7 +54,6 @@ func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 		return next
 	}
 	u := new(upstream)
-	v.body.upstream = u
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		hold := r.Context()
 		err := serveIn(httptrace.WithClientTrace(hold, u.trace()), w, r, next)
@@ -59,7 +72,7 @@ func (u *upstream) trace() *httptrace.ClientTrace {
 		},
 		WroteHeaders: u.use,
 		// Not PutIdleConn: when that is called, another request may have the connection.
-		WroteRequest: func(httptrace.WroteRequestInfo) { u.forget() },
+		WroteRequest: func(info httptrace.WroteRequestInfo) { u.wrote(info.Err) },
 	}
 }
 
@@ -70,62 +83,67 @@ func (u *upstream) take(conn net.Conn) {
 	u.got = conn
 }
 
-// use makes that connection the one to which the body is written.
+// use makes that connection one to which the body is written.
 func (u *upstream) use() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.conn == nil {
-		u.conn = u.got
+	if u.got != nil {
+		u.writing = append(u.writing, u.got)
 	}
 	u.got = nil
 }
 
-// forget leaves the connection to the transport.
-func (u *upstream) forget() {
+// wrote leaves the connection to the transport once its request is written. Where the
+// body broke off, it keeps the connection. It cannot for transports other than http, nor
+// over HTTP/2: there, no connection is known. A proxy that has its answer closes the body
+// before its end; its upstream is not waited for.
+func (u *upstream) wrote(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.got, u.conn = nil, nil
-}
-
-// breakOff tells the upstream that nothing more will come, and keeps its
-// connection. It does nothing for no upstream, and where the connection is not
-// known: of transports other than http, and over HTTP/2.
-func (u *upstream) breakOff() {
-	if u == nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.conn == nil || u.kept != nil || u.done {
-		return
-	}
-	if socket := socketOf(u.conn); socket != nil {
-		u.kept = halfClosed(socket)
+	switch {
+	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
+		u.keepLocked()
+	case len(u.writing) == 1:
+		u.writing = nil
 	}
 }
 
-// await returns when the upstream has closed the connection that was kept, if
-// any, or the hold is over.
+func (u *upstream) keepLocked() {
+	if u.done {
+		return
+	}
+	for _, conn := range u.writing {
+		if socket := socketOf(conn); socket != nil {
+			if half := duplicate(socket); half != nil {
+				u.kept = append(u.kept, keptConn{socket, half})
+			}
+		}
+	}
+	u.writing = nil
+}
+
+// await tells the upstreams whose connections were kept, if any, that nothing more will
+// come. It returns when they have closed them, or the hold is over.
 func (u *upstream) await(hold context.Context) {
 	u.mu.Lock()
 	kept := u.kept
-	u.done = true
+	u.kept, u.done = nil, true
 	u.mu.Unlock()
-	if kept == nil {
-		return
+	for _, k := range kept {
+		defer func() { _ = k.half.Close() }()
 	}
-	defer func() { _ = kept.Close() }()
-	defer context.AfterFunc(hold, func() { _ = kept.Close() })()
-	_, _ = io.Copy(io.Discard, kept)
+	kept = slices.DeleteFunc(kept, func(k keptConn) bool { return !k.isClosed() || closeWrite(k.half) != nil })
+	for _, k := range kept {
+		defer context.AfterFunc(hold, func() { _ = k.half.Close() })()
+		_, _ = io.Copy(io.Discard, k.half)
+	}
 }
 
-// readRest reads what comes inside.
-func (b *heldBody) readRest(p []byte) (int, error) {
-	b.restMu.Lock()
-	defer b.restMu.Unlock()
-	n, err := b.rest.Read(p)
-	if err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.upstream.breakOff()
+// closeWrite closes the sending half of a connection.
+func closeWrite(conn net.Conn) error {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
 	}
-	return n, err
+	return half.CloseWrite()
 }

@@ -22,8 +22,7 @@ func TestUpstreamThatHasTheWholeRequest(t *testing.T) {
 	for _, body := range []string{"", "x"} {
 		u := new(upstream)
 		request(httptrace.WithClientTrace(t.Context(), u.trace()), t, server, strings.NewReader(body))
-		u.breakOff()
-		if u.got != nil || u.conn != nil || u.kept != nil {
+		if u.got != nil || u.writing != nil || u.kept != nil {
 			t.Errorf("with the body %q, the connection is still known", body)
 		}
 		var reused bool
@@ -45,7 +44,7 @@ func TestUpstreamIsForgottenBeforeItIsIdle(t *testing.T) {
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(error) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		idle <- u.got == nil && u.conn == nil
+		idle <- u.got == nil && u.writing == nil
 	}})
 	request(httptrace.WithClientTrace(ctx, u.trace()), t, server, strings.NewReader("x"))
 	if !<-idle {
@@ -60,9 +59,8 @@ func TestUpstreamOfABodyThatBreaksOff(t *testing.T) {
 	u := new(upstream)
 	broken := errors.New("broken off")
 	held := &heldBody{
-		memory:   []byte(strings.Repeat("x", 64<<10)),
-		rest:     io.NopCloser(readerFunc(func([]byte) (int, error) { return 0, broken })),
-		upstream: u,
+		memory: []byte(strings.Repeat("x", 64<<10)),
+		rest:   io.NopCloser(readerFunc(func([]byte) (int, error) { return 0, broken })),
 	}
 	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), u.trace()), http.MethodPost, server.URL, held)
 	if err != nil {
@@ -92,15 +90,16 @@ func TestUpstreamOverHTTP2(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	u := new(upstream)
-	read := false
+	read, known := false, false
 	body := readerFunc(func([]byte) (int, error) {
-		read = true
-		u.breakOff()
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		read, known = true, u.writing != nil
 		return 0, io.EOF
 	})
 	request(httptrace.WithClientTrace(t.Context(), u.trace()), t, server, body)
-	if !read || u.kept != nil {
-		t.Errorf("body read: %v, connection kept: %v", read, u.kept != nil)
+	if !read || known || u.kept != nil {
+		t.Errorf("body read: %v, connection known: %v, kept: %v", read, known, u.kept != nil)
 	}
 }
 

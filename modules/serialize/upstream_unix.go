@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// halfClosed closes the sending half of a socket, and returns a connection that
-// keeps the other half open when the socket is closed; nil if that fails.
-func halfClosed(socket syscall.RawConn) net.Conn {
+// duplicate returns a second connection for a socket, which keeps it open when the first
+// is closed; nil if that fails.
+func duplicate(socket syscall.RawConn) net.Conn {
 	copied := -1
 	if err := socket.Control(func(fd uintptr) {
 		if c, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
@@ -25,11 +25,6 @@ func halfClosed(socket syscall.RawConn) net.Conn {
 	defer file.Close()
 	conn, err := net.FileConn(file)
 	if err != nil {
-		return nil
-	}
-	half, ok := conn.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		_ = conn.Close()
 		return nil
 	}
 	return conn

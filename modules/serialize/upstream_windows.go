@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// halfClosed returns nil: a socket cannot be had for a second time here.
-func halfClosed(syscall.RawConn) net.Conn { return nil }
+// duplicate returns nil: a socket cannot be had for a second time here.
+func duplicate(syscall.RawConn) net.Conn { return nil }
