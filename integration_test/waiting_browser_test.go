@@ -144,6 +144,36 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	}
 }
 
+// Bug: if only the page was taken away, the request of its script waited in the queue for
+// its turn. Then it was thrown away, and the page stood in line again.
+func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
+	t.Parallel()
+	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	page := "waiting_page {\nafter 0\nhold 3s\n}"
+	text := waitingSiteText(addr, upstream, dir, "after 0\nhold 3s", "")
+	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	leave := s.occupy(t)
+	b := openPage(t)
+	b.goTo(s.url + "mine")
+	b.until(placeIs("You are next."))
+	s.Reload(strings.Replace(text, page, "", 1))
+	seen := make(map[string]bool)
+	s.Eventually("the page has come again, and its first place and its script's are gone", func() error {
+		tickets := s.queues(t)[0].Tickets
+		for _, ticket := range tickets {
+			seen[ticket.Token] = true
+		}
+		if len(seen) != 4 || len(tickets) != 2 {
+			return fmt.Errorf("tickets %+v of %d", tickets, len(seen))
+		}
+		return nil
+	})
+	leave()
+	s.NextNamed("mine").Leave()
+	b.until("document.body?.innerText === 'served mine'")
+	s.Nobody()
+}
+
 // A closed tab frees its place within hold, also that of a turn that has not come.
 func TestWaitingTabIsClosed(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,8 +22,11 @@ func TestWaitingCookiesRefused(t *testing.T) {
 	s.awaitTickets(t, 2)
 	again := refuses.going(t, "two") // its first ticket is in the queue still
 	s.awaitTickets(t, 3)
-	s.awaitTickets(t, 2) // the first one is given up
+	s.awaitTickets(t, 2)                                       // the first one is given up
+	wantPage(t, testcaddy.Await(t, refuses.going(t, "later"))) // it could be another browser that looks like it
+	s.awaitTickets(t, 3)
 	later := refuses.going(t, "later")
+	s.awaitTickets(t, 4)
 	s.awaitTickets(t, 3)
 	newVisitor(s, "User-Agent", "takes cookies").waits(t, "three") // is another one
 	s.awaitTickets(t, 4)
@@ -339,5 +343,40 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 		if code == 0 || !strings.Contains(text, c.want) || !strings.Contains(text, "waiting_page") {
 			t.Errorf("page %.20q: exit code %d, %s; expected %q", c.page, code, text, c.want)
 		}
+	}
+}
+
+// Bug: while a process stopped, turns waited for browsers that could not reach it.
+func TestWaitingPlacesEndOnStop(t *testing.T) {
+	t.Parallel()
+	addr, upstream, dir := testcaddy.ReserveAddr(t), testcaddy.NewUpstream(t), t.TempDir()
+	text := "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n" + waitingSiteText(addr, upstream, dir, "after 0\nhold 10m", "")
+	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	leave := s.occupy(t)
+	newVisitor(s).waits(t, "mine")
+	plain := s.send(t, "POST", "plain")
+	s.awaitTickets(t, 3)
+	s.Signal(os.Interrupt)
+	s.awaitTickets(t, 2)
+	leave()
+	s.NextNamed("plain").Leave()
+	wantServed(t, testcaddy.Await(t, plain), "plain")
+	s.AwaitEnd()
+}
+
+// A site that sets a Content-Security-Policy where there is none leaves the page its own.
+func TestWaitingPolicyOfTheSite(t *testing.T) {
+	t.Parallel()
+	for header, own := range map[string]bool{"?Content-Security-Policy": true, "Content-Security-Policy": false} {
+		addr, upstream := testcaddy.ReserveAddr(t), testcaddy.NewUpstream(t)
+		text := waitingSiteText(addr, upstream, t.TempDir(), "after 0", "")
+		text = strings.Replace(text, "\tserialize {", "\theader {\n-Server\n"+header+" \"default-src 'self'\"\n}\n\tserialize {", 1)
+		s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/"}
+		leave := s.occupy(t)
+		a := newVisitor(s).waits(t, "mine")
+		if policy := a.Header.Get("Content-Security-Policy"); strings.Contains(policy, "sha256-") != own {
+			t.Errorf("header %s: the page has the policy %s", header, policy)
+		}
+		leave()
 	}
 }

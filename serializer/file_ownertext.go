@@ -30,10 +30,6 @@ type Owner struct {
 	Program string
 	Rule    Rule
 	Group   string // empty is none
-
-	// GroupUnknown is that of a file which says nothing of a group: older versions
-	// wrote none.
-	GroupUnknown bool
 }
 
 // ownerKind is what the tickets of one owner file have in common.
@@ -75,7 +71,7 @@ func (o Owner) String() string { return fmt.Sprintf("pid %d on %s", o.PID, o.Hos
 func (o Owner) text() []byte {
 	text := fmt.Appendf(nil, "%s\npid: %d\nhost: %s\nstarted: %s\nprogram: %s\nshared: %t\nlimit: %d\n",
 		ownerMagic, o.PID, oneLine(o.Host), o.Started.Format(time.RFC3339), oneLine(o.Program), o.Rule.Shared, o.Rule.Limit)
-	if !o.GroupUnknown {
+	if o.Group != "" {
 		text = fmt.Appendf(text, "group: %q\n", o.Group)
 	}
 	return text
@@ -89,7 +85,7 @@ func parseOwner(text []byte) (Owner, error) {
 	if !lines.Scan() || lines.Text() != ownerMagic {
 		return Owner{}, errUnowned
 	}
-	o := Owner{GroupUnknown: true}
+	var o Owner
 	for lines.Scan() {
 		key, value, _ := strings.Cut(lines.Text(), ": ")
 		if err := o.set(key, value); err != nil {
@@ -115,7 +111,6 @@ func (o *Owner) set(key, value string) (err error) {
 		o.Rule.Limit, err = strconv.Atoi(value)
 	case "group":
 		o.Group, err = strconv.Unquote(value)
-		o.GroupUnknown = false
 	}
 	return err // other keys may come with later versions
 }

@@ -3,13 +3,21 @@
 
 const texts = document.body.dataset;
 const spokenEvery = 10000; // milliseconds between two announcements, at least
+const headLimit = 10000;   // milliseconds until a stream begins, at most
 let current = null;        // the stream that is being read
 let done = false;          // the page is being reloaded, or has nothing more to show
 let fails = 0;             // streams in a row that have told nothing
 let spoken = 0;            // when the place was announced
+let seen = document.hidden ? 0 : Date.now(); // when somebody last looked at the page
 
 function set(name, text) {
 	for (const e of document.querySelectorAll(`[data-waiting="${name}"]`)) if (e.textContent !== text) e.textContent = text;
+}
+
+// unseen is for how many seconds nobody has looked at the page.
+function unseen() {
+	if (!document.hidden) seen = Date.now();
+	return Math.max(0, Math.round((Date.now() - seen) / 1000));
 }
 
 function reload() {
@@ -64,8 +72,16 @@ function hear(text) {
 }
 
 async function read(signal) {
-	// text/html is for servers that choose by it which requests stand in the queue.
-	const answer = await fetch(location.href, {headers: {'Accept': 'text/html, text/event-stream', 'Orderly-Waiting': 'live'}, cache: 'no-store', signal});
+	// If the page was taken away, this request may stand in the queue itself.
+	const late = setTimeout(() => { if (!signal.aborted && !done && navigator.onLine) reload(); }, headLimit);
+	let answer;
+	try {
+		// text/html is for servers that choose by it which requests stand in the queue.
+		const headers = {'Accept': 'text/html, text/event-stream', 'Orderly-Waiting': `live ${unseen()}`};
+		answer = await fetch(location.href, {headers, cache: 'no-store', signal});
+	} finally {
+		clearTimeout(late);
+	}
 	if (!answer.ok || !(answer.headers.get('Content-Type') ?? '').startsWith('text/event-stream')) {
 		// There may be no queue any more. Errors may be those of a server that starts.
 		if (answer.status < 500 || fails > 10) reloadLater();
@@ -105,5 +121,8 @@ addEventListener('load', () => {
 	follow();
 });
 // The tab that somebody looks at is the one to go on.
-document.addEventListener('visibilitychange', () => { if (!document.hidden) follow(); });
+document.addEventListener('visibilitychange', () => {
+	seen = Date.now();
+	if (!document.hidden) follow();
+});
 addEventListener('pageshow', event => { if (event.persisted) location.reload(); });

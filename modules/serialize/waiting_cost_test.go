@@ -35,15 +35,7 @@ func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket
 	b.Cleanup(inside.Leave)
 	tickets := make([]*keptTicket, n)
 	for i := range tickets {
-		r := httptest.NewRequest(http.MethodGet, "/checkout/seats", nil)
-		r.Host = "shop.example.com"
-		v := &visit{handler: s, queue: s.queue, host: r.Host, clientIP: fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255)}
-		engine, err := s.acquireEngine()
-		if err != nil {
-			b.Fatal(err)
-		}
-		k := s.newKeptTicket(r, v, s.waitingQueue(v.queue, false), engine)
-		changes := keptTickets.watch(k)
+		k, changes := s.arriveFrom(b, fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255))
 		if !keptTickets.keep(k, changes) {
 			b.Fatal("a ticket is not kept")
 		}
@@ -51,6 +43,20 @@ func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket
 		tickets[i] = k
 	}
 	return s, tickets
+}
+
+// arriveFrom takes the ticket of a browser at an address.
+func (s *Handler) arriveFrom(t testing.TB, ip string) (k *keptTicket, changes chan struct{}) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/checkout/seats", nil)
+	r.Host = "shop.example.com"
+	v := &visit{handler: s, queue: s.queue, host: r.Host, clientIP: ip}
+	engine, err := s.acquireEngine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = s.newKeptTicket(r, v, s.waitingQueue(v.queue, false), engine)
+	return k, keptTickets.watch(k, k.arrived)
 }
 
 // leaveAll ends the tickets, and waits until they have left.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,7 +17,18 @@ const (
 	liveValue  = "live"
 )
 
-func isLive(r *http.Request) bool { return r.Header.Get(liveHeader) == liveValue }
+func isLive(r *http.Request) bool {
+	value, _, _ := strings.Cut(r.Header.Get(liveHeader), " ")
+	return value == liveValue
+}
+
+// liveSeen is when somebody last looked at the page, as its script says: for how many
+// seconds nobody has.
+func liveSeen(r *http.Request) time.Time {
+	_, unseen, _ := strings.Cut(r.Header.Get(liveHeader), " ")
+	seconds, _ := strconv.ParseUint(unseen, 10, 31) // without it, somebody looks
+	return time.Now().Add(-time.Duration(seconds) * time.Second)
+}
 
 // The events that the script understands.
 const (
@@ -76,7 +89,7 @@ func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k 
 
 // follow sends events until the turn has come, or the client or the server goes.
 func (l *liveStream) follow(r *http.Request, k *keptTicket, stop <-chan struct{}) error {
-	changes := keptTickets.watch(k)
+	changes := keptTickets.watch(k, liveSeen(r))
 	defer keptTickets.unwatch(k, changes)
 	ticker := time.NewTicker(livePeriod)
 	defer ticker.Stop()

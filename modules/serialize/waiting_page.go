@@ -78,9 +78,18 @@ func (p *WaitingPage) provision(ctx caddy.Context) (err error) {
 	}
 	p.stop = make(chan struct{})
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		server.RegisterOnShutdown(func() { close(p.stop) })
+		server.RegisterOnShutdown(p.shutDown)
 	}
 	return nil
+}
+
+// shutDown notes that the server takes no new requests. In a process that exits, no
+// other server takes them, either.
+func (p *WaitingPage) shutDown() {
+	close(p.stop)
+	if caddy.Exiting() {
+		keptTickets.close()
+	}
 }
 
 var pageSubdirectives = directive.Table[*WaitingPage]{
@@ -236,7 +245,7 @@ func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket)
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
 	client := watchClient(r)
 	span := v.startWait(r.Context())
-	changes := keptTickets.watch(k)
+	changes := keptTickets.watch(k, k.arrived)
 	defer func() {
 		client.unwatch()
 		clocks.restart(time.Since(k.arrived))

@@ -20,8 +20,9 @@ type keptTable struct {
 	mu       sync.Mutex
 	byID     map[ticketID]*keptTicket
 	unproven map[waitingClient]*keptTicket
-	refusing map[uint64]time.Time // when to forget browsers that refuse cookies, by agentHash
+	missed   map[uint64]*missedCookie // by agentHash
 	sweeping bool
+	closed   bool // the process is exiting: nobody can come for a place
 }
 
 // ticketID is the secret in a browser's cookie.
@@ -38,29 +39,46 @@ type waitingClient struct {
 var keptTickets = &keptTable{
 	byID:     make(map[ticketID]*keptTicket),
 	unproven: make(map[waitingClient]*keptTicket),
-	refusing: make(map[uint64]time.Time),
+	missed:   make(map[uint64]*missedCookie),
 }
 
-// Browsers that refuse cookies are remembered for a time, and not too many of them.
+// missedCookie is remembered of a place whose cookie has not come back. Its browser
+// may refuse cookies: then it comes again as a stranger, and has to wait with an open
+// connection, or it would never have a turn. Many browsers of one address look alike,
+// so only those wait for it that came when it was to come; else the next one.
+type missedCookie struct {
+	given  time.Time // when the browser got the page
+	back   time.Time // when it was to come again
+	until  time.Time // when to forget it
+	waited bool      // somebody waits for it, or has
+}
+
+// Cookies that were missed are remembered for a time, and not too many of them.
 const (
-	refusingTime = 10 * time.Minute
-	maxRefusing  = 10_000
+	missedTime = 10 * time.Minute
+	maxMissed  = 10_000
 )
+
+// backEarly and claimGrace bound how far from the time it was told a browser comes back.
+const backEarly = time.Second
 
 var agentSeed = maphash.MakeSeed()
 
-// agentHash tells browsers apart, as far as that can be done without a cookie.
-func agentHash(ip, userAgent string) uint64 {
-	return maphash.String(agentSeed, ip+"\x00"+userAgent)
+// agentHash tells the browsers in a queue apart, as far as that can be done without a
+// cookie.
+func agentHash(queue waitingQueue, ip, userAgent string) uint64 {
+	return maphash.String(agentSeed, string(queue[:])+ip+"\x00"+userAgent)
 }
 
 // watch returns a channel that gets a message when the ticket changes, until unwatch.
-// While somebody watches, the browser is there.
-func (t *keptTable) watch(k *keptTicket) chan struct{} {
+// While somebody watches, the browser is there. seen is when its user last looked.
+func (t *keptTable) watch(k *keptTicket, seen time.Time) chan struct{} {
 	w := make(chan struct{}, 1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k.watchers = append(k.watchers, w)
+	k.watchers = append(k.watchers, keptWatcher{w, seen})
+	slices.SortStableFunc(k.watchers, func(a, b keptWatcher) int { return a.seen.Compare(b.seen) })
+	k.live = k.kept // a request that waits for its first page watches, too
 	if k.state != keptWaiting {
 		w <- struct{}{}
 	}
@@ -89,16 +107,16 @@ func (t *keptTable) unwatch(k *keptTicket, w chan struct{}) {
 }
 
 func (t *keptTable) unwatchLocked(k *keptTicket, w chan struct{}) {
-	k.watchers = slices.DeleteFunc(k.watchers, func(o chan struct{}) bool { return o == w })
+	k.watchers = slices.DeleteFunc(k.watchers, func(o keptWatcher) bool { return o.changed == w })
 	k.contact = time.Now()
 }
 
 // look returns the ticket's state, and whether a watcher is the one to claim the turn:
-// the latest.
+// the one that was looked at last.
 func (t *keptTable) look(k *keptTicket, w chan struct{}) (state keptState, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return k.state, len(k.watchers) > 0 && k.watchers[len(k.watchers)-1] == w
+	return k.state, len(k.watchers) > 0 && k.watchers[len(k.watchers)-1].changed == w
 }
 
 // settle notes how the ticket's wait has ended.
@@ -177,7 +195,11 @@ func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	client := waitingClient{k.queue, k.request.ClientIP}
-	if k.state != keptWaiting || t.unproven[client] != nil || t.refusesLocked(k.agent) {
+	if t.closed || k.state != keptWaiting || t.refusesLocked(k) {
+		return false
+	}
+	if other := t.unproven[client]; other != nil {
+		other.awaited = other.awaited || other.agent == k.agent && other.missed().isBack(k.arrived)
 		return false
 	}
 	_, _ = rand.Read(k.id[:]) // never fails
@@ -192,9 +214,15 @@ func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
 	return true
 }
 
-func (t *keptTable) refusesLocked(agent uint64) bool {
-	until, known := t.refusing[agent]
-	return known && time.Now().Before(until)
+// refusesLocked reports whether the ticket's browser may be one that refuses cookies.
+func (t *keptTable) refusesLocked(k *keptTicket) bool {
+	m := t.missed[k.agent]
+	if k.open || m == nil || time.Now().After(m.until) || !k.arrived.After(m.given) {
+		return k.open
+	}
+	k.open = !m.waited || m.isBack(k.arrived)
+	m.waited = true
+	return k.open
 }
 
 // find returns the ticket of a browser that came with a cookie for a queue, or nil. used
@@ -213,7 +241,6 @@ func (t *keptTable) find(id ticketID, queue waitingQueue) (k *keptTicket, used b
 	if k.unproven {
 		k.unproven = false
 		delete(t.unproven, waitingClient{k.queue, k.request.ClientIP})
-		delete(t.refusing, k.agent)
 	}
 	return k, false
 }
@@ -253,11 +280,11 @@ func (t *keptTable) giveUp(k *keptTicket) {
 	k.end(was)
 }
 
-// expect notes when a browser without JavaScript will come back.
+// expect notes when a browser will come back that gets the page, unless that becomes live.
 func (t *keptTable) expect(k *keptTicket, refresh time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k.refresh = refresh
+	k.refresh, k.live = refresh, false
 }
 
 // overLocked ends a ticket in the table, and returns the state that it was in.
@@ -341,9 +368,7 @@ func (t *keptTable) miss(k *keptTicket) {
 		t.mu.Unlock()
 		return
 	}
-	if k.unproven {
-		t.rememberLocked(k.agent, time.Now())
-	}
+	t.rememberLocked(k, time.Now())
 	t.overLocked(k)
 	t.mu.Unlock()
 	k.meters.countKept(keptMissed)
@@ -362,9 +387,7 @@ func (t *keptTable) sweep() {
 	gone := make(map[*keptTicket]keptState)
 	for _, k := range t.byID {
 		if k.hasStayedAwayLocked(now) {
-			if k.unproven {
-				t.rememberLocked(k.agent, now)
-			}
+			t.rememberLocked(k, now)
 			gone[k] = t.overLocked(k)
 		}
 	}
@@ -372,10 +395,7 @@ func (t *keptTable) sweep() {
 		time.AfterFunc(sweepInterval, t.sweep)
 	}
 	t.mu.Unlock()
-	for k, was := range gone {
-		k.countGone(was)
-		k.end(was)
-	}
+	t.endAll(gone)
 }
 
 // hasStayedAwayLocked reports whether the browser has stopped coming. It has at least the
@@ -394,12 +414,47 @@ func (k *keptTicket) countGone(was keptState) {
 	k.meters.count(string(reason))
 }
 
-// rememberLocked remembers a browser that has not brought its cookie back.
-func (t *keptTable) rememberLocked(agent uint64, now time.Time) {
-	if len(t.refusing) >= maxRefusing {
-		maps.DeleteFunc(t.refusing, func(_ uint64, until time.Time) bool { return now.After(until) })
+// rememberLocked remembers a ticket whose cookie has not come back.
+func (t *keptTable) rememberLocked(k *keptTicket, now time.Time) {
+	if !k.unproven {
+		return
 	}
-	if len(t.refusing) < maxRefusing {
-		t.refusing[agent] = now.Add(refusingTime)
+	if len(t.missed) >= maxMissed {
+		maps.DeleteFunc(t.missed, func(_ uint64, m *missedCookie) bool { return now.After(m.until) })
+	}
+	if len(t.missed) < maxMissed {
+		t.missed[k.agent] = k.missed()
+	}
+}
+
+// missed is what to remember of a ticket whose cookie does not come back.
+func (k *keptTicket) missed() *missedCookie {
+	return &missedCookie{given: k.contact, back: k.contact.Add(k.refresh), until: time.Now().Add(missedTime), waited: k.awaited}
+}
+
+// isBack reports whether a browser came about when the one that missed was to come.
+func (m *missedCookie) isBack(arrived time.Time) bool {
+	return arrived.After(m.given) && arrived.After(m.back.Add(-backEarly)) && arrived.Before(m.back.Add(claimGrace))
+}
+
+// close ends all tickets that wait for a browser, and keeps no more.
+func (t *keptTable) close() {
+	t.mu.Lock()
+	t.closed = true
+	gone := make(map[*keptTicket]keptState)
+	for _, k := range t.byID {
+		if k.state != keptUsed {
+			gone[k] = t.overLocked(k)
+		}
+	}
+	t.mu.Unlock()
+	t.endAll(gone)
+}
+
+// endAll ends tickets that are over, and whose browsers have gone.
+func (t *keptTable) endAll(gone map[*keptTicket]keptState) {
+	for k, was := range gone {
+		k.countGone(was)
+		k.end(was)
 	}
 }

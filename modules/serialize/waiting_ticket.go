@@ -28,7 +28,7 @@ type keptTicket struct {
 	arrived  time.Time
 	lost     bool // the browser had an earlier ticket, which is gone
 	request  serializer.Request
-	agent    uint64 // who says to be the browser
+	agent    uint64 // what tells its browser from others in the queue
 	age      ageEntry
 	wait     serializer.Wait
 
@@ -43,17 +43,26 @@ type keptTicket struct {
 	id       ticketID // once it is in the table
 	kept     bool     // it is in the table
 	unproven bool     // its cookie has not come back yet
+	awaited  bool     // somebody waits who may be its browser, without the cookie
+	open     bool     // it waits with an open connection only
+	live     bool     // the latest page followed its place, and does not come by Refresh
 	delayed  bool     // its turn has waited longer, for a browser that came just in time
 	local    localTurn
-	refusal  error           // why it has no turn
-	revoked  error           // the engine has taken the turn back
-	came     time.Time       // when the turn came
-	waited   time.Duration   // until then
-	contact  time.Time       // when the browser was last there
-	refresh  time.Duration   // when the browser will come back without JavaScript
-	timer    *time.Timer     // of the turn that waits for the browser
-	watchers []chan struct{} // requests that are told of changes, the latest last
+	refusal  error         // why it has no turn
+	revoked  error         // the engine has taken the turn back
+	came     time.Time     // when the turn came
+	waited   time.Duration // until then
+	contact  time.Time     // when the browser was last there
+	refresh  time.Duration // when the browser will come back without JavaScript
+	timer    *time.Timer   // of the turn that waits for the browser
+	watchers []keptWatcher // the one that was looked at last is last
 	claimant *visit
+}
+
+// keptWatcher is a request that is told of a ticket's changes.
+type keptWatcher struct {
+	changed chan struct{}
+	seen    time.Time // when the browser's user last looked at the page
 }
 
 type keptState uint8
@@ -90,7 +99,7 @@ func (s *Handler) newKeptTicket(r *http.Request, v *visit, queue waitingQueue, e
 			Method: described.Method, Host: strings.Clone(described.Host), Path: strings.Clone(described.Path),
 			ClientIP: strings.Clone(described.ClientIP), TXID: described.TXID,
 		},
-		agent: agentHash(v.clientIP, r.UserAgent()),
+		agent: agentHash(queue, v.clientIP, r.UserAgent()),
 	}
 	if len(s.SharedMethods) == 0 {
 		k.capacity = s.Concurrency
@@ -142,7 +151,7 @@ const claimGrace = time.Second
 
 // window is how long the turn waits for the browser.
 func (k *keptTicket) windowLocked(now time.Time) time.Duration {
-	if len(k.watchers) > 0 {
+	if len(k.watchers) > 0 || k.live {
 		return claimWindow
 	}
 	return max(k.contact.Add(k.refresh+claimGrace).Sub(now), claimGrace)
@@ -152,7 +161,7 @@ func (k *keptTicket) windowLocked(now time.Time) time.Duration {
 func (k *keptTicket) wakeLocked() {
 	for _, w := range k.watchers {
 		select {
-		case w <- struct{}{}:
+		case w.changed <- struct{}{}:
 		default: // it has been told, and has not looked yet
 		}
 	}

@@ -1,0 +1,166 @@
+package serialize
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// Bug: one browser that closed its page at once took the page from all others of its
+// address and User-Agent, for ten minutes. One that refuses cookies still waits with an
+// open connection when it comes again.
+func TestWaitingMissedCookie(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	for _, c := range []struct {
+		name     string
+		arrivals []time.Duration // since the page was given that never came back; it was to come after 5 s
+		want     []bool          // which get the page
+	}{
+		{"refuses cookies, comes by Refresh", []time.Duration{5100 * time.Millisecond}, []bool{false}},
+		{"refuses cookies, comes late", []time.Duration{time.Minute}, []bool{false}},
+		{"refuses cookies, comes early", []time.Duration{time.Second}, []bool{false}},
+		{"came before", []time.Duration{-time.Second}, []bool{true}},
+		{"one of many comes by Refresh", []time.Duration{5 * time.Second, time.Second, 2 * time.Second, time.Minute}, []bool{false, true, true, true}},
+		{"all come later", []time.Duration{18 * time.Second, 18 * time.Second, 18 * time.Second}, []bool{false, true, true}},
+		{"long ago", []time.Duration{missedTime + time.Minute}, []bool{true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ip, given := "192.0.2.1 "+c.name, time.Now().Add(-2*time.Minute)
+			if c.arrivals[0] > missedTime {
+				given = time.Now().Add(-missedTime - 2*time.Minute)
+			}
+			missed, changes := s.arriveFrom(t, ip)
+			if !keptTickets.keep(missed, changes) {
+				t.Fatal("the first one does not get the page")
+			}
+			keptTickets.expect(missed, 5*time.Second)
+			missed.stayAway(given)
+			var tickets []*keptTicket
+			for i, after := range c.arrivals {
+				k, changes := s.arriveFrom(t, ip)
+				k.arrived = given.Add(after)
+				tickets = append(tickets, k)
+				for range 2 { // it asks again
+					if kept := keptTickets.keep(k, changes); kept != c.want[i] {
+						t.Errorf("%v: gets the page: %t; expected %t", after, kept, c.want[i])
+					}
+					if c.want[i] {
+						break
+					}
+				}
+				keptTickets.find(k.id, k.queue)
+			}
+			for _, k := range tickets {
+				keptTickets.abandon(k)
+			}
+		})
+	}
+	leaveAll(s, nil)
+}
+
+// stayAway makes it long ago that the ticket's browser was there, and waits until its
+// place is given up.
+func (k *keptTicket) stayAway(since time.Time) {
+	keptTickets.mu.Lock()
+	k.contact, k.hold = since, 0
+	keptTickets.mu.Unlock()
+	for over := false; !over; runtime.Gosched() {
+		time.Sleep(time.Millisecond)
+		keptTickets.mu.Lock()
+		over = k.state == keptOver
+		if m := keptTickets.missed[k.agent]; m != nil {
+			m.until = since.Add(missedTime)
+		}
+		keptTickets.mu.Unlock()
+	}
+}
+
+// Bug: a turn waited for a page that had been live, and was closed, until it would have
+// come again without JavaScript: up to a third of hold.
+func TestWaitingLivePageIsClosed(t *testing.T) {
+	s, tickets := keepMany(t, MemoryEngine{}, 1)
+	k := tickets[0]
+	window := func() time.Duration {
+		keptTickets.mu.Lock()
+		defer keptTickets.mu.Unlock()
+		return k.windowLocked(k.contact)
+	}
+	keptTickets.expect(k, 20*time.Second)
+	if w := window(); w != 20*time.Second+claimGrace {
+		t.Errorf("without JavaScript the turn waits %v", w)
+	}
+	keptTickets.unwatch(k, keptTickets.watch(k, time.Now()))
+	if w := window(); w != claimWindow {
+		t.Errorf("after a live page was closed the turn waits %v; expected %v", w, claimWindow)
+	}
+	keptTickets.expect(k, 20*time.Second) // it got a page again, which is not live yet
+	if w := window(); w != 20*time.Second+claimGrace {
+		t.Errorf("after another page the turn waits %v", w)
+	}
+	leaveAll(s, tickets)
+}
+
+// Bug: in a process that was exiting, turns waited for browsers that could not come, and
+// further browsers got the page.
+func TestWaitingPlacesEndWithTheProcess(t *testing.T) {
+	for _, module := range []EngineModule{MemoryEngine{}, FileEngine{}} {
+		s, _ := keepMany(t, module, 3)
+		t.Cleanup(func() { keptTickets.closed = false })
+		keptTickets.close()
+		for end := time.Now().Add(10 * time.Second); s.meters.counts.waiting.Load() > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d still wait", s.meters.counts.waiting.Load())
+			}
+		}
+		k, changes := s.arriveFrom(t, "192.0.2.1")
+		if keptTickets.keep(k, changes) {
+			t.Error("a browser gets the page of a process that is exiting")
+		}
+		keptTickets.closed = false
+		leaveAll(s, []*keptTicket{k})
+	}
+}
+
+// A reload of the configuration keeps all places.
+func TestWaitingPlacesOutliveTheServer(t *testing.T) {
+	s, tickets := keepMany(t, MemoryEngine{}, 1)
+	hold := caddy.Duration(time.Hour)
+	page := &WaitingPage{Hold: &hold, stop: make(chan struct{})}
+	page.shutDown()
+	if found, _ := keptTickets.find(tickets[0].id, tickets[0].queue); found == nil {
+		t.Error("the place is gone")
+	}
+	leaveAll(s, tickets)
+}
+
+// Bug: the tab that took the turn was the one that had renewed its stream last, though
+// nobody looked at it.
+func TestWaitingTabSeenLast(t *testing.T) {
+	s, tickets := keepMany(t, MemoryEngine{}, 1)
+	watch := func(header string) chan struct{} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set(liveHeader, header)
+		if !isLive(r) {
+			t.Errorf("%q is not a live page", header)
+		}
+		return keptTickets.watch(tickets[0], liveSeen(r))
+	}
+	var watchers []chan struct{}
+	for _, header := range []string{"live 7", "live 0", "live 5", "live x", "live 1000000000", "live 99999999999999"} {
+		watchers = append(watchers, watch(header))
+	}
+	for i, w := range watchers {
+		if _, first := keptTickets.look(tickets[0], w); first != (i == 3) {
+			t.Errorf("tab %d is to take the turn: %t", i, first)
+		}
+	}
+	keptTickets.unwatch(tickets[0], watchers[3])
+	if _, first := keptTickets.look(tickets[0], watchers[1]); !first {
+		t.Error("the visible tab does not take the turn")
+	}
+	leaveAll(s, tickets)
+}
