@@ -194,6 +194,8 @@ func TestPauseNonsense(t *testing.T) {
 		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
+		{"POST", "a_", "pause?fro=0", 400, "no parameter \\\"fro\\\""},
+		{"POST", "a_", "resume?for=1m", 400, "no parameter \\\"for\\\""},
 		{"POST", "b_", "pause", 404, "no such queue"},
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
 		{"POST", "a_", "stop", 405, "expected DELETE"},
@@ -372,6 +374,43 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	}
 }
 
+// After a reload that changed the prefix, a holder from before is inside a queue that may
+// be of the paused prefix: pause --wait said that nobody was inside. It also waits for
+// the holder, and says so.
+func TestPauseAfterPrefixHasChanged(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t)
+	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "w_{query.u}_")}
+	c := start(t, s)
+	holder := c.getting("/?name=holder&gate&u=7")
+	b.awaitEntry(t, "holder")
+	s.site = fmt.Sprintf(pausedSite, "file", "w_{header.X-U}_")
+	check(t, c.reload(s))
+	says := "w_7_ in " + c.dir + ": not paused, for its requests came by w_{http.request.uri.query.u}_; waiting for the 1 that are there\nnobody is inside\n"
+	var waited []<-chan response
+	for _, from := range [][]string{{"--address", "unix/" + c.control}, {"--path", c.dir}} {
+		waited = append(waited, inBackground(func() response {
+			out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "w_{header.X-U}_", "--for", "5m", "--wait"}, from...)...)
+			return response{status: code, body: out + errs}
+		}))
+	}
+	eventually(t, patience, "the prefix is paused", func() bool { return c.queue("w_{http.request.header.X-U}_").PausedUntil != nil })
+	for _, back := range waited {
+		select {
+		case r := <-back:
+			t.Fatalf("pause --wait came back while a request was inside: %v", r)
+		case <-time.After(2 * time.Second):
+		}
+	}
+	b.open("holder")
+	(<-holder).want(t, http.StatusOK)
+	for _, back := range waited {
+		if r := <-back; r.status != 0 || !strings.HasSuffix(r.body, says) {
+			t.Errorf("exit code %d: %s", r.status, r.body)
+		}
+	}
+}
+
 // A value with a slash in a prefix is found, with its path and without.
 func TestPauseOfValueWithSlash(t *testing.T) {
 	t.Parallel()
@@ -401,11 +440,14 @@ func TestPauseWithoutServer(t *testing.T) {
 		out, errs, code := output(t, env, append([]string{"serialize"}, args...)...)
 		return out + errs, code
 	}
-	for _, action := range []string{"pause", "resume"} {
-		out, code := run(elsewhere, action, "--prefix", "a_")
-		if code != 2 || !strings.Contains(out, "no Caddy answers") || !strings.Contains(out, "--path") || strings.Contains(out, "paused until") {
-			t.Errorf("%s: exit code %d: %s", action, code, out)
-		}
+	if out, code := run(elsewhere, "pause", "--prefix", "a_"); code != 2 || !strings.Contains(out, "no Caddy answers") ||
+		!strings.Contains(out, "--path") || strings.Contains(out, "paused until") {
+		t.Errorf("pause: exit code %d: %s", code, out)
+	}
+	// To resume what nobody has paused is no error, but it is not said to be resumed.
+	if out, code := run(elsewhere, "resume", "--prefix", "a_"); code != 0 || !strings.Contains(out, "no Caddy answers") ||
+		!strings.Contains(out, "a_ in "+elsewhere+": not paused\n") {
+		t.Errorf("resume: exit code %d: %s", code, out)
 	}
 	if files, _ := os.ReadDir(elsewhere); len(files) > 0 {
 		t.Errorf("files are there: %v", files)

@@ -239,6 +239,13 @@ func (d *directory) noteGroupLocked(q *ticketQueue, group string) {
 	}
 }
 
+// noteOwnerLocked notes that tickets of an owner are in a queue.
+func (d *directory) noteOwnerLocked(q *ticketQueue, o Owner) {
+	if q.noteOwner(o) && len(d.pausing.ends) > 0 {
+		q.setPause(d.pausing.ends.end(q))
+	}
+}
+
 // remoteTickets lists the remote tickets in the queues that are wanted.
 func (d *directory) remoteTickets(wanted func(*ticket) bool) (tickets []*ticket) {
 	d.mu.Lock()

@@ -71,8 +71,8 @@ func newSighting() *sighting {
 // ownerSeen is what is known of a ticket's owner.
 type ownerSeen struct {
 	name  string
-	ours  bool // it is one, not another program
-	kind  ownerKind
+	ours  bool  // it is one, not another program
+	about Owner // what its file says
 	alive *bool // nil is not known
 }
 
@@ -112,7 +112,7 @@ func survey(d *outsideDir) (*sighting, error) {
 			}
 			known[id] = owner
 		}
-		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.kind.Rule}, Ticket: t, name: name, known: true}, owner)
+		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.about.Rule}, Ticket: t, name: name, known: true}, owner)
 	}
 	s.applyPauses()
 	for _, q := range s.queues {
@@ -127,7 +127,9 @@ func (s *sighting) add(t *ticket, owner ownerSeen) {
 		q = &ticketQueue{prefix: t.Prefix}
 		s.queues[t.Prefix] = q
 	}
-	q.noteGroup(owner.kind.group)
+	if owner.ours || owner.about.GroupUnknown {
+		q.noteOwner(owner.about)
+	}
 	q.insert(t)
 	s.owners[t] = owner
 }
@@ -139,7 +141,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	case errors.Is(err, errUnowned):
 		return ownerSeen{name: unownedText, alive: new(false)}, nil
 	case errors.Is(err, fs.ErrPermission):
-		return ownerSeen{name: "unreadable, of " + user}, nil
+		return ownerSeen{name: "unreadable, of " + user, about: Owner{GroupUnknown: true}}, nil
 	case err != nil:
 		return ownerSeen{}, err
 	}
@@ -148,7 +150,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	if err != nil {
 		return ownerSeen{}, err
 	}
-	return ownerSeen{name: probe.owner().String(), ours: true, kind: ownerKind{probe.owner().Rule, probe.owner().Group}, alive: new(!dead)}, nil
+	return ownerSeen{name: probe.owner().String(), ours: true, about: probe.owner(), alive: new(!dead)}, nil
 }
 
 // states describes the queues for people.

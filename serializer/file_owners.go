@@ -146,7 +146,7 @@ func (s *syncer) identify(t *ticket) {
 	case err == nil:
 		t.barred = nil
 		t.owner = o.owner().String()
-		s.noteGroupLocked(t.queue, o.owner().Group)
+		s.noteOwnerLocked(t.queue, o.owner())
 		t.queue.identify(t, o.owner().Rule)
 		s.advanceLocked(t.queue)
 	}

@@ -30,6 +30,10 @@ type Owner struct {
 	Program string
 	Rule    Rule
 	Group   string // empty is none
+
+	// GroupUnknown is that of a file which says nothing of a group: older versions
+	// wrote none.
+	GroupUnknown bool
 }
 
 // ownerKind is what the tickets of one owner file have in common.
@@ -71,7 +75,7 @@ func (o Owner) String() string { return fmt.Sprintf("pid %d on %s", o.PID, o.Hos
 func (o Owner) text() []byte {
 	text := fmt.Appendf(nil, "%s\npid: %d\nhost: %s\nstarted: %s\nprogram: %s\nshared: %t\nlimit: %d\n",
 		ownerMagic, o.PID, oneLine(o.Host), o.Started.Format(time.RFC3339), oneLine(o.Program), o.Rule.Shared, o.Rule.Limit)
-	if o.Group != "" {
+	if !o.GroupUnknown {
 		text = fmt.Appendf(text, "group: %q\n", o.Group)
 	}
 	return text
@@ -85,7 +89,7 @@ func parseOwner(text []byte) (Owner, error) {
 	if !lines.Scan() || lines.Text() != ownerMagic {
 		return Owner{}, errUnowned
 	}
-	var o Owner
+	o := Owner{GroupUnknown: true}
 	for lines.Scan() {
 		key, value, _ := strings.Cut(lines.Text(), ": ")
 		if err := o.set(key, value); err != nil {
@@ -111,6 +115,7 @@ func (o *Owner) set(key, value string) (err error) {
 		o.Rule.Limit, err = strconv.Atoi(value)
 	case "group":
 		o.Group, err = strconv.Unquote(value)
+		o.GroupUnknown = false
 	}
 	return err // other keys may come with later versions
 }

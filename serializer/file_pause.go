@@ -258,7 +258,12 @@ func (f *File) Pause(ctx context.Context, queue string, until time.Time) error {
 	}
 }
 
-// Resume implements [Pauser].
+// ErrOthersPause is why a queue is still paused: another user has paused it, whose
+// pause holds for all, and this one may not end it.
+var ErrOthersPause = errors.New("another user has paused it, and only that user can resume it")
+
+// Resume implements [Pauser]. The error is [ErrOthersPause] if only another user can do
+// that.
 func (f *File) Resume(_ context.Context, queue string) error { return f.putPause(queue, time.Time{}) }
 
 // putPause puts a pause into the directory, or removes it if the end is zero.
@@ -266,6 +271,9 @@ func (f *File) putPause(queue string, end time.Time) error {
 	dir, err := openOutside(f.path)
 	if err == nil {
 		err = dir.own().putPause(queue, end)
+		if err == nil && end.IsZero() {
+			err = dir.own().othersPause(queue)
+		}
 		dir.close()
 	}
 	if d := f.current(); d != nil && err == nil {
@@ -304,7 +312,8 @@ func PauseQueue(path, queue string, until time.Time) error {
 	return nil
 }
 
-// ResumeQueue ends the pause of a queue of a lock directory, from outside.
+// ResumeQueue ends the pause of a queue of a lock directory, from outside. The error is
+// [ErrOthersPause] if only another user can do that.
 func ResumeQueue(path, queue string) error { return putPauseFrom(path, queue, time.Time{}) }
 
 func putPauseFrom(path, queue string, end time.Time) error {
@@ -312,6 +321,9 @@ func putPauseFrom(path, queue string, end time.Time) error {
 	if err == nil {
 		defer d.close()
 		err = d.putPauses(queue, end)
+		if err == nil && end.IsZero() {
+			err = d.own().othersPause(queue)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s queue %q in %s: %w", pauseVerb(end), queue, path, err)
@@ -371,6 +383,24 @@ func (d *outsideDir) putPause(queue string, end time.Time) error {
 		}
 		if err := d.remove(old); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// othersPause returns an error if a pause holds for the queue that another user has made.
+func (d *outsideDir) othersPause(queue string) error {
+	names, err := d.list()
+	if err != nil {
+		return &StorageError{"listing lock directory", d.path, err}
+	}
+	for _, name := range names {
+		of, end, err := parsePause(name)
+		if err != nil || of != queue || !strings.HasPrefix(name, pauseFiles) || !end.After(time.Now()) || !d.pauses(name) {
+			continue
+		}
+		if _, _, err := d.whose(name); errors.Is(err, errNotOurs) { // so it is root's
+			return fmt.Errorf("%w: it is paused by root, with the file %s", ErrOthersPause, filepath.Join(d.path, name))
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -228,6 +229,95 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)
+		}
+	}
+}
+
+// A process of a version whose owner files say nothing of groups has one inside a queue of
+// a paused group. Nobody took that queue for paused, and so the holder for one that the
+// pause is waiting for. The name decides, unless somebody says that the queue has no group.
+func TestPausedGroupOfOlderVersion(t *testing.T) {
+	dir := t.TempDir()
+	owner := openAt(t, dir, 0)
+	a := Arrival{Queue: QueueName("50%_ann_"), Group: "50%_{id}_"}
+	holder := get(t, started(owner, a))
+	forgetGroups(t, dir)
+	waiter := started(owner, a)
+	plain := get(t, started(owner, Arrival{Queue: QueueName("50%_all_")}))
+	other := openAt(t, dir, 0)
+	get(t, started(other, Arrival{Queue: "other_"})).Leave()
+	if err := other.Pause(t.Context(), a.Group, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(queue string, paused bool, inside, waiting int) {
+		t.Helper()
+		for who, list := range map[string]func() ([]QueueState, error){
+			"the other process": func() ([]QueueState, error) { return other.Queues(t.Context()) },
+			"from outside":      func() ([]QueueState, error) { return Inspect(dir) },
+		} {
+			states, err := list()
+			i := slices.IndexFunc(states, func(q QueueState) bool { return q.Prefix == queue })
+			if err != nil || i < 0 {
+				t.Fatalf("%s: %q is not among %+v, error %v", who, queue, states, err)
+			}
+			if q := states[i]; (q.PausedUntil != nil) != paused || q.Inside != inside || q.Waiting != waiting {
+				t.Errorf("%s: %q is %+v; expected paused %t, %d inside, %d waiting", who, queue, q, paused, inside, waiting)
+			}
+		}
+	}
+	expect(a.Queue, true, 1, 1)
+	expect(QueueName("50%_all_"), false, 1, 0)
+	holder.Leave()
+	expect(a.Queue, true, 0, 1)
+	if err := ResumeQueue(dir, a.Group); err != nil {
+		t.Fatal(err)
+	}
+	get(t, waiter).Leave()
+	plain.Leave()
+}
+
+// forgetGroups makes the owner files in a directory say nothing of groups.
+func forgetGroups(t *testing.T, dir string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, ownerFiles+"*"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("owner files %q, error %v", names, err)
+	}
+	for _, name := range names {
+		file, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := make([]byte, maxOwnerSize)
+		n, _ := file.Read(text)
+		if i := strings.Index(string(text[:n]), "\ngroup: "); i >= 0 {
+			_, err = file.WriteAt([]byte("\nother: "), int64(i))
+		}
+		if err := errors.Join(err, file.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFitsGroup(t *testing.T) {
+	long := QueueName("a_" + strings.Repeat("x", 200) + "_")
+	for _, c := range []struct {
+		queue, group string
+		fits         bool
+	}{
+		{"ann_", "{user}_", true},
+		{"ann", "{user}_", false},
+		{"a_ann_b", "a_{user}_{n}", true},
+		{"b_ann_b", "a_{user}_{n}", false},
+		{"50%25_ann_", "50%_{user}_", true},
+		{"a_", "a_", true},
+		{"a_b", "a_", false},
+		{long, "a_{user}_", true},
+		{long, "b_{user}_", false},
+		{long, "a_", false},
+	} {
+		if got := FitsGroup(c.queue, c.group); got != c.fits {
+			t.Errorf("%q fits group %q: %t", c.queue, c.group, got)
 		}
 	}
 }

@@ -462,6 +462,15 @@ func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
 		t.Error("the pause is not in the list")
 	}
 	pausedForAlice(true)
+	// What alice cannot end was said to be resumed.
+	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Resume: true}.start(t)
+	p.says(t, "open")
+	for _, way := range []string{"by the engine", "from outside"} {
+		if line := <-p.lines; !strings.Contains(line, ErrOthersPause.Error()) || !strings.Contains(line, "root") {
+			t.Errorf("%s, resuming root's pause says %q", way, line)
+		}
+	}
+	pausedForAlice(true)
 	if err := ResumeQueue(dir, "a_"); err != nil {
 		t.Fatal(err)
 	}

@@ -240,7 +240,7 @@ func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time
 		}
 	}
 	for _, q := range queues {
-		s := QueueState{Path: path, Prefix: q.prefix}
+		s := QueueState{Path: path, Prefix: q.prefix, Groups: slices.Clone(q.groups)}
 		if !q.pausedUntil.IsZero() {
 			s.PausedUntil = new(q.pausedUntil)
 		}

@@ -61,6 +61,14 @@ func (p pauses) end(q *ticketQueue) time.Time {
 			end = of
 		}
 	}
+	if !q.mayBeOfAnyGroup() {
+		return end
+	}
+	for name, of := range p {
+		if of.After(end) && FitsGroup(q.prefix, name) {
+			end = of
+		}
+	}
 	return end
 }
 
@@ -90,11 +98,32 @@ func (q *ticketQueue) setPause(end time.Time) {
 	q.SetPaused(!end.IsZero())
 }
 
-// noteGroup notes the group of an arrival, and reports whether it is new.
+// noteGroup notes the group of an arrival, "" if it has none, and reports whether that
+// can change which pauses hold for the queue.
 func (q *ticketQueue) noteGroup(group string) bool {
-	if group == "" || slices.Contains(q.groups, group) {
+	if group == "" {
+		before := q.mayBeOfAnyGroup()
+		q.ungrouped = true
+		return before
+	}
+	if slices.Contains(q.groups, group) {
 		return false
 	}
 	q.groups = append(q.groups, group)
 	return true
 }
+
+// noteOwner notes of which group the tickets of an owner are.
+func (q *ticketQueue) noteOwner(o Owner) bool {
+	if !o.GroupUnknown {
+		return q.noteGroup(o.Group)
+	}
+	before := q.mayBeOfAnyGroup()
+	q.unsaid = true
+	return q.mayBeOfAnyGroup() != before
+}
+
+// mayBeOfAnyGroup reports whether only the name of the queue tells of which groups it
+// may be: a process of an older version has tickets there, and nobody says that it is
+// of none.
+func (q *ticketQueue) mayBeOfAnyGroup() bool { return q.unsaid && !q.ungrouped }

@@ -24,6 +24,7 @@ type helper struct {
 	Timeout     time.Duration
 	StopInGuard bool // it stops itself while it gives itself a ticket
 	Behind      bool // it opens only, and enters when it reads a line
+	Resume      bool // it only resumes the queue, by its engine and from outside
 	Again       bool // it leaves when it reads a line, and enters again
 }
 
@@ -56,6 +57,9 @@ func beHelper(text string) error {
 	}
 	defer e.Close()
 	fmt.Println("open")
+	if h.Resume {
+		return errors.Join(e.Resume(context.Background(), h.Queue), ResumeQueue(h.Dir, h.Queue))
+	}
 	if h.Behind {
 		if _, err := fmt.Scanln(); err != nil && !strings.Contains(err.Error(), "newline") {
 			return err

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -62,6 +63,29 @@ func escapeQueueName(text string) string {
 		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
 	}
 	return name
+}
+
+var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// FitsGroup reports whether a queue's name can have come from the name of a group, by
+// [QueueName] of the text with values in place of what stands in braces. Of a
+// shortened name, the beginning decides. Other queues may fit, too.
+func FitsGroup(queue, group string) bool {
+	parts := placeholder.Split(group, -1)
+	if len(parts) == 1 {
+		return queue == group
+	}
+	for i, part := range parts {
+		parts[i] = QueueName(part)
+	}
+	if strings.Contains(queue, "%~") {
+		return strings.HasPrefix(queue, parts[0])
+	}
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	matched, err := regexp.MatchString("^"+strings.Join(parts, ".*")+"$", queue)
+	return err == nil && matched
 }
 
 func mustEscape(c byte) bool {

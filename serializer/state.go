@@ -14,6 +14,9 @@ type QueueState struct {
 	// See [Pauser] and [Resumed].
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
 
+	// Groups are those of the tickets, as far as it is known; see [Arrival.Group].
+	Groups []string `json:"groups,omitempty"`
+
 	Tickets []TicketState `json:"tickets"` // in order
 }
 

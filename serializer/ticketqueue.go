@@ -15,6 +15,8 @@ type ticketQueue struct {
 	queue.Queue[*ticket]
 	prefix      string
 	groups      []string  // of its arrivals
+	ungrouped   bool      // some of them have none
+	unsaid      bool      // of some, nobody knows it
 	pausedUntil time.Time // zero: it is not paused
 
 	// For the file engine.

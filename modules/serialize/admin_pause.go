@@ -23,7 +23,13 @@ func isAction(segment string) bool { return segment == actionPause || segment ==
 // servePause pauses a queue or resumes it. The answer is the queue, or the queues
 // where a prefix is named without a path.
 func servePause(w http.ResponseWriter, r *http.Request, queue, action string) error {
-	states, byPath, err := changePause(r.Context(), queue, action, r.URL.Query().Get("for"))
+	query := r.URL.Query()
+	for name := range query {
+		if name != "for" || action != actionPause {
+			return adminError(http.StatusBadRequest, fmt.Errorf("%s takes no parameter %q; pause takes for, resume none", action, name))
+		}
+	}
+	states, byPath, err := changePause(r.Context(), queue, action, query.Get("for"))
 	if err != nil {
 		return err
 	}
@@ -67,6 +73,8 @@ func pauseError(err error) error {
 	switch {
 	case errors.Is(err, errNoQueue):
 		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, adminQueues))
+	case errors.Is(err, serializer.ErrOthersPause):
+		return adminError(http.StatusForbidden, err)
 	case errors.Is(err, errCannotPause):
 		return adminError(http.StatusNotImplemented, err)
 	}

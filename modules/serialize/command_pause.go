@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -54,7 +55,8 @@ func resumeCommand() *cobra.Command {
 		Long: `
 Ends the pause of a queue. The next ones enter at once, in order. It is no error
 if the queue is not paused. A pause of a prefix with placeholders is ended by
-the same prefix; a single queue of it cannot leave the pause.
+the same prefix; a single queue of it cannot leave the pause. A pause that only
+another user can end is an error.
 
 Exit codes: 0 done, 1 failed, 2 no such queue.`,
 		Example: `  caddy serialize resume --prefix shop_`,
@@ -100,6 +102,9 @@ func (c *pauseRun) run(cmd *cobra.Command, _ []string) (int, error) {
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
+	if len(states) == 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: not paused\n", command.Printable(c.prefix), command.Printable(source.String()))
+	}
 	for _, state := range states {
 		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action))
 	}
@@ -133,7 +138,8 @@ const (
 // awaitEmpty returns when nobody is inside the paused queues.
 func (c *pauseRun) awaitEmpty(ctx context.Context, source queueSource, paused []serializer.QueueState, out io.Writer) (int, error) {
 	empty := time.Now()
-	for {
+	var doubtful []serializer.QueueState
+	for first := true; ; first = false {
 		queues, err := source.queues(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -143,7 +149,11 @@ func (c *pauseRun) awaitEmpty(ctx context.Context, source queueSource, paused []
 		case !isPaused(queues, paused):
 			return exitPauseEnded, fmt.Errorf("waiting until nobody is inside %s: the pause has ended", c.prefix)
 		}
-		if countInside(queues, paused) > 0 {
+		if first {
+			doubtful = findDoubtful(queues, paused)
+			writeDoubtful(out, doubtful)
+		}
+		if countInside(queues, paused) > 0 || isAnyLeft(queues, doubtful) {
 			empty = time.Now()
 		}
 		if time.Since(empty) >= emptyTime {
@@ -175,13 +185,51 @@ func isPaused(queues, paused []serializer.QueueState) bool {
 func countInside(queues, paused []serializer.QueueState) (inside int) {
 	for _, q := range queues {
 		of := func(p serializer.QueueState) bool {
-			return q.Path == p.Path && (q.Prefix == p.Prefix || placeholder.MatchString(p.Prefix) && isOfGroup(q.Prefix, p.Prefix))
+			return q.Path == p.Path && (q.Prefix == p.Prefix || placeholder.MatchString(p.Prefix) && serializer.FitsGroup(q.Prefix, p.Prefix))
 		}
 		if q.PausedUntil != nil && slices.ContainsFunc(paused, of) {
 			inside += q.Inside
 		}
 	}
 	return inside
+}
+
+// findDoubtful lists the queues that may be of a paused prefix though it does not pause
+// them: their tickets came by another prefix, such as that of before a reload. Who is
+// there must go; who comes later comes by a prefix that nobody has paused.
+func findDoubtful(queues, paused []serializer.QueueState) (doubtful []serializer.QueueState) {
+	for _, q := range queues {
+		fits := func(p serializer.QueueState) bool {
+			return q.Path == p.Path && placeholder.MatchString(p.Prefix) && serializer.FitsGroup(q.Prefix, p.Prefix)
+		}
+		if q.PausedUntil == nil && len(q.Groups) > 0 && slices.ContainsFunc(paused, fits) {
+			doubtful = append(doubtful, q)
+		}
+	}
+	return doubtful
+}
+
+func writeDoubtful(out io.Writer, doubtful []serializer.QueueState) {
+	for _, q := range doubtful {
+		fmt.Fprintf(out, "%s in %s: not paused, for its requests came by %s; waiting for the %d that are there\n", command.Printable(q.Prefix),
+			command.Printable(q.Path), command.Printable(strings.Join(q.Groups, " and ")), len(q.Tickets))
+	}
+}
+
+// isAnyLeft reports whether a ticket of the doubtful queues is still there, where it may
+// be inside.
+func isAnyLeft(queues, doubtful []serializer.QueueState) bool {
+	for _, q := range queues {
+		i := slices.IndexFunc(doubtful, func(d serializer.QueueState) bool { return d.Path == q.Path && d.Prefix == q.Prefix })
+		if i < 0 || q.PausedUntil != nil {
+			continue
+		}
+		known := listedQueue{QueueState: doubtful[i]}
+		if slices.ContainsFunc(q.Tickets, func(t serializer.TicketState) bool { _, ok := known.ticket(t.Token); return ok }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *adminSource) pause(ctx context.Context, prefix, action, length string) (states []serializer.QueueState, err error) {
@@ -230,7 +278,7 @@ func (d directorySource) pause(ctx context.Context, prefix, action, length strin
 type defaultSource struct{ directorySource }
 
 // pause refuses a queue that is not there: it is most probably elsewhere, and a pause
-// would hold nobody back.
+// would hold nobody back. It is no error to resume one that nobody has paused.
 func (d defaultSource) pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error) {
 	queues, err := d.queues(ctx)
 	if err != nil {
@@ -238,9 +286,12 @@ func (d defaultSource) pause(ctx context.Context, prefix, action, length string)
 	}
 	long := expandShorthands(prefix)
 	isThere := func(q serializer.QueueState) bool {
-		return slices.Contains([]string{prefix, long, serializer.QueueName(prefix)}, q.Prefix) || placeholder.MatchString(long) && isOfGroup(q.Prefix, long)
+		return slices.Contains([]string{prefix, long, serializer.QueueName(prefix)}, q.Prefix) || placeholder.MatchString(long) && serializer.FitsGroup(q.Prefix, long)
 	}
-	if !slices.ContainsFunc(queues, isThere) {
+	switch there := slices.ContainsFunc(queues, isThere); {
+	case !there && action == actionResume:
+		return nil, nil
+	case !there:
 		return nil, fmt.Errorf("%w with the prefix %s in %s, and no Caddy answers; name the directory with --path, or the admin API with --address",
 			errNoQueue, command.Printable(prefix), d)
 	}

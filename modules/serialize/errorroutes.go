@@ -20,10 +20,8 @@ type errorRoutes struct {
 
 // ServeHTTP implements [caddyhttp.MiddlewareHandler].
 func (e *errorRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	latest, _ := vars[visitsVar].(*visit)
 	var kept []*visit
-	for v := latest; v != nil; v = v.next {
+	for v := latestVisit(r); v != nil; v = v.next {
 		switch {
 		case v.takeOver():
 			kept = append(kept, v)

@@ -122,7 +122,7 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 		v.finish(around)
 		thrown, err = v.conclude(w, r, err, thrown)
 		end(err)
-		v.deliver(w)
+		v.deliver(w, r)
 		if thrown != nil {
 			panic(thrown)
 		}
@@ -132,12 +132,15 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 }
 
 // deliver brings what is left of a response to its client.
-func (v *visit) deliver(w *turnWriter) {
+func (v *visit) deliver(w *turnWriter, r *http.Request) {
 	if w.isDraining() {
 		draining := &v.handler.meters.counts.draining
 		draining.Add(1)
 		defer draining.Add(-1)
 		v.limitKeep()
+		for inner := latestVisit(r); inner != nil && inner != v; inner = inner.next {
+			inner.limitKeep() // its response is a part of this one
+		}
 	}
 	defer w.timeouts.finish()
 	w.deliver()

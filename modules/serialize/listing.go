@@ -65,6 +65,11 @@ func (q *listedQueue) merge(o *listedQueue) {
 	if o.PausedUntil != nil && (q.PausedUntil == nil || q.PausedUntil.Before(*o.PausedUntil)) {
 		q.PausedUntil = o.PausedUntil
 	}
+	for _, group := range o.Groups {
+		if !slices.Contains(q.Groups, group) {
+			q.Groups = append(q.Groups, group)
+		}
+	}
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(q.Tickets, func(known serializer.TicketState) bool { return known.Token == t.Token })
 		switch {

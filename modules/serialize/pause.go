@@ -99,7 +99,7 @@ func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, 
 			return name, true, nil
 		}
 	}
-	return escaped, slices.ContainsFunc(groups, func(group string) bool { return isOfGroup(escaped, group) }), nil
+	return escaped, slices.ContainsFunc(groups, func(group string) bool { return serializer.FitsGroup(escaped, group) }), nil
 }
 
 // expandShorthands replaces the shorthands of placeholders, as the Caddyfile does.
@@ -110,23 +110,6 @@ func expandShorthands(prefix string) string {
 }
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
-
-// isOfGroup reports whether a queue's name can have come from a prefix with
-// placeholders. Of a shortened name, the beginning decides.
-func isOfGroup(name, prefix string) bool {
-	parts := placeholder.Split(prefix, -1)
-	for i, part := range parts {
-		parts[i] = serializer.QueueName(part)
-	}
-	if strings.Contains(name, "%~") {
-		return strings.HasPrefix(name, parts[0])
-	}
-	for i, part := range parts {
-		parts[i] = regexp.QuoteMeta(part)
-	}
-	matched, err := regexp.MatchString("^"+strings.Join(parts, ".*")+"$", name)
-	return err == nil && matched
-}
 
 // pausable is a queue or a group of queues in the engines of one place.
 type pausable struct {

@@ -52,3 +52,10 @@ func (v *visit) serveReentrant(s *Handler, w http.ResponseWriter, r *http.Reques
 	}
 	return v.resume(w, r, next, func(error) { v.release() })
 }
+
+// latestVisit is the request's latest visit to a queue, or nil.
+func latestVisit(r *http.Request) *visit {
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	latest, _ := vars[visitsVar].(*visit)
+	return latest
+}

@@ -3,6 +3,7 @@ package serialize
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -138,6 +139,46 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	}
 	if last != "/next" {
 		t.Error("the error routes of the slow client ran outside of its turn")
+	}
+}
+
+// Where queues are within each other, the innermost turn of such a response was kept for
+// a second for each queue around it.
+func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {
+	const depth = 5
+	failed := make(chan struct{})
+	var next caddyhttp.Handler = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		_, _ = w.Write(bytes.Repeat([]byte("x"), moreThanAConnectionHolds))
+		inner := &w.(*turnWriter).buffer
+		testcaddy.Eventually(t, "the queues around have it all", func() error {
+			if inner.isSending() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		close(failed)
+		return errors.New("failed")
+	})
+	var innermost, outermost *Handler
+	for i := range depth {
+		q, inner := newQueue(t, bufferOfTests), next
+		q.errorRoutes, q.queue = true, fmt.Sprintf("q%d_", i)
+		innermost = cmp.Or(innermost, q)
+		outermost = q
+		next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error { return q.ServeHTTP(w, r, inner) })
+	}
+	addr, _ := serveBehind(t, outermost, time.Minute, next.ServeHTTP, func(http.ResponseWriter, *http.Request) error { return nil })
+	askSlowly(t, addr, "/")
+	<-failed
+	start := time.Now()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/next", http.NoBody)
+	w := httptest.NewRecorder()
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	if err := innermost.ServeHTTP(w, r, unread); err != nil { // of which only the turn matters
+		t.Error(err)
+	}
+	if kept := time.Since(start); kept > (depth-1)*errorRoutesPatience {
+		t.Errorf("the innermost turn was kept for %v", kept)
 	}
 }
 

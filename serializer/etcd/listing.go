@@ -66,6 +66,11 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue, ends map[strin
 	for _, kv := range tickets {
 		groups = append(groups, parseRecord(kv.Value).Group)
 	}
+	for _, group := range groups {
+		if group != "" && !slices.Contains(q.Groups, group) {
+			q.Groups = append(q.Groups, group)
+		}
+	}
 	if end := pauseEnd(queue, groups, func(name string) time.Time { return ends[name] }); !end.IsZero() {
 		q.PausedUntil = &end
 	}
