@@ -223,7 +223,8 @@ func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold
 // TestHandOver prints figures beside a put and beside concurrency.Mutex, all of
 // one run, on one member whose disk is this machine's. Where nobody holds, the
 // machine is busy with tickets, and the rate is what counts; where each one
-// holds for a while, the others have their tickets and wait.
+// holds for a while, the others have their tickets and wait. There, the rate is
+// bounded by the holds, and docs/cluster.md says which row is slower than a mutex.
 func TestHandOver(t *testing.T) {
 	d := 200 * time.Millisecond
 	if *long {
@@ -252,7 +253,7 @@ func compareHandOvers(t *testing.T, m *testetcd.Member, clients int, hold, d tim
 		f := measureEngines(t, m, engines, clients, hold, d)
 		t.Logf("etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", engines, f,
 			f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
-		if *long && f.rate <= mutex.rate {
+		if *long && hold == 0 && f.rate <= mutex.rate {
 			t.Errorf("%d clients of %d processes: fewer hand-overs than concurrency.Mutex", clients, engines)
 		}
 	}
