@@ -258,6 +258,9 @@ func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket)
 	timer := time.NewTimer(time.Duration(*s.WaitingPage.After))
 	defer timer.Stop()
 	for {
+		if keptTickets.isOver(k) {
+			return v.late(k)
+		}
 		select {
 		case <-changes:
 			if err := v.takeTurnOf(k); !errors.Is(err, errStillWaiting) {
@@ -276,6 +279,15 @@ func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket)
 				timer.Reset(askAgain)
 			}
 		}
+	}
+}
+
+// late is the refusal of a request that did not take its turn in time, for the process
+// was stopped meanwhile.
+func (v *visit) late(k *keptTicket) error {
+	v.waited = time.Since(k.arrived)
+	return &serializer.Refused{
+		Reason: serializer.ReasonTimeout, Queue: v.queue, Position: int(k.place.Load()), Token: k.token.Load(), Err: serializer.ErrTimeout,
 	}
 }
 

@@ -305,6 +305,13 @@ func (t *keptTable) overLocked(k *keptTicket) (was keptState) {
 	return was
 }
 
+// isOver reports whether a ticket has ended without a claim.
+func (t *keptTable) isOver(k *keptTicket) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return k.state == keptOver
+}
+
 // claim gives the turn to a visit, if it has come.
 func (t *keptTable) claim(k *keptTicket, v *visit) bool {
 	t.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Bug: one browser that closed its page at once took the page from all others of its
@@ -163,4 +165,25 @@ func TestWaitingTabSeenLast(t *testing.T) {
 		t.Error("the visible tab does not take the turn")
 	}
 	leaveAll(s, tickets)
+}
+
+// Bug: a request whose process was stopped while its turn came, and went on to the next
+// one, waited for ever.
+func TestWaitingTurnPassedMeanwhile(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	k, _ := s.arriveFrom(t, "192.0.2.1")
+	keptTickets.abandon(k)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	v := &visit{handler: s, queue: s.queue}
+	refused := make(chan error, 1)
+	go func() { refused <- v.awaitTurn(httptest.NewRecorder(), r, k) }()
+	select {
+	case err := <-refused:
+		if serializer.ReasonOf(err) != serializer.ReasonTimeout {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it still waits")
+	}
+	leaveAll(s, nil)
 }
