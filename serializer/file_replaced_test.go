@@ -150,7 +150,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	enter(t, other, arrival("a_")).Leave()
 
 	gate.Store(true)
-	gone, left := slow.dir, other.dir
+	gone, left := slow.directory(), other.directory()
 	lead("nowhere")
 	waitUntil(t, "both have turned away", func() bool { return gone.isRetired() && left.isParted() })
 	next := started(slow, arrival("a_"))
@@ -361,4 +361,11 @@ func TestCloseLeavesReplacedDirectory(t *testing.T) {
 	if n := len(filesOf(t, dir)); n != 2 {
 		t.Errorf("%d files are left, want the other's owner file and its ticket", n)
 	}
+}
+
+// directory is the one that an engine works in. Its monitor may be about to turn away.
+func (f *File) directory() *directory {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dir
 }

@@ -22,17 +22,30 @@ func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next c
 	return next.ServeHTTP(w, r)
 }
 
+// replaceContext gives a request another context, once serveIn has returned.
+func replaceContext(r *http.Request, ctx context.Context) {
+	if lent, ok := r.Context().(*lentContext); ok && lent.over.Load() {
+		lent.later.Store(&ctx)
+		return
+	}
+	*r = *r.WithContext(ctx)
+}
+
 // lentContext is one context while a handler works, and another one afterwards.
 type lentContext struct {
 	inside, outer context.Context
 	over          atomic.Bool
+	later         atomic.Pointer[context.Context] // instead of outer, or nil
 }
 
 func (c *lentContext) current() context.Context {
-	if c.over.Load() {
-		return c.outer
+	if !c.over.Load() {
+		return c.inside
 	}
-	return c.inside
+	if later := c.later.Load(); later != nil {
+		return *later
+	}
+	return c.outer
 }
 
 // Deadline implements [context.Context].
