@@ -23,7 +23,7 @@ func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next c
 }
 
 // replaceContext gives a request another context, once serveIn has returned.
-func replaceContext(r *http.Request, ctx context.Context) {
+func replaceContext(ctx context.Context, r *http.Request) {
 	if lent, ok := r.Context().(*lentContext); ok && lent.over.Load() {
 		lent.later.Store(&ctx)
 		return

@@ -175,7 +175,7 @@ func (v *visit) end(r *http.Request, err error) {
 	}
 	v.keep(r.Context())
 	if !v.handler.errorRoutes {
-		replaceContext(r, v.ctx) // cancels error routes outside the turn when the turn ends
+		replaceContext(v.ctx, r) // cancels error routes outside the turn when the turn ends
 	}
 }
 
