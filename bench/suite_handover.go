@@ -75,7 +75,7 @@ func within(c figures.Case) figures.Case {
 func handoverTables(s figures.Set) []table {
 	pipe := func(c figures.Case) figures.Case { c.Processes = 2; return instead(throughPipe)(c) }
 	return []table{tabulate(s, "From one who leaves to the next, who waited for it, microseconds.", inOrder(s, figures.HandOver, byConditions),
-		label("hand-over", relayName), label("each stays", hold),
+		label("hand-over", relayName), label("hold", hold),
 		spread("median", figures.HandOver),
 		spread("99th percentile", figures.HandOverLate),
 		ratio("of that within one process", figures.HandOver, within),
@@ -87,7 +87,7 @@ func handoverTargets(all figures.Set) (ts []target) {
 		if c.Contestant != betweenProcesses {
 			continue
 		}
-		under := fmt.Sprintf("hand-over %s, each stays %s", relayName(c), hold(c))
+		under := fmt.Sprintf("hand-over %s, hold %s", relayName(c), hold(c))
 		ts = append(ts,
 			atMost(under+": median", 100, " µs", all.Summary(c, figures.HandOver)),
 			atMost(under+": 99th percentile", 1000, " µs", all.Summary(c, figures.HandOverLate)),

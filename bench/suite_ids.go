@@ -34,7 +34,7 @@ func measureIDs(ctx context.Context, b *bench) error {
 		return fmt.Errorf("building the comparison of IDs: %w\n%s", err, out)
 	}
 	rounds, n, pairs := pick(b.quick, 3, 9), pick(b.quick, 20_000, 200_000), pick(b.quick, 3, 101)
-	return b.alternate(ctx, b.runs, trial{figures.Case{Contestant: "all makers"}, func(ctx context.Context) (figures.Values, error) {
+	return b.alternate(ctx, b.runs, trial{figures.Case{Contestant: "all generators"}, func(ctx context.Context) (figures.Values, error) {
 		out, err := exec.CommandContext(ctx, program, "-json", "-rounds", strconv.Itoa(rounds), "-n", strconv.Itoa(n), "-pairs", strconv.Itoa(pairs)).Output()
 		if err != nil {
 			return nil, fmt.Errorf("comparing IDs: %w", err)
@@ -76,7 +76,7 @@ func idsTables(s figures.Set) []table {
 		return cmp.Compare(s.Summary(a, figures.ID).Median, s.Summary(b, figures.ID).Median)
 	})
 	return []table{tabulate(s, "Making an ID as text, one after another.", cases,
-		label("maker", func(c figures.Case) string { return c.Contestant }),
+		label("generator", func(c figures.Case) string { return c.Contestant }),
 		spread("nanoseconds", figures.ID), median("of rs/xid's", figures.IDRatio),
 		median("allocations", figures.Allocations), median("two cores make, times", figures.IDScaling))}
 }

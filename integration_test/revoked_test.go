@@ -8,7 +8,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// reverse_proxy took the end of a stay for a failure of the upstream, since the
+// reverse_proxy took the end of a hold for a failure of the upstream, since the
 // cause was not a cancellation: it tried again for lb_try_duration while the
 // turn was held.
 func TestCutShortIsNotTriedAgain(t *testing.T) {
@@ -33,7 +33,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// It also counted the end of a stay as a failure of the upstream, which then
+// It also counted the end of a hold as a failure of the upstream, which then
 // was taken for down: everybody behind got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()

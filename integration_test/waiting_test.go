@@ -316,14 +316,14 @@ func TestWaitingCookiesMadeUp(t *testing.T) {
 	}
 	for _, made := range []string{"", "x", strings.Repeat("A", 22), strings.Repeat("A", 22) + "." + token, value[:21], value + "x", "." + token,
 		strings.Repeat("A", 4000), value[:22] + ".x", value[:22] + ".-1"} {
-		stranger := newVisitor(s)
-		stranger.cookies[name] = made
-		if a := stranger.waits(t, "stranger"); !strings.Contains(a.Text, "You are number 2 in line.") {
+		impostor := newVisitor(s)
+		impostor.cookies[name] = made
+		if a := impostor.waits(t, "impostor"); !strings.Contains(a.Text, "You are number 2 in line.") {
 			t.Errorf("with cookie %.30s the page shows %s", made, a.Text)
 		}
-		stranger.waits(t, "stranger") // with its own cookie now
+		impostor.waits(t, "impostor") // with its own cookie now
 		if text, code := s.evict(t, s.awaitTickets(t, 3).Tickets[2].Token); code != 0 {
-			t.Fatalf("evicting the stranger: %s", text)
+			t.Fatalf("evicting the impostor: %s", text)
 		}
 		s.awaitTickets(t, 2)
 	}

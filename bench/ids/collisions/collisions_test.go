@@ -60,12 +60,12 @@ func TestFormulasHoldInSimulation(t *testing.T) {
 	}
 }
 
-// makers counts equal IDs by who made them.
-type makers map[uint64][]int
+// counts are the equal IDs by who made them.
+type counts map[uint64][]int
 
 // add returns how many equal IDs there are, without those of the same process where
 // that never repeats itself.
-func (m makers) add(id uint64, process int, distinct bool) (pairs int) {
+func (m counts) add(id uint64, process int, distinct bool) (pairs int) {
 	for _, other := range m[id] {
 		if !distinct || other != process {
 			pairs++
@@ -77,7 +77,7 @@ func (m makers) add(id uint64, process int, distinct bool) (pairs int) {
 
 // window makes the IDs of one tick of the clock, m on average.
 func window(random *rand.Rand, m float64, bits int, distinct bool) (pairs int) {
-	made := make(makers)
+	made := make(counts)
 	for range int(m + math.Sqrt(m)*random.NormFloat64() + 0.5) { // nearly Poisson's law
 		pairs += made.add(random.Uint64N(1<<bits), random.IntN(fleetSize), distinct)
 	}
@@ -98,7 +98,7 @@ func alike(random *rand.Rand, n, bits int) (pairs int) {
 // nodes makes the IDs of one fleet whose processes count r each, from a random start.
 // Full rounds of the counter go to an extra counter, or are added to the node's bits.
 func nodes(random *rand.Rand, r, bits, counterBits int, shifted bool) (pairs int) {
-	made := make(makers)
+	made := make(counts)
 	for process := range fleetSize {
 		node, start := random.IntN(1<<bits), random.IntN(1<<counterBits)
 		for i := range r {
@@ -123,7 +123,7 @@ func realGenerators(random *rand.Rand, m float64, bits int) func() int {
 		gens[i] = uniqueid.NewTXIDGenerator(uniqueid.WithClock(clock))
 	}
 	return func() (pairs int) {
-		made := make(makers)
+		made := make(counts)
 		start := (clock.now + time.Millisecond).Truncate(time.Millisecond)
 		arrivals := make([]time.Duration, int(m))
 		for i := range arrivals {

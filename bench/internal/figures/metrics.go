@@ -40,7 +40,7 @@ const (
 	Connection       Metric = "connection_bytes" // heap and stack of Caddy
 )
 
-// Of makers of IDs.
+// Of generators of IDs.
 const (
 	ID        Metric = "id_ns"
 	IDRatio   Metric = "id_ratio"     // to rs/xid
