@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -93,20 +92,19 @@ func (s *Handler) turnAway(w http.ResponseWriter, r *http.Request, v *visit, nex
 		return s.refuse(w, r, v, err)
 	}
 	s.meters.count(string(reason))
-	s.logTicketless(r, v, reason, err)
+	s.logTicketless(v, reason, err)
 	return next.ServeHTTP(w, r)
 }
 
 // logTicketless logs requests that pass without a ticket, at most once a second for
 // each reason.
-func (s *Handler) logTicketless(r *http.Request, v *visit, reason serializer.Reason, err error) {
+func (s *Handler) logTicketless(v *visit, reason serializer.Reason, err error) {
 	count, ok := s.refusals.Allow(reason)
 	if !ok {
 		return
 	}
 	if c := s.logger.Check(zap.ErrorLevel, "dry run: passed without a ticket; a queue would have refused it"); c != nil {
-		fields := []zap.Field{zap.String("queue", v.queue), zap.String("reason", string(reason)), zap.Int("count", count), zap.Error(err)}
-		c.Write(append(fields, txidField(r.Context())...)...)
+		c.Write(zap.String("queue", v.queue), zap.String("reason", string(reason)), zap.Int("count", count), zap.Error(err), v.txidField())
 	}
 }
 
@@ -124,7 +122,7 @@ func (s *Handler) logWouldWait(r *http.Request, v *visit, ahead int) {
 		return
 	}
 	request := v.describeRequest(r.Context())
-	fields := []zap.Field{
+	c.Write(
 		zap.String("queue", v.queue),
 		zap.String("token", v.token()),
 		zap.String("method", request.Method),
@@ -134,15 +132,8 @@ func (s *Handler) logWouldWait(r *http.Request, v *visit, ahead int) {
 		zap.Int("position", ahead),
 		zap.Strings("inside", v.inside(r.Context())),
 		zap.Int("count", count),
-	}
-	c.Write(append(fields, txidField(r.Context())...)...)
-}
-
-func txidField(ctx context.Context) []zap.Field {
-	if txid := uniqueids.TXID(ctx); txid != "" {
-		return []zap.Field{zap.String("txid", txid)}
-	}
-	return nil
+		v.txidField(),
+	)
 }
 
 const (

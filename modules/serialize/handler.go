@@ -14,8 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
-	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -417,9 +417,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	v.setPlaceholders(repl, vars)
 	_, v.traced = vars[traceVar]
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	if v.ids = uniqueids.Of(vars); v.ids != nil {
-		v.ids.FollowTrace()
-	}
+	v.id = requestid.Of(vars)
 	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -89,9 +88,7 @@ func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refu
 		zap.Duration("wait", v.waited),
 		zap.Int("count", count),
 		zap.Error(refused.Err),
-	}
-	if txid := uniqueids.TXID(r.Context()); txid != "" {
-		fields = append(fields, zap.String("txid", txid))
+		v.txidField(),
 	}
 	if hint := selfWaitHint(r, refused); hint != "" {
 		fields = append(fields, zap.String("hint", hint))

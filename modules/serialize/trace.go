@@ -36,8 +36,8 @@ func (v *visit) endWait(span trace.Span, err error) {
 		attribute.String("serialize.queue", v.queue),
 		attribute.Float64("serialize.wait_ms", inMilliseconds(int64(v.waited))),
 	)
-	if v.ids != nil {
-		span.SetAttributes(attribute.String("serialize.txid", v.ids.TXID()))
+	if v.id != nil {
+		span.SetAttributes(attribute.String("serialize.txid", v.id.TXID()))
 	}
 	if err == nil {
 		span.SetAttributes(attribute.Int("serialize.position", v.turn.Position()), attribute.String("serialize.token", v.token()))

@@ -15,7 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
+	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -27,11 +27,10 @@ type visit struct {
 	queue   string
 	traced  bool
 	met     string // the outcome in a dry run, else ""
-	txid    string // of the request, for log entries; made only for an entry that is logged
 
-	host     string                // of the request; see Request
-	clientIP string                // of the request
-	ids      *uniqueids.RequestIDs // of the request; nil without unique_ids
+	host     string       // of the request; see Request
+	clientIP string       // of the request
+	id       requestid.ID // of the request; nil without unique_ids
 
 	ctx    context.Context // of the hold
 	cancel context.CancelCauseFunc
@@ -98,8 +97,8 @@ func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
 		described.Method, described.Path = original.Method, original.URL.Path
 	}
-	if v.ids != nil {
-		described.TXID = v.ids.TXID()
+	if v.id != nil {
+		described.TXID = v.id.TXID()
 	}
 	return described
 }
@@ -155,7 +154,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		v.observe(r)
 	}
 	s.meters.startHold(v)
-	v.logEntered(r.Context())
+	v.logEntered()
 	v.uses = 1
 	if hold := time.Duration(s.HoldTimeout); hold > 0 {
 		v.timer = time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
@@ -166,9 +165,6 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 
 // end hands the turn over, or leaves it to the error routes.
 func (v *visit) end(r *http.Request, err error) {
-	if isRevocation(context.Cause(v.ctx)) {
-		v.txid = uniqueids.TXID(r.Context()) // for the log; leave may run in another goroutine
-	}
 	if err == nil || r.Context().Done() == nil {
 		v.release()
 		return
@@ -179,19 +175,23 @@ func (v *visit) end(r *http.Request, err error) {
 	}
 }
 
-func (v *visit) logEntered(ctx context.Context) {
+func (v *visit) logEntered() {
 	if c := v.handler.logger.Check(zap.DebugLevel, "entered"); c != nil {
-		v.txid = uniqueids.TXID(ctx)
 		c.Write(append(v.fields(), zap.Int("position", v.turn.Position()), zap.Duration("wait", v.waited))...)
 	}
 }
 
 func (v *visit) fields() []zap.Field {
-	fields := []zap.Field{zap.String("queue", v.queue), zap.String("token", v.token())}
-	if v.txid != "" {
-		fields = append(fields, zap.String("txid", v.txid))
+	return []zap.Field{zap.String("queue", v.queue), zap.String("token", v.token()), v.txidField()}
+}
+
+// txidField names the request in a log entry. It makes the txid, so only an entry
+// that is written may have it.
+func (v *visit) txidField() zap.Field {
+	if v.id == nil {
+		return zap.Skip()
 	}
-	return fields
+	return zap.String("txid", v.id.TXID())
 }
 
 func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -132,10 +133,11 @@ func (u *Handler) Cleanup() error {
 // ServeHTTP makes the IDs available to all that comes later.
 func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	ctx := r.Context()
-	ids, again := caddyhttp.GetVar(ctx, idsVar).(*RequestIDs)
+	vars := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
+	ids, again := requestid.Of(vars).(*requestIDs)
 	if !again {
-		ids = &RequestIDs{handler: u, ctx: ctx, header: r.Header}
-		caddyhttp.SetVar(ctx, idsVar, ids)
+		ids = &requestIDs{handler: u, ctx: ctx, header: r.Header}
+		requestid.Set(vars, ids)
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
 		ids.adopt(r)

@@ -10,13 +10,14 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// RequestIDs are the IDs of one request, as far as they were asked for. A
+// requestIDs are the IDs of one request, as far as they were asked for. A
 // request is served by one goroutine at a time; only its txid is also asked for
 // by others, who list the queues.
-type RequestIDs struct {
+type requestIDs struct {
 	handler *Handler
 	ctx     context.Context // of the request: the IDs live as long as it does
 	header  http.Header     // of the request
@@ -34,30 +35,9 @@ type madeID struct {
 	text string
 }
 
-const idsVar = "orderly.ids"
-
-// TXID returns the txid of a request, for a log line; nothing where
-// unique_ids does not name requests. Only the goroutine that serves the request
-// may ask, for it looks into the request's variables.
-func TXID(ctx context.Context) string {
-	vars, _ := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
-	if ids := Of(vars); ids != nil {
-		return ids.TXID()
-	}
-	return ""
-}
-
-// Of returns the IDs of the request with these variables; see
-// [caddyhttp.VarsCtxKey]. It is nil where no handler of this package has seen the
-// request.
-func Of(vars map[string]any) *RequestIDs {
-	ids, _ := vars[idsVar].(*RequestIDs)
-	return ids
-}
-
 // log adds the txid to the access log, if there is one. The log renders it, and
 // so makes it, when the request is over.
-func (ids *RequestIDs) log() {
+func (ids *requestIDs) log() {
 	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
 		return
@@ -68,7 +48,7 @@ func (ids *RequestIDs) log() {
 }
 
 // replace is the replacer's view of the IDs.
-func (ids *RequestIDs) replace(key string) (any, bool) {
+func (ids *requestIDs) replace(key string) (any, bool) {
 	switch key {
 	case "http.request.txid":
 		return ids.String(), true
@@ -87,7 +67,7 @@ func (ids *RequestIDs) replace(key string) (any, bool) {
 
 // of returns the ID that a generator makes for this request, or nothing if there
 // is none to be had.
-func (ids *RequestIDs) of(g *generator) string {
+func (ids *requestIDs) of(g *generator) string {
 	for _, made := range ids.made {
 		if made.by == g {
 			return made.text
@@ -102,7 +82,7 @@ func (ids *RequestIDs) of(g *generator) string {
 }
 
 // arrival returns when the request arrived.
-func (ids *RequestIDs) arrival() time.Time {
+func (ids *requestIDs) arrival() time.Time {
 	if arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time); ok {
 		return arrival
 	}
@@ -111,18 +91,18 @@ func (ids *RequestIDs) arrival() time.Time {
 
 // String returns the request's txid, and implements [fmt.Stringer] for the
 // access log.
-func (ids *RequestIDs) String() string { return ids.TXID() }
+func (ids *requestIDs) String() string { return ids.TXID() }
 
-// FollowTrace lets the trace ID follow a trace that Caddy's tracing has begun.
+// followTrace lets the trace ID follow a trace that Caddy's tracing has begun.
 // Only the goroutine that serves the request may call it.
-func (ids *RequestIDs) FollowTrace() {
+func (ids *requestIDs) followTrace() {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	ids.notations.follow(ids.ctx, ids.header)
 }
 
-// TXID returns the request's txid. Any goroutine may ask.
-func (ids *RequestIDs) TXID() string {
+// TXID implements [requestid.ID].
+func (ids *requestIDs) TXID() string {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	if ids.txid == "" {
@@ -132,22 +112,22 @@ func (ids *RequestIDs) TXID() string {
 }
 
 // UUIDv7 returns the request's txid as a UUIDv7.
-func (ids *RequestIDs) UUIDv7() string {
+func (ids *requestIDs) UUIDv7() string {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	return ids.notations.UUID().String()
 }
 
 // trace returns the trace that the request belongs to.
-func (ids *RequestIDs) trace() uniqueid.TraceContext {
-	ids.FollowTrace()
+func (ids *requestIDs) trace() uniqueid.TraceContext {
+	ids.followTrace()
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	return ids.notations.Trace()
 }
 
 // name gives an error that passes by the request's txid as its ID.
-func (ids *RequestIDs) name(err error) error {
+func (ids *requestIDs) name(err error) error {
 	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
 	if !ok {
 		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
@@ -155,3 +135,6 @@ func (ids *RequestIDs) name(err error) error {
 	handlerErr.ID = ids.String()
 	return handlerErr
 }
+
+// Interface guards
+var _ requestid.ID = (*requestIDs)(nil)

@@ -12,7 +12,7 @@ import (
 
 // adopt takes over the caller's ID where the caller is trusted. An ID that is
 // not taken over is taken out of the request, so that the upstream does not see it.
-func (ids *RequestIDs) adopt(r *http.Request) {
+func (ids *requestIDs) adopt(r *http.Request) {
 	header := ids.handler.Trust
 	values, ok := r.Header[header]
 	if ok && (!ids.trusted() || len(values) != 1 || !ids.adoptValue(header, values[0])) {
@@ -21,14 +21,14 @@ func (ids *RequestIDs) adopt(r *http.Request) {
 }
 
 // trusted reports whether the peer is one of the server's trusted proxies.
-func (ids *RequestIDs) trusted() bool {
+func (ids *requestIDs) trusted() bool {
 	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
 	return trusted
 }
 
 // pass lets a request with IDs through a second handler. What that is to trust
 // and cannot, it takes out of the request, as the first does.
-func (ids *RequestIDs) pass(r *http.Request, second *Handler) {
+func (ids *requestIDs) pass(r *http.Request, second *Handler) {
 	if second != ids.handler {
 		second.warnOfFirst(ids.handler)
 	}
@@ -50,8 +50,8 @@ func isID(header, value string) bool {
 
 // isOwn reports whether text is one of the request's IDs, put into the header on
 // the way.
-func (ids *RequestIDs) isOwn(text string) bool {
-	ids.FollowTrace()
+func (ids *requestIDs) isOwn(text string) bool {
+	ids.followTrace()
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	return text != "" && (text == ids.txid || ids.notations.wrote(text) ||
@@ -59,7 +59,7 @@ func (ids *RequestIDs) isOwn(text string) bool {
 }
 
 // adoptValue takes over the value of the trusted header field, if it is an ID.
-func (ids *RequestIDs) adoptValue(header, value string) bool {
+func (ids *requestIDs) adoptValue(header, value string) bool {
 	if header == traceparentField {
 		return ids.notations.adoptTraceparent(value)
 	}
