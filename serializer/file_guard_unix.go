@@ -9,8 +9,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 // In a directory that everybody may write to, each user has queues of its own, and
@@ -81,12 +79,13 @@ func (d *osDir) readModes() error {
 
 // findGuard returns the name of the guard, and whether it is there.
 func (d *osDir) findGuard() (name string, there bool, err error) {
-	free := ""
-	for i, name := range guardNames(d.everybody, unix.Geteuid()) {
+	names := guardNames(d.everybody, unix.Geteuid())
+	free := -1
+	for i, name := range names {
 		d.guardNumber, d.guardPath = i, filepath.Join(d.path, name)
 		switch ours, err := d.isOurGuard(name); {
-		case err == unix.ENOENT && free == "":
-			free = name
+		case err == unix.ENOENT && free < 0:
+			free = i
 		case err == unix.ENOENT:
 		case err != nil:
 			return name, false, err
@@ -94,16 +93,12 @@ func (d *osDir) findGuard() (name string, there bool, err error) {
 			return name, true, nil
 		}
 	}
-	if free == "" {
+	if free < 0 {
 		return guardFile, false, fmt.Errorf("all its names, up to %s, belong to others, and everybody may write to the directory; "+
 			"choose a directory of your own: %w", filepath.Base(d.guardPath), errNotOurs)
 	}
-	for i, name := range guardNames(d.everybody, unix.Geteuid()) {
-		if name == free {
-			d.guardNumber, d.guardPath = i, filepath.Join(d.path, name)
-		}
-	}
-	return free, false, nil
+	d.guardNumber, d.guardPath = free, filepath.Join(d.path, names[free])
+	return names[free], false, nil
 }
 
 // isOurGuard reports whether a name is that of a guard that counts for us. The
@@ -188,15 +183,6 @@ func (d *osDir) precedes() bool {
 	}
 	return false
 }
-
-func (d *osDir) lock() error {
-	if err := filelock.Wait(uintptr(d.guard), filelock.Exclusive); err != nil {
-		return &StorageError{"locking guard file", d.guardPath, err}
-	}
-	return nil
-}
-
-func (d *osDir) unlock() { _ = filelock.Unlock(uintptr(d.guard)) }
 
 func (d *osDir) check() error {
 	var st unix.Stat_t

@@ -12,16 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
 // osDir is a real directory. On Windows a ticket is a locked file of its own:
 // a hard link to an open file cannot be removed there. The directory is polled.
 type osDir struct {
-	path  string
-	clock func() time.Time
-	guard windows.Handle
+	path      string
+	guardPath string
+	clock     func() time.Time
+	guard     windows.Handle
 
 	mu      sync.Mutex
 	tickets map[string]windows.Handle
@@ -29,10 +28,10 @@ type osDir struct {
 }
 
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
-	d := &osDir{path: path, clock: clock, tickets: make(map[string]windows.Handle), ids: make(map[fileID]bool)}
+	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, tickets: make(map[string]windows.Handle), ids: make(map[fileID]bool)}
 	guard, err := d.open(guardFile, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_ALWAYS)
 	if err != nil {
-		return nil, &StorageError{"opening guard file", d.file(guardFile), err}
+		return nil, &StorageError{"opening guard file", d.guardPath, err}
 	}
 	d.guard = guard
 	return d, nil
@@ -51,26 +50,17 @@ func (d *osDir) open(name string, access, how uint32) (windows.Handle, error) {
 		windows.FILE_ATTRIBUTE_NORMAL|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
 }
 
-func (d *osDir) lock() error {
-	if err := filelock.Wait(uintptr(d.guard), filelock.Exclusive); err != nil {
-		return &StorageError{"locking guard file", d.file(guardFile), err}
-	}
-	return nil
-}
-
-func (d *osDir) unlock() { _ = filelock.Unlock(uintptr(d.guard)) }
-
 func (d *osDir) check() error {
 	want, err := handleID(d.guard)
 	if err != nil {
-		return &StorageError{"checking guard file", d.file(guardFile), err}
+		return &StorageError{"checking guard file", d.guardPath, err}
 	}
 	got, err := d.identify(guardFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && got != want {
 		return errReplaced
 	}
 	if err != nil {
-		return &StorageError{"checking guard file", d.file(guardFile), err}
+		return &StorageError{"checking guard file", d.guardPath, err}
 	}
 	return nil
 }
@@ -84,9 +74,9 @@ func (d *osDir) place() fileID { return fileID{} }
 const guardSize = stampDigits + 1
 
 func (d *osDir) last() (uint64, error) {
-	text, err := os.ReadFile(d.file(guardFile))
+	text, err := os.ReadFile(d.guardPath)
 	if err != nil {
-		return 0, &StorageError{"reading guard file", d.file(guardFile), err}
+		return 0, &StorageError{"reading guard file", d.guardPath, err}
 	}
 	if len(text) < guardSize {
 		return 0, nil
@@ -107,7 +97,7 @@ func (d *osDir) setLast(stamp uint64) error {
 	text := append(appendDigits(nil, stamp, stampDigits), '\n')
 	var n uint32
 	if err := windows.WriteFile(d.guard, text, &n, &windows.Overlapped{}); err != nil {
-		return &StorageError{"writing guard file", d.file(guardFile), err}
+		return &StorageError{"writing guard file", d.guardPath, err}
 	}
 	return nil
 }
