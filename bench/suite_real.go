@@ -72,7 +72,7 @@ func realTables(s figures.Set) []table {
 		tabulate(s, "What a queue adds to the response time of a lone request, milliseconds.",
 			only(cases, func(c figures.Case) bool { return c.Clients == 1 }), work,
 			spread("median", figures.Median), more("more than free", figures.Median, free), median("99th percentile", figures.Late)),
-		tabulate(s, "How idle PHP is while 32 clients ask: from the end of one script to the begin of the next.",
+		tabulate(s, "How idle PHP is while 32 clients ask: from the end of one script to the start of the next.",
 			only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Clients == 32 }), work,
 			spread("requests a second", figures.Rate), spread("gap, µs, median", figures.Gap), median("99th percentile", figures.GapLate),
 			median("idle, %", figures.Idle), median("inside at once", figures.Inside)),
