@@ -77,20 +77,23 @@ func TestLineThatNeverApplies(t *testing.T) {
 	}
 }
 
-// In a route block, what stands between two lines may change the request.
+// In a route block, what stands between two lines may change the request. A directive
+// from a snippet was not seen, since its tokens have the lines of the snippet; the
+// configuration was refused.
 func TestLinesApart(t *testing.T) {
 	tests := []struct {
 		name, between string
 		refused       bool
 	}{
 		{"rewrite", "uri strip_prefix /v1", false},
+		{"imported rewrite", "import strip", false},
 		{"block", "handle /x {\n\t\trespond x\n\t}", false},
 		{"nothing", "", true},
 		{"matcher", "@m {\n\t\tpath /m\n\t}", true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			order, err := adaptedOrder(":80 {\nroute {\n\tserialize /api/* {\n\t\tprefix a\n\t}\n\t" + test.between + "\n\tserialize /api/* {\n\t\tprefix b\n\t}\n}\n}\n")
+			order, err := adaptedOrder("(strip) {\n\turi strip_prefix /v1\n}\n:80 {\nroute {\n\tserialize /api/* {\n\t\tprefix a\n\t}\n\t" + test.between + "\n\tserialize /api/* {\n\t\tprefix b\n\t}\n}\n}\n")
 			if refused := err != nil && strings.Contains(err.Error(), "can never apply"); refused != test.refused || !refused && order != "/api/* /api/*" {
 				t.Errorf("adapted to %q, %v", order, err)
 			}

@@ -25,21 +25,22 @@ func (p place) precedes(later place) bool {
 	if p.server != later.server || len(p.steps) == 0 || len(later.steps) == 0 {
 		return false
 	}
-	for i, a := range p.steps {
-		if i == len(later.steps) {
-			return true
-		}
-		b := later.steps[i]
+	for i := range min(len(p.steps), len(later.steps)) {
+		a, b := p.steps[i], later.steps[i]
 		switch {
 		case a.list != b.list:
 			return i > 0 // they are in the same route, one after the other
-		case a.errors != b.errors:
-			return false
-		case a.index != b.index:
-			return !a.terminal && (a.group == "" || a.group != b.group) && (a.always || b.always)
+		case a != b:
+			return a.leadsTo(b)
 		}
 	}
-	return true
+	return true // they are in the same route, perhaps one of them deeper
+}
+
+// leadsTo reports whether requests go on from a route to a later one of its list.
+func (s step) leadsTo(later step) bool {
+	exclusive := s.group != "" && s.group == later.group
+	return s.errors == later.errors && !s.terminal && !exclusive && (s.always || later.always)
 }
 
 // pass adds a handler, and warns if requests come to its queue and to another one in
