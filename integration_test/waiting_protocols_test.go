@@ -25,7 +25,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		navigate := append(fields(navigation), "Accept-Language: de")
 		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).want(t, http.StatusServiceUnavailable)
 		cookie := page.header.Get("Set-Cookie")
-		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; Max-Age=87000; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
 		name, _, _ := strings.Cut(cookie, ";")

@@ -127,7 +127,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	for name, want := range map[string]string{
 		"Cache-Control": `^no-store$`, "Retry-After": `^\d+$`, "Refresh": `^[1-5]$`, "Content-Type": `^text/html`,
 		"Content-Security-Policy": `^default-src 'none'; .*frame-ancestors 'none'.*script-src 'sha256-.*style-src 'sha256-`,
-		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}(\.\d+)?; Path=/; HttpOnly; SameSite=Lax$`,
+		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}(\.\d+)?; Path=/; Max-Age=87000; HttpOnly; SameSite=Lax$`,
 	} {
 		if got := a.Header.Get(name); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q; expected %s", name, got, want)

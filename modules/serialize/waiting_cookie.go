@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
@@ -34,7 +35,13 @@ type waitingCookies struct {
 	names   []string // of all
 	unknown []uint64 // numbers of tickets that this process does not know
 	used    bool     // one is of a turn that has not ended
+	age     int      // seconds for which a new one is kept; 0 is until the browser ends
 }
+
+// lostTime is how long after the longest wait a browser may come and be told that its
+// place is gone. Browsers that never come again must not keep all cookies that they ever
+// got: a prefix with placeholders has a cookie for each queue.
+const lostTime = 24 * time.Hour
 
 // maxWaitingCookies bounds how many are read. A browser that opens several tabs at once
 // has several for a moment, and others may have set some for a wider path or domain.
@@ -46,6 +53,9 @@ func (s *Handler) readWaitingCookies(r *http.Request, queue waitingQueue) (k *ke
 	c.prefix = "orderly_waiting_" + hex.EncodeToString(queue[:6]) + "_"
 	if isSecure(r) {
 		c.prefix = "__Host-" + c.prefix // which no other site can set
+	}
+	if timeout := time.Duration(*s.Timeout); timeout > 0 {
+		c.age = int((timeout + lostTime).Seconds())
 	}
 	read := 0
 	for _, cookie := range r.Cookies() {
@@ -110,7 +120,7 @@ func (c *waitingCookies) give(w http.ResponseWriter, r *http.Request, k *keptTic
 		value += "." + strconv.FormatUint(token, 10)
 	}
 	name := c.name(k)
-	setWaitingCookie(w, r, &http.Cookie{Name: name, Value: value})
+	setWaitingCookie(w, r, &http.Cookie{Name: name, Value: value, MaxAge: c.age})
 	c.names = slices.DeleteFunc(c.names, func(other string) bool { return other == name })
 	c.take(w, r)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +19,15 @@ import (
 // returns them.
 func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket) {
 	b.Helper()
+	s, tickets, _ := keepManyBehind(b, module, n)
+	return s, tickets
+}
+
+// keepManyBehind is keepMany, and returns what lets the first turn come.
+func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, tickets []*keptTicket, leave func()) {
+	b.Helper()
 	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
-	s := &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
+	s = &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
 	s.rule, s.shared = rules(1, false)
 	s.meters = newMeters(metrics(), s.Prefix)
 	s.meters.openPage(metrics(), s.Prefix)
@@ -32,8 +40,9 @@ func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(inside.Leave)
-	tickets := make([]*keptTicket, n)
+	leave = sync.OnceFunc(inside.Leave)
+	b.Cleanup(leave)
+	tickets = make([]*keptTicket, n)
 	for i := range tickets {
 		k, changes := s.arriveFrom(b, fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255))
 		if !keptTickets.keep(k, changes) {
@@ -42,7 +51,7 @@ func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket
 		keptTickets.find(k.id, k.queue)
 		tickets[i] = k
 	}
-	return s, tickets
+	return s, tickets, leave
 }
 
 // arriveFrom takes the ticket of a browser at an address.

@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -8,8 +9,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Bug: one browser that closed its page at once took the page from all others of its
@@ -167,23 +166,151 @@ func TestWaitingTabSeenLast(t *testing.T) {
 	leaveAll(s, tickets)
 }
 
-// Bug: a request whose process was stopped while its turn came, and went on to the next
-// one, waited for ever.
-func TestWaitingTurnPassedMeanwhile(t *testing.T) {
-	s, _ := keepMany(t, MemoryEngine{}, 0)
-	k, _ := s.arriveFrom(t, "192.0.2.1")
-	keptTickets.abandon(k)
+// awaitState waits until a ticket is in a state.
+func (k *keptTicket) awaitState(t *testing.T, want keptState) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); keptTickets.stateOf(k) != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the ticket's state is %d; expected %d", keptTickets.stateOf(k), want)
+		}
+	}
+}
+
+// newNavigation is a request of a browser, and its visit.
+func (s *Handler) newNavigation() (*http.Request, *visit) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	v := &visit{handler: s, queue: s.queue}
-	refused := make(chan error, 1)
-	go func() { refused <- v.awaitTurn(httptest.NewRecorder(), r, k) }()
-	select {
-	case err := <-refused:
-		if serializer.ReasonOf(err) != serializer.ReasonTimeout {
-			t.Errorf("ended with %v", err)
+	v.openHold(r)
+	return r, v
+}
+
+// Bug: a request that waited for its first page lost its turn if it could not take it
+// within two seconds, for its process was stopped. Before that was noticed, it waited
+// for ever.
+func TestWaitingTurnIsNotMissedBeforeThePage(t *testing.T) {
+	t.Parallel()
+	s, _, leave := keepManyBehind(t, MemoryEngine{}, 0)
+	k, _ := s.arriveFrom(t, "192.0.2.1")
+	leave()
+	k.awaitState(t, keptReady)
+	time.Sleep(claimWindow + 500*time.Millisecond) // while the request's goroutine does not run
+	r, v := s.newNavigation()
+	if err := v.awaitTurn(httptest.NewRecorder(), r, k); err != nil {
+		t.Fatalf("it has no turn: %v", err)
+	}
+	v.turn.Leave()
+	v.close()
+}
+
+// Bug: a second tab that gave up a ticket which the first had claimed a moment ago made
+// it look as if it still waited: reloads got the page until the first tab had its answer.
+func TestWaitingClaimedTicketIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
+	k := tickets[0]
+	leave()
+	k.awaitState(t, keptReady)
+	_, v := s.newNavigation()
+	if err := v.takeTurnOf(k); err != nil {
+		t.Fatal(err)
+	}
+	keptTickets.giveUp(k)
+	if found, used := keptTickets.find(k.id, k.queue); found != nil || !used {
+		t.Errorf("found %v, used: %t; expected that its turn is used", found, used)
+	}
+	keptTickets.forget(k)
+	v.turn.Leave()
+	v.close()
+}
+
+// Bug: if the turn came after it was looked for, and before the page was sent, the browser
+// got the page, and the turn waited for it by what an earlier page had told it. One that
+// got its first page had a second to come back, and was told to come in five.
+func TestWaitingTurnComesWithThePage(t *testing.T) {
+	t.Parallel()
+	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
+	k := tickets[0]
+	if !keptTickets.expect(k, 5*time.Second) {
+		t.Error("while it waits, there is no page")
+	}
+	leave()
+	k.awaitState(t, keptReady)
+	if keptTickets.expect(k, 5*time.Second) {
+		t.Error("its turn has come, and it gets the page")
+	}
+	_, v := s.newNavigation()
+	if _, err := v.takeTurnOrPlaceOf(k); err != nil {
+		t.Errorf("it has no turn: %v", err)
+	}
+	_, second := s.newNavigation()
+	if _, err := second.takeTurnOrPlaceOf(k); !errors.Is(err, errNoTicket) {
+		t.Errorf("the second tab is told %v; expected that the ticket has ended", err)
+	}
+	keptTickets.forget(k)
+	v.turn.Leave()
+	v.close()
+}
+
+// Bug: a client that threw its page away kept all others of its address from theirs for
+// as long as its place was kept.
+func TestWaitingUnprovenIsPassedOn(t *testing.T) {
+	t.Parallel()
+	const hold = time.Hour
+	for _, c := range []struct {
+		name    string
+		refresh time.Duration // of the page that was thrown away
+		unseen  time.Duration // since then
+		want    bool          // the next one gets the page
+	}{
+		{"at once", 5 * time.Second, 0, false},
+		{"while it may come", 5 * time.Second, 5900 * time.Millisecond, false},
+		{"when it should have come", 5 * time.Second, 6100 * time.Millisecond, true},
+		{"near its turn", time.Second, 2100 * time.Millisecond, true},
+		{"far from its turn", 20 * time.Minute, 6100 * time.Millisecond, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := keepMany(t, MemoryEngine{}, 0)
+			first, changes := s.arriveFrom(t, "192.0.2.1")
+			first.agent++ // another browser of the address
+			if !keptTickets.keep(first, changes) || !keptTickets.expect(first, c.refresh) {
+				t.Fatal("the first one does not get the page")
+			}
+			keptTickets.mu.Lock()
+			first.contact = first.contact.Add(-c.unseen)
+			keptTickets.mu.Unlock()
+			next, changes := s.arriveFrom(t, "192.0.2.1")
+			if kept := keptTickets.keep(next, changes); kept != c.want {
+				t.Errorf("the next one gets the page: %t", kept)
+			}
+			if found, _ := keptTickets.find(first.id, first.queue); found == nil {
+				t.Error("the first one has lost its place")
+			}
+			keptTickets.mu.Lock()
+			if keptTickets.missed[first.agent] != nil {
+				t.Error("its cookie has come back, and is still missed")
+			}
+			keptTickets.mu.Unlock()
+			leaveAll(s, []*keptTicket{first, next})
+		})
+	}
+}
+
+// Bug: a browser that refuses cookies had a place for each time that it was reloaded
+// while it waited with an open connection.
+func TestWaitingCookiesRefusedAgain(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	k, changes := s.arriveFrom(t, "192.0.2.1")
+	if !keptTickets.keep(k, changes) || !keptTickets.expect(k, 5*time.Second) {
+		t.Fatal("it does not get the page")
+	}
+	k.stayAway(time.Now().Add(-time.Minute))
+	for range 3 {
+		again, changes := s.arriveFrom(t, "192.0.2.1")
+		if keptTickets.keep(again, changes) {
+			t.Error("it gets a second page")
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("it still waits")
+		keptTickets.abandon(again) // it is reloaded
 	}
 	leaveAll(s, nil)
 }

@@ -44,7 +44,6 @@ type keptTicket struct {
 	kept     bool     // it is in the table
 	unproven bool     // its cookie has not come back yet
 	awaited  bool     // somebody waits who may be its browser, without the cookie
-	open     bool     // it waits with an open connection only
 	live     bool     // the latest page followed its place, and does not come by Refresh
 	delayed  bool     // its turn has waited longer, for a browser that came just in time
 	local    localTurn
@@ -57,12 +56,9 @@ type keptTicket struct {
 	timer    *time.Timer   // of the turn that waits for the browser
 	watchers []keptWatcher // the one that was looked at last is last
 	claimant *visit
-}
 
-// keptWatcher is a request that is told of a ticket's changes.
-type keptWatcher struct {
-	changed chan struct{}
-	seen    time.Time // when the browser's user last looked at the page
+	remembered *missedCookie // that its cookie did not come back in time
+	waitsFor   *missedCookie // its browser may be the one that missed, so it waits with an open connection
 }
 
 type keptState uint8
@@ -139,31 +135,6 @@ func (k *keptTicket) end(was keptState) {
 		k.meters.idled(time.Since(k.came))
 		k.meters.holds.add(time.Since(k.came)) // nobody else was inside meanwhile
 		k.release()
-	}
-}
-
-// claimWindow is how long a turn waits for a browser that follows its place live. A
-// browser reloads its page within a tenth of a second. The rest is for slow networks.
-const claimWindow = 2 * time.Second
-
-// claimGrace is how much later than announced a browser without JavaScript may come.
-const claimGrace = time.Second
-
-// window is how long the turn waits for the browser.
-func (k *keptTicket) windowLocked(now time.Time) time.Duration {
-	if len(k.watchers) > 0 || k.live {
-		return claimWindow
-	}
-	return max(k.contact.Add(k.refresh+claimGrace).Sub(now), claimGrace)
-}
-
-// wakeLocked tells all watchers that something has changed.
-func (k *keptTicket) wakeLocked() {
-	for _, w := range k.watchers {
-		select {
-		case w.changed <- struct{}{}:
-		default: // it has been told, and has not looked yet
-		}
 	}
 }
 
