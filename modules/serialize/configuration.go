@@ -49,6 +49,20 @@ func enterConfiguration(ctx caddy.Context, check func(*configuration) error) (le
 	return func() { c.leave(registry) }, check(c)
 }
 
+// joinConfiguration compares the handler with the others of its configuration.
+func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
+	queue, at := queueIdentity{spaceOf(s.module, resolveDirectory(s.Path).path), s.Prefix}, placeOf(ctx)
+	s.leaveConfig, err = enterConfiguration(ctx, func(c *configuration) error {
+		if err := c.agree(queue, s.DryRun, at); err != nil {
+			return err
+		}
+		s.rules = c.noteRules(queue, s.rule, s.shared)
+		c.pass(passage{queue: queue, at: at}, s.logger)
+		return nil
+	})
+	return err
+}
+
 func (c *configuration) leave(registry *prometheus.Registry) {
 	configurations.Lock()
 	defer configurations.Unlock()

@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -61,6 +62,30 @@ func engineNames() (names []string) {
 		names = append(names, module.ID.Name())
 	}
 	return names
+}
+
+// loadEngine loads the engine module of the settings.
+func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
+	if s.EngineRaw == nil {
+		return FileEngine{}, nil
+	}
+	var named struct {
+		Engine string `json:"engine"`
+	}
+	if err := json.Unmarshal(s.EngineRaw, &named); err == nil && named.Engine != "" {
+		if err := checkEngineName(named.Engine); err != nil {
+			return nil, fmt.Errorf("loading engine: %w", err)
+		}
+	}
+	module, err := ctx.LoadModule(s, "EngineRaw")
+	if err != nil {
+		return nil, fmt.Errorf("loading engine: %w", err)
+	}
+	engine, ok := module.(EngineModule)
+	if !ok {
+		return nil, fmt.Errorf("loading engine: module %T is not an engine", module)
+	}
+	return engine, nil
 }
 
 // SharedSpace is for an EngineModule whose engines may keep the same queues

@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -58,6 +58,25 @@ func (e *sharedEngine) configure(queue configuredQueue, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.configured.add(queue, by)
+}
+
+// configureEngine adds by to the number of handlers that use the queue, or the prefix
+// with placeholders.
+func (s *Handler) configureEngine(by int) {
+	if s.placeholders {
+		s.engine.configureGroup(s.Prefix, by)
+		return
+	}
+	s.engine.configure(s.configured(), by)
+}
+
+// configured is the handler's queue, if its prefix has no placeholders.
+func (s *Handler) configured() configuredQueue {
+	limit := s.rule.Capacity()
+	if len(s.SharedMethods) > 0 {
+		limit = s.shared.Capacity()
+	}
+	return configuredQueue{name: s.queue, limit: limit}
 }
 
 // limits are the limits of the queues whose names are known. Where handlers
@@ -205,8 +224,22 @@ func (e *engineRef) release() error {
 	return nil
 }
 
-// defaultPath is the directory of lock files if none is configured.
-func defaultPath() string { return os.TempDir() }
+// acquireEngine returns the engine with a reference for one request. The handler's
+// own reference may be gone already, since requests may arrive late during a
+// reload.
+func (s *Handler) acquireEngine() (*engineRef, error) {
+	if s.engine.acquire() {
+		return s.engine, nil
+	}
+	return openEngine(s.module, s.Path, s.ctx.Slogger())
+}
+
+// releaseEngine drops a request's reference to an engine.
+func (s *Handler) releaseEngine(engine *engineRef) {
+	if err := engine.release(); err != nil {
+		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
+	}
+}
 
 // Interface guards
 var _ caddy.Destructor = (*sharedEngine)(nil)

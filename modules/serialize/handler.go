@@ -2,19 +2,15 @@ package serialize
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -153,25 +149,6 @@ type ErrorResponse struct {
 	Body string `json:"body"`
 }
 
-const (
-	defaultPrefix     = "serializer_"
-	defaultTimeout    = 60 * time.Second
-	defaultErrorCode  = http.StatusInternalServerError
-	defaultBuffer     = 64 << 10
-	defaultBufferDisk = 64 << 20
-	maxBuffer         = 1 << 30
-	maxBufferDisk     = 1 << 40
-
-	defaultResponseBuffer = 256 << 10
-	maxResponseBuffer     = 1 << 30
-
-	dropNewest = "drop_newest"
-	dropOldest = "drop_oldest"
-
-	onDisconnectFinish = "finish"
-	onDisconnectCancel = "cancel"
-)
-
 // CaddyModule returns the Caddy module information.
 func (Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
@@ -195,29 +172,21 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}
-	module, err := s.loadEngine(ctx)
-	if err != nil {
+	var err error
+	if s.module, err = s.loadEngine(ctx); err != nil {
 		return err
 	}
 	if s.events, err = eventsOf(ctx); err != nil {
 		return err
 	}
-	s.module = module
 	if err := s.joinConfiguration(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if err := metrics().register(ctx.GetMetricsRegistry()); err != nil {
+	if err := s.openMeters(ctx); err != nil {
 		return err
 	}
-	s.meters = newMeters(metrics(), s.Prefix)
-	if s.DryRun {
-		s.meters.atOnce = metrics().atOnce.WithLabelValues(s.Prefix)
-	}
-	if s.WaitingPage != nil {
-		s.meters.openPage(metrics(), s.Prefix)
-	}
 	s.refusals = new(throttle.Throttle[serializer.Reason])
-	if s.engine, err = openEngine(module, s.Path, ctx.Slogger()); err != nil {
+	if s.engine, err = openEngine(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.configureEngine(1)
@@ -238,166 +207,6 @@ func (s *Handler) Validate() error {
 	return nil
 }
 
-func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
-	if s.EngineRaw == nil {
-		return FileEngine{}, nil
-	}
-	var named struct {
-		Engine string `json:"engine"`
-	}
-	if err := json.Unmarshal(s.EngineRaw, &named); err == nil && named.Engine != "" {
-		if err := checkEngineName(named.Engine); err != nil {
-			return nil, fmt.Errorf("loading engine: %w", err)
-		}
-	}
-	module, err := ctx.LoadModule(s, "EngineRaw")
-	if err != nil {
-		return nil, fmt.Errorf("loading engine: %w", err)
-	}
-	engine, ok := module.(EngineModule)
-	if !ok {
-		return nil, fmt.Errorf("loading engine: module %T is not an engine", module)
-	}
-	return engine, nil
-}
-
-// normalize applies the defaults and checks the settings.
-func (s *Handler) normalize() error {
-	var err error
-	if s.Path, err = expandPath(s.Path); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	if s.Prefix == "" {
-		s.Prefix = defaultPrefix
-	}
-	if s.Timeout == nil {
-		timeout := caddy.Duration(defaultTimeout)
-		s.Timeout = &timeout
-	}
-	if s.ErrorCode == 0 {
-		s.ErrorCode = defaultErrorCode
-	}
-	if s.Concurrency == 0 {
-		s.Concurrency = 1
-	}
-	if s.WhenFull == "" {
-		s.WhenFull = dropNewest
-	}
-	if s.OnDisconnect == "" {
-		s.OnDisconnect = onDisconnectFinish
-	}
-	if s.Buffer == nil {
-		buffer := Size(defaultBuffer)
-		s.Buffer = &buffer
-	}
-	if s.BufferDisk == nil {
-		disk := Size(defaultBufferDisk)
-		s.BufferDisk = &disk
-	}
-	if s.ResponseBuffer == nil {
-		buffer := Size(defaultResponseBuffer)
-		s.ResponseBuffer = &buffer
-	}
-	s.SkipMethods = normalizeMethods(s.SkipMethods)
-	s.SharedMethods = normalizeMethods(s.SharedMethods)
-	if s.WaitingPage != nil {
-		s.WaitingPage.normalize()
-	}
-	if err := s.Validate(); err != nil {
-		return err
-	}
-	if s.placeholders = strings.Contains(s.Prefix, "{"); s.placeholders {
-		s.pauseGroup = s.Prefix
-	}
-	s.queue = serializer.QueueName(s.Prefix)
-	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
-	if s.DryRun {
-		s.openDoors()
-	}
-	return nil
-}
-
-// joinConfiguration compares the handler with the others of its configuration.
-func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
-	queue, at := queueIdentity{spaceOf(s.module, resolveDirectory(s.Path).path), s.Prefix}, placeOf(ctx)
-	s.leaveConfig, err = enterConfiguration(ctx, func(c *configuration) error {
-		if err := c.agree(queue, s.DryRun, at); err != nil {
-			return err
-		}
-		s.rules = c.noteRules(queue, s.rule, s.shared)
-		c.pass(passage{queue: queue, at: at}, s.logger)
-		return nil
-	})
-	return err
-}
-
-// rules translates the settings into the engine's rules: for most requests, and for
-// those with shared methods.
-func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
-	if !readers {
-		return serializer.Rule{Limit: concurrency}, serializer.Rule{}
-	}
-	shared = serializer.Rule{Shared: true}
-	if concurrency > 1 {
-		shared.Limit = concurrency
-	}
-	return serializer.Rule{Limit: 1}, shared
-}
-
-// arrival is what the handler asks of a queue for a request.
-func (s *Handler) arrival(r *http.Request, queue string) serializer.Arrival {
-	a := serializer.Arrival{
-		Queue:      queue,
-		Client:     clientOf(r),
-		Rule:       s.rule,
-		MaxWaiting: s.QueueLength,
-		DropOldest: s.WhenFull == dropOldest,
-		Group:      s.pauseGroup,
-		Timeout:    time.Duration(*s.Timeout),
-	}
-	if s.isReader(r) {
-		a.Rule = s.shared
-	}
-	return a
-}
-
-func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }
-
-// configureEngine adds by to the number of handlers that use the queue, or the prefix
-// with placeholders.
-func (s *Handler) configureEngine(by int) {
-	if s.placeholders {
-		s.engine.configureGroup(s.Prefix, by)
-		return
-	}
-	s.engine.configure(s.configured(), by)
-}
-
-// configured is the queue of a handler whose prefix has no placeholders.
-func (s *Handler) configured() configuredQueue {
-	limit := s.rule.Capacity()
-	if len(s.SharedMethods) > 0 {
-		limit = s.shared.Capacity()
-	}
-	return configuredQueue{name: s.queue, limit: limit}
-}
-
-// normalizeMethods returns the methods in upper case, each once.
-func normalizeMethods(methods []string) (normal []string) {
-	for _, text := range methods {
-		for _, method := range splitMethods(text) {
-			if !slices.Contains(normal, method) {
-				normal = append(normal, method)
-			}
-		}
-	}
-	return normal
-}
-
-func splitMethods(text string) []string {
-	return strings.FieldsFunc(strings.ToUpper(text), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
-}
-
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	defer reopenGroup(r.Context(), s.group)
@@ -410,18 +219,14 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	v := &visit{handler: s, space: s.engine.space, queue: s.queueName(repl), host: r.Host}
+	v := s.newVisit(r, repl, vars)
 	if earlier := v.earlierOrRegister(vars); earlier != nil {
 		return earlier.serveReentrant(s, w, r, next)
 	}
 	v.setPlaceholders(repl, vars)
-	_, v.traced = vars[traceVar]
-	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	v.id = requestid.Of(vars)
 	if err := s.readBody(w, r, v); err != nil {
 		return s.refuse(w, r, v, err)
 	}
-	v.age.reader = s.isReader(r)
 	if s.WaitingPage != nil && !s.DryRun && v.isNavigation(r) {
 		return s.serveNavigation(w, r, v, next)
 	}
@@ -446,23 +251,6 @@ func (s *Handler) queueName(repl *caddy.Replacer) string {
 	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
 }
 
-// acquireEngine returns the engine with a reference for one request. The handler's
-// own reference may be gone already, since requests may arrive late during a
-// reload.
-func (s *Handler) acquireEngine() (*engineRef, error) {
-	if s.engine.acquire() {
-		return s.engine, nil
-	}
-	return openEngine(s.module, s.Path, s.ctx.Slogger())
-}
-
-// releaseEngine drops a request's reference to an engine.
-func (s *Handler) releaseEngine(engine *engineRef) {
-	if err := engine.release(); err != nil {
-		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
-	}
-}
-
 // Cleanup releases the engine. Requests of this configuration keep it open until
 // they are done, unless the process ends.
 func (s *Handler) Cleanup() error {
@@ -481,12 +269,6 @@ func (s *Handler) Cleanup() error {
 	}
 	return s.engine.release()
 }
-
-// traceVar is a variable that Caddy's tracing sets. It is faster to find than a span
-// in the request's context.
-const traceVar = "trace_id"
-
-var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 
 // Interface guards
 var (

@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -12,6 +13,34 @@ import (
 // handlers of the same request that come to the queue again, and the error
 // routes, between the return of the handlers and their own. The request's
 // context says nothing about that: it also ends when the client hangs up.
+
+// openHold prepares the context of the hold. By default the hold outlives the
+// client. A PHP script does not stop when its client does, and the next request
+// must not enter before the script has ended.
+func (v *visit) openHold(r *http.Request) {
+	parent := r.Context()
+	if v.handler.OnDisconnect == onDisconnectFinish {
+		parent = context.WithoutCancel(parent)
+	}
+	v.ctx, v.cancel = context.WithCancelCause(parent)
+	if outer := v.outer(); outer != nil { // its revocation revokes this turn, too
+		context.AfterFunc(outer.ctx, func() {
+			if revoked, ok := errors.AsType[revocation](context.Cause(outer.ctx)); ok {
+				v.revoke(revoked.error)
+			}
+		})
+	}
+}
+
+// outer is the request's visit to another queue that it is inside now, or nil.
+func (v *visit) outer() *visit {
+	for outer := v.next; outer != nil; outer = outer.next {
+		if outer.turn != nil && !outer.ended.Load() {
+			return outer
+		}
+	}
+	return nil
+}
 
 // use takes part in the turn, unless it has ended.
 func (v *visit) use() bool {
@@ -91,19 +120,6 @@ func (v *visit) hasGivenUp() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.givenUp
-}
-
-// revoke takes the turn back: it cancels what runs in it and ends what blocks on
-// the client.
-func (v *visit) revoke(cause error) {
-	v.cancel(revocation{cause})
-	v.mu.Lock()
-	v.revoked = true
-	w := v.current
-	v.mu.Unlock()
-	if w != nil {
-		w.revoke()
-	}
 }
 
 // run lets a handler work inside the turn, with a context that ends with it. The

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -213,6 +214,22 @@ func newMeters(m *metricSet, prefix string) *meters {
 		wait:   m.wait.WithLabelValues(prefix),
 		hold:   m.hold.WithLabelValues(prefix),
 	}
+}
+
+// openMeters registers the metrics with the handler's configuration.
+func (s *Handler) openMeters(ctx caddy.Context) error {
+	set := metrics()
+	if err := set.register(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	s.meters = newMeters(set, s.Prefix)
+	if s.DryRun {
+		s.meters.atOnce = set.atOnce.WithLabelValues(s.Prefix)
+	}
+	if s.WaitingPage != nil {
+		s.meters.openPage(set, s.Prefix)
+	}
+	return nil
 }
 
 // openPage adds the metrics of a waiting page.

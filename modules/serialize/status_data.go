@@ -291,3 +291,10 @@ func requestsWere(n int64) string {
 	}
 	return fmt.Sprintf("%d requests were", n)
 }
+
+// DryRunText sums up a dry run.
+func (q *statusQueue) DryRunText() string {
+	waiting := q.Outcomes[outcomeWouldWait]
+	all := waiting + q.Outcomes[outcomeWouldEnter]
+	return fmt.Sprintf("Dry run: nobody waits. %s of %s would have waited.", countText(waiting), counted(int(all), "request", "requests"))
+}

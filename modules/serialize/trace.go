@@ -14,6 +14,10 @@ import (
 // spanWait is the name of the span of a wait, a child of the request's span.
 const spanWait = "serialize.wait"
 
+// traceVar is a variable that Caddy's tracing sets. It is faster to find than a span
+// in the request's context.
+const traceVar = "trace_id"
+
 // startWait begins the span of a wait. It is nil if the request has no trace.
 func (v *visit) startWait(ctx context.Context) trace.Span {
 	if !v.traced {

@@ -1,0 +1,108 @@
+package serialize
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+const (
+	defaultPrefix     = "serializer_"
+	defaultTimeout    = 60 * time.Second
+	defaultErrorCode  = http.StatusInternalServerError
+	defaultBuffer     = 64 << 10
+	defaultBufferDisk = 64 << 20
+	maxBuffer         = 1 << 30
+	maxBufferDisk     = 1 << 40
+
+	defaultResponseBuffer = 256 << 10
+	maxResponseBuffer     = 1 << 30
+
+	dropNewest = "drop_newest"
+	dropOldest = "drop_oldest"
+
+	onDisconnectFinish = "finish"
+	onDisconnectCancel = "cancel"
+)
+
+// defaultPath is the directory of lock files if none is configured.
+func defaultPath() string { return os.TempDir() }
+
+// normalize applies the defaults and checks the settings.
+func (s *Handler) normalize() error {
+	var err error
+	if s.Path, err = expandPath(s.Path); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
+	if s.Prefix == "" {
+		s.Prefix = defaultPrefix
+	}
+	if s.Timeout == nil {
+		timeout := caddy.Duration(defaultTimeout)
+		s.Timeout = &timeout
+	}
+	if s.ErrorCode == 0 {
+		s.ErrorCode = defaultErrorCode
+	}
+	if s.Concurrency == 0 {
+		s.Concurrency = 1
+	}
+	if s.WhenFull == "" {
+		s.WhenFull = dropNewest
+	}
+	if s.OnDisconnect == "" {
+		s.OnDisconnect = onDisconnectFinish
+	}
+	if s.Buffer == nil {
+		buffer := Size(defaultBuffer)
+		s.Buffer = &buffer
+	}
+	if s.BufferDisk == nil {
+		disk := Size(defaultBufferDisk)
+		s.BufferDisk = &disk
+	}
+	if s.ResponseBuffer == nil {
+		buffer := Size(defaultResponseBuffer)
+		s.ResponseBuffer = &buffer
+	}
+	s.SkipMethods = normalizeMethods(s.SkipMethods)
+	s.SharedMethods = normalizeMethods(s.SharedMethods)
+	if s.WaitingPage != nil {
+		s.WaitingPage.normalize()
+	}
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.placeholders = strings.Contains(s.Prefix, "{"); s.placeholders {
+		s.pauseGroup = s.Prefix
+	}
+	s.queue = serializer.QueueName(s.Prefix)
+	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
+	if s.DryRun {
+		s.openDoors()
+	}
+	return nil
+}
+
+// normalizeMethods returns the methods in upper case, each once.
+func normalizeMethods(methods []string) (normal []string) {
+	for _, text := range methods {
+		for _, method := range splitMethods(text) {
+			if !slices.Contains(normal, method) {
+				normal = append(normal, method)
+			}
+		}
+	}
+	return normal
+}
+
+func splitMethods(text string) []string {
+	return strings.FieldsFunc(strings.ToUpper(text), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
+}
