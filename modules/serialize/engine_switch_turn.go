@@ -1,0 +1,175 @@
+package serialize
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// localTurn is a request's way through its local queues, and then its turn.
+type localTurn struct {
+	serializer.Turn
+	engine   *sharedEngine
+	places   []localPlace
+	one      [1]localPlace // the memory of places, for most requests
+	wait     *engineWait   // nil if the engine's queue could be joined at once
+	entered  bool
+	departed bool
+}
+
+// localPlace is where a request stands in one local queue.
+type localPlace struct {
+	queue      *localQueue
+	generation *generation
+}
+
+// Enter takes a turn from the engine, once all requests have left that came to the
+// queue earlier with another engine.
+func (e *engineRef) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
+	return e.enter(ctx, new(localTurn), a)
+}
+
+// enter is Enter with memory of the caller.
+func (e *engineRef) enter(ctx context.Context, t *localTurn, a serializer.Arrival) (serializer.Turn, error) {
+	t.engine = e.sharedEngine
+	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
+		return nil, err
+	}
+	if err := t.enter(ctx, a); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// enter waits for the turn of a request that has arrived.
+func (t *localTurn) enter(ctx context.Context, a serializer.Arrival) error {
+	if t.wait != nil {
+		if err := t.wait.await(ctx); err != nil {
+			localQueues.leave(t)
+			return t.wait.refused(err)
+		}
+		a = t.remaining()
+	}
+	return t.settle(t.engine.Engine.Enter(ctx, a))
+}
+
+// settle notes how the engine has answered.
+func (t *localTurn) settle(turn serializer.Turn, err error) error {
+	if err != nil {
+		localQueues.leave(t)
+		return err
+	}
+	t.Turn = turn
+	localQueues.enter(t)
+	return nil
+}
+
+// join is enter without a wait, and without a goroutine where the engine needs none.
+// done is called in a goroutine of its own when the wait has ended, with nil if t has
+// the turn.
+func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
+	t.engine = e.sharedEngine
+	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
+		go done(err)
+		return cancelWait(func(error) {})
+	}
+	if t.wait == nil {
+		return serializer.Join(t.engine.Engine, a, func(turn serializer.Turn, err error) { done(t.settle(turn, err)) })
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() { done(t.enter(ctx, a)) }()
+	return cancelWait(cancel)
+}
+
+// cancelWait is a wait that is given up by cancelling a context.
+type cancelWait context.CancelCauseFunc
+
+// GiveUp implements [serializer.Wait].
+func (w cancelWait) GiveUp(cause error) { w(cause) }
+
+// takeTurn enters the queue behind all requests of any engine, unless the request
+// would wait for itself.
+func (v *visit) takeTurn(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
+	if v.insideElsewhere() {
+		return v.engine.Engine.Enter(ctx, a)
+	}
+	return v.engine.enter(ctx, &v.local, a)
+}
+
+// insideElsewhere reports whether the request is inside this queue already, by
+// another engine. Then it holds the turn among all requests of this process.
+func (v *visit) insideElsewhere() bool {
+	at := cmp.Or(v.engine, v.handler.engine).directory // one that is still to take its ticket has none yet
+	for outer := v.next; outer != nil; outer = outer.next {
+		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.directory.same(at) {
+			return true
+		}
+	}
+	return false
+}
+
+// Leave implements [serializer.Turn].
+func (t *localTurn) Leave() {
+	t.Turn.Leave()
+	localQueues.leave(t)
+}
+
+// Position implements [serializer.Turn].
+func (t *localTurn) Position() int {
+	if t.wait == nil {
+		return t.Turn.Position()
+	}
+	return max(t.wait.position, t.Turn.Position())
+}
+
+// remaining is the arrival for the engine after a wait here. It has no limit of
+// waiters: a request that was accepted is not refused because the queue has grown
+// since, unless a later one supersedes it.
+func (t *localTurn) remaining() serializer.Arrival {
+	a := t.wait.arrival
+	if !a.DropOldest {
+		a.MaxWaiting = 0
+	}
+	a.Joined = func() { localQueues.joined(t) }
+	if a.Timeout > 0 {
+		a.Timeout = max(a.Timeout-time.Since(t.wait.arrived), 1)
+	}
+	return a
+}
+
+// supersedeLocked refuses the first pending request of t's queues, of those that may
+// be superseded. Those that have joined the engine's queue are left to the engine.
+func (t *localTurn) supersedeLocked() {
+	for _, p := range t.places {
+		for _, g := range p.queue.generations {
+			i := slices.IndexFunc(g.pending, func(o *localTurn) bool { return !o.wait.ended && o.wait.arrival.DropOldest })
+			if i >= 0 {
+				g.pending[i].wait.endLocked(serializer.ErrSuperseded)
+				return
+			}
+		}
+	}
+}
+
+// joinedLocked ends the request's time as pending, if it was.
+func (t *localTurn) joinedLocked() {
+	if t.wait == nil {
+		return
+	}
+	for _, p := range t.places {
+		if i := slices.Index(p.generation.pending, t); i >= 0 {
+			p.generation.pending = slices.Delete(p.generation.pending, i, i+1)
+		}
+	}
+	t.advanceLocked()
+}
+
+// advanceLocked lets the next pending request of each of t's queues go on.
+func (t *localTurn) advanceLocked() {
+	for _, p := range t.places {
+		p.queue.advanceLocked()
+	}
+}
