@@ -25,35 +25,35 @@ func init() {
 	caddy.RegisterModule(Engine{})
 }
 
-// Engine keeps queues in an etcd cluster, for any number of machines. All
-// handlers with the same cluster, namespace and prefix share a queue; their
-// `path` does not matter.
+// Engine keeps queues in an etcd cluster, for any number of machines. All handlers
+// with the same cluster, namespace and prefix share a queue; their `path` does not
+// matter.
 //
-// The cluster need not be there when the configuration is loaded. While it
-// cannot be used, requests are refused with 503.
+// The cluster need not be reachable when the configuration is loaded. While it is
+// not, requests are refused with 503.
 //
-// All texts may have placeholders such as `{env.ETCD_PASSWORD}` and
+// All texts may contain placeholders such as `{env.ETCD_PASSWORD}` and
 // `{file./run/secrets/etcd}`.
 type Engine struct {
-	// The URLs of the cluster's members, all http or all https.
-	// A URL without a port means 2379. At least one is required.
+	// The URLs of the cluster's members, all http or all https. The default port is
+	// 2379. At least one URL is required.
 	Endpoints []string `json:"endpoints,omitempty"`
 
 	// Begins the names of all keys in etcd. Handlers with different
 	// namespaces have different queues. Default: `orderly`.
 	Namespace string `json:"namespace,omitempty"`
 
-	// For how long the others wait for a Caddy that died or is cut off.
-	// Whole seconds, `2s` to `1h`. Default: `10s`.
+	// How long the others wait for a Caddy that died or is cut off, as a duration of
+	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
-	// The user who logs in to etcd. Default: none.
+	// The user name for etcd. Default: none.
 	Username string `json:"username,omitempty"`
 
 	// The password of that user. Default: none.
 	Password string `json:"password,omitempty"`
 
-	// How https endpoints are reached. Default: the system's certificate
+	// The TLS settings for https endpoints. Default: the system's certificate
 	// authorities, and no client certificate.
 	TLS *TLS `json:"tls,omitempty"`
 

@@ -14,15 +14,14 @@ type TLS struct {
 	// the members' certificates. Default: the system's.
 	CA string `json:"ca,omitempty"`
 
-	// A file with the client's certificate (PEM). It is read anew for each
+	// A file with the client's certificate (PEM). It is read again for each
 	// connection, so a renewed certificate needs no reload. Default: none.
 	Cert string `json:"cert,omitempty"`
 
 	// A file with the key of the client's certificate (PEM). Default: none.
 	Key string `json:"key,omitempty"`
 
-	// The name that the members' certificates are for. Default:
-	// the host of the endpoint.
+	// The name in the members' certificates. Default: the host of the endpoint.
 	ServerName string `json:"server_name,omitempty"`
 }
 

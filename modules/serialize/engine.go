@@ -13,26 +13,26 @@ import (
 )
 
 // EngineModule is a module of the namespace `http.serialize.engines`: a way to
-// keep the order of queues. In JSON it is the field `engine` of the handler
-// `serialize`, with the inline key `engine`; in a Caddyfile it is the
-// subdirective `engine <name> [{ ... }]`, for which the module implements
+// keep queues. In JSON it is the field `engine` of the handler `serialize`, with the
+// inline key `engine`. In a Caddyfile it is the subdirective
+// `engine <name> [{ ... }]`, for which the module implements
 // [caddyfile.Unmarshaler].
 //
-// Modules are made for each handler and each configuration, engines are not: they
-// are shared by Key, live for as long as a configuration or a request uses them,
-// and are closed after that. So a module holds settings only, and may be
-// provisioned and validated as any other.
+// Each handler of each configuration has its own module, which holds only settings
+// and may be provisioned and validated like any other. Engines are shared by Key.
+// An engine lives for as long as a configuration or a request uses it, and is then
+// closed.
 //
-// What the engine itself has to do is said by [serializer.Engine]. A module may
-// also be a [SharedSpace], and its engine a [serializer.Counter].
+// [serializer.Engine] says what an engine must do. A module may also be a
+// [SharedSpace], and its engine a [serializer.Counter].
 type EngineModule interface {
-	// Key tells engines apart. Handlers whose engines have the same key share
-	// one engine: across sites, servers and reloads. path is the handler's
-	// lock directory, always by the same name; engines that need none ignore it.
+	// Key identifies an engine. Handlers whose engines have the same key share
+	// one engine, across sites, servers and reloads. path is the handler's lock
+	// directory, always by the same name; engines that need none ignore it.
 	Key(path string) string
 
-	// Open makes the engine. It is called once for all handlers of a key.
-	// The logger is that of the handler which came first.
+	// Open creates the engine. It is called once for all handlers of a key, with
+	// the logger of the first handler.
 	Open(path string, log *slog.Logger) (serializer.Engine, error)
 }
 
@@ -129,9 +129,9 @@ func (FileEngine) Open(path string, log *slog.Logger) (serializer.Engine, error)
 	return serializer.OpenFile(path, serializer.FileOptions{Log: log})
 }
 
-// MemoryEngine keeps queues in the memory of this process. It needs no
-// directory; other processes know nothing of its queues, which are still told
-// apart by the handler's `path` and prefix.
+// MemoryEngine keeps queues in the memory of this process. It needs no directory.
+// The handler's `path` and prefix still identify a queue. Other processes do not know
+// of its queues.
 type MemoryEngine struct{}
 
 // CaddyModule returns the Caddy module information.

@@ -31,24 +31,24 @@ import (
 // Placeholder | Description
 // ------------|---------------
 // `{http.serialize.queue}` | The expanded prefix
-// `{http.serialize.position}` | How many were ahead on arrival
+// `{http.serialize.position}` | How many requests were ahead on arrival
 // `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
-// `{http.serialize.token}` | The ticket's number: grows with every entry of a queue; a fencing token for the upstream
+// `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted` or `superseded`
 type Handler struct {
 	// Lets every request pass without a queue, so that a more specific route can
-	// exclude its requests. Default: false.
+	// exempt its requests. Default: false.
 	Off bool `json:"off,omitempty"`
 
 	// The directory of the lock files, as an absolute path. A missing one is
 	// created. Global placeholders are replaced when the configuration is loaded;
-	// an unknown or empty one is an error. Default: the system's temporary
-	// directory.
+	// an unknown or empty one is an error. Empty means the default. Default: the
+	// system's temporary directory.
 	Path string `json:"path,omitempty"`
 
-	// Begins the names of the lock files, and so names the queue. It may contain
-	// placeholders. Whatever their values, lock files stay in the directory.
-	// Default: `serializer_`.
+	// Begins the names of the lock files, and so names the queue. May contain
+	// placeholders; whatever their values, lock files stay in the directory. Empty
+	// means the default. Default: `serializer_`.
 	Prefix string `json:"prefix,omitempty"`
 
 	// The request methods that pass without waiting. Default: none.
@@ -57,28 +57,30 @@ type Handler struct {
 	// The longest wait, as a duration. 0 means to wait for ever. Default: 60s.
 	Timeout *caddy.Duration `json:"timeout,omitempty"`
 
-	// The number of requests that may wait. One more is refused. 0 means no limit.
+	// The number of requests that may wait; one more is refused. 0 means no limit.
 	// Default: 0.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// Who is refused when `queue_length` requests wait already: `drop_newest` the
-	// one that arrives, `drop_oldest` the one that has waited longest. The latter
-	// needs a `queue_length` of at least 1. Default: `drop_newest`.
+	// Selects the request to refuse when `queue_length` requests already wait:
+	// `drop_newest` the one that arrives, `drop_oldest` the one that has waited
+	// longest. The latter needs a `queue_length` of at least 1. Default:
+	// `drop_newest`.
 	WhenFull string `json:"when_full,omitempty"`
 
 	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 500.
 	ErrorCode int `json:"error_code,omitempty"`
 
-	// The body of a refusal. Default: none; the error goes to the error routes.
+	// The body of a refusal. Default: none; the refusal is an error that goes to the
+	// error routes.
 	ErrorResponse *ErrorResponse `json:"error_response,omitempty"`
 
-	// The number of requests that may be inside at a time. With shared methods,
-	// a value greater than 1 limits the readers; all others are alone inside.
+	// The number of requests that may be inside at a time. With `shared_methods`,
+	// a value greater than 1 limits the readers; all other requests are alone inside.
 	// 0 means the default. Default: 1.
 	Concurrency int `json:"concurrency,omitempty"`
 
-	// The request methods of readers, which may be inside together. All others
-	// are alone inside. Default: none; all are alone.
+	// The request methods of readers, which may be inside together. All other
+	// requests are alone inside. Default: none.
 	SharedMethods []string `json:"shared_methods,omitempty"`
 
 	// The longest time inside, as a duration. A request that exceeds it is
@@ -92,34 +94,35 @@ type Handler struct {
 
 	// The part of the request body that is read into memory before the request
 	// takes its ticket, in bytes or as a text such as `64KiB`. 0 means to read
-	// nothing, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
+	// nothing ahead, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
-	// The further part of the body that is then read into an unnamed file in the
+	// The part of the body beyond `buffer` that is read into an unnamed file in the
 	// system's temporary directory, in bytes or as a text such as `64MiB`. The next
-	// handler reads the rest, while the request is inside. 0 means to use no file.
+	// handler reads the rest while the request is inside. 0 means to use no file.
 	// At most 1TiB. Default: `64MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
 	// The part of the response that is taken from the next handlers at once, in
-	// bytes or as a text such as `256KiB`. Up to so many bytes that the client has
-	// not read do not keep the turn. 0 means off: the turn lasts until the response
+	// bytes or as a text such as `256KiB`. The turn ends while up to that many bytes
+	// are still unread by the client. 0 means off: the turn lasts until the response
 	// is written to the client. At most 1GiB. Default: `256KiB`.
 	ResponseBuffer *Size `json:"response_buffer,omitempty"`
 
 	// Lets every request enter at once, and counts and logs what it would have met
-	// in the queue: `would_enter` or `would_wait`. `queue_length`, `timeout`,
-	// `hold_timeout`, `on_disconnect`, `buffer` and `buffer_disk` have no effect
-	// then. All handlers of a queue must agree. Default: false.
+	// in the queue: `would_enter` or `would_wait`. `queue_length`, `hold_timeout`,
+	// `on_disconnect`, `buffer`, `buffer_disk` and `waiting_page` have no effect
+	// then; `timeout` only limits the wait for a pause or for another process. All
+	// handlers of a queue must agree. Default: false.
 	DryRun bool `json:"dry_run,omitempty"`
 
-	// The engine that keeps the order, a module of the namespace
+	// The engine that keeps the queue, a module of the namespace
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
 
-	// Answers browsers that wait with a page that shows their place, and keeps the
-	// place while the page comes back. Default: none; browsers wait with an open
-	// connection, as all others do.
+	// Answers waiting browsers with a page that shows their place in the queue, and
+	// keeps the place as long as the page reloads. Default: none; browsers wait with
+	// an open connection, as all other clients do.
 	WaitingPage *WaitingPage `json:"waiting_page,omitempty"`
 
 	engine       *engineRef
@@ -142,10 +145,10 @@ type Handler struct {
 
 // ErrorResponse is the body of a refusal.
 type ErrorResponse struct {
-	// The value of the header field Content-Type. Required.
+	// The value of the `Content-Type` header. Required.
 	ContentType string `json:"content_type"`
 
-	// The body, sent unchanged. Required.
+	// The body. It is sent unchanged, without expanding placeholders. Required.
 	Body string `json:"body"`
 }
 

@@ -18,17 +18,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// Status answers with a live page of the queues of this process, those in trouble
-// first. It shows the requests inside and waiting, the refusals, and the waiting
-// times of the last ten minutes. The page is one file, loads nothing else and works
-// without JavaScript. `?filter=` selects the queues with a text in their name or
+// Status answers with a live page that shows the queues of this process, those in
+// trouble first. It lists the requests inside and waiting, the refusals, and the
+// waiting times of the last ten minutes. The page is one file, loads nothing else and
+// works without JavaScript. `?filter=` selects the queues with a text in their name or
 // directory. Clients whose Accept header prefers JSON get the same data as JSON.
 //
 // The page names clients and queues. Protect it by authentication, or serve it on a
 // private address.
 type Status struct {
-	// Lets the page evict tickets, and pause and resume queues, by POST from the page's own origin only.
-	// Default: false; POST is answered with 405.
+	// Lets the page evict tickets, and pause and resume queues, by POST from its own
+	// origin only. Default: false; POST is answered with 405.
 	Controls bool `json:"controls,omitempty"`
 
 	logger *zap.Logger

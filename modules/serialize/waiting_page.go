@@ -12,21 +12,21 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
-// WaitingPage answers browsers that wait with a page that shows their place. A browser
+// WaitingPage answers waiting browsers with a page that shows their place. A browser
 // is recognised by its navigation: a GET whose Accept header has text/html, and whose
-// Sec-Fetch-Mode, where sent, is navigate. Everything else waits with an open
+// Sec-Fetch-Mode, if sent, is navigate. All other requests wait with an open
 // connection.
 type WaitingPage struct {
-	// For how long a navigation waits with an open connection before it gets the
-	// page. 0 answers at once. Default: 2s.
+	// How long a navigation waits with an open connection before it gets the page,
+	// as a duration. 0 means to answer at once. Default: 2s.
 	After *caddy.Duration `json:"after,omitempty"`
 
-	// For how long the place of a browser is kept that does not come back. At least
-	// 1s. Default: 15s.
+	// How long to keep the place of a browser that does not come back, as a duration.
+	// At least 1s. Default: 15s.
 	Hold *caddy.Duration `json:"hold,omitempty"`
 
-	// The path of a page of one's own, a Go html/template. It is read when the
-	// configuration is loaded. Default: the built-in page.
+	// The path of a custom page, a Go html/template of at most 1 MiB. It is read when
+	// the configuration is loaded. Default: the built-in page.
 	File string `json:"file,omitempty"`
 
 	page *waitingTemplate

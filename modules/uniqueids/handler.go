@@ -17,10 +17,9 @@ import (
 
 func init() { caddy.RegisterModule(Handler{}) }
 
-// Handler gives each request IDs that no other request has. An ID is made
-// when it is first asked for, once in a request, and then stays the same:
-// through rewrites, error routes, the access log and the upstream. A request
-// that asks for none pays for none.
+// Handler gives each request IDs that no other request has. An ID is generated on
+// first use, once per request, and then stays the same: through rewrites, error
+// routes, the access log and the upstream. A request that uses none pays for none.
 //
 // Placeholder | Description
 // ------------|---------------
@@ -32,40 +31,40 @@ func init() { caddy.RegisterModule(Handler{}) }
 // `{http.request.trace_id}` | the 128 bits of the UUIDv7 as 32 hex digits, for W3C Trace Context
 // `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`, with the flags sampled and random
 //
-// If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those
-// of its span. The txid and the UUIDv7 are then an ID of their own, for other
-// requests belong to the same trace; the access log joins them. Once asked for,
-// trace_id and traceparent stay as they are, also if tracing begins later.
+// If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those of
+// its span. The txid and the UUIDv7 then remain the request's own, since other
+// requests belong to the same trace; the access log joins them. Once used, trace_id
+// and traceparent stay the same, even if tracing begins later.
 //
-// Of several unique_ids on the way of a request, the first names it. The others
-// only take out of the request what their `trust` does not trust.
+// If a request passes several unique_ids handlers, the first one names it. The others
+// only remove from the request what their `trust` does not trust.
 //
-// With access logs on, the entry has the field `txid`. An error that passes by
-// gets the txid as its ID, so that the error log's `err_id` and the access log
+// With access logs on, the entry has the field `txid`. An error that passes the
+// handler gets the txid as its ID, so the error log's `err_id` and the access log
 // join.
 //
-// Where Caddy's storage fails, `{http.request.call_number}` is empty and the
-// log says why.
+// If Caddy's storage fails, `{http.request.call_number}` is empty and the log says
+// why.
 type Handler struct {
-	// The layout of `{unique_id}`: `classic`, `threaded` or
-	// `modern`, which have 19, 24 and 27 characters. Default: `classic`.
+	// The layout of `{unique_id}`: `classic`, `threaded` or `modern`, with 19, 24
+	// or 27 characters. Default: `classic`.
 	Layout string `json:"layout,omitempty"`
 
-	// What tells this machine from others in the layouts classic and
-	// threaded: an IPv4 address, `random`, or `auto`. That is the address
-	// which the host's name resolves to, or random bits where this cannot tell
-	// machines apart. Default: `auto`.
+	// The value that distinguishes this machine from others in the layouts classic and
+	// threaded: an IPv4 address, `random`, or `auto`. With `auto`, it is the address
+	// that the host's name resolves to, or random bits if that cannot distinguish
+	// machines. Default: `auto`.
 	Node string `json:"node,omitempty"`
 
-	// The number of shards of `{http.request.sharded_id}`, 1 to
-	// 1,000,000. Default: 1.
+	// The number of shards of `{http.request.sharded_id}`, 1 to 1,000,000. 0 means
+	// the default. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
-	// The name of a request header field that carries the caller's ID. If the
-	// peer is a trusted proxy of the server, a value of 1 to 128 characters of
-	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; anything else is taken
-	// out of the request. With `traceparent`, the trace ID and the flags of W3C
-	// Trace Context are adopted; the txid and the UUIDv7 are this request's own.
+	// The name of a request header that carries the caller's ID. If the peer is a
+	// trusted proxy of the server, a value of 1 to 128 characters of
+	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; any other value is removed from
+	// the request. With `traceparent`, the trace ID and the flags of W3C Trace
+	// Context are adopted; the txid and the UUIDv7 stay the request's own.
 	// Default: none.
 	Trust string `json:"trust,omitempty"`
 
