@@ -1,12 +1,9 @@
 package serialize
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"io"
 	"maps"
-	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -99,12 +96,11 @@ func (w *turnWriter) WriteHeader(status int) {
 		w.unanswered = w.status == 0
 		return
 	}
-	informs := status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
-	if !w.mayWrite(!informs) || w.status != 0 {
+	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
+		w.writeInformation(status)
 		return
 	}
-	if informs {
-		_ = w.onClient(func() error { w.ResponseWriter.WriteHeader(status); return nil })
+	if !w.mayWrite() || w.status != 0 {
 		return
 	}
 	if status < 100 || status > 999 {
@@ -116,6 +112,13 @@ func (w *turnWriter) WriteHeader(status int) {
 	}
 }
 
+// writeInformation writes a header that comes before the response.
+func (w *turnWriter) writeInformation(status int) {
+	if w.status == 0 && !w.isRevoked() {
+		_ = w.onClient(func() error { w.ResponseWriter.WriteHeader(status); return nil })
+	}
+}
+
 // writeHeader begins a response, if no handler has.
 func (w *turnWriter) writeHeader() {
 	if w.status == 0 {
@@ -123,14 +126,14 @@ func (w *turnWriter) writeHeader() {
 	}
 }
 
-// mayWrite reports whether the turn still allows to write.
-func (w *turnWriter) mayWrite(response bool) bool {
-	switch {
-	case !w.isRevoked():
+// mayWrite reports whether the turn still allows to write the response.
+func (w *turnWriter) mayWrite() bool {
+	if !w.isRevoked() {
 		return true
-	case w.status != 0:
+	}
+	if w.status != 0 {
 		w.refused = true
-	case response:
+	} else {
 		w.unanswered = true
 	}
 	return false
@@ -144,7 +147,7 @@ func (w *turnWriter) isRevoked() bool {
 
 // Write implements [http.ResponseWriter].
 func (w *turnWriter) Write(p []byte) (int, error) {
-	if !w.mayWrite(true) {
+	if !w.mayWrite() {
 		return 0, context.Cause(w.turn)
 	}
 	w.writeHeader()
@@ -254,147 +257,6 @@ func (w *turnWriter) passBy(write func(to http.ResponseWriter) error) error {
 		return err
 	}
 	return w.onClient(func() error { return write(to) })
-}
-
-// ReadFrom implements [io.ReaderFrom]. The system sends files by itself, except
-// for their last part, which the buffer takes.
-func (w *turnWriter) ReadFrom(r io.Reader) (int64, error) {
-	p := newPiece()
-	defer p.free()
-	var first int64
-	if w.status == 0 { // where there is nothing to read, the response has not begun
-		var err error
-		first, err = io.CopyBuffer(onlyWriter{w}, io.LimitReader(r, pieceSize), p.data[:])
-		if err != nil || first < pieceSize {
-			return first, err
-		}
-	}
-	sent, err := w.sendFile(r)
-	if err != nil {
-		return first + sent, err
-	}
-	rest, err := io.CopyBuffer(onlyWriter{w}, r, p.data[:])
-	return first + sent + rest, err
-}
-
-type onlyWriter struct{ io.Writer }
-
-// sendFile sends what of r the buffer does not take.
-func (w *turnWriter) sendFile(r io.Reader) (n int64, err error) {
-	limited, ok := r.(*io.LimitedReader)
-	if !ok {
-		if w.isBuffered() {
-			return 0, nil
-		}
-		limited = &io.LimitedReader{R: r, N: math.MaxInt64}
-	}
-	length := limited.N - int64(w.buffer.size)
-	if length <= 0 || !w.mayWrite(true) {
-		return 0, nil
-	}
-	w.writeHeader()
-	if w.gone || !w.allowsBody() {
-		return 0, nil
-	}
-	w.begin()
-	err = w.passBy(func(to http.ResponseWriter) error {
-		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: to}
-		n, err = client.ReadFrom(&io.LimitedReader{R: limited.R, N: length})
-		return err
-	})
-	limited.N -= n
-	w.count(n)
-	if w.outlives(err) {
-		return n, nil // if it was reading that failed, it fails again
-	}
-	return n, w.explain(err)
-}
-
-// Flush implements [http.Flusher].
-func (w *turnWriter) Flush() { _ = w.FlushError() }
-
-// FlushError is what [http.ResponseController] looks for.
-func (w *turnWriter) FlushError() error {
-	if !w.mayWrite(true) {
-		return context.Cause(w.turn)
-	}
-	w.writeHeader()
-	if w.gone {
-		return nil
-	}
-	w.begin()
-	var err error
-	if w.isBuffered() {
-		w.followTimeouts()
-		err = w.buffer.addFlush()
-	} else {
-		err = w.onClient(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
-	}
-	if w.outlives(err) {
-		return nil
-	}
-	return w.explain(err)
-}
-
-// Hijack implements [http.Hijacker].
-func (w *turnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if w.status != 0 {
-		w.begin()
-		if _, err := w.buffer.awaitSent(); err != nil {
-			return nil, nil, w.explain(err)
-		}
-	}
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	if err == nil {
-		w.begun = true
-		w.mu.Lock()
-		w.hijacked = conn
-		w.mu.Unlock()
-	}
-	return conn, rw, err
-}
-
-// onClient does what may block on the client, unless the turn is revoked.
-func (w *turnWriter) onClient(write func() error) error {
-	w.busy.Add(1) // before the look at revoked; see interrupt
-	defer w.busy.Add(-1)
-	if w.revoked.Load() {
-		return errStopped
-	}
-	err := write()
-	if isClientGone(err) && w.revoked.Load() {
-		return errStopped
-	}
-	return err
-}
-
-// isClientGone reports whether an error of writing means that the client is gone,
-// or as good as gone.
-func isClientGone(err error) bool {
-	return err != nil && !errors.Is(err, http.ErrBodyNotAllowed) && !errors.Is(err, http.ErrContentLength) &&
-		!errors.Is(err, http.ErrHijacked) && !errors.Is(err, http.ErrNotSupported)
-}
-
-// outlives reports whether the handlers need not know of an error, for they run
-// on without their client.
-func (w *turnWriter) outlives(err error) bool {
-	if !isClientGone(err) || w.ends || errors.Is(err, errStopped) {
-		return false
-	}
-	w.gone = true
-	return true
-}
-
-// explain names the cause of an error where the turn was revoked.
-func (w *turnWriter) explain(err error) error {
-	if !errors.Is(err, errStopped) {
-		return err
-	}
-	w.refused = true
-	if cause := context.Cause(w.turn); cause != nil {
-		return cause
-	}
-	return context.Canceled // the client has hung up just now
 }
 
 // Interface guards

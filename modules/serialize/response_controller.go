@@ -1,10 +1,56 @@
 package serialize
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 	"time"
 )
+
+// Flush implements [http.Flusher].
+func (w *turnWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is what [http.ResponseController] looks for.
+func (w *turnWriter) FlushError() error {
+	if !w.mayWrite() {
+		return context.Cause(w.turn)
+	}
+	w.writeHeader()
+	if w.gone {
+		return nil
+	}
+	w.begin()
+	var err error
+	if w.isBuffered() {
+		w.followTimeouts()
+		err = w.buffer.addFlush()
+	} else {
+		err = w.onClient(func() error { return http.NewResponseController(w.ResponseWriter).Flush() })
+	}
+	if w.outlives(err) {
+		return nil
+	}
+	return w.explain(err)
+}
+
+// Hijack implements [http.Hijacker].
+func (w *turnWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.status != 0 {
+		w.begin()
+		if _, err := w.buffer.awaitSent(); err != nil {
+			return nil, nil, w.explain(err)
+		}
+	}
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.begun = true
+		w.mu.Lock()
+		w.hijacked = conn
+		w.mu.Unlock()
+	}
+	return conn, rw, err
+}
 
 // SetWriteDeadline is what [http.ResponseController] looks for. It limits what is
 // written from now on, and what is being written.

@@ -1,0 +1,50 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// onClient does what may block on the client, unless the turn is revoked.
+func (w *turnWriter) onClient(write func() error) error {
+	w.busy.Add(1) // before the look at revoked; see interrupt
+	defer w.busy.Add(-1)
+	if w.revoked.Load() {
+		return errStopped
+	}
+	err := write()
+	if isClientGone(err) && w.revoked.Load() {
+		return errStopped
+	}
+	return err
+}
+
+// isClientGone reports whether an error of writing means that the client is gone,
+// or as good as gone.
+func isClientGone(err error) bool {
+	return err != nil && !errors.Is(err, http.ErrBodyNotAllowed) && !errors.Is(err, http.ErrContentLength) &&
+		!errors.Is(err, http.ErrHijacked) && !errors.Is(err, http.ErrNotSupported)
+}
+
+// outlives reports whether the handlers need not know of an error, for they run
+// on without their client.
+func (w *turnWriter) outlives(err error) bool {
+	if !isClientGone(err) || w.ends || errors.Is(err, errStopped) {
+		return false
+	}
+	w.gone = true
+	return true
+}
+
+// explain names the cause of an error where the turn was revoked.
+func (w *turnWriter) explain(err error) error {
+	if !errors.Is(err, errStopped) {
+		return err
+	}
+	w.refused = true
+	if cause := context.Cause(w.turn); cause != nil {
+		return cause
+	}
+	return context.Canceled // the client has hung up just now
+}
