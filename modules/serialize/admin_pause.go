@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
-
-	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -79,19 +76,4 @@ func pauseError(err error) error {
 		return adminError(http.StatusNotImplemented, err)
 	}
 	return adminError(http.StatusInternalServerError, err)
-}
-
-// shortestPause does not end before all have heard of it.
-const shortestPause = 10 * time.Millisecond
-
-// parsePause reads how long a pause is to last, and returns its end. 0 is until it is
-// resumed.
-func parsePause(text string) (until time.Time, err error) {
-	length := defaultPause
-	if text != "" {
-		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
-			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
-		}
-	}
-	return pauseEnd(length, time.Now()), nil
 }

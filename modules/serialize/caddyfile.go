@@ -221,7 +221,7 @@ func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 	default:
 		return d.Errf("buffer: unexpected %q after %q; expected a size such as 64KiB, and perhaps one on disk such as 64MiB", args[2], args[1])
 	}
-	memory, err := ParseSize(args[0])
+	memory, err := parseSize(args[0])
 	if err != nil || memory > maxBuffer {
 		return d.Errf("buffer: size %q: expected a number of bytes up to 1GiB, such as 64KiB", args[0])
 	}
@@ -229,7 +229,7 @@ func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 	if len(args) == 1 {
 		return nil
 	}
-	disk, err := ParseSize(args[1])
+	disk, err := parseSize(args[1])
 	if err != nil {
 		return d.Errf("buffer: size on disk %q: expected a number of bytes up to 1TiB, such as 64MiB", args[1])
 	}
@@ -243,7 +243,7 @@ func (s *Handler) parseResponseBuffer(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	size, err := ParseSize(text)
+	size, err := parseSize(text)
 	if err != nil || size > maxResponseBuffer {
 		return d.Errf("response_buffer: size %q: expected %s", text, expected)
 	}

@@ -77,31 +77,6 @@ func (f *sourceFlags) open(ctx context.Context, notes io.Writer) (queueSource, e
 	return server, err
 }
 
-// directorySource is a directory of lock files.
-type directorySource string
-
-func (d directorySource) String() string { return string(d) }
-
-func (d directorySource) queues(context.Context) ([]serializer.QueueState, error) {
-	queues, err := serializer.Inspect(string(d))
-	return queues, explainStorage(err)
-}
-
-func (d directorySource) evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error) {
-	evicted, err := serializer.EvictFrom(ctx, string(d), d.queueName(ctx, prefix), token, inside)
-	return evicted, explainStorage(err)
-}
-
-// queueName is the name of the queue with a prefix, which is one from a list or from
-// a configuration.
-func (d directorySource) queueName(ctx context.Context, prefix string) string {
-	queues, _ := d.queues(ctx) // the caller meets the error again
-	if slices.ContainsFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == prefix }) {
-		return prefix
-	}
-	return serializer.QueueName(prefix)
-}
-
 // prefixMatches compares a prefix as people write it with a queue's name, in
 // which there never is a *.
 func prefixMatches(text, queue string) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
@@ -36,12 +37,22 @@ func untilText(until time.Time) string {
 	return "until " + until.Local().Format(time.DateTime)
 }
 
-// pauseEnd is when a pause of this length ends. Zero is for until it is resumed.
-func pauseEnd(length time.Duration, now time.Time) time.Time {
-	if length == 0 {
-		return time.Time{}
+// shortestPause does not end before all have heard of it.
+const shortestPause = 10 * time.Millisecond
+
+// parsePause reads how long a pause is to last, and returns its end. 0 is until it is
+// resumed, for which the end is the zero time.
+func parsePause(text string) (until time.Time, err error) {
+	length := defaultPause
+	if text != "" {
+		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
+			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
+		}
 	}
-	return now.Add(length)
+	if length == 0 {
+		return until, nil
+	}
+	return time.Now().Add(length), nil
 }
 
 // Pause implements [serializer.Pauser].

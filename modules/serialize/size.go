@@ -22,14 +22,14 @@ func (s *Size) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &withUnit); err != nil {
 		return fmt.Errorf("size %s: expected a number of bytes or a text such as \"64KiB\"", text)
 	}
-	size, err := ParseSize(withUnit)
+	size, err := parseSize(withUnit)
 	*s = size
 	return err
 }
 
-// ParseSize reads a number of bytes with or without a unit: `4096`, `64KiB`,
+// parseSize reads a number of bytes with or without a unit: `4096`, `64KiB`,
 // `1MB`.
-func ParseSize(text string) (Size, error) {
+func parseSize(text string) (Size, error) {
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n > maxBufferDisk {
 		return 0, fmt.Errorf("size %q: expected a number of bytes, such as 64KiB", text)

@@ -1,0 +1,89 @@
+package serialize
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// directorySource is a directory of lock files.
+type directorySource string
+
+func (d directorySource) String() string { return string(d) }
+
+func (d directorySource) queues(context.Context) ([]serializer.QueueState, error) {
+	queues, err := serializer.Inspect(string(d))
+	return queues, explainStorage(err)
+}
+
+func (d directorySource) evict(ctx context.Context, prefix string, token uint64, inside bool) (serializer.Evicted, error) {
+	evicted, err := serializer.EvictFrom(ctx, string(d), d.queueName(ctx, prefix), token, inside)
+	return evicted, explainStorage(err)
+}
+
+// queueName is the name of the queue with a prefix, which is one from a list or from
+// a configuration.
+func (d directorySource) queueName(ctx context.Context, prefix string) string {
+	queues, _ := d.queues(ctx) // the caller meets the error again
+	if slices.ContainsFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == prefix }) {
+		return prefix
+	}
+	return serializer.QueueName(prefix)
+}
+
+// pause needs no process that works in the directory, so it cannot know whether the
+// prefix is right.
+func (d directorySource) pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error) {
+	name := expandShorthands(prefix)
+	if !placeholder.MatchString(name) {
+		name = d.queueName(ctx, prefix)
+	}
+	until, err := parsePause(length)
+	if err != nil {
+		return nil, err
+	}
+	if action == actionPause {
+		err = serializer.PauseQueue(string(d), name, until)
+	} else {
+		err = serializer.ResumeQueue(string(d), name)
+	}
+	if err != nil {
+		return nil, explainStorage(err)
+	}
+	queues, err := d.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == name })
+	if i < 0 {
+		return []serializer.QueueState{{Path: string(d), Prefix: name}}, nil
+	}
+	return queues[i : i+1], nil
+}
+
+// defaultSource is the default directory, which nobody has named.
+type defaultSource struct{ directorySource }
+
+// pause refuses a queue that is not there: it is most probably elsewhere, and a pause
+// would hold nobody back. It is no error to resume one that nobody has paused.
+func (d defaultSource) pause(ctx context.Context, prefix, action, length string) ([]serializer.QueueState, error) {
+	queues, err := d.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	long := expandShorthands(prefix)
+	isThere := func(q serializer.QueueState) bool {
+		return slices.Contains([]string{prefix, long, serializer.QueueName(prefix)}, q.Prefix) || fitsPrefix(q, long)
+	}
+	switch there := slices.ContainsFunc(queues, isThere); {
+	case !there && action == actionResume:
+		return nil, nil
+	case !there:
+		return nil, fmt.Errorf("%w with the prefix %s in %s, and no Caddy answers; name the directory with --path, or the admin API with --address",
+			errNoQueue, command.Printable(prefix), d)
+	}
+	return d.directorySource.pause(ctx, prefix, action, length)
+}
