@@ -67,17 +67,16 @@ var callNumberOrder = [callNumberBits]uint8{
 //	|version|             run               |   sequence   |
 //	+-------+-------------------------------+--------------+
 //
-// A process takes a run number from shared state once and then counts the
-// sequence by itself. The 47 bits are put in another, fixed order, so that one
-// call number does not show the next; whoever knows the order can compute it.
+// A process takes a run number from shared state once and then counts the sequence by
+// itself. The 47 bits are shuffled in a fixed order, so that a call number does not
+// reveal the next one. Anyone who knows the order can compute it.
 //
-// A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber].
-// Greater values come from no generator; their text has 8 characters of the low
-// 47 bits.
+// A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
+// generator makes greater values; their text is that of the low 47 bits.
 type CallNumber uint64
 
-// MakeCallNumber puts a CallNumber together from its fields: version 0 to 7,
-// run 0 to [MaxRun], sequence 0 to [RunLen]-1.
+// MakeCallNumber makes a CallNumber from its fields: version 0 to 7, run 0 to [MaxRun],
+// sequence 0 to [RunLen]-1.
 func MakeCallNumber(version uint8, run uint32, sequence uint16) (CallNumber, error) {
 	switch {
 	case version > 7:
@@ -145,20 +144,20 @@ func ParseCallNumber(text string) (CallNumber, error) {
 	return n, nil
 }
 
-// Version is the number of the layout, 0 to 7. This package makes version 0.
+// Version returns the number of the layout, 0 to 7. This package makes version 0.
 func (n CallNumber) Version() uint8 { return uint8(n.fields() >> (runBits + sequenceBits)) }
 
-// Run is the number of the run, 0 to [MaxRun].
+// Run returns the number of the run, 0 to [MaxRun].
 func (n CallNumber) Run() uint32 { return uint32(n.fields() >> sequenceBits & MaxRun) }
 
-// Sequence is the number within the run, 0 to [RunLen]-1.
+// Sequence returns the number within the run, 0 to [RunLen]-1.
 func (n CallNumber) Sequence() uint16 { return uint16(n.fields() & (RunLen - 1)) }
 
 // Compare orders by version, run and sequence: the order in which one process
 // makes them. Texts do not sort this way.
 func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(), other.fields()) }
 
-// String is the number's 8 characters.
+// String returns the number's 8 characters.
 func (n CallNumber) String() string {
 	text := n.text()
 	return string(text[:])
@@ -179,7 +178,7 @@ func (n CallNumber) text() (text [callNumberText]byte) {
 	return text
 }
 
-// MarshalText is the number's 8 characters. It never fails.
+// MarshalText returns the number's 8 characters. It never fails.
 func (n CallNumber) MarshalText() ([]byte, error) {
 	text := n.text()
 	return text[:], nil
@@ -190,14 +189,14 @@ func (n *CallNumber) UnmarshalText(text []byte) error {
 	return assign(n, ParseCallNumber, string(text))
 }
 
-// MarshalBinary is the number as 6 bytes, big-endian, the first bit zero. It
+// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero. It
 // never fails.
 func (n CallNumber) MarshalBinary() ([]byte, error) {
 	wide := binary.BigEndian.AppendUint64(nil, uint64(n&MaxCallNumber))
 	return wide[8-callNumberBytes:], nil
 }
 
-// UnmarshalBinary takes the 6 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 6 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (n *CallNumber) UnmarshalBinary(data []byte) error {
 	if len(data) != callNumberBytes {
@@ -210,10 +209,10 @@ func (n *CallNumber) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the number to database/sql as its 8 characters.
+// Value returns the number for database/sql, as its 8 characters.
 func (n CallNumber) Value() (driver.Value, error) { return n.String(), nil }
 
-// Scan takes the number from database/sql, as its 8 characters or its 6 bytes.
+// Scan reads the number from database/sql, as its 8 characters or its 6 bytes.
 // Where a column may be NULL, use sql.Null[CallNumber].
 func (n *CallNumber) Scan(src any) error { return scan("call_number", src, n, callNumberBytes) }
 

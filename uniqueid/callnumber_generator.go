@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// ErrRunsExhausted is the error once all of the 2^30 runs have been handed out.
+// ErrRunsExhausted means that all of the 2^30 runs have been issued.
 var ErrRunsExhausted = errors.New("all 1073741824 runs of call numbers are used up")
 
-// RunStore hands out run numbers to all processes that share it.
+// RunStore issues run numbers to all processes that share it.
 //
-// NextRun gives a number, 0 to [MaxRun], that it has never given to anybody and
-// that is greater than all it gave before. It must have stored that before it
-// returns, so that no crash makes it forget. When there is no number left it
-// returns [ErrRunsExhausted] or an error that wraps it. It is called by one
-// goroutine of a generator at a time.
+// NextRun returns a number, 0 to [MaxRun], that is greater than all it has ever
+// returned to anybody. It must store that number before it returns, so that no crash
+// makes it forget. When no number is left, it returns [ErrRunsExhausted] or an error
+// that wraps it. One goroutine of a generator calls it at a time.
 type RunStore interface {
 	NextRun(ctx context.Context) (uint32, error)
 }
@@ -38,15 +37,14 @@ const (
 // CallNumberGenerator makes CallNumbers of version 0. It is safe for concurrent
 // use and never makes the same number twice.
 //
-// It takes a run from its store when it first needs one, then counts by itself.
-// All cores count in one place, so numbers come in order, and a run is used up to its
-// end.
-// Halfway through a run it asks for the next in the background. If the store
-// fails, the run is counted to its end, and after that there is an error for
-// every call, until the store gives a run again: it is asked again when a
-// second has passed, and calls in between fail at once. A store that has not
-// answered for 30 seconds has failed, too. It is not asked again before it
-// returns.
+// It takes a run from its store when it first needs one, then counts by itself. All
+// cores share one counter, so numbers come in order, and a run is used up to its end.
+// Halfway through a run, it asks for the next one in the background.
+//
+// If the store fails, the current run is used to its end. After that, every call
+// returns an error until the store provides a run again. The store is asked again after
+// a second; calls in between fail at once. A store that has not answered for 30 seconds
+// also counts as failed. It is not asked again before that call returns.
 type CallNumberGenerator struct {
 	store  RunStore
 	clock  Clock
@@ -96,13 +94,13 @@ func NewCallNumberGenerator(store RunStore, options ...Option) *CallNumberGenera
 	}
 }
 
-// Close ends a request to the store that is under way. Of the run at hand the
-// generator still makes numbers, and then no more.
+// Close cancels a request to the store that is in progress. The generator still makes
+// the numbers of its current run, and then no more.
 func (g *CallNumberGenerator) Close() { g.cancel() }
 
-// New makes a CallNumber. It waits for the store only if no run is at hand, and
-// no longer than the context allows; a run that comes too late for this call
-// serves the next. The error says why there is no run.
+// New makes a CallNumber. It waits for the store only if it has no run, and no longer
+// than the context allows. A run that arrives too late for this call serves the next.
+// The error says why there is no run.
 func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	for {
 		current := g.current.Load()

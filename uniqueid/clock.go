@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Clock is what a generator reads the time from. The system's clock is the
-// default; tests give their own with [WithClock].
+// Clock is what a generator reads the time from. The default is the system's clock;
+// tests pass their own with [WithClock].
 //
 // Both methods are called from several goroutines at once.
 type Clock interface {
-	// Wall is the time of day. It may step in either direction, as the system's
+	// Wall returns the time of day. It may step in either direction, as the system's
 	// does when somebody sets it.
 	Wall() time.Time
-	// Monotonic is the time since some fixed moment. It must never go back.
+	// Monotonic returns the time since some fixed moment. It must never go back.
 	Monotonic() time.Duration
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Decoded is what an ID's text says if it is of one scheme.
+// Decoded is one reading of an ID's text: what it says under one scheme.
 type Decoded struct {
 	// Text is the ID.
 	Text string
@@ -17,12 +17,12 @@ type Decoded struct {
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
 	// other schemes it is empty.
 	Layout string
-	// Note says what a reader should know of this reading, or is empty.
+	// Note is what a person should know about this reading, or empty.
 	Note string
-	// Time is when the ID was made, in UTC. It is the zero Time if the scheme
-	// has none.
+	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
+	// no time.
 	Time time.Time
-	// Fields are the rest, in the order of the bits.
+	// Fields are the other fields, in the order of the bits.
 	Fields []Field
 }
 
@@ -33,7 +33,7 @@ type Field struct {
 	Value any
 }
 
-// MarshalJSON is an object with the keys id, scheme, layout and note (if any),
+// MarshalJSON returns an object with the keys id, scheme, layout and note (if any),
 // time (RFC 3339, if any) and fields, an object in the order of the bits.
 func (d Decoded) MarshalJSON() ([]byte, error) {
 	out := struct {
@@ -56,7 +56,7 @@ var errSameReading = errors.New("another reading says as much")
 // fields are written as an object that keeps their order.
 type fields []Field
 
-// MarshalJSON is an object with a key for every field.
+// MarshalJSON returns an object with a key for every field.
 func (f fields) MarshalJSON() ([]byte, error) {
 	object := []byte{'{'}
 	for i, field := range f {

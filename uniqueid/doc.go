@@ -1,5 +1,5 @@
-// Package uniqueid makes and reads six kinds of IDs that name things without
-// asking anybody, or next to nobody.
+// Package uniqueid makes and parses six kinds of IDs. Five need no coordination between
+// processes; a call_number needs a little.
 //
 // # txid
 //
@@ -13,10 +13,10 @@
 //
 // # uuid_v7 and traceparent
 //
-// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation: the
-// same millisecond, the same 54 random bits, and 20 more. [TraceContext] is the
-// header field traceparent of W3C Trace Context; its [TraceID] can be the bits of
-// a UUIDv7. So one ID names a log line, a row and a trace.
+// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation: the same
+// millisecond, the same 54 random bits, and 20 more. [TraceContext] is the header field
+// traceparent of W3C Trace Context; its [TraceID] can be the bits of a UUIDv7. So one
+// ID identifies a log line, a row and a trace.
 //
 //	+--------------------+------+-----------+------+-----------+--------+
 //	| milliseconds   48  |ver 4 | random 12 |var 2 | random 42 | more 20|  128 bits
@@ -40,10 +40,10 @@
 //	O5rKAMCoAQoAADA5@@-7777-       24 characters of the same
 //	ZVPxAAARIjNEVWZ3iJmrzQAAAAc    27 characters of A-Za-z0-9-_ (base64url)
 //
-// One process here does the work of many of Apache's, and a counter of 16 bits
-// does not last for a second. The count goes on in the top 10 bits of the
-// classic layout's pid field, which no pid of Linux reaches, and in the thread
-// index of the others: see [UniqueIDGenerator].
+// One process here does the work of many of Apache's, so a 16-bit counter may wrap
+// within a second. The count continues in the top 10 bits of the classic layout's pid
+// field, which no Linux pid reaches. In the other layouts, it continues in the thread
+// index. See [UniqueIDGenerator].
 //
 // # sharded_id
 //
@@ -69,21 +69,22 @@
 //
 // # Making and reading
 //
-// Numbers are big-endian, fields packed from the most significant bit. Every
+// Numbers are big-endian, and fields are packed from the most significant bit. Every
 // kind is used in the same way:
 //
-//   - A constructor, such as [NewTXIDGenerator], takes what the kind cannot do
-//     without, then options: a clock and a source of randomness.
+//   - A constructor, such as [NewTXIDGenerator], takes what the kind requires, then
+//     options: a clock and a source of randomness.
 //   - New makes an ID, AppendNew makes one and appends its text to a buffer.
 //   - An ID has String, AppendText, the text, binary and SQL forms, its fields,
 //     and Compare.
-//   - A Parse function refuses what no generator makes. It says in a [*ParseError]
-//     what it wanted, what it found and where.
+//   - A Parse function refuses what no generator can make. Its [*ParseError] says what
+//     was expected, what was found, and where.
 //
-// TXIDs and UUIDv7s need no more than [NewTXID] and [NewUUIDv7]. There is no
-// generator of unique_ids for the whole process, because somebody must choose the
-// node; [AutoNode] helps.
+// For TXIDs and UUIDv7s, [NewTXID] and [NewUUIDv7] are enough. There is no generator of
+// unique_ids for the whole process, because the caller must choose the node; [AutoNode]
+// helps.
 //
-// [Kinds] is the table of all kinds, and [Decode] tells which of them a text can be.
-// A new kind is a file with its type, its generator and its entry for that table.
+// [Kinds] is the table of all kinds, and [Decode] returns which of them a text can be.
+// To add a kind, write a file with its type, its generator and its entry for that
+// table.
 package uniqueid

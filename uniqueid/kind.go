@@ -22,15 +22,15 @@ var kinds = []Kind{
 	traceparentKind,
 }
 
-// Kinds are all kinds of IDs that this package has.
+// Kinds returns all kinds of IDs that this package has.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
 // Kind is a kind of IDs.
 type Kind struct {
 	// Scheme is the kind's name: that of [Decoded] and [ParseError].
 	Scheme string
-	// New gives what makes IDs of the kind. It is nil if IDs of the kind are only
-	// read.
+	// New returns a function that makes IDs of the kind. It is nil if IDs of the kind
+	// can only be read.
 	New func(Setup) (Generate, error)
 
 	// characters is how many characters an ID has, in words.
@@ -38,19 +38,19 @@ type Kind struct {
 	readings   []reading
 }
 
-// Setup is what some kinds need to make IDs. The zero Setup is enough for all
+// Setup contains what some kinds need to make IDs. The zero Setup is enough for all
 // others.
 type Setup struct {
-	// UniqueIDs gives the generator of unique_ids.
+	// UniqueIDs returns the generator of unique_ids.
 	UniqueIDs func() (*UniqueIDGenerator, error)
 	// Shards is the number of shards of sharded_ids, 1 to [MaxShards]. Default: 1.
 	Shards int
-	// CallNumbers gives the generator of call_numbers.
+	// CallNumbers returns the generator of call_numbers.
 	CallNumbers func() (*CallNumberGenerator, error)
 }
 
-// Generate makes an ID for something that arrived at a time, and gives its text. It
-// is safe for concurrent use. It waits no longer than the context allows.
+// Generate makes an ID for something that arrived at the given time, and returns its
+// text. It is safe for concurrent use. It waits no longer than the context allows.
 type Generate func(ctx context.Context, arrival time.Time) (string, error)
 
 // standalone is the New of a kind that needs nothing to make IDs.
@@ -78,14 +78,15 @@ var readings = func() (all []reading) {
 	return all
 }()
 
-// Decode tells all that text can be. Most texts have one reading; some have
-// two, because the alphabets overlap: a sharded_id with two digits of shard
-// looks like a classic unique_id, one with three like a txid, and a - in a modern
-// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a
-// trace ID, and may be a UUIDv7 without its hyphens. The readings come
-// in a fixed order, the likelier first. If there is none, the error holds a
-// [*ParseError] for every scheme whose length is that of text, or one about the
-// length.
+// Decode returns every possible reading of text. Most texts have one. Some have two,
+// because the alphabets overlap. A sharded_id with a two-digit shard looks like a
+// classic unique_id, and one with a three-digit shard like a txid. A - in a modern
+// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a trace
+// ID, and may be a UUIDv7 without its hyphens.
+//
+// The readings come in a fixed order, the most likely first. If there is none, the
+// error contains a [*ParseError] for every scheme whose length matches, or one about
+// the length.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
 	var errs []error

@@ -10,16 +10,16 @@ import (
 	"slices"
 )
 
-// Node is what tells one process from all others in the classic and threaded
-// layouts: an IPv4 address and a pid, or 64 random bits in their place. The
-// zero Node is address 0.0.0.0 and pid 0.
+// Node distinguishes one process from all others in the classic and threaded layouts:
+// an IPv4 address and a pid, or 64 random bits in their place. The zero Node is address
+// 0.0.0.0 and pid 0.
 type Node struct {
 	field  [8]byte
 	pid    uint32
 	random bool
 }
 
-// FixedNode is the node of an IPv4 address and a pid. The error says what is
+// FixedNode returns the node of an IPv4 address and a pid. The error says what is
 // wrong with the address.
 func FixedNode(addr netip.Addr, pid uint32) (Node, error) {
 	addr = addr.Unmap()
@@ -33,7 +33,7 @@ func FixedNode(addr netip.Addr, pid uint32) (Node, error) {
 	return node, nil
 }
 
-// RandomNode is a node of 64 random bits. Of the options, only [WithRandom]
+// RandomNode returns a node of 64 random bits. Of the options, only [WithRandom]
 // matters.
 func RandomNode(options ...Option) Node {
 	node := Node{random: true}
@@ -41,10 +41,10 @@ func RandomNode(options ...Option) Node {
 	return node
 }
 
-// Random tells whether the node is random bits.
+// Random reports whether the node consists of random bits.
 func (n Node) Random() bool { return n.random }
 
-// String is "192.0.2.1 pid 7", or "random" and 16 hexadecimal digits.
+// String returns "192.0.2.1 pid 7", or "random" and 16 hexadecimal digits.
 func (n Node) String() string {
 	if n.random {
 		return fmt.Sprintf("random %x", n.field)
@@ -52,7 +52,7 @@ func (n Node) String() string {
 	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid)
 }
 
-// Machine is what [AutoNode] looks at to tell this process from others.
+// Machine is what [AutoNode] uses to distinguish this process from others.
 type Machine struct {
 	// Hostname is the host's name.
 	Hostname string
@@ -64,13 +64,12 @@ type Machine struct {
 	LookupErr error
 	// PID is the process ID, as the process itself sees it.
 	PID uint32
-	// Container tells that there are signs of a container. A pid of 1 is one
-	// without this.
+	// Container reports signs of a container. A pid of 1 is such a sign by itself.
 	Container bool
 }
 
-// ThisMachine is the machine that the process runs on. Resolving the name may
-// take as long as the context allows.
+// ThisMachine returns the machine that the process runs on. Resolving the name takes at
+// most as long as the context allows.
 func ThisMachine(ctx context.Context) Machine {
 	m := Machine{PID: uint32(os.Getpid()), Container: anyExists("/.dockerenv", "/run/.containerenv")}
 	m.Hostname, m.HostnameErr = os.Hostname()
@@ -98,13 +97,14 @@ var bridges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.3.0/24"),    // LXC
 }
 
-// AutoNode is the node that the document of mod_unique_id asks for: the IPv4
-// address that the host's name resolves to, and the pid. Where these cannot
-// tell machines apart, the node is random and reason says why, in words for a
-// log line; otherwise reason is empty. That is so if the name resolves to no
-// IPv4 address, to loopback, to an address of the link only, or in a container
-// (pid 1, or m.Container) to an address of a bridge that every host has; and if
-// the pid does not fit in the 22 bits that the classic layout has for it.
+// AutoNode returns the node that the document of mod_unique_id asks for: the IPv4
+// address that the host's name resolves to, and the pid. If these cannot distinguish
+// machines, the node is random, and reason says why, in words for a log line.
+// Otherwise, reason is empty. The node is random if
+//   - the name resolves to no IPv4 address, to loopback, or to a link-local address,
+//   - in a container (pid 1, or m.Container), the name resolves to an address of a
+//     bridge that every host has,
+//   - the pid does not fit in the 22 bits that the classic layout has for it.
 func AutoNode(m Machine, options ...Option) (node Node, reason string) {
 	addr, reason := m.addr()
 	if reason != "" {

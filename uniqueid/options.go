@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Option changes what a generator takes time and randomness from.
+// Option changes where a generator takes time and randomness from.
 type Option func(*settings)
 
 type settings struct {
@@ -20,10 +20,10 @@ func WithClock(clock Clock) Option {
 	return func(s *settings) { s.clock = clock }
 }
 
-// WithRandom makes a generator draw its random bits from source, one caller at
-// a time, so that source need not be safe for concurrent use. The default is
-// the ChaCha8 generator of the Go runtime, which the system's entropy seeds
-// and which every thread has for itself.
+// WithRandom makes a generator draw its random bits from source, one caller at a time,
+// so that source need not be safe for concurrent use. The default is the Go runtime's
+// ChaCha8 generator, which is seeded from the system's entropy and is separate for
+// every thread.
 func WithRandom(source rand.Source) Option {
 	var mu sync.Mutex
 	return func(s *settings) {

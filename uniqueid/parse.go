@@ -6,26 +6,26 @@ import (
 	"unicode/utf8"
 )
 
-// ParseError is the error of everything in this package that reads an ID.
+// ParseError is the error of every function in this package that reads an ID.
 type ParseError struct {
 	// Scheme is what was being read, such as "txid" or "unique_id classic".
 	Scheme string
-	// Input is the text or the bytes as they came.
+	// Input is the text or the bytes, unchanged.
 	Input string
-	// Offset is where in Input the trouble is, counted in bytes from 0, or -1
-	// if it is the whole, such as its length.
+	// Offset is the position of the error in Input, in bytes from 0, or -1 if it
+	// concerns the whole, such as its length.
 	Offset int
 	// Want says what was expected.
 	Want string
-	// Found says what was there instead.
+	// Found says what was found instead.
 	Found string
 }
 
 // longestInput is how much of a wrong input an error repeats, in bytes.
 const longestInput = 64
 
-// Error tells what was being read, where the trouble is, what was expected and
-// what was found. Of a long input it repeats the beginning.
+// Error says what was being read, where the error is, what was expected and what was
+// found. It quotes only the beginning of a long input.
 func (e *ParseError) Error() string {
 	input := fmt.Sprintf("%q", e.Input)
 	if len(e.Input) > longestInput {

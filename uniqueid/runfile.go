@@ -15,21 +15,20 @@ import (
 
 // FileRunStore is a [RunStore] in a file, for all processes of one machine.
 //
-// The file holds one line, which a person can read: the last run that was handed
-// out and a checksum. To hand out a run, a process locks path.lock, reads the
-// file, writes the next number to path.tmp, syncs it to the disk, renames it to
-// path, syncs the directory, and only then uses the number. The kernel takes the
-// lock back when a process dies. Whenever that happens, the file holds either
-// the number before, which nobody will use again, or the next, which is lost:
-// no run is given twice.
+// The file holds one readable line: the last run issued, and a checksum. To issue a
+// run, a process locks path.lock, reads the file, writes the next number to path.tmp,
+// syncs it to the disk, renames it to path, syncs the directory, and only then uses the
+// number. The kernel releases the lock when a process dies. Whenever that happens, the
+// file holds either the previous number, which nobody will use again, or the next,
+// which is lost. So no run is issued twice.
 //
-// A file that cannot be read is an error and never a guess. So is a file that
-// has gone: path.lock says that there was one. Whoever deletes both starts again
-// from run 1, and repeats call numbers. The same happens when the file is put
-// back from an old copy; a process that notices refuses.
+// A file that cannot be read is an error, never a guess. So is a missing file:
+// path.lock says that it existed. If both are deleted, runs start again from 1, and
+// call numbers repeat. The same happens if the file is restored from an old copy; a
+// process that notices refuses.
 //
-// The file must be on a local disk: what a file system over a network makes of
-// locks and renames is not promised.
+// The file must be on a local disk. Nothing is promised on a network file system, where
+// locks and renames may behave differently.
 type FileRunStore struct {
 	path string
 	// given is the last run that this process was given.
@@ -44,8 +43,8 @@ const runFileFormat = "call_number run %d crc32 %08x\n"
 
 func (s *FileRunStore) lockPath() string { return s.path + ".lock" }
 
-// NextRun hands out the next run. It waits for other processes as long as the
-// context allows.
+// NextRun issues the next run. It waits for other processes for as long as the context
+// allows.
 func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
 	lock, err := filelock.Lock(ctx, s.lockPath())
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 const (
 	shardedTailLen = 17 // random and time, without the shard
-	// MaxShards is the greatest number of shards that makes sense: the shard
-	// comes from the microseconds, of which a second has so many.
+	// MaxShards is the greatest useful number of shards: the shard comes from the
+	// microseconds of a second.
 	MaxShards = 1_000_000
 	// shardedMaxText is the length with a shard of six digits.
 	shardedMaxText = 6 + shardedTailLen
@@ -43,10 +43,10 @@ var shardedIDKind = Kind{
 //	| 1 to 6 digits| 4 hex  |     8 hex      |    5 hex    |
 //	+--------------+--------+----------------+-------------+
 //
-// The shard is the microseconds modulo the number of shards. The last 13
-// characters are what PHP's uniqid gives. Hexadecimal digits are lower-case.
-// Counted from the right, the last 17 characters are the ID and the rest is the
-// shard, so that any number of shards can be read.
+// The shard is the microseconds modulo the number of shards. The last 13 characters are
+// what PHP's uniqid returns. Hexadecimal digits are lower-case. The last 17 characters
+// are the ID and everything before them is the shard, so an ID for any number of shards
+// can be parsed.
 //
 // The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
@@ -56,9 +56,8 @@ type ShardedID struct {
 	micros  uint32
 }
 
-// MakeShardedID puts a ShardedID together from its fields. Of t the
-// microseconds since 1970 count, and of its seconds 32 bits. The number of
-// shards is 1 to [MaxShards].
+// MakeShardedID makes a ShardedID from its fields. It uses the microseconds of t since
+// 1970, with 32 bits for the seconds. The number of shards is 1 to [MaxShards].
 func MakeShardedID(t time.Time, random uint16, shards int) (ShardedID, error) {
 	if err := checkShards(shards); err != nil {
 		return ShardedID{}, err
@@ -164,20 +163,20 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	return id, nil
 }
 
-// Shard is the number of the shard, from 0.
+// Shard returns the number of the shard, from 0.
 func (id ShardedID) Shard() int { return int(id.shard) }
 
-// Random is the four random hexadecimal digits.
+// Random returns the four random hexadecimal digits.
 func (id ShardedID) Random() uint16 { return id.random }
 
-// Time is when the ID was made, in UTC, to the microsecond. Its seconds are a
+// Time returns when the ID was made, in UTC, to the microsecond. Its seconds are a
 // field of 32 bits: it ends in the year 2106.
 func (id ShardedID) Time() time.Time {
 	return time.Unix(int64(id.seconds), int64(id.micros)*1000).UTC()
 }
 
-// Compare orders IDs by time. What decides within a microsecond is fixed but
-// has no meaning. Texts do not sort this way.
+// Compare orders IDs by time. Within a microsecond, the order is fixed but has no
+// meaning. Texts do not sort this way.
 func (id ShardedID) Compare(other ShardedID) int {
 	return cmp.Or(
 		cmp.Compare(id.seconds, other.seconds),
@@ -187,7 +186,7 @@ func (id ShardedID) Compare(other ShardedID) int {
 	)
 }
 
-// String is the ID's text of 18 to 23 characters.
+// String returns the ID's text of 18 to 23 characters.
 func (id ShardedID) String() string {
 	var text [shardedMaxText]byte
 	return string(id.append(text[:0]))
@@ -210,7 +209,7 @@ func appendHex(dst []byte, value uint32, digits int) []byte {
 	return dst
 }
 
-// MarshalText is the ID's text. It never fails.
+// MarshalText returns the ID's text. It never fails.
 func (id ShardedID) MarshalText() ([]byte, error) {
 	return id.append(make([]byte, 0, shardedMaxText)), nil
 }
@@ -224,8 +223,8 @@ func (id *ShardedID) UnmarshalText(text []byte) error {
 // shardedBinaryLen is 24 bits shard, 16 random, 32 seconds, 24 microseconds.
 const shardedBinaryLen = 12
 
-// MarshalBinary is the ID as 12 bytes, big-endian: shard 24 bits, random 16,
-// seconds 32, microseconds 24. The document has no such form. It never fails.
+// MarshalBinary returns the ID as 12 bytes, big-endian: shard 24 bits, random 16,
+// seconds 32, microseconds 24. The document defines no such form. It never fails.
 func (id ShardedID) MarshalBinary() ([]byte, error) {
 	data := make([]byte, shardedBinaryLen)
 	binary.BigEndian.PutUint64(data[0:], uint64(id.shard)<<40|uint64(id.random)<<24|uint64(id.seconds>>8))
@@ -233,7 +232,7 @@ func (id ShardedID) MarshalBinary() ([]byte, error) {
 	return data, nil
 }
 
-// UnmarshalBinary takes the 12 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 12 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (id *ShardedID) UnmarshalBinary(data []byte) error {
 	if len(data) != shardedBinaryLen {
@@ -253,18 +252,18 @@ func (id *ShardedID) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the ID to database/sql as its text.
+// Value returns the ID for database/sql, as its text.
 func (id ShardedID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan takes the ID from database/sql, as its text or its 12 bytes. Where a
+// Scan reads the ID from database/sql, as its text or its 12 bytes. Where a
 // column may be NULL, use sql.Null[ShardedID].
 func (id *ShardedID) Scan(src any) error { return scan("sharded_id", src, id, shardedBinaryLen) }
 
-// ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never
-// gives the same microsecond twice, as PHP's uniqid does not: if the
-// microsecond is taken, it waits for the next. So it makes a million IDs a
-// second at most. The time never goes back while the process runs. On Windows,
-// whose clock stands still for up to 16 ms, the time of an ID may be as much ahead.
+// ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
+// microsecond twice, like PHP's uniqid: if the microsecond is taken, it waits for the
+// next. So it makes at most a million IDs a second. The time never goes back while the
+// process runs. On Windows, whose clock stands still for up to 16 ms, the time of an ID
+// may be that much ahead.
 type ShardedIDGenerator struct {
 	shards uint32
 	random func() uint64
@@ -273,9 +272,9 @@ type ShardedIDGenerator struct {
 	ahead  int64         // how many microseconds it may be ahead of the clock
 }
 
-// NewShardedIDGenerator makes a generator for 1 to [MaxShards] shards. All
-// generators of a process that use the system's clock draw from the same
-// microseconds, so that they, too, never give one twice.
+// NewShardedIDGenerator makes a generator for 1 to [MaxShards] shards. All generators
+// of a process that use the system's clock share the microseconds, so that together
+// they never use one twice either.
 func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, error) {
 	if err := checkShards(shards); err != nil {
 		return nil, fmt.Errorf("making a sharded_id generator: %w", err)

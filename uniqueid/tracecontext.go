@@ -37,8 +37,8 @@ var traceparentKind = Kind{
 
 // The flags of a TraceContext. Others have no meaning yet.
 const (
-	// TraceSampled says that the caller may have recorded the request, and is
-	// what most tracers go by when they decide to record it themselves.
+	// TraceSampled says that the caller may have recorded the request. Most tracers
+	// follow it when they decide whether to record the request themselves.
 	TraceSampled byte = 1 << 0
 	// TraceRandom says that the last 56 bits of the trace ID are random, so that
 	// a sampler can decide by them.
@@ -48,14 +48,14 @@ const (
 // TraceID names a trace in W3C Trace Context: 128 bits, not all zero. Its text
 // is 32 hexadecimal digits in lower case.
 //
-// The bits of a [UUIDv7] are a TraceID, and so a [TXID] finds its trace.
+// The bits of a [UUIDv7] are a TraceID, so a [TXID] leads to its trace.
 type TraceID [16]byte
 
-// TraceID is the UUID's 128 bits as a TraceID.
+// TraceID returns the UUID's 128 bits as a TraceID.
 func (id UUIDv7) TraceID() TraceID { return TraceID(id) }
 
-// UUIDv7 is the trace ID's 128 bits as a UUIDv7. It is false if they are not
-// one. One in 64 random trace IDs looks like one, at a time that is random too.
+// UUIDv7 returns the trace ID's 128 bits as a UUIDv7. The result is false if they are
+// not one. One in 64 random trace IDs looks like one, with a random time.
 func (id TraceID) UUIDv7() (UUIDv7, bool) {
 	uuid := UUIDv7(id)
 	return uuid, uuid.isVersion7()
@@ -76,11 +76,11 @@ func ParseTraceID(text string) (id TraceID, err error) {
 	return id, nil
 }
 
-// IsZero reports whether this is the zero value, which stands for none. It is
-// written as an empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none. It is written as an
+// empty text, as no bytes and as NULL, and read back from these.
 func (id TraceID) IsZero() bool { return id == TraceID{} }
 
-// String is the ID's 32 digits.
+// String returns the ID's 32 digits.
 func (id TraceID) String() string { return hexText(id[:]) }
 
 // AppendText appends the ID's 32 digits to dst. It never fails.
@@ -91,7 +91,7 @@ func (id TraceID) AppendText(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// MarshalText is the ID's 32 digits. It never fails.
+// MarshalText returns the ID's 32 digits. It never fails.
 func (id TraceID) MarshalText() ([]byte, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -104,7 +104,7 @@ func (id *TraceID) UnmarshalText(text []byte) error {
 	return assignOrZero(id, ParseTraceID, string(text))
 }
 
-// MarshalBinary is the ID's 16 bytes. It never fails.
+// MarshalBinary returns the ID's 16 bytes. It never fails.
 func (id TraceID) MarshalBinary() ([]byte, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -112,7 +112,7 @@ func (id TraceID) MarshalBinary() ([]byte, error) {
 	return bytes.Clone(id[:]), nil
 }
 
-// UnmarshalBinary takes the 16 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (id *TraceID) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
@@ -129,7 +129,7 @@ func (id *TraceID) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the ID to database/sql as its 32 digits.
+// Value returns the ID for database/sql, as its 32 digits.
 func (id TraceID) Value() (driver.Value, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -137,7 +137,7 @@ func (id TraceID) Value() (driver.Value, error) {
 	return id.String(), nil
 }
 
-// Scan takes the ID from database/sql, as its 32 digits or its 16 bytes. Where a
+// Scan reads the ID from database/sql, as its 32 digits or its 16 bytes. Where a
 // column may be NULL, use sql.Null[TraceID].
 func (id *TraceID) Scan(src any) error {
 	return scanOrZero("trace_id", src, id, len(id))
@@ -147,8 +147,8 @@ func (id *TraceID) Scan(src any) error {
 // UUIDv7s.
 func (id TraceID) Compare(other TraceID) int { return bytes.Compare(id[:], other[:]) }
 
-// TraceContext is the header field traceparent of W3C Trace Context, version 00:
-// which trace a request belongs to, and which part of it called.
+// TraceContext is the header field traceparent of W3C Trace Context, version 00: the
+// trace that a request belongs to, and the part of it that called.
 //
 //	 0        8                    136          200     208
 //	+--------+----------------------+-----------+-------+
@@ -164,7 +164,8 @@ type TraceContext struct {
 	flags   byte
 }
 
-// MakeTraceContext puts a TraceContext together from its fields.
+// MakeTraceContext makes a TraceContext from its fields. The error is for a zero trace
+// ID or parent ID.
 func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, error) {
 	if trace == (TraceID{}) {
 		return TraceContext{}, errors.New("making a trace context: trace ID is zero")
@@ -175,18 +176,17 @@ func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, 
 	return TraceContext{trace, parent, flags}, nil
 }
 
-// NewTraceContext begins the trace of a UUIDv7: its bits are the trace ID, the
-// parent ID is random and not zero, and the flags are [TraceSampled] and
-// [TraceRandom]. The last 56 bits of a UUIDv7 that this package made are
-// random, as TraceRandom asks for. For one that somebody else made, take
-// TraceRandom away with [TraceContext.WithFlags].
+// NewTraceContext begins the trace of a UUIDv7: its bits are the trace ID, the parent
+// ID is random and not zero, and the flags are [TraceSampled] and [TraceRandom]. The
+// last 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires.
+// For a UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags].
 func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(nil), TraceSampled | TraceRandom}
 }
 
-// TraceContextGenerator begins traces: each has a new UUIDv7 for its trace ID, and
-// all else as [NewTraceContext] says. It is safe for concurrent use, never fails,
-// never waits and never makes the same trace ID twice.
+// TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
+// UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
+// never makes the same trace ID twice.
 type TraceContextGenerator struct {
 	uuids  *UUIDv7Generator
 	random func() uint64
@@ -212,14 +212,14 @@ func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
 	return dst
 }
 
-// Child is the same trace with a parent ID that is random and not zero: what a
-// program that takes part in a trace sends on. Flags without a meaning are left
-// out, as the standard demands.
+// Child returns the same trace with a parent ID that is random and not zero: a program
+// that takes part in a trace sends it on. Flags without a meaning are cleared, as the
+// standard requires.
 func (c TraceContext) Child() TraceContext {
 	return TraceContext{c.traceID, randomParent(nil), c.flags & (TraceSampled | TraceRandom)}
 }
 
-// WithFlags is the same trace and parent ID with other flags.
+// WithFlags returns the same trace and parent ID with other flags.
 func (c TraceContext) WithFlags(flags byte) TraceContext {
 	c.flags = flags
 	return c
@@ -244,9 +244,9 @@ func ParseTraceContext(text string) (TraceContext, error) {
 	return parseTraceparent(text)
 }
 
-// ReceiveTraceparent reads the header field traceparent as a receiver must. A
-// version that does not exist yet, 01 to fe, is read as far as version 00 goes;
-// what follows must be set apart by a hyphen. The error is a [*ParseError].
+// ReceiveTraceparent reads the header field traceparent as a receiver must. Of a future
+// version, 01 to fe, it reads the part that version 00 defines; a hyphen must separate
+// what follows. The error is a [*ParseError].
 func ReceiveTraceparent(text string) (TraceContext, error) {
 	const scheme = "traceparent"
 	if len(text) < traceparentLen {
@@ -293,13 +293,13 @@ func parseTraceparent(text string) (c TraceContext, err error) {
 	return c, nil
 }
 
-// TraceID is the trace that the request belongs to.
+// TraceID returns the ID of the trace that the request belongs to.
 func (c TraceContext) TraceID() TraceID { return c.traceID }
 
-// ParentID is the part of the trace that called.
+// ParentID returns the ID of the part of the trace that called.
 func (c TraceContext) ParentID() [8]byte { return c.parent }
 
-// Flags are [TraceSampled] and [TraceRandom], and others that have no meaning.
+// Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
 
 // Compare orders by trace ID, then by parent ID and flags, as texts do. The
@@ -309,11 +309,11 @@ func (c TraceContext) Compare(other TraceContext) int {
 		cmp.Compare(c.flags, other.flags))
 }
 
-// IsZero reports whether this is the zero value, which stands for none. It is
-// written as an empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none. It is written as an
+// empty text, as no bytes and as NULL, and read back from these.
 func (c TraceContext) IsZero() bool { return c == TraceContext{} }
 
-// String is the field's 55 characters.
+// String returns the field's 55 characters.
 func (c TraceContext) String() string {
 	var text [traceparentLen]byte
 	c.put(&text)
@@ -335,7 +335,7 @@ func (c *TraceContext) put(text *[traceparentLen]byte) {
 	putHex(text[53:55], []byte{c.flags})
 }
 
-// MarshalText is the field's 55 characters. It never fails.
+// MarshalText returns the field's 55 characters. It never fails.
 func (c TraceContext) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
@@ -348,7 +348,7 @@ func (c *TraceContext) UnmarshalText(text []byte) error {
 	return assignOrZero(c, ParseTraceContext, string(text))
 }
 
-// MarshalBinary is the field's 26 bytes: version, trace ID, parent ID, flags. It
+// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags. It
 // never fails.
 func (c TraceContext) MarshalBinary() ([]byte, error) {
 	if c.IsZero() {
@@ -361,7 +361,7 @@ func (c TraceContext) MarshalBinary() ([]byte, error) {
 	return append(data, c.flags), nil
 }
 
-// UnmarshalBinary takes the 26 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 26 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (c *TraceContext) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
@@ -386,7 +386,7 @@ func (c *TraceContext) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the field to database/sql as its 55 characters.
+// Value returns the field for database/sql, as its 55 characters.
 func (c TraceContext) Value() (driver.Value, error) {
 	if c.IsZero() {
 		return nil, nil
@@ -394,7 +394,7 @@ func (c TraceContext) Value() (driver.Value, error) {
 	return c.String(), nil
 }
 
-// Scan takes the field from database/sql, as its 55 characters or its 26 bytes.
+// Scan reads the field from database/sql, as its 55 characters or its 26 bytes.
 // NULL is the zero value.
 func (c *TraceContext) Scan(src any) error {
 	return scanOrZero("traceparent", src, c, traceContextBytes)

@@ -37,9 +37,9 @@ var txidKind = Kind{
 // The zero TXID is valid: it is the first ID of 1970.
 type TXID [12]byte
 
-// MakeTXID puts a TXID together from its fields. Of t the milliseconds since
-// 1970 count, of random the low 54 bits. A time before 1970 or after the year
-// 2109, which 42 bits cannot hold, is taken modulo 2^42 milliseconds.
+// MakeTXID makes a TXID from its fields: the milliseconds of t since 1970, and the low
+// 54 bits of random. A time before 1970 or after the year 2109, which 42 bits cannot
+// hold, is taken modulo 2^42 milliseconds.
 func MakeTXID(t time.Time, random uint64) TXID {
 	random &= 1<<txidRandomBits - 1
 	return packTXID(uint64(t.UnixMilli())<<22|random>>32, uint32(random))
@@ -93,24 +93,24 @@ func txidDigit(c byte) int {
 	return -1
 }
 
-// Time is when the ID was made, in UTC, to the millisecond.
+// Time returns when the ID was made, in UTC, to the millisecond.
 func (id TXID) Time() time.Time {
 	high, _ := id.words()
 	return time.UnixMilli(int64(high >> 22)).UTC()
 }
 
-// Random is the 54 bits after the time. They tell a reader nothing.
+// Random returns the 54 bits after the time. They have no meaning to a reader.
 func (id TXID) Random() uint64 {
 	high, low := id.words()
 	return high&(1<<22-1)<<32 | uint64(low)
 }
 
-// Compare is -1 if id was made before other, +1 if after, 0 if they are equal.
-// Within a millisecond of different processes the order has no meaning. Texts
-// compare the same way.
+// Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
+// Within a millisecond, the order between processes has no meaning. Texts compare the
+// same way.
 func (id TXID) Compare(other TXID) int { return bytes.Compare(id[:], other[:]) }
 
-// String is the ID's 20 characters.
+// String returns the ID's 20 characters.
 func (id TXID) String() string {
 	var text [txidTextLen]byte
 	high, low := id.words()
@@ -123,7 +123,7 @@ func (id TXID) AppendText(dst []byte) ([]byte, error) {
 	return appendTXID(dst, &id), nil
 }
 
-// MarshalText is the ID's 20 characters. It never fails.
+// MarshalText returns the ID's 20 characters. It never fails.
 func (id TXID) MarshalText() ([]byte, error) {
 	return id.AppendText(make([]byte, 0, txidTextLen))
 }
@@ -133,10 +133,10 @@ func (id *TXID) UnmarshalText(text []byte) error {
 	return assign(id, ParseTXID, string(text))
 }
 
-// MarshalBinary is the ID's 12 bytes. It never fails.
+// MarshalBinary returns the ID's 12 bytes. It never fails.
 func (id TXID) MarshalBinary() ([]byte, error) { return bytes.Clone(id[:]), nil }
 
-// UnmarshalBinary takes the 12 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 12 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (id *TXID) UnmarshalBinary(data []byte) error {
 	if len(data) != len(id) {
@@ -146,10 +146,10 @@ func (id *TXID) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the ID to database/sql as its 20 characters.
+// Value returns the ID for database/sql, as its 20 characters.
 func (id TXID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan takes the ID from database/sql, as its 20 characters or its 12 bytes.
+// Scan reads the ID from database/sql, as its 20 characters or its 12 bytes.
 // Where a column may be NULL, use sql.Null[TXID].
 func (id *TXID) Scan(src any) error { return scan("txid", src, id, len(id)) }
 

@@ -31,9 +31,8 @@ const (
 // TXIDGenerator makes TXIDs. It is safe for concurrent use, never fails, never
 // waits and never makes the same ID twice.
 //
-// The time is wall time carried forward by the monotonic clock: while the
-// process runs it never goes back, and it takes up a step forward within a
-// millisecond of it.
+// The time is wall time, carried forward by the monotonic clock. While the process
+// runs, it never goes back, and it follows a step forward within a millisecond.
 //
 // The 54 bits that the format calls random are filled so that an ID can
 // neither repeat in the process nor be guessed from outside:
@@ -43,33 +42,32 @@ const (
 //	| grows within a millisecond|  lane  |        random        |
 //	+---------------------------+--------+----------------------+
 //
-// The growing part starts with the fraction of the millisecond, as fine as the
-// clock tells it (16 bits at most, 15 ns), and goes on with random bits. An ID
-// made after another therefore sorts after it, also between goroutines, as long
-// as the clock has moved between the two. A clock that cannot divide a
-// millisecond leaves all of it to random bits.
+// The growing part starts with the fraction of the millisecond, at the clock's
+// resolution (16 bits at most, 15 ns), and continues with random bits. So an ID made
+// after another sorts after it, even between goroutines, as long as the clock has moved
+// in between. If the clock cannot divide a millisecond, all of this part is random.
 //
-// A lane is one of 256 cells, each on cache lines of its own, that remember the
-// last growing part. A goroutine takes the lane that the address of its stack
-// points to, so two cores seldom meet in one. In its lane every ID is greater
-// than the one before: if the clock has not moved, it is the one before plus a
-// random step. Two lanes differ in the lane bits. So nothing repeats. The lane
-// bits are XORed with bits that mix a secret with all that stands before them.
-// This makes them as good as random in every ID, and the chance that two
-// processes make the same ID is that of 54 random bits. With a clock that is coarser
-// than 122 ns there is one lane for all, so that IDs are in order even so; it
-// may run into the next millisecond before the clock does.
+// A lane is one of 256 cells, each on its own cache lines, that remember the last
+// growing part. The address of a goroutine's stack selects its lane, so two cores
+// seldom meet in one. In its lane, every ID is greater than the one before. If the
+// clock has not moved, it is the previous one plus a random step. Two lanes differ in
+// the lane bits. So nothing repeats.
 //
-// The random part, and what the clock does not fill of the growing part, mixes
-// the nanosecond and the lane with a key. The key is drawn from the source of
-// randomness, by default a cryptographically strong one, and replaced every
-// millisecond in which IDs are made. While the clock stands, each ID has random
-// bits drawn for itself.
+// The lane bits are XORed with bits that mix a secret with all preceding bits. This
+// makes them as good as random in every ID, and the chance that two processes make the
+// same ID is that of 54 random bits. With a clock coarser than 122 ns, there is one
+// lane for all, so that IDs are still in order. It may run into the next millisecond
+// before the clock does.
 //
-// Whoever sees an ID and wants to guess the next must therefore hit the moment
-// to a few nanoseconds, the lane and 24 bits or more; seeing many IDs helps only
-// if a key of 64 bits can be computed from them and used within the same
-// millisecond. A TXID is a name all the same, not a password.
+// The random part, and what the clock does not fill of the growing part, mixes the
+// nanosecond and the lane with a key. The key is drawn from the source of randomness,
+// by default a cryptographically strong one. It is replaced every millisecond in which
+// IDs are made. While the clock stands still, random bits are drawn for each ID.
+//
+// So to guess the next ID from this one, somebody must hit the moment to a few
+// nanoseconds, the lane, and 24 bits or more. Seeing many IDs helps only if the 64-bit
+// key can be computed from them and used within the same millisecond. Still, a TXID is
+// a name, not a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
@@ -90,8 +88,8 @@ type txidLane struct {
 	_    [cacheLinePairs - 8]byte
 }
 
-// NewTXIDGenerator makes a generator. One is enough for a process; two know
-// nothing of each other and are as likely to make the same ID as two processes.
+// NewTXIDGenerator makes a generator. One is enough for a process. Two generators know
+// nothing of each other, and are as likely to make the same ID as two processes are.
 func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 	s := newSettings(options)
 	tickBits := resolutionBits(s.clock, txidMostTicks)

@@ -89,7 +89,7 @@ func ParseLayout(name string) (Layout, error) {
 	return Classic, fmt.Errorf("unknown layout %q: want classic, threaded or modern", name)
 }
 
-// String is the layout's name: classic, threaded or modern.
+// String returns the layout's name: classic, threaded or modern.
 func (l Layout) String() string {
 	if int(l) >= len(layouts) {
 		return fmt.Sprintf("Layout(%d)", uint8(l))
@@ -97,7 +97,7 @@ func (l Layout) String() string {
 	return layouts[l].name
 }
 
-// TextLen is how many characters an ID of the layout has: 19, 24 or 27.
+// TextLen returns how many characters an ID of the layout has: 19, 24 or 27.
 func (l Layout) TextLen() int { return layouts[l].text }
 
 // UniqueID is the UNIQUE_ID of Apache's mod_unique_id, in one of its layouts.
@@ -132,8 +132,8 @@ type UniqueID struct {
 	data   [longestUniqueID]byte
 }
 
-// ParseUniqueID reads a UniqueID of any layout; the length tells which. The
-// error is a [*ParseError].
+// ParseUniqueID reads a UniqueID of any layout; the length determines which. The error
+// is a [*ParseError].
 func ParseUniqueID(text string) (UniqueID, error) {
 	for layout, facts := range layouts {
 		if len(text) == facts.text {
@@ -169,16 +169,16 @@ func isBase64(c byte, encoding *base64.Encoding) bool {
 	}
 }
 
-// Layout is which layout the ID has.
+// Layout returns the ID's layout.
 func (id UniqueID) Layout() Layout { return id.layout }
 
-// Time is when the request arrived, in UTC, to the second. The field holds
+// Time returns when the request arrived, in UTC, to the second. The field holds
 // 32 bits: it ends in the year 2106.
 func (id UniqueID) Time() time.Time {
 	return time.Unix(int64(binary.BigEndian.Uint32(id.data[:])), 0).UTC()
 }
 
-// Addr is the machine's IPv4 address in the classic and threaded layouts. With
+// Addr returns the machine's IPv4 address in the classic and threaded layouts. With
 // a random node it is the first half of it. In the modern layout it is the zero
 // Addr.
 func (id UniqueID) Addr() netip.Addr {
@@ -188,7 +188,7 @@ func (id UniqueID) Addr() netip.Addr {
 	return netip.AddrFrom4([4]byte(id.data[4:8]))
 }
 
-// PIDField is all 32 bits of the pid field of the classic and threaded layouts.
+// PIDField returns all 32 bits of the pid field of the classic and threaded layouts.
 func (id UniqueID) PIDField() uint32 {
 	if id.layout == Modern {
 		return 0
@@ -196,7 +196,7 @@ func (id UniqueID) PIDField() uint32 {
 	return binary.BigEndian.Uint32(id.data[8:12])
 }
 
-// PID is the process ID: in the classic layout the low 22 bits of the pid
+// PID returns the process ID: in the classic layout the low 22 bits of the pid
 // field, in the threaded layout all of it.
 func (id UniqueID) PID() uint32 {
 	if id.layout == Classic {
@@ -205,8 +205,8 @@ func (id UniqueID) PID() uint32 {
 	return id.PIDField()
 }
 
-// Extra is the extra counter in the high 10 bits of the classic layout's pid
-// field: which 65,536 IDs of its second this one belongs to. See
+// Extra returns the extra counter in the high 10 bits of the classic layout's pid
+// field: the block of 65,536 IDs of its second that this one belongs to. See
 // [UniqueIDGenerator]. It is 0 to 1,023, and 0 in the other layouts.
 func (id UniqueID) Extra() uint16 {
 	if id.layout != Classic {
@@ -215,8 +215,8 @@ func (id UniqueID) Extra() uint16 {
 	return uint16(id.PIDField() >> pidBits)
 }
 
-// Root is the 80 random bits of the modern layout that tell its process from
-// others.
+// Root returns the 80 random bits of the modern layout that distinguish its process
+// from others.
 func (id UniqueID) Root() [10]byte {
 	if id.layout != Modern {
 		return [10]byte{}
@@ -224,7 +224,7 @@ func (id UniqueID) Root() [10]byte {
 	return [10]byte(id.data[4:14])
 }
 
-// Counter is the 16-bit counter.
+// Counter returns the 16-bit counter.
 func (id UniqueID) Counter() uint16 {
 	if id.layout == Modern {
 		return binary.BigEndian.Uint16(id.data[14:16])
@@ -232,8 +232,8 @@ func (id UniqueID) Counter() uint16 {
 	return binary.BigEndian.Uint16(id.data[12:14])
 }
 
-// Thread is the thread index of the threaded and modern layouts. Where this
-// package made the ID, it is the extra counter. See [UniqueIDGenerator].
+// Thread returns the thread index of the threaded and modern layouts. If this package
+// made the ID, it is the extra counter. See [UniqueIDGenerator].
 func (id UniqueID) Thread() uint32 {
 	switch id.layout {
 	case Threaded:
@@ -244,16 +244,15 @@ func (id UniqueID) Thread() uint32 {
 	return 0
 }
 
-// Compare orders IDs by time, to the second; what decides after that is fixed
-// but has no meaning. Texts do not sort this way: their alphabet is not in the
-// order of ASCII.
+// Compare orders IDs by time, to the second. Within a second, the order is fixed but
+// has no meaning. Texts do not sort this way: their alphabet is not in ASCII order.
 func (id UniqueID) Compare(other UniqueID) int {
 	return cmp.Or(bytes.Compare(id.data[:], other.data[:]), cmp.Compare(id.layout, other.layout))
 }
 
 func (id *UniqueID) bytes() []byte { return id.data[:layouts[id.layout].size] }
 
-// String is the ID's text of 19, 24 or 27 characters.
+// String returns the ID's text of 19, 24 or 27 characters.
 func (id UniqueID) String() string {
 	var text [27]byte
 	facts := &layouts[id.layout]
@@ -266,7 +265,7 @@ func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
 	return layouts[id.layout].encoding.AppendEncode(dst, id.bytes()), nil
 }
 
-// MarshalText is the ID's text. It never fails.
+// MarshalText returns the ID's text. It never fails.
 func (id UniqueID) MarshalText() ([]byte, error) {
 	return id.AppendText(make([]byte, 0, layouts[id.layout].text))
 }
@@ -276,10 +275,10 @@ func (id *UniqueID) UnmarshalText(text []byte) error {
 	return assign(id, ParseUniqueID, string(text))
 }
 
-// MarshalBinary is the ID's 14, 18 or 20 bytes. It never fails.
+// MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
 func (id UniqueID) MarshalBinary() ([]byte, error) { return bytes.Clone(id.bytes()), nil }
 
-// UnmarshalBinary takes the bytes that MarshalBinary gave; their number tells
+// UnmarshalBinary reads the bytes that MarshalBinary returned; their number determines
 // the layout. The error is a [*ParseError].
 func (id *UniqueID) UnmarshalBinary(data []byte) error {
 	for layout, facts := range layouts {
@@ -292,10 +291,10 @@ func (id *UniqueID) UnmarshalBinary(data []byte) error {
 	return binaryLengthError("unique_id", data, "14, 18 or 20 bytes")
 }
 
-// Value gives the ID to database/sql as its text.
+// Value returns the ID for database/sql, as its text.
 func (id UniqueID) Value() (driver.Value, error) { return id.String(), nil }
 
-// Scan takes the ID from database/sql, as text or bytes of any layout. Where a
+// Scan reads the ID from database/sql, as text or bytes of any layout. Where a
 // column may be NULL, use sql.Null[UniqueID].
 func (id *UniqueID) Scan(src any) error { return scan("unique_id", src, id, 14, 18, 20) }
 

@@ -19,27 +19,29 @@ const (
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
 // concurrent use, never fails and never makes the same ID twice.
 //
-// The counter starts at random, as the document wishes for, is one higher in
-// every ID and rolls over. Cores that make IDs at the same moment take 64 numbers
-// at a time, each for itself; of these, some may stay unused. Where Apache spreads requests over many processes,
-// one process here does all the work, and 65,536 IDs may not last for a second.
-// So every second counts in blocks of 65,536: the number of the block within
-// its second, nearly always 0, is the extra counter, and it is written
+// The counter starts at random, as the document asks, increases by one with every ID,
+// and wraps around. If cores make IDs at the same moment, each takes 64 numbers at a
+// time, and some of these may stay unused.
 //
-//   - classic: into the high 10 bits of the pid field, which no pid of Linux
-//     reaches. 1,024 blocks make 67,108,864 IDs a second.
+// Apache spreads requests over many processes. Here one process does all the work, and
+// 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
+// number of the block within its second, nearly always 0, is the extra counter. It is
+// written
+//
+//   - classic: into the high 10 bits of the pid field, which no Linux pid reaches.
+//     1,024 blocks make 67,108,864 IDs a second.
 //   - threaded and modern: into the thread index, all of its 32 bits.
 //
-// In a second that is full, the next second is begun early.
+// If a second is full, the next one starts early.
 //
-// The time in an ID is when the request arrived. Requests may be given IDs in
-// another order than they came in, and a clock may be set back: the generator
-// remembers for each of the last 4,096 seconds (68 minutes) how far it has
-// counted, and goes on from there. For arrivals before that, there are two
-// cases. If the clock itself is that far back, it was set: the generator forgets
-// all it remembers and starts every second in a block that it has never used.
-// It can do so 1,023 times in the classic layout. Otherwise the one request is
-// late, and is counted in the oldest second remembered.
+// The time in an ID is when the request arrived. Requests may get their IDs in a
+// different order, and a clock may be set back. So for each of the last 4,096 seconds
+// (68 minutes), the generator remembers how far it has counted, and continues from
+// there. For earlier arrivals, there are two cases. If the clock itself is that far
+// back, it was set. The generator then forgets everything and starts every second in a
+// block that it has never used. It can do so 1,023 times in the classic layout.
+// Otherwise only the request is late, and it is counted in the oldest second
+// remembered.
 type UniqueIDGenerator struct {
 	layout Layout
 	clock  Clock
@@ -72,9 +74,9 @@ type second struct {
 	counter counter
 }
 
-// NewUniqueIDGenerator makes a generator. Each of the modern layout draws a
-// random root of its own and needs no node. For the classic layout the node's
-// pid must be below 2^22.
+// NewUniqueIDGenerator makes a generator. A generator of the modern layout draws its
+// own random root and needs no node. For the classic layout the node's pid must be
+// below 2^22.
 func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueIDGenerator, error) {
 	if int(layout) >= len(layouts) {
 		return nil, fmt.Errorf("making a unique_id generator: unknown layout %d", layout)

@@ -36,20 +36,19 @@ var uuidv7Kind = Kind{
 //	+-------------------+-------+-------------+-----+--------------+--------+
 //	                             \____________ 54 bits ___________/
 //
-// A UUIDv7 is a [TXID] in another notation: the same millisecond, the same 54
-// random bits in the same order, and 20 random bits more. UUIDs sort as their
-// TXIDs do. The text is 8-4-4-4-12 hexadecimal digits in lower case; all of it
-// but the last 5 digits is in the TXID.
+// A UUIDv7 is a [TXID] in another notation: the same millisecond, the same 54 random
+// bits in the same order, and 20 more random bits. UUIDs sort as their TXIDs do. The
+// text is 8-4-4-4-12 hexadecimal digits in lower case; the TXID determines all but the
+// last 5.
 //
-// A UUIDv7 that another program made can be read as well. Its time may be after
-// the year 2109, and then it has no TXID.
+// A UUIDv7 from another program can be read as well. If its time is after the year
+// 2109, it has no TXID.
 //
 // The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
 type UUIDv7 [16]byte
 
-// UUIDv7 is the TXID as a UUIDv7 with 20 bits more, the low ones of more. Take
-// them from a source of randomness, or 0 and 1<<20-1 for the first and the last
-// UUIDv7 that the TXID can be.
+// UUIDv7 returns the TXID as a UUIDv7, with the low 20 bits of more. Take them from a
+// source of randomness, or 0 and 1<<20-1 for the first and the last UUIDv7 of the TXID.
 func (id TXID) UUIDv7(more uint32) UUIDv7 {
 	high, low := id.words()
 	return packUUIDv7(high, low, more)
@@ -65,8 +64,8 @@ func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 	return id
 }
 
-// TXID is the UUIDv7 as a TXID, without its last 20 bits. It is false if the
-// UUID is not of version 7, or of a time after the year 2109, which a TXID
+// TXID returns the UUIDv7 as a TXID, without its last 20 bits. The result is false if
+// the UUID is not of version 7, or if its time is after the year 2109, which a TXID
 // cannot hold.
 func (id UUIDv7) TXID() (TXID, bool) {
 	high, low := id.words()
@@ -84,8 +83,8 @@ func (id *UUIDv7) words() (high, low uint64) {
 
 func (id *UUIDv7) isVersion7() bool { return id[6]>>4 == uuidVersion && id[8]>>6 == uuidVariant }
 
-// ParseUUIDv7 reads the 36 characters of a UUIDv7, in lower case, as they are
-// written. The error is a [*ParseError].
+// ParseUUIDv7 reads the 36 characters of a UUIDv7. They must be in lower case. The
+// error is a [*ParseError].
 func ParseUUIDv7(text string) (id UUIDv7, err error) {
 	const scheme = "uuid_v7"
 	if len(text) != uuidTextLen {
@@ -113,35 +112,35 @@ func ParseUUIDv7(text string) (id UUIDv7, err error) {
 	return id, nil
 }
 
-// Time is when the ID was made, in UTC, to the millisecond. The field holds 48
-// bits: it ends in the year 10889.
+// Time returns when the ID was made, in UTC, to the millisecond. The field has 48 bits:
+// it overflows in the year 10889.
 func (id UUIDv7) Time() time.Time {
 	high, _ := id.words()
 	return time.UnixMilli(int64(high >> 16)).UTC()
 }
 
-// Random is the first 54 of the random bits: those of the TXID.
+// Random returns the first 54 random bits: those of the TXID.
 func (id UUIDv7) Random() uint64 {
 	high, low := id.words()
 	return high&(1<<12-1)<<42 | low>>uuidMoreBits&(1<<42-1)
 }
 
-// More is the last 20 of the random bits: those that the TXID does not have.
+// More returns the last 20 random bits, which the TXID does not have.
 func (id UUIDv7) More() uint32 {
 	_, low := id.words()
 	return uint32(low & (1<<uuidMoreBits - 1))
 }
 
-// Compare is -1 if id was made before other, +1 if after, 0 if they are equal.
-// Within a millisecond of different processes the order has no meaning. Texts
-// compare the same way.
+// Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
+// Within a millisecond, the order between processes has no meaning. Texts compare the
+// same way.
 func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
 
-// IsZero reports whether this is the zero value, which stands for none. It is
-// written as an empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none. It is written as an
+// empty text, as no bytes and as NULL, and read back from these.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
-// String is the ID's 36 characters.
+// String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
 	putUUID(&text, &id)
@@ -151,7 +150,7 @@ func (id UUIDv7) String() string {
 // AppendText appends the ID's 36 characters to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return appendUUID(dst, &id), nil }
 
-// MarshalText is the ID's 36 characters. It never fails.
+// MarshalText returns the ID's 36 characters. It never fails.
 func (id UUIDv7) MarshalText() ([]byte, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -164,7 +163,7 @@ func (id *UUIDv7) UnmarshalText(text []byte) error {
 	return assignOrZero(id, ParseUUIDv7, string(text))
 }
 
-// MarshalBinary is the ID's 16 bytes. It never fails.
+// MarshalBinary returns the ID's 16 bytes. It never fails.
 func (id UUIDv7) MarshalBinary() ([]byte, error) {
 	if id.IsZero() {
 		return nil, nil
@@ -172,7 +171,7 @@ func (id UUIDv7) MarshalBinary() ([]byte, error) {
 	return bytes.Clone(id[:]), nil
 }
 
-// UnmarshalBinary takes the 16 bytes that MarshalBinary gave. The error is a
+// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
 // [*ParseError].
 func (id *UUIDv7) UnmarshalBinary(data []byte) error {
 	if len(data) == 0 {
@@ -190,7 +189,7 @@ func (id *UUIDv7) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Value gives the ID to database/sql as its 36 characters, which a column of
+// Value returns the ID for database/sql, as its 36 characters, which a column of
 // PostgreSQL's type uuid takes.
 func (id UUIDv7) Value() (driver.Value, error) {
 	if id.IsZero() {
@@ -199,7 +198,7 @@ func (id UUIDv7) Value() (driver.Value, error) {
 	return id.String(), nil
 }
 
-// Scan takes the ID from database/sql, as its 36 characters or its 16 bytes.
+// Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
 // NULL is the zero value.
 func (id *UUIDv7) Scan(src any) error {
 	return scanOrZero("uuid_v7", src, id, len(id))
@@ -265,9 +264,9 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 // UUIDv7Generator makes UUIDv7s. It is safe for concurrent use, never fails,
 // never waits and never makes the same ID twice.
 //
-// It makes a TXID, as [TXIDGenerator] does, and draws the 20 bits more from the
-// source of randomness for each ID. So all that is said there holds for a
-// UUIDv7 too, and the 20 bits tell nothing about the rest.
+// It makes a TXID, as [TXIDGenerator] does, and draws the other 20 bits from the source
+// of randomness for each ID. So everything said there also holds for a UUIDv7, and the
+// 20 bits reveal nothing about the rest.
 type UUIDv7Generator struct{ txids *TXIDGenerator }
 
 // NewUUIDv7Generator makes a generator. One is enough for a process.
