@@ -1,7 +1,6 @@
-// Package enginetest tells whether an engine keeps the promises of
-// [serializer.Engine]: the order, who may be inside together, and what is left
-// behind. It is the one suite that all engines of this project pass, and it is
-// there for engines that others write:
+// Package enginetest tests whether an engine keeps the promises of [serializer.Engine]:
+// the order, which callers may be inside together, and what is left behind. All engines
+// of this project pass it, and it is also for engines that others write:
 //
 //	func TestEngine(t *testing.T) {
 //		enginetest.Run(t, enginetest.Options{}, func(t testing.TB, n int) []serializer.Engine {
@@ -9,12 +8,12 @@
 //		})
 //	}
 //
-// Each promise is a case with a name of its own. In every case a judge looks at all
-// that enter: who is beside whom, and whether the tokens grow. Nothing is measured
-// by the clock, so a slow machine fails no engine. Run it with -race.
+// Each promise is a named case. In every case, a judge watches all callers that enter:
+// who is inside together, and whether the tokens grow. No case measures time, so no
+// engine fails because the machine is slow. Run it with -race.
 //
-// What is particular to an engine, such as files, leases or processes that die, is
-// for the engine's own tests.
+// Whatever is specific to an engine, such as files, leases or dying processes, belongs
+// in the engine's own tests.
 package enginetest
 
 import (
@@ -29,21 +28,22 @@ import (
 
 // Options adjust the suite to an engine. The zero value is the whole suite.
 type Options struct {
-	// Private says that each engine keeps queues of its own, so that no two can
-	// share them. Then the suite asks for one engine at a time.
+	// Private says that no two engines can share queues. The suite then asks for one
+	// engine at a time. Default: false.
 	Private bool
 
-	// Skip names the cases that the engine cannot pass, and should not.
+	// Skip names the cases that the engine cannot pass, and need not. Default: none.
 	Skip []string
 
-	// QueueName turns any text into the name of a queue, where not all names are
-	// allowed. No two texts may have the same name. Nil takes the text as it is.
+	// QueueName turns any text into the name of a queue, for engines that do not allow
+	// every name. Different texts must have different names. Nil uses the text
+	// unchanged.
 	QueueName func(text string) string
 
-	// Patience bounds the wait for what must happen. Default: one minute.
+	// Patience is how long the suite waits for what must happen. Default: one minute.
 	Patience time.Duration
 
-	// Steps is the length of the random history. Default: 150.
+	// Steps is the number of steps in the random history. Default: 150.
 	Steps int
 
 	// Seed repeats a random run; a run logs its own. Default: a random number.
@@ -51,9 +51,9 @@ type Options struct {
 }
 
 // Run runs the suite, each case as a subtest. Every case calls open once, and once more
-// to enter by Join if the engine is a [serializer.Joiner]. It returns n engines that share their queues, as n processes do, without any
-// ticket in them. The suite closes them. The number n is 1 or 2; it is 1 for all
-// cases of [Options.Private].
+// to enter with Join if the engine is a [serializer.Joiner]. open returns n engines
+// that share their queues, as n processes do, without any tickets. The suite closes
+// them. The number n is 1 or 2; with [Options.Private], it is always 1.
 func Run(t *testing.T, o Options, open func(t testing.TB, n int) []serializer.Engine) {
 	t.Helper()
 	o = o.withDefaults()

@@ -1,9 +1,9 @@
-// Package queue is the part that all engines of Orderly have in common: the
-// tickets of one queue in order, and the rule that says which of them may be
-// inside. An engine numbers the tickets, tells its queues which come and go, and
-// lets in the callers whose tickets [Queue.Admit] returns.
+// Package queue is the part that all engines of Orderly share: the tickets of one queue
+// in order, and the rule that determines which of them may be inside. An engine numbers
+// the tickets, inserts and removes them, and admits the callers whose tickets
+// [Queue.Admit] returns.
 //
-// An engine's own type is an element of a queue once it embeds an [Item] and has
+// An engine's own type becomes an element of a queue by embedding an [Item] and adding
 // the two other methods of [Element]:
 //
 //	type ticket struct {
@@ -15,18 +15,18 @@
 //	func (t *ticket) Before(o *ticket) bool { return t.number < o.number }
 //	func (t *ticket) Local() bool           { return t.ready != nil }
 //
-// So a ticket, its place in the queue and its caller are one piece of memory.
+// So a ticket, its position in the queue and its caller share one allocation.
 package queue
 
 import "iter"
 
-// Element is a ticket, as a queue sees it: a pointer to a struct that embeds an
-// [Item]. The zero value of E, nil, stands for no ticket.
+// Element is a ticket, as a queue sees it: a pointer to a struct that embeds an [Item].
+// The zero value of E, nil, means no ticket.
 type Element[E any] interface {
 	comparable
 
-	// Before reports whether this ticket comes before another. The order is
-	// strict, and it stays as it is while the ticket is in a queue.
+	// Before reports whether this ticket comes before another. The order is strict, and
+	// does not change while the ticket is in a queue.
 	Before(E) bool
 
 	// Local reports whether a caller of this process has the ticket. A remote
@@ -36,7 +36,8 @@ type Element[E any] interface {
 	item() *Item[E]
 }
 
-// Item makes the struct that embeds it an element of a [Queue], of one at a time.
+// Item makes the struct that embeds it an element of a [Queue], but of only one at a
+// time.
 type Item[E any] struct {
 	// Rule is the rule by which the ticket is in the queue. It is set before
 	// [Queue.Insert]; from then on, only [Queue.Identify] changes it.
@@ -76,10 +77,9 @@ func one(is bool) int {
 // Queue is the tickets of one name in order, and the border between those that
 // may be inside and those that wait. The zero value is an empty queue.
 //
-// The tickets that may be inside are always the first ones, for whether one may
-// enter depends only on those before it. So the queue keeps the border and counts
-// what lies before it, and a hand-over costs the same whether ten or ten thousand
-// wait.
+// The tickets that may be inside are always the first ones, because whether a ticket
+// may enter depends only on those before it. So the queue keeps the border and counts
+// the tickets before it. A hand-over costs the same whether ten or ten thousand wait.
 //
 // A Queue is not safe for concurrent use.
 type Queue[E Element[E]] struct {
@@ -107,25 +107,25 @@ func (q *Queue[E]) Last() E { return q.last }
 // Border returns the first ticket that waits, or nil.
 func (q *Queue[E]) Border() E { return q.border }
 
-// Len is the number of all tickets.
+// Len returns the number of all tickets.
 func (q *Queue[E]) Len() int { return q.length }
 
-// Inside is the number of tickets before the border.
+// Inside returns the number of tickets before the border.
 func (q *Queue[E]) Inside() int { return q.inside }
 
-// Waiting is the number of tickets behind the border.
+// Waiting returns the number of tickets behind the border.
 func (q *Queue[E]) Waiting() int { return q.length - q.inside }
 
-// Local is the number of tickets of this process.
+// Local returns the number of tickets of this process.
 func (q *Queue[E]) Local() int { return q.local }
 
-// LocalInside is the number of tickets of this process before the border.
+// LocalInside returns the number of tickets of this process before the border.
 func (q *Queue[E]) LocalInside() int { return q.localInside }
 
-// LocalWaiting is the number of tickets of this process behind the border.
+// LocalWaiting returns the number of tickets of this process behind the border.
 func (q *Queue[E]) LocalWaiting() int { return q.local - q.localInside }
 
-// Remote is the number of tickets that are not of this process.
+// Remote returns the number of tickets that are not of this process.
 func (q *Queue[E]) Remote() int { return q.length - q.local }
 
 // All returns the tickets in order. The loop may remove the ticket that it is at.
@@ -150,8 +150,8 @@ func From[E Element[E]](e E) iter.Seq[E] {
 	}
 }
 
-// Insert puts a ticket into its place. Tickets nearly always come in order, so the
-// place is sought from the end.
+// Insert puts a ticket into its position. Tickets nearly always come in order, so it
+// searches from the end.
 func (q *Queue[E]) Insert(e E) {
 	var none E
 	if q.first != none && e.Before(q.first) {
@@ -165,12 +165,12 @@ func (q *Queue[E]) Insert(e E) {
 	q.InsertBefore(e, behind)
 }
 
-// InsertBefore puts a ticket before another, or at the end where that is nil. It
-// is for an engine that knows the place.
+// InsertBefore puts a ticket before another, or at the end if that is nil. It is for
+// engines that know the position.
 //
-// A ticket that comes before some that are inside was told of late. Where none of
-// those is local, they only seemed to be the first, and the border goes back to the
-// start. Else nobody is sent out, but the ticket counts as inside.
+// A ticket that belongs before some that are inside was reported late. If none of those
+// is local, they only seemed to be the first, and the border goes back to the start.
+// Otherwise, nobody is sent out, and the ticket counts as inside.
 func (q *Queue[E]) InsertBefore(e, behind E) {
 	e.item().admitted = false
 	q.link(e, behind)
@@ -215,7 +215,7 @@ func (q *Queue[E]) bound(most int) {
 	q.bounded++
 }
 
-// Remove takes out a ticket that is in the queue.
+// Remove removes a ticket, which must be in the queue.
 func (q *Queue[E]) Remove(e E) {
 	var none E
 	i := e.item()
@@ -241,13 +241,13 @@ func (q *Queue[E]) Remove(e E) {
 	i.prev, i.next = none, none
 }
 
-// Admit moves the border past the ticket that is there, if that may be inside now,
-// and returns it. Else it returns nil. Engines call it until then, and again after
-// each change.
+// Admit moves the border past the first waiting ticket, if that may enter now, and
+// returns it. Otherwise, it returns nil. Engines call it until it returns nil, and
+// again after each change.
 //
-// A ticket that must be alone needs to know of those before it only that they are
-// there. For all others it matters by which rule those are inside, so a local ticket
-// waits where that is not known.
+// A ticket that must be alone only needs to know that there are tickets before it. For
+// all others, the rules of those tickets matter, so a local ticket waits while these
+// are not known.
 func (q *Queue[E]) Admit() E {
 	var none E
 	e := q.border
@@ -263,14 +263,14 @@ func (q *Queue[E]) Admit() E {
 	return e
 }
 
-// Superseded returns the first waiter that is local and has more than its MaxWaiting
-// from itself to the end of the queue, or nil. What stands before it does not count:
-// that may belong to a process that is stopped, or ask for nothing. Of the waiters,
-// leaving are on their way out and do not count either; they must be the last ones.
-// Its caller refuses the ticket, takes it out, and asks again.
+// Superseded returns the first local waiter with more than its MaxWaiting waiters from
+// itself to the end of the queue, or nil. Waiters before it do not count: they may
+// belong to a stopped process, or have no MaxWaiting. The last leaving waiters are on
+// their way out, and do not count either. The caller refuses the ticket, removes it,
+// and calls Superseded again.
 //
-// A reader is left alone while tickets that may be readers, too, are inside: it may be
-// about to enter.
+// A reader is spared while the rule of a ticket inside is unknown: it may be about to
+// enter.
 func (q *Queue[E]) Superseded(leaving int) E {
 	var none E
 	waiting := q.Waiting() - leaving
@@ -287,20 +287,20 @@ func (q *Queue[E]) Superseded(leaving int) E {
 // Bounded reports whether a local ticket has a MaxWaiting.
 func (q *Queue[E]) Bounded() bool { return q.bounded > 0 }
 
-// Pass moves the border past the ticket that is there, whatever its rule: its owner says
-// that it is inside. There must be one.
+// Pass moves the border past the first waiting ticket, whatever its rule: its owner
+// says that it is inside. There must be one.
 func (q *Queue[E]) Pass() {
 	e := q.border
 	q.border = e.item().next
 	q.admit(e)
 }
 
-// Paused reports whether the border is kept where it is.
+// Paused reports whether the queue is paused.
 func (q *Queue[E]) Paused() bool { return q.paused }
 
-// SetPaused keeps the border where it is, or lets [Queue.Admit] move it again. Remote
-// tickets that are inside only by our reckoning count as waiting when a pause begins
-// and no local one is inside: their owners may have heard of the pause before.
+// SetPaused fixes the border, or lets [Queue.Admit] move it again. When a pause begins
+// and no local ticket is inside, remote tickets that are only presumed inside count as
+// waiting: their owners may have learned of the pause earlier.
 func (q *Queue[E]) SetPaused(paused bool) {
 	if paused && !q.paused && q.localInside == 0 {
 		q.withdraw()
@@ -322,8 +322,7 @@ func (q *Queue[E]) withdraw() {
 	q.inside, q.readers, q.unsure = 0, 0, 0
 }
 
-// Identify notes by which rule a ticket is in the queue. The border stays where it
-// is.
+// Identify records the rule of a ticket in the queue. It does not move the border.
 func (q *Queue[E]) Identify(e E, r Rule) {
 	i := e.item()
 	if i.admitted {

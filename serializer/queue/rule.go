@@ -1,15 +1,14 @@
 package queue
 
-// Rule says with whom an arrival may be inside. The zero value is the strictest:
-// to be alone.
+// Rule determines which other arrivals may be inside together with an arrival. The zero
+// value is the strictest: none.
 type Rule struct {
 	// Shared marks a reader: it may be inside together with other shared
 	// arrivals, never with an exclusive one.
 	Shared bool
 
-	// Limit is how many arrivals may be inside together with this one,
-	// itself included. For exclusive arrivals zero means 1, for shared ones
-	// it means no limit.
+	// Limit is how many arrivals may be inside together with this one, itself included.
+	// For exclusive arrivals, zero means 1; for shared ones, it means no limit.
 	Limit int
 }
 
@@ -23,7 +22,7 @@ func (r Rule) Admits(ahead, shared int) bool {
 	return shared == 0 && ahead < max(r.Limit, 1)
 }
 
-// Capacity is how many arrivals of this rule may be inside together. 0 is no
+// Capacity returns how many arrivals of this rule may be inside together. 0 is no
 // limit.
 func (r Rule) Capacity() int {
 	if r.Shared {
@@ -32,5 +31,5 @@ func (r Rule) Capacity() int {
 	return max(r.Limit, 1)
 }
 
-// Alone reports whether an arrival of this rule is inside alone.
+// Alone reports whether an arrival with this rule is always inside alone.
 func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }
