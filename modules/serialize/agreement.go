@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
@@ -15,52 +16,44 @@ type declaration struct {
 	at     string
 }
 
-// disagreement is the error for a handler that differs from an earlier one.
-func (d declaration) disagreement(prefix, at string) error {
-	with, without := d.at, at
-	if !d.dryRun {
-		with, without = at, d.at
-	}
-	return fmt.Errorf("dry_run: queue %q is in a dry run at %s, and not at %s; it must be the same wherever the queue is used", prefix, with, without)
-}
+// declarations are those of queues, by what tells these apart.
+type declarations[K comparable] map[K]declaration
 
 // agree refuses a handler that differs from an earlier one of its queue.
-func (c *configuration) agree(queue queueIdentity, dryRun bool, at place) error {
-	earlier, ok := c.declared[queue]
+func (d declarations[K]) agree(queue K, prefix string, declared declaration) error {
+	earlier, ok := d[queue]
 	if !ok {
-		c.declared[queue] = declaration{dryRun, at.String()}
+		d[queue] = declared
 		return nil
 	}
-	if earlier.dryRun == dryRun {
+	if earlier.dryRun == declared.dryRun {
 		return nil
 	}
-	return earlier.disagreement(queue.prefix, at.String())
+	with, without := earlier, declared
+	if !with.dryRun {
+		with, without = declared, earlier
+	}
+	return fmt.Errorf("dry_run: queue %q is in a dry run at %s, and not at %s; it must be the same wherever the queue is used", prefix, with.at, without.at)
 }
 
-// agreeInCaddyfile does the same for lines of a Caddyfile, whose numbers are known
-// only there.
+// lineIdentity tells queues apart in a Caddyfile, as far as their lines say.
+type lineIdentity struct{ path, prefix, engine string }
+
+// agreeInCaddyfile compares a line with the earlier ones. Only here is its number
+// known, for the error.
 func (s *Handler) agreeInCaddyfile(h httpcaddyfile.Helper, at tokenPosition) error {
 	if s.Off {
 		return nil
 	}
 	const key = "orderly.serialize.declared"
-	declared, ok := h.State[key].(map[[3]string]declaration)
+	lines, ok := h.State[key].(declarations[lineIdentity])
 	if !ok {
-		declared = make(map[[3]string]declaration)
-		h.State[key] = declared
+		lines = make(declarations[lineIdentity])
+		h.State[key] = lines
 	}
-	prefix := s.Prefix
-	if prefix == "" {
-		prefix = defaultPrefix
+	queue := lineIdentity{s.Path, cmp.Or(s.Prefix, defaultPrefix), string(s.EngineRaw)}
+	if err := lines.agree(queue, queue.prefix, declaration{s.DryRun, at.String()}); err != nil {
+		return h.WrapErr(err)
 	}
-	queue := [3]string{s.Path, prefix, string(s.EngineRaw)}
-	earlier, ok := declared[queue]
-	if !ok {
-		declared[queue] = declaration{s.DryRun, at.String()}
-		return nil
-	}
-	if earlier.dryRun == s.DryRun {
-		return nil
-	}
-	return h.WrapErr(earlier.disagreement(prefix, at.String()))
+	return nil
 }

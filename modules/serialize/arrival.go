@@ -9,34 +9,37 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// rules translates the settings into the engine's rules: for most requests, and for
-// those with shared methods.
-func rules(concurrency int, readers bool) (rule, shared serializer.Rule) {
-	if !readers {
-		return serializer.Rule{Limit: concurrency}, serializer.Rule{}
+// engineRules are the engine's rules for most requests, and for those with shared methods.
+func (s *Handler) engineRules() (rule, shared serializer.Rule) {
+	if len(s.SharedMethods) == 0 {
+		return serializer.Rule{Limit: s.Concurrency}, serializer.Rule{}
 	}
 	shared = serializer.Rule{Shared: true}
-	if concurrency > 1 {
-		shared.Limit = concurrency
+	if s.Concurrency > 1 {
+		shared.Limit = s.Concurrency
 	}
 	return serializer.Rule{Limit: 1}, shared
 }
 
+// ruleOf is the engine's rule for a request.
+func (s *Handler) ruleOf(r *http.Request) serializer.Rule {
+	if s.isReader(r) {
+		return s.shared
+	}
+	return s.rule
+}
+
 // arrival is what the handler asks of a queue for a request.
 func (s *Handler) arrival(r *http.Request, queue string) serializer.Arrival {
-	a := serializer.Arrival{
+	return serializer.Arrival{
 		Queue:      queue,
 		Client:     clientOf(r),
-		Rule:       s.rule,
+		Rule:       s.ruleOf(r),
 		MaxWaiting: s.QueueLength,
 		DropOldest: s.WhenFull == dropOldest,
 		Group:      s.pauseGroup,
 		Timeout:    time.Duration(*s.Timeout),
 	}
-	if s.isReader(r) {
-		a.Rule = s.shared
-	}
-	return a
 }
 
 func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }

@@ -16,7 +16,7 @@ import (
 type configuration struct {
 	number   uint64
 	handlers int // that use it
-	declared map[queueIdentity]declaration
+	declared declarations[queueIdentity]
 	rules    map[queueIdentity]*queueRules
 	passages []passage
 }
@@ -41,7 +41,7 @@ func enterConfiguration(ctx caddy.Context, check func(*configuration) error) (le
 	if c == nil {
 		configurations.last++
 		c = &configuration{
-			number: configurations.last, declared: make(map[queueIdentity]declaration), rules: make(map[queueIdentity]*queueRules),
+			number: configurations.last, declared: make(declarations[queueIdentity]), rules: make(map[queueIdentity]*queueRules),
 		}
 		configurations.byRegistry[registry] = c
 	}
@@ -53,7 +53,7 @@ func enterConfiguration(ctx caddy.Context, check func(*configuration) error) (le
 func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
 	queue, at := queueIdentity{spaceOf(s.module, resolveDirectory(s.Path).path), s.Prefix}, placeOf(ctx)
 	s.leaveConfig, err = enterConfiguration(ctx, func(c *configuration) error {
-		if err := c.agree(queue, s.DryRun, at); err != nil {
+		if err := c.declared.agree(queue, queue.prefix, declaration{s.DryRun, at.String()}); err != nil {
 			return err
 		}
 		s.rules = c.noteRules(queue, s.rule, s.shared)

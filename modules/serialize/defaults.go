@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -41,37 +42,15 @@ func (s *Handler) normalize() error {
 	if s.Path, err = expandPath(s.Path); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if s.Prefix == "" {
-		s.Prefix = defaultPrefix
-	}
-	if s.Timeout == nil {
-		timeout := caddy.Duration(defaultTimeout)
-		s.Timeout = &timeout
-	}
-	if s.ErrorCode == 0 {
-		s.ErrorCode = defaultErrorCode
-	}
-	if s.Concurrency == 0 {
-		s.Concurrency = 1
-	}
-	if s.WhenFull == "" {
-		s.WhenFull = dropNewest
-	}
-	if s.OnDisconnect == "" {
-		s.OnDisconnect = onDisconnectFinish
-	}
-	if s.Buffer == nil {
-		buffer := Size(defaultBuffer)
-		s.Buffer = &buffer
-	}
-	if s.BufferDisk == nil {
-		disk := Size(defaultBufferDisk)
-		s.BufferDisk = &disk
-	}
-	if s.ResponseBuffer == nil {
-		buffer := Size(defaultResponseBuffer)
-		s.ResponseBuffer = &buffer
-	}
+	s.Prefix = cmp.Or(s.Prefix, defaultPrefix)
+	s.Timeout = orDefault(s.Timeout, caddy.Duration(defaultTimeout))
+	s.WhenFull = cmp.Or(s.WhenFull, dropNewest)
+	s.ErrorCode = cmp.Or(s.ErrorCode, defaultErrorCode)
+	s.Concurrency = cmp.Or(s.Concurrency, 1)
+	s.OnDisconnect = cmp.Or(s.OnDisconnect, onDisconnectFinish)
+	s.Buffer = orDefault(s.Buffer, defaultBuffer)
+	s.BufferDisk = orDefault(s.BufferDisk, defaultBufferDisk)
+	s.ResponseBuffer = orDefault(s.ResponseBuffer, defaultResponseBuffer)
 	s.SkipMethods = normalizeMethods(s.SkipMethods)
 	s.SharedMethods = normalizeMethods(s.SharedMethods)
 	if s.WaitingPage != nil {
@@ -84,11 +63,19 @@ func (s *Handler) normalize() error {
 		s.pauseGroup = s.Prefix
 	}
 	s.queue = serializer.QueueName(s.Prefix)
-	s.rule, s.shared = rules(s.Concurrency, len(s.SharedMethods) > 0)
+	s.rule, s.shared = s.engineRules()
 	if s.DryRun {
 		s.openDoors()
 	}
 	return nil
+}
+
+// orDefault is a setting whose zero value has a meaning of its own.
+func orDefault[T any](setting *T, value T) *T {
+	if setting == nil {
+		return &value
+	}
+	return setting
 }
 
 // normalizeMethods returns the methods in upper case, each once.

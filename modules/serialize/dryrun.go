@@ -45,12 +45,11 @@ func (v *visit) observe(r *http.Request) {
 // wouldWait reports whether a request would have waited, with this many ahead of it. Which
 // requests of other processes are readers is not known, so a reader waits for them.
 func (s *Handler) wouldWait(v *visit, ahead int) bool {
+	rule, shared := s.engineRules()
 	if !v.age.reader {
-		rule, _ := rules(s.Concurrency, len(s.SharedMethods) > 0)
 		return ahead >= rule.Capacity()
 	}
-	_, rule := rules(s.Concurrency, true)
-	limit := cmp.Or(rule.Capacity(), ahead+1)
+	limit := cmp.Or(shared.Capacity(), ahead+1)
 	return ahead >= limit || ahead > s.meters.stats.inside.readers(v.queue)
 }
 

@@ -28,7 +28,7 @@ func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, ticke
 	b.Helper()
 	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
 	s = &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
-	s.rule, s.shared = rules(1, false)
+	s.rule, s.shared = s.engineRules()
 	s.meters = newMeters(metrics(), s.Prefix)
 	s.meters.openPage(metrics(), s.Prefix)
 	b.Cleanup(openStats(s.Prefix, prefixUse{}, s.meters))

@@ -40,14 +40,8 @@ const (
 )
 
 func (p *WaitingPage) normalize() {
-	if p.After == nil {
-		after := caddy.Duration(defaultAfter)
-		p.After = &after
-	}
-	if p.Hold == nil {
-		hold := caddy.Duration(defaultHold)
-		p.Hold = &hold
-	}
+	p.After = orDefault(p.After, caddy.Duration(defaultAfter))
+	p.Hold = orDefault(p.Hold, caddy.Duration(defaultHold))
 }
 
 func checkWaitingPage(p *WaitingPage) error {

@@ -33,10 +33,7 @@ func (c *configuration) noteRules(queue queueIdentity, rule, shared serializer.R
 // One from an earlier configuration is let in by the rule of that, as are all requests
 // that wait while a configuration is reloaded.
 func (s *Handler) mayClaim(k *keptTicket, r *http.Request) bool {
-	rule := s.rule
-	if s.isReader(r) {
-		rule = s.shared
-	}
+	rule := s.ruleOf(r)
 	return isAsStrict(k.rule, rule) || k.rule.Shared == rule.Shared && k.rules.precedes(s.rules)
 }
 
