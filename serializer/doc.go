@@ -1,9 +1,8 @@
-// Package serializer lets callers in one after the other, in the order they came.
+// Package serializer admits callers one after another, in order of arrival.
 //
-// A caller describes itself with an [Arrival] and asks an [Engine] for its
-// turn. [Engine.Enter] returns a [Turn] when the turn has come, or a
-// [*Refused] that says why it never will. The caller does its work and calls
-// [Turn.Leave].
+// A caller describes itself with an [Arrival] and asks an [Engine] for its turn.
+// [Engine.Enter] returns a [Turn] when the turn has come, or a [*Refused] that says why
+// it never will. The caller does its work and calls [Turn.Leave].
 //
 // Three engines keep the order:
 //
@@ -13,11 +12,10 @@
 //   - etcd, for many machines: the module
 //     github.com/orderly-http/caddy-orderly/serializer/etcd.
 //
-// All three follow one rule of admission, see [Rule]: strictly first come,
-// first served, with at most [Rule.Limit] inside, and shared arrivals (readers)
-// side by side while exclusive ones (writers) are alone.
+// All three follow one rule of admission, strictly first come, first served; see
+// [Rule]. At most [Rule.Limit] arrivals are inside. Shared ones (readers) may be inside
+// together, exclusive ones (writers) never with readers.
 //
-// The package knows nothing of HTTP. The Caddy plugin in the parent directory
-// is one user of it; a cron job that must not overlap with itself, or with the
-// requests of that Caddy, is another.
+// The package does not depend on HTTP. The Caddy plugin in this repository uses it. So
+// can a cron job that must not overlap with itself, or with the requests of that Caddy.
 package serializer

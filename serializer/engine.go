@@ -8,90 +8,85 @@ import (
 	"time"
 )
 
-// Engine keeps the order of any number of queues. All methods may be called
-// from many goroutines at once, also after Close.
+// Engine keeps any number of queues in order. All methods may be called from many
+// goroutines at once, even after Close.
 //
-// This is all that an engine must have; package enginetest tells whether it
-// keeps the promises below. An engine may be a [Joiner], a [Counter] and a [Pauser], too.
+// An engine needs only these methods; package enginetest tests whether it keeps the
+// promises below. It may also be a [Joiner], a [Counter] and a [Pauser].
 type Engine interface {
-	// Path names the place where the engine keeps its queues, for people and for
-	// [QueueState.Path]: a directory, or a text such as etcd:orderly. It returns
-	// at once, and always the same. Engines that share queues have the same path.
-	// Empty means that the place has no name; then the Caddy plugin shows the key
-	// of the engine's module.
+	// Path says where the engine keeps its queues, for people and for [QueueState.Path]:
+	// a directory, or a text such as etcd:orderly. It returns at once, and its result
+	// never changes. Engines that share queues have the same path. If it is empty, the
+	// Caddy plugin shows the key of the engine's module.
 	Path() string
 
-	// Enter takes a ticket in the queue that a names and waits for its turn.
-	// The error, if any, is a [*Refused]; then no ticket is left behind. The
-	// wait ends early when ctx is done.
+	// Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if
+	// any, is a [*Refused]; no ticket is then left behind. The wait ends early when ctx
+	// is done.
 	Enter(ctx context.Context, a Arrival) (Turn, error)
 
-	// Queues lists every queue that has tickets, in the order of prefixes. A
-	// ticket of this process comes with the [Arrival.Requester] it was taken for.
-	// An engine without any arrival yet may know of no queue.
+	// Queues lists every queue that has tickets, ordered by prefix. A ticket of this
+	// process comes with the [Arrival.Requester] it was taken for. An engine may know of
+	// no queue before its first arrival.
 	Queues(ctx context.Context) ([]QueueState, error)
 
-	// Evict takes one ticket out of a queue: a waiting one is refused with
-	// [ErrEvicted], one that is inside hears of it by [Arrival.Revoke] and
-	// keeps its place until it leaves. The error is [ErrNoTicket] where the
-	// queue has no such ticket.
+	// Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A
+	// holder is notified by [Arrival.Revoke], and keeps its turn until it leaves. The
+	// error is [ErrNoTicket] if the queue has no such ticket.
 	Evict(ctx context.Context, queue string, token uint64) error
 
-	// Close refuses further arrivals and all waiters. A holder hears of it by
-	// [Arrival.Revoke] ([ErrClosed]) and stays until it leaves; the
-	// engine frees what it holds with the last of them. Calls after the first do
-	// no harm.
+	// Close refuses further arrivals and all waiters. A holder is notified by
+	// [Arrival.Revoke] ([ErrClosed]), and stays inside until it leaves. When the last
+	// one has left, the engine frees its resources. Calls after the first do nothing.
 	Close() error
 }
 
-// Arrival is what a caller says of itself when it asks for its turn.
+// Arrival describes a caller that asks for its turn.
 type Arrival struct {
-	// Queue names the queue. For [File] it is the prefix of the lock files;
-	// see [QueueName] for turning any text into one.
+	// Queue names the queue. For [File], it is the prefix of the lock files; [QueueName]
+	// turns any text into one.
 	Queue string
 
-	// Client is the address this arrival came from, for people who read the
-	// queue. The zero value stands for none.
+	// Client is the address this arrival came from, for people who read the queue. The
+	// zero value means none.
 	Client netip.AddrPort
 
-	// Rule says with whom this arrival may be inside.
+	// Rule determines which other arrivals may be inside together with this one.
 	Rule Rule
 
-	// Group names the queues that [Pauser.Pause] pauses together with this one,
-	// such as the text that Queue was made from by filling in placeholders. Empty
-	// means none.
+	// Group names the queues that [Pauser.Pause] can pause together with this one: for
+	// example, the configured text from which Queue was made by filling in placeholders.
+	// Empty means none.
 	Group string
 
-	// MaxWaiting refuses the arrival with [ErrFull] where that many others
-	// already wait. Zero means no limit.
+	// MaxWaiting is how many others may already wait. If that many do, the arrival is
+	// refused with [ErrFull]. Zero means no limit.
 	MaxWaiting int
 
-	// DropOldest lets the arrival into the queue all the same where MaxWaiting others
-	// already wait, and refuses it with [ErrSuperseded] once that many wait behind it.
-	// So the one that has waited longest goes. Each arrival only says so of itself:
-	// one without it is never superseded, so all arrivals of a queue should agree. It
-	// does nothing without MaxWaiting.
+	// DropOldest lets the arrival queue even if MaxWaiting others already wait. It is
+	// refused with [ErrSuperseded] once that many wait behind it. So the oldest waiter
+	// is refused. The setting concerns only this arrival: an arrival without it is never
+	// superseded, so all arrivals of a queue should agree. Without MaxWaiting, it does
+	// nothing.
 	DropOldest bool
 
-	// Timeout is the longest wait. Zero means to wait for ever.
+	// Timeout is the longest wait. Zero means no limit.
 	Timeout time.Duration
 
-	// Requester says what the arrival is for, for people who read the queue.
-	// Nil says nothing.
+	// Requester describes what the arrival is for, to people who read the queue. Nil
+	// means no description.
 	Requester Requester
 
-	// Joined is called once the place in the queue is certain: an arrival whose
-	// Enter is called after that comes behind this one. It must not block or call
-	// the engine, and it is not called for an arrival that is refused before. Nil
-	// means that the caller does not want to know.
+	// Joined is called once the position in the queue is fixed: an arrival whose Enter
+	// is called after that queues behind this one. It must not block or call the engine.
+	// It is not called if the arrival was refused before. Nil means no notification.
 	Joined func()
 
-	// Revoke is called at most once, from another goroutine, when the turn is
-	// taken back while the caller is inside: by eviction ([ErrEvicted]),
-	// because the engine can no longer vouch for it ([ErrLost]) or because it
-	// closes ([ErrClosed]). The caller should stop its work and must still call
-	// [Turn.Leave]. It may be called before Enter has returned. It must not
-	// block. Nil means that the caller does not want to know.
+	// Revoke is called at most once, from another goroutine, when the turn is taken back
+	// while the caller is inside: by eviction ([ErrEvicted]), because the engine can no
+	// longer guarantee it ([ErrLost]), or because the engine closes ([ErrClosed]). The
+	// caller should stop its work, and must still call [Turn.Leave]. Revoke may be
+	// called before Enter has returned. It must not block. Nil means no notification.
 	Revoke func(cause error)
 }
 
@@ -109,8 +104,8 @@ type Turn interface {
 	Leave()
 }
 
-// Why an arrival is refused. [Refused.Err] wraps one of these, or the cause of
-// the context that ended the wait.
+// The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
+// context that ended the wait. ErrNoTicket is an error of evictions only.
 var (
 	ErrTimeout    = errors.New("waited too long in the queue")
 	ErrFull       = errors.New("too many are waiting in the queue")
@@ -122,10 +117,10 @@ var (
 	ErrNoTicket   = errors.New("no such ticket")
 )
 
-// Reason is one word for why an arrival was refused.
+// Reason is the reason of a refusal, in one word.
 type Reason string
 
-// The reasons there are.
+// The reasons of a refusal.
 const (
 	ReasonTimeout    Reason = "timeout"
 	ReasonFull       Reason = "queue_full"
@@ -140,8 +135,8 @@ const (
 type Refused struct {
 	Reason   Reason
 	Queue    string
-	Position int    // how many were ahead on arrival, as far as it was known
-	Token    uint64 // of the ticket given up; 0 if none had been given out
+	Position int    // how many were ahead on arrival, as far as known
+	Token    uint64 // of the ticket given up; 0 if none had been issued
 	Err      error  // the cause in full
 }
 
@@ -151,8 +146,8 @@ func (r *Refused) Error() string {
 
 func (r *Refused) Unwrap() error { return r.Err }
 
-// StorageError is the cause of refusals for [ReasonStorage]. errors.Is with
-// [ErrStorage] finds it.
+// StorageError is a cause of refusals with [ReasonStorage]. It matches [ErrStorage]
+// with errors.Is.
 type StorageError struct {
 	Op   string // what was being done
 	Path string // to what
@@ -165,8 +160,8 @@ func (e *StorageError) Error() string {
 
 func (e *StorageError) Unwrap() []error { return []error{ErrStorage, e.Err} }
 
-// ReasonOf tells the reason that belongs to the cause of a refusal. A cause that
-// this package does not know is that of a context: [ReasonGone].
+// ReasonOf returns the reason for the cause of a refusal. For a cause that this package
+// does not know, which must be that of a context, it is [ReasonGone].
 func ReasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, ErrTimeout):

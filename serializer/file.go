@@ -12,87 +12,91 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 )
 
-// File keeps queues as lock files in a directory. Any number of processes of
-// one machine may share the directory, in containers, too. The names of the
-// files are those of Apache's mod_serializer; see [Ticket].
+// File keeps queues as lock files in a directory. Any number of processes on one
+// machine may share the directory, also across containers. The file names have the
+// format of Apache's mod_serializer; see [Ticket].
 //
 // # How it works
 //
 // Ticket. One control file, the guard, is never deleted. The process that holds its
-// lock (flock) gives out tickets: the number is the time in microseconds, but at
-// least one more than the last number, which the guard file records. So a
-// ticket that exists is smaller than every ticket still to come, whatever the
-// clock does. After a power failure, numbers go on above a bound that was on the disk
-// before they came near it; see file_reserve.go. One goroutine takes the guard for all
-// that arrive meanwhile. It alone blocks if another process is stopped while that holds
-// the guard. The requests wait for the goroutine, and end by their own timeouts.
+// lock (flock) issues tickets. A ticket's number is the time in microseconds, but at
+// least one more than the last number, which the guard file records. So a ticket that
+// exists is smaller than every ticket still to come, whatever the clock does. After a
+// power failure, numbering resumes above a bound, which was on the disk before any
+// number came near it; see file_reserve.go. One goroutine takes the guard for all
+// callers that have arrived in the meantime. If another process is stopped while it
+// holds the guard, only that goroutine blocks. The callers wait for the goroutine, and
+// end by their own timeouts.
 //
 // Owner. A process keeps an owner file, locked for as long as it works in the
-// directory. A ticket is a hard link to it. Anyone can open a ticket and try
-// the lock: if it is granted, the owner is dead, for the kernel says so. No
-// process IDs, no ages, no heartbeats.
+// directory. A ticket is a hard link to it. Anyone can open a ticket and try the lock:
+// if it is granted, the owner is dead. This relies on the kernel, not on process IDs,
+// ages or heartbeats.
 //
-// Ledger. Behind its text, an owner file lists the numbers of the owner's tickets
-// that are out. The owner writes a number before it makes the ticket's file, and
-// strikes it out before it removes that. All processes have the file in their
-// memory, so this costs no system call. A ticket's file that goes while its number
-// stands was removed by another program or a person. Then the ticket keeps its place
-// in the queue of every process until its owner has struck it out or died, and the
-// owner puts the file back if the ticket is inside. A process that has listed the
-// directory may never have seen such a file. It gives out no ticket before the ledgers
-// name only tickets that it knows. See file_missing.go.
+// Ledger. After its text, an owner file lists the numbers of the owner's tickets that
+// are out. The owner writes a number before it makes the ticket's file, and strikes it
+// out before it removes the file. All processes map the file into memory, so this takes
+// no system call. If a ticket's file disappears while its number stands, another
+// program or a person has removed it. The ticket then keeps its place in every
+// process's queue until its owner has struck it out or died. If the ticket is inside,
+// the owner puts the file back. A process that lists the directory in between never
+// sees such a file. So it issues no ticket until the ledgers name only tickets that it
+// knows. See file_missing.go.
 //
-// Turn. The engine hears of every file that comes and goes in the directory,
-// in the order it happens (inotify), and so holds the queues of all processes in
-// memory. A ticket joins its queue under the guard, after a sync of all that happened
-// before; nothing earlier can come later. From then on, the rule of admission (see
-// [Rule]) is a matter of memory. Where the next ticket is ours, the turn passes
-// through a channel, and the file of the finished ticket is removed after that: its
-// successor's is there already.
+// Turn. The engine is notified of every file that appears or disappears in the
+// directory, in order (inotify). So it keeps the queues of all processes in memory. A
+// ticket joins its queue under the guard, after a sync of all earlier events, so no
+// smaller ticket can come later. From then on, admission (see [Rule]) is decided in
+// memory. If the next ticket is local, the turn passes through a channel. The finished
+// ticket's file is removed after that: the next ticket's file already exists.
 //
-// Waking. While one of ours waits for a ticket of another process, one goroutine, the
-// monitor, sleeps until the directory changes. Every 100 ms it also tries the locks of
-// the other owners, and checks whether the directory is still the same.
+// Waking. While a local ticket waits for a remote one, one goroutine, the monitor,
+// sleeps until the directory changes. Every 100 ms, it also tries the locks of the
+// other owners, and checks that the directory is still the same.
 //
 // # Where to read on
 //
 // [File.Enter] takes a ticket (file_issue.go), which joins its queue in a directory
 // (file_directory.go), and waits. [Turn.Leave] hands the turn over (file_handover.go).
-// What happens in the directory is synced into the queues (file_events.go), with the
-// owners of other processes (file_owners.go) and their missing files (file_missing.go).
-// The monitor (file_monitor.go) looks after what nobody tells.
+// The directory's events are synced into the queues (file_events.go), with the owners
+// of other processes (file_owners.go) and their missing files (file_missing.go). The
+// monitor (file_monitor.go) checks what no event reports.
 //
 // Locks are taken in this order: File.mu, directory.syncing, directory.mu. A method
-// whose name ends in Locked needs the lock of its type to be held; in a directory,
-// that is mu. A directory calls its engine without any lock, and the engine is then
-// free to call the directory while it holds its own.
+// whose name ends in Locked requires the lock of its type; in a directory, that is mu.
+// A directory holds no lock when it calls its engine, so the engine may call the
+// directory while it holds its own lock.
 //
 // # What was rejected
 //
-// Listing the directory for every turn: it costs as much as the queue is long,
-// and an error half-way looks like the end. Telling a leave from a removal by the
-// event (a rename for the one, an unlink for the other): a leave takes two calls then,
-// and a process that lists the directory has no event. Process IDs and ages to find the
-// dead: both lie, after a reboot, a clock step, or in a container. A lock that
-// the kernel queues (a blocking flock per request): it has no order, no
-// timeout and no length. The whole queue in memory shared by the processes: fast,
-// but a process that dies in it leaves it in pieces. A ledger has one writer, and
-// nobody reads that of a dead one.
+//   - Listing the directory for every turn: the cost grows with the queue, and an error
+//     half-way looks like the end.
+//   - Distinguishing a leave from a removal by the event (a rename for the one, an
+//     unlink for the other): a leave would take two calls, and a process that lists the
+//     directory sees no event.
+//   - Process IDs and ages to find dead processes: both lie after a reboot, after a
+//     clock step, or in a container.
+//   - A lock that the kernel queues (a blocking flock per request): it has no order, no
+//     timeout and no length limit.
+//   - The whole queue in memory shared by the processes: fast, but a process that dies
+//     while changing it leaves it broken. (A ledger has one writer, and nobody reads
+//     that of a dead process.)
 //
 // # What remains imperfect
 //
-// Programs that make lock files without the guard, as mod_serializer does, are
-// waited for, but they may overtake: they read the clock first and make the
-// file later. Their file counts as abandoned when it is five minutes old. A directory
-// that is replaced while tickets are out keeps processes that knew the old one from
-// entering before its tickets are done, but a process that starts after that
-// cannot know of them. It is the same if somebody removes the holder's file and the
-// owner file at once, and the process starts before they are put back. Owners of
-// versions without ledgers, and those on Windows, are protected by nothing: what
-// goes there has left. The guard file, if somebody removes it within the millisecond
-// after a process has looked at it, does not keep others from giving out tickets
-// beside that process. And inotify is heard
-// by one kernel only, which is why network file systems are refused.
+//   - Requests wait for lock files that other programs make without the guard, as
+//     mod_serializer does. But such files may overtake: these programs read the clock
+//     first and make the file later. Their file counts as abandoned when it is five
+//     minutes old.
+//   - If a directory is replaced while tickets are out, processes that knew the old one
+//     wait for its tickets. A process that starts later cannot know of them. The same
+//     holds if somebody removes the holder's file and the owner file at once, and a
+//     process starts before they are back.
+//   - Nothing protects the tickets of versions without ledgers, or on Windows: a file
+//     that disappears counts as a leave.
+//   - If somebody removes the guard file within the millisecond after a process has
+//     checked it, others may issue tickets beside that process.
+//   - inotify reaches only one kernel. That is why network file systems are refused.
 type File struct {
 	fileSettings
 	open    func(path string, clock func() time.Time) (lockDir, error)
@@ -125,15 +129,15 @@ func (s *fileSettings) logRepeated(level slog.Level, message string, attrs ...an
 	}
 }
 
-// FileOptions adjust a [File]. The zero value is right for most.
+// FileOptions adjust a [File]. The zero value suits most uses.
 type FileOptions struct {
-	Clock func() time.Time // numbers the tickets; nil is [time.Now]
-	Log   *slog.Logger     // nil is none
+	Clock func() time.Time // the time for ticket numbers; nil means [time.Now]
+	Log   *slog.Logger     // nil means no log
 }
 
-// OpenFile makes an engine on a directory. It makes the directory if it is
-// missing, and fails if the engine could not work there: it cannot be written,
-// it has no locks, or it lies on a network file system.
+// OpenFile makes an engine on a directory. It makes the directory if it is missing. It
+// fails if the engine could not work there: if the directory is not writable, has no
+// locks, or is on a network file system.
 func OpenFile(path string, o FileOptions) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -271,7 +275,7 @@ func (f *File) shut(d *directory) {
 	f.replaced = slices.DeleteFunc(f.replaced, func(old *directory) bool { return old == d })
 }
 
-// Path is the directory, as an absolute path.
+// Path returns the directory, as an absolute path.
 func (f *File) Path() string { return f.path }
 
 // Queues implements [Engine].

@@ -14,26 +14,26 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// ErrInside is why [EvictFrom] left a ticket alone: its request is inside, and
-// that was not asked for.
+// ErrInside is the error of [EvictFrom] for a ticket that is inside, if the caller did
+// not allow that.
 var ErrInside = errors.New("the ticket is inside")
 
-// ErrNotObeyed is why [EvictFrom] failed: the process that owns the ticket does
-// not react. It may be stopped.
+// ErrNotObeyed is the error of [EvictFrom] if the process that owns the ticket does not
+// react. It may be stopped.
 var ErrNotObeyed = errors.New("the owner of the ticket does not react")
 
-// Inspect lists the queues of a lock directory, in the order of prefixes, as
-// they stand on the disk. It takes no part in them: it makes no files, takes no
-// guard, follows no symbolic links, and works as any user who can read the
-// directory, whether or not anybody works there. Where everybody may write to the
-// directory, each user has queues of their own, and all are listed.
+// Inspect lists the queues of a lock directory, ordered by prefix, as they are on the
+// disk. It does not take part in them: it makes no files, does not take the guard, and
+// follows no symbolic links. Any user who can read the directory may call it, whether
+// or not a process works there. In a directory that everybody may write to, each user
+// has separate queues, and all are listed.
 //
-// Which tickets are inside follows from the order and the owners' rules, as it does
-// for the engine. The time of entry and the request are not known from outside.
-// [TicketState.Alive] tells whether the owner's lock is held; it is nil where
-// this user may not open the lock file. A file of another program has no lock:
-// nobody knows of an owner that lives, and [TicketState.Owner] says what it is. [File]
-// waits for it until it is five minutes old.
+// As in the engine, the order and the owners' rules determine which tickets are inside.
+// The time of entry and the request are not known from outside. [TicketState.Alive]
+// says whether the owner's lock is held; it is nil if this user may not open the lock
+// file. A file of another program has no lock, so no owner is known to be alive, and
+// [TicketState.Owner] says what it is. [File] waits for such a file until it is five
+// minutes old.
 func Inspect(path string) ([]QueueState, error) {
 	d, err := openOutside(path)
 	if err != nil {
@@ -169,17 +169,17 @@ func (s *sighting) states(path string) []QueueState {
 	return states
 }
 
-// Evicted says what became of a ticket.
+// Evicted is the result of an eviction from outside.
 type Evicted struct {
 	// Ticket is the ticket as it was found.
 	Ticket TicketState
 
-	// Removed means that no living process of ours owned the ticket, so its
-	// lock file was removed. Else the owner was asked, and has obeyed.
+	// Removed means that no living process of Orderly owned the ticket, so its lock file
+	// was removed. Otherwise, the owner was asked, and has obeyed.
 	Removed bool
 
-	// Returned means that the request is no longer in the queue. One that is
-	// inside may take its time to return after it was revoked.
+	// Returned means that the request is no longer in the queue. A holder may need time
+	// to return after it was revoked.
 	Returned bool
 }
 
@@ -191,16 +191,15 @@ const (
 	evictPoll = 10 * time.Millisecond
 )
 
-// EvictFrom takes a ticket out of a queue of a lock directory, from outside. A
-// living owner is asked by a file in the directory, and EvictFrom waits until
-// it has obeyed and, as long as ctx lasts, until the ticket is gone. What has
-// no living owner is removed.
+// EvictFrom takes a ticket out of a queue of a lock directory, from outside. It asks a
+// living owner by a file in the directory, and waits until the owner has obeyed. Then
+// it waits until the ticket is gone or ctx is done. A ticket without a living owner is
+// removed.
 //
-// A ticket that is inside is only touched where inside says so; else the error
-// is [ErrInside]. One that enters before the owner obeys is
-// revoked all the same. The error is [ErrNoTicket] if there is no such ticket,
-// and [ErrNotObeyed] if its owner does not react within three seconds; the
-// ticket is then left alone.
+// A ticket that is inside is evicted only if inside is true; otherwise, the error is
+// [ErrInside]. A ticket that enters before the owner obeys is revoked in any case. The
+// error is [ErrNoTicket] if there is no such ticket, and [ErrNotObeyed] if its owner
+// does not react within three seconds; the ticket then stays.
 func EvictFrom(ctx context.Context, path, queue string, token uint64, inside bool) (Evicted, error) {
 	d, err := openOutside(path)
 	if err != nil {

@@ -30,18 +30,19 @@ const (
 	maxStamp = 9_999_999_999_999_999 // 2286-11-20
 )
 
-// Ticket is what the name of a lock file says.
+// Ticket is the content of a lock file's name.
 type Ticket struct {
 	Prefix string         // names the queue
 	Stamp  uint64         // microseconds since 1970 on the queue's clock; the token
 	Client netip.AddrPort // who asked
 }
 
-// Time is when the ticket was given out, on the queue's clock: that is the
-// system's, except that it never stands still nor goes back.
+// Time returns when the ticket was issued, on the queue's clock. That is the system's
+// clock, except that it never stands still or goes back. After a power failure, it may
+// be up to a minute ahead.
 func (t Ticket) Time() time.Time { return time.UnixMicro(int64(t.Stamp)) }
 
-// Name is the name of the ticket's lock file.
+// Name returns the name of the ticket's lock file.
 func (t Ticket) Name() string {
 	var buf [255]byte // as long as a file system allows
 	return string(t.AppendName(buf[:0]))
@@ -79,10 +80,10 @@ func appendDigits(b []byte, n uint64, width int) []byte {
 	return append(b, digits[i:]...)
 }
 
-// ParseTicket reads the name of a lock file, of whatever queue. The place where
-// the prefix ends can only be one: moved by up to four digits, the timestamp
-// would not start with exactly four zeros; moved by more, the digits left over
-// would not be the start of an address.
+// ParseTicket reads the name of a lock file of any queue. The end of the prefix is
+// unambiguous. If it moved by up to four digits, the timestamp would not start with
+// exactly four zeros. If it moved further, the remaining digits could not start an
+// address.
 func ParseTicket(name string) (Ticket, error) {
 	for from := 0; ; from++ {
 		zeros := strings.Index(name[from:], "0000")

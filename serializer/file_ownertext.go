@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Owner is what an owner file says of its process. A process has one such file
-// in a directory for each [Rule] and [Arrival.Group] it gives tickets by, and each
-// ticket is a hard link to it; so the ticket tells all this, too.
+// Owner is what an owner file says about its process. In a directory, a process has one
+// such file for each combination of [Rule] and [Arrival.Group]. Each ticket is a hard
+// link to it, so the ticket has the same content.
 //
-// The file is text, one "key: value" a line below its first:
+// The file starts with text, one "key: value" per line after the first:
 //
 //	orderly lock-file owner 1
 //	pid: 4711
@@ -26,13 +26,12 @@ import (
 type Owner struct {
 	PID     int
 	Host    string
-	Started time.Time // of the process's work in this directory
+	Started time.Time // when the process began to work in this directory
 	Program string
 	Rule    Rule
-	Group   string // empty is none
+	Group   string // empty means none
 
-	// GroupUnknown is that of a file which says nothing of a group: older versions
-	// wrote none.
+	// GroupUnknown means that the file says nothing about a group, as in older versions.
 	GroupUnknown bool
 }
 

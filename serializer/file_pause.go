@@ -258,8 +258,8 @@ func (f *File) Pause(ctx context.Context, queue string, until time.Time) error {
 	}
 }
 
-// ErrOthersPause is why a queue is still paused: another user has paused it, whose
-// pause holds for all, and this one may not end it.
+// ErrOthersPause means that a queue is still paused: another user has paused it for
+// all, and this user may not end that pause.
 var ErrOthersPause = errors.New("another user has paused it, and only that user can resume it")
 
 // Resume implements [Pauser]. The error is [ErrOthersPause] if only another user can do
@@ -294,12 +294,13 @@ func pauseVerb(end time.Time) string {
 }
 
 // PauseQueue pauses a queue of a lock directory from outside, until a moment of the
-// wall clock, for all processes that work there and for those that start later; see
-// [Pauser]. It needs none that runs. The zero time stands for until the queue is
-// resumed. PauseQueue returns when those that run have had the time to hear of it.
+// wall clock; see [Pauser]. The pause applies to all processes that work there and to
+// those that start later; none need be running. The zero time means until the queue is
+// resumed. PauseQueue returns when running processes have had time to notice.
 //
-// Where everybody may write to the directory, each user has queues of their own. Root
-// pauses those of all who work there. If nobody does, it pauses those of all who come.
+// In a directory that everybody may write to, each user has separate queues. Root
+// pauses those of all users who work there, or, if nobody does, those of all users who
+// come.
 func PauseQueue(path, queue string, until time.Time) error {
 	end, err := PauseEnd(queue, until)
 	if err != nil {

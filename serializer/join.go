@@ -7,23 +7,23 @@ import (
 )
 
 // Joiner is an [Engine] in which an arrival can wait without a goroutine. It is
-// optional: [Join] waits in a goroutine where an engine is not a Joiner.
+// optional: if an engine is not a Joiner, [Join] waits in a goroutine.
 type Joiner interface {
 	// Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait
-	// has ended, done is called with what Enter would have returned: once, in a
-	// goroutine of its own, maybe before Join has returned.
+	// has ended, done is called once, in its own goroutine, with what Enter would have
+	// returned. That may be before Join has returned.
 	Join(a Arrival, done func(Turn, error)) Wait
 }
 
 // Wait is the wait of an arrival that has joined a queue.
 type Wait interface {
-	// GiveUp ends the wait, as a context does that ends with that cause. It does not
-	// block, and does nothing if the wait has ended.
+	// GiveUp ends the wait, like a context that is cancelled with that cause. It does
+	// not block, and does nothing if the wait has already ended.
 	GiveUp(cause error)
 }
 
 // Join lets an arrival wait for its turn in an engine, without a goroutine if the
-// engine is a [Joiner]. done is called as it says.
+// engine is a [Joiner]. done is called as described at [Joiner.Join].
 func Join(e Engine, a Arrival, done func(Turn, error)) Wait {
 	if joiner, ok := e.(Joiner); ok {
 		return joiner.Join(a, done)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Memory keeps queues within one process, without a disk. A restart empties
-// them, and another process knows nothing of them. It is the plainest engine
-// there can be, and the measure of the others.
+// Memory keeps queues within one process, without a disk. A restart empties them, and
+// other processes know nothing of them. It is the simplest engine, and the reference
+// for the others.
 type Memory struct {
 	path  string
 	clock func() time.Time
@@ -25,13 +25,13 @@ type Memory struct {
 	closed  bool
 }
 
-// MemoryOptions adjust a [Memory]. The zero value is right for most.
+// MemoryOptions adjust a [Memory]. The zero value suits most uses.
 type MemoryOptions struct {
-	Path  string           // what [QueueState.Path] says; empty is "memory"
-	Clock func() time.Time // numbers the tickets; nil is [time.Now]
+	Path  string           // returned by Path; empty means "memory"
+	Clock func() time.Time // the time for ticket numbers; nil means [time.Now]
 }
 
-// NewMemory makes an engine without any queue.
+// NewMemory makes an engine without queues.
 func NewMemory(o MemoryOptions) *Memory {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -140,7 +140,7 @@ func (m *Memory) remove(t *ticket) (granted bool) {
 	return granted
 }
 
-// Path is what [QueueState.Path] says.
+// Path returns [MemoryOptions.Path].
 func (m *Memory) Path() string { return m.path }
 
 // Queues implements [Engine].

@@ -11,30 +11,31 @@ import (
 
 // Pauser is an [Engine] that can pause its queues. It is optional.
 //
-// Nobody enters a paused queue: its holders finish, and all others keep their
-// tickets and their order. Timeouts go on counting. A pause holds for every process
-// that shares the queue, also for one that starts later.
+// Nobody enters a paused queue. Its holders finish, and all others keep their tickets
+// and their order. Timeouts keep running. A pause applies to every process that shares
+// the queue, including processes that start later.
 type Pauser interface {
-	// Pause pauses a queue until a moment of the wall clock; the zero time stands
-	// for until it is resumed. It then ends by itself. Another pause of the same
-	// name replaces the end. Pause returns when the engine of this process
-	// obeys; those of others hear of it within moments.
+	// Pause pauses a queue until a moment of the wall clock, when the pause ends by
+	// itself. The zero time means until the queue is resumed. Another pause of the same
+	// name replaces the end. Pause returns when the engine of this process obeys; other
+	// processes follow within moments.
 	//
-	// The name is an [Arrival.Queue], or an [Arrival.Group]: that pauses each queue
-	// of the group. It needs no ticket, and no arrival before it.
+	// The name is an [Arrival.Queue], or an [Arrival.Group], which pauses each queue of
+	// the group. No ticket or earlier arrival is needed.
 	Pause(ctx context.Context, queue string, until time.Time) error
 
-	// Resume ends a pause. It is no error if there is none. A queue that is paused
-	// by its name and by its group's enters again when both have ended.
+	// Resume ends a pause. It is not an error if there is none. A queue that is paused
+	// by its own name and by its group's admits again when both pauses have ended.
 	Resume(ctx context.Context, queue string) error
 }
 
-// Resumed is the end of a pause that lasts until somebody resumes the queue, as
-// [QueueState.PausedUntil] shows it.
+// Resumed is the value of [QueueState.PausedUntil] for a pause that lasts until
+// somebody resumes the queue.
 var Resumed = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
 
-// PauseEnd returns the end of a pause that is asked for, without a fraction of a
-// second that JSON and etcd could not keep. It is for engines.
+// PauseEnd returns the end of a requested pause, in UTC and cut to microseconds;
+// [Resumed] for the zero time. The error is for a queue without a name, or an end in
+// the past. It is for engines.
 func PauseEnd(queue string, until time.Time) (time.Time, error) {
 	if queue == "" {
 		return until, errNameless

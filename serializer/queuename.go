@@ -16,12 +16,13 @@ const (
 	keptQueueName = 80
 )
 
-// QueueName turns any text into a name that is safe as the start of a file
-// name, and different for different texts. Letters, digits, spaces and most
-// signs of ASCII stay as they are; what has a meaning in paths, control
-// characters, everything beyond ASCII and the dot of ".orderly-" at the start
-// become %XX; what would be longer than 150 bytes is cut, and "%~" and a SHA-256
-// of the text stand for the rest.
+// QueueName turns any text into a name that is safe as the start of a file name.
+// Different texts have different names. Letters, digits, spaces and most ASCII symbols
+// stay as they are. These become %XX: symbols with a meaning in paths, control
+// characters, everything beyond ASCII, the dot of ".orderly-" at the start, and a last
+// digit that makes the name ambiguous (see [AmbiguousQueueName]). A name longer than
+// 150 bytes is cut to at most 80, followed by "%~", the first 128 bits of the text's
+// SHA-256 in hexadecimal, and "_".
 func QueueName(text string) string {
 	if plainQueueName(text) {
 		return text
@@ -67,9 +68,10 @@ func escapeQueueName(text string) string {
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// FitsGroup reports whether a queue's name can have come from the name of a group, by
-// [QueueName] of the text with values in place of what stands in braces. Of a
-// shortened name, the beginning decides. Other queues may fit, too.
+// FitsGroup reports whether a queue's name may have come from the name of a group: by
+// [QueueName] of the text with values in place of its {placeholders}. For a shortened
+// name, only the part before the first placeholder is compared. So queues of other
+// groups may fit, too.
 func FitsGroup(queue, group string) bool {
 	parts := placeholder.Split(group, -1)
 	if len(parts) == 1 {
@@ -92,8 +94,8 @@ func mustEscape(c byte) bool {
 	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
 }
 
-// AmbiguousQueueName reports whether the text ends in four zeros and a digit,
-// which readers of lock files could take for the start of a timestamp.
+// AmbiguousQueueName reports whether the text ends in four zeros and a digit, which
+// programs that read lock files could take for the start of a timestamp.
 func AmbiguousQueueName(text string) bool {
 	n := len(text)
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'

@@ -4,17 +4,18 @@ import "time"
 
 // QueueState is a queue at one moment.
 type QueueState struct {
-	Path    string `json:"path"`   // the directory, or the engine's name for the place it keeps queues in
+	Path    string `json:"path"`   // [Engine.Path]: a directory, or the engine's name for its storage
 	Prefix  string `json:"prefix"` // the queue's name
-	Limit   int    `json:"limit"`  // how many may be inside together, by the rules of the tickets; 0 is no limit
+	Limit   int    `json:"limit"`  // how many may be inside together, by the rules of the tickets; 0 means no limit
 	Inside  int    `json:"inside"`
 	Waiting int    `json:"waiting"`
 
-	// PausedUntil is when the pause of a paused queue ends, and nil for others.
-	// See [Pauser] and [Resumed].
+	// PausedUntil is when the pause of the queue ends, or nil if it is not paused. See
+	// [Pauser] and [Resumed].
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
 
-	// Groups are those of the tickets, as far as it is known; see [Arrival.Group].
+	// Groups are the groups of the tickets, as far as they are known; see
+	// [Arrival.Group].
 	Groups []string `json:"groups,omitempty"`
 
 	Tickets []TicketState `json:"tickets"` // in order
@@ -35,7 +36,7 @@ func (q *QueueState) Add(t TicketState, r Rule) {
 	q.Tickets = append(q.Tickets, t)
 }
 
-// Wider returns the greater of two capacities, of which 0 is no limit.
+// Wider returns the greater of two capacities, where 0 means no limit.
 func Wider(a, b int) int {
 	if a == 0 || b == 0 {
 		return 0
@@ -45,18 +46,18 @@ func Wider(a, b int) int {
 
 // TicketState is one ticket of a [QueueState].
 type TicketState struct {
-	Token   string    `json:"token"`
+	Token   string    `json:"token"`            // the ticket's number, in decimal
 	State   string    `json:"state"`            // [StateInside] or [StateWaiting]
-	Since   time.Time `json:"since"`            // Entered where it is known, else Arrived
-	Arrived time.Time `json:"arrived"`          // when the ticket was given out
-	Entered time.Time `json:"entered,omitzero"` // of one that is inside, where this process serves it; else zero
+	Since   time.Time `json:"since"`            // Entered if it is known, otherwise Arrived
+	Arrived time.Time `json:"arrived"`          // when the ticket was issued
+	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
 	Client  string    `json:"client"`           // address and port
 	Owner   string    `json:"owner"`            // the process, for people
-	Alive   *bool     `json:"alive,omitempty"`  // whether the owner runs, where that was asked for
+	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if that is not known
 
-	// Requester is that of the [Arrival], where this process serves it.
-	// Request is for its answer. Engines leave it nil; they would have to ask
-	// while they hold their locks.
+	// Requester is that of the [Arrival], if this process serves it. Request is for its
+	// answer. Engines leave Request nil, because they would have to ask while they hold
+	// their locks.
 	Requester Requester `json:"-"`
 	Request   *Request  `json:"request,omitempty"`
 }
@@ -67,7 +68,7 @@ const (
 	StateWaiting = "waiting"
 )
 
-// Request is what an arrival wants its turn for.
+// Request describes the request for which an arrival asks for its turn.
 type Request struct {
 	Method   string `json:"method"`
 	Host     string `json:"host"`
@@ -78,17 +79,17 @@ type Request struct {
 
 // Requester knows the request that an [Arrival] is for.
 type Requester interface {
-	// Request describes the request. It may be called from any goroutine and at
-	// any time, also when the turn is over.
+	// Request describes the request. It may be called from any goroutine and at any
+	// time, even when the turn is over.
 	Request() Request
 }
 
-// Counter is an [Engine] that can say in an instant how many are in a queue. It is
-// optional: the Caddy plugin refuses a request of a full queue before it reads its
-// body if the engine is a Counter, and else only when the request asks for its turn.
+// Counter is an [Engine] that can count the tickets of a queue without waiting. It is
+// optional. If the engine is a Counter, the Caddy plugin refuses a request of a full
+// queue before it reads the body; otherwise, only when the request asks for its turn.
 type Counter interface {
-	// Count returns how many are inside a queue, and how many wait. It asks
-	// nobody else and never waits for others: there may be more than it knows
-	// of, but those it counts as waiting are in the way of an arrival now.
+	// Count returns how many are inside a queue, and how many wait. It asks no other
+	// process, and never blocks. There may be more tickets than it knows of, but all
+	// that it counts as waiting are ahead of a new arrival.
 	Count(queue string) (inside, waiting int)
 }
