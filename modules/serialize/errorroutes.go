@@ -114,7 +114,7 @@ func holdSubroutes(ctx caddy.Context, server *caddyhttp.Server) bool {
 
 // areUnfinished reports whether routes are being provisioned, or will be.
 func areUnfinished(routes caddyhttp.RouteList) bool {
-	_, unfinished := groupOfUnfinished(routes)
+	_, unfinished := unfinishedStep(nil, routes)
 	return unfinished
 }
 

@@ -18,31 +18,6 @@ type passage struct {
 	number int // handlers are numbered in the order of the configuration
 }
 
-// precedes reports whether requests can come to this handler, and from there to a
-// later one of the configuration. Two routes with matchers count only if they are
-// the same route: their matchers may exclude each other.
-func (p place) precedes(later place) bool {
-	if p.server != later.server || len(p.steps) == 0 || len(later.steps) == 0 {
-		return false
-	}
-	for i := range min(len(p.steps), len(later.steps)) {
-		a, b := p.steps[i], later.steps[i]
-		switch {
-		case a.list != b.list:
-			return i > 0 // they are in the same route, one after the other
-		case a != b:
-			return a.leadsTo(b)
-		}
-	}
-	return true // they are in the same route, perhaps one of them deeper
-}
-
-// leadsTo reports whether requests go on from a route to a later one of its list.
-func (s step) leadsTo(later step) bool {
-	exclusive := s.group != "" && s.group == later.group
-	return s.errors == later.errors && !s.terminal && !exclusive && (s.always || later.always)
-}
-
 // pass adds a handler, and warns if requests come to its queue and to another one in
 // opposite orders.
 func (c *configuration) pass(p passage, log *zap.Logger) {

@@ -14,30 +14,14 @@ func routeGroup(ctx caddy.Context) string {
 		return ""
 	}
 	if parent, ok := lineage[len(lineage)-2].(*caddyhttp.Subroute); ok {
-		if group, ok := groupOfUnfinished(parent.Routes); ok || parent.Errors == nil {
-			return group
-		}
-		group, _ := groupOfUnfinished(parent.Errors.Routes)
-		return group
+		at, _ := stepOf(parent, parent.Routes, parent.Errors)
+		return at.group
 	}
-	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if server == nil {
-		return ""
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		at, _ := unfinishedStep(server, server.Routes)
+		return at.group
 	}
-	group, _ := groupOfUnfinished(server.Routes)
-	return group
-}
-
-// groupOfUnfinished is the group of the first route whose handlers are not all
-// provisioned. Caddy provisions routes in order, and drops the JSON of a finished
-// route.
-func groupOfUnfinished(routes caddyhttp.RouteList) (group string, found bool) {
-	for _, route := range routes {
-		if route.HandlersRaw != nil {
-			return route.Group, true
-		}
-	}
-	return "", false
+	return ""
 }
 
 // groupsKey is the key under which Caddy stores the groups that have matched in a
