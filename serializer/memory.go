@@ -140,7 +140,7 @@ func (m *Memory) remove(t *ticket) (granted bool) {
 	return granted
 }
 
-// Path returns [MemoryOptions.Path].
+// Path returns [MemoryOptions.Path], or "memory" if that is empty.
 func (m *Memory) Path() string { return m.path }
 
 // Queues implements [Engine].

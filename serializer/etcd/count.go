@@ -2,8 +2,8 @@ package etcd
 
 import "github.com/orderly-http/caddy-orderly/serializer"
 
-// Count implements [serializer.Counter]. waiting is of this process only; inside
-// is what this process knows, which may be nothing while nobody here waits.
+// Count implements [serializer.Counter]. waiting counts only this process. inside
+// counts what this process knows of, which may be nothing while nobody waits here.
 func (e *Engine) Count(queue string) (inside, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

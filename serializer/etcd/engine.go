@@ -19,92 +19,92 @@ import (
 //
 // # How it works
 //
-// Ticket. A ticket is a key <namespace><queue>/<lease>-<seq>. etcd numbers all
-// changes in one order, on which its members agree, and keeps with each key the
-// number (revision) at which it was created. That revision is the ticket's
-// number, its place in the queue and its fencing token. No clock takes part. The
-// key is created only if there is none, so a request whose answer was lost is
-// sent again without taking a second place. No key is used for two tickets at a
-// time.
+// Ticket. A ticket is a key <namespace><queue>/<lease>-<seq>. etcd numbers all changes
+// in one order, on which its members agree. With each key, it keeps the number
+// (revision) at which the key was created. That revision is the ticket's number, its
+// position in the queue and its fencing token. No clock is involved. The key is created
+// only if it does not exist. So a request whose answer was lost can be sent again
+// without taking a second ticket. No key is used for two tickets at a time.
 //
-// Turn. New tickets always come last. So once a process has read all tickets up
-// to a revision, it knows every ticket that can ever be before its own ones up to
-// there. The only later change is that some have gone. Admission is then decided
-// in memory. If the next waiter is ours, the turn passes through a channel, and
-// the finished ticket is deleted afterwards: its successor exists already, so no
-// other process sees a gap. One read of the queue serves about half of the
-// process's waiters, so its cost for each hand-over does not grow with the queue.
+// Turn. New tickets always come last. So once a process has read all tickets up to a
+// revision, it knows every ticket that can ever be before its own tickets up to there.
+// Later, tickets can only disappear. So admission is decided in memory. If the next
+// waiter is local, the turn passes through a channel. The finished ticket is deleted
+// afterwards: its successor already exists, so no other process sees a gap. One read of
+// the queue serves about half of the process's waiters, so its cost per hand-over does
+// not grow with the queue.
 //
-// A caller that leaves and comes again at once sends one request, for the deletion
-// and the new ticket. etcd commits in rounds: of two requests, one waits for the
-// other, and the next process with it.
+// A caller that leaves and returns at once sends one request, for the deletion and the
+// new ticket. etcd commits in rounds: of two requests, one would wait for the other,
+// and the next process with it.
 //
-// Waking. Only the first waiter of a process watches anything, and only if remote
-// tickets are before it: it watches the mark of the last of those. The
-// transaction that deletes a ticket puts its mark, which says whether the ticket
-// was inside alone. If it was, all before it are gone, too, and the next waiter
-// enters without reading anything. So a hand-over between processes is one write
-// and one event. Where the rule admits several ([serializer.Rule]), one key is not
-// enough: then the first waiter watches all deletions in the queue. The process
-// also watches its own tickets, once for each queue. A waiter whose ticket
-// somebody else deletes is evicted, unless the lease turns out to have ended. A
-// dead process leaves no marks; a read once a second finds that out.
+// Waking. Only the first waiter of a process watches other tickets, and only if remote
+// tickets are before it. It watches the mark of the last of those. The transaction that
+// deletes a ticket puts its mark, which says whether the ticket was inside alone. If it
+// was, all tickets before it have left too, and the next waiter enters without reading
+// anything. So a hand-over between processes is one write and one event. If the rule
+// admits several ([serializer.Rule]), one key is not enough: the first waiter then
+// watches all deletions in the queue.
 //
-// Watch, then read. etcd serves a watch that begins in the past from a loop that
-// runs every 100 ms, and under load every revision just read is past. So a watch
-// here begins now, and the read follows: the watch reports the end of every
-// ticket that the read shows. One member may answer the read from what it has, if
-// that includes our watch and our tickets. A compaction removes nothing that is
-// needed. A lost watch begins anew, and a read follows. The read once a second
-// takes a majority, because the member that we use may be cut off.
+// The process also watches its own tickets, once for each queue. A waiter whose ticket
+// somebody else deletes is evicted, unless it turns out that the lease has ended. A
+// dead process leaves no marks; a read once a second detects that.
+//
+// Watch, then read. etcd serves a watch that begins in the past from a loop that runs
+// every 100 ms, and under load every revision just read is in the past. So a watch here
+// begins now, and the read follows. The watch then reports the end of every ticket that
+// the read shows. A member may answer the read from its own state, if that includes our
+// watch and our tickets. A compaction removes nothing that is needed. If a watch is
+// lost, a new one begins, and a read follows. The read once a second requires a
+// majority, because the member in use may be cut off.
 //
 // Members. A request goes to one member, and also to the next one if the first is
-// silent. Each may carry it out. See cluster.
+// silent. Both may carry it out. See cluster.
 //
-// Lease. All tickets of a process belong to one lease, and go with it if the
-// process dies. A lease can also end under a live process that was stopped or cut
-// off. So the process keeps its own deadline, on a clock that goes on while the
-// machine is suspended. The deadline counts from the sending of the last answered
-// keep-alive, less a margin (a fifth of the time to live, at least half a second).
-// After it nobody enters, waiters are refused, holders are revoked
-// ([serializer.ErrLost]), and the next arrival waits for a new lease. A process
-// that etcd does not let write stops renewing: it could not delete its tickets,
-// and the others would wait for them.
+// Lease. All tickets of a process belong to one lease, and disappear with it if the
+// process dies. The lease of a live process can also end, if the process was stopped or
+// cut off. So the process keeps its own deadline, on a clock that keeps running while
+// the machine is suspended. The deadline is the time to live after the sending of the
+// last answered keep-alive, less a margin (a fifth of the time to live, at least half a
+// second). After the deadline, nobody enters, waiters are refused, holders are revoked
+// ([serializer.ErrLost]), and the next arrival waits for a new lease. A process without
+// the right to write stops renewing: it could not delete its tickets, and the others
+// would wait for them.
 //
 // # Why it is safe, and how far
 //
-// While all processes run and their clocks tick at about the same rate, a process
-// gives up its lease before etcd ends it; then no two are inside. A process that
-// is stopped (a long pause, SIGSTOP, a frozen machine) between two instructions
-// cannot notice. It may go on inside after its lease has ended, until it wakes and
-// its timer fires. No lock with a lease can do better. The upstream can: if it
-// refuses tokens smaller than the greatest it has seen, a late holder does no
-// harm.
+// While all processes run and their clocks tick at about the same rate, a process gives
+// up its lease before etcd ends it. Then no two are inside. A process that is stopped
+// between two instructions (a long pause, SIGSTOP, a frozen machine) cannot notice.
+// When it wakes, its holder may still be inside after the lease has ended, until its
+// timer fires. No lock with a lease can do better. The upstream can: if it refuses
+// tokens smaller than the greatest it has seen, a late holder does no harm.
 //
 // # What was rejected
 //
-// concurrency.Mutex of etcd's client: its key is the lease, so two requests of
-// one process both hold it; and its watches begin in the past. The client library
-// itself: see member. One watch on the whole queue in each process, with all
-// queues in memory: less code, but every ticket that comes or goes is sent to all
-// machines. Sorting by etcd (WithLastCreate): the server reads the whole queue for
-// it, each time. Several tickets in one transaction: they would have the same
-// number.
+//   - concurrency.Mutex of etcd's client: its key is the lease, so two requests of one
+//     process both hold it. And its watches begin in the past.
+//   - The client library itself: see member.
+//   - One watch on the whole queue in each process, with all queues in memory: less
+//     code, but every change is sent to all machines.
+//   - Sorting by etcd (WithLastCreate): the server reads the whole queue each time.
+//   - Several tickets in one transaction: they would have the same number.
 //
 // # What remains imperfect
 //
-// An arrival that was refused because the queue was full has had a ticket for a
-// moment. Another arrival in that moment may be refused because of it. A position
-// may count tickets whose callers have left just before. A request
-// without an answer may be carried out long after, even after its repetition made
-// the ticket, and the ticket was used and deleted. Then the ticket exists again
-// and no caller waits for it. The queue is searched for such tickets for a minute,
-// and they go with the lease at the latest. A leader of etcd that was cut off can
-// still answer keep-alives until it knows. The margin should be more than the
-// cluster's election timeout (1 s by default), so a time to live below 5 s relies
-// on the token. A cluster that is restored from a backup has other tickets than
-// before. The session ends at the first answer with a lower revision or another
-// cluster ID; until then, or if the revision is higher, a holder may not be alone.
+//   - An arrival that is refused because the queue is full has a ticket for a moment.
+//     Another arrival in that moment may be refused because of it.
+//   - A position may count tickets whose callers have just left.
+//   - A request without an answer may be carried out much later, even after its
+//     repetition has made the ticket, and the ticket was used and deleted. The ticket
+//     then exists again, without a caller. The engine searches the queue for such
+//     tickets for a minute, and they disappear with the lease at the latest.
+//   - An etcd leader that was cut off can still answer keep-alives until it notices.
+//     The margin should exceed the cluster's election timeout (1 s by default), so a
+//     time to live below 5 s relies on the token.
+//   - A cluster restored from a backup has different tickets than before. The session
+//     ends at the first answer with a lower revision or another cluster ID. Until then,
+//     or if the revision is higher, a holder may not be alone.
 type Engine struct {
 	keys    keyspace
 	where   string // the endpoints, for people
@@ -133,8 +133,8 @@ type Engine struct {
 
 // Options say where and how an [Engine] keeps its queues.
 type Options struct {
-	// Endpoints are the URLs of the cluster's members, such as
-	// https://10.0.0.1:2379. At least one is needed.
+	// Endpoints are the URLs of the cluster's members, with the port, such as
+	// https://10.0.0.1:2379. At least one is required.
 	Endpoints []string
 
 	// Namespace is the prefix of all keys. Queues in different namespaces are
@@ -146,17 +146,18 @@ type Options struct {
 	// a process that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
 	TTL time.Duration
 
-	// Username and Password are those of etcd's authentication. Default: none.
+	// Username and Password are for etcd's authentication. Default: none.
 	Username, Password string
 
-	// TLS is needed for https endpoints. Default: none.
+	// TLS is the configuration for https endpoints. Default: the system's authorities,
+	// and no client certificate.
 	TLS *tls.Config
 
-	// Clock says when a ticket was taken, for people. The order does not
+	// Clock is the source of the times that people see in lists. The order does not
 	// depend on it. Default: [time.Now].
 	Clock func() time.Time
 
-	// Log gets leases that begin and are lost, and errors. Default: none.
+	// Log receives the start and loss of leases, and errors. Default: none.
 	Log *slog.Logger
 }
 
@@ -168,9 +169,9 @@ const (
 	MaxTTL           = time.Hour
 )
 
-// Open makes an engine. It does not wait for the cluster: until there is a lease,
-// arrivals are refused with [serializer.ReasonStorage], and the engine goes on
-// trying. The error is for invalid options.
+// Open makes an engine. It does not wait for the cluster. Arrivals wait while a lease
+// is being requested. If that fails, they are refused with [serializer.ReasonStorage]
+// until the engine, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Engine, error) {
 	if len(o.Endpoints) == 0 {
 		return nil, errors.New("opening etcd engine: no endpoints")
@@ -211,7 +212,7 @@ func Open(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Path is the engine's name for where it keeps its queues.
+// Path returns etcd: and the namespace, without a slash at the end.
 func (e *Engine) Path() string { return "etcd:" + strings.TrimSuffix(string(e.keys), "/") }
 
 // run keeps a session until the engine is closed and its last holder has left.
@@ -348,8 +349,8 @@ func (e *Engine) leave(t *ticket) {
 	t.session.dropLocked(t)
 }
 
-// Close implements [serializer.Engine]. If no ticket is left, it gives the lease
-// back; else the last ticket to go does.
+// Close implements [serializer.Engine]. If no ticket is left, it revokes the lease;
+// otherwise, the last ticket to leave does.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true

@@ -12,10 +12,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Evict implements [serializer.Engine]. A remote ticket is evicted by its owner,
-// which a key asks to do so: only the owner knows whether the ticket is inside,
-// and only the owner deletes it. Evict returns once that key is there. A ticket
-// without a lease has no owner any more, and is deleted at once.
+// Evict implements [serializer.Engine]. For a remote ticket, it puts a key that asks
+// the owner to evict it: only the owner knows whether the ticket is inside, and only
+// the owner deletes it. Evict returns once that key exists. A ticket without a lease no
+// longer has an owner, and is deleted at once.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	s, err := e.current(ctx)
 	if err != nil {

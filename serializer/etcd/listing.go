@@ -15,9 +15,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Queues implements [serializer.Engine]. It lists the queues of the namespace at
-// one moment, with the tickets of all machines. The rule of admission says which
-// are inside. Since, for a remote ticket, is its arrival by its machine's clock.
+// Queues implements [serializer.Engine]. It lists the queues of the namespace at one
+// moment, with the tickets of all machines. The rule of admission determines which are
+// inside. For a remote ticket, Since is its arrival by its machine's clock.
 func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	s, err := e.current(ctx)
 	if err != nil {

@@ -59,7 +59,7 @@ func parsePause(value []byte) (end time.Time, err error) {
 const pauseGrace = 300 * time.Millisecond
 
 // Pause implements [serializer.Pauser]. It returns when this process obeys, and others
-// that etcd reaches have had the time to hear of it.
+// that etcd reaches have had time to notice.
 func (e *Engine) Pause(ctx context.Context, queue string, until time.Time) error {
 	end, err := serializer.PauseEnd(queue, until)
 	if err != nil {
