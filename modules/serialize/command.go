@@ -17,20 +17,21 @@ import (
 var serializeCommands = caddycmd.Command{
 	Name:  "serialize",
 	Usage: "queues|evict|pause|resume",
-	Short: "Shows queues of requests, takes tickets out of them, and pauses them",
+	Short: "Lists, evicts from, pauses and resumes queues of requests",
 	Long: `
-Shows queues, takes tickets out of them, and pauses them. The commands ask a running Caddy
-through its admin API, and so know all of its queues, whatever their engine and
-wherever their directory. If none answers, they say so and read the default
-directory. With --path they read that directory: no server needs to run, and any
-number may.`,
+Lists queues, evicts tickets from them, pauses and resumes them.
+
+By default, the commands ask a running Caddy through its admin API, and find all
+of its queues, with any engine and in any directory. If no Caddy answers, they
+say so and read the default directory. With --path, they read that directory
+instead; it does not matter how many servers run, if any.`,
 	CobraFunc: addSerializeCommands,
 }
 
 // Exit codes of the commands, besides 0 and 1.
 const (
 	exitNoTicket   = 2
-	exitInside     = 3 // and nobody said yes
+	exitInside     = 3 // and not confirmed
 	exitNotObeyed  = 4
 	exitPauseEnded = 5 // while requests were inside
 )

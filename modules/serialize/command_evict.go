@@ -25,24 +25,26 @@ func evictCommand() *cobra.Command {
 	c := &evictRun{}
 	cmd := &cobra.Command{
 		Use:   "evict --prefix P [--path DIR] [--force] TOKEN",
-		Short: "Takes a ticket out of a queue",
+		Short: "Evicts a ticket from a queue",
 		Long: `
-Takes a ticket out of a queue. A request that waits is refused at once, with the
-reason "evicted". One that is inside is cancelled, and the next enters when it
-has returned; that is only done after asking, or with --force. The process that
-owns the ticket does it; the command waits until it has, and says what happened.
-In a directory given by --path, a ticket that no living process owns is removed.
+Evicts a ticket from a queue. A waiting request is refused at once, with the
+reason "evicted". A request inside is cancelled, and the next one enters when it
+has returned. Before that, the command asks for confirmation, unless --force is
+given.
 
-Exit codes: 0 done, 1 failed, 2 no such ticket, 3 it is inside and nobody said
-yes, 4 the owner does not react.`,
+The process that owns the ticket evicts it. The command waits for that, and
+reports the result. With --path, it also removes a ticket whose owner is dead.
+
+Exit codes: 0 done, 1 failed, 2 no such ticket, 3 the request is inside and the
+eviction was not confirmed, 4 the owner did not respond.`,
 		Example: `  caddy serialize evict --prefix checkout_ 1795238222081727`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    exiting(c.run),
 	}
 	c.from.add(cmd)
 	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue")
-	cmd.Flags().BoolVarP(&c.force, "force", "f", false, "Do not ask before evicting what is inside")
-	cmd.Flags().DurationVar(&c.wait, "wait", defaultWait, "How long to wait until what was inside has returned")
+	cmd.Flags().BoolVarP(&c.force, "force", "f", false, "Evict a request that is inside without asking")
+	cmd.Flags().DurationVar(&c.wait, "wait", defaultWait, "How long to wait for a request inside to return")
 	_ = cmd.MarkFlagRequired("prefix")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return c.from.completeToken(cmd, args, c.prefix)

@@ -19,24 +19,26 @@ func pauseCommand() *cobra.Command {
 		Use:   "pause --prefix P [--path DIR] [--for 10m] [--wait]",
 		Short: "Pauses a queue",
 		Long: `
-Pauses a queue: nobody enters. Requests that are inside finish, and all others
-keep their places; their timeouts go on. The pause holds for all processes of
-the directory, also for those that start later, until it ends or "caddy
-serialize resume". It replaces an earlier pause of the same prefix.
+Pauses a queue, so that no request enters. Requests inside finish. Waiting
+requests keep their places, and their timeouts keep running. The pause applies to
+all processes of the directory, including those that start later. It lasts for
+the time given by --for, or until "caddy serialize resume", and replaces an
+earlier pause of the same prefix.
 
-A prefix with placeholders, as it stands in the configuration, pauses all of its
-queues. With --wait, the command returns when nobody is inside any more.
+To pause all queues of a prefix with placeholders, give it as the configuration
+has it. With --wait, the command returns when no request has been inside for
+half a second.
 
-Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended before nobody
-had been inside for half a second.`,
+Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended while --wait
+still waited.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
 		Args: cobra.NoArgs,
 		RunE: exiting(c.run),
 	}
 	c.add(cmd)
-	cmd.Flags().StringVar(&c.length, "for", "10m", "How long the pause lasts; 0 is until it is resumed")
-	cmd.Flags().BoolVar(&c.wait, "wait", false, "Wait until nobody is inside")
+	cmd.Flags().StringVar(&c.length, "for", "10m", "How long the pause lasts; 0 means until it is resumed")
+	cmd.Flags().BoolVar(&c.wait, "wait", false, "Wait until no request is inside")
 	return cmd
 }
 
@@ -46,10 +48,12 @@ func resumeCommand() *cobra.Command {
 		Use:   "resume --prefix P [--path DIR]",
 		Short: "Ends the pause of a queue",
 		Long: `
-Ends the pause of a queue. The next ones enter at once, in order. It is no error
-if the queue is not paused. A pause of a prefix with placeholders is ended by
-the same prefix; a single queue of it cannot leave the pause. A pause that only
-another user can end is an error.
+Ends the pause of a queue. The next waiting request enters at once. If the queue
+is not paused, that is no error.
+
+To end a pause of a prefix with placeholders, give the same prefix; it cannot be
+ended for one of its queues alone. If only another user can end the pause, the
+command fails.
 
 Exit codes: 0 done, 1 failed, 2 no such queue.`,
 		Example: `  caddy serialize resume --prefix shop_`,

@@ -25,18 +25,17 @@ func queuesCommand() *cobra.Command {
 		Use:   "queues [--path DIR] [--prefix P] [--json] [--watch]",
 		Short: "Lists queues",
 		Long: `
-Lists queues: the place of each ticket, how long it waits or has waited, for how
-long it has been inside, the client, the request and the process that owns it.
+Lists queues. For each ticket, the list has its place, its wait, its time
+inside, the client, the request, and the process that owns it.
 
-Without --path, a running Caddy is asked. It knows the requests that it serves
-itself, and all tickets of other processes in the same queues. With --path, a
-directory of lock files is read, as it stands on the disk: which requests the
-tickets are for, and when they entered, is not known from outside. No file is
-made there.
+By default, the command asks a running Caddy. That knows its own requests, and
+the tickets of other processes in the same queues. With --path, the command reads
+the lock files of a directory. They do not tell which request a ticket is for, or
+when it entered. The command creates no file there.
 
-If the last character of a prefix is an asterisk, it stands for all that begin
-like it. With --watch, the list is made anew every second until it is
-interrupted; together with --json, each list is one line.`,
+A prefix that ends in an asterisk selects all queues whose prefix begins with the
+rest. With --watch, the command prints the list every second until it is
+interrupted. With --watch and --json, each list is one line.`,
 		Example: `  caddy serialize queues
   caddy serialize queues --address unix//run/caddy/admin.sock
   caddy serialize queues --path /var/lib/caddy/queues --prefix checkout_`,
@@ -44,7 +43,7 @@ interrupted; together with --json, each list is one line.`,
 		RunE: exiting(c.run),
 	}
 	c.from.add(cmd)
-	c.from.addPrefix(cmd, &c.prefix, "Only the queue of this prefix")
+	c.from.addPrefix(cmd, &c.prefix, "List only the queue of this prefix")
 	cmd.Flags().BoolVar(&c.json, "json", false, "Print JSON, as the admin API does")
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Print again every second")
 	return cmd

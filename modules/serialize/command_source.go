@@ -39,9 +39,9 @@ type sourceFlags struct{ path, address, config, adapter string }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.path, "path", "", "Directory of lock files to read, in place of asking a running Caddy")
+	flags.StringVar(&f.path, "path", "", "Directory of lock files to read, instead of asking a running Caddy")
 	flags.StringVar(&f.address, "address", "", "Address of the admin API of a running Caddy")
-	flags.StringVarP(&f.config, "config", "c", "", "Configuration file that tells the address of the admin API")
+	flags.StringVarP(&f.config, "config", "c", "", "Configuration file with the address of the admin API")
 	flags.StringVarP(&f.adapter, "adapter", "a", "", "Name of the config adapter of --config")
 	cmd.MarkFlagsMutuallyExclusive("path", "address")
 	cmd.MarkFlagsMutuallyExclusive("path", "config")

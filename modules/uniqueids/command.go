@@ -23,11 +23,11 @@ import (
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "ids",
-		Short: "Makes and reads request IDs",
+		Short: "Generates and decodes request IDs",
 		Long: `
-Makes IDs of the schemes of the unique_ids handler, and reads back IDs of any
-of them, of Apache's mod_unique_id and nginx's ngx_txid, the header field
-traceparent, and the names of lock files of the serialize handler.`,
+Generates IDs of the schemes of the unique_ids handler, and decodes IDs of these
+schemes, of Apache's mod_unique_id and of nginx's ngx_txid. It also decodes the
+header field traceparent, and the names of the serialize handler's lock files.`,
 		Usage: "new|decode",
 		CobraFunc: func(cmd *cobra.Command) {
 			command.Group(cmd, idsNewCommand(), idsDecodeCommand())
@@ -43,12 +43,12 @@ func idsNewCommand() *cobra.Command {
 	schemes := madeSchemes()
 	cmd := &cobra.Command{
 		Use:   "new [--scheme " + strings.Join(schemes, "|") + "] [-n N] [--shards N]",
-		Short: "Prints new IDs, one a line",
+		Short: "Prints new IDs, one per line",
 		Long: `
-Prints new IDs, one a line.
+Prints new IDs, one per line.
 
-A call_number takes a new run of 16,384 numbers from Caddy's default storage,
-the one that a server without a storage option uses.`,
+With --scheme call_number, each call reserves 16,384 numbers in Caddy's default
+storage, which servers without a storage option use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kind, err := kindOf(scheme)
@@ -136,16 +136,16 @@ func idsDecodeCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "decode [ID...] [--json]",
-		Short: "Says what is in IDs",
+		Short: "Decodes IDs",
 		Long: `
-Says what is in IDs: the scheme, the time in UTC, and every field. Where an ID
-can be of several schemes, it says all of them. Of a UUIDv7 and of a traceparent
-it shows the txid, and of a txid the first and the last UUIDv7 that it can be.
+Prints the scheme of each ID, its time in UTC, and every field. If an ID fits
+several schemes, all of them are printed. A UUIDv7 and a traceparent are printed
+with their txid, and a txid with the first and the last UUIDv7 that contain it.
 
-Without arguments it reads IDs from standard input, one a line. It exits with
-status 1 if there was an ID that it could not read.
+Without arguments, the command reads IDs from standard input, one per line. It
+exits with status 1 if it could not decode one of them.
 
-An ID that begins with a hyphen looks like a flag: write -- before it.`,
+An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true // a bad ID is no wrong use of the command
@@ -159,7 +159,7 @@ An ID that begins with a hyphen looks like a flag: write -- before it.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; before an ID that begins with a hyphen write --, as in: %s -- ID", err, cmd.CommandPath())
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each ID, one a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each ID, one per line")
 	return cmd
 }
 
