@@ -43,15 +43,15 @@ func TestCaddyfileAdapt(t *testing.T) {
 func (c *caddy) adapt(caddyfile string) string {
 	c.t.Helper()
 	r := c.adminAPI("POST", "/adapt", caddyfile, "Content-Type: text/caddyfile")
-	if r.err != nil {
-		c.t.Fatal(r.err)
+	if r.Err != nil {
+		c.t.Fatal(r.Err)
 	}
 	var answer struct {
 		Result json.RawMessage
 		Error  string
 	}
-	check(c.t, json.Unmarshal([]byte(r.body), &answer))
-	if r.status != http.StatusOK {
+	check(c.t, json.Unmarshal([]byte(r.Text), &answer))
+	if r.StatusCode != http.StatusOK {
 		return answer.Error
 	}
 	return string(answer.Result)

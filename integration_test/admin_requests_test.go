@@ -15,7 +15,7 @@ func TestAdminShowsRequests(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+			upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 			s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 			text := strings.Replace(queueSite(addr, upstream.Addr, s.dir, "concurrency 2\n\t\tengine "+engine),
 				"{\n", "{\n\tunique_ids\n\tlog\n\turi replace /shop /\n", 1)

@@ -102,7 +102,7 @@ func TestAdminRefusesNonsense(t *testing.T) {
 
 // Names with slashes, percent signs and letters beyond ASCII come through.
 func TestAdminFindsQueuesWithOddNames(t *testing.T) {
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, upstream.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
 	for _, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A reentrant request passes. If it did not, it
@@ -24,33 +26,33 @@ func TestComingByAgain(t *testing.T) {
 		site   string
 		status int
 		body   string
-		visits int // of the backend
+		visits int // of the upstream
 	}{
 		{
 			name:   "nested blocks",
-			site:   queue + "route {\n" + queue + "handle {\n" + queue + "reverse_proxy {$BACKEND}\n}\n}",
+			site:   queue + "route {\n" + queue + "handle {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "rewrite",
-			site:   queue + "route /a {\nrewrite /b?name=me\nroute /b {\n" + queue + "reverse_proxy {$BACKEND}\n}\n}",
+			site:   queue + "route /a {\nrewrite /b?name=me\nroute /b {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "invoke",
-			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
 			site:   "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "invoke in the queue",
-			more:   "&(shared) {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			more:   "&(shared) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
 			site:   queue + "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "error behind the queue",
-			site:   "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + queue + "reverse_proxy {$BACKEND}\n}",
+			site:   "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
@@ -61,7 +63,7 @@ func TestComingByAgain(t *testing.T) {
 		},
 		{
 			name: "answer of the upstream",
-			site: queue + "reverse_proxy {$BACKEND} {\n@ok status 200\nhandle_response @ok {\n" + queue +
+			site: queue + "reverse_proxy {$UPSTREAM} {\n@ok status 200\nhandle_response @ok {\n" + queue +
 				"respond again 203\n}\n}",
 			status: 203, body: "again", visits: 1,
 		},
@@ -69,16 +71,16 @@ func TestComingByAgain(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, more: test.more, site: test.site})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, more: test.more, site: test.site})
 			for range 2 { // and its turn has ended for the next one
-				r := c.get("/a?name=me").want(t, test.status)
-				if r.body != test.body {
-					t.Errorf("answered %q, want %q", r.body, test.body)
+				r := c.get("/a?name=me").Want(t, test.status)
+				if r.Text != test.body {
+					t.Errorf("answered %q, want %q", r.Text, test.body)
 				}
 			}
-			if visits := len(b.order()); visits != 2*test.visits {
-				t.Errorf("the backend saw %d requests, want %d", visits, 2*test.visits)
+			if visits := len(upstream.Order()); visits != 2*test.visits {
+				t.Errorf("the upstream saw %d requests, want %d", visits, 2*test.visits)
 			}
 			c.wantNoTickets()
 		})
@@ -93,10 +95,10 @@ func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	for name, again := range map[string]string{"reentrant": queue, "not reentrant": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: "route {\n" + queue + "error 418\n}\n" +
-				"handle_errors {\n" + again + "reverse_proxy {$BACKEND}\n}"})
-			c.wantTurns(b, "/", "/")
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: "route {\n" + queue + "error 418\n}\n" +
+				"handle_errors {\n" + again + "reverse_proxy {$UPSTREAM}\n}"})
+			c.wantTurns(upstream, "/", "/")
 			c.wantNoTickets()
 		})
 	}
@@ -106,22 +108,22 @@ func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 // that has refused it.
 func TestRefusedThenErrorRoutes(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			timeout 200ms
 		}
-		reverse_proxy {$BACKEND}
+		reverse_proxy {$UPSTREAM}
 		handle_errors {
 			respond "sorry: {http.serialize.reason}"
 		}`})
-	holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
-	if r := c.get("/?name=refused").want(t, http.StatusInternalServerError); r.body != "sorry: timeout" {
-		t.Errorf("answered %q", r.body)
+	holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
+	if r := c.get("/?name=refused").Want(t, http.StatusInternalServerError); r.Text != "sorry: timeout" {
+		t.Errorf("answered %q", r.Text)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	c.wantNoTickets()
 }
 
@@ -129,8 +131,8 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 // placeholders. They used to be the outer one's.
 func TestQueueWithinQueue(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			prefix outer_
@@ -140,19 +142,19 @@ func TestQueueWithinQueue(t *testing.T) {
 				path {$DIR}
 				prefix inner_
 			}
-			reverse_proxy {$BACKEND} {
+			reverse_proxy {$UPSTREAM} {
 				header_up X-Queue {http.serialize.queue}
 			}
 		}`})
 	answer := c.getting("/?name=me&gate")
-	if got := b.awaitEntry(t, "me").header.Get("X-Queue"); got != "inner_" {
+	if got := upstream.AwaitEntry("me").Header.Get("X-Queue"); got != "inner_" {
 		t.Errorf("{http.serialize.queue} is %q, want inner_", got)
 	}
 	if files := lockFiles(t, c.dir); len(files) != 2 {
 		t.Errorf("lock files %v, want one of each queue", files)
 	}
-	b.open("me")
-	(<-answer).want(t, http.StatusOK)
+	upstream.Open("me")
+	(<-answer).Want(t, http.StatusOK)
 	c.wantNoTickets()
 }
 
@@ -193,7 +195,7 @@ func TestWaitingForItself(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{site: test.site})
 			writeFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
-			c.get("/outer.html").want(t, http.StatusInternalServerError)
+			c.get("/outer.html").Want(t, http.StatusInternalServerError)
 			line := c.wantRefusalLogged("timeout", "serializer_")
 			for _, cause := range []string{"httpInclude", "proxy to this server"} {
 				if !strings.Contains(line.Text("hint"), cause) {
@@ -219,8 +221,8 @@ func TestIncludeAfterTurn(t *testing.T) {
 		respond /inner inner
 		file_server`})
 	writeFile(t, filepath.Join(c.home, "outer.html"), `outer {{httpInclude "/inner"}}`)
-	if r := c.get("/outer.html").want(t, http.StatusOK); r.body != "outer inner" {
-		t.Errorf("answered %q", r.body)
+	if r := c.get("/outer.html").Want(t, http.StatusOK); r.Text != "outer inner" {
+		t.Errorf("answered %q", r.Text)
 	}
 	c.wantNoTickets()
 }

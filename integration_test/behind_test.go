@@ -5,6 +5,8 @@ package integration_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Caddy's placeholders knew the request as it was before serialize, which handed
@@ -52,28 +54,28 @@ func TestPlaceholdersBehindQueue(t *testing.T) {
 		{"body limited", "route {\nrequest_body {\nmax_size 1KiB\n}\nQUEUE" + changes + "respond `TEXT`\n}"},
 		{"error route", "route {\nQUEUE" + changes + "error 418\n}\nhandle_errors {\nrespond `TEXT`\n}"},
 		{"upstream after a placeholder of the body", "route {\nQUEUE" +
-			"request_header X-Body {http.request.body}\nreverse_proxy {$BACKEND}\n}"},
-		{"answer of the upstream", "route {\nQUEUE" + changes + "reverse_proxy {$BACKEND} {\n" +
+			"request_header X-Body {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"},
+		{"answer of the upstream", "route {\nQUEUE" + changes + "reverse_proxy {$UPSTREAM} {\n" +
 			"@any status 2xx\nhandle_response @any {\nrespond `TEXT`\n}\n}\n}"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			answer := func(queue string) response {
+			answer := func(queue string) testcaddy.Answer {
 				site := strings.ReplaceAll(strings.ReplaceAll(test.site, "QUEUE", queue), "TEXT", text.String())
-				c := start(t, setup{tls: true, backend: newBackend(t), site: site})
+				c := start(t, setup{tls: true, upstream: testcaddy.NewUpstream(t), site: site})
 				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client: client", "X-Removed: yes", "Cookie: biscuit=ginger")
-				if r.err != nil {
-					t.Fatal(r.err)
+				if r.Err != nil {
+					t.Fatal(r.Err)
 				}
-				r.body = strings.ReplaceAll(r.body, strings.TrimPrefix(c.url, "https://"), "HOSTPORT")
+				r.Text = strings.ReplaceAll(r.Text, strings.TrimPrefix(c.url, "https://"), "HOSTPORT")
 				return r
 			}
 			with, without := answer(queue), answer("")
-			if with.status != without.status || with.body != without.body {
-				t.Errorf("with a queue:\n%d %s\nwithout:\n%d %s", with.status, with.body, without.status, without.body)
+			if with.StatusCode != without.StatusCode || with.Text != without.Text {
+				t.Errorf("with a queue:\n%d %s\nwithout:\n%d %s", with.StatusCode, with.Text, without.StatusCode, without.Text)
 			}
-			if without.status >= 500 {
+			if without.StatusCode >= 500 {
 				t.Errorf("the test does not work without a queue: %v", without)
 			}
 		})

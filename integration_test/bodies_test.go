@@ -5,7 +5,6 @@ package integration_test
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -23,13 +22,13 @@ import (
 func TestUploads(t *testing.T) {
 	t.Parallel()
 	const memory, disk = 4 << 10, 20 << 10
-	b := newBackend(t)
-	c := start(t, setup{tls: true, backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{tls: true, upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			buffer 4KiB 20KiB
 		}
-		reverse_proxy {$BACKEND}`})
+		reverse_proxy {$UPSTREAM}`})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -49,9 +48,9 @@ func TestUploads(t *testing.T) {
 				if chunked {
 					reader = &pieces{random, body} // hides the length
 				}
-				doContext(t.Context(), client, "POST", c.url+"/?name="+name, reader).want(t, http.StatusOK)
-				if v := b.visit(name); v.length != int64(size) || v.digest != sha256.Sum256(body) {
-					t.Errorf("%s: the backend got %d bytes, or others", name, v.length)
+				doContext(t.Context(), client, "POST", c.url+"/?name="+name, reader).Want(t, http.StatusOK)
+				if v := upstream.Visit(name); v.Body != string(body) {
+					t.Errorf("%s: the upstream got %d bytes, or others", name, len(v.Body))
 				}
 			})
 		}
@@ -76,15 +75,15 @@ func (b *pieces) Read(p []byte) (int, error) {
 // A client that waits for 100 Continue before it sends its body gets it.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream})
 	client := newClient(t, "1.1")
 	client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * patience
 	for _, size := range []int{100, 1 << 20} {
 		name := fmt.Sprint("size", size)
-		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect: 100-continue").want(t, http.StatusOK)
-		if got := b.visit(name).length; got != int64(size) {
-			t.Errorf("the backend got %d bytes, want %d", got, size)
+		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect: 100-continue").Want(t, http.StatusOK)
+		if got := len(upstream.Visit(name).Body); got != size {
+			t.Errorf("the upstream got %d bytes, want %d", got, size)
 		}
 	}
 }
@@ -97,21 +96,21 @@ func TestSlowSender(t *testing.T) {
 	for _, sizes := range []struct{ whole, first int }{{10, 5}, {200 << 10, 100 << 10}} {
 		t.Run(fmt.Sprint(sizes.whole), func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{site: serialized, backend: b})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{site: serialized, upstream: upstream})
 			body := strings.Repeat("x", sizes.whole)
 			conn := c.dial()
 			_, err := io.WriteString(conn, head("slow", sizes.whole)+body[:sizes.first])
 			check(t, err)
 			// Long enough for the head to be read, even if nothing shows it.
 			time.Sleep(100 * time.Millisecond)
-			c.get("/?name=quick").want(t, http.StatusOK)
+			c.get("/?name=quick").Want(t, http.StatusOK)
 			c.wantNoTickets()
-			b.wantNever(t, "slow")
+			upstream.WantNever("slow")
 			_, err = io.WriteString(conn, body[sizes.first:])
 			check(t, err)
-			if got := answerOf(t, conn); got != http.StatusOK || b.visit("slow").length != int64(sizes.whole) {
-				t.Errorf("answered %d, the backend got %d bytes", got, b.visit("slow").length)
+			if got := answerOf(t, conn); got != http.StatusOK || len(upstream.Visit("slow").Body) != sizes.whole {
+				t.Errorf("answered %d, the upstream got %d bytes", got, len(upstream.Visit("slow").Body))
 			}
 		})
 	}
@@ -120,15 +119,15 @@ func TestSlowSender(t *testing.T) {
 // A body that never comes to its end is ended by the server's own timeout.
 func TestStalledSender(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b, servers: "timeouts {\n read_body 1s\n}"})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream, servers: "timeouts {\n read_body 1s\n}"})
 	conn := c.dial()
 	_, err := io.WriteString(conn, head("stalled", 200<<10)+strings.Repeat("x", 100<<10))
 	check(t, err)
 	if got := answerOf(t, conn); got != http.StatusRequestTimeout {
 		t.Errorf("answered %d, want 408", got)
 	}
-	b.wantNever(t, "stalled")
+	upstream.WantNever("stalled")
 	c.wantNoTickets()
 }
 
@@ -138,17 +137,17 @@ func TestLargerThanTheBuffers(t *testing.T) {
 	for _, buffer := range []string{"1KiB 0", "1KiB 4KiB", "0 1MiB"} {
 		t.Run(buffer, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, env: map[string]string{"BUFFER": buffer}, site: `
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, env: map[string]string{"BUFFER": buffer}, site: `
 				serialize {
 					path {$DIR}
 					buffer {$BUFFER}
 				}
-				reverse_proxy {$BACKEND}`})
+				reverse_proxy {$UPSTREAM}`})
 			conn := c.dial()
 			_, err := io.WriteString(conn, head("large", 20<<10)+strings.Repeat("x", 10<<10))
 			check(t, err)
-			b.awaitEntry(t, "large")
+			upstream.AwaitEntry("large")
 			next := c.getting("/?name=next")
 			c.awaitTickets(2)
 			_, err = io.WriteString(conn, strings.Repeat("x", 10<<10))
@@ -156,9 +155,9 @@ func TestLargerThanTheBuffers(t *testing.T) {
 			if got := answerOf(t, conn); got != http.StatusOK {
 				t.Errorf("answered %d", got)
 			}
-			(<-next).want(t, http.StatusOK)
-			b.wantOrder(t, "large", "next")
-			b.wantAlone(t)
+			(<-next).Want(t, http.StatusOK)
+			upstream.WantOrder("large", "next")
+			upstream.WantAlone()
 		})
 	}
 }
@@ -181,8 +180,8 @@ func TestBodyFails(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, global: "metrics", site: `
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, global: "metrics", site: `
 				request_body {
 					max_size 500KB
 				}
@@ -196,8 +195,8 @@ func TestBodyFails(t *testing.T) {
 			if got := answerOf(t, conn); got != test.want {
 				t.Errorf("answered %d, want %d", got, test.want)
 			}
-			c.get("/?name=next").want(t, http.StatusOK)
-			b.wantOrder(t, "next")
+			c.get("/?name=next").Want(t, http.StatusOK)
+			upstream.WantOrder("next")
 			c.wantNoTickets()
 			c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, "1")
 		})
@@ -210,14 +209,14 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, env: map[string]string{"ENGINE": engine}, site: `
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, env: map[string]string{"ENGINE": engine}, site: `
 				serialize {
 					path {$DIR}
 					queue_length 1
 					engine {$ENGINE}
 				}
-				reverse_proxy {$BACKEND}`})
+				reverse_proxy {$UPSTREAM}`})
 			holder := c.holder(t)
 			waiter := c.getting("/?name=waiter")
 			eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
@@ -230,10 +229,10 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 					t.Errorf("answered %d, want 500", got)
 				}
 			}
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
-			(<-waiter).want(t, http.StatusOK)
-			b.wantOrder(t, "holder", "waiter")
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
+			(<-waiter).Want(t, http.StatusOK)
+			upstream.WantOrder("holder", "waiter")
 			// And with room in the queue the answer is 100.
 			conn := c.dial()
 			_, err := io.WriteString(conn, expecting("room"))
@@ -248,8 +247,8 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 // What the next handlers see of a body is what they would see without a queue.
 func TestBodiesBehind(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			buffer 1KiB 4KiB
@@ -261,38 +260,38 @@ func TestBodiesBehind(t *testing.T) {
 			request_body {
 				max_size 3KB
 			}
-			reverse_proxy {$BACKEND}
+			reverse_proxy {$UPSTREAM}
 		}
 		handle /buffered {
-			reverse_proxy {$BACKEND} {
+			reverse_proxy {$UPSTREAM} {
 				request_buffers 1MiB
 			}
 		}
 		handle {
-			reverse_proxy {$BACKEND}
+			reverse_proxy {$UPSTREAM}
 		}`})
 	for _, size := range []int{10, 1024, 1025, 2000, 5 << 10, 20 << 10} {
 		body := strings.Repeat("x", size)
 		for _, version := range []string{"1.1", "2"} {
 			client := newClient(t, "1.1")
-			post := func(path string) response {
+			post := func(path string) testcaddy.Answer {
 				if version == "2" {
 					return doContext(t.Context(), client, "POST", c.url+path, io.MultiReader(strings.NewReader(body)))
 				}
 				return do(client, "POST", c.url+path, body)
 			}
-			if got := post("/echo").want(t, http.StatusOK).body; got != body {
+			if got := post("/echo").Want(t, http.StatusOK).Text; got != body {
 				t.Errorf("the placeholder has %d bytes of %d", len(got), size)
 			}
 			limited := http.StatusOK
 			if size > 3000 {
 				limited = http.StatusRequestEntityTooLarge
 			}
-			post(fmt.Sprintf("/limited?name=limited%d,%s", size, version)).want(t, limited)
+			post(fmt.Sprintf("/limited?name=limited%d,%s", size, version)).Want(t, limited)
 			name := fmt.Sprintf("buffered%d,%s", size, version)
-			post("/buffered?name="+name).want(t, http.StatusOK)
-			if v := b.visit(name); v.length != int64(size) {
-				t.Errorf("the backend got %d bytes of %d", v.length, size)
+			post("/buffered?name="+name).Want(t, http.StatusOK)
+			if v := upstream.Visit(name); len(v.Body) != size {
+				t.Errorf("the upstream got %d bytes of %d", len(v.Body), size)
 			}
 		}
 	}
@@ -332,8 +331,8 @@ func TestTrailers(t *testing.T) {
 // own, which reads nothing ahead.
 func TestDuplex(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		@duplex header Content-Type application/x-ndjson
 		serialize @duplex {
 			path {$DIR}
@@ -342,7 +341,7 @@ func TestDuplex(t *testing.T) {
 		serialize {
 			path {$DIR}
 		}
-		reverse_proxy {$BACKEND}`})
+		reverse_proxy {$UPSTREAM}`})
 	for _, test := range []struct {
 		contentType string
 		passes      bool
@@ -357,15 +356,15 @@ func TestDuplex(t *testing.T) {
 		_, err := io.WriteString(conn, strings.Replace(head(name, 10), "\r\n\r\n", "\r\nContent-Type: "+test.contentType+"\r\n\r\n", 1)+"12345")
 		check(t, err)
 		if test.passes {
-			b.awaitEntry(t, name)
+			upstream.AwaitEntry(name)
 		} else {
 			time.Sleep(100 * time.Millisecond)
-			b.wantNever(t, name)
+			upstream.WantNever(name)
 		}
 		_, err = io.WriteString(conn, "67890")
 		check(t, err)
-		if got := answerOf(t, conn); got != http.StatusOK || b.visit(name).length != 10 {
-			t.Errorf("%s: answered %d, the backend got %d bytes", test.contentType, got, b.visit(name).length)
+		if got := answerOf(t, conn); got != http.StatusOK || len(upstream.Visit(name).Body) != 10 {
+			t.Errorf("%s: answered %d, the upstream got %d bytes", test.contentType, got, len(upstream.Visit(name).Body))
 		}
 	}
 }

@@ -22,19 +22,19 @@ import (
 const patience = testcaddy.Patience
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
-// {$PORT}, {$DIR} and {$BACKEND} and what env names are filled in.
+// {$PORT}, {$DIR} and {$UPSTREAM} and what env names are filled in.
 type setup struct {
-	site     string            // what is inside the block of the site {$SITE}
-	global   string            // more global options
-	servers  string            // more options of servers
-	more     string            // more sites and snippets, after the global options
-	tls      bool              // serve HTTPS, and HTTP/2 and HTTP/3 with it
-	dir      string            // {$DIR}, the lock directory; default a new one
-	backend  *backend          // {$BACKEND}
-	env      map[string]string // further {$NAME}s
-	user     *user             // who runs it; default whoever runs the test
-	launcher []string          // a command that starts the command it is given
-	files    []*os.File        // open files for it, from number 3
+	site     string              // what is inside the block of the site {$SITE}
+	global   string              // more global options
+	servers  string              // more options of servers
+	more     string              // more sites and snippets, after the global options
+	tls      bool                // serve HTTPS, and HTTP/2 and HTTP/3 with it
+	dir      string              // {$DIR}, the lock directory; default a new one
+	upstream *testcaddy.Upstream // {$UPSTREAM}
+	env      map[string]string   // further {$NAME}s
+	user     *user               // who runs it; default whoever runs the test
+	launcher []string            // a command that starts the command it is given
+	files    []*os.File          // open files for it, from number 3
 }
 
 // user is a user of the system.
@@ -153,8 +153,8 @@ func (c *caddy) run(args ...string) {
 	cmd := testcaddy.CommandIn(c.t, c.home, args...)
 	cmd.Env = append(cmd.Env, "CERTIFICATE="+certificate.cert, "KEY="+certificate.key,
 		"ADMIN="+c.control, "SITE="+c.url, "DIR="+c.dir, fmt.Sprintf("PORT=%d", c.port))
-	if c.setup.backend != nil {
-		cmd.Env = append(cmd.Env, "BACKEND="+c.setup.backend.addr)
+	if c.setup.upstream != nil {
+		cmd.Env = append(cmd.Env, "UPSTREAM="+c.setup.upstream.Addr)
 	}
 	for name, value := range c.setup.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -181,11 +181,11 @@ func (c *caddy) reload(s setup) error {
 // load loads a configuration through the admin API.
 func (c *caddy) load(contentType, config string) error {
 	r := c.adminAPI("POST", "/load", config, "Content-Type: "+contentType)
-	if r.err != nil {
-		return r.err
+	if r.Err != nil {
+		return r.Err
 	}
-	if r.status != http.StatusOK {
-		return fmt.Errorf("status %d: %s", r.status, r.body)
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d: %s", r.StatusCode, r.Text)
 	}
 	return nil
 }
@@ -194,18 +194,18 @@ func (c *caddy) load(contentType, config string) error {
 func (c *caddy) ask(path string) string {
 	c.t.Helper()
 	r := c.adminAPI("GET", path, "")
-	if r.err != nil || r.status != http.StatusOK {
+	if r.Err != nil || r.StatusCode != http.StatusOK {
 		c.t.Fatalf("admin API, %s: %v", path, r)
 	}
-	return r.body
+	return r.Text
 }
 
 // adminAPI makes a request to the admin API. With every configuration comes a
 // new listener for it, and the old one may close on a connection that it has not
 // accepted yet; so what was not answered is said again.
-func (c *caddy) adminAPI(method, path, body string, header ...string) (r response) {
+func (c *caddy) adminAPI(method, path, body string, header ...string) (r testcaddy.Answer) {
 	for range 5 {
-		if r = do(c.admin, method, "http://admin"+path, body, header...); r.err == nil {
+		if r = do(c.admin, method, "http://admin"+path, body, header...); r.Err == nil {
 			break
 		}
 	}

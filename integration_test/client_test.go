@@ -5,7 +5,6 @@ package integration_test
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -16,22 +15,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
-
-// response is an answer that has been read to its end, or why there is none.
-type response struct {
-	status int
-	proto  string
-	header http.Header
-	body   string
-	err    error
-}
-
-func (r response) String() string {
-	if r.err != nil {
-		return r.err.Error()
-	}
-	return fmt.Sprintf("%d %v %q", r.status, r.header, r.body)
-}
 
 // The certificates are of authorities that Caddy makes for each process.
 var insecure = &tls.Config{InsecureSkipVerify: true}
@@ -76,75 +59,62 @@ func allVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 }
 
 // do makes a request. Header fields are given as "Name: value".
-func do(client *http.Client, method, url, body string, header ...string) response {
+func do(client *http.Client, method, url, body string, header ...string) testcaddy.Answer {
 	return doContext(context.Background(), client, method, url, strings.NewReader(body), header...)
 }
 
-func doContext(ctx context.Context, client *http.Client, method, url string, body io.Reader, header ...string) response {
+func doContext(ctx context.Context, client *http.Client, method, url string, body io.Reader, header ...string) testcaddy.Answer {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
-		return response{err: err}
+		return testcaddy.Answer{Response: new(http.Response), Err: err}
 	}
 	for _, field := range header {
 		if name, value, ok := strings.Cut(field, ": "); ok {
 			req.Header.Set(name, value)
 		}
 	}
-	a := testcaddy.Do(client, req)
-	if a.Response == nil {
-		return response{err: a.Err}
-	}
-	return response{a.StatusCode, a.Proto, a.Header, a.Text, a.Err}
+	return testcaddy.Do(client, req)
 }
 
 // get makes a request of its own connection and returns the answer.
-func (c *caddy) get(path string, header ...string) response {
+func (c *caddy) get(path string, header ...string) testcaddy.Answer {
 	c.t.Helper()
 	return do(newClient(c.t, "1.1"), "GET", c.url+path, "", header...)
 }
 
 // getting makes a request in the background.
-func (c *caddy) getting(path string, header ...string) <-chan response {
-	return inBackground(func() response { return c.get(path, header...) })
+func (c *caddy) getting(path string, header ...string) <-chan testcaddy.Answer {
+	return inBackground(func() testcaddy.Answer { return c.get(path, header...) })
 }
 
 // holder brings a request inside, which stays until the gate of the name holder is
 // opened.
-func (c *caddy) holder(t testing.TB) <-chan response {
+func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	t.Helper()
 	answer := c.getting("/?name=holder&gate")
-	c.setup.backend.awaitEntry(t, "holder")
+	c.setup.upstream.AwaitEntry("holder")
 	return answer
 }
 
-func inBackground(request func() response) <-chan response {
-	answer := make(chan response, 1)
+func inBackground(request func() testcaddy.Answer) <-chan testcaddy.Answer {
+	answer := make(chan testcaddy.Answer, 1)
 	go func() { answer <- request() }()
 	return answer
 }
 
-// hold brings the request named holder inside. Where timeouts are short, a busy
+// bringInside brings the request named holder inside. Where timeouts are short, a busy
 // machine may not even get the only ticket made in time; then it tries again.
-func (b *backend) hold(t testing.TB, request func() response) <-chan response {
+func bringInside(t testing.TB, upstream *testcaddy.Upstream, request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		answer := inBackground(request)
 		eventually(t, patience, "the holder is inside, or refused", func() bool {
-			return b.visit("holder") != nil || len(answer) > 0
+			return upstream.Visit("holder") != nil || len(answer) > 0
 		})
-		if b.visit("holder") != nil {
+		if upstream.Visit("holder") != nil {
 			return answer
 		}
 	}
 	t.Fatal("the holder never gets inside")
 	return nil
-}
-
-// want fails the test unless the answer has a status.
-func (r response) want(t testing.TB, status int) response {
-	t.Helper()
-	if r.err != nil || r.status != status {
-		t.Fatalf("answer: %v, want status %d", r, status)
-	}
-	return r
 }

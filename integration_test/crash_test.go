@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A process that is killed while it holds the queue frees the others: within
@@ -16,14 +18,14 @@ import (
 // what counts is the median of several kills.
 func TestKillHolder(t *testing.T) {
 	const kills, limit = 5, 250 * time.Millisecond
-	b := newBackend(t)
-	survivor := start(t, setup{site: serialized, backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	survivor := start(t, setup{site: serialized, upstream: upstream})
 	var recoveries []time.Duration
 	for i := range kills {
-		victim := start(t, setup{site: serialized, backend: b, dir: survivor.dir})
+		victim := start(t, setup{site: serialized, upstream: upstream, dir: survivor.dir})
 		holder, waiter, next := fmt.Sprint("holder", i), fmt.Sprint("waiter", i), fmt.Sprint("next", i)
 		victim.getting("/?gate&name=" + holder)
-		b.awaitEntry(t, holder)
+		upstream.AwaitEntry(holder)
 		victim.getting("/?name=" + waiter)
 		survivor.awaitTickets(2)
 		answer := survivor.getting("/?name=" + next)
@@ -31,9 +33,9 @@ func TestKillHolder(t *testing.T) {
 
 		killed := time.Now()
 		victim.Signal(syscall.SIGKILL)
-		recoveries = append(recoveries, b.awaitEntry(t, next).entered.Sub(killed))
-		(<-answer).want(t, http.StatusOK)
-		b.wantNever(t, waiter)
+		recoveries = append(recoveries, upstream.AwaitEntry(next).Entered.Sub(killed))
+		(<-answer).Want(t, http.StatusOK)
+		upstream.WantNever(waiter)
 		survivor.wantNoTickets()
 	}
 	slices.Sort(recoveries)
@@ -46,21 +48,21 @@ func TestKillHolder(t *testing.T) {
 // Those who wait in a process that is killed are no obstacle either.
 func TestKillWaiter(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	survivor := start(t, setup{site: serialized, backend: b})
-	victim := start(t, setup{site: serialized, backend: b, dir: survivor.dir})
+	upstream := testcaddy.NewUpstream(t)
+	survivor := start(t, setup{site: serialized, upstream: upstream})
+	victim := start(t, setup{site: serialized, upstream: upstream, dir: survivor.dir})
 	holder := survivor.getting("/?gate&name=holder")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	victim.getting("/?name=waiter")
 	survivor.awaitTickets(2)
 	next := survivor.getting("/?name=next")
 	survivor.awaitTickets(3)
 	victim.Signal(syscall.SIGKILL)
 	<-victim.Ended
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-next).want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "next")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-next).Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "next")
 	survivor.wantNoTickets()
 }
 
@@ -73,35 +75,35 @@ func TestStoppedHolder(t *testing.T) {
 			path {$DIR}
 			timeout 1s
 		}
-		reverse_proxy {$BACKEND}`
-	b := newBackend(t)
-	stopped := start(t, setup{site: site, backend: b})
-	other := start(t, setup{site: site, backend: b, dir: stopped.dir})
-	holder := b.hold(t, func() response { return stopped.get("/?gate&name=holder") })
+		reverse_proxy {$UPSTREAM}`
+	upstream := testcaddy.NewUpstream(t)
+	stopped := start(t, setup{site: site, upstream: upstream})
+	other := start(t, setup{site: site, upstream: upstream, dir: stopped.dir})
+	holder := bringInside(t, upstream, func() testcaddy.Answer { return stopped.get("/?gate&name=holder") })
 	stopped.Signal(syscall.SIGSTOP)
-	other.get("/?name=refused").want(t, http.StatusInternalServerError)
-	b.wantNever(t, "refused")
+	other.get("/?name=refused").Want(t, http.StatusInternalServerError)
+	upstream.WantNever("refused")
 
 	stopped.Signal(syscall.SIGCONT)
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	other.get("/?name=next").want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "next")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	other.get("/?name=next").Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "next")
 }
 
 // A process that is killed leaves nothing that hinders one that starts later.
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	victim := start(t, setup{site: serialized, backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	victim := start(t, setup{site: serialized, upstream: upstream})
 	victim.getting("/?gate&name=holder")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	victim.Signal(syscall.SIGKILL)
 	<-victim.Ended
 	if len(lockFiles(t, victim.dir)) != 1 {
 		t.Errorf("lock files %v", lockFiles(t, victim.dir))
 	}
-	next := start(t, setup{site: serialized, backend: b, dir: victim.dir})
-	next.get("/?name=next").want(t, http.StatusOK)
+	next := start(t, setup{site: serialized, upstream: upstream, dir: victim.dir})
+	next.get("/?name=next").Want(t, http.StatusOK)
 	next.wantNoTickets()
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Time spent waiting is not taken off the server's timeouts.
@@ -28,29 +30,29 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 			t.Parallel()
 			bothVersions(t, func(t *testing.T, client *http.Client) {
 				t.Parallel()
-				b := newBackend(t)
-				holders := newBackend(t)
+				upstream := testcaddy.NewUpstream(t)
+				holders := testcaddy.NewUpstream(t)
 				c := start(t, setup{
-					tls:     true,
-					backend: b,
-					env:     map[string]string{"HOLDERS": holders.addr},
-					servers: "timeouts {\n read_body " + timeout.String() + "\n write " + timeout.String() + "\n}",
-					site:    serialized,
+					tls:      true,
+					upstream: upstream,
+					env:      map[string]string{"HOLDERS": holders.Addr},
+					servers:  "timeouts {\n read_body " + timeout.String() + "\n write " + timeout.String() + "\n}",
+					site:     serialized,
 				})
 				// The holder is in another process, whose server has no timeouts.
-				other := start(t, setup{site: serialized, backend: holders, dir: c.dir})
+				other := start(t, setup{site: serialized, upstream: holders, dir: c.dir})
 				holder := other.getting("/?name=holder&gate")
-				holders.awaitEntry(t, "holder")
-				answer := inBackground(func() response {
+				holders.AwaitEntry("holder")
+				answer := inBackground(func() testcaddy.Answer {
 					return do(client, test.method, c.url+"/?name=waiter", test.body)
 				})
 				c.awaitTickets(2)
 				time.Sleep(2 * timeout)
-				holders.open("holder")
-				(<-holder).want(t, http.StatusOK)
-				(<-answer).want(t, http.StatusOK)
-				if got := b.visit("waiter").length; got != int64(len(test.body)) {
-					t.Errorf("the backend got %d bytes, want %d", got, len(test.body))
+				holders.Open("holder")
+				(<-holder).Want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
+				if got := len(upstream.Visit("waiter").Body); got != len(test.body) {
+					t.Errorf("the upstream got %d bytes, want %d", got, len(test.body))
 				}
 			})
 		})
@@ -63,19 +65,19 @@ func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	const timeout = time.Second
 	bothVersions(t, func(t *testing.T, client *http.Client) {
 		t.Parallel()
-		b := newBackend(t)
+		upstream := testcaddy.NewUpstream(t)
 		c := start(t, setup{
-			tls:     true,
-			backend: b,
-			servers: "timeouts {\n write " + timeout.String() + "\n}",
-			site:    serialized,
+			tls:      true,
+			upstream: upstream,
+			servers:  "timeouts {\n write " + timeout.String() + "\n}",
+			site:     serialized,
 		})
 		r := do(client, "GET", c.url+"/?name=slow&work=2500ms", "")
-		if r.err == nil {
+		if r.Err == nil {
 			t.Errorf("answered after the write timeout: %v", r)
 		}
 		// Its turn lasts until the upstream has answered all the same.
-		c.get("/?name=next").want(t, http.StatusOK)
-		b.wantAlone(t)
+		c.get("/?name=next").Want(t, http.StatusOK)
+		upstream.WantAlone()
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A client of HTTP/1.1 that hangs up stayed in the queue where it had sent a byte
@@ -33,13 +35,13 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := newBackend(t)
-				c := start(t, setup{tls: encrypted, backend: b, site: `
+				upstream := testcaddy.NewUpstream(t)
+				c := start(t, setup{tls: encrypted, upstream: upstream, site: `
 					serialize {
 						path {$DIR}
 						buffer 1KiB 4KiB
 					}
-					reverse_proxy {$BACKEND}`})
+					reverse_proxy {$UPSTREAM}`})
 				holder := c.holder(t)
 				conn, err := net.Dial("tcp", strings.TrimPrefix(strings.TrimPrefix(c.url, "http://"), "https://"))
 				check(t, err)
@@ -64,10 +66,10 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 				if took := time.Since(gone); took > 5*time.Second {
 					t.Errorf("the ticket was there for %v", took)
 				}
-				b.open("holder")
-				(<-holder).want(t, http.StatusOK)
-				c.get("/?name=last").want(t, http.StatusOK)
-				b.wantOrder(t, "holder", "last")
+				upstream.Open("holder")
+				(<-holder).Want(t, http.StatusOK)
+				c.get("/?name=last").Want(t, http.StatusOK)
+				upstream.WantOrder("holder", "last")
 			})
 		}
 	}
@@ -77,8 +79,8 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 // requests ahead.
 func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream})
 	holder := c.holder(t)
 	conn := c.dial()
 	_, err := io.WriteString(conn, strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2)+
@@ -86,8 +88,8 @@ func TestPipelinedRequests(t *testing.T) {
 	check(t, err)
 	c.awaitTickets(2)
 	time.Sleep(time.Second)
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	answers, err := io.ReadAll(conn)
 	check(t, err)
 	if got := strings.Count(string(answers), "200 OK"); got != 3 {

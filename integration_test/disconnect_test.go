@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // hangUpAfterTenth makes a request, and hangs up a tenth of a second after it
@@ -17,11 +19,11 @@ import (
 func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived func() bool) {
 	t.Helper()
 	ctx, hangUp := context.WithCancel(t.Context())
-	answer := inBackground(func() response { return doContext(ctx, client, "GET", url, nil) })
+	answer := inBackground(func() testcaddy.Answer { return doContext(ctx, client, "GET", url, nil) })
 	eventually(t, patience, "the request has arrived", arrived)
 	time.Sleep(100 * time.Millisecond)
 	hangUp()
-	if r := <-answer; r.err == nil {
+	if r := <-answer; r.Err == nil {
 		t.Fatalf("answered before the client hung up: %v", r)
 	}
 }
@@ -33,16 +35,16 @@ func TestClientHangsUpInside(t *testing.T) {
 	for _, query := range []string{"", "&stream"} {
 		bothVersions(t, func(t *testing.T, client *http.Client) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{tls: true, site: serialized, backend: b})
-			hangUpAfterTenth(t, client, c.url+"/?name=first&work=1s"+query, func() bool { return b.visit("first") != nil })
-			c.get("/?name=second").want(t, http.StatusOK)
-			first := b.awaitExit(t, "first")
-			if first.cancelled || first.left.Sub(first.entered) < time.Second {
-				t.Errorf("the request behind was cancelled after %v", first.left.Sub(first.entered))
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{tls: true, site: serialized, upstream: upstream})
+			hangUpAfterTenth(t, client, c.url+"/?name=first&work=1s"+query, func() bool { return upstream.Visit("first") != nil })
+			c.get("/?name=second").Want(t, http.StatusOK)
+			first := upstream.AwaitExit("first")
+			if first.Cancelled || first.Left.Sub(first.Entered) < time.Second {
+				t.Errorf("the request behind was cancelled after %v", first.Left.Sub(first.Entered))
 			}
-			b.wantOrder(t, "first", "second")
-			b.wantAlone(t)
+			upstream.WantOrder("first", "second")
+			upstream.WantAlone()
 		})
 	}
 }
@@ -52,16 +54,16 @@ func TestClientHangsUpInsideCancel(t *testing.T) {
 	t.Parallel()
 	bothVersions(t, func(t *testing.T, client *http.Client) {
 		t.Parallel()
-		b := newBackend(t)
-		c := start(t, setup{tls: true, backend: b, site: `
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{tls: true, upstream: upstream, site: `
 			serialize {
 				path {$DIR}
 				on_disconnect cancel
 			}
-			reverse_proxy {$BACKEND}`})
-		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
-		c.get("/?name=second").want(t, http.StatusOK)
-		if !b.awaitExit(t, "first").cancelled {
+			reverse_proxy {$UPSTREAM}`})
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
+		c.get("/?name=second").Want(t, http.StatusOK)
+		if !upstream.AwaitExit("first").Cancelled {
 			t.Error("the request behind was not cancelled")
 		}
 		c.wantNoTickets()
@@ -109,17 +111,17 @@ func TestClientHangsUpWaiting(t *testing.T) {
 }
 
 func testHangUpWaiting(t *testing.T, client *http.Client, method string, body func() io.Reader) {
-	b := newBackend(t)
-	c := start(t, setup{tls: true, backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{tls: true, upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			buffer 16KiB
 		}
-		reverse_proxy {$BACKEND}`})
+		reverse_proxy {$UPSTREAM}`})
 	holder := c.holder(t)
 
 	ctx, hangUp := context.WithCancel(t.Context())
-	waiting := inBackground(func() response {
+	waiting := inBackground(func() testcaddy.Answer {
 		return doContext(ctx, client, method, c.url+"/?name=waiting", body())
 	})
 	c.awaitTickets(2)
@@ -130,9 +132,9 @@ func testHangUpWaiting(t *testing.T, client *http.Client, method string, body fu
 	if took := time.Since(gone); took > time.Second {
 		t.Errorf("the ticket was there for %v", took)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	c.get("/?name=last").want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "last")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	c.get("/?name=last").Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "last")
 	c.wantNoTickets()
 }

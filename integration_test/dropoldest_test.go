@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // latest is a site where the latest request wins.
@@ -19,7 +21,7 @@ const latest = `
 		when_full drop_oldest
 		error_code 409
 	}
-	reverse_proxy {$BACKEND}
+	reverse_proxy {$UPSTREAM}
 	handle_errors 409 {
 		respond {http.serialize.reason}
 	}`
@@ -35,8 +37,8 @@ func TestLatestWins(t *testing.T) {
 	}{{"one process", 1}, {"two processes in turn", 2}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, global: "metrics", site: fmt.Sprintf(latest, "save_")}
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(latest, "save_")}
 			var processes []*caddy
 			for range test.processes {
 				c := start(t, s)
@@ -44,20 +46,20 @@ func TestLatestWins(t *testing.T) {
 				processes = append(processes, c)
 			}
 			first := processes[0].getting("/?name=first&gate")
-			b.awaitEntry(t, "first")
-			waiting := arrive(t, processes[0], b, "save1")
+			upstream.AwaitEntry("first")
+			waiting := arrive(t, processes[0], upstream, "save1")
 			for i := 2; i < saves; i++ {
-				next := arrive(t, processes[i%len(processes)], b, fmt.Sprint("save", i))
-				if r := (<-waiting).want(t, http.StatusConflict); r.body != "superseded" {
-					t.Fatalf("save %d was refused because of %q", i-1, r.body)
+				next := arrive(t, processes[i%len(processes)], upstream, fmt.Sprint("save", i))
+				if r := (<-waiting).Want(t, http.StatusConflict); r.Text != "superseded" {
+					t.Fatalf("save %d was refused because of %q", i-1, r.Text)
 				}
 				waiting = next
 			}
-			b.wantNever(t, "save99")
-			b.open("first")
-			(<-first).want(t, http.StatusOK)
-			(<-waiting).want(t, http.StatusOK)
-			b.wantOrder(t, "first", "save99")
+			upstream.WantNever("save99")
+			upstream.Open("first")
+			(<-first).Want(t, http.StatusOK)
+			(<-waiting).Want(t, http.StatusOK)
+			upstream.WantOrder("first", "save99")
 			processes[0].wantNoTickets()
 			if test.processes == 1 {
 				processes[0].wantMetric(`requests_total{outcome="superseded",queue="save_"}`, "98")
@@ -70,33 +72,33 @@ func TestLatestWins(t *testing.T) {
 // With placeholders, each queue has its own latest request.
 func TestLatestWinsForEachUser(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: fmt.Sprintf(latest, "user_{query.user}_")})
-	var holders, waiting []<-chan response
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: fmt.Sprintf(latest, "user_{query.user}_")})
+	var holders, waiting []<-chan testcaddy.Answer
 	for _, user := range []string{"ann", "ben"} {
 		holders = append(holders, c.getting("/?gate&name=holder+"+user+"&user="+user))
-		b.awaitEntry(t, "holder "+user)
+		upstream.AwaitEntry("holder " + user)
 		waiting = append(waiting, c.getting("/?name=first+"+user+"&user="+user))
 		c.awaitTickets(2 * len(holders))
 	}
 	latest := c.getting("/?name=latest+ann&user=ann")
-	(<-waiting[0]).want(t, http.StatusConflict)
+	(<-waiting[0]).Want(t, http.StatusConflict)
 	if len(waiting[1]) > 0 {
 		t.Errorf("ben's request was answered: %v", <-waiting[1])
 	}
-	b.openAll()
+	upstream.OpenAll()
 	for _, answer := range append(holders, latest, waiting[1]) {
-		(<-answer).want(t, http.StatusOK)
+		(<-answer).Want(t, http.StatusOK)
 	}
-	b.wantNever(t, "first ann")
+	upstream.WantNever("first ann")
 }
 
 // Readers and writers supersede each other in order of arrival, and a client that
 // waits to be asked for its body is not refused because the queue is full.
 func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			shared_methods GET
@@ -104,30 +106,30 @@ func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 			when_full drop_oldest
 			error_code 409
 		}
-		reverse_proxy {$BACKEND}`})
-	send := func(method, name string, header ...string) <-chan response {
-		return inBackground(func() response {
+		reverse_proxy {$UPSTREAM}`})
+	send := func(method, name string, header ...string) <-chan testcaddy.Answer {
+		return inBackground(func() testcaddy.Answer {
 			return do(newClient(t, "1.1"), method, c.url+"/?name="+name, "", header...)
 		})
 	}
 	reader := c.getting("/?name=reader&gate")
-	b.awaitEntry(t, "reader")
+	upstream.AwaitEntry("reader")
 	writer := send("POST", "writer1")
 	c.awaitTickets(2)
 	second := c.getting("/?name=reader2") // behind a writer
 	c.awaitTickets(3)
-	third := inBackground(func() response {
+	third := inBackground(func() testcaddy.Answer {
 		return do(newClient(t, "1.1"), "POST", c.url+"/?name=writer2", "body", "Expect: 100-continue")
 	})
-	(<-writer).want(t, http.StatusConflict)
+	(<-writer).Want(t, http.StatusConflict)
 	// Nothing but readers is ahead of the second reader now.
-	(<-second).want(t, http.StatusOK)
-	b.open("reader")
-	(<-reader).want(t, http.StatusOK)
-	(<-third).want(t, http.StatusOK)
-	b.wantNever(t, "writer1")
-	if got := b.order(); !slices.Equal(got, []string{"reader", "reader2", "writer2"}) {
-		t.Errorf("the backend saw %v", got)
+	(<-second).Want(t, http.StatusOK)
+	upstream.Open("reader")
+	(<-reader).Want(t, http.StatusOK)
+	(<-third).Want(t, http.StatusOK)
+	upstream.WantNever("writer1")
+	if got := upstream.Order(); !slices.Equal(got, []string{"reader", "reader2", "writer2"}) {
+		t.Errorf("the upstream saw %v", got)
 	}
 }
 
@@ -135,25 +137,25 @@ func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 // superseded, too.
 func TestLatestWinsAcrossEngines(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
+	upstream := testcaddy.NewUpstream(t)
 	site := func(engine string) setup {
-		return setup{backend: b, site: "serialize {\npath {$DIR}\nengine " + engine + "\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409\n}\nreverse_proxy {$BACKEND}"}
+		return setup{upstream: upstream, site: "serialize {\npath {$DIR}\nengine " + engine + "\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409\n}\nreverse_proxy {$UPSTREAM}"}
 	}
 	c := start(t, site("file"))
 	holder := c.holder(t)
 	check(t, c.reload(site("memory")))
-	var waiting <-chan response
+	var waiting <-chan testcaddy.Answer
 	for i := range 10 {
 		next := c.getting(fmt.Sprintf("/?name=%d", i))
 		if waiting != nil {
-			(<-waiting).want(t, http.StatusConflict)
+			(<-waiting).Want(t, http.StatusConflict)
 		} else {
 			eventually(t, patience, "the request waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), "former engine") })
 		}
 		waiting = next
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-waiting).want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "9")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-waiting).Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "9")
 }

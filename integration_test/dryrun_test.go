@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // dry is a site with a dry run.
@@ -24,7 +26,7 @@ const dry = `
 		dry_run
 		%s
 	}
-	reverse_proxy {$BACKEND} {
+	reverse_proxy {$UPSTREAM} {
 		header_up X-Token {http.serialize.token}
 	}`
 
@@ -34,24 +36,24 @@ const defaultQueue = `queue="serializer_"`
 // in any process of the directory.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
 	one := start(t, s)
 	s.dir = one.dir
 	other := start(t, s)
 
 	first := one.getting("/save?name=first&gate")
-	b.awaitEntry(t, "first")
+	upstream.AwaitEntry("first")
 	second := other.getting("/save?name=second&gate")
-	b.awaitEntry(t, "second")
+	upstream.AwaitEntry("second")
 	third := one.getting("/look?name=third&gate")
-	b.awaitEntry(t, "third")
+	upstream.AwaitEntry("third")
 	if files := lockFiles(t, one.dir); len(files) != 3 {
 		t.Errorf("%d tickets for 3 requests: %q", len(files), files)
 	}
-	b.openAll()
-	for _, answer := range []<-chan response{first, second, third} {
-		(<-answer).want(t, http.StatusOK)
+	upstream.OpenAll()
+	for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
+		(<-answer).Want(t, http.StatusOK)
 	}
 	one.wantNoTickets()
 	one.wantMetric(`requests_total{outcome="would_enter",`+defaultQueue+`}`, "1")
@@ -78,14 +80,14 @@ func TestDryRun(t *testing.T) {
 // Log entries of a dry run are throttled.
 func TestDryRunLog(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: fmt.Sprintf(dry, "")})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: fmt.Sprintf(dry, "")})
 	holder := c.holder(t)
 	for range 50 {
-		c.get("/").want(t, http.StatusOK)
+		c.get("/").Want(t, http.StatusOK)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	c.awaitEntryOf("dry run: would have waited")
 	if n := len(c.Log.All(func(e entry) bool { return e["msg"] == "dry run: would have waited" })); n > 25 {
 		t.Errorf("%d log entries for 50 requests", n)
@@ -110,19 +112,19 @@ func TestDryRunRules(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, test.options)})
-			var answers []<-chan response
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, test.options)})
+			var answers []<-chan testcaddy.Answer
 			for i, method := range test.methods {
 				name := fmt.Sprint(i)
-				answers = append(answers, inBackground(func() response {
+				answers = append(answers, inBackground(func() testcaddy.Answer {
 					return do(newClient(t, "1.1"), method, c.url+"/?gate&name="+name, "")
 				}))
-				b.awaitEntry(t, name)
+				upstream.AwaitEntry(name)
 			}
-			b.openAll()
+			upstream.OpenAll()
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
 			c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, test.wait)
 		})
@@ -132,13 +134,13 @@ func TestDryRunRules(t *testing.T) {
 // A dry run must not take a site down: where the storage fails, requests pass.
 func TestDryRunWithoutStorage(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(dry, "")})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "")})
 	check(t, os.RemoveAll(c.dir))
 	writeFile(t, c.dir, "")
-	c.get("/?name=first").want(t, http.StatusOK)
-	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").want(t, http.StatusOK)
-	b.wantOrder(t, "first", "second")
+	c.get("/?name=first").Want(t, http.StatusOK)
+	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").Want(t, http.StatusOK)
+	upstream.WantOrder("first", "second")
 	c.wantMetric(`requests_total{outcome="storage",`+defaultQueue+`}`, "2")
 	e := c.awaitEntryOf("dry run: passed without a ticket; a queue would have refused it")
 	if e["level"] != "error" || !strings.Contains(fmt.Sprint(e["error"]), c.dir) {
@@ -149,10 +151,10 @@ func TestDryRunWithoutStorage(t *testing.T) {
 // The status page tells of a dry run.
 func TestDryRunStatus(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: "serialize_status /queues\n" + fmt.Sprintf(dry, "")})
-	c.get("/").want(t, http.StatusOK)
-	page := c.get("/queues", "Accept: text/html").want(t, http.StatusOK).body
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: "serialize_status /queues\n" + fmt.Sprintf(dry, "")})
+	c.get("/").Want(t, http.StatusOK)
+	page := c.get("/queues", "Accept: text/html").Want(t, http.StatusOK).Text
 	for _, text := range []string{">dry run<", "Dry run: nobody waits. 0 of 1 request would have waited."} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page has no %q", text)
@@ -163,7 +165,7 @@ func TestDryRunStatus(t *testing.T) {
 			DryRun bool `json:"dry_run"`
 		}
 	}
-	decodeInto(t, c.get("/queues", "Accept: application/json").want(t, http.StatusOK).body, &data)
+	decodeInto(t, c.get("/queues", "Accept: application/json").Want(t, http.StatusOK).Text, &data)
 	if len(data.Queues) != 1 || !data.Queues[0].DryRun {
 		t.Errorf("as JSON: %+v", data)
 	}
@@ -191,13 +193,13 @@ func TestDryRunDisagreement(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want an error with %q", err, want)
 	}
-	if body := c.get("/").want(t, http.StatusOK).body; body != "old" {
+	if body := c.get("/").Want(t, http.StatusOK).Text; body != "old" {
 		t.Errorf("the old configuration answers %q", body)
 	}
 	// A later configuration may say something else.
 	for _, site := range []string{"serialize {\npath {$DIR}\ndry_run\n}", "serialize {\npath {$DIR}\n}"} {
 		check(t, c.reload(setup{site: site + "\nrespond new"}))
-		c.get("/").want(t, http.StatusOK)
+		c.get("/").Want(t, http.StatusOK)
 	}
 }
 
@@ -205,7 +207,7 @@ func TestDryRunDisagreement(t *testing.T) {
 // queue read the body before it let the request go on, and both waited for each other.
 func TestDryRunOfDialogue(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{backend: newBackend(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
+	c := start(t, setup{upstream: testcaddy.NewUpstream(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // edgeBench runs cases, one after the other, with Caddy processes that it keeps.
@@ -132,7 +134,7 @@ type queueState struct {
 func (b *edgeBench) queues(process int, dir string) (found []queueState) {
 	r := b.caddies[process].adminAPI("GET", "/serialize/queues", "")
 	var all []queueState
-	if r.err != nil || r.status != http.StatusOK || json.Unmarshal([]byte(r.body), &all) != nil {
+	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
 		return nil // the next look may have more luck
 	}
 	return slices.DeleteFunc(all, func(q queueState) bool { return q.Path != dir })
@@ -235,11 +237,11 @@ func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
 func (b *edgeBench) fresh(c *edgeCase) *violation {
 	for process := range c.Processes {
 		for _, path := range []string{"/a", "/b", "/c"} {
-			var r response
+			var r testcaddy.Answer
 			err := poll(patience, func() bool {
 				// A busy machine may take longer than a short timeout.
 				r = do(b.caddies[process].freshClient(), "GET", b.caddies[process].url+path, "")
-				return r.err == nil && r.header.Get("Retry-After") == ""
+				return r.Err == nil && r.Header.Get("Retry-After") == ""
 			})
 			if err != nil {
 				return &violation{"stuck", fmt.Sprintf("a new request for %s of process %d: %v", path, process, r)}

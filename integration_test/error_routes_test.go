@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 const (
-	plainQueue   = "serialize {\npath {$DIR}\n}\n"
-	proxyBackend = "reverse_proxy {$BACKEND}\n"
+	plainQueue    = "serialize {\npath {$DIR}\n}\n"
+	proxyUpstream = "reverse_proxy {$UPSTREAM}\n"
 )
 
 // errorRouteSites lead a request to an upstream by the error routes of a queue.
@@ -23,21 +25,21 @@ var errorRouteSites = []struct {
 	more string
 	json string // in place of both
 }{
-	{name: "without the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyBackend + "}"},
-	{name: "through the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + plainQueue + proxyBackend + "}"},
+	{name: "without the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyUpstream + "}"},
+	{name: "through the queue", site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + plainQueue + proxyUpstream + "}"},
 	{
 		name: "nested queues",
-		site: "route {\n" + plainQueue + "route {\nserialize {\npath {$DIR}\nprefix inner_\n}\nerror 418\n}\n}\nhandle_errors {\n" + proxyBackend + "}",
+		site: "route {\n" + plainQueue + "route {\nserialize {\npath {$DIR}\nprefix inner_\n}\nerror 418\n}\n}\nhandle_errors {\n" + proxyUpstream + "}",
 	},
 	{
 		name: "queue in a named route",
 		more: "&(queue) {\n" + plainQueue + "error 418\n}",
-		site: "invoke queue\nhandle_errors {\n" + proxyBackend + "}",
+		site: "invoke queue\nhandle_errors {\n" + proxyUpstream + "}",
 	},
 	{
 		name: "another site",
 		more: "{$SITE}/other* {\nrespond other\nhandle_errors {\nrespond other\n}\n}",
-		site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyBackend + "}",
+		site: "route {\n" + plainQueue + "error 418\n}\nhandle_errors {\n" + proxyUpstream + "}",
 	},
 	{
 		name: "of a subroute",
@@ -54,26 +56,26 @@ var errorRouteSites = []struct {
 }
 
 // startErrorRoutes starts a Caddy with one of the sites.
-func startErrorRoutes(t *testing.T, b *backend, site, more, json string) *caddy {
+func startErrorRoutes(t *testing.T, upstream *testcaddy.Upstream, site, more, json string) *caddy {
 	t.Helper()
-	c := start(t, setup{tls: true, backend: b, site: site, more: more})
+	c := start(t, setup{tls: true, upstream: upstream, site: site, more: more})
 	if json == "" {
 		return c
 	}
-	c.loadErrorRoutes(b, json, `{}`)
+	c.loadErrorRoutes(upstream, json, `{}`)
 	return c
 }
 
 // loadErrorRoutes loads a configuration of one handler, of named routes, and an
 // error route that is a proxy and no subroute.
-func (c *caddy) loadErrorRoutes(b *backend, handler, named string) {
+func (c *caddy) loadErrorRoutes(upstream *testcaddy.Upstream, handler, named string) {
 	c.t.Helper()
 	config := `{"admin": {"listen": "unix/ADMIN"}, "apps": {
 		"tls": {"certificates": {"load_files": [{"certificate": "CERT", "key": "KEY"}]}},
 		"http": {"servers": {"srv0": {"listen": [":PORT"], "automatic_https": {"disable": true}, "tls_connection_policies": [{}],
 			"routes": [{"handle": [` + handler + `]}], "named_routes": ` + named + `, "errors": {"routes": [{"handle": [PROXY]}]}}}}}}`
 	config = strings.NewReplacer("ADMIN", c.control, "CERT", certificate.cert, "KEY", certificate.key, "PORT", fmt.Sprint(c.port), "DIR", c.dir,
-		"PROXY", `{"handler": "reverse_proxy", "upstreams": [{"dial": "`+b.addr+`"}]}`).Replace(config)
+		"PROXY", `{"handler": "reverse_proxy", "upstreams": [{"dial": "`+upstream.Addr+`"}]}`).Replace(config)
 	check(c.t, c.load("application/json", config))
 	c.awaitOneListener()
 }
@@ -86,10 +88,10 @@ func TestHangUpInErrorRoutes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			allVersions(t, func(t *testing.T, client *http.Client) {
-				b := newBackend(t)
-				c := startErrorRoutes(t, b, test.site, test.more, test.json)
-				hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
-				c.wantTurnHeld(b, "first")
+				upstream := testcaddy.NewUpstream(t)
+				c := startErrorRoutes(t, upstream, test.site, test.more, test.json)
+				hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
+				c.wantTurnHeld(upstream, "first")
 			})
 		})
 	}
@@ -99,21 +101,21 @@ func TestHangUpInErrorRoutes(t *testing.T) {
 func TestHangUpBeforeErrorRoutes(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
-		b, failing := newBackend(t), newBackend(t)
-		c := start(t, setup{tls: true, backend: b, env: map[string]string{"FAILING": failing.addr}, site: plainQueue + `
+		upstream, failing := testcaddy.NewUpstream(t), testcaddy.NewUpstream(t)
+		c := start(t, setup{tls: true, upstream: upstream, env: map[string]string{"FAILING": failing.Addr}, site: plainQueue + `
 			reverse_proxy {$FAILING} {
 				handle_response {
 					error 502
 				}
 			}
 			handle_errors {
-				reverse_proxy {$BACKEND}
+				reverse_proxy {$UPSTREAM}
 			}`})
-		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return failing.visit("first") != nil })
-		failing.open("first")
-		b.awaitEntry(t, "first")
-		failing.open("second")
-		c.wantTurnHeld(b, "first")
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return failing.Visit("first") != nil })
+		failing.Open("first")
+		upstream.AwaitEntry("first")
+		failing.Open("second")
+		c.wantTurnHeld(upstream, "first")
 	})
 }
 
@@ -122,20 +124,20 @@ func TestHangUpBeforeErrorRoutes(t *testing.T) {
 // route is cancelled when the turn is revoked or ends.
 func TestErrorRoutesNotHeld(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{tls: true, backend: b})
-	c.loadErrorRoutes(b, `{"handler": "invoke", "name": "queue"}`,
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{tls: true, upstream: upstream})
+	c.loadErrorRoutes(upstream, `{"handler": "invoke", "name": "queue"}`,
 		`{"queue": {"handle": [{"handler": "serialize", "path": "DIR", "hold_timeout": "2s"}, {"handler": "error", "status_code": 418}]}}`)
 	if line := c.awaitEntryOf("error routes of this server end their turn when the client hangs up; " +
 		"put a serialize outside of named routes, or the error routes into a subroute"); line.Text("server") != "srv0" {
 		t.Errorf("the log says %v", line)
 	}
-	hangUpAfterTenth(t, newClient(t, "2"), c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
-	if !b.awaitExit(t, "first").cancelled {
+	hangUpAfterTenth(t, newClient(t, "2"), c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
+	if !upstream.AwaitExit("first").Cancelled {
 		t.Error("the error route was not cancelled")
 	}
 	do(newClient(t, "1.1"), "GET", c.url+"/?name=second&gate", "")
-	if !b.awaitExit(t, "second").cancelled {
+	if !upstream.AwaitExit("second").Cancelled {
 		t.Error("hold_timeout did not cancel the error route")
 	}
 	c.wantNoTickets()
@@ -143,22 +145,22 @@ func TestErrorRoutesNotHeld(t *testing.T) {
 
 // wantTurnHeld makes sure that no other request enters before the gate of the
 // holder is opened, and that it may work until then.
-func (c *caddy) wantTurnHeld(b *backend, holder string) {
+func (c *caddy) wantTurnHeld(upstream *testcaddy.Upstream, holder string) {
 	c.t.Helper()
 	second := c.getting("/?name=second&gate")
 	eventually(c.t, patience, "two are in the queue", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
 	time.Sleep(200 * time.Millisecond) // for one that does not wait
-	b.wantNever(c.t, "second")
-	b.open(holder)
-	if b.awaitExit(c.t, holder).cancelled {
+	upstream.WantNever("second")
+	upstream.Open(holder)
+	if upstream.AwaitExit(holder).Cancelled {
 		c.t.Error("the error route was cancelled")
 	}
-	b.awaitEntry(c.t, "second")
-	b.open("second")
-	if r := <-second; r.err != nil || r.status != http.StatusOK {
+	upstream.AwaitEntry("second")
+	upstream.Open("second")
+	if r := <-second; r.Err != nil || r.StatusCode != http.StatusOK {
 		c.t.Errorf("the second request: %v", r)
 	}
-	b.wantAlone(c.t)
+	upstream.WantAlone()
 	c.wantNoTickets()
 }
 
@@ -166,11 +168,11 @@ func (c *caddy) wantTurnHeld(b *backend, holder string) {
 func TestHangUpInErrorRoutesCancel(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
-		b := newBackend(t)
-		c := start(t, setup{tls: true, backend: b, site: "route {\nserialize {\npath {$DIR}\non_disconnect cancel\n}\nerror 418\n}\n" +
-			"handle_errors {\n" + proxyBackend + "}"})
-		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
-		if !b.awaitExit(t, "first").cancelled {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{tls: true, upstream: upstream, site: "route {\nserialize {\npath {$DIR}\non_disconnect cancel\n}\nerror 418\n}\n" +
+			"handle_errors {\n" + proxyUpstream + "}"})
+		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
+		if !upstream.AwaitExit("first").Cancelled {
 			t.Error("the error route was not cancelled")
 		}
 		c.wantNoTickets()
@@ -180,12 +182,12 @@ func TestHangUpInErrorRoutesCancel(t *testing.T) {
 // A reload provisions everything anew, the error routes too.
 func TestErrorRoutesAfterReload(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{tls: true, backend: b, site: errorRouteSites[0].site}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{tls: true, upstream: upstream, site: errorRouteSites[0].site}
 	c := start(t, s)
 	check(t, c.reload(s))
-	hangUpAfterTenth(t, newClient(t, "1.1"), c.url+"/?name=first&gate", func() bool { return b.visit("first") != nil })
-	c.wantTurnHeld(b, "first")
+	hangUpAfterTenth(t, newClient(t, "1.1"), c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
+	c.wantTurnHeld(upstream, "first")
 }
 
 // The turn of a request without error routes ends with it.
@@ -202,7 +204,7 @@ func TestNoErrorRoutes(t *testing.T) {
 			c := start(t, setup{site: site, more: "&(queue) {\n" + plainQueue + "error 418\n}"})
 			client := newClient(t, "1.1")
 			for range 5 { // on one connection
-				do(client, "GET", c.url, "").want(t, http.StatusTeapot)
+				do(client, "GET", c.url, "").Want(t, http.StatusTeapot)
 			}
 			c.wantNoTickets()
 		})
@@ -216,19 +218,19 @@ func TestHoldTimeoutInErrorRoutes(t *testing.T) {
 	for _, test := range errorRouteSites {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := startErrorRoutes(t, b, bounded.Replace(test.site), bounded.Replace(test.more), bounded.Replace(test.json))
+			upstream := testcaddy.NewUpstream(t)
+			c := startErrorRoutes(t, upstream, bounded.Replace(test.site), bounded.Replace(test.more), bounded.Replace(test.json))
 			first := c.getting("/?name=first&gate")
-			b.awaitEntry(t, "first")
+			upstream.AwaitEntry("first")
 			second := c.getting("/?name=second")
-			left := b.awaitExit(t, "first")
-			if held := left.left.Sub(left.entered); !left.cancelled || held > patience/2 {
-				t.Errorf("cancelled %t, after %v", left.cancelled, held)
+			left := upstream.AwaitExit("first")
+			if held := left.Left.Sub(left.Entered); !left.Cancelled || held > patience/2 {
+				t.Errorf("cancelled %t, after %v", left.Cancelled, held)
 			}
-			if r := <-first; r.err != nil || r.status < 400 {
+			if r := <-first; r.Err != nil || r.StatusCode < 400 {
 				t.Errorf("the first request: %v", r)
 			}
-			if r := <-second; r.err != nil || r.status != http.StatusOK {
+			if r := <-second; r.Err != nil || r.StatusCode != http.StatusOK {
 				t.Errorf("the second request: %v", r)
 			}
 			c.awaitEntryOf("left after its turn was revoked")
@@ -245,26 +247,26 @@ func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
 	for _, test := range []struct{ name, routes, body string }{
 		{"answer", "respond \"sorry: {err.status_code}\"", "sorry: 504"},
 		{"answer through the queue", "serialize {\npath {$DIR}\n}\nrespond \"sorry: {err.status_code}\"", "sorry: 504"},
-		{"upstream", "reverse_proxy {$BACKEND}", ""},
+		{"upstream", "reverse_proxy {$UPSTREAM}", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			allVersions(t, func(t *testing.T, client *http.Client) {
-				first, b := newBackend(t), newBackend(t)
+				first, upstream := testcaddy.NewUpstream(t), testcaddy.NewUpstream(t)
 				c := start(t, setup{
-					tls: true, backend: b, env: map[string]string{"FIRST": first.addr},
+					tls: true, upstream: upstream, env: map[string]string{"FIRST": first.Addr},
 					site: queue + "handle_errors {\n" + test.routes + "\n}",
 				})
 				ctx, stop := context.WithTimeout(t.Context(), patience)
 				defer stop()
 				for range 2 { // on one connection
-					r := doContext(ctx, client, "GET", c.url+"/?name=holder&gate", nil).want(t, http.StatusGatewayTimeout)
-					if r.body != test.body {
-						t.Errorf("answered %q, want %q", r.body, test.body)
+					r := doContext(ctx, client, "GET", c.url+"/?name=holder&gate", nil).Want(t, http.StatusGatewayTimeout)
+					if r.Text != test.body {
+						t.Errorf("answered %q, want %q", r.Text, test.body)
 					}
 				}
-				c.get("/?name=next").want(t, http.StatusOK)
-				b.wantOrder(t)
+				c.get("/?name=next").Want(t, http.StatusOK)
+				upstream.WantOrder()
 				c.wantNoTickets()
 			})
 		})

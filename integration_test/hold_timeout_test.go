@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // After hold_timeout, the request behind is cancelled. The turn ends when it
@@ -17,22 +19,22 @@ func TestHoldTimeout(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: `
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: `
 				serialize {
 					path {$DIR}
 					hold_timeout ` + limit.String() + `
 					on_disconnect ` + onDisconnect + `
 				}
-				reverse_proxy {$BACKEND}`})
+				reverse_proxy {$UPSTREAM}`})
 			holder := c.holder(t)
 			next := c.getting("/?name=next")
-			(<-holder).want(t, http.StatusGatewayTimeout)
-			(<-next).want(t, http.StatusOK)
+			(<-holder).Want(t, http.StatusGatewayTimeout)
+			(<-next).Want(t, http.StatusOK)
 
-			held := b.awaitExit(t, "holder")
-			if !held.cancelled || held.left.Sub(held.entered) < limit/2 {
-				t.Errorf("cancelled %t, after %v", held.cancelled, held.left.Sub(held.entered))
+			held := upstream.AwaitExit("holder")
+			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
+				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
 			}
 			line := c.awaitEntryOf("left after its turn was revoked")
 			if !strings.Contains(line.Text("cause"), "hold_timeout") || line.Text("queue") != "serializer_" {
@@ -46,15 +48,15 @@ func TestHoldTimeout(t *testing.T) {
 // A request that ends in time is left alone.
 func TestHoldTimeoutNotReached(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			hold_timeout 1m
 		}
-		reverse_proxy {$BACKEND}`})
-	c.get("/?name=quick").want(t, http.StatusOK)
-	if b.visit("quick").cancelled {
+		reverse_proxy {$UPSTREAM}`})
+	c.get("/?name=quick").Want(t, http.StatusOK)
+	if upstream.Visit("quick").Cancelled {
 		t.Error("cancelled")
 	}
 	if lines := c.Log.Entries("left after its turn was revoked"); lines != nil {
@@ -66,8 +68,8 @@ func TestHoldTimeoutNotReached(t *testing.T) {
 // behind both.
 func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			prefix outer_
@@ -78,11 +80,11 @@ func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 				path {$DIR}
 				prefix inner_
 			}
-			reverse_proxy {$BACKEND}
+			reverse_proxy {$UPSTREAM}
 		}`})
 	holder := c.holder(t)
-	(<-holder).want(t, http.StatusGatewayTimeout)
-	c.get("/?name=next").want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "next")
+	(<-holder).Want(t, http.StatusGatewayTimeout)
+	c.get("/?name=next").Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "next")
 	c.wantNoTickets()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -40,13 +41,13 @@ func TestIDsStayTheSame(t *testing.T) {
 			seen := make(map[string]bool)
 			for range 3 {
 				r := c.get("/")
-				ids := r.header.Get("X-Ids")
-				if r.err != nil || r.body != ids || seen[ids] {
+				ids := r.Header.Get("X-Ids")
+				if r.Err != nil || r.Text != ids || seen[ids] {
 					t.Fatalf("answered %v", r)
 				}
 				seen[ids] = true
 				wantIDs(t, ids)
-				c.awaitAccess(r.header.Get("X-Request-Id"))
+				c.awaitAccess(r.Header.Get("X-Request-Id"))
 			}
 		})
 	}
@@ -83,23 +84,23 @@ func (c *caddy) awaitAccess(txid string) entry {
 // The upstream sees the IDs of the answer.
 func TestUpstreamSeesIDs(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		unique_ids
 		header X-Request-Id {http.request.txid}
 		header X-Unique-Id {unique_id}
 		serialize {
 			path {$DIR}
 		}
-		reverse_proxy {$BACKEND} {
+		reverse_proxy {$UPSTREAM} {
 			header_up X-Request-Id {http.request.txid}
 			header_up X-Unique-Id {unique_id}
 		}`})
 	for i := range 3 {
 		name := fmt.Sprint("request", i)
-		r := c.get("/?name="+name).want(t, http.StatusOK)
+		r := c.get("/?name="+name).Want(t, http.StatusOK)
 		for _, field := range []string{"X-Request-Id", "X-Unique-Id"} {
-			if got, want := b.visit(name).header.Get(field), r.header.Get(field); got != want || got == "" {
+			if got, want := upstream.Visit(name).Header.Get(field), r.Header.Get(field); got != want || got == "" {
 				t.Errorf("%s: the upstream sees %q, the client %q", field, got, want)
 			}
 		}
@@ -117,24 +118,24 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 	}{
 		{"error", "error broken 503", http.StatusServiceUnavailable},
 		{"upstream down", "reverse_proxy 127.0.0.1:1", http.StatusBadGateway},
-		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\n}\nreverse_proxy {$BACKEND}", http.StatusInternalServerError},
+		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\n}\nreverse_proxy {$UPSTREAM}", http.StatusInternalServerError},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: `
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: `
 				unique_ids
 				log
 				header X-Request-Id {http.request.txid}
 				` + test.site})
 			if test.name == "refused" {
 				c.getting("/?name=holder&gate")
-				b.awaitEntry(t, "holder")
+				upstream.AwaitEntry("holder")
 				c.getting("/?name=waiter")
 				c.awaitTickets(2)
 			}
-			txid := c.get("/").want(t, test.status).header.Get("X-Request-Id")
+			txid := c.get("/").Want(t, test.status).Header.Get("X-Request-Id")
 			if txid == "" {
 				t.Fatal("no X-Request-Id")
 			}
@@ -160,13 +161,13 @@ func TestNoIDWithoutNeed(t *testing.T) {
 		respond /ask {unique_id}
 		respond hello`})
 	ask := func() uint16 {
-		id, err := uniqueid.ParseUniqueID(c.get("/ask").want(t, http.StatusOK).body)
+		id, err := uniqueid.ParseUniqueID(c.get("/ask").Want(t, http.StatusOK).Text)
 		check(t, err)
 		return id.Counter()
 	}
 	before := ask()
 	for range 10 {
-		c.get("/").want(t, http.StatusOK)
+		c.get("/").Want(t, http.StatusOK)
 	}
 	if after := ask(); after != before+1 {
 		t.Errorf("the count went from %d to %d", before, after)

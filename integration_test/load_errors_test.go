@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // nobody is a user without rights. Only root can become another.
@@ -101,16 +103,16 @@ func TestLoadErrors(t *testing.T) {
 // A reload that fails leaves the running configuration as it was.
 func TestFailedReload(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b})
-	c.get("/?name=before").want(t, 200)
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream})
+	c.get("/?name=before").Want(t, 200)
 	file := filepath.Join(c.home, "file")
 	writeFile(t, file, "")
 	bad := setup{site: "serialize {\n path " + file + "/locks\n}\nserialize /a {\n path {$DIR}\n}\nrespond hello"}
 	if err := c.reload(bad); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("reload: %v, want an error that names %s", err, file)
 	}
-	c.get("/?name=after").want(t, 200)
-	b.wantOrder(t, "before", "after")
+	c.get("/?name=after").Want(t, 200)
+	upstream.WantOrder("before", "after")
 	c.wantNoTickets()
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // The example of mod_serializer's document behaves as its tables of effective
@@ -42,36 +44,36 @@ func TestLocations(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.path, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{more: documentExample(t, timeoutA, timeoutAB), backend: b})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{more: documentExample(t, timeoutA, timeoutAB), upstream: upstream})
 			client := newClient(t, "1.1")
-			request := func(method, query string) response {
+			request := func(method, query string) testcaddy.Answer {
 				return do(client, method, c.url+test.path+"?"+query, "")
 			}
-			holder := b.hold(t, func() response { return request("POST", "name=holder&gate") })
+			holder := bringInside(t, upstream, func() testcaddy.Answer { return request("POST", "name=holder&gate") })
 			if test.prefix == "" {
-				request("POST", "name=second").want(t, http.StatusOK)
-				b.wantOrder(t, "holder", "second")
+				request("POST", "name=second").Want(t, http.StatusOK)
+				upstream.WantOrder("holder", "second")
 				return
 			}
 			if files := lockFiles(t, c.dir); len(files) != 1 || !strings.HasPrefix(files[0], test.prefix+"0000") {
 				t.Errorf("lock files %v, want one with the prefix %s", files, test.prefix)
 			}
 			for _, method := range test.skips {
-				request(method, "name="+method).want(t, http.StatusOK)
+				request(method, "name="+method).Want(t, http.StatusOK)
 			}
 			sent := time.Now()
-			refusal := request("POST", "name=refused").want(t, test.status)
+			refusal := request("POST", "name=refused").Want(t, test.status)
 			if waited := time.Since(sent); waited < test.timeout {
 				t.Errorf("refused after %v, want %v", waited, test.timeout)
 			}
-			if got := refusal.header.Get("Content-Type"); got != test.contentType || refusal.body != test.body {
+			if got := refusal.Header.Get("Content-Type"); got != test.contentType || refusal.Text != test.body {
 				t.Errorf("refused with the content type %q and the body %q, want %q and %q",
-					got, refusal.body, test.contentType, test.body)
+					got, refusal.Text, test.contentType, test.body)
 			}
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
-			b.wantOrder(t, append([]string{"holder"}, test.skips...)...)
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
+			upstream.WantOrder(append([]string{"holder"}, test.skips...)...)
 			c.wantNoTickets()
 		})
 	}
@@ -90,29 +92,29 @@ func TestLocationsQueueLength(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.path, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{more: documentExample(t, time.Minute, time.Minute), backend: b})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{more: documentExample(t, time.Minute, time.Minute), upstream: upstream})
 			client := newClient(t, "1.1")
-			post := func(query string) <-chan response {
-				return inBackground(func() response { return do(client, "POST", c.url+test.path+"?"+query, "") })
+			post := func(query string) <-chan testcaddy.Answer {
+				return inBackground(func() testcaddy.Answer { return do(client, "POST", c.url+test.path+"?"+query, "") })
 			}
-			answers := []<-chan response{post("name=holder&gate")}
-			b.awaitEntry(t, "holder")
+			answers := []<-chan testcaddy.Answer{post("name=holder&gate")}
+			upstream.AwaitEntry("holder")
 			for i := range 20 {
 				answers = append(answers, post(fmt.Sprint("name=", i)))
 			}
 			c.awaitTickets(21)
 			last := post("name=last")
 			if test.limit > 0 {
-				(<-last).want(t, http.StatusInternalServerError)
-				b.wantNever(t, "last")
+				(<-last).Want(t, http.StatusInternalServerError)
+				upstream.WantNever("last")
 			} else {
 				c.awaitTickets(22)
 				answers = append(answers, last)
 			}
-			b.open("holder")
+			upstream.Open("holder")
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
 		})
 	}
@@ -127,7 +129,7 @@ func documentExample(t *testing.T, timeoutA, timeoutAB time.Duration) string {
 	caddyfile, _, _ := strings.Cut(string(text), adaptLine)
 	return strings.NewReplacer(
 		"http://:8080", "{$SITE}",
-		"127.0.0.1:9000", "{$BACKEND}",
+		"127.0.0.1:9000", "{$UPSTREAM}",
 		"/opt/serializer", "{$DIR}",
 		"timeout 10s", "timeout "+timeoutA.String(),
 		"timeout 20s", "timeout "+timeoutAB.String(),

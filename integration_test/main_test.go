@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package integration_test drives real Caddy processes with the plugin over HTTP. Behind the queue stands a backend in the test
+// Package integration_test drives real Caddy processes with the plugin over HTTP. Behind the queue stands an upstream in the test
 // process that notes on the monotonic clock who was inside when.
 package integration_test
 

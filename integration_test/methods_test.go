@@ -5,29 +5,31 @@ package integration_test
 import (
 	"net/http"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // engines are the engines that every test of the rules of admission runs with.
 var engines = []string{"file", "memory"}
 
 // rules starts a site with an engine and further options.
-func rules(t *testing.T, engine, options string) (*caddy, *backend) {
+func rules(t *testing.T, engine, options string) (*caddy, *testcaddy.Upstream) {
 	t.Helper()
-	b := newBackend(t)
-	return start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	return start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			engine ` + engine + `
 			` + options + `
 		}
-		reverse_proxy {$BACKEND} {
+		reverse_proxy {$UPSTREAM} {
 			header_up X-Position {http.serialize.position}
-		}`}), b
+		}`}), upstream
 }
 
 // send makes a request in the background.
-func (c *caddy) send(method, query string) <-chan response {
-	return inBackground(func() response { return do(newClient(c.t, "1.1"), method, c.url+"/?"+query, "") })
+func (c *caddy) send(method, query string) <-chan testcaddy.Answer {
+	return inBackground(func() testcaddy.Answer { return do(newClient(c.t, "1.1"), method, c.url+"/?"+query, "") })
 }
 
 func TestSkipMethods(t *testing.T) {
@@ -35,23 +37,23 @@ func TestSkipMethods(t *testing.T) {
 	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			c, b := rules(t, engine, "skip_methods get,Head OPTIONS")
+			c, upstream := rules(t, engine, "skip_methods get,Head OPTIONS")
 			holder := c.send("POST", "name=holder&gate")
-			b.awaitEntry(t, "holder")
+			upstream.AwaitEntry("holder")
 			for _, method := range []string{"GET", "HEAD", "OPTIONS"} {
-				(<-c.send(method, "name="+method)).want(t, http.StatusOK)
+				(<-c.send(method, "name="+method)).Want(t, http.StatusOK)
 			}
-			var waiters []<-chan response
+			var waiters []<-chan testcaddy.Answer
 			for _, method := range []string{"POST", "PUT", "DELETE", "PATCH"} {
 				waiters = append(waiters, c.send(method, "name="+method))
 				c.awaitWaiting(len(waiters))
-				b.wantNever(t, method)
+				upstream.WantNever(method)
 			}
-			b.open("holder")
+			upstream.Open("holder")
 			for _, answer := range append(waiters, holder) {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
-			b.wantOrder(t, "holder", "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH")
+			upstream.WantOrder("holder", "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH")
 		})
 	}
 }
@@ -77,19 +79,19 @@ func (c *caddy) awaitWaiting(n int) {
 // The memory engine leaves the directory alone.
 func TestMemoryEngineHasNoFiles(t *testing.T) {
 	t.Parallel()
-	c, b := rules(t, "memory", "")
+	c, upstream := rules(t, "memory", "")
 	holder := c.send("GET", "name=holder&gate")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	second := c.send("GET", "name=second")
 	c.awaitWaiting(1)
 	if names := fileNames(t, c.dir); len(names) > 0 {
 		t.Errorf("files %v", names)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-second).want(t, http.StatusOK)
-	if got := b.visit("second").header.Get("X-Position"); got != "1" {
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-second).Want(t, http.StatusOK)
+	if got := upstream.Visit("second").Header.Get("X-Position"); got != "1" {
 		t.Errorf("position %q, want 1", got)
 	}
-	b.wantAlone(t)
+	upstream.WantAlone()
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // metric returns the value of a metric, as the admin API shows it, or nothing.
@@ -40,22 +42,22 @@ func TestMetrics(t *testing.T) {
 			queue_length 1
 			timeout %s
 		}
-		reverse_proxy {$BACKEND}`
-	b := newBackend(t)
-	s := setup{backend: b, global: "metrics", site: fmt.Sprintf(site, "1m")}
+		reverse_proxy {$UPSTREAM}`
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(site, "1m")}
 	c := start(t, s)
 	client := newClient(t, "1.1")
 	const queue = `queue="q_{http.request.uri.query.user}"`
 	requests := func(outcome string) string { return fmt.Sprintf(`requests_total{outcome="%s",%s}`, outcome, queue) }
 
 	for i := range 3 {
-		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").want(t, http.StatusOK)
+		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").Want(t, http.StatusOK)
 	}
-	do(client, "HEAD", c.url, "").want(t, http.StatusOK)
+	do(client, "HEAD", c.url, "").Want(t, http.StatusOK)
 	holder := c.holder(t)
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
-	c.get("/").want(t, http.StatusInternalServerError)
+	c.get("/").Want(t, http.StatusInternalServerError)
 
 	c.wantMetric(requests("entered"), "3")
 	c.wantMetric(requests("skipped"), "1")
@@ -65,9 +67,9 @@ func TestMetrics(t *testing.T) {
 
 	s.site = fmt.Sprintf(site, "1s")
 	check(t, c.reload(s))
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-waiter).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-waiter).Want(t, http.StatusOK)
 	c.wantMetric(requests("entered"), "5")
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "0")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "0")
@@ -75,11 +77,11 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "6")
 
 	last := c.getting("/?name=last&gate")
-	b.awaitEntry(t, "last")
-	c.get("/").want(t, http.StatusInternalServerError)
+	upstream.AwaitEntry("last")
+	c.get("/").Want(t, http.StatusInternalServerError)
 	c.wantMetric(requests("timeout"), "1")
-	b.open("last")
-	(<-last).want(t, http.StatusOK)
+	upstream.Open("last")
+	(<-last).Want(t, http.StatusOK)
 	for _, outcome := range []string{"gone", "storage", "lost", "evicted"} {
 		c.wantMetric(requests(outcome), "0")
 	}

@@ -26,7 +26,7 @@ func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.
 // newLoggingSite has a queue of one, with one to wait, and IDs.
 func newLoggingSite(t *testing.T, level string) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
@@ -107,7 +107,7 @@ type tracedSpan struct {
 // others have, too. It is a span of its own below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
@@ -222,7 +222,7 @@ func TestErrorLogOfRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+			upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 			s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 			text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1\n"+c.options)
 			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"

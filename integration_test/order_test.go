@@ -25,7 +25,7 @@ func newSites(t *testing.T, engine, options string) []*site {
 
 // together waits for so many requests to enter side by side, and for nobody
 // else to do so.
-func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visitor) {
+func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visit) {
 	t.Helper()
 	var got []string
 	for range names {
@@ -81,7 +81,7 @@ func TestAdmission(t *testing.T) {
 					answers = append(answers, sites[i%len(sites)].send(t, method, fmt.Sprint(i)))
 					s.awaitTickets(t, i+1)
 				}
-				inside := make(map[string]*testcaddy.Visitor)
+				inside := make(map[string]*testcaddy.Visit)
 				for _, step := range test.steps {
 					names := strings.Fields(step[1:])
 					if step[0] == '-' {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -26,7 +27,7 @@ const pausedSite = `
 		prefix %s
 		timeout 10m
 	}
-	reverse_proxy {$BACKEND}`
+	reverse_proxy {$UPSTREAM}`
 
 // queue is a queue of a process, or the zero value.
 func (c *caddy) queue(prefix string) (found serializer.QueueState) {
@@ -51,7 +52,7 @@ func (c *caddy) awaitQueue(prefix string, inside, waiting int) {
 }
 
 // order asks the admin API to pause or resume a queue.
-func (c *caddy) order(prefix, action string) response {
+func (c *caddy) order(prefix, action string) testcaddy.Answer {
 	return c.adminAPI("POST", "/serialize/queues/"+url.PathEscape(c.dir+"/"+prefix)+"/"+action, "")
 }
 
@@ -59,7 +60,7 @@ func (c *caddy) order(prefix, action string) response {
 func (c *caddy) pause(prefix, length string) {
 	c.t.Helper()
 	var q serializer.QueueState
-	decodeInto(c.t, c.order(prefix, "pause?for="+length).want(c.t, http.StatusOK).body, &q)
+	decodeInto(c.t, c.order(prefix, "pause?for="+length).Want(c.t, http.StatusOK).Text, &q)
 	if q.PausedUntil == nil || q.Prefix != prefix {
 		c.t.Fatalf("the queue is %+v; it should be paused", q)
 	}
@@ -67,7 +68,7 @@ func (c *caddy) pause(prefix, length string) {
 
 func (c *caddy) resume(prefix string) {
 	c.t.Helper()
-	c.order(prefix, "resume").want(c.t, http.StatusOK)
+	c.order(prefix, "resume").Want(c.t, http.StatusOK)
 }
 
 // While a queue is paused, nobody enters, holders finish and all keep their places.
@@ -76,8 +77,8 @@ func TestPause(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
 			c := start(t, s)
 			holder := c.holder(t)
 			first := c.getting("/?name=first")
@@ -93,27 +94,27 @@ func TestPause(t *testing.T) {
 				t.Errorf("paused for %v, want 10m", left)
 			}
 			c.wantMetric(`paused{queue="a_"}`, "1")
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
 			second := c.getting("/?name=second")
 			c.awaitQueue("a_", 0, 2)
 			check(t, c.reload(s)) // which takes longer than an entry
 			third := c.getting("/?name=third")
 			c.awaitQueue("a_", 0, 3)
-			b.wantOrder(t, "holder")
+			upstream.WantOrder("holder")
 
 			c.resume("a_")
-			for _, answer := range []<-chan response{first, second, third} {
-				(<-answer).want(t, http.StatusOK)
+			for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
+				(<-answer).Want(t, http.StatusOK)
 			}
-			b.wantOrder(t, "holder", "first", "second", "third")
+			upstream.WantOrder("holder", "first", "second", "third")
 			c.wantMetric(`paused{queue="a_"}`, "0")
 			if q := c.queue("a_"); q.PausedUntil != nil {
 				t.Errorf("paused until %v after resume", q.PausedUntil)
 			}
 			c.resume("a_")                                          // again is no error
-			c.order("a_", "pause?for=100ms").want(t, http.StatusOK) // ends by itself
-			c.get("/?name=fourth").want(t, http.StatusOK)
+			c.order("a_", "pause?for=100ms").Want(t, http.StatusOK) // ends by itself
+			c.get("/?name=fourth").Want(t, http.StatusOK)
 		})
 	}
 }
@@ -125,29 +126,29 @@ func TestPauseOfPrefix(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
 			const group = "user_{http.request.uri.query.user}_"
 			for _, text := range []string{"user_{query.user}_", group} {
-				c.order(text, "pause").want(t, http.StatusOK)
+				c.order(text, "pause").Want(t, http.StatusOK)
 				ann := c.getting("/?name=ann&user=ann")
 				c.awaitQueue("user_ann_", 0, 1)
 				if c.queue("user_ann_").PausedUntil == nil {
 					t.Error("the queue of a paused prefix does not say so")
 				}
 				c.wantMetric(`paused{queue="`+group+`"}`, "1")
-				if page := c.get("/queues", "Accept: text/html").body; strings.Count(page, ">paused<") != 2 {
+				if page := c.get("/queues", "Accept: text/html").Text; strings.Count(page, ">paused<") != 2 {
 					t.Errorf("the page does not mark the prefix and the queue as paused:\n%s", page)
 				}
-				c.order(text, "resume").want(t, http.StatusOK)
-				(<-ann).want(t, http.StatusOK)
+				c.order(text, "resume").Want(t, http.StatusOK)
+				(<-ann).Want(t, http.StatusOK)
 			}
-			c.order("user_ann_", "pause").want(t, http.StatusOK) // nobody has come to it yet
+			c.order("user_ann_", "pause").Want(t, http.StatusOK) // nobody has come to it yet
 			ann := c.getting("/?name=ann&user=ann")
-			c.get("/?name=ben&user=ben").want(t, http.StatusOK)
+			c.get("/?name=ben&user=ben").Want(t, http.StatusOK)
 			c.awaitQueue("user_ann_", 0, 1)
-			c.order("user_ann_", "resume").want(t, http.StatusOK)
-			(<-ann).want(t, http.StatusOK)
+			c.order("user_ann_", "resume").Want(t, http.StatusOK)
+			(<-ann).Want(t, http.StatusOK)
 		})
 	}
 }
@@ -156,8 +157,8 @@ func TestPauseOfPrefix(t *testing.T) {
 // that was asked is killed.
 func TestPauseAcrossProcesses(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
 	one := start(t, s)
 	s.dir = one.dir
 	two := start(t, s)
@@ -167,23 +168,23 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	one.pause("a_", "1h")
 	one.Kill()
 	eventually(t, patience, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	two.awaitQueue("a_", 0, 1)
 	three := start(t, s)
 	second := three.getting("/?name=second")
 	three.awaitQueue("a_", 0, 2)
-	b.wantOrder(t, "holder")
+	upstream.WantOrder("holder")
 	three.resume("a_")
-	(<-first).want(t, http.StatusOK)
-	(<-second).want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "first", "second")
+	(<-first).Want(t, http.StatusOK)
+	(<-second).Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "first", "second")
 }
 
 // What makes no sense is refused, with what to do about it.
 func TestPauseNonsense(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), backend: newBackend(t)})
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
 	for _, test := range []struct {
 		method, prefix, action string
 		status                 int
@@ -201,37 +202,37 @@ func TestPauseNonsense(t *testing.T) {
 		{"POST", "a_", "stop", 405, "expected DELETE"},
 	} {
 		r := c.adminAPI(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
-		if r.status != test.status || !strings.Contains(r.body, test.says) {
+		if r.StatusCode != test.status || !strings.Contains(r.Text, test.says) {
 			t.Errorf("%s %s of %s: %v, want %d with %q", test.method, test.action, test.prefix, r, test.status, test.says)
 		}
 	}
-	c.get("/").want(t, http.StatusOK)
+	c.get("/").Want(t, http.StatusOK)
 }
 
 // The page shows a pause, and its controls pause and resume.
 func TestPauseOnStatusPage(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), backend: newBackend(t)})
-	press := func(action, length string) response {
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
+	press := func(action, length string) testcaddy.Answer {
 		body := fmt.Sprintf(`{"action":%q,"queue":%q,"for":%q}`, action, c.dir+"/a_", length)
 		return do(newClient(t, "1.1"), "POST", c.url+"/queues", body, "Content-Type: application/json", "Sec-Fetch-Site: same-origin")
 	}
-	page := func() string { return c.get("/queues", "Accept: text/html").want(t, http.StatusOK).body }
+	page := func() string { return c.get("/queues", "Accept: text/html").Want(t, http.StatusOK).Text }
 	if !strings.Contains(page(), `data-action="pause"`) {
 		t.Error("the page has no control to pause the queue")
 	}
-	press("pause", "10m").want(t, http.StatusOK)
+	press("pause", "10m").Want(t, http.StatusOK)
 	for _, text := range []string{">paused<", "Paused until ", `data-action="resume"`} {
 		if !strings.Contains(page(), text) {
 			t.Errorf("the page has no %q", text)
 		}
 	}
-	press("pause", "long").want(t, http.StatusBadRequest)
-	press("resume", "").want(t, http.StatusOK)
+	press("pause", "long").Want(t, http.StatusBadRequest)
+	press("resume", "").Want(t, http.StatusOK)
 	if strings.Contains(page(), ">paused<") {
 		t.Error("the page still shows a pause")
 	}
-	c.get("/").want(t, http.StatusOK)
+	c.get("/").Want(t, http.StatusOK)
 }
 
 // The commands pause and resume, through the server and in a directory.
@@ -240,8 +241,8 @@ func TestPauseCommands(t *testing.T) {
 	for _, through := range []string{"server", "directory"} {
 		t.Run(through, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")})
 			from := []string{"--address", "unix/" + c.control}
 			if through == "directory" {
 				from = []string{"--path", c.dir}
@@ -268,24 +269,24 @@ func TestPauseCommands(t *testing.T) {
 			if out, code := run("queues", "--json"); code != 0 || !strings.Contains(out, `"paused_until": "`) {
 				t.Errorf("queues --json: exit code %d: %s", code, out)
 			}
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
 			if got := <-waited; !strings.HasPrefix(got, "0 a_ in "+c.dir+": paused until ") || !strings.HasSuffix(got, "nobody is inside\n") {
 				t.Errorf("pause --wait: %s", got)
 			}
-			b.wantNever(t, "first")
+			upstream.WantNever("first")
 			if out, code := run("resume", "--prefix", "a_"); code != 0 || out != "a_ in "+c.dir+": resumed\n" {
 				t.Errorf("resume: exit code %d: %s", code, out)
 			}
-			(<-first).want(t, http.StatusOK)
+			(<-first).Want(t, http.StatusOK)
 
 			last := c.getting("/?name=last&gate")
-			b.awaitEntry(t, "last")
+			upstream.AwaitEntry("last")
 			if out, code := run("pause", "--prefix", "a_", "--for", "300ms", "--wait"); code != 5 || !strings.Contains(out, "the pause has ended") {
 				t.Errorf("pause --for 300ms --wait: exit code %d: %s", code, out)
 			}
-			b.open("last")
-			(<-last).want(t, http.StatusOK)
+			upstream.Open("last")
+			(<-last).Want(t, http.StatusOK)
 			if out, code := run("pause", "--prefix", "a_", "--for", "soon"); code != 1 || !strings.Contains(out, "expected a duration") {
 				t.Errorf("pause --for soon: exit code %d: %s", code, out)
 			}
@@ -321,42 +322,42 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	} {
 		t.Run(test.prefix, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", test.prefix) + fmt.Sprintf(`
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", test.prefix) + fmt.Sprintf(`
 				handle /all {
 					serialize {
 						path {$DIR}
 						prefix %s
 					}
-					reverse_proxy {$BACKEND}
+					reverse_proxy {$UPSTREAM}
 				}`, strings.ReplaceAll(test.other, "25", ""))}
 			s.site = strings.Replace(s.site, "serialize {", "serialize /user {", 1)
-			s.site = strings.Replace(s.site, "reverse_proxy {$BACKEND}", "reverse_proxy /user {$BACKEND}", 1)
+			s.site = strings.Replace(s.site, "reverse_proxy {$UPSTREAM}", "reverse_proxy /user {$UPSTREAM}", 1)
 			owner := start(t, s)
 			s.dir = owner.dir
 			other := start(t, s)
 			holder := owner.getting("/user?name=holder&gate&user=ann")
-			b.awaitEntry(t, "holder")
+			upstream.AwaitEntry("holder")
 			waiter := owner.getting("/user?name=waiter&user=ann")
 			unrelated := owner.getting("/all?name=unrelated&gate")
-			b.awaitEntry(t, "unrelated")
-			other.get("/user?name=ben&user=ben").want(t, http.StatusOK) // so that it works in the directory
+			upstream.AwaitEntry("unrelated")
+			other.get("/user?name=ben&user=ben").Want(t, http.StatusOK) // so that it works in the directory
 			owner.awaitQueue(test.ann, 1, 1)
 			for _, from := range [][]string{{"--address", "unix/" + other.control}, {"--path", owner.dir}} {
-				waited := inBackground(func() response {
+				waited := inBackground(func() testcaddy.Answer {
 					out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", test.prefix, "--for", "5m", "--wait"}, from...)...)
-					return response{status: code, body: out + errs}
+					return testcaddy.Answer{Response: &http.Response{StatusCode: code}, Text: out + errs}
 				})
 				for _, c := range []*caddy{owner, other} {
 					eventually(t, patience, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
 				}
 				if holder != nil {
-					b.open("holder")
-					(<-holder).want(t, http.StatusOK)
+					upstream.Open("holder")
+					(<-holder).Want(t, http.StatusOK)
 					holder = nil
 				}
-				if r := <-waited; r.status != 0 || !strings.HasSuffix(r.body, "nobody is inside\n") {
-					t.Errorf("pause --wait %v: exit code %d: %s", from, r.status, r.body)
+				if r := <-waited; r.StatusCode != 0 || !strings.HasSuffix(r.Text, "nobody is inside\n") {
+					t.Errorf("pause --wait %v: exit code %d: %s", from, r.StatusCode, r.Text)
 				}
 			}
 			other.awaitQueue(test.ann, 0, 1)
@@ -365,11 +366,11 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 					t.Errorf("the other queue is %+v; it should have one inside, and no pause", q)
 				}
 			}
-			b.wantNever(t, "waiter")
-			owner.order(strings.ReplaceAll(test.prefix, "query.", "http.request.uri.query."), "resume").want(t, http.StatusOK)
-			(<-waiter).want(t, http.StatusOK)
-			b.open("unrelated")
-			(<-unrelated).want(t, http.StatusOK)
+			upstream.WantNever("waiter")
+			owner.order(strings.ReplaceAll(test.prefix, "query.", "http.request.uri.query."), "resume").Want(t, http.StatusOK)
+			(<-waiter).Want(t, http.StatusOK)
+			upstream.Open("unrelated")
+			(<-unrelated).Want(t, http.StatusOK)
 		})
 	}
 }
@@ -379,19 +380,19 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 // the holder, and says so.
 func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "w_{query.u}_")}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "w_{query.u}_")}
 	c := start(t, s)
 	holder := c.getting("/?name=holder&gate&u=7")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	s.site = fmt.Sprintf(pausedSite, "file", "w_{header.X-U}_")
 	check(t, c.reload(s))
 	says := "w_7_ in " + c.dir + ": not paused, for its requests came by w_{http.request.uri.query.u}_; waiting for the 1 that are there\nnobody is inside\n"
-	var waited []<-chan response
+	var waited []<-chan testcaddy.Answer
 	for _, from := range [][]string{{"--address", "unix/" + c.control}, {"--path", c.dir}} {
-		waited = append(waited, inBackground(func() response {
+		waited = append(waited, inBackground(func() testcaddy.Answer {
 			out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "w_{header.X-U}_", "--for", "5m", "--wait"}, from...)...)
-			return response{status: code, body: out + errs}
+			return testcaddy.Answer{Response: &http.Response{StatusCode: code}, Text: out + errs}
 		}))
 	}
 	eventually(t, patience, "the prefix is paused", func() bool { return c.queue("w_{http.request.header.X-U}_").PausedUntil != nil })
@@ -402,11 +403,11 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 		case <-time.After(2 * time.Second):
 		}
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	for _, back := range waited {
-		if r := <-back; r.status != 0 || !strings.HasSuffix(r.body, says) {
-			t.Errorf("exit code %d: %s", r.status, r.body)
+		if r := <-back; r.StatusCode != 0 || !strings.HasSuffix(r.Text, says) {
+			t.Errorf("exit code %d: %s", r.StatusCode, r.Text)
 		}
 	}
 }
@@ -414,7 +415,7 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 // A value with a slash in a prefix is found, with its path and without.
 func TestPauseOfValueWithSlash(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "k_{query.a}_"), backend: newBackend(t)})
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "k_{query.a}_"), upstream: testcaddy.NewUpstream(t)})
 	pause := func(args ...string) (string, int) {
 		out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "k_a/b_"}, args...)...)
 		return out + errs, code
@@ -423,17 +424,17 @@ func TestPauseOfValueWithSlash(t *testing.T) {
 		if out, code := pause(from...); code != 0 || !strings.HasPrefix(out, "k_a%2Fb_ in "+c.dir+": paused until ") {
 			t.Errorf("%v: exit code %d: %s", from, code, out)
 		}
-		c.order("k_a/b_", "resume").want(t, http.StatusOK)
+		c.order("k_a/b_", "resume").Want(t, http.StatusOK)
 	}
-	c.get("/?a=a/b").want(t, http.StatusOK)
+	c.get("/?a=a/b").Want(t, http.StatusOK)
 }
 
 // Where no Caddy answers, a queue that is not in the default directory is not said to be
 // paused: it is most probably elsewhere.
 func TestPauseWithoutServer(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "a_"), backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "a_"), upstream: upstream})
 	elsewhere := t.TempDir()
 	run := func(dir string, args ...string) (string, int) {
 		env := []string{"TMPDIR=" + dir, "CADDY_ADMIN=unix//nowhere/admin.sock"}
@@ -453,16 +454,16 @@ func TestPauseWithoutServer(t *testing.T) {
 		t.Errorf("files are there: %v", files)
 	}
 	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	if out, code := run(c.dir, "pause", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": paused until ") {
 		t.Errorf("pause in the default directory: exit code %d: %s", code, out)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	if out, code := run(c.dir, "resume", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": resumed") {
 		t.Errorf("resume in the default directory: exit code %d: %s", code, out)
 	}
-	c.get("/").want(t, http.StatusOK)
+	c.get("/").Want(t, http.StatusOK)
 }
 
 // A pause outlives all processes: the one that made it and all others are killed, with
@@ -470,13 +471,13 @@ func TestPauseWithoutServer(t *testing.T) {
 // then its file is gone.
 func TestPauseOutlivesAllProcesses(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, site: fmt.Sprintf(pausedSite, "file", "a_")}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
 	one := start(t, s)
 	s.dir = one.dir
 	two := start(t, s)
 	holder := one.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
+	upstream.AwaitEntry("holder")
 	waiter := two.getting("/?name=waiter")
 	two.awaitQueue("a_", 1, 1)
 	two.pause("a_", "6s")
@@ -485,7 +486,7 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	one.Kill()
 	<-holder
 	<-waiter
-	b.open("holder")
+	upstream.Open("holder")
 
 	three := start(t, s)
 	first := three.getting("/?name=first")
@@ -493,11 +494,11 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	if q := three.queue("a_"); q.PausedUntil == nil || !q.PausedUntil.Equal(end) {
 		t.Errorf("paused until %v; want %v", q.PausedUntil, end)
 	}
-	(<-first).want(t, http.StatusOK)
+	(<-first).Want(t, http.StatusOK)
 	if early := time.Until(end); early > 0 {
 		t.Errorf("somebody entered %v before the end of the pause", early)
 	}
-	b.wantOrder(t, "holder", "first")
+	upstream.WantOrder("holder", "first")
 	eventually(t, patience, "the file of the pause is gone", func() bool {
 		files, _ := filepath.Glob(filepath.Join(s.dir, ".orderly-[pi]*"))
 		return len(files) == 0
@@ -511,11 +512,11 @@ func TestReloadInPause(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, site: fmt.Sprintf(pausedSite, engine, "a_")}
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, engine, "a_")}
 			c := start(t, s)
 			c.pause("a_", "10m")
-			answers := []<-chan response{c.getting("/?name=0")}
+			answers := []<-chan testcaddy.Answer{c.getting("/?name=0")}
 			c.awaitQueue("a_", 0, 1)
 			for i := 1; i < 4; i++ {
 				s.site = fmt.Sprintf(pausedSite, engine, fmt.Sprintf("a_\nqueue_length %d", 100+i))
@@ -523,12 +524,12 @@ func TestReloadInPause(t *testing.T) {
 				answers = append(answers, c.getting(fmt.Sprintf("/?name=%d", i)))
 				c.awaitQueue("a_", 0, i+1)
 			}
-			b.wantNever(t, "0")
+			upstream.WantNever("0")
 			c.resume("a_")
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
-			b.wantOrder(t, "0", "1", "2", "3")
+			upstream.WantOrder("0", "1", "2", "3")
 		})
 	}
 }

@@ -46,7 +46,7 @@ func TestPHPCounter(t *testing.T) {
 			for range clients {
 				all.Go(func() {
 					for range each {
-						if r := do(client, "GET", c.url+"/counter.php", ""); r.status != http.StatusOK {
+						if r := do(client, "GET", c.url+"/counter.php", ""); r.StatusCode != http.StatusOK {
 							t.Error(r)
 						}
 					}
@@ -79,10 +79,10 @@ func TestPHPSeesIDs(t *testing.T) {
 		php_fastcgi unix/{$PHP} {
 			env UNIQUE_ID {unique_id}
 		}`})
-	r := c.get("/ids.php", "X-Request-Id: forged").want(t, http.StatusOK)
+	r := c.get("/ids.php", "X-Request-Id: forged").Want(t, http.StatusOK)
 	var seen [2]string
-	check(t, json.Unmarshal([]byte(r.body), &seen))
-	if want := [2]string{r.header.Get("X-Unique-Id"), r.header.Get("X-Request-Id")}; seen != want {
+	check(t, json.Unmarshal([]byte(r.Text), &seen))
+	if want := [2]string{r.Header.Get("X-Unique-Id"), r.Header.Get("X-Request-Id")}; seen != want {
 		t.Errorf("PHP sees %q, the client %q", seen, want)
 	}
 	if _, err := uniqueid.ParseUniqueID(seen[0]); err != nil {
@@ -130,7 +130,7 @@ func TestPHPClientHangsUp(t *testing.T) {
 				hangUpAfterTenth(t, newClient(t, version), c.url+"/slow.php?name=first"+query, func() bool {
 					return strings.Contains(php.read(t, "log"), "first begins")
 				})
-				c.get("/slow.php?name=second").want(t, http.StatusOK)
+				c.get("/slow.php?name=second").Want(t, http.StatusOK)
 				const want = "first begins\nfirst ends\nsecond begins\nsecond ends"
 				if got := php.read(t, "log"); got != want {
 					t.Errorf("the scripts ran like this:\n%s\nwant:\n%s", got, want)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // The upstream learns its queue, how many were ahead, how long it waited, and a
@@ -17,23 +19,23 @@ import (
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	const wait = 100 * time.Millisecond
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			prefix q_{query.queue}_
 		}
-		reverse_proxy {$BACKEND} {
+		reverse_proxy {$UPSTREAM} {
 			header_up X-Queue {http.serialize.queue}
 			header_up X-Position {http.serialize.position}
 			header_up X-Wait {http.serialize.wait_ms}
 			header_up X-Token {http.serialize.token}
 			header_up X-Reason "none {http.serialize.reason}"
 		}`})
-	answers := []<-chan response{c.getting("/?queue=one&name=0&gate")}
-	b.awaitEntry(t, "0")
+	answers := []<-chan testcaddy.Answer{c.getting("/?queue=one&name=0&gate")}
+	upstream.AwaitEntry("0")
 	ticket := lockFiles(t, c.dir)[0]
-	if token := b.visit("0").header.Get("X-Token"); !strings.HasPrefix(ticket, "q_one_0000"+token) {
+	if token := upstream.Visit("0").Header.Get("X-Token"); !strings.HasPrefix(ticket, "q_one_0000"+token) {
 		t.Errorf("token %s, but the lock file is %s", token, ticket)
 	}
 	for i := 1; i < 4; i++ {
@@ -41,13 +43,13 @@ func TestPlaceholders(t *testing.T) {
 		c.awaitTickets(i + 1)
 	}
 	time.Sleep(wait)
-	b.open("0")
+	upstream.Open("0")
 	for _, answer := range answers {
-		(<-answer).want(t, http.StatusOK)
+		(<-answer).Want(t, http.StatusOK)
 	}
 	milliseconds := regexp.MustCompile(`^[0-9]+\.[0-9]{3}$`)
 	for i := range 4 {
-		header := b.visit(fmt.Sprint(i)).header
+		header := upstream.Visit(fmt.Sprint(i)).Header
 		if header.Get("X-Queue") != "q_one_" || header.Get("X-Position") != fmt.Sprint(i) {
 			t.Errorf("request %d: queue %q, position %q", i, header.Get("X-Queue"), header.Get("X-Position"))
 		}
@@ -63,5 +65,5 @@ func TestPlaceholders(t *testing.T) {
 			t.Errorf("request %d: reason %q", i, reason)
 		}
 	}
-	b.wantTokensGrow(t)
+	upstream.WantTokensGrow()
 }

@@ -19,15 +19,15 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 		t.Skip("only root can mount; run the tests with: sudo go test ./...")
 	}
 	tmp := tempDir(t)
-	b := newBackend(t)
+	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{
-		backend:  b,
-		site:     "serialize\nreverse_proxy {$BACKEND}",
+		upstream: upstream,
+		site:     "serialize\nreverse_proxy {$UPSTREAM}",
 		env:      map[string]string{"TMPDIR": tmp},
 		launcher: []string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs private "$TMPDIR" && exec "$0" "$@"`},
 	})
 	first := c.getting("/?name=first&gate")
-	b.awaitEntry(t, "first")
+	upstream.AwaitEntry("first")
 	second := c.getting("/?name=second")
 	eventually(t, patience, "both are in the queue", func() bool { return strings.Count(c.ask("/serialize/queues"), `"token"`) == 2 })
 
@@ -45,9 +45,9 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 		t.Fatalf("the command lists %s", list)
 	}
 	c.serialize("evict", "--prefix", "serializer_", "--address", "unix/"+c.control, queues[0].Tickets[1].Token)
-	(<-second).want(t, http.StatusInternalServerError)
-	b.open("first")
-	(<-first).want(t, http.StatusOK)
+	(<-second).Want(t, http.StatusInternalServerError)
+	upstream.Open("first")
+	(<-first).Want(t, http.StatusOK)
 }
 
 // serialize runs a command of serialize, outside of the server's namespace.

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Prefixes of which one begins like the other are queues of their own, also in
@@ -18,17 +20,17 @@ import (
 func TestPrefixesAreQueues(t *testing.T) {
 	t.Parallel()
 	prefixes := []string{"a_", "a_b_", "a_0", "a_1", "a", "a_0000"}
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			prefix {query.prefix}
 		}
-		reverse_proxy {$BACKEND}`})
-	var answers []<-chan response
+		reverse_proxy {$UPSTREAM}`})
+	var answers []<-chan testcaddy.Answer
 	for _, prefix := range prefixes {
 		answers = append(answers, c.getting("/?gate&name=holder+of+"+prefix+"&prefix="+prefix))
-		b.awaitEntry(t, "holder of "+prefix)
+		upstream.AwaitEntry("holder of " + prefix)
 	}
 	// All are inside. One more in each waits.
 	for _, prefix := range prefixes {
@@ -36,18 +38,18 @@ func TestPrefixesAreQueues(t *testing.T) {
 	}
 	c.awaitTickets(2 * len(prefixes))
 	for _, prefix := range prefixes {
-		b.wantNever(t, "waiter of "+prefix)
+		upstream.WantNever("waiter of " + prefix)
 	}
 	// Each waits for the one of its own queue.
 	for i, prefix := range slices.Backward(prefixes) {
-		b.open("holder of " + prefix)
-		b.awaitEntry(t, "waiter of "+prefix)
+		upstream.Open("holder of " + prefix)
+		upstream.AwaitEntry("waiter of " + prefix)
 		for _, other := range prefixes[:i] {
-			b.wantNever(t, "waiter of "+other)
+			upstream.WantNever("waiter of " + other)
 		}
 	}
 	for _, answer := range answers {
-		(<-answer).want(t, http.StatusOK)
+		(<-answer).Want(t, http.StatusOK)
 	}
 	c.wantNoTickets()
 }
@@ -84,19 +86,19 @@ func TestHostilePrefixes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
+			upstream := testcaddy.NewUpstream(t)
 			parent := tempDir(t)
-			c := start(t, setup{backend: b, dir: filepath.Join(parent, "locks"), site: `
+			c := start(t, setup{upstream: upstream, dir: filepath.Join(parent, "locks"), site: `
 				serialize {
 					path {$DIR}
 					prefix ` + test.prefix + `
 				}
-				reverse_proxy {$BACKEND}`})
-			var answers []<-chan response
+				reverse_proxy {$UPSTREAM}`})
+			var answers []<-chan testcaddy.Answer
 			for name, value := range values {
 				query := url.Values{"name": {name}, "prefix": {value}, "gate": {""}}
 				answers = append(answers, c.getting("/?"+query.Encode()))
-				b.awaitEntry(t, name)
+				upstream.AwaitEntry(name)
 			}
 			if files := lockFiles(t, c.dir); len(files) != len(values) {
 				t.Errorf("%d lock files for %d queues: %q", len(files), len(values), files)
@@ -104,9 +106,9 @@ func TestHostilePrefixes(t *testing.T) {
 			if names := fileNames(t, parent); len(names) != 1 {
 				t.Errorf("files beside the lock directory: %q", names)
 			}
-			b.openAll()
+			upstream.OpenAll()
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
 			c.wantNoTickets()
 		})
@@ -122,22 +124,22 @@ func TestOwnFileNamesAsPrefix(t *testing.T) {
 			path {$DIR}
 			prefix {query.prefix}
 		}
-		reverse_proxy {$BACKEND}`
+		reverse_proxy {$UPSTREAM}`
 	for _, prefix := range []string{".orderly-owner-", ".orderly-evict-", ".orderly-trial-"} {
 		t.Run(prefix, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			one := start(t, setup{site: site, backend: b})
-			other := start(t, setup{site: site, backend: b, dir: one.dir})
+			upstream := testcaddy.NewUpstream(t)
+			one := start(t, setup{site: site, upstream: upstream})
+			other := start(t, setup{site: site, upstream: upstream, dir: one.dir})
 			first := one.getting("/?name=first&gate&prefix=" + prefix)
-			b.awaitEntry(t, "first")
+			upstream.AwaitEntry("first")
 			second := other.getting("/?name=second&prefix=" + prefix)
 			one.awaitTickets(2)
-			b.wantNever(t, "second")
-			b.open("first")
-			(<-first).want(t, http.StatusOK)
-			(<-second).want(t, http.StatusOK)
-			b.wantAlone(t)
+			upstream.WantNever("second")
+			upstream.Open("first")
+			(<-first).Want(t, http.StatusOK)
+			(<-second).Want(t, http.StatusOK)
+			upstream.WantAlone()
 		})
 	}
 }
@@ -145,17 +147,17 @@ func TestOwnFileNamesAsPrefix(t *testing.T) {
 // A placeholder that nobody knows is an empty text, and a request is served.
 func TestUnknownPlaceholderInPrefix(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			prefix x_{http.request.header.No-Such}_{no.such.placeholder}
 		}
-		reverse_proxy {$BACKEND} {
+		reverse_proxy {$UPSTREAM} {
 			header_up X-Queue {http.serialize.queue}
 		}`})
-	c.get("/").want(t, http.StatusOK)
-	if got := b.visit("").header.Get("X-Queue"); got != "x__" {
+	c.get("/").Want(t, http.StatusOK)
+	if got := upstream.Visit("").Header.Get("X-Queue"); got != "x__" {
 		t.Errorf("queue %q, want x__", got)
 	}
 }
@@ -164,16 +166,16 @@ func TestUnknownPlaceholderInPrefix(t *testing.T) {
 // path's spelling or the rest of the settings.
 func TestSameQueueAcrossSites(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
+	upstream := testcaddy.NewUpstream(t)
 	dir := tempDir(t)
 	link := filepath.Join(tempDir(t), "link")
 	check(t, os.Symlink(dir, link))
-	c := start(t, setup{backend: b, dir: dir, env: map[string]string{"LINK": link}, site: `
+	c := start(t, setup{upstream: upstream, dir: dir, env: map[string]string{"LINK": link}, site: `
 		handle /a {
 			serialize {
 				path {$DIR}
 			}
-			reverse_proxy {$BACKEND}
+			reverse_proxy {$UPSTREAM}
 		}
 		handle /b {
 			serialize {
@@ -182,19 +184,19 @@ func TestSameQueueAcrossSites(t *testing.T) {
 				timeout 20s
 				queue_length 5
 			}
-			reverse_proxy {$BACKEND}
+			reverse_proxy {$UPSTREAM}
 		}`})
-	c.wantTurns(b, "/a", "/b")
+	c.wantTurns(upstream, "/a", "/b")
 }
 
 // A configuration in JSON can say all that a Caddyfile can; it is loaded, works
 // and is read back through the admin API as it was.
 func TestConfigurationReadBack(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
+	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{site: "respond old"})
 	config := strings.NewReplacer("$PORT", c.url[strings.LastIndex(c.url, ":"):], "$DIR", c.dir,
-		"$BACKEND", b.addr, "$ADMIN", c.control).Replace(`{
+		"$UPSTREAM", upstream.Addr, "$ADMIN", c.control).Replace(`{
 		"admin": {"listen": "unix/$ADMIN", "config": {"persist": false}},
 		"apps": {"http": {"servers": {"main": {
 			"listen": ["$PORT"],
@@ -215,20 +217,20 @@ func TestConfigurationReadBack(t *testing.T) {
 					"on_disconnect": "cancel",
 					"buffer": "1MiB",
 					"engine": {"engine": "file"}},
-				{"handler": "reverse_proxy", "upstreams": [{"dial": "$BACKEND"}]}
+				{"handler": "reverse_proxy", "upstreams": [{"dial": "$UPSTREAM"}]}
 			]}]
 		}}}}
 	}`)
 	check(t, c.load("application/json", config))
 	c.awaitOneListener()
-	holder := inBackground(func() response { return do(newClient(t, "1.1"), "POST", c.url+"/?name=holder&gate", "") })
-	b.awaitEntry(t, "holder")
-	c.get("/?name=skips").want(t, http.StatusOK)
+	holder := inBackground(func() testcaddy.Answer { return do(newClient(t, "1.1"), "POST", c.url+"/?name=holder&gate", "") })
+	upstream.AwaitEntry("holder")
+	c.get("/?name=skips").Want(t, http.StatusOK)
 	if files := lockFiles(t, c.dir); len(files) != 1 || !strings.HasPrefix(files[0], "json_127.0.0.1_") {
 		t.Errorf("lock files %v", files)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 	compareAdapted(t, c.ask("/config/"), config)
 
 	var queueLength int
@@ -270,7 +272,7 @@ func TestWrongJSON(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want an error with %q", err, test.want)
 			}
-			if body := c.get("/").want(t, http.StatusOK).body; body != "old" {
+			if body := c.get("/").Want(t, http.StatusOK).Text; body != "old" {
 				t.Errorf("the old configuration answers %q", body)
 			}
 		})

@@ -9,14 +9,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // wantRetryAfter fails the test unless a refusal says when to try again.
-func (r response) wantRetryAfter(t testing.TB) {
+func wantRetryAfter(t testing.TB, r testcaddy.Answer) {
 	t.Helper()
-	seconds, err := strconv.Atoi(r.header.Get("Retry-After"))
+	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
 	if err != nil || seconds < 1 || seconds > 120 {
-		t.Errorf("Retry-After: %q, want 1 to 120 seconds", r.header.Get("Retry-After"))
+		t.Errorf("Retry-After: %q, want 1 to 120 seconds", r.Header.Get("Retry-After"))
 	}
 }
 
@@ -52,37 +54,37 @@ func TestRefusals(t *testing.T) {
 		for _, answer := range answers {
 			t.Run(cause.reason+", "+answer.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBackend(t)
-				c := start(t, setup{backend: b, site: fmt.Sprintf(`
+				upstream := testcaddy.NewUpstream(t)
+				c := start(t, setup{upstream: upstream, site: fmt.Sprintf(`
 					serialize {
 						path {$DIR}
 						prefix q_
 						%s
 						%s
 					}
-					reverse_proxy {$BACKEND}
+					reverse_proxy {$UPSTREAM}
 					%s`, cause.options, answer.options, answer.site)})
-				holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
+				holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
 				position := "1"
-				var waiter <-chan response
+				var waiter <-chan testcaddy.Answer
 				if cause.reason == "queue_full" {
 					waiter = c.getting("/?name=waiter")
 					c.awaitTickets(2)
 					position = "2"
 				}
-				r := c.get("/?name=refused").want(t, answer.status)
-				r.wantRetryAfter(t)
+				r := c.get("/?name=refused").Want(t, answer.status)
+				wantRetryAfter(t, r)
 				body := strings.NewReplacer("REASON", cause.reason, "POSITION", position).Replace(answer.body)
-				if got := r.header.Get("Content-Type"); got != answer.contentType || r.body != body {
-					t.Errorf("refused with %q %q, want %q %q", got, r.body, answer.contentType, body)
+				if got := r.Header.Get("Content-Type"); got != answer.contentType || r.Text != body {
+					t.Errorf("refused with %q %q, want %q %q", got, r.Text, answer.contentType, body)
 				}
 				c.wantRefusalLogged(cause.reason, "q_")
-				b.open("holder")
-				(<-holder).want(t, http.StatusOK)
+				upstream.Open("holder")
+				(<-holder).Want(t, http.StatusOK)
 				if waiter != nil {
-					(<-waiter).want(t, http.StatusOK)
+					(<-waiter).Want(t, http.StatusOK)
 				}
-				b.wantNever(t, "refused")
+				upstream.WantNever("refused")
 				c.wantNoTickets()
 			})
 		}
@@ -101,13 +103,13 @@ func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 // timeout would be.
 func TestNoTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			timeout 0
 		}
-		reverse_proxy {$BACKEND}`})
+		reverse_proxy {$UPSTREAM}`})
 	holder := c.holder(t)
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
@@ -116,7 +118,7 @@ func TestNoTimeout(t *testing.T) {
 		t.Fatalf("answered while another was inside: %v", r)
 	case <-time.After(500 * time.Millisecond):
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-waiter).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-waiter).Want(t, http.StatusOK)
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A request that was refused came by the same queue again in the error routes,
@@ -19,7 +21,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 		full      = "serialize {\npath {$DIR}\nqueue_length 1\nerror_code 503\n}\n"
 		patient   = "serialize {\npath {$DIR}\ntimeout 1h\nerror_code 429\n}\n"
 		answering = "serialize {\npath {$DIR}\nerror_code 429\nerror_response text/plain busy\n}\n"
-		proxy     = "reverse_proxy {$BACKEND}\n"
+		proxy     = "reverse_proxy {$UPSTREAM}\n"
 	)
 	tests := []struct {
 		name   string
@@ -75,25 +77,25 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: test.site, more: test.more})
-			holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
-			var waiter <-chan response
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: test.site, more: test.more})
+			holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
+			var waiter <-chan testcaddy.Answer
 			if test.waiter {
 				waiter = c.getting("/?name=waiter")
 				c.awaitTickets(2)
 			}
-			if r := c.get("/?name=refused").want(t, test.status); r.body != test.body {
-				t.Errorf("answered %q, want %q", r.body, test.body)
+			if r := c.get("/?name=refused").Want(t, test.status); r.Text != test.body {
+				t.Errorf("answered %q, want %q", r.Text, test.body)
 			}
-			b.wantNever(t, "refused")
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
+			upstream.WantNever("refused")
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
 			if test.waiter {
-				(<-waiter).want(t, http.StatusOK)
+				(<-waiter).Want(t, http.StatusOK)
 			}
-			b.wantNever(t, "refused")
-			b.wantAlone(t)
+			upstream.WantNever("refused")
+			upstream.WantAlone()
 			c.wantNoTickets()
 		})
 	}
@@ -102,10 +104,10 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 // So did one whose body was broken before it had a ticket.
 func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 	t.Parallel()
-	const queue = "serialize {\npath {$DIR}\n}\nreverse_proxy {$BACKEND}\n"
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: queue + "handle_errors {\n" + queue + "}"})
-	holder := b.hold(t, func() response { return c.get("/?name=holder&gate") })
+	const queue = "serialize {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}\n"
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: queue + "handle_errors {\n" + queue + "}"})
+	holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
 	conn := c.dial()
 	_, err := io.WriteString(conn, "POST /?name=broken HTTP/1.1\r\nHost: "+strings.TrimPrefix(c.url, "http://")+
 		"\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
@@ -115,8 +117,8 @@ func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("answered %s", resp.Status)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	b.wantOrder(t, "holder")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	upstream.WantOrder("holder")
 	c.wantNoTickets()
 }

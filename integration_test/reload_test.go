@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Reloads under load with changed settings: no request fails, none overlap, and
@@ -29,13 +31,13 @@ func TestReloadUnderLoad(t *testing.T) {
 				error_code %d
 				hold_timeout %dm
 			}
-			reverse_proxy {$BACKEND} {
+			reverse_proxy {$UPSTREAM} {
 				header_up X-Token {http.serialize.token}
 				header_up X-Round %d
 			}`, 60+round, 1000+round, 500+round, 1+round, round)
 	}
-	b := newBackend(t)
-	s := setup{tls: true, backend: b, site: site(0)}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{tls: true, upstream: upstream, site: site(0)}
 	c := start(t, s)
 
 	var stop atomic.Bool
@@ -47,11 +49,11 @@ func TestReloadUnderLoad(t *testing.T) {
 			for request := 0; !stop.Load(); request++ {
 				name := fmt.Sprintf("client%d.%d", i, request)
 				r := do(client, "GET", c.url+"/?name="+name, "")
-				if r.err != nil && b.visit(name) == nil {
+				if r.Err != nil && upstream.Visit(name) == nil {
 					unaccepted.Add(1)
 					continue
 				}
-				if r.err != nil || r.status != http.StatusOK {
+				if r.Err != nil || r.StatusCode != http.StatusOK {
 					t.Errorf("%s: %v", name, r)
 					return
 				}
@@ -69,8 +71,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	eventually(t, patience, "requests are served", func() bool { return served.Load() >= last+clients || t.Failed() })
 	stop.Store(true)
 	all.Wait()
-	b.wantAlone(t)
-	b.wantTokensGrow(t)
+	upstream.WantAlone()
+	upstream.WantTokensGrow()
 	c.wantNoTickets()
 	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
 		t.Errorf("the log complains: %v", complaints)
@@ -88,8 +90,8 @@ func TestReloadKeepsPlaces(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, site: serialized}
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, site: serialized}
 			c := start(t, s)
 			holder := c.holder(t)
 			waiter := c.getting("/?name=waiter")
@@ -99,18 +101,18 @@ func TestReloadKeepsPlaces(t *testing.T) {
 			next := c.getting("/?name=next")
 			if test.site == serialized {
 				c.awaitTickets(3)
-			} else if r := <-next; r.body != "new" {
+			} else if r := <-next; r.Text != "new" {
 				t.Errorf("the new configuration answers %v", r)
 			}
-			b.wantOrder(t, "holder")
-			b.open("holder")
-			(<-holder).want(t, http.StatusOK)
-			(<-waiter).want(t, http.StatusOK)
+			upstream.WantOrder("holder")
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
+			(<-waiter).Want(t, http.StatusOK)
 			if test.site == serialized {
-				(<-next).want(t, http.StatusOK)
-				b.wantOrder(t, "holder", "waiter", "next")
+				(<-next).Want(t, http.StatusOK)
+				upstream.WantOrder("holder", "waiter", "next")
 			}
-			b.wantAlone(t)
+			upstream.WantAlone()
 			c.wantNoTickets()
 		})
 	}
@@ -119,10 +121,10 @@ func TestReloadKeepsPlaces(t *testing.T) {
 // A queue that no configuration uses any more gives its files back.
 func TestReloadGivesFilesBack(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, site: serialized}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: serialized}
 	c := start(t, s)
-	c.get("/").want(t, http.StatusOK)
+	c.get("/").Want(t, http.StatusOK)
 	s.site = "respond new"
 	check(t, c.reload(s))
 	eventually(t, 10*time.Second, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
@@ -145,19 +147,19 @@ func TestReloadChangesEngine(t *testing.T) {
 						path {$DIR}
 						engine file
 					}
-					reverse_proxy {$BACKEND}
+					reverse_proxy {$UPSTREAM}
 				}
-				reverse_proxy {$BACKEND}
+				reverse_proxy {$UPSTREAM}
 			}`
 	}
 	for _, change := range [][2]string{{"file", "memory"}, {"memory", "file"}} {
 		t.Run(change[0]+" to "+change[1], func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			s := setup{backend: b, site: site(change[0])}
+			upstream := testcaddy.NewUpstream(t)
+			s := setup{upstream: upstream, site: site(change[0])}
 			c := start(t, s)
-			answers := []<-chan response{c.getting("/?name=holder&gate")}
-			b.awaitEntry(t, "holder")
+			answers := []<-chan testcaddy.Answer{c.getting("/?name=holder&gate")}
+			upstream.AwaitEntry("holder")
 			answers = append(answers, c.getting("/?name=waiter"))
 			c.awaitWaiting(1)
 			s.site = site(change[1])
@@ -166,12 +168,12 @@ func TestReloadChangesEngine(t *testing.T) {
 				answers = append(answers, c.getting("/both?name="+name))
 				c.awaitWaiting(2 + i)
 			}
-			b.open("holder")
+			upstream.Open("holder")
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
-			b.wantOrder(t, "holder", "waiter", "new1", "new2")
-			b.wantAlone(t)
+			upstream.WantOrder("holder", "waiter", "new1", "new2")
+			upstream.WantAlone()
 		})
 	}
 }

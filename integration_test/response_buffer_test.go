@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // pageSize is more than what a connection holds, and less than pageBuffer.
@@ -52,8 +54,8 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 			}
 			c.wantMetric(draining, "3")
 			c.awaitTickets(0)
-			if r := c.get("/small").want(t, http.StatusOK); r.body != "small" {
-				t.Errorf("answered %q", r.body)
+			if r := c.get("/small").Want(t, http.StatusOK); r.Text != "small" {
+				t.Errorf("answered %q", r.Text)
 			}
 			c.wantMetric(draining, "3")
 		})
@@ -141,7 +143,7 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 			}
 			_, err := io.Copy(io.Discard, conn)
 			check(t, err)
-			(<-next).want(t, http.StatusOK)
+			(<-next).Want(t, http.StatusOK)
 			c.wantNoTickets()
 		})
 	}
@@ -154,11 +156,11 @@ func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: "serialize {\npath {$DIR}\nprefix {http.request.uri.query.name}\nhold_timeout 100ms\nresponse_buffer " +
-				size + "\n}\nreverse_proxy {$BACKEND}"})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\nprefix {http.request.uri.query.name}\nhold_timeout 100ms\nresponse_buffer " +
+				size + "\n}\nreverse_proxy {$UPSTREAM}"})
 			client := newClient(t, "1.1")
-			answers := make(chan response)
+			answers := make(chan testcaddy.Answer)
 			const clients, each = 8, 30
 			for i := range clients {
 				go func() {
@@ -171,8 +173,8 @@ func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 			statuses := make(map[int]int)
 			for range clients * each {
 				r := <-answers
-				statuses[r.status]++
-				if r.err != nil || r.status == 200 && !strings.HasPrefix(r.body, "served ") {
+				statuses[r.StatusCode]++
+				if r.Err != nil || r.StatusCode == 200 && !strings.HasPrefix(r.Text, "served ") {
 					t.Errorf("answered %v", r)
 				}
 			}
@@ -223,12 +225,12 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 				for _, file := range []string{"small.txt", "medium.txt", "page.txt", "large.txt", "missing.txt"} {
 					for _, request := range []string{"GET", "HEAD", "GET If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "GET Range: bytes=5-99999"} {
 						method, condition, _ := strings.Cut(request, " ")
-						var answers []response
+						var answers []testcaddy.Answer
 						for _, queue := range []string{"without", "with"} {
 							r := do(client, method, fmt.Sprintf("%s/%s/%s/%s/%s", c.url, name, next, queue, file), "", condition)
-							r.header.Del("Date")
-							if method == "HEAD" && r.header.Get("Content-Length") == "0" {
-								r.header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
+							r.Header.Del("Date")
+							if method == "HEAD" && r.Header.Get("Content-Length") == "0" {
+								r.Header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
 							}
 							answers = append(answers, r)
 						}
@@ -255,18 +257,18 @@ func TestPHPWorksOn(t *testing.T) {
 
 	first := c.getting("/works.php?name=first")
 	c.awaitTickets(1)
-	c.get("/next.php?name=second").want(t, http.StatusOK)
-	(<-first).want(t, http.StatusOK)
+	c.get("/next.php?name=second").Want(t, http.StatusOK)
+	(<-first).Want(t, http.StatusOK)
 	const want = "first ends\nsecond begins"
 	if got := php.read(t, "log"); got != want {
 		t.Errorf("the scripts ran like this:\n%s\nwant:\n%s", got, want)
 	}
 
 	// For php-fpm, the request is over at fastcgi_finish_request.
-	if r := c.get("/finishes.php?name=third").want(t, http.StatusOK); r.body != "page" {
-		t.Errorf("answered %q", r.body)
+	if r := c.get("/finishes.php?name=third").Want(t, http.StatusOK); r.Text != "page" {
+		t.Errorf("answered %q", r.Text)
 	}
-	c.get("/next.php?name=fourth").want(t, http.StatusOK)
+	c.get("/next.php?name=fourth").Want(t, http.StatusOK)
 	if got := php.read(t, "log"); got != want+"\nfourth begins" {
 		t.Errorf("the scripts ran like this:\n%s", got)
 	}
@@ -276,8 +278,8 @@ func TestPHPWorksOn(t *testing.T) {
 // uploads it. Two readers of one body used to tear it apart.
 func TestSecondProxyDuringUpload(t *testing.T) {
 	t.Parallel()
-	quick, b := newEdgeUpstream(t), newBackend(t)
-	c := start(t, setup{backend: b, env: map[string]string{"QUICK": quick.addr}, site: `
+	quick, upstream := newEdgeUpstream(t), testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, env: map[string]string{"QUICK": quick.addr}, site: `
 		serialize {
 			path {$DIR}
 			buffer 1KiB 1KiB
@@ -285,7 +287,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		reverse_proxy {$QUICK} {
 			@bad status 503
 			handle_response @bad {
-				reverse_proxy {$BACKEND}
+				reverse_proxy {$UPSTREAM}
 			}
 		}`})
 	var all sync.WaitGroup
@@ -307,8 +309,8 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 	}
 	all.Wait()
 	c.wantNoTickets()
-	b.wantAlone(t)
-	c.get("/?name=after").want(t, http.StatusOK)
+	upstream.WantAlone()
+	c.get("/?name=after").Want(t, http.StatusOK)
 }
 
 // forward_auth asks with a connection of its own, which it gives back. A client
@@ -317,15 +319,15 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 func TestForwardAuthAndPHP(t *testing.T) {
 	t.Parallel()
 	php := startPHP(t, map[string]string{"upload.php": `<?php echo strlen(file_get_contents("php://input"));`})
-	auth := newBackend(t)
-	c := start(t, setup{backend: auth, env: php.env(), site: `
+	auth := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: auth, env: php.env(), site: `
 		root {$ROOT}
 		route {
 			serialize {
 				path {$DIR}
 				buffer 1KiB 1KiB
 			}
-			forward_auth {$BACKEND} {
+			forward_auth {$UPSTREAM} {
 				uri /?name=auth
 			}
 			php_fastcgi unix/{$PHP}
@@ -336,9 +338,9 @@ func TestForwardAuthAndPHP(t *testing.T) {
 		c.awaitTickets(1)
 		check(t, conn.Close())
 		c.awaitTickets(0)
-		r := do(newClient(t, "1.1"), "POST", c.url+"/upload.php", strings.Repeat("x", 100<<10)).want(t, http.StatusOK)
-		if r.body != strconv.Itoa(100<<10) {
-			t.Fatalf("PHP got %s bytes", r.body)
+		r := do(newClient(t, "1.1"), "POST", c.url+"/upload.php", strings.Repeat("x", 100<<10)).Want(t, http.StatusOK)
+		if r.Text != strconv.Itoa(100<<10) {
+			t.Fatalf("PHP got %s bytes", r.Text)
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// grpcBackend speaks as gRPC does: over HTTP/2 without TLS, messages with a length
+// grpcUpstream speaks as gRPC does: over HTTP/2 without TLS, messages with a length
 // before them, each flushed, and the status in the trailers. It sends back what comes.
-func grpcBackend(t *testing.T) *backend {
+func grpcUpstream(t *testing.T) (addr string) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
@@ -42,7 +42,7 @@ func grpcBackend(t *testing.T) *backend {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	return &backend{addr: strings.TrimPrefix(server.URL, "http://")}
+	return server.Listener.Addr().String()
 }
 
 // newMessage is a message of gRPC.
@@ -69,7 +69,7 @@ func TestGRPC(t *testing.T) {
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{tls: true, backend: grpcBackend(t), site: "serialize {\npath {$DIR}\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$BACKEND}"})
+			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": grpcUpstream(t)}, site: "serialize {\npath {$DIR}\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$UPSTREAM}"})
 			body, send := io.Pipe()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/talk", body)
 			check(t, err)
@@ -120,7 +120,7 @@ func TestInterimAnswers(t *testing.T) {
 		_, _ = io.WriteString(w, "page")
 	}))
 	t.Cleanup(server.Close)
-	c := start(t, setup{tls: true, site: "serialize {\npath {$DIR}\n}\n" + proxyBackend, backend: &backend{addr: strings.TrimPrefix(server.URL, "http://")}})
+	c := start(t, setup{tls: true, site: "serialize {\npath {$DIR}\n}\n" + proxyUpstream, env: map[string]string{"UPSTREAM": server.Listener.Addr().String()}})
 	allVersions(t, func(t *testing.T, client *http.Client) {
 		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
 			if code != http.StatusEarlyHints || header.Get("Link") == "" {
@@ -129,9 +129,9 @@ func TestInterimAnswers(t *testing.T) {
 			gate <- struct{}{}
 			return nil
 		}}
-		r := doContext(httptrace.WithClientTrace(t.Context(), trace), client, "GET", c.url, http.NoBody).want(t, http.StatusOK)
-		if r.body != "page" {
-			t.Errorf("answered %q", r.body)
+		r := doContext(httptrace.WithClientTrace(t.Context(), trace), client, "GET", c.url, http.NoBody).Want(t, http.StatusOK)
+		if r.Text != "page" {
+			t.Errorf("answered %q", r.Text)
 		}
 	})
 }
@@ -153,8 +153,8 @@ func TestPHPWorksOnAfterAWholePage(t *testing.T) {
 			name := fmt.Sprintf("%d%d", len(option), i)
 			first := c.getting(path + "&name=first" + name)
 			eventually(t, patience, "the first has begun", func() bool { return strings.Contains(php.read(t, "log"), "first"+name+" begins") })
-			c.get("/length.php?size=1&name=second"+name).want(t, http.StatusOK)
-			if r := <-first; r.err != nil {
+			c.get("/length.php?size=1&name=second"+name).Want(t, http.StatusOK)
+			if r := <-first; r.Err != nil {
 				t.Error(r)
 			}
 			order := ""

@@ -37,7 +37,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 // was taken for down: everybody behind got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := strings.Replace(queueSite(addr, upstream.Addr, s.dir, "hold_timeout 100ms"),
 		"reverse_proxy "+upstream.Addr, "reverse_proxy "+upstream.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)

@@ -21,7 +21,7 @@ type site struct {
 // newSite starts a server whose queue has more options than path and prefix.
 func newSite(t *testing.T, options string) *site {
 	t.Helper()
-	return joinSite(t, testcaddy.NewUpstream(t), t.TempDir(), options)
+	return joinSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), options)
 }
 
 // joinSite starts a server in front of an upstream that may have others already.
@@ -53,14 +53,14 @@ func (s *site) send(t *testing.T, method, name string) <-chan testcaddy.Answer {
 }
 
 // holder brings a request inside, which stays until the test lets it go.
-func (s *site) holder(t *testing.T) (one <-chan testcaddy.Answer, inside *testcaddy.Visitor) {
+func (s *site) holder(t *testing.T) (one <-chan testcaddy.Answer, inside *testcaddy.Visit) {
 	t.Helper()
 	one = s.send(t, "GET", "one")
 	return one, s.NextNamed("one")
 }
 
 // holderAndWaiter also sends a request to a server of the same queue, where it waits.
-func (s *site) holderAndWaiter(t *testing.T, at *site) (one <-chan testcaddy.Answer, inside *testcaddy.Visitor,
+func (s *site) holderAndWaiter(t *testing.T, at *site) (one <-chan testcaddy.Answer, inside *testcaddy.Visit,
 	two <-chan testcaddy.Answer, queue serializer.QueueState) {
 	t.Helper()
 	one, inside = s.holder(t)

@@ -21,6 +21,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A stalledClient makes a request and then does nothing any more: it neither
@@ -137,7 +139,7 @@ func (c *caddy) evictInside() {
 		for _, ticket := range queue.Tickets {
 			if ticket.State == "inside" {
 				r := c.adminAPI("DELETE", "/serialize/queues/"+url.PathEscape(queue.Path+"/"+queue.Prefix)+"/"+ticket.Token, "")
-				if r.err != nil || r.status >= 300 {
+				if r.Err != nil || r.StatusCode >= 300 {
 					c.t.Fatalf("evicting: %v", r)
 				}
 				return
@@ -155,15 +157,15 @@ func TestClientDoesNotRead(t *testing.T) {
 		for _, client := range stalledClients {
 			t.Run(revocation.name+", "+client.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBackend(t)
-				c := start(t, setup{tls: true, backend: b, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyBackend})
+				upstream := testcaddy.NewUpstream(t)
+				c := start(t, setup{tls: true, upstream: upstream, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyUpstream})
 				client.send(t, c, "GET", "/?name=stalled&gate&flood")
-				b.awaitEntry(t, "stalled")
+				upstream.AwaitEntry("stalled")
 				next := c.getting("/?name=next")
 				time.Sleep(500 * time.Millisecond) // so that the response is stuck
 				revocation.revoke(c)
-				eventually(t, patience, "the next one enters", func() bool { return b.visit("next") != nil })
-				(<-next).want(t, http.StatusOK)
+				upstream.AwaitEntry("next")
+				(<-next).Want(t, http.StatusOK)
 				c.awaitEntryOf("left after its turn was revoked")
 				c.wantNoTickets()
 			})
@@ -213,8 +215,8 @@ func TestClientSips(t *testing.T) {
 				}()
 				small := c.getting("/small")
 				revocation.revoke(c)
-				if r := (<-small).want(t, http.StatusOK); r.body != "small" {
-					t.Errorf("answered %q", r.body)
+				if r := (<-small).Want(t, http.StatusOK); r.Text != "small" {
+					t.Errorf("answered %q", r.Text)
 				}
 				close(thirsty)
 				select {
@@ -236,16 +238,16 @@ func TestClientDoesNotSend(t *testing.T) {
 		for _, client := range stalledClients {
 			t.Run(revocation.name+", "+client.name, func(t *testing.T) {
 				t.Parallel()
-				b := newBackend(t)
-				c := start(t, setup{tls: true, backend: b, site: "route {\nserialize {\npath {$DIR}\nbuffer 1KiB 1KiB\n" + revocation.option + "\n}\n" +
-					"request_header X-Length {http.request.body}\n" + proxyBackend + "}"})
+				upstream := testcaddy.NewUpstream(t)
+				c := start(t, setup{tls: true, upstream: upstream, site: "route {\nserialize {\npath {$DIR}\nbuffer 1KiB 1KiB\n" + revocation.option + "\n}\n" +
+					"request_header X-Length {http.request.body}\n" + proxyUpstream + "}"})
 				client.send(t, c, "POST", "/?name=stalled")
 				c.awaitTickets(1)
 				next := c.getting("/?name=next")
 				revocation.revoke(c)
-				eventually(t, patience, "the next one enters", func() bool { return b.visit("next") != nil })
-				(<-next).want(t, http.StatusOK)
-				b.wantNever(t, "stalled")
+				upstream.AwaitEntry("next")
+				(<-next).Want(t, http.StatusOK)
+				upstream.WantNever("stalled")
 				c.wantNoTickets()
 			})
 		}
@@ -273,10 +275,10 @@ func TestAnswerToStalledUpload(t *testing.T) {
 // Other streams of the connection are not touched.
 func TestOtherStreamsGoOn(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{tls: true, backend: b, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\n" + proxyBackend})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{tls: true, upstream: upstream, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\n" + proxyUpstream})
 	framer := stallHTTP2(t, c, 1<<14, "GET", "/queue?name=stalled&gate&flood")
-	b.awaitEntry(t, "stalled")
+	upstream.AwaitEntry("stalled")
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	for _, field := range []string{":method GET", ":scheme https", ":authority localhost", ":path /free?name=free&work=4s"} {
@@ -312,7 +314,7 @@ func TestWebSocketDoesNotRead(t *testing.T) {
 	for _, revocation := range revocations {
 		t.Run(revocation.name, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{backend: floodBackend(t), site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyBackend})
+			c := start(t, setup{env: map[string]string{"UPSTREAM": floodUpstream(t)}, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyUpstream})
 			conn := c.dial()
 			_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
@@ -328,13 +330,11 @@ func TestWebSocketDoesNotRead(t *testing.T) {
 	}
 }
 
-// floodBackend takes over the connection and sends without end.
-func floodBackend(t *testing.T) *backend {
-	b := &backend{}
+// floodUpstream takes over the connection and sends without end.
+func floodUpstream(t *testing.T) (addr string) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	b.addr = listener.Addr().String()
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -353,24 +353,24 @@ func floodBackend(t *testing.T) *backend {
 			}()
 		}
 	}()
-	return b
+	return listener.Addr().String()
 }
 
 // With on_disconnect cancel, a client that has closed its side of the connection
 // and does not read kept the turn too.
 func TestClientHalfClosesCancel(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: "serialize {\npath {$DIR}\non_disconnect cancel\n}\n" + proxyBackend})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\non_disconnect cancel\n}\n" + proxyUpstream})
 	conn := c.dial().(*net.TCPConn)
 	check(t, conn.SetReadBuffer(4<<10))
 	_, err := io.WriteString(conn, "GET /?name=stalled&gate&flood HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	check(t, err)
-	b.awaitEntry(t, "stalled")
+	upstream.AwaitEntry("stalled")
 	next := c.getting("/?name=next")
 	time.Sleep(500 * time.Millisecond) // so that the response is stuck
 	check(t, conn.CloseWrite())
-	eventually(t, patience, "the next one enters", func() bool { return b.visit("next") != nil })
-	(<-next).want(t, http.StatusOK)
+	upstream.AwaitEntry("next")
+	(<-next).Want(t, http.StatusOK)
 	c.wantNoTickets()
 }

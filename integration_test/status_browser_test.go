@@ -21,7 +21,7 @@ func manyQueues(t *testing.T, options string, names ...string) *site {
 
 func manyQueuesIn(t *testing.T, dir, options string, names ...string) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 	var text strings.Builder
 	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", addr)

@@ -15,7 +15,7 @@ import (
 // status page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
 	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
 	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
@@ -113,7 +113,7 @@ func TestStatusAnswers(t *testing.T) {
 // Whatever is in a name, it stays text.
 func TestStatusEscapesNames(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	text := queueSite(addr, upstream.Addr, t.TempDir(), "")
 	text = strings.Replace(text, "prefix a_", "prefix `<!--<script>alert(1)`", 1)
 	testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))

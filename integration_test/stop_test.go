@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // stopSignals are those that make Caddy stop in good order.
@@ -26,26 +28,26 @@ func TestStopServesWaiting(t *testing.T) {
 	for name, signal := range stopSignals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, global: "grace_period 1m", site: serialized})
-			answers := []<-chan response{c.getting("/?name=holder&gate")}
-			b.awaitEntry(t, "holder")
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, global: "grace_period 1m", site: serialized})
+			answers := []<-chan testcaddy.Answer{c.getting("/?name=holder&gate")}
+			upstream.AwaitEntry("holder")
 			for i, name := range []string{"waiter1", "waiter2"} {
 				answers = append(answers, c.getting("/?name="+name))
 				c.awaitTickets(i + 2)
 			}
 			c.Signal(signal)
 			c.awaitStopping()
-			b.open("holder")
+			upstream.Open("holder")
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
 			c.AwaitEnd()
 			if c.Err != nil {
 				t.Errorf("ended with %v", c.Err)
 			}
-			b.wantOrder(t, "holder", "waiter1", "waiter2")
-			b.wantAlone(t)
+			upstream.WantOrder("holder", "waiter1", "waiter2")
+			upstream.WantAlone()
 			c.wantOnlyGuard()
 		})
 	}
@@ -59,20 +61,20 @@ func TestStopRefusesWaiting(t *testing.T) {
 	for name, signal := range stopSignals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, global: "grace_period 300ms", site: serialized})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, global: "grace_period 300ms", site: serialized})
 			holder := c.holder(t)
 			waiter := c.getting("/?name=waiter")
 			c.awaitTickets(2)
 			c.Signal(signal)
 			c.AwaitEnd()
 			// The process may end before it has sent its answers.
-			for who, answer := range map[string]<-chan response{"holder": holder, "waiter": waiter} {
-				if r := <-answer; r.err == nil && r.status < 500 {
+			for who, answer := range map[string]<-chan testcaddy.Answer{"holder": holder, "waiter": waiter} {
+				if r := <-answer; r.Err == nil && r.StatusCode < 500 {
 					t.Errorf("%s: %v", who, r)
 				}
 			}
-			b.wantOrder(t, "holder")
+			upstream.WantOrder("holder")
 			c.wantOnlyGuard()
 		})
 	}
@@ -81,9 +83,9 @@ func TestStopRefusesWaiting(t *testing.T) {
 // A process that has served nobody leaves nothing either.
 func TestStopIdle(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: serialized})
-	c.get("/").want(t, http.StatusOK)
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: serialized})
+	c.get("/").Want(t, http.StatusOK)
 	c.Signal(syscall.SIGTERM)
 	began := time.Now()
 	c.AwaitEnd()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // storageFault breaks the storage of a Caddy process and mends it again.
@@ -132,15 +134,15 @@ func TestStorageFails(t *testing.T) {
 }
 
 func testStorageFault(t *testing.T, fault storageFault, cold bool) {
-	b := newBackend(t)
-	s := setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: `
 		serialize /hello off
 		respond /hello hello
 		serialize {
 			path {$DIR}
 			error_code 409
 		}
-		reverse_proxy {$BACKEND}
+		reverse_proxy {$UPSTREAM}
 		handle_errors {
 			respond "{http.serialize.reason}"
 		}`}
@@ -153,19 +155,19 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 		c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
 	}
 	client := newClient(t, "1.1")
-	do(client, "GET", c.url+"/hello", "").want(t, http.StatusOK) // connects
+	do(client, "GET", c.url+"/hello", "").Want(t, http.StatusOK) // connects
 	if !cold {
-		do(client, "GET", c.url+"/?name=first", "").want(t, http.StatusOK)
+		do(client, "GET", c.url+"/?name=first", "").Want(t, http.StatusOK)
 	}
 
 	mend := fault.broken(t, c)
 	begin := time.Now()
 	const refusals = 10
 	for range refusals {
-		r := do(client, "GET", c.url+"/?name=refused", "").want(t, http.StatusServiceUnavailable)
-		r.wantRetryAfter(t)
-		if r.body != "storage" {
-			t.Errorf("{http.serialize.reason} is %q, want storage", r.body)
+		r := do(client, "GET", c.url+"/?name=refused", "").Want(t, http.StatusServiceUnavailable)
+		wantRetryAfter(t, r)
+		if r.Text != "storage" {
+			t.Errorf("{http.serialize.reason} is %q, want storage", r.Text)
 		}
 	}
 	took := time.Since(begin)
@@ -178,8 +180,8 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	}
 
 	mend()
-	do(client, "GET", c.url+"/?name=last", "").want(t, http.StatusOK)
-	b.wantNever(t, "refused")
+	do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
+	upstream.WantNever("refused")
 	c.wantNoTickets()
 }
 
@@ -187,8 +189,8 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 // enters before it has left.
 func TestDirectoryReplacedUnderHolder(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: serialized})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: serialized})
 	holder := c.holder(t)
 	old := c.dir + ".old"
 	check(t, os.Rename(c.dir, old))
@@ -201,9 +203,9 @@ func TestDirectoryReplacedUnderHolder(t *testing.T) {
 		t.Fatalf("answered while another was inside: %v", r)
 	case <-time.After(500 * time.Millisecond):
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-next).want(t, http.StatusOK)
-	b.wantAlone(t)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-next).Want(t, http.StatusOK)
+	upstream.WantAlone()
 	c.wantNoTickets()
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// eventsBackend sends one server-sent event for each text that the test hands
+// eventsUpstream sends one server-sent event for each text that the test hands
 // out, and ends with the last one.
-func eventsBackend(t *testing.T, events <-chan string) *backend {
-	return &backend{addr: testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func eventsUpstream(t *testing.T, events <-chan string) (addr string) {
+	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for event := range events {
 			fmt.Fprintf(w, "data: %s\n\n", event)
@@ -23,7 +23,7 @@ func eventsBackend(t *testing.T, events <-chan string) *backend {
 				t.Error(err)
 			}
 		}
-	}))}
+	}))
 }
 
 // Server-sent events come through one by one, while the request is inside.
@@ -32,12 +32,12 @@ func TestServerSentEvents(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		allVersions(t, func(t *testing.T, client *http.Client) {
 			events := make(chan string)
-			c := start(t, setup{tls: true, backend: eventsBackend(t, events), site: `
+			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": eventsUpstream(t, events)}, site: `
 				serialize {
 					path {$DIR}
 					on_disconnect ` + onDisconnect + `
 				}
-				reverse_proxy {$BACKEND}`})
+				reverse_proxy {$UPSTREAM}`})
 			answer := make(chan *http.Response, 1)
 			go func() {
 				resp, err := client.Get(c.url)
@@ -70,9 +70,9 @@ func TestServerSentEvents(t *testing.T) {
 	}
 }
 
-// echoBackend takes over the connection and sends back whatever comes.
-func echoBackend(t *testing.T) *backend {
-	return &backend{addr: testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// echoUpstream takes over the connection and sends back whatever comes.
+func echoUpstream(t *testing.T) (addr string) {
+	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -81,7 +81,7 @@ func echoBackend(t *testing.T) *backend {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
 		_, _ = io.Copy(conn, rw)
-	}))}
+	}))
 }
 
 // A WebSocket keeps its turn for as long as it is open. When its client is gone,
@@ -91,12 +91,12 @@ func TestWebSocket(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{backend: echoBackend(t), site: `
+			c := start(t, setup{env: map[string]string{"UPSTREAM": echoUpstream(t)}, site: `
 				serialize {
 					path {$DIR}
 					on_disconnect ` + onDisconnect + `
 				}
-				reverse_proxy {$BACKEND}`})
+				reverse_proxy {$UPSTREAM}`})
 			for range 2 {
 				conn := c.dial()
 				_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+

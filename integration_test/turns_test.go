@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // serialized is a site behind a queue.
@@ -20,13 +22,13 @@ const serialized = `
 	serialize {
 		path {$DIR}
 	}
-	reverse_proxy {$BACKEND} {
+	reverse_proxy {$UPSTREAM} {
 		header_up X-Token {http.serialize.token}
 	}`
 
 func TestNoOverlap(t *testing.T) {
-	b := newBackend(t)
-	c := start(t, setup{site: serialized, backend: b, tls: true})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream, tls: true})
 	const clients = 64
 	client := newClient(t, "1.1")
 	h2 := newClient(t, "2")
@@ -41,7 +43,7 @@ func TestNoOverlap(t *testing.T) {
 		}
 		all.Go(func() {
 			for time.Now().Before(end) {
-				if r := do(client, "GET", c.url, ""); r.err != nil || r.status != http.StatusOK {
+				if r := do(client, "GET", c.url, ""); r.Err != nil || r.StatusCode != http.StatusOK {
 					t.Errorf("client %d: %v", i, r)
 					return
 				}
@@ -50,26 +52,26 @@ func TestNoOverlap(t *testing.T) {
 		})
 	}
 	all.Wait()
-	b.wantAlone(t)
-	b.wantTokensGrow(t)
+	upstream.WantAlone()
+	upstream.WantTokensGrow()
 	c.wantNoTickets()
 	t.Logf("%d clients, %d requests served in %v", clients, served.Load(), *loadTime)
 }
 
-// Without the queue, the backend must see overlaps: else the test above shows
+// Without the queue, the upstream must see overlaps: else the test above shows
 // nothing.
 func TestOverlapWithoutQueue(t *testing.T) {
-	b := newBackend(t)
-	c := start(t, setup{site: "reverse_proxy {$BACKEND}", backend: b})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: "reverse_proxy {$UPSTREAM}", upstream: upstream})
 	first := c.getting("/?name=first&gate")
 	second := c.getting("/?name=second&gate")
-	b.awaitEntry(t, "first")
-	b.awaitEntry(t, "second")
-	b.openAll()
-	(<-first).want(t, http.StatusOK)
-	(<-second).want(t, http.StatusOK)
-	if b.most != 2 {
-		t.Errorf("%d requests were in the backend at the same time, want 2", b.most)
+	upstream.AwaitEntry("first")
+	upstream.AwaitEntry("second")
+	upstream.OpenAll()
+	(<-first).Want(t, http.StatusOK)
+	(<-second).Want(t, http.StatusOK)
+	if upstream.Most() != 2 {
+		t.Errorf("%d requests were at the upstream at the same time, want 2", upstream.Most())
 	}
 }
 
@@ -84,57 +86,57 @@ func TestServedInOrder(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b, dir := newBackend(t), tempDir(t)
+			upstream, dir := testcaddy.NewUpstream(t), tempDir(t)
 			var processes []*caddy
 			for range test.processes {
-				processes = append(processes, start(t, setup{site: serialized, backend: b, dir: dir}))
+				processes = append(processes, start(t, setup{site: serialized, upstream: upstream, dir: dir}))
 			}
 			requests := 200
 			if testing.Short() {
 				requests = 40
 			}
 			// The first holds the queue, so that many wait when it moves.
-			answers := []<-chan response{processes[0].getting("/?name=holder&gate")}
+			answers := []<-chan testcaddy.Answer{processes[0].getting("/?name=holder&gate")}
 			names := []string{"holder"}
-			b.awaitEntry(t, "holder")
+			upstream.AwaitEntry("holder")
 			pace := time.NewTicker(10 * time.Millisecond)
 			defer pace.Stop()
 			for i := range requests {
 				if i == requests/2 {
-					b.open("holder")
+					upstream.Open("holder")
 				}
 				<-pace.C
 				name := fmt.Sprintf("request%d", i)
 				names = append(names, name)
-				answers = append(answers, arrive(t, processes[i%len(processes)], b, name))
+				answers = append(answers, arrive(t, processes[i%len(processes)], upstream, name))
 			}
 			for _, answer := range answers {
-				(<-answer).want(t, http.StatusOK)
+				(<-answer).Want(t, http.StatusOK)
 			}
-			if got := b.order(); !slices.Equal(got, names) {
+			if got := upstream.Order(); !slices.Equal(got, names) {
 				t.Errorf("served in the order %v", got)
 			}
-			b.wantAlone(t)
-			b.wantTokensGrow(t)
+			upstream.WantAlone()
+			upstream.WantTokensGrow()
 		})
 	}
 }
 
 // arrive sends a request, and returns once it has a ticket: on a busy machine,
 // what is sent 10 ms later can still be accepted earlier.
-func arrive(t *testing.T, c *caddy, b *backend, name string) <-chan response {
+func arrive(t *testing.T, c *caddy, upstream *testcaddy.Upstream, name string) <-chan testcaddy.Answer {
 	t.Helper()
 	port := make(chan int, 1)
 	trace := &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
 		port <- conn.Conn.LocalAddr().(*net.TCPAddr).Port
 	}}
-	answer := inBackground(func() response {
+	answer := inBackground(func() testcaddy.Answer {
 		ctx := httptrace.WithClientTrace(t.Context(), trace)
 		return doContext(ctx, newClient(t, "1.1"), "GET", c.url+"/?work=1ms&name="+name, nil)
 	})
 	ticket := fmt.Sprintf("002%08d127.0.0.1", <-port)
 	eventually(t, patience, name+" has a ticket", func() bool {
-		return b.visit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
+		return upstream.Visit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
 			return strings.HasSuffix(file, ticket)
 		})
 	})
@@ -142,16 +144,16 @@ func arrive(t *testing.T, c *caddy, b *backend, name string) <-chan response {
 }
 
 // wantTurns sends two requests and fails the test unless they are in one queue:
-// the second reaches the backend only when the first has left it.
-func (c *caddy) wantTurns(b *backend, first, second string) {
+// the second reaches the upstream only when the first has left it.
+func (c *caddy) wantTurns(upstream *testcaddy.Upstream, first, second string) {
 	c.t.Helper()
 	inside := c.getting(first + "?name=first&gate")
-	b.awaitEntry(c.t, "first")
+	upstream.AwaitEntry("first")
 	waiting := c.getting(second + "?name=second")
 	c.awaitTickets(2)
-	b.wantNever(c.t, "second")
-	b.open("first")
-	(<-inside).want(c.t, http.StatusOK)
-	(<-waiting).want(c.t, http.StatusOK)
-	b.wantAlone(c.t)
+	upstream.WantNever("second")
+	upstream.Open("first")
+	(<-inside).Want(c.t, http.StatusOK)
+	(<-waiting).Want(c.t, http.StatusOK)
+	upstream.WantAlone()
 }

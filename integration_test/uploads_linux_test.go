@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // bodyFiles is how many files for bodies a process has open. It fails the test
@@ -37,9 +39,9 @@ func (c *caddy) bodyFiles(dir string) (n int) {
 // however it ends.
 func TestBodyFileIsFreed(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
+	upstream := testcaddy.NewUpstream(t)
 	dir := tempDir(t)
-	c := start(t, setup{backend: b, env: map[string]string{"TMPDIR": dir}, site: `
+	c := start(t, setup{upstream: upstream, env: map[string]string{"TMPDIR": dir}, site: `
 		serialize /deaf {
 			path {$DIR}
 		}
@@ -51,19 +53,19 @@ func TestBodyFileIsFreed(t *testing.T) {
 			path {$DIR}
 		}
 		respond /deaf "unread"
-		reverse_proxy {$BACKEND}
+		reverse_proxy {$UPSTREAM}
 		handle_errors {
 			respond "refused"
 		}`})
 	body := strings.Repeat("x", 1<<20)
 	client := newClient(t, "1.1")
-	do(client, "POST", c.url+"/?name=served", body).want(t, http.StatusOK)
-	do(client, "POST", c.url+"/deaf", body).want(t, http.StatusOK)
-	do(client, "POST", c.url+"/?name=failed&status=500", body).want(t, http.StatusInternalServerError)
+	do(client, "POST", c.url+"/?name=served", body).Want(t, http.StatusOK)
+	do(client, "POST", c.url+"/deaf", body).Want(t, http.StatusOK)
+	do(client, "POST", c.url+"/?name=failed&status=500", body).Want(t, http.StatusInternalServerError)
 	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 
 	holder := c.holder(t)
-	refused := inBackground(func() response { return do(client, "POST", c.url+"/late?name=refused", body) })
+	refused := inBackground(func() testcaddy.Answer { return do(client, "POST", c.url+"/late?name=refused", body) })
 	eventually(t, patience, "a body is in a file", func() bool { return c.bodyFiles(dir) == 1 })
 	conn := c.dial()
 	_, err := io.WriteString(conn, head("broken", 1<<20)+body[:100<<10])
@@ -71,21 +73,21 @@ func TestBodyFileIsFreed(t *testing.T) {
 	eventually(t, patience, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
 	check(t, conn.Close())
 	eventually(t, patience, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
-	(<-refused).want(t, http.StatusInternalServerError)
+	(<-refused).Want(t, http.StatusInternalServerError)
 	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
 }
 
 // Where no more of a body can be stored, the request is refused.
 func TestBodyFileDiskFull(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	s := setup{backend: b, global: "metrics", dir: tempDir(t), env: map[string]string{}, site: `
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, global: "metrics", dir: tempDir(t), env: map[string]string{}, site: `
 		serialize {
 			path {$HOME}/queues
 		}
-		reverse_proxy {$BACKEND}`}
+		reverse_proxy {$UPSTREAM}`}
 	s.env["TMPDIR"] = s.dir
 	onTmpfs(t, &s, "size=256k")
 	c := start(t, s)
@@ -93,7 +95,7 @@ func TestBodyFileDiskFull(t *testing.T) {
 	// way takes its answer back with a reset.
 	for _, upload := range []func() int{
 		func() int {
-			return do(newClient(t, "1.1"), "POST", c.url+"/?name=full", strings.Repeat("x", 448<<10)).status
+			return do(newClient(t, "1.1"), "POST", c.url+"/?name=full", strings.Repeat("x", 448<<10)).StatusCode
 		},
 		func() int {
 			conn := c.dial() // sends no more than what is refused
@@ -106,26 +108,26 @@ func TestBodyFileDiskFull(t *testing.T) {
 			t.Errorf("answered %d, want 503", got)
 		}
 	}
-	b.wantNever(t, "full")
+	upstream.WantNever("full")
 	eventually(t, patience, "the log names path and error", func() bool {
 		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
-	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).want(t, http.StatusOK)
+	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).Want(t, http.StatusOK)
 }
 
 // Memory grows with what has come of a body. A hundred heads that announce large
 // ones took 1.4 GB.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: `
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
 		serialize {
 			path {$DIR}
 			buffer 16MiB
 		}
-		reverse_proxy {$BACKEND}`})
-	c.get("/?name=first").want(t, http.StatusOK)
+		reverse_proxy {$UPSTREAM}`})
+	c.get("/?name=first").Want(t, http.StatusOK)
 	before := c.memory()
 	var conns []net.Conn
 	for range 100 {
@@ -135,7 +137,7 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 		conns = append(conns, conn)
 	}
 	time.Sleep(500 * time.Millisecond) // for the heads to be read
-	c.get("/?name=second").want(t, http.StatusOK)
+	c.get("/?name=second").Want(t, http.StatusOK)
 	if grown := c.memory() - before; grown > 64<<20 {
 		t.Errorf("%d requests that have sent a byte take %d MiB", len(conns), grown>>20)
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Root tries a service's configuration by hand: validates it, runs it, and the
@@ -19,16 +21,16 @@ func TestRootBesideService(t *testing.T) {
 	above := tempDir(t)
 	check(t, os.Chown(above, int(service.uid), int(service.gid)))
 	dir := filepath.Join(above, "queues") // validate makes it
-	b := newBackend(t)
-	s := setup{backend: b, dir: dir, site: serialized}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, dir: dir, site: serialized}
 
 	byHand := start(t, s)
 	holder := byHand.getting("/?name=root&gate")
-	b.awaitEntry(t, "root")
+	upstream.AwaitEntry("root")
 	byHand.Signal(syscall.SIGKILL)
 	byHand.AwaitEnd()
 	<-holder
-	b.open("root")
+	upstream.Open("root")
 	byHand.run("validate", "--config", filepath.Join(byHand.home, "Caddyfile"), "--adapter", "caddyfile")
 	byHand.AwaitEnd()
 	if byHand.Err != nil {
@@ -37,8 +39,8 @@ func TestRootBesideService(t *testing.T) {
 
 	s.user = service
 	c := start(t, s)
-	c.get("/?name=service").want(t, http.StatusOK)
-	b.wantOrder(t, "root", "service")
+	c.get("/?name=service").Want(t, http.StatusOK)
+	upstream.WantOrder("root", "service")
 	c.wantNoTickets()
 }
 
@@ -49,18 +51,18 @@ func TestUsersInDirectoryForAll(t *testing.T) {
 	other := nobody(t)
 	dir := tempDir(t)
 	check(t, os.Chmod(dir, 0o1777))
-	b := newBackend(t)
-	root := start(t, setup{backend: b, dir: dir, site: serialized})
-	service := start(t, setup{backend: b, dir: dir, site: serialized, user: other})
-	answers := []<-chan response{root.getting("/?name=root&gate"), service.getting("/?name=service&gate")}
-	b.awaitEntry(t, "root")
-	b.awaitEntry(t, "service")
+	upstream := testcaddy.NewUpstream(t)
+	root := start(t, setup{upstream: upstream, dir: dir, site: serialized})
+	service := start(t, setup{upstream: upstream, dir: dir, site: serialized, user: other})
+	answers := []<-chan testcaddy.Answer{root.getting("/?name=root&gate"), service.getting("/?name=service&gate")}
+	upstream.AwaitEntry("root")
+	upstream.AwaitEntry("service")
 	waits := service.getting("/?name=waiter")
 	service.awaitTickets(3)
-	b.open("service")
-	b.open("root")
+	upstream.Open("service")
+	upstream.Open("root")
 	for _, answer := range append(answers, waits) {
-		(<-answer).want(t, http.StatusOK)
+		(<-answer).Want(t, http.StatusOK)
 	}
 	service.wantNoTickets()
 }

@@ -63,7 +63,7 @@ func TestWaitingInBrowser(t *testing.T) {
 // The browser is inside a short time after the turn has come to it.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	s := waitingSite(t, testcaddy.NewUpstream(t), t.TempDir(), "after 0", "")
+	s := waitingSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), "after 0", "")
 	b := openPage(t)
 	var took []time.Duration
 	for i := range 7 {
@@ -125,7 +125,7 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 			text := waitingSiteText(addr, upstream, dir, "after 0", "")
 			s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			leave := s.occupy(t)
@@ -148,7 +148,7 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 // its turn. Then it was thrown away, and the page stood in line again.
 func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	t.Parallel()
-	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 	page := "waiting_page {\nafter 0\nhold 3s\n}"
 	text := waitingSiteText(addr, upstream, dir, "after 0\nhold 3s", "")
 	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}

@@ -163,7 +163,7 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			leave := s.occupy(t)
 			b := newVisitor(s)
@@ -200,7 +200,7 @@ func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	} {
 		t.Run(c.after, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 			var leave func()
 			for range c.inside {
@@ -349,7 +349,7 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 // Bug: while a process stopped, turns waited for browsers that could not reach it.
 func TestWaitingPlacesEndOnStop(t *testing.T) {
 	t.Parallel()
-	addr, upstream, dir := testcaddy.ReserveAddr(t), testcaddy.NewUpstream(t), t.TempDir()
+	addr, upstream, dir := testcaddy.ReserveAddr(t), testcaddy.NewGatedUpstream(t), t.TempDir()
 	text := "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n" + waitingSiteText(addr, upstream, dir, "after 0\nhold 10m", "")
 	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
 	leave := s.occupy(t)
@@ -368,7 +368,7 @@ func TestWaitingPlacesEndOnStop(t *testing.T) {
 func TestWaitingPolicyOfTheSite(t *testing.T) {
 	t.Parallel()
 	for header, own := range map[string]bool{"?Content-Security-Policy": true, "Content-Security-Policy": false} {
-		addr, upstream := testcaddy.ReserveAddr(t), testcaddy.NewUpstream(t)
+		addr, upstream := testcaddy.ReserveAddr(t), testcaddy.NewGatedUpstream(t)
 		text := waitingSiteText(addr, upstream, t.TempDir(), "after 0", "")
 		text = strings.Replace(text, "\tserialize {", "\theader {\n-Server\n"+header+" \"default-src 'self'\"\n}\n\tserialize {", 1)
 		s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/"}

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Bug: over HTTP/3, where a request does not say that it has no body, nobody got the page.
@@ -18,13 +20,13 @@ import (
 func TestWaitingOverTLS(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
-		b := newBackend(t)
-		c := start(t, setup{backend: b, tls: true, site: waitingBackendSite})
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{upstream: upstream, tls: true, site: waitingProxySite})
 		holder := c.getting("/?name=holder&gate")
-		b.awaitEntry(t, "holder")
+		upstream.AwaitEntry("holder")
 		navigate := append(fields(navigation), "Accept-Language: de")
-		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).want(t, http.StatusServiceUnavailable)
-		cookie := page.header.Get("Set-Cookie")
+		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).Want(t, http.StatusServiceUnavailable)
+		cookie := page.Header.Get("Set-Cookie")
 		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; Max-Age=87000; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
@@ -33,22 +35,22 @@ func TestWaitingOverTLS(t *testing.T) {
 		if got := <-events + <-events; !strings.HasPrefix(got, "place{") || !strings.Contains(got, "Sie sind als Nächstes dran.") {
 			t.Errorf("events %s", got)
 		}
-		b.open("holder")
-		(<-holder).want(t, http.StatusOK)
+		upstream.Open("holder")
+		(<-holder).Want(t, http.StatusOK)
 		for event := range events {
 			if event == "turn" {
 				break
 			}
 		}
-		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie: "+name)...).want(t, http.StatusOK)
-		if deleted := served.header.Get("Set-Cookie"); !strings.HasPrefix(deleted, strings.SplitN(name, "=", 2)[0]+"=;") || !strings.Contains(deleted, "Max-Age=0") || !strings.Contains(deleted, "Secure") {
+		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie: "+name)...).Want(t, http.StatusOK)
+		if deleted := served.Header.Get("Set-Cookie"); !strings.HasPrefix(deleted, strings.SplitN(name, "=", 2)[0]+"=;") || !strings.Contains(deleted, "Max-Age=0") || !strings.Contains(deleted, "Secure") {
 			t.Errorf("cookie %s; expected that it is taken away", deleted)
 		}
-		b.wantOrder(t, "holder", "mine")
+		upstream.WantOrder("holder", "mine")
 	})
 }
 
-const waitingBackendSite = `
+const waitingProxySite = `
 	serialize {
 		path {$DIR}
 		prefix a_
@@ -57,23 +59,23 @@ const waitingBackendSite = `
 			after 0
 		}
 	}
-	reverse_proxy {$BACKEND}`
+	reverse_proxy {$UPSTREAM}`
 
 // Whether the browser speaks TLS with a proxy in front is believed of trusted ones only.
 func TestWaitingBehindTLS(t *testing.T) {
 	t.Parallel()
 	for servers, secure := range map[string]bool{"trusted_proxies static 127.0.0.0/8": true, "": false} {
-		b := newBackend(t)
-		c := start(t, setup{backend: b, site: waitingBackendSite, servers: servers})
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{upstream: upstream, site: waitingProxySite, servers: servers})
 		holder := c.getting("/?name=holder&gate")
-		b.awaitEntry(t, "holder")
+		upstream.AwaitEntry("holder")
 		page := c.get("/?name=mine", append(fields(navigation), "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.1")...)
-		cookie := page.want(t, http.StatusServiceUnavailable).header.Get("Set-Cookie")
+		cookie := page.Want(t, http.StatusServiceUnavailable).Header.Get("Set-Cookie")
 		if got := strings.HasPrefix(cookie, "__Host-") && strings.Contains(cookie, "; Secure"); got != secure {
 			t.Errorf("%q: cookie %s", servers, cookie)
 		}
-		b.open("holder")
-		(<-holder).want(t, http.StatusOK)
+		upstream.Open("holder")
+		(<-holder).Want(t, http.StatusOK)
 	}
 }
 
@@ -122,15 +124,15 @@ func TestWaitingWhilePaused(t *testing.T) {
 	for _, engine := range []string{"file", "memory"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			b := newBackend(t)
-			c := start(t, setup{backend: b, site: strings.Replace(waitingBackendSite, "prefix a_", "prefix a_\nengine "+engine, 1)})
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nengine "+engine, 1)})
 			c.pause("a_", "10m")
-			page := c.get("/?name=mine", fields(navigation)...).want(t, http.StatusServiceUnavailable)
+			page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
 			const paused = "The queue is paused. You keep your place."
-			if !strings.Contains(page.body, paused) {
-				t.Errorf("the page does not say that the queue is paused: %s", page.body)
+			if !strings.Contains(page.Text, paused) {
+				t.Errorf("the page does not say that the queue is paused: %s", page.Text)
 			}
-			cookie, _, _ := strings.Cut(page.header.Get("Set-Cookie"), ";")
+			cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
 			events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
 			if got := <-events + <-events; !strings.Contains(got, paused) {
 				t.Errorf("events %s", got)
@@ -141,8 +143,8 @@ func TestWaitingWhilePaused(t *testing.T) {
 					break
 				}
 			}
-			c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).want(t, http.StatusOK)
-			b.wantOrder(t, "mine")
+			c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusOK)
+			upstream.WantOrder("mine")
 		})
 	}
 }
@@ -151,13 +153,13 @@ func TestWaitingWhilePaused(t *testing.T) {
 // and gets the answer that others get.
 func TestWaitingSuperseded(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, site: strings.Replace(waitingBackendSite, "prefix a_", "prefix a_\nqueue_length 1\nwhen_full drop_oldest", 1) +
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nqueue_length 1\nwhen_full drop_oldest", 1) +
 		"\nhandle_errors {\nrespond {http.serialize.reason} 429\n}"})
 	holder := c.getting("/?name=holder&gate")
-	b.awaitEntry(t, "holder")
-	page := c.get("/?name=mine", fields(navigation)...).want(t, http.StatusServiceUnavailable)
-	cookie, _, _ := strings.Cut(page.header.Get("Set-Cookie"), ";")
+	upstream.AwaitEntry("holder")
+	page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
+	cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
 	events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
 	<-events
 	latest := c.getting("/?name=latest")
@@ -166,43 +168,43 @@ func TestWaitingSuperseded(t *testing.T) {
 			break
 		}
 	}
-	refused := c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).want(t, http.StatusTooManyRequests)
-	if refused.body != "superseded" || !strings.Contains(refused.header.Get("Set-Cookie"), "Max-Age=0") {
+	refused := c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusTooManyRequests)
+	if refused.Text != "superseded" || !strings.Contains(refused.Header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("answer %v", refused)
 	}
-	b.open("holder")
-	(<-holder).want(t, http.StatusOK)
-	(<-latest).want(t, http.StatusOK)
-	b.wantOrder(t, "holder", "latest")
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+	(<-latest).Want(t, http.StatusOK)
+	upstream.WantOrder("holder", "latest")
 }
 
 // Queues whose names come from a placeholder have cookies of their own: a browser has a
 // place in each.
 func TestWaitingInKeyedQueues(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t)
-	c := start(t, setup{backend: b, global: "metrics", site: strings.Replace(waitingBackendSite, "prefix a_", "prefix shop_{query.shop}_", 1)})
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, global: "metrics", site: strings.Replace(waitingProxySite, "prefix a_", "prefix shop_{query.shop}_", 1)})
 	var cookies []string
 	for _, shop := range []string{"one", "two"} {
 		holder := c.getting("/?shop=" + shop + "&name=holder-" + shop + "&gate")
-		b.awaitEntry(t, "holder-"+shop)
+		upstream.AwaitEntry("holder-" + shop)
 		page := c.get("/?shop="+shop+"&name=mine", append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
-		cookie, _, _ := strings.Cut(page.want(t, http.StatusServiceUnavailable).header.Get("Set-Cookie"), ";")
-		if !strings.Contains(page.body, "You are next.") || strings.Contains(page.body, lost) {
-			t.Errorf("the page of %s shows %s", shop, page.body)
+		cookie, _, _ := strings.Cut(page.Want(t, http.StatusServiceUnavailable).Header.Get("Set-Cookie"), ";")
+		if !strings.Contains(page.Text, "You are next.") || strings.Contains(page.Text, lost) {
+			t.Errorf("the page of %s shows %s", shop, page.Text)
 		}
 		cookies = append(cookies, cookie)
-		defer func() { (<-holder).want(t, http.StatusOK) }()
+		defer func() { (<-holder).Want(t, http.StatusOK) }()
 	}
 	for _, shop := range []string{"two", "one"} {
 		c.awaitQueue("shop_"+shop+"_", 1, 1)
-		b.open("holder-" + shop)
+		upstream.Open("holder-" + shop)
 		c.awaitQueue("shop_"+shop+"_", 1, 0) // its turn waits
 		answer := c.get("/?shop="+shop+"&name=mine-"+shop, append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
-		answer.want(t, http.StatusOK)
-		if names := answer.header.Values("Set-Cookie"); len(names) != 1 {
+		answer.Want(t, http.StatusOK)
+		if names := answer.Header.Values("Set-Cookie"); len(names) != 1 {
 			t.Errorf("cookies %v; expected that of one queue", names)
 		}
 	}
-	b.wantOrder(t, "holder-one", "holder-two", "mine-two", "mine-one")
+	upstream.WantOrder("holder-one", "holder-two", "mine-two", "mine-one")
 }

@@ -89,7 +89,7 @@ func wantServed(t *testing.T, a testcaddy.Answer, name string) {
 // busySite is a site with a waiting page, and a request inside.
 func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 	t.Helper()
-	s = waitingSite(t, testcaddy.NewUpstream(t), t.TempDir(), page, options)
+	s = waitingSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), page, options)
 	return s, s.occupy(t)
 }
 

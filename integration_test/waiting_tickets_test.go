@@ -74,7 +74,7 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 // rulesSite is a site with several handlers for one queue.
 func rulesSite(t *testing.T, handlers string) *site {
 	t.Helper()
-	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
 	text := "http://" + addr + " {\n" + strings.ReplaceAll(handlers, "QUEUE", "path "+dir+"\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}") +
 		"\nreverse_proxy " + upstream.Addr + "\n}\n"
 	return &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
@@ -210,7 +210,7 @@ func TestWaitingShortHold(t *testing.T) {
 // page ended in a panic.
 func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, `http://`+addr+` {
 	serialize {
 		path `+t.TempDir()+`

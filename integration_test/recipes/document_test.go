@@ -60,7 +60,7 @@ type kitchen struct {
 func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Helper()
 	t.Parallel()
-	k := &kitchen{Upstream: testcaddy.NewUpstream(t), dir: filepath.Join(t.TempDir(), "queues")}
+	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(t.TempDir(), "queues")}
 	site, inner := testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)
 	_, innerPort, _ := strings.Cut(inner, ":")
 	k.url, k.inner = "http://"+site+"/", inner

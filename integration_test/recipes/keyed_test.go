@@ -15,7 +15,7 @@ func TestAtMostTwoForEachAddress(t *testing.T) {
 		answers = append(answers, k.get(t, fmt.Sprint(i)))
 		k.awaitTickets(t, prefix, i+1)
 	}
-	inside := []*testcaddy.Visitor{k.Next(), k.Next()}
+	inside := []*testcaddy.Visit{k.Next(), k.Next()}
 	k.Nobody()
 	want(t, k.get(t, "3"), 429, "")
 	inside[0].Leave()
@@ -27,13 +27,13 @@ func TestAtMostTwoForEachAddress(t *testing.T) {
 }
 
 func TestAtMostFourForEachUpstream(t *testing.T) {
-	reports := testcaddy.NewUpstream(t)
+	reports := testcaddy.NewGatedUpstream(t)
 	k := cook(t, "At most four for each upstream", "localhost:9001", reports.Addr)
 	var answers []<-chan testcaddy.Answer
 	for i := range 6 {
 		answers = append(answers, k.get(t, fmt.Sprint("reports/", i)))
 	}
-	var inside []*testcaddy.Visitor
+	var inside []*testcaddy.Visit
 	for range 4 {
 		inside = append(inside, reports.Next())
 	}

@@ -123,7 +123,7 @@ func TestAtMostTwoForEachCustomerEightInAll(t *testing.T) {
 	}
 	k.awaitQueue(t, "app_", 8, 4)
 	inside := make(map[string]int)
-	var visitors []*testcaddy.Visitor
+	var visitors []*testcaddy.Visit
 	for range 8 {
 		v := k.Next()
 		inside[v.Name]++

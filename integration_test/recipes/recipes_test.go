@@ -46,7 +46,7 @@ func TestReadersAndWriters(t *testing.T) {
 		answers = append(answers, testcaddy.Send(t, method, k.url+fmt.Sprint(i), ""))
 		k.awaitTickets(t, "catalogue_", i+1)
 	}
-	readers := []*testcaddy.Visitor{k.Next(), k.Next()}
+	readers := []*testcaddy.Visit{k.Next(), k.Next()}
 	k.Nobody()
 	for _, v := range readers {
 		v.Leave()
@@ -67,7 +67,7 @@ func TestNWorkers(t *testing.T) {
 		answers = append(answers, k.get(t, fmt.Sprint(i)))
 		k.awaitTickets(t, "render_", i+1)
 	}
-	inside := []*testcaddy.Visitor{k.Next(), k.Next(), k.Next(), k.Next()}
+	inside := []*testcaddy.Visit{k.Next(), k.Next(), k.Next(), k.Next()}
 	k.Nobody()
 	for i := 4; i < 7; i++ {
 		inside[0].Leave()

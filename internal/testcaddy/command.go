@@ -6,7 +6,7 @@
 //   - [Command] and [Output] run the command caddy with any arguments.
 //   - [Start] runs a server with a Caddyfile; [StartProcess] and [Daemon] run
 //     what needs more than that, or is another program.
-//   - [Place] is an upstream that lets its requests go one by one.
+//   - [Upstream] is what a queue protects; it notes visits, and keeps them on demand.
 //   - [Send], [Await] and [Get] send requests.
 //
 // Everything ends with the test that has started it.

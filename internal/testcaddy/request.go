@@ -1,6 +1,7 @@
 package testcaddy
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -8,11 +9,29 @@ import (
 	"time"
 )
 
-// Answer is the response to a request that a test has sent, or why there is none.
+// Answer is the response to a request that a test has sent, read to its end, or
+// why there is none. Then the response is empty.
 type Answer struct {
 	*http.Response
 	Text string
 	Err  error
+}
+
+// String is all that a test says of an answer.
+func (a Answer) String() string {
+	if a.Err != nil {
+		return a.Err.Error()
+	}
+	return fmt.Sprintf("%d %v %q", a.StatusCode, a.Header, a.Text)
+}
+
+// Want fails the test unless the answer has a status.
+func (a Answer) Want(t testing.TB, status int) Answer {
+	t.Helper()
+	if a.Err != nil || a.StatusCode != status {
+		t.Fatalf("answer: %v, want status %d", a, status)
+	}
+	return a
 }
 
 // Send sends a request and gives its answer later.
@@ -38,7 +57,7 @@ func StayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResp
 func Do(client *http.Client, r *http.Request) Answer {
 	resp, err := client.Do(r)
 	if err != nil {
-		return Answer{Err: err}
+		return Answer{Response: new(http.Response), Err: err}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

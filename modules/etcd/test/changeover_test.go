@@ -46,7 +46,7 @@ func TestReloadToAnotherEngine(t *testing.T) {
 		"file to etcd":   {"file", "etcd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, upstream := testetcd.Start(t), testcaddy.NewUpstream(t)
+			m, upstream := testetcd.Start(t), testcaddy.NewGatedUpstream(t)
 			etcd, addr, dir := m.Client(t), testcaddy.ReserveAddr(t), testcaddy.TempDir(t)
 			config := func(engine string) string {
 				text := "engine " + engine
@@ -91,7 +91,7 @@ func TestReloadToAnotherEngine(t *testing.T) {
 // Blocks on one namespace that differ in ttl are engines of their own, each with a
 // lease. The admin API listed each queue once for each of them.
 func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
-	m, upstream, addr := testetcd.Start(t), testcaddy.NewUpstream(t), testcaddy.ReserveAddr(t)
+	m, upstream, addr := testetcd.Start(t), testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	block := func(path, ttl string) string {
 		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, upstream.Addr)
 	}

@@ -13,7 +13,7 @@ import (
 // A browser with the waiting page keeps its place in a queue of etcd, also while another
 // Caddy sees it, and a reload of the configuration.
 func TestWaitingPage(t *testing.T) {
-	m, upstream := testetcd.Start(t), testcaddy.NewUpstream(t)
+	m, upstream := testetcd.Start(t), testcaddy.NewGatedUpstream(t)
 	etcd, addrs := m.Client(t), []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
 	config := func(addr string, more string) string {
 		return site(addr, fmt.Sprintf("serialize {\nprefix a_\ntimeout 10m\n%s\nwaiting_page {\nafter 0\n}\n%s\n}\nreverse_proxy %s", etcdEngine(m), more, upstream.Addr))
