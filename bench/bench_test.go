@@ -3,10 +3,12 @@
 package main
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/bench/ids"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 )
 
@@ -70,10 +72,10 @@ func TestTargetMet(t *testing.T) {
 // measured.
 func TestNoteIDs(t *testing.T) {
 	b := &bench{suite: "ids"}
-	err := b.noteIDs([]byte(`[{"Name":"txid","Ours":true,"Time":50,"Ratio":0.5,"Allocations":1,"Scaling":null},{"Name":"nothing shared","Scaling":2}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.noteIDs([]ids.Speed{
+		{Generator: ids.Generator{Name: "txid", Ours: true}, Time: 50, Ratio: 0.5, Allocations: 1, Scaling: math.NaN()},
+		{Generator: ids.Unshared(), Time: math.NaN(), Ratio: math.NaN(), Allocations: math.NaN(), Scaling: 2},
+	})
 	txid := figures.Case{Suite: "ids", Group: ourIDs, Contestant: "txid"}
 	if cases := b.set.Cases(figures.ID); len(cases) != 1 || cases[0] != txid || len(b.set) != 4 {
 		t.Errorf("got %+v", b.set)

@@ -186,7 +186,7 @@ func (bs *browsers) poll(ctx context.Context) {
 	bs.spread(ctx, func(i int) {
 		for ctx.Err() == nil {
 			bs.read(ctx, i, "")
-			sleep(ctx, pollPeriod)
+			load.Sleep(ctx, pollPeriod)
 		}
 	})
 }
@@ -205,7 +205,7 @@ func (bs *browsers) spread(ctx context.Context, live func(i int)) {
 	var done sync.WaitGroup
 	for i := range bs.cookies {
 		done.Go(func() {
-			sleep(ctx, pollPeriod*time.Duration(i)/time.Duration(len(bs.cookies)))
+			load.Sleep(ctx, pollPeriod*time.Duration(i)/time.Duration(len(bs.cookies)))
 			live(i)
 		})
 	}
@@ -215,18 +215,11 @@ func (bs *browsers) spread(ctx context.Context, live func(i int)) {
 func (bs *browsers) read(ctx context.Context, i int, live string) {
 	resp, err := bs.ask(ctx, i, live)
 	if err != nil {
-		sleep(ctx, time.Second)
+		load.Sleep(ctx, time.Second)
 		return
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 func pagesTables(s figures.Set) []table {

@@ -8,10 +8,12 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
@@ -80,8 +82,8 @@ func more(head string, m figures.Metric, base variant) column {
 }
 
 // clients, waiting, hold and name are labels.
-func clients(c figures.Case) string { return thousands(strconv.Itoa(c.Clients)) }
-func waiting(c figures.Case) string { return thousands(strconv.Itoa(c.Waiting)) }
+func clients(c figures.Case) string { return english.Sprint(c.Clients) }
+func waiting(c figures.Case) string { return english.Sprint(c.Waiting) }
 
 func hold(c figures.Case) string {
 	if c.Hold == 0 {
@@ -168,24 +170,11 @@ func number(v float64) string {
 	case size >= 0.1:
 		digits = 2
 	}
-	return thousands(strconv.FormatFloat(v, 'f', digits, 64))
+	return english.Sprintf("%.*f", digits, v)
 }
 
-// thousands separates the digits of a number: -12,345.
-func thousands(digits string) string {
-	digits, negative := strings.CutPrefix(digits, "-")
-	whole, part, _ := strings.Cut(digits, ".")
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
-	}
-	if part != "" {
-		whole += "." + part
-	}
-	if negative {
-		return "-" + whole
-	}
-	return whole
-}
+// english separates the thousands of numbers: -12,345.
+var english = message.NewPrinter(language.English)
 
 func rangeText(s figures.Summary) string {
 	if s.N == 0 {

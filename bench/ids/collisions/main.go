@@ -2,8 +2,8 @@
 // schemes of package uniqueid and for others, as formulas say. Its test checks the
 // formulas with a simulation.
 //
-//	go run ./collisions
-//	go test -v ./collisions
+//	go run ./ids/collisions
+//	go test -v ./ids/collisions
 package main
 
 import (

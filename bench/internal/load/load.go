@@ -163,19 +163,20 @@ func (r *run) close() {
 
 // conduct opens and closes the window at the right times.
 func (r *run) conduct(ctx context.Context) (settled bool) {
-	sleep(ctx, r.Warmup)
+	Sleep(ctx, r.Warmup)
 	for settled = r.allServed(); !settled && time.Since(r.base) < r.Patience && ctx.Err() == nil; settled = r.allServed() {
-		sleep(ctx, 10*time.Millisecond)
+		Sleep(ctx, 10*time.Millisecond)
 	}
 	r.opens.Store(int64(time.Since(r.base)))
-	sleep(ctx, r.Window)
+	Sleep(ctx, r.Window)
 	r.closes.Store(int64(time.Since(r.base)))
 	return settled
 }
 
 func (r *run) allServed() bool { return r.Impatient || int(r.served.Load()) >= r.Clients }
 
-func sleep(ctx context.Context, d time.Duration) {
+// Sleep waits for a while, or until the context ends.
+func Sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
