@@ -29,37 +29,34 @@ func (s *site) adminURL(q serializer.QueueState, token ...string) string {
 }
 
 func TestAdminShowsQueues(t *testing.T) {
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, "engine "+engine)
-			idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":1,"inside":0,"waiting":0,"tickets":[]}]`, s.dir)
-			if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
-				t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
-			}
-			one, inside, two, q := s.holderAndWaiter(t, s)
+	eachEngine(t, func(t *testing.T, engine string) {
+		s := newSite(t, "engine "+engine)
+		idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":1,"inside":0,"waiting":0,"tickets":[]}]`, s.dir)
+		if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
+			t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
+		}
+		one, inside, two, q := s.holderAndWaiter(t, s)
 
-			if q.Path != s.dir || q.Inside != 1 || q.Waiting != 1 {
-				t.Errorf("queue is %+v; expected one inside and one waiting in %s", q, s.dir)
+		if q.Path != s.dir || q.Inside != 1 || q.Waiting != 1 {
+			t.Errorf("queue is %+v; expected one inside and one waiting in %s", q, s.dir)
+		}
+		for i, state := range []string{serializer.StateInside, serializer.StateWaiting} {
+			ticket := q.Tickets[i]
+			if ticket.State != state || ticket.Token == "" || ticket.Since.IsZero() ||
+				!strings.HasPrefix(ticket.Client, "127.0.0.1:") || !strings.Contains(ticket.Owner, fmt.Sprint("pid ", s.PID)) {
+				t.Errorf("ticket %d is %+v; expected it to be %s", i, ticket, state)
 			}
-			for i, state := range []string{serializer.StateInside, serializer.StateWaiting} {
-				ticket := q.Tickets[i]
-				if ticket.State != state || ticket.Token == "" || ticket.Since.IsZero() ||
-					!strings.HasPrefix(ticket.Client, "127.0.0.1:") || !strings.Contains(ticket.Owner, fmt.Sprint("pid ", s.PID)) {
-					t.Errorf("ticket %d is %+v; expected it to be %s", i, ticket, state)
-				}
-			}
-			var same serializer.QueueState
-			fromJSON(t, testcaddy.Get(t, s.adminURL(q)).Text, &same)
-			if same.Prefix != q.Prefix || len(same.Tickets) != 2 {
-				t.Errorf("the queue alone is %+v; expected %+v", same, q)
-			}
-			inside.Leave()
-			testcaddy.Await(t, one)
-			s.NextNamed("two").Leave()
-			testcaddy.Await(t, two)
-		})
-	}
+		}
+		var same serializer.QueueState
+		fromJSON(t, testcaddy.Get(t, s.adminURL(q)).Text, &same)
+		if same.Prefix != q.Prefix || len(same.Tickets) != 2 {
+			t.Errorf("the queue alone is %+v; expected %+v", same, q)
+		}
+		inside.Leave()
+		testcaddy.Await(t, one)
+		s.NextNamed("two").Leave()
+		testcaddy.Await(t, two)
+	})
 }
 
 func TestAdminRefusesNonsense(t *testing.T) {
@@ -102,9 +99,8 @@ func TestAdminRefusesNonsense(t *testing.T) {
 
 // Names with slashes, percent signs and letters beyond ASCII come through.
 func TestAdminFindsQueuesWithOddNames(t *testing.T) {
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-	s.Server = testcaddy.Start(t, strings.Replace(queueSite(addr, upstream.Addr, s.dir, ""), "prefix a_", `prefix "u {query.u}_"`, 1))
+	s := unstartedSite(t)
+	s.start(t, strings.Replace(s.caddyfile(""), "prefix a_", `prefix "u {query.u}_"`, 1))
 	for _, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {
 		answer := s.send(t, "GET", "one?u="+user)
 		inside := s.NextNamed("one")
@@ -123,29 +119,26 @@ func TestAdminFindsQueuesWithOddNames(t *testing.T) {
 }
 
 func TestAdminEvictsWaiting(t *testing.T) {
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, `error_code 503
-				error_response text/plain "reason {http.serialize.reason}"
-				engine `+engine)
-			one, inside, two, q := s.holderAndWaiter(t, s)
+	eachEngine(t, func(t *testing.T, engine string) {
+		s := newSite(t, `error_code 503
+			error_response text/plain "reason {http.serialize.reason}"
+			engine `+engine)
+		one, inside, two, q := s.holderAndWaiter(t, s)
 
-			evicted := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), ""))
-			var ticket serializer.TicketState
-			fromJSON(t, evicted.Text, &ticket)
-			if evicted.StatusCode != http.StatusOK || ticket.Token != q.Tickets[1].Token || ticket.State != serializer.StateWaiting {
-				t.Errorf("evicting: %d %s", evicted.StatusCode, evicted.Text)
-			}
-			if a := testcaddy.Await(t, two); a.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
-			}
-			s.awaitTickets(t, 1)
-			inside.Leave()
-			testcaddy.Await(t, one)
-			s.Nobody()
-		})
-	}
+		evicted := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), ""))
+		var ticket serializer.TicketState
+		fromJSON(t, evicted.Text, &ticket)
+		if evicted.StatusCode != http.StatusOK || ticket.Token != q.Tickets[1].Token || ticket.State != serializer.StateWaiting {
+			t.Errorf("evicting: %d %s", evicted.StatusCode, evicted.Text)
+		}
+		if a := testcaddy.Await(t, two); a.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
+		}
+		s.awaitTickets(t, 1)
+		inside.Leave()
+		testcaddy.Await(t, one)
+		s.Nobody()
+	})
 }
 
 func TestAdminEvictsInside(t *testing.T) {
@@ -166,7 +159,7 @@ func TestAdminEvictsInside(t *testing.T) {
 // A ticket of another process in the same directory is evicted by that process.
 func TestAdminEvictsInOtherProcess(t *testing.T) {
 	s := newSite(t, "")
-	other := joinSite(t, s.Upstream, s.dir, "")
+	other := s.join(t, "")
 	one, inside, two, q := s.holderAndWaiter(t, other)
 	if a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")); a.StatusCode != http.StatusOK {
 		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
@@ -182,8 +175,7 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 func TestAdminAfterReload(t *testing.T) {
 	s := newSite(t, "")
 	one, inside, two, _ := s.holderAndWaiter(t, s)
-	addr := strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/")
-	s.Reload(queueSite(addr, s.Upstream.Addr, s.dir, "timeout 30s"))
+	s.Reload(s.caddyfile("timeout 30s"))
 	three := s.send(t, "GET", "three")
 	q := s.awaitTickets(t, 3)
 	if q.Inside != 1 || q.Waiting != 2 {

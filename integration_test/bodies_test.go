@@ -206,42 +206,39 @@ func TestBodyFails(t *testing.T) {
 // A client that asks first was told to send its body to a full queue.
 func TestExpectContinueToFullQueue(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, env: map[string]string{"ENGINE": engine}, site: `
-				serialize {
-					path {$DIR}
-					queue_length 1
-					engine {$ENGINE}
-				}
-				reverse_proxy {$UPSTREAM}`})
-			holder := c.holder(t)
-			waiter := c.getting("/?name=waiter")
-			eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
-			// Nor is the whole of a large body waited for.
-			for _, request := range []string{expecting("full"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
-				conn := c.dial()
-				_, err := io.WriteString(conn, request)
-				check(t, err)
-				if got := answerOf(t, conn); got != http.StatusInternalServerError {
-					t.Errorf("answered %d, want 500", got)
-				}
+	eachEngine(t, func(t *testing.T, engine string) {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{upstream: upstream, env: map[string]string{"ENGINE": engine}, site: `
+			serialize {
+				path {$DIR}
+				queue_length 1
+				engine {$ENGINE}
 			}
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
-			(<-waiter).Want(t, http.StatusOK)
-			upstream.WantOrder("holder", "waiter")
-			// And with room in the queue the answer is 100.
+			reverse_proxy {$UPSTREAM}`})
+		holder := c.holder(t)
+		waiter := c.getting("/?name=waiter")
+		eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
+		// Nor is the whole of a large body waited for.
+		for _, request := range []string{expecting("full"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
 			conn := c.dial()
-			_, err := io.WriteString(conn, expecting("room"))
+			_, err := io.WriteString(conn, request)
 			check(t, err)
-			if got := answerOf(t, conn); got != http.StatusContinue {
-				t.Errorf("answered %d, want 100", got)
+			if got := answerOf(t, conn); got != http.StatusInternalServerError {
+				t.Errorf("answered %d, want 500", got)
 			}
-		})
-	}
+		}
+		upstream.Open("holder")
+		(<-holder).Want(t, http.StatusOK)
+		(<-waiter).Want(t, http.StatusOK)
+		upstream.WantOrder("holder", "waiter")
+		// And with room in the queue the answer is 100.
+		conn := c.dial()
+		_, err := io.WriteString(conn, expecting("room"))
+		check(t, err)
+		if got := answerOf(t, conn); got != http.StatusContinue {
+			t.Errorf("answered %d, want 100", got)
+		}
+	})
 }
 
 // What the next handlers see of a body is what they would see without a queue.

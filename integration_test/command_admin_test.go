@@ -27,53 +27,50 @@ func output(t *testing.T, env []string, args ...string) (stdout, stderr string, 
 // saw as its own, and knew nothing of queues without a directory. Now the server
 // is asked.
 func TestCommandAsksServer(t *testing.T) {
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, "engine "+engine)
-			one := s.send(t, "POST", "one?password=secret")
-			inside := s.NextNamed("one")
-			two := s.send(t, "GET", "two")
-			q := s.awaitTickets(t, 2)
+	eachEngine(t, func(t *testing.T, engine string) {
+		s := newSite(t, "engine "+engine)
+		one := s.send(t, "POST", "one?password=secret")
+		inside := s.NextNamed("one")
+		two := s.send(t, "GET", "two")
+		q := s.awaitTickets(t, 2)
 
-			config := filepath.Join(t.TempDir(), "Caddyfile")
-			testcaddy.WriteFile(t, config, "{\n\tadmin "+s.Admin+"\n}\n")
-			for _, c := range []struct{ env, args []string }{
-				{nil, []string{"--address", s.Admin}},
-				{nil, []string{"--config", config}},
-				{[]string{"CADDY_ADMIN=" + s.Admin}, nil},
-			} {
-				out, errs, code := output(t, c.env, append([]string{"serialize", "queues", "--json"}, c.args...)...)
-				if code != 0 {
-					t.Fatalf("%v %v: exit code %d: %s", c.env, c.args, code, errs)
-				}
-				var queues []serializer.QueueState
-				fromJSON(t, out, &queues)
-				if len(queues) != 1 || len(queues[0].Tickets) != 2 || queues[0].Limit != 1 {
-					t.Fatalf("%v %v: queues are %s", c.env, c.args, out)
-				}
-				for i, ticket := range queues[0].Tickets {
-					if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || ticket.Alive == nil || !*ticket.Alive {
-						t.Errorf("%v %v: ticket %d is %+v", c.env, c.args, i, ticket)
-					}
+		config := filepath.Join(t.TempDir(), "Caddyfile")
+		testcaddy.WriteFile(t, config, "{\n\tadmin "+s.Admin+"\n}\n")
+		for _, c := range []struct{ env, args []string }{
+			{nil, []string{"--address", s.Admin}},
+			{nil, []string{"--config", config}},
+			{[]string{"CADDY_ADMIN=" + s.Admin}, nil},
+		} {
+			out, errs, code := output(t, c.env, append([]string{"serialize", "queues", "--json"}, c.args...)...)
+			if code != 0 {
+				t.Fatalf("%v %v: exit code %d: %s", c.env, c.args, code, errs)
+			}
+			var queues []serializer.QueueState
+			fromJSON(t, out, &queues)
+			if len(queues) != 1 || len(queues[0].Tickets) != 2 || queues[0].Limit != 1 {
+				t.Fatalf("%v %v: queues are %s", c.env, c.args, out)
+			}
+			for i, ticket := range queues[0].Tickets {
+				if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || ticket.Alive == nil || !*ticket.Alive {
+					t.Errorf("%v %v: ticket %d is %+v", c.env, c.args, i, ticket)
 				}
 			}
-			out, _, _ := output(t, nil, "serialize", "queues", "--address", s.Admin)
-			for _, want := range []string{"WAIT", "HOLD", "REQUEST", "POST " + strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/") + "/one"} {
-				if !strings.Contains(out, want) {
-					t.Errorf("the table has no %q:\n%s", want, out)
-				}
+		}
+		out, _, _ := output(t, nil, "serialize", "queues", "--address", s.Admin)
+		for _, want := range []string{"WAIT", "HOLD", "REQUEST", "POST " + strings.TrimSuffix(strings.TrimPrefix(s.url, "http://"), "/") + "/one"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("the table has no %q:\n%s", want, out)
 			}
-			if strings.Contains(out, "TXID") || strings.Contains(out, "secret") {
-				t.Errorf("the table has what is not known, or a query string:\n%s", out)
-			}
-			t.Logf("\n%s", out)
-			inside.Leave()
-			testcaddy.Await(t, one)
-			s.NextNamed("two").Leave()
-			testcaddy.Await(t, two)
-		})
-	}
+		}
+		if strings.Contains(out, "TXID") || strings.Contains(out, "secret") {
+			t.Errorf("the table has what is not known, or a query string:\n%s", out)
+		}
+		t.Logf("\n%s", out)
+		inside.Leave()
+		testcaddy.Await(t, one)
+		s.NextNamed("two").Leave()
+		testcaddy.Await(t, two)
+	})
 }
 
 // Where no server answers, the commands say so and read the default directory.

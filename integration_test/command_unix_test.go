@@ -37,7 +37,7 @@ func TestCommandEvictFromStopped(t *testing.T) {
 func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
-	other := joinSite(t, s.Upstream, s.dir, "")
+	other := s.join(t, "")
 	one, inside, two, q := s.holderAndWaiter(t, other)
 	other.Stop()
 	s.from = []string{"--address", s.Admin}

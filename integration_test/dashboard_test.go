@@ -152,8 +152,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	if limit := gauge("caddy_serialize_limit"); limit != 2 {
 		t.Errorf("the limit is %v; expected 2", limit)
 	}
-	addr := strings.Trim(strings.TrimPrefix(s.url, "http:"), "/")
-	s.Reload(strings.Replace(queueSite(addr, s.Upstream.Addr, s.dir, ""), "prefix a_", "prefix b_", 1))
+	s.Reload(strings.Replace(s.caddyfile(""), "prefix a_", "prefix b_", 1))
 	grow(inside, waiting)
 	for _, v := range visitors {
 		v.Leave()

@@ -38,9 +38,8 @@ func TestDryRun(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
-	one := start(t, s)
-	s.dir = one.dir
-	other := start(t, s)
+	s.dir = tempDir(t)
+	one, other := start(t, s), start(t, s)
 
 	first := one.getting("/save?name=first&gate")
 	upstream.AwaitEntry("first")

@@ -26,10 +26,9 @@ func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.
 // newLoggingSite has a queue of one, with one to wait, and IDs.
 func newLoggingSite(t *testing.T, level string) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
-	s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
+	s := unstartedSite(t)
+	text := s.caddyfile("queue_length 1")
+	s.start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
 		strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n", 1))
 	return s
 }
@@ -107,10 +106,9 @@ type tracedSpan struct {
 // others have, too. It is a span of its own below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
-	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
+	s := unstartedSite(t)
+	text := s.caddyfile("queue_length 1")
+	s.start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
 		"OTEL_TRACES_EXPORTER=console", "OTEL_BSP_SCHEDULE_DELAY=50")
 	one, inside, two, _ := s.holderAndWaiter(t, s)
 	testcaddy.Get(t, s.url+"three")
@@ -222,11 +220,10 @@ func TestErrorLogOfRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-			s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-			text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1\n"+c.options)
+			s := unstartedSite(t)
+			text := s.caddyfile("queue_length 1\n" + c.options)
 			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"
-			s.Server = testcaddy.Start(t, "{\n\tadmin {$ADMIN}\n"+c.global+"}\n"+text)
+			s.start(t, "{\n\tadmin {$ADMIN}\n"+c.global+"}\n"+text)
 			one, inside, two, _ := s.holderAndWaiter(t, s)
 			for range 20 {
 				if a := testcaddy.Get(t, s.url+"more"); a.StatusCode < 400 {

@@ -20,7 +20,7 @@ func newSites(t *testing.T, engine, options string) []*site {
 	if engine == "memory" {
 		return []*site{first}
 	}
-	return []*site{first, joinSite(t, first.Upstream, first.dir, options)}
+	return []*site{first, first.join(t, options)}
 }
 
 // together waits for so many requests to enter side by side, and for nobody

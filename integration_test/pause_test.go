@@ -74,83 +74,77 @@ func (c *caddy) resume(prefix string) {
 // While a queue is paused, nobody enters, holders finish and all keep their places.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
-			c := start(t, s)
-			holder := c.holder(t)
-			first := c.getting("/?name=first")
-			c.awaitQueue("a_", 1, 1)
-			c.wantMetric(`paused{queue="a_"}`, "0")
+	eachEngine(t, func(t *testing.T, engine string) {
+		upstream := testcaddy.NewUpstream(t)
+		s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
+		c := start(t, s)
+		holder := c.holder(t)
+		first := c.getting("/?name=first")
+		c.awaitQueue("a_", 1, 1)
+		c.wantMetric(`paused{queue="a_"}`, "0")
 
-			c.pause("a_", "0")
-			if q := c.queue("a_"); !q.PausedUntil.Equal(serializer.Resumed) {
-				t.Errorf("paused until %v, want until it is resumed", q.PausedUntil)
-			}
-			c.pause("a_", "10m")
-			if left := time.Until(*c.queue("a_").PausedUntil); left < 9*time.Minute || left > 10*time.Minute {
-				t.Errorf("paused for %v, want 10m", left)
-			}
-			c.wantMetric(`paused{queue="a_"}`, "1")
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
-			second := c.getting("/?name=second")
-			c.awaitQueue("a_", 0, 2)
-			check(t, c.reload(s)) // which takes longer than an entry
-			third := c.getting("/?name=third")
-			c.awaitQueue("a_", 0, 3)
-			upstream.WantOrder("holder")
+		c.pause("a_", "0")
+		if q := c.queue("a_"); !q.PausedUntil.Equal(serializer.Resumed) {
+			t.Errorf("paused until %v, want until it is resumed", q.PausedUntil)
+		}
+		c.pause("a_", "10m")
+		if left := time.Until(*c.queue("a_").PausedUntil); left < 9*time.Minute || left > 10*time.Minute {
+			t.Errorf("paused for %v, want 10m", left)
+		}
+		c.wantMetric(`paused{queue="a_"}`, "1")
+		upstream.Open("holder")
+		(<-holder).Want(t, http.StatusOK)
+		second := c.getting("/?name=second")
+		c.awaitQueue("a_", 0, 2)
+		check(t, c.reload(s)) // which takes longer than an entry
+		third := c.getting("/?name=third")
+		c.awaitQueue("a_", 0, 3)
+		upstream.WantOrder("holder")
 
-			c.resume("a_")
-			for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
-				(<-answer).Want(t, http.StatusOK)
-			}
-			upstream.WantOrder("holder", "first", "second", "third")
-			c.wantMetric(`paused{queue="a_"}`, "0")
-			if q := c.queue("a_"); q.PausedUntil != nil {
-				t.Errorf("paused until %v after resume", q.PausedUntil)
-			}
-			c.resume("a_")                                          // again is no error
-			c.order("a_", "pause?for=100ms").Want(t, http.StatusOK) // ends by itself
-			c.get("/?name=fourth").Want(t, http.StatusOK)
-		})
-	}
+		c.resume("a_")
+		for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
+			(<-answer).Want(t, http.StatusOK)
+		}
+		upstream.WantOrder("holder", "first", "second", "third")
+		c.wantMetric(`paused{queue="a_"}`, "0")
+		if q := c.queue("a_"); q.PausedUntil != nil {
+			t.Errorf("paused until %v after resume", q.PausedUntil)
+		}
+		c.resume("a_")                                          // again is no error
+		c.order("a_", "pause?for=100ms").Want(t, http.StatusOK) // ends by itself
+		c.get("/?name=fourth").Want(t, http.StatusOK)
+	})
 }
 
 // A prefix with placeholders, as it is configured, pauses all its queues; the name of
 // one pauses that one.
 func TestPauseOfPrefix(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
-			const group = "user_{http.request.uri.query.user}_"
-			for _, text := range []string{"user_{query.user}_", group} {
-				c.order(text, "pause").Want(t, http.StatusOK)
-				ann := c.getting("/?name=ann&user=ann")
-				c.awaitQueue("user_ann_", 0, 1)
-				if c.queue("user_ann_").PausedUntil == nil {
-					t.Error("the queue of a paused prefix does not say so")
-				}
-				c.wantMetric(`paused{queue="`+group+`"}`, "1")
-				if page := c.get("/queues", "Accept: text/html").Text; strings.Count(page, ">paused<") != 2 {
-					t.Errorf("the page does not mark the prefix and the queue as paused:\n%s", page)
-				}
-				c.order(text, "resume").Want(t, http.StatusOK)
-				(<-ann).Want(t, http.StatusOK)
-			}
-			c.order("user_ann_", "pause").Want(t, http.StatusOK) // nobody has come to it yet
+	eachEngine(t, func(t *testing.T, engine string) {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
+		const group = "user_{http.request.uri.query.user}_"
+		for _, text := range []string{"user_{query.user}_", group} {
+			c.order(text, "pause").Want(t, http.StatusOK)
 			ann := c.getting("/?name=ann&user=ann")
-			c.get("/?name=ben&user=ben").Want(t, http.StatusOK)
 			c.awaitQueue("user_ann_", 0, 1)
-			c.order("user_ann_", "resume").Want(t, http.StatusOK)
+			if c.queue("user_ann_").PausedUntil == nil {
+				t.Error("the queue of a paused prefix does not say so")
+			}
+			c.wantMetric(`paused{queue="`+group+`"}`, "1")
+			if page := c.get("/queues", "Accept: text/html").Text; strings.Count(page, ">paused<") != 2 {
+				t.Errorf("the page does not mark the prefix and the queue as paused:\n%s", page)
+			}
+			c.order(text, "resume").Want(t, http.StatusOK)
 			(<-ann).Want(t, http.StatusOK)
-		})
-	}
+		}
+		c.order("user_ann_", "pause").Want(t, http.StatusOK) // nobody has come to it yet
+		ann := c.getting("/?name=ann&user=ann")
+		c.get("/?name=ben&user=ben").Want(t, http.StatusOK)
+		c.awaitQueue("user_ann_", 0, 1)
+		c.order("user_ann_", "resume").Want(t, http.StatusOK)
+		(<-ann).Want(t, http.StatusOK)
+	})
 }
 
 // A pause holds for other processes, for those that start later, and if the process
@@ -159,9 +153,8 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	one := start(t, s)
-	s.dir = one.dir
-	two := start(t, s)
+	s.dir = tempDir(t)
+	one, two := start(t, s), start(t, s)
 	holder := two.holder(t)
 	first := two.getting("/?name=first")
 	two.awaitQueue("a_", 1, 1)
@@ -333,9 +326,8 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 				}`, strings.ReplaceAll(test.other, "25", ""))}
 			s.site = strings.Replace(s.site, "serialize {", "serialize /user {", 1)
 			s.site = strings.Replace(s.site, "reverse_proxy {$UPSTREAM}", "reverse_proxy /user {$UPSTREAM}", 1)
-			owner := start(t, s)
-			s.dir = owner.dir
-			other := start(t, s)
+			s.dir = tempDir(t)
+			owner, other := start(t, s), start(t, s)
 			holder := owner.getting("/user?name=holder&gate&user=ann")
 			upstream.AwaitEntry("holder")
 			waiter := owner.getting("/user?name=waiter&user=ann")
@@ -473,9 +465,8 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	one := start(t, s)
-	s.dir = one.dir
-	two := start(t, s)
+	s.dir = tempDir(t)
+	one, two := start(t, s), start(t, s)
 	holder := one.getting("/?name=holder&gate")
 	upstream.AwaitEntry("holder")
 	waiter := two.getting("/?name=waiter")
@@ -509,27 +500,24 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 // for the old and for the new configuration enter in their order after it.
 func TestReloadInPause(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, engine, "a_")}
-			c := start(t, s)
-			c.pause("a_", "10m")
-			answers := []<-chan testcaddy.Answer{c.getting("/?name=0")}
-			c.awaitQueue("a_", 0, 1)
-			for i := 1; i < 4; i++ {
-				s.site = fmt.Sprintf(pausedSite, engine, fmt.Sprintf("a_\nqueue_length %d", 100+i))
-				check(t, c.reload(s))
-				answers = append(answers, c.getting(fmt.Sprintf("/?name=%d", i)))
-				c.awaitQueue("a_", 0, i+1)
-			}
-			upstream.WantNever("0")
-			c.resume("a_")
-			for _, answer := range answers {
-				(<-answer).Want(t, http.StatusOK)
-			}
-			upstream.WantOrder("0", "1", "2", "3")
-		})
-	}
+	eachEngine(t, func(t *testing.T, engine string) {
+		upstream := testcaddy.NewUpstream(t)
+		s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, engine, "a_")}
+		c := start(t, s)
+		c.pause("a_", "10m")
+		answers := []<-chan testcaddy.Answer{c.getting("/?name=0")}
+		c.awaitQueue("a_", 0, 1)
+		for i := 1; i < 4; i++ {
+			s.site = fmt.Sprintf(pausedSite, engine, fmt.Sprintf("a_\nqueue_length %d", 100+i))
+			check(t, c.reload(s))
+			answers = append(answers, c.getting(fmt.Sprintf("/?name=%d", i)))
+			c.awaitQueue("a_", 0, i+1)
+		}
+		upstream.WantNever("0")
+		c.resume("a_")
+		for _, answer := range answers {
+			(<-answer).Want(t, http.StatusOK)
+		}
+		upstream.WantOrder("0", "1", "2", "3")
+	})
 }

@@ -16,9 +16,8 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			addr, dir := testcaddy.ReserveAddr(t), t.TempDir()
-			text := queueSite(addr, "127.0.0.1:1 {\n\t\tlb_try_duration 1m\n\t}", dir, "on_disconnect "+onDisconnect)
-			s := &site{Server: testcaddy.Start(t, text), url: "http://" + addr + "/", dir: dir}
+			s := unstartedSite(t)
+			s.start(t, strings.Replace(s.caddyfile("on_disconnect "+onDisconnect), s.Upstream.Addr, "127.0.0.1:1 {\n\t\tlb_try_duration 1m\n\t}", 1))
 			one := s.send(t, "GET", "one")
 			q := s.awaitTickets(t, 1)
 			start := time.Now()
@@ -37,11 +36,10 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 // was taken for down: everybody behind got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := strings.Replace(queueSite(addr, upstream.Addr, s.dir, "hold_timeout 100ms"),
-		"reverse_proxy "+upstream.Addr, "reverse_proxy "+upstream.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
-	s.Server = testcaddy.Start(t, text)
+	s := unstartedSite(t)
+	text := strings.Replace(s.caddyfile("hold_timeout 100ms"),
+		"reverse_proxy "+s.Upstream.Addr, "reverse_proxy "+s.Upstream.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
+	s.start(t, text)
 	one := s.send(t, "GET", "one")
 	<-s.NextNamed("one").Gone
 	if a := testcaddy.Await(t, one); a.StatusCode != 504 {

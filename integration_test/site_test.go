@@ -12,8 +12,9 @@ import (
 type site struct {
 	*testcaddy.Server
 	*testcaddy.Upstream
-	url string // of the server's site
-	dir string // of the lock files
+	host string // and port, of the server's site
+	url  string // the same as a URL
+	dir  string // of the lock files
 
 	from []string // flags that tell commands where to look; nil is --path dir
 }
@@ -21,27 +22,58 @@ type site struct {
 // newSite starts a server whose queue has more options than path and prefix.
 func newSite(t *testing.T, options string) *site {
 	t.Helper()
-	return joinSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), options)
+	s := unstartedSite(t)
+	s.start(t, s.caddyfile(options))
+	return s
 }
 
-// joinSite starts a server in front of an upstream that may have others already.
-func joinSite(t *testing.T, upstream *testcaddy.Upstream, dir, options string) *site {
+// eachEngine runs a test with each engine that needs no other server.
+func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			test(t, engine)
+		})
+	}
+}
+
+// unstartedSite has all but its server.
+func unstartedSite(t *testing.T) *site {
 	t.Helper()
-	addr := testcaddy.ReserveAddr(t)
-	server := testcaddy.Start(t, queueSite(addr, upstream.Addr, dir, options))
-	return &site{Server: server, Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	return (&site{Upstream: testcaddy.NewGatedUpstream(t), dir: t.TempDir()}).unstarted(t)
 }
 
-// queueSite is a Caddyfile with a queue. Its requests outwait a slow machine.
-func queueSite(addr, upstream, dir, options string) string {
-	return `http://` + addr + ` {
+// unstarted is another site for the same upstream and lock files.
+func (s *site) unstarted(t *testing.T) *site {
+	t.Helper()
+	host := testcaddy.ReserveAddr(t)
+	return &site{Upstream: s.Upstream, host: host, url: "http://" + host + "/", dir: s.dir}
+}
+
+// join starts a server of the same queue.
+func (s *site) join(t *testing.T, options string) *site {
+	t.Helper()
+	other := s.unstarted(t)
+	other.start(t, other.caddyfile(options))
+	return other
+}
+
+// start starts the server with a Caddyfile.
+func (s *site) start(t *testing.T, caddyfile string, env ...string) {
+	t.Helper()
+	s.Server = testcaddy.Start(t, caddyfile, env...)
+}
+
+// caddyfile is that of a queue. Its requests outwait a slow machine.
+func (s *site) caddyfile(options string) string {
+	return `http://` + s.host + ` {
 	serialize {
-		path ` + dir + `
+		path ` + s.dir + `
 		prefix a_
 		timeout 10m
 		` + options + `
 	}
-	reverse_proxy ` + upstream + `
+	reverse_proxy ` + s.Upstream.Addr + `
 }
 `
 }

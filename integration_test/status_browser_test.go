@@ -21,15 +21,15 @@ func manyQueues(t *testing.T, options string, names ...string) *site {
 
 func manyQueuesIn(t *testing.T, dir, options string, names ...string) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	s := unstartedSite(t)
+	s.dir = dir
 	var text strings.Builder
-	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", addr)
+	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", s.host)
 	for i, name := range names {
 		fmt.Fprintf(&text, "\tserialize /%d/* {\n\t\tpath %s\n\t\tprefix %s\n\t\ttimeout 10m\n%s\n\t}\n", i, s.dir, name, options)
 	}
-	fmt.Fprintf(&text, "\treverse_proxy %s\n}\n", upstream.Addr)
-	s.Server = testcaddy.Start(t, text.String())
+	fmt.Fprintf(&text, "\treverse_proxy %s\n}\n", s.Upstream.Addr)
+	s.start(t, text.String())
 	return s
 }
 

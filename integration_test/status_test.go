@@ -15,10 +15,9 @@ import (
 // status page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	s := &site{Upstream: upstream, url: "http://" + addr + "/", dir: t.TempDir()}
-	text := queueSite(addr, upstream.Addr, s.dir, "queue_length 1")
-	s.Server = testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
+	s := unstartedSite(t)
+	text := s.caddyfile("queue_length 1")
+	s.start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
 	return s
 }
 
@@ -64,7 +63,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	testcaddy.Await(t, two)
 
 	// What was counted outlives the configuration.
-	s.Reload(strings.Replace(queueSite(strings.Trim(strings.TrimPrefix(s.url, "http:"), "/"), s.Upstream.Addr, s.dir, "timeout 5s"),
+	s.Reload(strings.Replace(s.caddyfile("timeout 5s"),
 		"{\n", "{\n\tserialize_status /status\n", 1))
 	data := s.status(t)
 	q = data.Queues[0]
@@ -113,11 +112,10 @@ func TestStatusAnswers(t *testing.T) {
 // Whatever is in a name, it stays text.
 func TestStatusEscapesNames(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	text := queueSite(addr, upstream.Addr, t.TempDir(), "")
-	text = strings.Replace(text, "prefix a_", "prefix `<!--<script>alert(1)`", 1)
-	testcaddy.Start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
-	if page := testcaddy.Get(t, "http://"+addr+"/status").Text; strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {
+	s := unstartedSite(t)
+	text := strings.Replace(s.caddyfile(""), "prefix a_", "prefix `<!--<script>alert(1)`", 1)
+	s.start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
+	if page := testcaddy.Get(t, s.url+"status").Text; strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {
 		t.Error("a name got into the page as markup")
 	}
 }

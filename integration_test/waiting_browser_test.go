@@ -63,7 +63,7 @@ func TestWaitingInBrowser(t *testing.T) {
 // The browser is inside a short time after the turn has come to it.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	s := waitingSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), "after 0", "")
+	s := waitingSite(t, "after 0", "")
 	b := openPage(t)
 	var took []time.Duration
 	for i := range 7 {
@@ -125,14 +125,12 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			text := waitingSiteText(addr, upstream, dir, "after 0", "")
-			s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+			s := waitingSite(t, "after 0", "")
 			leave := s.occupy(t)
 			b := openPage(t)
 			b.goTo(s.url + "mine")
 			b.until(placeIs("You are next."))
-			s.Reload(strings.Replace(text, c.from, c.to, 1))
+			s.Reload(strings.Replace(s.waitingCaddyfile("after 0", ""), c.from, c.to, 1))
 			if c.name == "page" {
 				leave()
 			}
@@ -148,15 +146,12 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 // its turn. Then it was thrown away, and the page stood in line again.
 func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	t.Parallel()
-	upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-	page := "waiting_page {\nafter 0\nhold 3s\n}"
-	text := waitingSiteText(addr, upstream, dir, "after 0\nhold 3s", "")
-	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	s := waitingSite(t, "after 0\nhold 3s", "")
 	leave := s.occupy(t)
 	b := openPage(t)
 	b.goTo(s.url + "mine")
 	b.until(placeIs("You are next."))
-	s.Reload(strings.Replace(text, page, "", 1))
+	s.Reload(strings.Replace(s.waitingCaddyfile("after 0\nhold 3s", ""), "waiting_page {\nafter 0\nhold 3s\n}", "", 1))
 	seen := make(map[string]bool)
 	s.Eventually("the page has come again, and its first place and its script's are gone", func() error {
 		tickets := s.queues(t)[0].Tickets

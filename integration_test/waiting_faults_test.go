@@ -101,9 +101,7 @@ func TestWaitingRefusals(t *testing.T) {
 			if !c.idle {
 				leave()
 			}
-			next := b.going(t, "mine")
-			s.NextNamed("mine").Leave()
-			wantServed(t, b.take(t, next), "mine")
+			b.isServed(t, "mine")
 		})
 	}
 }
@@ -163,13 +161,12 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+			s := waitingSite(t, "after 0", c.before)
 			leave := s.occupy(t)
 			b := newVisitor(s)
 			b.waits(t, "mine")
 			events := s.follow(t, b)
-			s.Reload(waitingSiteText(addr, upstream, dir, "after 0\nhold 20s", c.after))
+			s.Reload(s.waitingCaddyfile("after 0\nhold 20s", c.after))
 			for range events { // until the stream ends
 			}
 			three := s.send(t, "POST", "three")
@@ -178,9 +175,7 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 				t.Errorf("the page shows %s", a.Text)
 			}
 			leave()
-			mine := b.going(t, "mine")
-			s.NextNamed("mine").Leave()
-			wantServed(t, b.take(t, mine), "mine")
+			b.isServed(t, "mine")
 			s.NextNamed("three").Leave()
 			testcaddy.Await(t, three)
 		})
@@ -200,22 +195,19 @@ func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	} {
 		t.Run(c.after, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-			s := &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, "after 0", c.before)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+			s := waitingSite(t, "after 0", c.before)
 			var leave func()
 			for range c.inside {
 				leave = s.occupy(t)
 			}
 			b := newVisitor(s)
 			b.waits(t, "mine")
-			s.Reload(waitingSiteText(addr, upstream, dir, "after 0", c.after))
+			s.Reload(s.waitingCaddyfile("after 0", c.after))
 			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
 				t.Errorf("the page shows %s", a.Text)
 			}
 			leave()
-			mine := b.going(t, "mine")
-			s.NextNamed("mine").Leave()
-			wantServed(t, b.take(t, mine), "mine")
+			b.isServed(t, "mine")
 		})
 	}
 }
@@ -227,7 +219,7 @@ func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 	b := newVisitor(s)
 	b.waits(t, "mine")
 	s.Kill()
-	after := waitingSite(t, s.Upstream, s.dir, "after 0", "")
+	after := s.joinWaiting(t, "after 0")
 	leave := after.occupy(t)
 	b.site = after
 	if a := b.waits(t, "mine"); !strings.Contains(a.Text, lost) {
@@ -241,7 +233,7 @@ func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 func TestWaitingInTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
-	other := waitingSite(t, s.Upstream, s.dir, "after 0", "")
+	other := s.joinWaiting(t, "after 0")
 	b := newVisitor(s)
 	b.waits(t, "mine")
 	b.waits(t, "mine") // the cookie has the ticket's number now, if it had not before
@@ -267,9 +259,7 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 	b.site = other
 	b.waits(t, "mine") // the other process does not take a second ticket
 	b.site = s
-	mine := b.going(t, "mine")
-	s.NextNamed("mine").Leave()
-	wantServed(t, b.take(t, mine), "mine")
+	b.isServed(t, "mine")
 	s.NextNamed("three").Leave()
 	testcaddy.Await(t, three)
 }
@@ -279,7 +269,7 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 func TestWaitingPlaceIsNewElsewhere(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
-	other := waitingSite(t, s.Upstream, s.dir, "after 0", "")
+	other := s.joinWaiting(t, "after 0")
 	b := newVisitor(s)
 	for range 5 {
 		b.waits(t, "mine")
@@ -349,9 +339,8 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 // Bug: while a process stopped, turns waited for browsers that could not reach it.
 func TestWaitingPlacesEndOnStop(t *testing.T) {
 	t.Parallel()
-	addr, upstream, dir := testcaddy.ReserveAddr(t), testcaddy.NewGatedUpstream(t), t.TempDir()
-	text := "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n" + waitingSiteText(addr, upstream, dir, "after 0\nhold 10m", "")
-	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	s := unstartedSite(t)
+	s.start(t, "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n"+s.waitingCaddyfile("after 0\nhold 10m", ""))
 	leave := s.occupy(t)
 	newVisitor(s).waits(t, "mine")
 	plain := s.send(t, "POST", "plain")
@@ -368,10 +357,8 @@ func TestWaitingPlacesEndOnStop(t *testing.T) {
 func TestWaitingPolicyOfTheSite(t *testing.T) {
 	t.Parallel()
 	for header, own := range map[string]bool{"?Content-Security-Policy": true, "Content-Security-Policy": false} {
-		addr, upstream := testcaddy.ReserveAddr(t), testcaddy.NewGatedUpstream(t)
-		text := waitingSiteText(addr, upstream, t.TempDir(), "after 0", "")
-		text = strings.Replace(text, "\tserialize {", "\theader {\n-Server\n"+header+" \"default-src 'self'\"\n}\n\tserialize {", 1)
-		s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/"}
+		s := unstartedSite(t)
+		s.start(t, strings.Replace(s.waitingCaddyfile("after 0", ""), "\tserialize {", "\theader {\n-Server\n"+header+" \"default-src 'self'\"\n}\n\tserialize {", 1))
 		leave := s.occupy(t)
 		a := newVisitor(s).waits(t, "mine")
 		if policy := a.Header.Get("Content-Security-Policy"); strings.Contains(policy, "sha256-") != own {

@@ -121,32 +121,29 @@ func liveEvents(t *testing.T, client *http.Client, url string, header ...string)
 // While the queue is paused, the page says so, and goes on afterwards.
 func TestWaitingWhilePaused(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"file", "memory"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nengine "+engine, 1)})
-			c.pause("a_", "10m")
-			page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
-			const paused = "The queue is paused. You keep your place."
-			if !strings.Contains(page.Text, paused) {
-				t.Errorf("the page does not say that the queue is paused: %s", page.Text)
+	eachEngine(t, func(t *testing.T, engine string) {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nengine "+engine, 1)})
+		c.pause("a_", "10m")
+		page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
+		const paused = "The queue is paused. You keep your place."
+		if !strings.Contains(page.Text, paused) {
+			t.Errorf("the page does not say that the queue is paused: %s", page.Text)
+		}
+		cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
+		events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
+		if got := <-events + <-events; !strings.Contains(got, paused) {
+			t.Errorf("events %s", got)
+		}
+		c.resume("a_")
+		for event := range events {
+			if event == "turn" {
+				break
 			}
-			cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
-			events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
-			if got := <-events + <-events; !strings.Contains(got, paused) {
-				t.Errorf("events %s", got)
-			}
-			c.resume("a_")
-			for event := range events {
-				if event == "turn" {
-					break
-				}
-			}
-			c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusOK)
-			upstream.WantOrder("mine")
-		})
-	}
+		}
+		c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusOK)
+		upstream.WantOrder("mine")
+	})
 }
 
 // A browser whose place another one has taken learns so at once, from the page's script,

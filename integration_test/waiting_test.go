@@ -89,21 +89,39 @@ func wantServed(t *testing.T, a testcaddy.Answer, name string) {
 // busySite is a site with a waiting page, and a request inside.
 func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 	t.Helper()
-	s = waitingSite(t, testcaddy.NewGatedUpstream(t), t.TempDir(), page, options)
+	s = waitingSite(t, page, options)
 	return s, s.occupy(t)
 }
 
-// waitingSite is a site with a waiting page. Browsers ask for an icon by themselves; that
-// stands in no queue.
-func waitingSite(t *testing.T, upstream *testcaddy.Upstream, dir, page, options string) *site {
-	t.Helper()
-	addr := testcaddy.ReserveAddr(t)
-	return &site{Server: testcaddy.Start(t, waitingSiteText(addr, upstream, dir, page, options)), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+// waitingCaddyfile is that of a queue with a waiting page. Browsers ask for an icon by
+// themselves; that stands in no queue.
+func (s *site) waitingCaddyfile(page, options string) string {
+	text := s.caddyfile("waiting_page {\n" + page + "\n}\n" + options)
+	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)
 }
 
-func waitingSiteText(addr string, upstream *testcaddy.Upstream, dir, page, options string) string {
-	text := queueSite(addr, upstream.Addr, dir, "waiting_page {\n"+page+"\n}\n"+options)
-	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)
+// waitingSite is a site with a waiting page.
+func waitingSite(t *testing.T, page, options string) *site {
+	t.Helper()
+	s := unstartedSite(t)
+	s.start(t, s.waitingCaddyfile(page, options))
+	return s
+}
+
+// joinWaiting starts a server of the same queue, with a waiting page.
+func (s *site) joinWaiting(t *testing.T, page string) *site {
+	t.Helper()
+	other := s.unstarted(t)
+	other.start(t, other.waitingCaddyfile(page, ""))
+	return other
+}
+
+// isServed goes to a page, whose turn has come.
+func (b *visitor) isServed(t *testing.T, name string) {
+	t.Helper()
+	answer := b.going(t, name)
+	b.site.NextNamed(name).Leave()
+	wantServed(t, b.take(t, answer), name)
 }
 
 // occupy sends a request that is inside until leave.

@@ -27,9 +27,7 @@ func TestWaitingAnswerSparesTheNextTicket(t *testing.T) {
 	}
 	in.Leave()
 	wantServed(t, b.take(t, one), "one")
-	two := b.going(t, "two")
-	s.NextNamed("two").Leave()
-	wantServed(t, b.take(t, two), "two")
+	b.isServed(t, "two")
 	if len(b.cookies) > 0 {
 		t.Errorf("the browser still has the cookies %v", b.cookies)
 	}
@@ -64,9 +62,7 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 		t.Errorf("cookies %v; the page shows %s", b.cookies, a.Text)
 	}
 	leave()
-	mine := b.going(t, "tab/two")
-	s.NextNamed("tab/two").Leave()
-	wantServed(t, b.take(t, mine), "tab/two")
+	b.isServed(t, "tab/two")
 	s.NextNamed("between").Leave()
 	testcaddy.Await(t, between)
 }
@@ -74,10 +70,10 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 // rulesSite is a site with several handlers for one queue.
 func rulesSite(t *testing.T, handlers string) *site {
 	t.Helper()
-	upstream, dir, addr := testcaddy.NewGatedUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-	text := "http://" + addr + " {\n" + strings.ReplaceAll(handlers, "QUEUE", "path "+dir+"\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}") +
-		"\nreverse_proxy " + upstream.Addr + "\n}\n"
-	return &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	s := unstartedSite(t)
+	s.start(t, "http://"+s.host+" {\n"+strings.ReplaceAll(handlers, "QUEUE", "path "+s.dir+"\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}")+
+		"\nreverse_proxy "+s.Upstream.Addr+"\n}\n")
+	return s
 }
 
 // Bug: a ticket that was taken where several may be inside was good for a turn where one
@@ -126,9 +122,7 @@ func TestWaitingTicketOfAStricterRule(t *testing.T) {
 	b.waits(t, "strict/mine")
 	in.Leave()
 	testcaddy.Await(t, first)
-	mine := b.going(t, "loose/mine")
-	s.NextNamed("loose/mine").Leave()
-	wantServed(t, b.take(t, mine), "loose/mine")
+	b.isServed(t, "loose/mine")
 }
 
 // Bug: a browser that refuses cookies got page after page, and lost every turn, if its
@@ -210,8 +204,8 @@ func TestWaitingShortHold(t *testing.T) {
 // page ended in a panic.
 func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	t.Parallel()
-	upstream, addr := testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	testcaddy.Start(t, `http://`+addr+` {
+	s := unstartedSite(t)
+	s.start(t, `http://`+s.host+` {
 	serialize {
 		path `+t.TempDir()+`
 		prefix a_
@@ -222,13 +216,13 @@ func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 			prefix a_
 			waiting_page
 		}
-		reverse_proxy `+upstream.Addr+`
+		reverse_proxy `+s.Upstream.Addr+`
 	}
 }
 `)
 	for _, header := range [][]string{nil, navigation} {
-		answer := testcaddy.Send(t, http.MethodGet, "http://"+addr+"/mine", "", header...)
-		upstream.NextNamed("mine").Leave()
+		answer := testcaddy.Send(t, http.MethodGet, s.url+"mine", "", header...)
+		s.NextNamed("mine").Leave()
 		wantServed(t, testcaddy.Await(t, answer), "mine")
 	}
 }
