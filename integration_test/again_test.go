@@ -169,7 +169,7 @@ func TestWaitingForItself(t *testing.T) {
 		{"proxy to itself", `
 			serialize {
 				path {$DIR}
-				timeout 300ms
+				timeout 2s
 			}
 			handle /outer.html {
 				rewrite /inner
@@ -183,7 +183,7 @@ func TestWaitingForItself(t *testing.T) {
 			route {
 				serialize {
 					path {$DIR}
-					timeout 300ms
+					timeout 2s
 				}
 				templates
 				respond /inner inner

@@ -62,8 +62,8 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 				check(t, conn.Close())
 				gone := time.Now()
 				c.awaitTickets(1)
-				// A second is promised; a busy machine needs more.
-				if took := time.Since(gone); took > 5*time.Second {
+				// A second is promised; a busy machine needs more. The timeout is longer.
+				if took := time.Since(gone); took > patience/2 {
 					t.Errorf("the ticket was there for %v", took)
 				}
 				upstream.Open("holder")

@@ -15,7 +15,7 @@ import (
 // has returned, and the log says so.
 func TestHoldTimeout(t *testing.T) {
 	t.Parallel()
-	const limit = 500 * time.Millisecond
+	const limit = 2 * time.Second // long enough for a busy machine to bring the holder inside
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 		serialize {
 			path {$DIR}
 			prefix outer_
-			hold_timeout 500ms
+			hold_timeout 2s
 		}
 		route {
 			serialize {

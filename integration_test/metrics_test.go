@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -26,7 +25,7 @@ func (c *caddy) metric(name string) string {
 func (c *caddy) wantMetric(name, value string) {
 	c.t.Helper()
 	var got string
-	if poll(5*time.Second, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) != nil {
+	if poll(patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) != nil {
 		c.t.Errorf("%s is %q, want %s", name, got, value)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -127,7 +126,7 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	c.get("/").Want(t, http.StatusOK)
 	s.site = "respond new"
 	check(t, c.reload(s))
-	eventually(t, 10*time.Second, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
+	eventually(t, patience, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
 	c.wantOnlyGuard()
 }
 

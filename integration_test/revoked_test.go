@@ -37,7 +37,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
-	text := strings.Replace(s.caddyfile("hold_timeout 100ms"),
+	text := strings.Replace(s.caddyfile("hold_timeout 2s"),
 		"reverse_proxy "+s.Upstream.Addr, "reverse_proxy "+s.Upstream.Addr+" {\n\t\tfail_duration 1m\n\t}", 1)
 	s.start(t, text)
 	one := s.send(t, "GET", "one")

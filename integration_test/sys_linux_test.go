@@ -11,17 +11,24 @@ import (
 // takes connections down with it.
 func (c *caddy) awaitOneListener() {
 	c.t.Helper()
-	eventually(c.t, patience, "one socket listens", func() bool { return listeners(c.port) <= 1 })
+	eventually(c.t, patience, "one socket listens", func() bool { return c.sockets("0A", "") <= 1 })
 }
 
-// listeners counts the sockets that listen on a port.
-func listeners(port int) (n int) {
+// awaitAllRead waits until so many connections are open of which all is read.
+func (c *caddy) awaitAllRead(n int) {
+	c.t.Helper()
+	eventually(c.t, patience, "all is read", func() bool { return c.sockets("01", ":00000000") >= n })
+}
+
+// sockets counts the sockets of the site's port in a state, 0A for those that listen
+// and 01 for connections, with such an end of what waits to be sent and to be read.
+func (c *caddy) sockets(state, queues string) (n int) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		text, _ := os.ReadFile(table)
 		for line := range strings.Lines(string(text)) {
-			// The number, the local address, the remote one, the state.
+			// The number, the local address, the remote one, the state, the bytes to send and to read.
 			fields := strings.Fields(line)
-			if len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) && fields[3] == "0A" {
+			if len(fields) > 4 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", c.port)) && fields[3] == state && strings.HasSuffix(fields[4], queues) {
 				n++
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -136,7 +135,7 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 		check(t, err)
 		conns = append(conns, conn)
 	}
-	time.Sleep(500 * time.Millisecond) // for the heads to be read
+	c.awaitAllRead(len(conns))
 	c.get("/?name=second").Want(t, http.StatusOK)
 	if grown := c.memory() - before; grown > 64<<20 {
 		t.Errorf("%d requests that have sent a byte take %d MiB", len(conns), grown>>20)

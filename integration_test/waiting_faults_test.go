@@ -16,7 +16,7 @@ import (
 // once, and then waits with an open connection, as it did before there was a page.
 func TestWaitingCookiesRefused(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 1s", "")
+	s, leave := busySite(t, "after 0\nhold 4s", "")
 	refuses := newVisitor(s, "User-Agent", "refuses cookies")
 	wantPage(t, testcaddy.Await(t, refuses.going(t, "two")))
 	s.awaitTickets(t, 2)

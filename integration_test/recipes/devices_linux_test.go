@@ -275,7 +275,7 @@ func TestWebSockets(t *testing.T) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(conn, conn)
 	}))
-	k := cook(t, "WebSockets", "localhost:9000", addr, "concurrency 100", "concurrency 2", "timeout 1s", "timeout 100ms")
+	k := cook(t, "WebSockets", "localhost:9000", addr, "concurrency 100", "concurrency 2", "timeout 1s", "timeout 2s")
 	site := strings.Trim(strings.TrimPrefix(k.url, "http:"), "/")
 	for range 2 {
 		if status := upgrade(t, site); status != http.StatusSwitchingProtocols {

@@ -317,7 +317,7 @@ func TestLocationsWithinLocations(t *testing.T) {
 }
 
 func TestComingFromModQos(t *testing.T) {
-	k := cook(t, "Coming from mod_qos", "timeout 60s", "timeout 100ms")
+	k := cook(t, "Coming from mod_qos", "timeout 60s", "timeout 2s")
 	first := k.get(t, "api")
 	inside := k.NextNamed("api")
 	want(t, k.get(t, "api/x"), 503, "") // not let in
