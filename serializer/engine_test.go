@@ -35,10 +35,10 @@ func filesOf(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// waitUntil waits for a condition, for at most ten seconds.
+// waitUntil waits for a condition.
 func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("gave up waiting until %s", what)
 		}
@@ -46,7 +46,7 @@ func waitUntil(t testing.TB, what string, ok func() bool) {
 }
 
 func arrival(queue string) Arrival {
-	return Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: 10 * time.Second}
+	return Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: patience}
 }
 
 func enter(t testing.TB, e Engine, a Arrival) Turn {

@@ -15,31 +15,18 @@ import (
 	"time"
 )
 
-// files lists a directory.
-func files(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 func TestInspectOnlyLooks(t *testing.T) {
 	dir := t.TempDir()
 	queues, err := Inspect(dir)
-	if err != nil || len(queues) != 0 || len(files(t, dir)) != 0 {
-		t.Errorf("an empty directory: queues %v, error %v, files %v", queues, err, files(t, dir))
+	if err != nil || len(queues) != 0 || len(filesOf(t, dir)) != 0 {
+		t.Errorf("an empty directory: queues %v, error %v, files %v", queues, err, filesOf(t, dir))
 	}
 	missing := filepath.Join(dir, "missing")
 	if _, err := Inspect(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing directory: %v", err)
 	}
-	if len(files(t, dir)) != 0 {
-		t.Errorf("there are now files: %v", files(t, dir))
+	if len(filesOf(t, dir)) != 0 {
+		t.Errorf("there are now files: %v", filesOf(t, dir))
 	}
 }
 
@@ -64,12 +51,12 @@ func TestInspectAgreesWithEngine(t *testing.T) {
 				done <- struct{}{}
 			}()
 		}
-		await(t, func() bool {
+		waitUntil(t, "the list is so", func() bool {
 			queues, err := f.Queues(ctx)
 			return err == nil && len(queues) == 2 && len(queues[0].Tickets) == i+1 && len(queues[1].Tickets) == i+1
 		})
 	}
-	before := files(t, dir)
+	before := filesOf(t, dir)
 	want, _ := f.Queues(ctx)
 	got, err := Inspect(dir)
 	if err != nil || len(got) != len(want) {
@@ -86,21 +73,12 @@ func TestInspectAgreesWithEngine(t *testing.T) {
 			}
 		}
 	}
-	if after := files(t, dir); !slices.Equal(before, after) {
+	if after := filesOf(t, dir); !slices.Equal(before, after) {
 		t.Errorf("files were %v and are %v", before, after)
 	}
 	cancel()
 	for range 2 * len(rules) {
 		<-done
-	}
-}
-
-func await(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("waited in vain")
-		}
 	}
 }
 
@@ -168,7 +146,7 @@ func TestEvictFrom(t *testing.T) {
 		refused <- err
 	}()
 	var waiting uint64
-	await(t, func() bool {
+	waitUntil(t, "the list is so", func() bool {
 		queues, err := Inspect(dir)
 		if err != nil || len(queues[0].Tickets) < 2 {
 			return false

@@ -60,7 +60,7 @@ func closesWhenIdle(t testing.TB, d *directory) {
 	d.mu.Unlock()
 	select {
 	case <-d.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the directory stays open")
 	}
 }

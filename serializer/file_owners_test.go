@@ -3,7 +3,6 @@ package serializer
 import (
 	"context"
 	"testing"
-	"time"
 )
 
 // Readers of another process that are inside counted as waiting, until somebody
@@ -13,7 +12,7 @@ func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 	dir := t.TempDir()
 	here, there := openFile(t, dir), openFile(t, dir)
 	reader := Arrival{Queue: "q", Rule: Rule{Shared: true}}
-	writer := Arrival{Queue: "q", MaxWaiting: 1, Timeout: 10 * time.Second}
+	writer := Arrival{Queue: "q", MaxWaiting: 1, Timeout: patience}
 	enter(t, here, Arrival{Queue: "other"}).Leave() // it knows the directory now
 	first, second := enter(t, there, reader), enter(t, there, reader)
 	waiting := started(here, writer)

@@ -79,7 +79,7 @@ func TestPauseFromOutside(t *testing.T) {
 		}
 		entered <- turn
 	}()
-	eventually(t, "the second waits", func() bool { return pausedIn(t, dir, "ann_").Waiting == 1 })
+	waitUntil(t, "the second waits", func() bool { return pausedIn(t, dir, "ann_").Waiting == 1 })
 	if err := PauseQueue(dir, "{user}_", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,13 @@ func TestPauseEndedMeanwhile(t *testing.T) {
 		}
 	}
 	f := openAt(t, dir, 0)
-	turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: 10 * time.Second})
+	turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	turn.Leave()
 	for _, path := range []string{name, mark} {
-		eventually(t, path+" is gone", func() bool {
+		waitUntil(t, path+" is gone", func() bool {
 			_, err := os.Stat(path)
 			return os.IsNotExist(err)
 		})
@@ -133,7 +133,7 @@ func TestUnreadablePause(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := openAt(t, dir, 0)
-		turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: 10 * time.Second})
+		turn, err := f.Enter(t.Context(), Arrival{Queue: "a_", Timeout: patience})
 		if err != nil {
 			t.Fatalf("%q: %v", name, err)
 		}
@@ -170,29 +170,16 @@ func TestPausedGroupOfOthers(t *testing.T) {
 			if err := other.Pause(t.Context(), group, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
-			lists := map[string]func() ([]QueueState, error){
-				"the other process": func() ([]QueueState, error) { return other.Queues(t.Context()) },
-				"from outside":      func() ([]QueueState, error) { return Inspect(dir) },
-			}
 			expect := func(queue string, paused bool, inside, waiting int) {
 				t.Helper()
-				for who, list := range lists {
-					states, err := list()
-					i := slices.IndexFunc(states, func(q QueueState) bool { return q.Prefix == queue })
-					if err != nil || i < 0 {
-						t.Fatalf("%s: %q is not among %+v, error %v", who, queue, states, err)
-					}
-					if q := states[i]; (q.PausedUntil != nil) != paused || q.Inside != inside || q.Waiting != waiting {
-						t.Errorf("%s: %q is %+v; expected paused %t, %d inside, %d waiting", who, queue, q, paused, inside, waiting)
-					}
-				}
+				wantQueue(t, other, dir, queue, paused, inside, waiting)
 			}
 			expect(a.Queue, true, 1, 1)
 			expect("plain_", false, 1, 0)
 			holder.Leave()
 			expect(a.Queue, true, 0, 1)
 			late := started(owner, Arrival{Queue: QueueName(strings.ReplaceAll(group, "{id}", "ben")), Group: group})
-			eventually(t, "a ticket of another queue of the group is there", func() bool {
+			waitUntil(t, "a ticket of another queue of the group is there", func() bool {
 				return pausedIn(t, dir, QueueName(strings.ReplaceAll(group, "{id}", "ben"))).Waiting == 1
 			})
 			expect(QueueName(strings.ReplaceAll(group, "{id}", "ben")), true, 0, 1)
@@ -203,6 +190,24 @@ func TestPausedGroupOfOthers(t *testing.T) {
 			get(t, waiter).Leave()
 			get(t, late).Leave()
 		})
+	}
+}
+
+// wantQueue compares a queue as another process sees it, and as it is seen from outside.
+func wantQueue(t *testing.T, other *File, dir, queue string, paused bool, inside, waiting int) {
+	t.Helper()
+	for who, list := range map[string]func() ([]QueueState, error){
+		"the other process": func() ([]QueueState, error) { return other.Queues(t.Context()) },
+		"from outside":      func() ([]QueueState, error) { return Inspect(dir) },
+	} {
+		states, err := list()
+		i := slices.IndexFunc(states, func(q QueueState) bool { return q.Prefix == queue })
+		if err != nil || i < 0 {
+			t.Fatalf("%s: %q is not among %+v, error %v", who, queue, states, err)
+		}
+		if q := states[i]; (q.PausedUntil != nil) != paused || q.Inside != inside || q.Waiting != waiting {
+			t.Errorf("%s: %q is %+v; expected paused %t, %d inside, %d waiting", who, queue, q, paused, inside, waiting)
+		}
 	}
 }
 
@@ -220,16 +225,6 @@ func TestPauseWithoutName(t *testing.T) {
 	}
 	if names, _ := filepath.Glob(filepath.Join(dir, pauseFiles+"*")); len(names) > 0 {
 		t.Errorf("files %q are there", names)
-	}
-}
-
-// eventually waits for what must happen.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting until %s", what)
-		}
 	}
 }
 
@@ -251,19 +246,7 @@ func TestPausedGroupOfOlderVersion(t *testing.T) {
 	}
 	expect := func(queue string, paused bool, inside, waiting int) {
 		t.Helper()
-		for who, list := range map[string]func() ([]QueueState, error){
-			"the other process": func() ([]QueueState, error) { return other.Queues(t.Context()) },
-			"from outside":      func() ([]QueueState, error) { return Inspect(dir) },
-		} {
-			states, err := list()
-			i := slices.IndexFunc(states, func(q QueueState) bool { return q.Prefix == queue })
-			if err != nil || i < 0 {
-				t.Fatalf("%s: %q is not among %+v, error %v", who, queue, states, err)
-			}
-			if q := states[i]; (q.PausedUntil != nil) != paused || q.Inside != inside || q.Waiting != waiting {
-				t.Errorf("%s: %q is %+v; expected paused %t, %d inside, %d waiting", who, queue, q, paused, inside, waiting)
-			}
-		}
+		wantQueue(t, other, dir, queue, paused, inside, waiting)
 	}
 	expect(a.Queue, true, 1, 1)
 	expect(QueueName("50%_all_"), false, 1, 0)

@@ -68,7 +68,7 @@ func TestStoppedInGuard(t *testing.T) {
 	start := time.Now()
 	_, err := e.Enter(context.Background(), a)
 	wantRefusal(t, err, ReasonTimeout, ErrTimeout)
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > patience/2 {
 		t.Errorf("took %v", took)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -114,26 +114,17 @@ func TestUnownedFileIsWaitedFor(t *testing.T) {
 	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
 	stillWaits(t, next, "the unowned file is first")
-	removed := time.Now()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	get(t, next).Leave()
-	if took := time.Since(removed); took > 250*time.Millisecond {
-		t.Logf("took %v", took)
-	}
 }
 
 // An unowned file that stays for too long counts as abandoned, and the log
 // says so.
 func TestUnownedFileIsAbandoned(t *testing.T) {
 	dir := t.TempDir()
-	log := new(logBuffer)
-	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e, log := openLogged(t, dir)
 	e.unownedTime = 5 * tickInterval
 	path := makeUnowned(t, dir, "a_")
 	next := started(e, arrival("a_"))
@@ -155,12 +146,7 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	made := time.Now()
 	waitUntil(t, "the file has some age", func() bool { return time.Since(made) > time.Second })
 	opened := time.Now()
-	log := new(logBuffer)
-	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e, log := openLogged(t, dir)
 	next := started(e, arrival("a_"))
 	waitUntil(t, "it is waited for", func() bool {
 		return strings.Contains(log.String(), "waiting for") && strings.Contains(log.String(), filepath.Base(path))
@@ -194,6 +180,18 @@ func TestOldUnownedFileIsAbandonedAtOnce(t *testing.T) {
 type aged struct{ lockDir }
 
 func (*aged) age(string) time.Duration { return time.Hour }
+
+// openLogged opens an engine with a log.
+func openLogged(t *testing.T, dir string) (*File, *logBuffer) {
+	t.Helper()
+	log := new(logBuffer)
+	e, err := OpenFile(dir, FileOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e, log
+}
 
 type logBuffer struct {
 	mu sync.Mutex

@@ -144,7 +144,7 @@ func TestPublicDirectoryIgnoresRoot(t *testing.T) {
 	if err := root.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: 10 * time.Second}.start(t)
+	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Timeout: patience}.start(t)
 	p.says(t, "open")
 	p.says(t, "inside")
 	p.leave(t)
@@ -265,7 +265,7 @@ func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
 			root := helper{Dir: dir, Queue: "a_"}.start(t)
 			root.says(t, "open")
 			root.says(t, "inside")
-			p := helper{UID: uid, GID: gid, Dir: dir, Queue: "a_", Timeout: 20 * time.Second}.start(t)
+			p := helper{UID: uid, GID: gid, Dir: dir, Queue: "a_", Timeout: patience}.start(t)
 			p.says(t, "open")
 			if err := root.Process.Kill(); err != nil {
 				t.Fatal(err)

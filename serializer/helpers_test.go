@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what must come, but has no promised time.
+const patience = time.Minute
+
 func touch(t testing.TB, path ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(path...), nil, 0o600); err != nil {
@@ -54,7 +57,7 @@ func get(t testing.TB, waiting <-chan result) Turn {
 			t.Fatal(r.err)
 		}
 		return r.turn
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("gave up waiting for the turn")
 	}
 	return nil

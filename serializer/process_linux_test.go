@@ -144,7 +144,7 @@ func (p *process) says(t testing.TB, want string) string {
 			t.Fatalf("the process says %q, want %q", line, want)
 		}
 		return line
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the process does not say %q", want)
 	}
 	return ""

@@ -78,7 +78,7 @@ func tickets(t *testing.T) (n int) {
 
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
@@ -92,7 +92,7 @@ func (w arriving) enters(t *testing.T) serializer.Turn {
 		return turn
 	case err := <-w.err:
 		t.Fatalf("refused: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("waited in vain for the turn")
 	}
 	return nil
@@ -109,7 +109,7 @@ func (w arriving) isRefused(t *testing.T, reason serializer.Reason) {
 		if !ok || refused.Reason != reason {
 			t.Fatalf("error %v; expected a refusal by %s", err, reason)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("waited in vain for a refusal by %s", reason)
 	}
 }

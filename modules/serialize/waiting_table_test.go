@@ -112,7 +112,7 @@ func TestWaitingPlacesEndWithTheProcess(t *testing.T) {
 		s, _ := keepMany(t, module, 3)
 		t.Cleanup(func() { keptTickets.closed = false })
 		keptTickets.close()
-		for end := time.Now().Add(10 * time.Second); s.meters.counts.waiting.Load() > 0; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); s.meters.counts.waiting.Load() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%d still wait", s.meters.counts.waiting.Load())
 			}
@@ -169,7 +169,7 @@ func TestWaitingTabSeenLast(t *testing.T) {
 // awaitState waits until a ticket is in a state.
 func (k *keptTicket) awaitState(t *testing.T, want keptState) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); keptTickets.stateOf(k) != want; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); keptTickets.stateOf(k) != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the ticket's state is %d; expected %d", keptTickets.stateOf(k), want)
 		}
