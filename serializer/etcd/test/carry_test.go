@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,20 +43,11 @@ func TestTicketWithDeletionRefused(t *testing.T) {
 	m.Config.MaxTxnOps = 2 // enough for the ticket or for the deletion
 	m.Start(t)
 	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
-	var group sync.WaitGroup
+	var all crowd
 	for _, e := range []*etcd.Engine{here, there, here} {
-		group.Go(func() {
-			for range 10 {
-				turn, err := e.Enter(context.Background(), arrival("a_"))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				turn.Leave()
-			}
-		})
+		all.comes(t, e, 1, 10, 0)
 	}
-	group.Wait()
+	all.wantOrder(t, 30)
 	waitUntilEmpty(t, m.Client(t))
 }
 

@@ -97,35 +97,11 @@ func TestOneAtATimeInOrder(t *testing.T) {
 	m := testetcd.Start(t)
 	for _, engines := range []int{1, 2, 5} {
 		t.Run(strconv.Itoa(engines)+" engines", func(t *testing.T) {
-			var inside, overlaps, inversions atomic.Int64
-			var last atomic.Uint64
-			var group sync.WaitGroup
+			var all crowd
 			for range engines {
-				e := open(t, etcd.Options{}, m.URL)
-				for range 8 {
-					group.Go(func() {
-						for range 40 {
-							turn, err := e.Enter(context.Background(), arrival("a_"))
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							if inside.Add(1) > 1 {
-								overlaps.Add(1)
-							}
-							if last.Swap(turn.Token()) >= turn.Token() {
-								inversions.Add(1)
-							}
-							inside.Add(-1)
-							turn.Leave()
-						}
-					})
-				}
+				all.comes(t, open(t, etcd.Options{}, m.URL), 8, 40, 0)
 			}
-			group.Wait()
-			if overlaps.Load() != 0 || inversions.Load() != 0 {
-				t.Errorf("%d overlaps, %d inversions", overlaps.Load(), inversions.Load())
-			}
+			all.wantOrder(t, engines*8*40)
 		})
 	}
 	waitUntilEmpty(t, m.Client(t))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -306,35 +305,14 @@ func TestCompactionAndLostWatches(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 	})
-	var inside, overlaps, hands atomic.Int64
-	var group sync.WaitGroup
+	var all crowd
 	for i := range 2 {
-		e := open(t, etcd.Options{TTL: time.Minute}, links[i].url())
-		for range 4 {
-			group.Go(func() {
-				for range 40 {
-					turn, err := e.Enter(context.Background(), arrival("a_"))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if inside.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					hands.Add(1)
-					time.Sleep(2 * time.Millisecond)
-					inside.Add(-1)
-					turn.Leave()
-				}
-			})
-		}
+		all.comes(t, open(t, etcd.Options{TTL: time.Minute}, links[i].url()), 4, 40, 2*time.Millisecond)
 	}
-	group.Wait()
+	all.callers.Wait()
 	cancel()
 	faults.Wait()
-	if overlaps.Load() != 0 || hands.Load() != 320 {
-		t.Errorf("%d overlaps, %d hand-overs", overlaps.Load(), hands.Load())
-	}
+	all.wantOrder(t, 320)
 	waitUntilEmpty(t, c)
 }
 
@@ -344,28 +322,9 @@ func TestSlowLink(t *testing.T) {
 	link := startRelay(t, m.URL)
 	link.slow(50 * time.Millisecond)
 	far, near := open(t, etcd.Options{}, link.url()), open(t, etcd.Options{}, m.URL)
-	var inside, overlaps atomic.Int64
-	var group sync.WaitGroup
+	var all crowd
 	for _, e := range []*etcd.Engine{far, near} {
-		for range 4 {
-			group.Go(func() {
-				for range 10 {
-					turn, err := e.Enter(context.Background(), arrival("a_"))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if inside.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					inside.Add(-1)
-					turn.Leave()
-				}
-			})
-		}
+		all.comes(t, e, 4, 10, 0)
 	}
-	group.Wait()
-	if overlaps.Load() != 0 {
-		t.Errorf("%d overlaps", overlaps.Load())
-	}
+	all.wantOrder(t, 80)
 }
