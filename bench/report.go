@@ -81,7 +81,7 @@ func disturbance(s figures.Set) string {
 	if most := counts[len(counts)-1]; most != counts[0] {
 		often += fmt.Sprintf(" to %d", most)
 	}
-	text := fmt.Sprintf("Medians of %s runs, least and most in brackets.", often)
+	text := fmt.Sprintf("Medians of %s runs, minimum and maximum in brackets.", often)
 	if others := figures.Summarize(values); others.N > 0 {
 		text += fmt.Sprintf(" Meanwhile other programs used %.0f %% of the machine (median; at most %.0f %%).", others.Median, others.Max)
 	}

@@ -39,8 +39,8 @@ func (b *bench) collecting(group, upstream string) (all []*contestant) {
 func collectorTables(s figures.Set) []table {
 	late := func(c figures.Case) figures.Case { c.Setting = lateCollector; return c }
 	cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Setting == "" })
-	return []table{tabulate(s, "Requests a second with a garbage collector that comes less often, in front of what takes no time.", cases,
-		label("behind it, server", name), label("clients", clients),
-		spread("as by default", figures.Rate), at(late, spread(lateCollector, figures.Rate)),
+	return []table{tabulate(s, "Requests a second with less frequent garbage collection; responses take no time.", cases,
+		label("handler, server", name), label("clients", clients),
+		spread("by default", figures.Rate), at(late, spread(lateCollector, figures.Rate)),
 		column{"ratio", func(s figures.Set, c figures.Case) string { return rangeText(s.Ratio(late(c), c, figures.Rate)) }})}
 }

@@ -43,19 +43,19 @@ func costTables(s figures.Set) []table {
 		tabulate(s, "The library's memory.", s.Cases(figures.WaiterHeap),
 			label("queue", name), label("callers", clients),
 			median("allocations of a turn", figures.Allocations), median("bytes", figures.Allocated),
-			spread("one who waits: heap, bytes", figures.WaiterHeap), median("stack, bytes", figures.WaiterStack)),
-		tabulate(s, "System calls of a turn in the library, counted by strace, with the runtime's own.", s.Cases(figures.OwnCalls),
+			spread("waiter: heap, bytes", figures.WaiterHeap), median("stack, bytes", figures.WaiterStack)),
+		tabulate(s, "System calls of a turn in the library, counted by strace, including the Go runtime's.", s.Cases(figures.OwnCalls),
 			label("queue", name), label("callers", clients),
 			spread("calls", figures.Calls), median("without the scheduler's", figures.OwnCalls), column{"of which", callNames}),
-		tabulate(s, "Instructions of a turn in the library, counted by valgrind, without the kernel's.", s.Cases(figures.Instructions),
+		tabulate(s, "Instructions of a turn in the library, counted by valgrind, excluding the kernel's.", s.Cases(figures.Instructions),
 			label("queue", name), label("waiting", waiting),
-			median("instructions", figures.Instructions), ratio("of those with 50", figures.Instructions, withFifty),
-			median("without garbage collection", figures.PureInstructions), ratio("of those with 50", figures.PureInstructions, withFifty)),
-		tabulate(s, "What a request for `respond` allocates in Caddy, all in all.", requests, server, label("clients", clients),
+			median("instructions", figures.Instructions), ratio("of that with 50", figures.Instructions, withFifty),
+			median("without garbage collection", figures.PureInstructions), ratio("of that with 50", figures.PureInstructions, withFifty)),
+		tabulate(s, "Allocations of a request for `respond` in Caddy.", requests, server, label("clients", clients),
 			median("allocations", figures.Allocations), more("more than free", figures.Allocations, free),
 			median("bytes", figures.Allocated), more("more than free", figures.Allocated, free)),
 		tabulate(s, fmt.Sprintf("Memory of Caddy for each of %s connections, heap and stack, after a garbage collection.", number(crowd)),
-			s.Cases(figures.Connection), label("what they do", name),
+			s.Cases(figures.Connection), label("state", name),
 			spread("bytes", figures.Connection), more("more than idle", figures.Connection, instead(idleCaddy))),
 	}
 }
@@ -81,12 +81,12 @@ func costTargets(all figures.Set) (ts []target) {
 	s := all.Of("cost")
 	for _, c := range s.Cases(figures.OwnCalls) {
 		ts = append(ts,
-			atMost(fmt.Sprintf("system calls of a turn, %d callers, with the runtime's own", c.Clients), 8, "", s.Summary(c, figures.Calls)),
+			atMost(fmt.Sprintf("system calls of a turn, %d callers, including the Go runtime's", c.Clients), 8, "", s.Summary(c, figures.Calls)),
 			atMost("the same, without those of the runtime's scheduler", 8, "", s.Summary(c, figures.OwnCalls)))
 	}
 	for _, c := range s.Cases(figures.WaiterHeap) {
 		if c.Clients == 1 && c.Contestant == fileQueue {
-			ts = append(ts, atMost("heap for one who waits, "+name(c), 2048, " B", s.Summary(c, figures.WaiterHeap)))
+			ts = append(ts, atMost("heap of a waiter, "+name(c), 2048, " B", s.Summary(c, figures.WaiterHeap)))
 		}
 	}
 	return ts

@@ -74,7 +74,7 @@ func within(c figures.Case) figures.Case {
 
 func handoverTables(s figures.Set) []table {
 	pipe := func(c figures.Case) figures.Case { c.Processes = 2; return instead(throughPipe)(c) }
-	return []table{tabulate(s, "From one who leaves to the next, who waited for it, microseconds.", inOrder(s, figures.HandOver, byConditions),
+	return []table{tabulate(s, "From a holder that leaves to the next waiter, microseconds.", inOrder(s, figures.HandOver, byConditions),
 		label("hand-over", relayName), label("hold", hold),
 		spread("median", figures.HandOver),
 		spread("99th percentile", figures.HandOverLate),

@@ -60,7 +60,7 @@ func headersTables(s figures.Set) []table {
 	})
 	return []table{tabulate(s, "An ID in a header of each response, 32 clients.", cases,
 		label("server, X-Request-Id", name), spread("requests a second", figures.Rate),
-		column{"of the same without", func(s figures.Set, c figures.Case) string {
+		column{"of that without", func(s figures.Set, c figures.Case) string {
 			return rangeText(s.Ratio(c, instead(noHeader)(c), figures.Rate))
 		}})}
 }

@@ -117,7 +117,7 @@ func nestingTables(s figures.Set) []table {
 	floods := only(slices.Clone(cases), func(c figures.Case) bool { return c.Setting == askers[0] })
 	server := label("server", func(c figures.Case) string { return c.Contestant })
 	return []table{
-		tabulate(s, "One user floods a place for one that takes 10 ms; a quiet one and an urgent one have a client each. Milliseconds of wait.", floods,
+		tabulate(s, "One user floods an exclusive upstream that takes 10 ms; a quiet user and an urgent one have a client each. Wait in milliseconds.", floods,
 			server, label("flooder's clients", clients), median("flooder: median", figures.Median),
 			at(asked("quiet"), median("quiet: median", figures.Median)), at(asked("quiet"), median("99th percentile", figures.Late)),
 			at(asked("urgent"), median("urgent: median", figures.Median)), at(asked("urgent"), median("99th percentile", figures.Late))),

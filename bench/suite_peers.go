@@ -81,7 +81,7 @@ func peersTables(s figures.Set) (tables []table) {
 		cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Group == group })
 		tables = append(tables, tabulate(s, "32 clients, in front of "+group+".", cases,
 			label("server", func(c figures.Case) string { c.Group = ""; return name(c) }),
-			label("behind it takes", hold),
+			label("backend takes", hold),
 			spread("answers a second", figures.Rate), median("refusals a second", figures.Refused),
 			median("median wait, ms", figures.Median), median("99th percentile", figures.Late), median("inside at once", figures.Inside),
 			promised("order", func(p promise) string { return p.order }),

@@ -18,7 +18,7 @@ var respondSuite = suite{
 		return c.compare(ctx, each(b.crowds(), 0))
 	},
 	tables: func(s figures.Set) []table {
-		return []table{serverTable(s, "`respond` in Caddy, behind the queue and free.", "of Caddy, free", caddyFree, 0)}
+		return []table{serverTable(s, "`respond` in Caddy, with a queue and free.", "of Caddy, free", caddyFree, 0)}
 	},
 	draw: func(s figures.Set) [][]chart.Panel {
 		return [][]chart.Panel{append(

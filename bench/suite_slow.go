@@ -150,13 +150,13 @@ func slowTables(s figures.Set) []table {
 	}
 	return []table{
 		tabulate(s, "A small request behind five clients that read nothing of their responses: milliseconds to its answer.",
-			of(figures.Others, stuckGroup, slowPage), server, answer("they asked for 200 KB each", slowPage), answer("for 7 MB each", largePage)),
+			of(figures.Others, stuckGroup, slowPage), server, answer("they requested 200 KB each", slowPage), answer("for 7 MB each", largePage)),
 		tabulate(s, "Clients with lines of 1 Mbit/s ask for pages of 200 KB, one at a time inside.", of(figures.Rate, linesGroup, 0),
 			server, label("clients", clients), spread("pages a second", figures.Rate), median("refusals a second", figures.Refused),
 			median("median time of a page, ms", figures.Median)),
 		tabulate(s, "What the buffer costs clients that read at once.", of(figures.Rate, quickGroup, 0),
 			server, label("in front of", func(c figures.Case) string { return c.Setting }), label("clients", clients),
 			spread("requests a second", figures.Rate),
-			ratio("of those without", figures.Rate, instead("serialize, response_buffer 0")), median("median wait, ms", figures.Median)),
+			ratio("of that without", figures.Rate, instead("serialize, response_buffer 0")), median("median wait, ms", figures.Median)),
 	}
 }

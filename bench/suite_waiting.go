@@ -87,10 +87,10 @@ func waitingTables(s figures.Set) []table {
 		return slices.Index(queues, a.Contestant) - slices.Index(queues, b.Contestant)
 	})
 	return []table{tabulate(s,
-		"The library alone: a turn while so many wait, microseconds. A turn is a ticket made, the turn handed on and the ticket gone.", cases,
+		"The library alone: a turn while that many wait, microseconds. A turn makes a ticket, hands the turn over and removes the ticket.", cases,
 		label("queue", name), label("waiting", waiting),
 		spread("cost of a turn", figures.Turn), ratio("of that with 50", figures.Turn, withFifty),
-		spread("processor's time", figures.TurnWork), ratio("of that with 50", figures.TurnWork, withFifty),
+		spread("processor time", figures.TurnWork), ratio("of that with 50", figures.TurnWork, withFifty),
 		spread("from Leave to the next Enter, median", figures.HandOver), median("99th percentile", figures.HandOverLate))}
 }
 
@@ -110,7 +110,7 @@ func waitingTargets(all figures.Set) (ts []target) {
 		if c.Waiting == 8000 && (c.Contestant == fileQueue || c.Contestant == memoryQueue) {
 			ts = append(ts,
 				atMost("a turn with 8,000 waiting, of that with 50, "+name(c), 1.5, "", all.Ratio(c, withFifty(c), figures.Turn)),
-				atMost("the same, processor's time", 1.5, "", all.Ratio(c, withFifty(c), figures.TurnWork)))
+				atMost("the same, processor time", 1.5, "", all.Ratio(c, withFifty(c), figures.TurnWork)))
 		}
 	}
 	file := onDisk(all.Of("waiting"), figures.HandOver, fileQueue, figures.Case{Suite: "waiting", Waiting: 50})
