@@ -150,8 +150,8 @@ func TestAllocationsOfATurn(t *testing.T) {
 		engine Engine
 		most   float64
 	}{
-		{"memory", NewMemory(MemoryOptions{}), 4},
-		{"file", file, 12},
+		{"memory", NewMemory(MemoryOptions{}), 3},
+		{"file", file, 11},
 	} {
 		turns(t, c.engine, 10)
 		if n := testing.AllocsPerRun(2000, func() { turns(t, c.engine, 1) }); n > c.most {

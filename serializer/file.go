@@ -101,6 +101,7 @@ type File struct {
 	fileSettings
 	open    func(path string, clock func() time.Time) (lockDir, error)
 	unowned *unownedFiles
+	waits   waits
 
 	mu       sync.Mutex
 	arrivals []*ticket // without a ticket's number yet, in order; nil or emptied while nobody asks for one
@@ -167,21 +168,23 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 // Enter implements [Engine].
 func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	t := newTicket(f, a)
-	t.ready = make(chan struct{}, 1)
+	t.ready = f.waits.channel()
 	if err := f.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
 		a.Joined() // tickets are given out in the order of arrivals
 	}
-	if err := t.await(ctx, a.Timeout); err != nil && !f.settle(t, err) {
+	if err := f.waits.await(ctx, t.waiter, a.Timeout); err != nil && !f.settle(t, err) {
 		return nil, t.refused(err)
 	}
 	return t, nil
 }
 
 // Join implements [Joiner].
-func (f *File) Join(a Arrival, done func(Turn, error)) Wait { return joinQueue(f, a, done) }
+func (f *File) Join(a Arrival, done func(Turn, error)) Wait {
+	return joinQueue(f, &f.waits.timeouts, a, done)
+}
 
 // arrive implements [ticketEngine]. It asks for a ticket.
 func (f *File) arrive(t *ticket) error {
@@ -340,6 +343,7 @@ func (f *File) Close() error {
 		}
 	}
 	f.arrivals = nil
+	f.waits.timeouts.close()
 	old := slices.DeleteFunc(slices.Clone(f.replaced), (*directory).beginClosing)
 	d := f.dir
 	if d != nil {

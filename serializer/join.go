@@ -3,7 +3,6 @@ package serializer
 import (
 	"context"
 	"sync/atomic"
-	"time"
 )
 
 // Joiner is an [Engine] in which an arrival can wait without a goroutine. It is
@@ -45,16 +44,16 @@ func (w enterWait) GiveUp(cause error) { w(cause) }
 
 // joinedWait is the wait of a ticket without a goroutine.
 type joinedWait struct {
-	ticket *ticket
-	done   func(Turn, error)
-	timer  atomic.Pointer[time.Timer] // of Arrival.Timeout
-	ended  atomic.Bool
+	ticket   *ticket
+	timeouts *timeouts
+	done     func(Turn, error)
+	ended    atomic.Bool
 }
 
 // joinQueue lets an arrival join its queue.
-func joinQueue(engine ticketEngine, a Arrival, done func(Turn, error)) Wait {
+func joinQueue(engine ticketEngine, timeouts *timeouts, a Arrival, done func(Turn, error)) Wait {
 	t := newTicket(engine, a)
-	w := &joinedWait{ticket: t, done: done}
+	w := &joinedWait{ticket: t, timeouts: timeouts, done: done}
 	t.joined = w
 	if err := engine.arrive(t); err != nil {
 		w.ended.Store(true)
@@ -65,18 +64,12 @@ func joinQueue(engine ticketEngine, a Arrival, done func(Turn, error)) Wait {
 		a.Joined()
 	}
 	if a.Timeout > 0 {
-		w.startTimer(a.Timeout)
+		timeouts.add(t.waiter, a.Timeout)
+		if w.ended.Load() { // before that, perhaps
+			timeouts.remove(t.waiter)
+		}
 	}
 	return w
-}
-
-// startTimer limits the wait, which may have ended already.
-func (w *joinedWait) startTimer(timeout time.Duration) {
-	timer := time.AfterFunc(timeout, func() { w.end(ErrTimeout) })
-	w.timer.Store(timer)
-	if w.ended.Load() {
-		timer.Stop()
-	}
 }
 
 // GiveUp implements [Wait].
@@ -87,9 +80,7 @@ func (w *joinedWait) end(err error) {
 	if w.ended.Swap(true) {
 		return
 	}
-	if timer := w.timer.Load(); timer != nil {
-		timer.Stop()
-	}
+	w.timeouts.remove(w.ticket.waiter)
 	t := w.ticket
 	if err != nil && !t.engine.settle(t, err) {
 		w.done(nil, t.refused(err))

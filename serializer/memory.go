@@ -16,6 +16,7 @@ import (
 type Memory struct {
 	path  string
 	clock func() time.Time
+	waits waits
 
 	mu      sync.Mutex
 	queues  map[string]*ticketQueue
@@ -42,21 +43,22 @@ func NewMemory(o MemoryOptions) *Memory {
 // Enter implements [Engine].
 func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	t := newTicket(m, a)
-	t.ready = make(chan struct{}, 1)
 	if err := m.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
 		a.Joined()
 	}
-	if err := t.await(ctx, a.Timeout); err != nil && !m.settle(t, err) {
+	if err := m.waits.await(ctx, t.waiter, a.Timeout); err != nil && !m.settle(t, err) {
 		return nil, t.refused(err)
 	}
 	return t, nil
 }
 
 // Join implements [Joiner].
-func (m *Memory) Join(a Arrival, done func(Turn, error)) Wait { return joinQueue(m, a, done) }
+func (m *Memory) Join(a Arrival, done func(Turn, error)) Wait {
+	return joinQueue(m, &m.waits.timeouts, a, done)
+}
 
 // arrive implements [ticketEngine].
 func (m *Memory) arrive(t *ticket) error {
@@ -74,6 +76,9 @@ func (m *Memory) arrive(t *ticket) error {
 	t.Stamp = m.last
 	q.insert(t)
 	m.advanceLocked(q)
+	if t.joined == nil && t.outcome.Load() == pending {
+		t.ready = m.waits.channel()
+	}
 	return nil
 }
 
@@ -187,6 +192,7 @@ func (m *Memory) Close() error {
 	for _, revoke := range m.close() {
 		revoke(ErrClosed)
 	}
+	m.waits.timeouts.close()
 	return nil
 }
 

@@ -1,10 +1,8 @@
 package serializer
 
 import (
-	"context"
 	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,24 +15,24 @@ type ticket struct {
 	queue.Item[*ticket]
 	Ticket
 	queue   *ticketQueue // nil until it is in one
-	out     bool         // no longer in the queue, or never to be
 	*waiter              // nil for a remote ticket
+	out     bool         // no longer in the queue, or never to be
 
 	// For the file engine. All of it belongs to the lock of the directory.
-	name      string  // of the lock file
-	seen      uint64  // the last listing of the directory that showed the file, or came before it
 	known     bool    // of a remote ticket: its owner is, and so its rule
 	unowned   bool    // no owner: it is another program's file
-	owner     string  // of a remote ticket, for people
 	announced bool    // the log tells that it is waited for
+	name      string  // of the lock file
+	seen      uint64  // the last listing of the directory that showed the file, or came before it
+	owner     string  // of a remote ticket, for people
 	barred    *barred // where the file cannot be opened
 }
 
 // waiter is the caller of Enter or Join, as the engine sees it. Everything but ready,
-// joined and left belongs to the engine's lock.
+// joined, left, outcome and timeout belongs to the engine's lock.
 type waiter struct {
 	engine    ticketEngine
-	ready     chan struct{} // one message: the turn has come, or refusal says why not
+	ready     chan struct{} // one message: the wait has ended; nil if that was so on arrival
 	joined    *joinedWait   // of a caller of Join, which has no ready
 	refusal   error         // set before the message
 	position  int           // how many were ahead on arrival
@@ -43,7 +41,9 @@ type waiter struct {
 	entered   time.Duration // from launch
 	revoke    func(error)
 	requester Requester
+	timeout   timeoutEntry
 	left      atomic.Bool
+	outcome   outcome
 
 	// For the file engine.
 	linked  bool        // the lock file exists
@@ -125,11 +125,22 @@ func (w *waiter) grant() {
 // wake tells the caller how its wait has ended.
 func (w *waiter) wake(refusal error) {
 	w.refusal = refusal
-	if w.joined != nil {
+	switch {
+	case w.joined != nil:
 		go w.joined.end(refusal)
-		return
+	case w.outcome.end(decided) && w.ready != nil:
+		w.ready <- struct{}{}
 	}
-	w.ready <- struct{}{}
+}
+
+// expire tells the caller that its timeout has run out.
+func (w *waiter) expire() {
+	switch {
+	case w.joined != nil:
+		go w.joined.end(ErrTimeout)
+	case w.outcome.end(expired):
+		w.ready <- struct{}{}
+	}
 }
 
 // yield lets the waiter that was just let in run at once. Its goroutine is the next
@@ -141,41 +152,6 @@ func yield() { runtime.Gosched() }
 func (t *ticket) refuse(err error) {
 	t.out = true
 	t.wake(err)
-}
-
-// timers are stopped ones, for use again. Every arrival that waits needs one,
-// and hardly any of them runs out.
-var timers = sync.Pool{New: func() any {
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	return timer
-}}
-
-// await returns nil once the turn has come, and else why it has not.
-func (w *waiter) await(ctx context.Context, timeout time.Duration) error {
-	select {
-	case <-w.ready: // at once, as for most
-		return w.refusal
-	default:
-	}
-	var expired <-chan time.Time
-	if timeout > 0 {
-		timer := timers.Get().(*time.Timer)
-		timer.Reset(timeout)
-		defer func() {
-			timer.Stop()
-			timers.Put(timer)
-		}()
-		expired = timer.C
-	}
-	select {
-	case <-w.ready:
-		return w.refusal
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-expired:
-		return ErrTimeout
-	}
 }
 
 // refused is the error that the caller gets.

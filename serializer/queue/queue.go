@@ -43,17 +43,18 @@ type Item[E any] struct {
 	// [Queue.Insert]; from then on, only [Queue.Identify] changes it.
 	Rule Rule
 
-	// Unsure marks a remote ticket whose rule is not known yet. Rule is then the
-	// zero value. It is set and changed as Rule is.
-	Unsure bool
-
 	// MaxWaiting is how many may wait from this ticket to the end of the queue, it
 	// included, before it is superseded; zero is any number. It is set before
 	// [Queue.Insert], of a local ticket only.
 	MaxWaiting int
 
-	admitted   bool
 	prev, next E
+
+	// Unsure marks a remote ticket whose rule is not known yet. Rule is then the
+	// zero value. It is set and changed as Rule is.
+	Unsure bool
+
+	admitted bool
 }
 
 // Next returns the ticket behind this one, or nil.
