@@ -1,10 +1,12 @@
 package serialize
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -57,9 +59,12 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// exiting makes Caddy's main function end with the code that run returns.
-func exiting(run func(*cobra.Command, []string) (int, error)) func(*cobra.Command, []string) error {
+// exiting makes Caddy's main function end with the code that run returns. The context
+// of run ends when the command is interrupted.
+func exiting(run func(context.Context, *cobra.Command, []string) (int, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return run(cmd, args) })(cmd, args)
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+		defer stop()
+		return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return run(ctx, cmd, args) })(cmd, args)
 	}
 }

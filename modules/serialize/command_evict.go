@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"time"
@@ -60,13 +58,11 @@ type evictRun struct {
 	wait   time.Duration
 }
 
-func (c *evictRun) run(cmd *cobra.Command, args []string) (int, error) {
+func (c *evictRun) run(ctx context.Context, cmd *cobra.Command, args []string) (int, error) {
 	token, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, fmt.Errorf("token %q: expected the number of a ticket, as \"caddy serialize queues\" shows it", args[0])
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-	defer stop()
 	source, err := c.from.open(ctx, cmd.ErrOrStderr())
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err

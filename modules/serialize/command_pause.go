@@ -1,10 +1,9 @@
 package serialize
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
@@ -79,15 +78,13 @@ func (c *pauseRun) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagRequired("prefix")
 }
 
-func (c *pauseRun) run(cmd *cobra.Command, _ []string) (int, error) {
+func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int, error) {
 	if c.prefix == "" {
 		return caddy.ExitCodeFailedStartup, errors.New("--prefix: expected the prefix of a queue")
 	}
 	if _, err := parsePause(c.length); err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-	defer stop()
 	source, err := c.from.open(ctx, cmd.ErrOrStderr())
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err

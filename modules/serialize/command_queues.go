@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -56,9 +54,7 @@ type queuesRun struct {
 	json, watch bool
 }
 
-func (c *queuesRun) run(cmd *cobra.Command, _ []string) (int, error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-	defer stop()
+func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int, error) {
 	source, err := c.from.open(ctx, cmd.ErrOrStderr())
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err

@@ -35,11 +35,7 @@ func testList(s *space) {
 	}
 	slices.Sort(names)
 	for i, e := range s.engines {
-		var listed []string
-		for _, q := range s.list(e) {
-			listed = append(listed, q.Prefix)
-		}
-		if !slices.Equal(listed, names) {
+		if listed := s.listed(e); !slices.Equal(listed, names) {
 			s.Fatalf("engine %d lists the queues %q; expected %q", i, listed, names)
 		}
 		q := s.queue(e, limited.Queue)
@@ -127,12 +123,16 @@ func testNames(s *space) {
 	}
 	slices.Sort(names)
 	for i, e := range s.engines {
-		var listed []string
-		for _, q := range s.list(e) {
-			listed = append(listed, q.Prefix)
-		}
-		if !slices.Equal(listed, names) {
+		if listed := s.listed(e); !slices.Equal(listed, names) {
 			s.Errorf("engine %d lists %q; expected %q", i, listed, names)
 		}
 	}
+}
+
+// listed are the names of the queues that an engine lists.
+func (s *space) listed(e serializer.Engine) (names []string) {
+	for _, q := range s.list(e) {
+		names = append(names, q.Prefix)
+	}
+	return names
 }
