@@ -48,17 +48,15 @@ func (d *osDir) wait(timeout time.Duration) {
 		d.notes.wait(timeout)
 		return
 	}
-	time.Sleep(min(timeout, pollInterval))
+	d.polls.wait(timeout)
 }
 
 func (d *osDir) interrupt() {
 	if d.notes != nil {
 		d.notes.interrupt()
+		return
 	}
+	d.polls.interrupt()
 }
-
-// pollInterval is the time between two looks at the directory where the system
-// does not tell of changes.
-const pollInterval = 2 * time.Millisecond
 
 func (d *osDir) notifies() bool { return d.notes != nil }

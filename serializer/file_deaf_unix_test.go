@@ -18,4 +18,5 @@ func (d *osDir) goDeaf() {
 		d.notes.close()
 		d.notes = nil
 	}
+	d.polls.goDeaf()
 }

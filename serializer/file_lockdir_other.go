@@ -40,9 +40,6 @@ func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", 
 
 func (*outsideDir) mayMark() bool { return false }
 
-// pollInterval is the time between two looks at what nobody tells.
-const pollInterval = 2 * time.Millisecond
-
 func (d *outsideDir) pauses(string) bool { return false }
 
 func (d *outsideDir) onlyLooks([]*outsideDir) bool { return false }

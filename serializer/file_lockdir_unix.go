@@ -24,7 +24,8 @@ type osDir struct {
 	where fileID
 	guard int // the guard file, open
 	id    fileID
-	notes *notifier // nil where the system tells nothing
+	notes *notifier // nil where the system does not tell what changed
+	polls poller    // then
 
 	boot string // tells this start of the machine from others
 	disk guardOnDisk
@@ -63,7 +64,9 @@ func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 		d.close()
 		return nil, err
 	}
-	d.notes = newNotifier(d.dir, path)
+	if d.notes = newNotifier(d.dir, path); d.notes == nil {
+		d.polls.signal = newChangeSignal(d.dir)
+	}
 	return d, nil
 }
 
@@ -102,6 +105,7 @@ func (d *osDir) close() {
 	if d.notes != nil {
 		d.notes.close()
 	}
+	d.polls.close()
 	if d.guard >= 0 {
 		_ = unix.Close(d.guard)
 	}

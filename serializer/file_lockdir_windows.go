@@ -15,25 +15,34 @@ import (
 )
 
 // osDir is a real directory. On Windows a ticket is a locked file of its own:
-// a hard link to an open file cannot be removed there. The directory is polled.
+// a hard link to an open file cannot be removed there. The directory is listed
+// again after each change.
 type osDir struct {
 	path      string
 	guardPath string
 	clock     func() time.Time
 	guard     windows.Handle
+	polls     poller
 
 	mu      sync.Mutex
-	tickets map[string]windows.Handle
+	tickets map[string]ticketFile
 	ids     map[fileID]bool
 }
 
+// ticketFile is the file of a ticket of ours, open and locked.
+type ticketFile struct {
+	h  windows.Handle
+	id fileID
+}
+
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
-	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, tickets: make(map[string]windows.Handle), ids: make(map[fileID]bool)}
+	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, tickets: make(map[string]ticketFile), ids: make(map[fileID]bool)}
 	guard, err := d.open(guardFile, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_ALWAYS)
 	if err != nil {
 		return nil, &StorageError{"opening guard file", d.guardPath, err}
 	}
 	d.guard = guard
+	d.polls.signal = newChangeSignal(path)
 	return d, nil
 }
 
@@ -130,7 +139,7 @@ func (d *osDir) createFile(name string, k ownerKind) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.tickets[name], d.ids[id] = h, true
+	d.tickets[name], d.ids[id] = ticketFile{h, id}, true
 	return nil
 }
 
@@ -147,23 +156,29 @@ func (d *osDir) claim(h windows.Handle, k ownerKind) (fileID, error) {
 }
 
 func (d *osDir) remove(name string) error {
-	d.mu.Lock()
-	h, ours := d.tickets[name]
-	delete(d.tickets, name)
-	d.mu.Unlock()
-	err := os.Remove(d.file(name))
-	if ours {
-		if id, err := handleID(h); err == nil {
-			d.mu.Lock()
-			delete(d.ids, id)
-			d.mu.Unlock()
-		}
-		_ = windows.CloseHandle(h)
+	err := d.unlink(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	d.forget(name)
+	if err != nil {
 		return &StorageError{"removing lock file", d.file(name), err}
 	}
 	return nil
+}
+
+// forget closes the file of a ticket of ours. From then on, another process's file may
+// have the same identity.
+func (d *osDir) forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, ours := d.tickets[name]
+	if !ours {
+		return
+	}
+	delete(d.tickets, name)
+	delete(d.ids, f.id)
+	_ = windows.CloseHandle(f.h)
 }
 
 func (d *osDir) changes(fn func(change, []byte)) error {
@@ -178,11 +193,8 @@ func (d *osDir) changes(fn func(change, []byte)) error {
 	return nil
 }
 
-// pollInterval is the time between two looks at the directory.
-const pollInterval = 2 * time.Millisecond
-
-func (d *osDir) wait(timeout time.Duration) { time.Sleep(min(timeout, pollInterval)) }
-func (d *osDir) interrupt()                 {}
+func (d *osDir) wait(timeout time.Duration) { d.polls.wait(timeout) }
+func (d *osDir) interrupt()                 { d.polls.interrupt() }
 func (d *osDir) notifies() bool             { return false }
 func (d *osDir) checksUsers() bool          { return false }
 func (d *osDir) age(string) time.Duration   { return 0 }
@@ -262,7 +274,10 @@ func (d *osDir) mark(name string) error {
 
 func (d *osDir) disown() {}
 
-func (d *osDir) close() { _ = windows.CloseHandle(d.guard) }
+func (d *osDir) close() {
+	d.polls.close()
+	_ = windows.CloseHandle(d.guard)
+}
 
 func tryLockDir(path string) error {
 	if err := os.MkdirAll(path, 0o750); err != nil {
