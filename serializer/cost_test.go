@@ -1,3 +1,5 @@
+//go:build linux
+
 package serializer
 
 import (
@@ -11,7 +13,8 @@ import (
 
 // These tests keep the engines cheap. They count what does not depend on the
 // machine, and compare times only with others of the same moment; the figures
-// themselves are measured by the command in the folder bench.
+// themselves are measured by the command in the folder bench. The bounds are those
+// of a system that tells what changed in a directory.
 
 // countedDir counts what a turn asks of the directory. What the monitor asks by
 // the clock is not a turn's and not counted.

@@ -10,7 +10,7 @@ import (
 // nobody waited.
 func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 	dir := t.TempDir()
-	here, there := openFile(t, dir), openFile(t, dir)
+	here, there := openAt(t, dir, 0), openAt(t, dir, 0)
 	reader := Arrival{Queue: "q", Rule: Rule{Shared: true}}
 	writer := Arrival{Queue: "q", MaxWaiting: 1, Timeout: patience}
 	enter(t, here, Arrival{Queue: "other"}).Leave() // it knows the directory now

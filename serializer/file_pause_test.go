@@ -1,7 +1,6 @@
 package serializer
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,7 +164,7 @@ func TestPausedGroupOfOthers(t *testing.T) {
 			a := Arrival{Queue: QueueName(strings.ReplaceAll(group, "{id}", "ann")), Group: group}
 			holder := get(t, started(owner, a))
 			waiter := started(owner, a)
-			get(t, started(other, Arrival{Queue: "other_"})) // so that it works in the directory
+			defer get(t, started(other, Arrival{Queue: "other_"})).Leave() // so that it works in the directory
 			plain := get(t, started(owner, Arrival{Queue: "plain_"}))
 			if err := other.Pause(t.Context(), group, time.Time{}); err != nil {
 				t.Fatal(err)
@@ -225,60 +224,6 @@ func TestPauseWithoutName(t *testing.T) {
 	}
 	if names, _ := filepath.Glob(filepath.Join(dir, pauseFiles+"*")); len(names) > 0 {
 		t.Errorf("files %q are there", names)
-	}
-}
-
-// A process of a version whose owner files say nothing of groups has one inside a queue of
-// a paused group. Nobody took that queue for paused, and so the holder for one that the
-// pause is waiting for. The name decides, unless somebody says that the queue has no group.
-func TestPausedGroupOfOlderVersion(t *testing.T) {
-	dir := t.TempDir()
-	owner := openAt(t, dir, 0)
-	a := Arrival{Queue: QueueName("50%_ann_"), Group: "50%_{id}_"}
-	holder := get(t, started(owner, a))
-	forgetGroups(t, dir)
-	waiter := started(owner, a)
-	plain := get(t, started(owner, Arrival{Queue: QueueName("50%_all_")}))
-	other := openAt(t, dir, 0)
-	get(t, started(other, Arrival{Queue: "other_"})).Leave()
-	if err := other.Pause(t.Context(), a.Group, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	expect := func(queue string, paused bool, inside, waiting int) {
-		t.Helper()
-		wantQueue(t, other, dir, queue, paused, inside, waiting)
-	}
-	expect(a.Queue, true, 1, 1)
-	expect(QueueName("50%_all_"), false, 1, 0)
-	holder.Leave()
-	expect(a.Queue, true, 0, 1)
-	if err := ResumeQueue(dir, a.Group); err != nil {
-		t.Fatal(err)
-	}
-	get(t, waiter).Leave()
-	plain.Leave()
-}
-
-// forgetGroups makes the owner files in a directory say nothing of groups.
-func forgetGroups(t *testing.T, dir string) {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, ownerFiles+"*"))
-	if err != nil || len(names) == 0 {
-		t.Fatalf("owner files %q, error %v", names, err)
-	}
-	for _, name := range names {
-		file, err := os.OpenFile(name, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := make([]byte, maxOwnerSize)
-		n, _ := file.Read(text)
-		if i := strings.Index(string(text[:n]), "\ngroup: "); i >= 0 {
-			_, err = file.WriteAt([]byte("\nother: "), int64(i))
-		}
-		if err := errors.Join(err, file.Close()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -1,0 +1,183 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// buildBook makes the site of the book and returns its directory.
+func buildBook(t *testing.T) (dir string) {
+	t.Helper()
+	hugo := testcaddy.Need(t, "hugo", "apt-get install hugo")
+	dir = t.TempDir()
+	cmd := exec.CommandContext(t.Context(), hugo, "--source", "../.ci/site", "--destination", dir, "--cacheDir", t.TempDir(), "--panicOnWarning", "--quiet")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("hugo: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// bookPage is what links need to know of a page.
+type bookPage struct {
+	ids   []string
+	links []bookLink
+}
+
+type bookLink struct{ element, target string }
+
+func parsePage(t *testing.T, file string) (p bookPage) {
+	t.Helper()
+	text, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	root, err := html.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for node := range root.Descendants() {
+		for _, attr := range node.Attr {
+			switch attr.Key {
+			case "id":
+				p.ids = append(p.ids, attr.Val)
+			case "href", "src":
+				p.links = append(p.links, bookLink{node.Data, attr.Val})
+			}
+		}
+	}
+	return p
+}
+
+// Every page of the documentation is a page of the site. Its links lead to pages and headings
+// that are there, or to files of this repository, and nothing in it is loaded from another host.
+func TestLinksOfTheBook(t *testing.T) {
+	t.Parallel()
+	dir := buildBook(t)
+	sources, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("the documentation has %d pages, error %v", len(sources), err)
+	}
+	pages := make(map[string]bookPage)
+	for _, source := range sources {
+		name := strings.TrimSuffix(filepath.Base(source), ".md") + ".html"
+		if name == "README.html" {
+			name = "index.html"
+		}
+		pages[name] = parsePage(t, filepath.Join(dir, name))
+	}
+	for name, page := range pages {
+		for _, link := range page.links {
+			if err := followLink(dir, name, link, pages); err != nil {
+				t.Errorf("%s: <%s> %s: %v", name, link.element, link.target, err)
+			}
+		}
+	}
+}
+
+const sourceOfBook = "https://github.com/orderly-http/caddy-orderly"
+
+func followLink(dir, from string, link bookLink, pages map[string]bookPage) error {
+	target, err := url.Parse(link.target)
+	if err != nil {
+		return err
+	}
+	if rest, ours := strings.CutPrefix(link.target, sourceOfBook); ours {
+		_, path, _ := strings.Cut(rest, "/main/")
+		_, err := os.Stat(filepath.Join("..", filepath.FromSlash(path)))
+		return err
+	}
+	switch {
+	case target.Scheme == "https" && link.element == "a", target.Scheme == "http" && link.element == "a", link.target == "data:,":
+		return nil
+	case target.Scheme != "" || target.Host != "":
+		return fmt.Errorf("it is on another host")
+	}
+	name := target.Path
+	if name == "" {
+		name = from
+	}
+	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+		return err
+	}
+	if target.Fragment != "" && !slices.Contains(pages[filepath.Clean(name)].ids, target.Fragment) {
+		return fmt.Errorf("there is no such heading")
+	}
+	return nil
+}
+
+// Somebody without a mouse finds a setting in the opened files.
+func TestSearchOfTheBook(t *testing.T) {
+	t.Parallel()
+	dir := buildBook(t)
+	b := openBrowser(t, "file://"+dir+"/index.html")
+	b.press("/")
+	b.until("document.activeElement.type === 'search'")
+	b.call("Input.insertText", map[string]any{"text": "Hold_Timeout"}, nil)
+	b.until("document.querySelectorAll('#found li').length > 1")
+	b.until("document.querySelector('#found [aria-selected=true] b').textContent === 'Directives › hold_timeout'")
+	b.until("document.querySelector('.count').textContent.endsWith('places found')")
+	b.press("ArrowDown")
+	b.until("document.querySelector('input').getAttribute('aria-activedescendant') === 'found-1'")
+	b.press("ArrowUp")
+	b.press("Enter")
+	b.until("location.href.endsWith('/directives.html#hold_timeout')")
+	b.until("document.getElementById('hold_timeout').getBoundingClientRect().top >= 0")
+
+	b.press("/")
+	b.call("Input.insertText", map[string]any{"text": "no such words anywhere <img>"}, nil)
+	b.until("document.querySelector('.count').textContent === '0 places found'")
+	b.press("Escape")
+	b.until("document.querySelector('input').value === '' && document.getElementById('found').hidden")
+}
+
+// press presses a key.
+func (b *browser) press(key string) {
+	b.t.Helper()
+	down := map[string]any{"type": "keyDown", "key": key}
+	if len(key) == 1 {
+		down["text"] = key
+	}
+	b.call("Input.dispatchKeyEvent", down, nil)
+	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+}
+
+// Everybody can read the book, on every screen: axe finds nothing, and no page scrolls sideways.
+func TestBookOnScreens(t *testing.T) {
+	t.Parallel()
+	dir, source := buildBook(t), axe(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*.html"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the book has %d pages, error %v", len(files), err)
+	}
+	b := openPage(t)
+	for _, file := range files {
+		b.visit("file://" + file)
+		b.run(source, nil)
+		name := strings.TrimSuffix(filepath.Base(file), ".html")
+		for _, screen := range screens {
+			if screen.scheme == "dark" && name != "recipes" {
+				continue // the colors are the same everywhere, and these have all
+			}
+			b.screen(screen.width, screen.height, screen.scheme)
+			b.keep("book-" + name + "-" + screen.name)
+			var width int
+			if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
+				b.t.Errorf("%s, %s: the page is %d wide", name, screen.name, width)
+			}
+			b.check(name + ", " + screen.name)
+		}
+	}
+}
