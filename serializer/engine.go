@@ -92,9 +92,9 @@ type Arrival struct {
 
 // Turn is the right to be inside.
 type Turn interface {
-	// Token is the number of the ticket. It grows with every entry of a
-	// queue, so an upstream that remembers the greatest one it has seen can
-	// reject a late writer (a fencing token).
+	// Token is the number of the ticket. It grows with every entry of a queue. So an
+	// upstream can use it as a fencing token: it remembers the greatest one, and rejects
+	// a writer with a smaller one.
 	Token() uint64
 
 	// Position is how many tickets were ahead on arrival.

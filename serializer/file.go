@@ -295,8 +295,8 @@ func (f *File) Queues(context.Context) ([]QueueState, error) {
 	return d.states(), nil
 }
 
-// Count implements [Counter]. While the engine does not work in the directory,
-// it knows of nobody.
+// Count implements [Counter]. While the engine does not work in the directory, it
+// counts nobody.
 func (f *File) Count(queue string) (inside, waiting int) {
 	d := f.current()
 	if d == nil {
@@ -311,8 +311,8 @@ func (f *File) Count(queue string) (inside, waiting int) {
 	return d.queues[queue].counts()
 }
 
-// Evict implements [Engine]. A ticket of another process is taken out by that
-// process, which a file in the directory asks to do so.
+// Evict implements [Engine]. For a ticket of another process, it makes a file in the
+// directory that asks that process to take the ticket out.
 func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 	var err error
 	if d := f.current(); d != nil {
@@ -331,8 +331,8 @@ func (f *File) Evict(_ context.Context, queue string, token uint64) error {
 // last files to be removed.
 const closeTime = time.Second
 
-// Close implements [Engine]. It waits for the directory to be left in order
-// where no turn is out, and for a moment where holders were revoked.
+// Close implements [Engine]. If no turn is out, it waits until the directory is cleaned
+// up; if holders were revoked, it waits only for a moment.
 func (f *File) Close() error {
 	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
 	f.mu.Lock()

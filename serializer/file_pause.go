@@ -238,10 +238,9 @@ func (d *directory) takeStaleMarks() (names []string) {
 // times a second.
 const pauseGrace = 3 * tickInterval
 
-// Pause implements [Pauser]. It returns when this process obeys, and others have had
-// the time to hear of it: then the lists show all who are inside. A process that is
-// stopped meanwhile may let one of its own follow another for as long as it takes to
-// hear of the pause when it goes on.
+// Pause implements [Pauser]. It returns when this process obeys and others have had
+// time to notice; the lists then show all holders. A process that was stopped in the
+// meantime may let one of its waiters follow another until it notices the pause.
 func (f *File) Pause(ctx context.Context, queue string, until time.Time) error {
 	end, err := PauseEnd(queue, until)
 	if err != nil {

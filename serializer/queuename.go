@@ -18,11 +18,12 @@ const (
 
 // QueueName turns any text into a name that is safe as the start of a file name.
 // Different texts have different names. Letters, digits, spaces and most ASCII symbols
-// stay as they are. These become %XX: symbols with a meaning in paths, control
-// characters, everything beyond ASCII, the dot of ".orderly-" at the start, and a last
-// digit that makes the name ambiguous (see [AmbiguousQueueName]). A name longer than
-// 150 bytes is cut to at most 80, followed by "%~", the first 128 bits of the text's
-// SHA-256 in hexadecimal, and "_".
+// stay as they are. Symbols with a meaning in paths, control characters, and everything
+// beyond ASCII become %XX. So do the dot of ".orderly-" at the start, and a last digit
+// that makes the name ambiguous (see [AmbiguousQueueName]).
+//
+// A name longer than 150 bytes is cut to at most 80. "%~", the first 128 bits of the
+// text's SHA-256 in hexadecimal, and "_" follow.
 func QueueName(text string) string {
 	if plainQueueName(text) {
 		return text
@@ -94,8 +95,8 @@ func mustEscape(c byte) bool {
 	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
 }
 
-// AmbiguousQueueName reports whether the text ends in four zeros and a digit, which
-// programs that read lock files could take for the start of a timestamp.
+// AmbiguousQueueName reports whether the text ends in four zeros and a digit. In the
+// name of a lock file, these could be taken for the start of a timestamp.
 func AmbiguousQueueName(text string) bool {
 	n := len(text)
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'

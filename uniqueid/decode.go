@@ -33,8 +33,8 @@ type Field struct {
 	Value any
 }
 
-// MarshalJSON returns an object with the keys id, scheme, layout and note (if any),
-// time (RFC 3339, if any) and fields, an object in the order of the bits.
+// MarshalJSON returns an object. Its keys are id, scheme, layout and note (if any),
+// time (RFC 3339, if any) and fields, which is an object in the order of the bits.
 func (d Decoded) MarshalJSON() ([]byte, error) {
 	out := struct {
 		ID     string `json:"id"`

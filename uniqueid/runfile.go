@@ -16,11 +16,11 @@ import (
 // FileRunStore is a [RunStore] in a file, for all processes of one machine.
 //
 // The file holds one readable line: the last run issued, and a checksum. To issue a
-// run, a process locks path.lock, reads the file, writes the next number to path.tmp,
-// syncs it to the disk, renames it to path, syncs the directory, and only then uses the
-// number. The kernel releases the lock when a process dies. Whenever that happens, the
-// file holds either the previous number, which nobody will use again, or the next,
-// which is lost. So no run is issued twice.
+// run, a process locks path.lock, reads the file, and writes the next number to
+// path.tmp. It syncs that to the disk, renames it to path, syncs the directory, and
+// only then uses the number. The kernel releases the lock when a process dies. Whenever
+// that happens, the file holds either the previous number, which nobody will use again,
+// or the next, which is lost. So no run is issued twice.
 //
 // A file that cannot be read is an error, never a guess. So is a missing file:
 // path.lock says that it existed. If both are deleted, runs start again from 1, and

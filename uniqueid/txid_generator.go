@@ -54,7 +54,7 @@ const (
 // the lane bits. So nothing repeats.
 //
 // The lane bits are XORed with bits that mix a secret with all preceding bits. This
-// makes them as good as random in every ID, and the chance that two processes make the
+// makes them as good as random in every ID. So the chance that two processes make the
 // same ID is that of 54 random bits. With a clock coarser than 122 ns, there is one
 // lane for all, so that IDs are still in order. It may run into the next millisecond
 // before the clock does.

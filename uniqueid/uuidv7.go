@@ -65,8 +65,8 @@ func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 }
 
 // TXID returns the UUIDv7 as a TXID, without its last 20 bits. The result is false if
-// the UUID is not of version 7, or if its time is after the year 2109, which a TXID
-// cannot hold.
+// the UUID is not of version 7. It is also false if its time is after the year 2109,
+// which a TXID cannot hold.
 func (id UUIDv7) TXID() (TXID, bool) {
 	high, low := id.words()
 	millis := high >> 16

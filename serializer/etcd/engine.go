@@ -51,7 +51,7 @@ import (
 // dead process leaves no marks; a read once a second detects that.
 //
 // Watch, then read. etcd serves a watch that begins in the past from a loop that runs
-// every 100 ms, and under load every revision just read is in the past. So a watch here
+// every 100 ms. Under load, every revision just read is in the past. So a watch here
 // begins now, and the read follows. The watch then reports the end of every ticket that
 // the read shows. A member may answer the read from its own state, if that includes our
 // watch and our tickets. A compaction removes nothing that is needed. If a watch is
@@ -64,12 +64,12 @@ import (
 // Lease. All tickets of a process belong to one lease, and disappear with it if the
 // process dies. The lease of a live process can also end, if the process was stopped or
 // cut off. So the process keeps its own deadline, on a clock that keeps running while
-// the machine is suspended. The deadline is the time to live after the sending of the
-// last answered keep-alive, less a margin (a fifth of the time to live, at least half a
-// second). After the deadline, nobody enters, waiters are refused, holders are revoked
-// ([serializer.ErrLost]), and the next arrival waits for a new lease. A process without
-// the right to write stops renewing: it could not delete its tickets, and the others
-// would wait for them.
+// the machine is suspended. The deadline is one time to live after the last answered
+// keep-alive was sent, less a margin. The margin is a fifth of the time to live, and at
+// least half a second. After the deadline, nobody enters, waiters are refused, holders
+// are revoked ([serializer.ErrLost]), and the next arrival waits for a new lease. A
+// process without the right to write stops renewing: it could not delete its tickets,
+// and the others would wait for them.
 //
 // # Why it is safe, and how far
 //
@@ -95,10 +95,10 @@ import (
 //   - An arrival that is refused because the queue is full has a ticket for a moment.
 //     Another arrival in that moment may be refused because of it.
 //   - A position may count tickets whose callers have just left.
-//   - A request without an answer may be carried out much later, even after its
-//     repetition has made the ticket, and the ticket was used and deleted. The ticket
-//     then exists again, without a caller. The engine searches the queue for such
-//     tickets for a minute, and they disappear with the lease at the latest.
+//   - A request without an answer may be carried out much later: even after its
+//     repetition made the ticket, and the ticket was used and deleted. The ticket then
+//     exists again, without a caller. The engine searches the queue for such tickets
+//     for a minute, and they disappear with the lease at the latest.
 //   - An etcd leader that was cut off can still answer keep-alives until it notices.
 //     The margin should exceed the cluster's election timeout (1 s by default), so a
 //     time to live below 5 s relies on the token.
