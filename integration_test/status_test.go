@@ -72,6 +72,53 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	}
 }
 
+// The page tells which places are kept for browsers, and what those do.
+func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
+	t.Parallel()
+	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
+	text := strings.Replace(waitingSiteText(addr, upstream, dir, "after 0\nhold 10m", ""), "{\n", "{\n\tserialize_status /status\n", 1)
+	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	leave := s.occupy(t)
+	plain := s.send(t, "POST", "plain")
+	s.awaitTickets(t, 2)
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	b.waits(t, "mine")
+	s.awaitTickets(t, 3)
+	s.wantStatus(t, ">waiting</span></td>", `>waiting</span> <span class="soft">page seen `, "<dt>Places kept for browsers</dt><dd>1</dd>")
+	events := s.follow(t, b)
+	s.wantStatus(t, `>waiting</span> <span class="soft">live page</span>`)
+	leave()
+	s.NextNamed("plain").Leave()
+	testcaddy.Await(t, plain)
+	for event := range events {
+		if event == "turn" {
+			break
+		}
+	}
+	s.wantStatus(t, `>inside</span> <span class="soft">waits for its browser</span>`)
+	mine := b.going(t, "mine")
+	in := s.NextNamed("mine")
+	s.wantStatus(t, ">inside</span></td>")
+	in.Leave()
+	wantServed(t, b.take(t, mine), "mine")
+}
+
+// wantStatus waits until the status page has some texts.
+func (s *site) wantStatus(t *testing.T, texts ...string) {
+	t.Helper()
+	s.Eventually("the status page is right", func() error {
+		page := testcaddy.Get(t, s.url+"status", "Accept", "text/html").Text
+		for _, text := range texts {
+			if !strings.Contains(page, text) {
+				_, page, _ = strings.Cut(page, "<main")
+				return fmt.Errorf("the status page has no %s:\n%s", text, page)
+			}
+		}
+		return nil
+	})
+}
+
 func total(numbers []int) (sum int) {
 	for _, n := range numbers {
 		sum += n

@@ -48,6 +48,7 @@ type statusQueue struct {
 	PausedUntil   *time.Time               `json:"paused_until,omitempty"`
 	Inside        int                      `json:"inside"`
 	Waiting       int                      `json:"waiting"`
+	Kept          int                      `json:"kept,omitempty"` // places of this process whose browsers have the waiting page
 	OldestInside  float64                  `json:"oldest_inside_seconds"`
 	OldestWaiting float64                  `json:"oldest_waiting_seconds"`
 	Refused       int64                    `json:"refused"`            // in the last ten minutes
@@ -232,6 +233,7 @@ func (q *statusQueue) addStats(r *prefixStats, now time.Time) {
 	for outcome, count := range r.counts.outcomes {
 		q.Outcomes[outcome] = count.Load()
 	}
+	q.Kept = int(r.counts.kept.Load())
 	recent := r.recent.counts(now)
 	q.Refused, q.Failed = sum(recent.Refused), sum(recent.Failed)
 	q.refusedNow = sum(recent.Refused[recentSpans-lastMinute:])

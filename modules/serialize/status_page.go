@@ -171,6 +171,15 @@ func (t shownTicket) Client() string {
 	return "unknown client"
 }
 
+// Page says what the browser of the ticket does, if it has the waiting page.
+func (t shownTicket) Page() string {
+	k, ok := t.Requester.(*keptTicket)
+	if !ok {
+		return ""
+	}
+	return keptTickets.browserOf(k)
+}
+
 // TXID is the request's name in logs, if it has one.
 func (t shownTicket) TXID() string {
 	if t.TicketState.Request == nil {

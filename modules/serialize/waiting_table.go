@@ -134,6 +134,21 @@ func (t *keptTable) overLocked(k *keptTicket) (was keptState) {
 	return was
 }
 
+// browserOf says what the browser of a ticket does, for people; "" if it has no page.
+func (t *keptTable) browserOf(k *keptTicket) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !k.kept:
+		return ""
+	case k.state == keptReady:
+		return "waits for its browser"
+	case len(k.watchers) > 0:
+		return "live page"
+	}
+	return "page seen " + spanText(time.Since(k.contact).Seconds()) + " ago"
+}
+
 // sweepInterval is how often the table looks for browsers that have stopped coming.
 const sweepInterval = 250 * time.Millisecond
 
