@@ -114,6 +114,22 @@ func TestWaitingInThreeTabs(t *testing.T) {
 	s.awaitTickets(t, 0)
 }
 
+// Bug: a tab that was left for another one said for how long nobody had looked at it, in
+// whole seconds, and rounded it down. So it seemed to be looked at after the other was, and
+// the hidden tab took the turn.
+func TestWaitingTabWasLeft(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0", "")
+	defer leave()
+	b := openPage(t)
+	b.goTo(s.url + "mine")
+	b.until(placeIs("You are next."))
+	for visible, want := range map[string]string{"true": "0", "false": "19"} {
+		b.run("Object.defineProperty(document, 'hidden', {configurable: true, get: () => !"+visible+"})", nil)
+		b.until("(seen = Date.now() - 18200, unseen()) === " + want)
+	}
+}
+
 // Bug: where a reload of the configuration took the queue or its page away, the page said
 // for ever that the connection was lost, and its script asked the upstream again and again.
 func TestWaitingPageIsTakenAway(t *testing.T) {

@@ -14,10 +14,11 @@ function set(name, text) {
 	for (const e of document.querySelectorAll(`[data-waiting="${name}"]`)) if (e.textContent !== text) e.textContent = text;
 }
 
-// unseen is for how many seconds nobody has looked at the page.
+// unseen is for how many seconds nobody has looked at the page, rounded up: the tab that
+// was left must not seem to be looked at later than the one that was gone to.
 function unseen() {
 	if (!document.hidden) seen = Date.now();
-	return Math.max(0, Math.round((Date.now() - seen) / 1000));
+	return Math.max(0, Math.ceil((Date.now() - seen) / 1000));
 }
 
 function reload() {
