@@ -75,9 +75,8 @@ func TestStatusTellsOfQueues(t *testing.T) {
 // The page tells which places are kept for browsers, and what those do.
 func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
 	t.Parallel()
-	upstream, dir, addr := testcaddy.NewUpstream(t), t.TempDir(), testcaddy.ReserveAddr(t)
-	text := strings.Replace(waitingSiteText(addr, upstream, dir, "after 0\nhold 10m", ""), "{\n", "{\n\tserialize_status /status\n", 1)
-	s := &site{Server: testcaddy.Start(t, text), Upstream: upstream, url: "http://" + addr + "/", dir: dir}
+	s := unstartedSite(t)
+	s.start(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 10m", ""), "{\n", "{\n\tserialize_status /status\n", 1))
 	leave := s.occupy(t)
 	plain := s.send(t, "POST", "plain")
 	s.awaitTickets(t, 2)
