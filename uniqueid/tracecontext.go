@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"database/sql/driver"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 )
 
 const (
-	traceIDTextLen = 32
 	// traceparentLen is the length of version 00, the only one there is.
 	traceparentLen    = 55
 	traceContextBytes = 26
@@ -22,12 +20,6 @@ const (
 // longestTraceparent is how much of a version of traceparent that does not exist
 // yet is read, in characters.
 const longestTraceparent = 512
-
-var traceIDKind = Kind{
-	Scheme:     "trace_id",
-	characters: "32",
-	readings:   []reading{{traceIDTextLen, traceIDTextLen, 16, decodeTraceID}},
-}
 
 var traceparentKind = Kind{
 	Scheme:     "traceparent",
@@ -44,108 +36,6 @@ const (
 	// a sampler can decide by them.
 	TraceRandom byte = 1 << 1
 )
-
-// TraceID names a trace in W3C Trace Context: 128 bits, not all zero. Its text
-// is 32 hexadecimal digits in lower case.
-//
-// The bits of a [UUIDv7] are a TraceID, so a [TXID] leads to its trace.
-type TraceID [16]byte
-
-// TraceID returns the UUID's 128 bits as a TraceID.
-func (id UUIDv7) TraceID() TraceID { return TraceID(id) }
-
-// UUIDv7 returns the trace ID's 128 bits as a UUIDv7. The result is false if they are
-// not one. One in 64 random trace IDs looks like one, with a random time.
-func (id TraceID) UUIDv7() (UUIDv7, bool) {
-	uuid := UUIDv7(id)
-	return uuid, uuid.isVersion7()
-}
-
-// ParseTraceID reads the 32 digits of a TraceID. The error is a [*ParseError].
-func ParseTraceID(text string) (id TraceID, err error) {
-	const scheme = "trace_id"
-	if len(text) != traceIDTextLen {
-		return TraceID{}, lengthError(scheme, text, "32 characters")
-	}
-	if err := parseHex(scheme, text, 0, id[:]); err != nil {
-		return TraceID{}, err
-	}
-	if id == (TraceID{}) {
-		return TraceID{}, &ParseError{scheme, text, -1, "a trace ID that is not zero", "zeros"}
-	}
-	return id, nil
-}
-
-// IsZero reports whether this is the zero value, which means none. It is written as an
-// empty text, as no bytes and as NULL, and read back from these.
-func (id TraceID) IsZero() bool { return id == TraceID{} }
-
-// String returns the ID's 32 digits.
-func (id TraceID) String() string { return hexText(id[:]) }
-
-// AppendText appends the ID's 32 digits to dst. It never fails.
-func (id TraceID) AppendText(dst []byte) ([]byte, error) {
-	n := len(dst)
-	dst = slices.Grow(dst, traceIDTextLen)[:n+traceIDTextLen]
-	putHex(dst[n:], id[:])
-	return dst, nil
-}
-
-// MarshalText returns the ID's 32 digits. It never fails.
-func (id TraceID) MarshalText() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.AppendText(nil)
-}
-
-// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (id *TraceID) UnmarshalText(text []byte) error {
-	return assignOrZero(id, ParseTraceID, string(text))
-}
-
-// MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id TraceID) MarshalBinary() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return bytes.Clone(id[:]), nil
-}
-
-// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *TraceID) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*id = TraceID{}
-		return nil
-	}
-	if len(data) != len(id) {
-		return binaryLengthError("trace_id", data, "16 bytes")
-	}
-	if TraceID(data) == (TraceID{}) {
-		return &ParseError{"trace_id", string(data), -1, "a trace ID that is not zero", "zeros"}
-	}
-	copy(id[:], data)
-	return nil
-}
-
-// Value returns the ID for database/sql, as its 32 digits.
-func (id TraceID) Value() (driver.Value, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.String(), nil
-}
-
-// Scan reads the ID from database/sql, as its 32 digits or its 16 bytes. Where a
-// column may be NULL, use sql.Null[TraceID].
-func (id *TraceID) Scan(src any) error {
-	return scanOrZero("trace_id", src, id, len(id))
-}
-
-// Compare orders as bytes and texts do. It is the order of time if the IDs are
-// UUIDv7s.
-func (id TraceID) Compare(other TraceID) int { return bytes.Compare(id[:], other[:]) }
 
 // TraceContext is the header field traceparent of W3C Trace Context, version 00: the
 // trace that a request belongs to, and the part of it that called.
@@ -184,34 +74,6 @@ func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(nil), TraceSampled | TraceRandom}
 }
 
-// TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
-// UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
-// never makes the same trace ID twice.
-type TraceContextGenerator struct {
-	uuids  *UUIDv7Generator
-	random func() uint64
-}
-
-// NewTraceContextGenerator makes a generator. One is enough for a process.
-func NewTraceContextGenerator(options ...Option) *TraceContextGenerator {
-	return &TraceContextGenerator{NewUUIDv7Generator(options...), newSettings(options).random}
-}
-
-// New begins a trace.
-func (g *TraceContextGenerator) New() TraceContext {
-	return TraceContext{g.uuids.New().TraceID(), randomParent(g.random), TraceSampled | TraceRandom}
-}
-
-// AppendNew begins a trace and appends the 55 characters of its header field to
-// dst.
-func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
-	c := g.New()
-	c.put((*[traceparentLen]byte)(dst[n:]))
-	return dst
-}
-
 // Child returns the same trace with a parent ID that is random and not zero: a program
 // that takes part in a trace sends it on. Flags without a meaning are cleared, as the
 // standard requires.
@@ -223,13 +85,6 @@ func (c TraceContext) Child() TraceContext {
 func (c TraceContext) WithFlags(flags byte) TraceContext {
 	c.flags = flags
 	return c
-}
-
-func randomParent(random func() uint64) (parent [8]byte) {
-	for parent == [8]byte{} {
-		binary.LittleEndian.PutUint64(parent[:], draw(random))
-	}
-	return parent
 }
 
 // ParseTraceContext reads the 55 characters of version 00. The error is a
@@ -398,11 +253,6 @@ func (c TraceContext) Value() (driver.Value, error) {
 // NULL is the zero value.
 func (c *TraceContext) Scan(src any) error {
 	return scanOrZero("traceparent", src, c, traceContextBytes)
-}
-
-func decodeTraceID(text string) (Decoded, error) {
-	id, err := ParseTraceID(text)
-	return Decoded{Text: text, Scheme: "trace_id", Fields: []Field{{"trace_id", id.String()}}}, err
 }
 
 func decodeTraceparent(text string) (Decoded, error) {

@@ -1,0 +1,197 @@
+package serializer
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// pausing is what is known of the pauses in a directory.
+type pausing struct {
+	files map[string]*pauseFile // by name
+	ends  pauses
+	marks map[uint64]uint64 // by token: the last listing that showed the mark, or came before it
+}
+
+type pauseFile struct {
+	queue string // empty if the name cannot be read
+	end   time.Time
+	seen  uint64 // the last listing that showed the file, or came before it
+}
+
+func newPausing() pausing {
+	return pausing{files: make(map[string]*pauseFile), ends: make(pauses), marks: make(map[uint64]uint64)}
+}
+
+// notePauseLocked notes a pause's file. The pause begins at once: what happened in the
+// directory after that, and is noted next, lets nobody in.
+func (s *syncer) notePauseLocked(name string) {
+	p := &s.pausing
+	if known := p.files[name]; known != nil {
+		known.seen = s.listings
+		return
+	}
+	queue, end, _ := parsePause(name)
+	p.files[name] = &pauseFile{queue, end, s.listings}
+	s.found.pauses = append(s.found.pauses, name)
+	s.applyPausesLocked()
+}
+
+func (s *syncer) noteResumedLocked(name string) {
+	if s.pausing.files[name] != nil {
+		delete(s.pausing.files, name)
+		s.applyPausesLocked()
+	}
+}
+
+// noteMarkLocked notes that the owner of a ticket says that it is inside.
+func (s *syncer) noteMarkLocked(name string) {
+	stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles))
+	if !ok {
+		return
+	}
+	s.pausing.marks[stamp] = s.listings
+	for _, q := range s.queues {
+		if first := q.Border(); q.Paused() && first != nil && first.Stamp == stamp {
+			s.advanceLocked(q)
+		}
+	}
+}
+
+func (s *syncer) noteUnmarkedLocked(name string) {
+	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok {
+		delete(s.pausing.marks, stamp)
+	}
+}
+
+// sweepPausesLocked forgets what the listing did not show.
+func (s *syncer) sweepPausesLocked() {
+	p := &s.pausing
+	for stamp, seen := range p.marks {
+		if seen < s.listings {
+			delete(p.marks, stamp)
+		}
+	}
+	for name, file := range p.files {
+		if file.seen < s.listings {
+			s.noteResumedLocked(name)
+		}
+	}
+}
+
+// applyPausesLocked pauses and resumes queues as the files say.
+func (d *directory) applyPausesLocked() {
+	p, now := &d.pausing, time.Now()
+	clear(p.ends)
+	for _, file := range p.files {
+		if file.queue != "" && file.end.After(now) && file.end.After(p.ends[file.queue]) {
+			p.ends[file.queue] = file.end
+		}
+	}
+	for _, q := range d.queues {
+		q.setPause(p.ends.end(q))
+		d.advanceLocked(q)
+	}
+}
+
+// followPause does what a pause's file leaves to be done: some do not count.
+func (s *syncer) followPause(name string) {
+	path := filepath.Join(s.path, name)
+	if _, _, err := parsePause(name); err != nil {
+		s.log.Error("a file looks like a pause and cannot be read; it pauses nothing, remove it", "path", path, "error", err)
+		return
+	}
+	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) && !ofRoot(path) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if file := s.pausing.files[name]; file != nil {
+			file.queue = ""
+			s.applyPausesLocked()
+		}
+		s.log.Warn("a pause was made by a user who has no say here; it pauses nothing", "path", path)
+		return
+	}
+	s.identifyUnknown() // their owners tell of which groups they are
+	s.log.Info("a queue is paused", "path", path)
+}
+
+// markInside tells all processes which of our tickets are inside paused queues.
+func (s *syncer) markInside() {
+	for _, t := range s.unmarked() {
+		name := insideName(t.Stamp)
+		if err := s.sys.mark(name); err != nil {
+			s.complainAbout(name, err)
+			t.marked.Store(false) // the tick tries again
+		}
+		if s.hasLeft(t) {
+			s.removeFile(name)
+		}
+	}
+}
+
+func (d *directory) unmarked() (tickets []*ticket) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pausing.ends) == 0 {
+		return nil
+	}
+	for _, q := range d.queues {
+		if !q.Paused() || q.LocalInside() == 0 {
+			continue
+		}
+		for t := range q.All() {
+			if t.Local() && t.Admitted() && !t.marked.Swap(true) {
+				tickets = append(tickets, t)
+			}
+		}
+	}
+	return tickets
+}
+
+// endPauses ends the pauses that are over, and removes marks of tickets that are gone,
+// for their owners may have died.
+func (s *syncer) endPauses() {
+	for _, name := range append(s.takeEndedPauses(), s.takeStaleMarks()...) {
+		if err := s.sys.remove(name); err != nil && !errors.Is(err, fs.ErrPermission) { // of root's
+			s.complainAbout(name, err)
+		}
+	}
+	s.markInside()
+}
+
+func (d *directory) takeEndedPauses() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	for name, file := range d.pausing.files {
+		if file.queue != "" && !file.end.After(now) {
+			names = append(names, name)
+			delete(d.pausing.files, name)
+		}
+	}
+	if names != nil {
+		d.applyPausesLocked()
+	}
+	return names
+}
+
+func (d *directory) takeStaleMarks() (names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.pausing.marks) == 0 {
+		return nil
+	}
+	standing := make(map[uint64]bool)
+	for _, t := range d.tickets {
+		standing[t.Stamp] = true
+	}
+	for stamp := range d.pausing.marks {
+		if !standing[stamp] {
+			names = append(names, insideName(stamp))
+			delete(d.pausing.marks, stamp)
+		}
+	}
+	return names
+}
