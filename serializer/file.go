@@ -104,26 +104,26 @@ type File struct {
 	waits   waits
 
 	mu       sync.Mutex
-	arrivals []*ticket // without a ticket's number yet, in order; nil or emptied while nobody asks for one
-	issuing  bool      // a goroutine gives out tickets
+	arrivals []*ticket // that have no number yet, in order
+	issuing  bool      // a goroutine is issuing tickets
 	dir      *directory
-	replaced []*directory // old ones, with turns still out
-	last     uint64       // the greatest number known to have been given out
+	replaced []*directory // directories that were replaced while turns were out
+	last     uint64       // the greatest number known to have been issued
 	closed   bool
 }
 
-// fileSettings are what a file engine and its directories share. They stay as they
-// are.
+// fileSettings are the settings that a file engine and its directories share. They never
+// change.
 type fileSettings struct {
 	path  string
 	clock func() time.Time
 	log   *slog.Logger
-	lines *throttle.Throttle[string] // of the log, by their text
+	lines *throttle.Throttle[string] // limits repeated log messages
 
 	unownedTime, tickTime time.Duration
 }
 
-// logRepeated logs what may happen again and again, at most once a second for each message.
+// logRepeated logs a message that may recur, at most once a second for each message.
 func (s *fileSettings) logRepeated(level slog.Level, message string, attrs ...any) {
 	if count, ok := s.lines.Allow(message); ok {
 		s.log.Log(context.Background(), level, message, append(attrs, "count", count)...)
@@ -173,7 +173,7 @@ func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
 		return nil, t.refused(err)
 	}
 	if a.Joined != nil {
-		a.Joined() // tickets are given out in the order of arrivals
+		a.Joined() // tickets are issued in the order of arrivals
 	}
 	if err := f.waits.await(ctx, t.waiter, a.Timeout); err != nil && !f.settle(t, err) {
 		return nil, t.refused(err)
@@ -208,7 +208,7 @@ func (f *File) arrive(t *ticket) error {
 func (f *File) settle(t *ticket, err error) (turn bool) {
 	f.mu.Lock()
 	d := t.dir
-	if d == nil && !t.out { // the issuing goroutine passes it over
+	if d == nil && !t.out { // the issuing goroutine skips it
 		t.givenUp = true
 		if i := slices.Index(f.arrivals, t); i >= 0 {
 			f.arrivals = slices.Delete(f.arrivals, i, i+1)
@@ -231,8 +231,8 @@ func (f *File) current() *directory {
 	return f.dir
 }
 
-// retire turns away from a directory that was replaced. Holders stay; waiters are
-// refused, for their places in the queue are lost.
+// retire stops using a directory that was replaced. Holders stay inside. Waiters are
+// refused, because their places in the queue are lost.
 func (f *File) retire(d *directory) {
 	f.mu.Lock()
 	inside, lost, retired := d.retire(&StorageError{"waiting in lock directory", f.path, errReplaced})
@@ -369,8 +369,8 @@ func (f *File) Close() error {
 	return nil
 }
 
-// awaitAll waits until directories are shut, but not for long: a process that holds
-// the guard of one may have been stopped.
+// awaitAll waits until the directories are shut, but at most for closeTime: another
+// process may have been stopped while it holds the guard of one.
 func awaitAll(directories []*directory) {
 	enough := time.After(closeTime)
 	for _, d := range directories {

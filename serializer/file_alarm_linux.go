@@ -10,23 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm waits until a file descriptor can be read, in the runtime's poller. A
-// system call that blocks would keep a processor of the runtime for a while,
-// and with it the goroutine that was just let in.
+// alarm waits in the runtime's poller until a file descriptor is readable. A blocking
+// system call would occupy one of the runtime's processors for a while, and delay the
+// goroutine that was just admitted.
 //
-// The poller hears nothing of the descriptor while nobody waits: every ticket of
-// our own makes an event, too, and would wake a thread for nothing. So between
-// the two stands an epoll set that reports one event each time it is armed.
+// The poller must not see the descriptor itself. Each local ticket makes an event, too,
+// and would wake a thread even if nobody waits. So an epoll set stands between the two.
+// It reports one event each time it is armed.
 type alarm struct {
 	fd   int
 	set  *os.File // the epoll set
 	conn syscall.RawConn
 
 	mu          sync.Mutex // held while the deadline is set
-	interrupted bool       // the wait is over, or the next one if there is none
+	interrupted bool       // the current wait ends, or the next one if there is none
 }
 
-const disarmed = unix.EPOLLONESHOT // and no event to report
+const disarmed = unix.EPOLLONESHOT // without an event to report
 
 func newAlarm(fd int) (_ *alarm, err error) {
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -59,7 +59,7 @@ func (a *alarm) wait(timeout time.Duration) {
 		if armed {
 			return rang(int(set))
 		}
-		// Now, for the poller hears what comes from here on.
+		// Not earlier: the runtime's poller only reports events from here on.
 		armed = a.arm(int(set), unix.EPOLLIN|unix.EPOLLONESHOT) == nil
 		return !armed
 	})
@@ -71,7 +71,8 @@ func (a *alarm) wait(timeout time.Duration) {
 	}
 }
 
-// begin sets the deadline of a wait, unless that was interrupted beforehand.
+// begin sets the deadline of a wait. It returns false if the wait was interrupted
+// beforehand.
 func (a *alarm) begin(timeout time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

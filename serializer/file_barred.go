@@ -12,34 +12,35 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// A lock file may belong to a user whose files this process cannot open, or be damaged.
-// Then nobody can tell whether its owner lives, and a wait for it might never end. So
-// those behind it are refused, with its name. An owner file like that does no harm:
-// if a ticket is linked to it, that ticket is.
+// This process may be unable to open a lock file, because it belongs to another user or
+// is damaged. Then nobody can tell whether its owner is alive, and a wait for it might
+// never end. So the arrivals behind it are refused, with an error that names the file. An
+// owner file that cannot be opened does no harm by itself. If a ticket is linked to it,
+// the rule applies to that ticket.
 
-// barred is what is known of a lock file that cannot be opened.
+// barred is the state of a lock file that cannot be opened.
 type barred struct {
 	since     time.Time
 	err       error
-	announced bool // the log tells of it
+	announced bool // it has been logged
 }
 
-// barredTime is how long a lock file must have been in the way like that. One that
-// was just made may not have been given to its directory's owner yet.
+// barredTime is how long a lock file must have been impossible to open before it counts
+// as barred. A new file may not have been given to the directory's owner yet.
 const barredTime = 2 * tickInterval
 
 // lasting reports whether a file has been barred for long enough.
 func (b *barred) lasting() bool { return time.Since(b.since) >= barredTime }
 
-// bars reports whether an error is that of a file, which may stay. One that says that
-// this process is short of something at the moment does not refuse anybody.
+// bars reports whether an error concerns the file itself, and may therefore last. Nobody
+// is refused because this process lacks file descriptors or memory for a moment.
 func bars(err error) bool {
 	return err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotOurs) &&
 		!errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) && !errors.Is(err, syscall.ENOMEM)
 }
 
-// barOwner notes that an owner file cannot be opened. Until that has lasted, each sync
-// tries again, and afterwards each tick.
+// barOwner notes that an owner file cannot be opened. At first, each sync tries again;
+// once the file is barred, each tick does.
 func (s *syncer) barOwner(name string, err error) {
 	b := s.barredOwners[name]
 	if b == nil {
@@ -57,7 +58,7 @@ func (s *syncer) barOwner(name string, err error) {
 	}
 }
 
-// openBarredOwners tries again to open owner files that could not be opened.
+// openBarredOwners tries to open the barred owner files again.
 func (s *syncer) openBarredOwners() {
 	for name, b := range s.barredOwners {
 		if b.lasting() {
@@ -66,7 +67,7 @@ func (s *syncer) openBarredOwners() {
 	}
 }
 
-// barLocked notes that the file cannot be opened.
+// barLocked notes that the lock file cannot be opened.
 func (t *ticket) barLocked(err error) {
 	if t.barred == nil {
 		t.barred = &barred{since: time.Now()}
@@ -74,8 +75,7 @@ func (t *ticket) barLocked(err error) {
 	t.barred.err = err
 }
 
-// refuseBarred refuses those of ours that wait behind a lock file that cannot be
-// opened.
+// refuseBarred refuses the local waiters behind lock files that cannot be opened.
 func (d *directory) refuseBarred() {
 	d.mu.Lock()
 	var refused, inTheWay []*ticket
@@ -93,8 +93,8 @@ func (d *directory) refuseBarred() {
 	d.removeTickets(refused)
 }
 
-// barredHead returns the first ticket before any of ours that has been barred for
-// long enough, if one of ours waits in the queue.
+// barredHead returns the first barred ticket ahead of all local ones, if a local ticket
+// waits in the queue.
 func (q *ticketQueue) barredHead() *ticket {
 	if !q.blocked {
 		return nil
@@ -107,9 +107,9 @@ func (q *ticketQueue) barredHead() *ticket {
 	return nil
 }
 
-// barredTicket returns why nobody can tell who is inside a replaced directory: the
-// ticket of an owner that cannot be opened. If the directory is still at its path, the
-// ticket is found there.
+// barredTicket returns an error if a ticket's owner cannot be opened: then nobody can
+// tell who is inside a replaced directory. If the directory is still at its path, the
+// ticket is found there, and the error is nil.
 func (s *syncer) barredTicket() error {
 	if s.sys.here() {
 		return nil
@@ -121,11 +121,11 @@ func (s *syncer) barredTicket() error {
 	return nil
 }
 
-// dismissBehindLocked refuses all of ours that wait behind a barred ticket, and returns
-// them: their files are left to be removed.
+// dismissBehindLocked refuses and returns all local waiters behind a barred ticket. The
+// caller must remove their files.
 func (d *directory) dismissBehindLocked(ahead *ticket) (dismissed []*ticket) {
 	why := &StorageError{"waiting behind lock file", filepath.Join(d.path, ahead.name), ahead.barred.err}
-	for _, t := range slices.Collect(queue.From(ahead.Next())) { // others may go with one
+	for _, t := range slices.Collect(queue.From(ahead.Next())) { // dismissing one may remove others from the queue
 		if t.Local() && !t.Admitted() && t.linked && !t.out {
 			d.dismissLocked(t, why)
 			dismissed = append(dismissed, t)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID is another text after each start of the machine, or nothing where the
-// system does not tell.
+// bootID identifies the current boot of the machine. It is empty if the system does not
+// provide an ID.
 func bootID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -18,7 +18,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// syncData waits until the content of a file is on the disk.
+// syncData flushes the content of a file to the disk.
 func syncData(fd int) error { return unix.Fdatasync(fd) }
 
 // uptime is how long the machine has been running.

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID is nothing: this system does not tell.
+// bootID is empty: this system does not provide an ID.
 func bootID() string { return "" }
 
-// syncData waits until a file is on the disk.
+// syncData flushes a file to the disk.
 func syncData(fd int) error { return unix.Fsync(fd) }
 
-// uptime is not known here.
+// uptime is unknown on this system.
 func uptime() time.Duration { return 0 }

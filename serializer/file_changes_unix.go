@@ -23,7 +23,7 @@ func (d *osDir) changes(fn func(change, []byte)) error {
 	names, err := d.list()
 	if err != nil {
 		if d.notes != nil {
-			d.notes.mistrust() // the next call must list it, too
+			d.notes.mistrust() // so that the next call lists the directory, too
 		}
 		return &StorageError{"listing lock directory", d.path, err}
 	}

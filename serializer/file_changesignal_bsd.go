@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kqueueSignal is a kqueue that watches the directory itself: an entry that
-// comes or goes is a write to it. To watch the files, as libraries do that tell
-// what changed, takes a descriptor for each, and a queue may have thousands.
+// kqueueSignal is a kqueue that watches the directory itself: adding or removing an entry
+// is a write to it. Libraries that report which file changed watch each file, too. That
+// takes one descriptor per file, and a queue may have thousands.
 type kqueueSignal struct {
 	queue       int
-	reader      *os.File // readable after an interruption
+	reader      *os.File // of a pipe; readable after an interruption
 	writer      *os.File
 	interrupted atomic.Bool
 }
 
-// newChangeSignal watches a directory that is open. It returns nil where that
-// does not work; then the directory is polled.
+// newChangeSignal watches an open directory. If that fails, it returns nil, and the
+// directory is polled.
 func newChangeSignal(dir int) changeSignal {
 	s, err := newKqueueSignal(dir)
 	if err != nil {

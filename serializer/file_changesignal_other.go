@@ -2,6 +2,5 @@
 
 package serializer
 
-// newChangeSignal returns nil: where inotify has no more watches to give, a
-// directory is polled.
+// newChangeSignal returns nil: if inotify has no watch left, the directory is polled.
 func newChangeSignal(int) changeSignal { return nil }

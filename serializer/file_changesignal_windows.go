@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// windowsSignal is a change notification: it tells that a name came or went, and
-// has no buffer of changes that could overflow.
+// windowsSignal is a change notification. It reports that a name was added or removed,
+// and has no buffer of changes that could overflow.
 type windowsSignal struct {
 	changes windows.Handle
 
@@ -17,8 +17,8 @@ type windowsSignal struct {
 	interruption windows.Handle // an event; 0 once closed
 }
 
-// newChangeSignal watches a directory. It returns nil where that does not work;
-// then the directory is polled.
+// newChangeSignal watches a directory. If that fails, it returns nil, and the directory
+// is polled.
 func newChangeSignal(path string) changeSignal {
 	s, err := newWindowsSignal(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func newChangeSignal(path string) changeSignal {
 }
 
 func newWindowsSignal(path string) (*windowsSignal, error) {
-	interruption, err := windows.CreateEvent(nil, 0, 0, nil) // a wait that it ends resets it
+	interruption, err := windows.CreateEvent(nil, 0, 0, nil) // reset by the wait that it ends
 	if err != nil {
 		return nil, fmt.Errorf("making event: %w", err)
 	}
@@ -41,7 +41,7 @@ func newWindowsSignal(path string) (*windowsSignal, error) {
 }
 
 func (s *windowsSignal) wait(timeout time.Duration) (changed bool, err error) {
-	// Less than a millisecond would be none, and the caller would turn in circles.
+	// Rounded up: a timeout of zero would make the caller spin.
 	milliseconds := uint32((timeout + time.Millisecond - 1) / time.Millisecond)
 	event, err := windows.WaitForMultipleObjects([]windows.Handle{s.changes, s.interruption}, false, milliseconds)
 	if err != nil {
@@ -50,7 +50,8 @@ func (s *windowsSignal) wait(timeout time.Duration) (changed bool, err error) {
 	if event != windows.WAIT_OBJECT_0 {
 		return false, nil
 	}
-	// Before the caller looks: what changes from here on ends the next wait.
+	// Rearmed before the caller reads the directory, so that later changes end the next
+	// wait.
 	if err := windows.FindNextChangeNotification(s.changes); err != nil {
 		return false, fmt.Errorf("watching directory: %w", err)
 	}

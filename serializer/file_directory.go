@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// directory is a lock directory while the engine works in it: from the first
-// arrival until a while after the last, or until it is replaced.
+// directory is a lock directory in which the engine works: from the first arrival until
+// some time after the last one, or until the directory is replaced.
 type directory struct {
 	*fileSettings
 	sys     lockDir
@@ -21,44 +21,44 @@ type directory struct {
 
 	mu        sync.Mutex // guards what follows, and the tickets
 	queues    map[string]*ticketQueue
-	tickets   map[string]*ticket // by name; ours stay until we hear that the file is gone
-	owned     int                // tickets of this process
-	users     int                // calls under way that need sys
-	blocked   int                // queues in which one of ours waits for another process
-	leftovers map[string]bool    // files that could not be removed; true for a ticket of ours
-	others    bool               // another process gave out a ticket since we wrote down the last number
-	listings  uint64             // how often the directory was listed
+	tickets   map[string]*ticket // by name; a local ticket stays until an event says that its file is gone
+	owned     int                // local tickets
+	users     int                // calls in progress that need sys
+	blocked   int                // queues in which a local ticket waits for another process
+	leftovers map[string]bool    // files that could not be removed; true for local tickets
+	others    bool               // another process has issued a ticket since this one recorded the last number
+	listings  uint64             // number of times the directory was listed
 	retired   bool
-	parted    bool    // retired, and when we last looked left by all, or back in its place
-	unparted  *barred // why that cannot be told
-	succeeded bool    // another directory was opened in its place: parted is from after that
-	orders    int     // how often that has changed
-	closing   bool    // the engine closes
+	parted    bool    // retired, and when last checked, left by all processes or back at its path
+	unparted  *barred // why parted cannot be determined
+	succeeded bool    // another directory was opened in its place; parted was determined after that
+	orders    int     // number of times succeeded was set
+	closing   bool    // the engine is closing
 	idleSince time.Time
 
 	syncing sync.Mutex // guards the syncer
 	syncer  syncer
 
-	looked     int           // one more than orders when we last looked who is left; for the monitor
-	started    bool          // we know whether the machine was started since; for the issuing goroutine
-	reserved   atomic.Uint64 // numbers up to this one may be given out
-	confirming atomic.Bool   // a goroutine waits for the disk
+	looked     int           // orders+1 at the last check for remaining processes; used by the monitor
+	started    bool          // a restart of the machine has been taken into account; used by the issuing goroutine
+	reserved   atomic.Uint64 // numbers up to this one may be issued
+	confirming atomic.Bool   // a goroutine is waiting for the disk
 }
 
-// directoryOwner is the engine that a directory reports to. It is called without
-// a lock of the directory.
+// directoryOwner is the engine that a directory reports to. Its methods are called
+// without holding a lock of the directory.
 type directoryOwner interface {
-	// retire turns away from a directory that was replaced.
+	// retire stops using a directory that was replaced.
 	retire(*directory)
 
-	// parted tells the last number that was given out in a replaced directory.
+	// parted reports the last number that was issued in a replaced directory.
 	parted(last uint64)
 
-	// mayShut reports whether a directory is used no more. From then on, the
-	// engine no longer uses it.
+	// mayShut reports whether a directory is no longer needed. If so, the engine stops
+	// using it.
 	mayShut(*directory) bool
 
-	// shut tells that a directory is shut.
+	// shut reports that a directory is shut.
 	shut(*directory)
 }
 
@@ -81,7 +81,7 @@ func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, uno
 	return d
 }
 
-// wake makes the monitor look around.
+// wake makes the monitor check the directory.
 func (d *directory) wake() {
 	select {
 	case d.nudge <- struct{}{}:
@@ -89,8 +89,8 @@ func (d *directory) wake() {
 	}
 }
 
-// hurry makes the monitor look around even while it waits for a change in the directory: a
-// sync of somebody else may have taken the change in.
+// hurry makes the monitor check the directory even while it waits for a change. Another
+// sync may already have consumed that change.
 func (d *directory) hurry() {
 	d.wake()
 	d.sys.interrupt()
@@ -114,9 +114,10 @@ func (d *directory) release() {
 
 func (d *directory) busyLocked() bool { return d.owned > 0 || d.users > 0 }
 
-// idle reports whether the directory may be shut. A replaced one stays open until
-// its turns are over, those of other processes, too, and another is open: until then, it
-// may come back, others go on in it, and a third directory take its place.
+// idle reports whether the directory may be shut. A replaced directory stays open until
+// all its turns are over, including those of other processes, and another directory is
+// open. Until then, it may return to its path, other processes may continue in it, and a
+// third directory may take its place.
 func (d *directory) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,10 +150,11 @@ func (d *directory) isSucceeded() bool {
 	return d.succeeded
 }
 
-// setSucceeded tells a replaced directory that another was opened in its place, or that
-// this is no longer the one there. Whether all have left is looked at anew: what was seen
-// before may be old, for the directory may have been back meanwhile. If the other is the
-// same directory again, be it with another guard, the tickets there speak for themselves.
+// setSucceeded records that another directory was opened in place of a replaced one, or
+// that it is no longer there. What was known about the processes left in the replaced one
+// may be outdated, since that directory may have been back in the meantime. So it is
+// checked again. If the new directory is the same one with another guard, its tickets
+// show who is there.
 func (d *directory) setSucceeded(by fileID, succeeded bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,8 +164,8 @@ func (d *directory) setSucceeded(by fileID, succeeded bool) {
 	d.wake()
 }
 
-// retire refuses all waiters. It reports how many are inside, and false if the
-// directory was retired before. The files of the lost tickets are left to be removed.
+// retire refuses all waiters and returns their tickets; the caller must remove the files.
+// inside is the number of holders. It returns false if the directory was already retired.
 func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,8 +179,8 @@ func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool)
 	return d.owned, lost, true
 }
 
-// beginClosing makes the directory close as soon as it is idle, and reports whether
-// it is busy now.
+// beginClosing makes the directory close once it is idle, and reports whether it is busy
+// now.
 func (d *directory) beginClosing() (busy bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,9 +189,9 @@ func (d *directory) beginClosing() (busy bool) {
 	return d.busyLocked()
 }
 
-// close refuses all waiters, revokes the holders, and ends a use of the directory. It
-// reports whether the directory is idle, and else whether those in it are about to
-// leave.
+// close refuses all waiters, revokes the holders, and ends one use of the directory. It
+// reports whether the directory is idle, and if not, whether the remaining holders are
+// about to leave.
 func (d *directory) close(why error) (idle, leaving bool) {
 	d.mu.Lock()
 	dismissed := d.dismissWaitingLocked(why)
@@ -219,7 +221,7 @@ func (d *directory) states() []QueueState {
 	})
 }
 
-// queueLocked returns the queue of a name, for a ticket that joins it.
+// queueLocked returns the queue with a given name, for a ticket that joins it.
 func (d *directory) queueLocked(prefix string) *ticketQueue {
 	q := d.queues[prefix]
 	if q == nil {
@@ -232,21 +234,22 @@ func (d *directory) queueLocked(prefix string) *ticketQueue {
 	return q
 }
 
-// noteGroupLocked notes that tickets of a group are in a queue.
+// noteGroupLocked notes that a queue has tickets of a group.
 func (d *directory) noteGroupLocked(q *ticketQueue, group string) {
 	if q.noteGroup(group) && len(d.pausing.ends) > 0 {
 		q.setPause(d.pausing.ends.end(q))
 	}
 }
 
-// noteOwnerLocked notes that tickets of an owner are in a queue.
+// noteOwnerLocked notes that a queue has tickets of an owner.
 func (d *directory) noteOwnerLocked(q *ticketQueue, o Owner) {
 	if q.noteOwner(o) && len(d.pausing.ends) > 0 {
 		q.setPause(d.pausing.ends.end(q))
 	}
 }
 
-// remoteTickets lists the remote tickets in the queues that are wanted.
+// remoteTickets lists the remote tickets that satisfy wanted and are still in their
+// queues.
 func (d *directory) remoteTickets(wanted func(*ticket) bool) (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// syncer brings what happens in a directory into its queues, and knows the other
-// processes there. It is not safe for concurrent use: directory.syncing guards it.
+// syncer applies the changes in a directory to its queues, and knows the other processes
+// there. It is not safe for concurrent use: directory.syncing guards it.
 type syncer struct {
 	*directory
 	found   findings
 	owners  map[fileID]*remoteOwner
-	ledgers []*remoteOwner   // those that keep one; the one last found in first
-	missing map[*ticket]bool // remote tickets that are out though their file is gone
-	// markers are those of tickets that are not ours, as far as they may still be there; true
-	// if a tick has missed the ticket.
+	ledgers []*remoteOwner   // owners with a ledger; the last match first
+	missing map[*ticket]bool // remote tickets that are out although their file is gone
+	// markers are the eviction markers of tickets that are not local, as far as they may
+	// still exist. The value is true if a tick did not find the ticket.
 	markers map[string]bool
-	// barredOwners are owner files that cannot be opened, by name.
+	// barredOwners are the owner files that cannot be opened, by name.
 	barredOwners map[string]*barred
-	audited      bool // no ticket is out that we do not know of
+	audited      bool // every ticket that is out is known
 	refreshed    time.Time
 }
 
@@ -42,20 +42,20 @@ func newSyncer(d *directory) syncer {
 	}
 }
 
-// findings are what a sync leaves to be done.
+// findings are what a sync leaves to be done after it has read the changes.
 type findings struct {
 	owners    []string  // owner files that appeared
-	unknown   []*ticket // remote tickets whose rule, or right to be here, is not known
+	unknown   []*ticket // remote tickets whose rule is not known, or whether they count here
 	evictions []string  // markers that appeared
-	pauses    []string  // files of pauses that appeared
-	missing   []*ticket // tickets of ours whose file somebody removed
-	gone      []*ticket // remote tickets whose file was removed, perhaps not by their owner
+	pauses    []string  // pause files that appeared
+	missing   []*ticket // local tickets whose file somebody else removed
+	gone      []*ticket // remote tickets whose file was removed, possibly not by their owner
 	lost      []string  // owner files that were removed
-	closed    []string  // owner files that their owners closed
+	closed    []string  // owner files that their owner closed
 }
 
-// sync brings all that has happened in the directory up to now into the queues.
-// guarded tells whether the caller holds the guard.
+// sync applies all changes in the directory up to now to the queues. guarded says whether
+// the caller holds the guard.
 func (d *directory) sync(guarded bool) error {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
@@ -72,7 +72,7 @@ func (s *syncer) sync(guarded bool) error {
 	if err != nil {
 		return err
 	}
-	if s.listings > listings { // only a sync changes it
+	if s.listings > listings { // only a sync changes listings
 		s.sweep()
 		s.audited = false
 	}
@@ -83,8 +83,8 @@ func (s *syncer) sync(guarded bool) error {
 	return nil
 }
 
-// noting notes changes. It locks the directory once for all of them, but not while
-// the directory is listed.
+// noting notes changes. It locks the directory once for all changes, but not while the
+// directory is being listed.
 type noting struct {
 	*syncer
 	locked bool
@@ -156,7 +156,7 @@ func (s *syncer) noteNewLocked(name string) {
 	}
 	parsed, err := ParseTicket(name)
 	if err != nil {
-		return // not of any queue
+		return // not a lock file
 	}
 	t := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: parsed, name: name, seen: s.listings}
 	s.tickets[name] = t
@@ -185,8 +185,8 @@ func (s *syncer) noteGoneLocked(t *ticket) {
 	}
 }
 
-// sweep takes out the tickets that the listing did not show. Others may have come and
-// gone unheard.
+// sweep takes out the tickets that the listing did not show. Other tickets may have come
+// and gone unnoticed.
 func (s *syncer) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *syncer) sweep() {
 	}
 }
 
-// followUp does what a sync has left to be done.
+// followUp does what the sync has left to be done.
 func (s *syncer) followUp(guarded bool) {
 	found := s.found
 	if found.owners == nil && found.unknown == nil && found.evictions == nil && found.pauses == nil && found.missing == nil &&
@@ -234,9 +234,9 @@ func (s *syncer) followUp(guarded bool) {
 	}
 }
 
-// restore deals with a ticket of ours whose file somebody removed. One that waits is
-// refused as if evicted: its place is gone for all other processes. One that is inside
-// gets its file back, so that nobody else enters.
+// restore handles a local ticket whose file somebody else removed. A waiter is refused as
+// if evicted: it has lost its place for all other processes. A holder gets its file back,
+// so that nobody else enters.
 func (s *syncer) restore(t *ticket) {
 	s.mu.Lock()
 	if t.out {
@@ -254,7 +254,7 @@ func (s *syncer) restore(t *ticket) {
 	path := filepath.Join(s.path, t.name)
 	if !inside {
 		s.log.Warn("the lock file of a waiting request was removed; it is refused", "path", path)
-		s.removeTicket(t) // the others wait for our word
+		s.removeTicket(t) // other processes wait until the ledger says that it is over
 		return
 	}
 	s.log.Warn("the lock file of a request that is inside was removed; it is put back", "path", path)
@@ -267,7 +267,7 @@ func (s *syncer) restore(t *ticket) {
 	}
 }
 
-// restoreOwner puts back the name of an owner file of ours.
+// restoreOwner puts the name of a local owner file back.
 func (s *syncer) restoreOwner(name string) {
 	if err := s.sys.restoreOwner(name); err != nil {
 		s.complainAbout(name, err)
@@ -275,14 +275,14 @@ func (s *syncer) restoreOwner(name string) {
 	}
 }
 
-// hasLeft reports whether a ticket is out of its queue.
+// hasLeft reports whether a ticket is no longer in its queue.
 func (d *directory) hasLeft(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return t.out
 }
 
-// complainAbout logs an error that is not anybody's in particular.
+// complainAbout logs an error that concerns no particular caller.
 func (s *syncer) complainAbout(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errUnowned) {
 		return

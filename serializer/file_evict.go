@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// evictToken takes a ticket out of a queue, or makes its owner do so.
+// evictToken takes a ticket out of a queue, or asks its owner to do so.
 func (d *directory) evictToken(queue string, token uint64) error {
 	if err := d.sync(false); err != nil {
 		return err
@@ -26,8 +26,8 @@ func (d *directory) evictToken(queue string, token uint64) error {
 	return nil
 }
 
-// evict takes a waiting ticket of ours out. It returns the callback for one that is
-// inside.
+// evict takes a local waiter out of its queue. For a holder, it returns the callback that
+// revokes the turn.
 func (d *directory) evict(t *ticket) (revoke func(error)) {
 	d.mu.Lock()
 	if t.out {
@@ -44,12 +44,13 @@ func (d *directory) evict(t *ticket) (revoke func(error)) {
 	return nil
 }
 
-// obey evicts the ticket that a marker names, if it is ours. Another process's marker is
-// kept in mind: if the ticket goes before its owner reads it, nobody else removes it.
+// obey evicts the ticket that a marker names, if it is local. The marker of a remote
+// ticket is remembered: if the ticket goes before its owner reads the marker, nobody else
+// would remove it.
 func (s *syncer) obey(marker string) {
 	if _, err := s.sys.identify(marker); err != nil {
 		delete(s.markers, marker)
-		return // gone, or made by a user who has no say here
+		return // gone, or made by a user whose files do not count here
 	}
 	stamp, _ := parseDigits(strings.TrimPrefix(marker, evictMarker))
 	t, _ := s.withNumber(stamp)
@@ -60,12 +61,13 @@ func (s *syncer) obey(marker string) {
 	delete(s.markers, marker)
 	s.removeFile(marker)
 	if revoke := s.evict(t); revoke != nil {
-		go revoke(ErrEvicted) // not while we sync
+		go revoke(ErrEvicted) // not during the sync, which holds locks
 	}
 }
 
 // removeStaleMarkers removes the markers of tickets that are gone. A listing may show a
-// marker before its ticket, so unless it is the last time, only the second look counts.
+// marker before its ticket. So a marker is stale only if its ticket is missing twice,
+// except in the last call.
 func (s *syncer) removeStaleMarkers(last bool) {
 	for marker, seen := range s.markers {
 		stamp, _ := parseDigits(strings.TrimPrefix(marker, evictMarker))
@@ -83,7 +85,7 @@ func (s *syncer) removeStaleMarkers(last bool) {
 	}
 }
 
-// withNumber finds a ticket of ours by its number, or tells whether there is a remote
+// withNumber returns the local ticket with a number, or reports whether there is a remote
 // one.
 func (d *directory) withNumber(stamp uint64) (ours *ticket, remote bool) {
 	d.mu.Lock()
@@ -100,8 +102,8 @@ func (d *directory) withNumber(stamp uint64) (ours *ticket, remote bool) {
 	return nil, remote
 }
 
-// evictFile takes out a ticket of another process, given its directory. A
-// living owner is asked to do it; what has none is removed.
+// evictFile takes out a ticket of another process in a given directory. It asks a living
+// owner to do so, and removes the file of a ticket without one.
 func evictFile(sys lockDir, t Ticket) error {
 	name := t.Name()
 	probe, err := sys.probe(name)

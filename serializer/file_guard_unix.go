@@ -11,20 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In a directory that everybody may write to, each user has queues of its own, and
-// a guard of its own. The first to come has the plain name, the next ones a name
-// with their number. Somebody may have put a file there beforehand, to be in the
-// way; then the next name counts. All processes of a user agree on which, for what
-// is there already and theirs comes before what is missing.
+// In a directory that everybody may write to, each user has separate queues with a
+// separate guard. The first user's guard has the plain name; the names of the others
+// contain their user IDs. Somebody may have created a file of that name in advance, to
+// obstruct the user. Then the next name counts. All processes of a user agree on the
+// name: a guard of theirs that exists takes precedence over a name that is free.
 //
 // In a directory with the sticky bit, users cannot delete the files of others. So each
-// can be in the way under each name once, and the guard that is in use stays where it
-// is.
+// user can obstruct each name only once, and a guard that is in use stays.
 
-// maxGuards is how many names of a guard may be taken by others.
+// maxGuards is the number of names that a guard may have.
 const maxGuards = 32
 
-// guardNames are the names that a user's guard may have, in order.
+// guardNames are the possible names of a user's guard, in order of precedence.
 func guardNames(everybody bool, uid int) []string {
 	if !everybody {
 		return []string{guardFile}
@@ -39,12 +38,12 @@ func guardNames(everybody bool, uid int) []string {
 
 var errNotPlain = errors.New("it is not a plain file of its own; remove it")
 
-// openGuard opens the guard, or makes it.
+// openGuard opens the guard, or makes it if it is missing.
 func (d *osDir) openGuard() error {
 	if err := d.readModes(); err != nil {
 		return err
 	}
-	for range 100 { // others make and remove files meanwhile
+	for range 100 { // other processes may make and remove files at the same time
 		name, there, err := d.findGuard()
 		if err == nil {
 			err = d.takeGuard(name, there)
@@ -60,7 +59,7 @@ func (d *osDir) openGuard() error {
 	return &StorageError{"opening guard file", d.guardPath, errors.New("it comes and goes; some other program makes and removes it all the time")}
 }
 
-// readModes finds out whose the directory is, and who may write there.
+// readModes finds out who owns the directory, and who may write to it.
 func (d *osDir) readModes() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(d.dir, &st); err != nil {
@@ -77,7 +76,7 @@ func (d *osDir) readModes() error {
 	return nil
 }
 
-// findGuard returns the name of the guard, and whether it is there.
+// findGuard returns the name of the guard, and whether the file exists.
 func (d *osDir) findGuard() (name string, there bool, err error) {
 	names := guardNames(d.everybody, unix.Geteuid())
 	free := -1
@@ -101,8 +100,8 @@ func (d *osDir) findGuard() (name string, there bool, err error) {
 	return names[free], false, nil
 }
 
-// isOurGuard reports whether a name is that of a guard that counts for us. The
-// error is ENOENT if there is nothing of the name.
+// isOurGuard reports whether a file is a guard that counts for this user. The error is
+// ENOENT if there is no such file.
 func (d *osDir) isOurGuard(name string) (bool, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -117,8 +116,8 @@ func (d *osDir) isOurGuard(name string) (bool, error) {
 	return true, nil
 }
 
-// takeGuard opens the guard. The error is EEXIST or ENOENT if the file came or
-// went since it was looked for.
+// takeGuard opens the guard. The error is EEXIST or ENOENT if the file was made or
+// removed since findGuard.
 func (d *osDir) takeGuard(name string, there bool) error {
 	flags := unix.O_RDWR
 	if !there {
@@ -133,7 +132,7 @@ func (d *osDir) takeGuard(name string, there bool) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	switch { // it may be another file by now
+	switch { // the name may refer to another file by now
 	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1:
 		err = errNotPlain
 	case d.everybody && !ourUser(st.Uid):
@@ -148,15 +147,15 @@ func (d *osDir) takeGuard(name string, there bool) error {
 		d.give(fd)
 	}
 	if st.Size == 0 {
-		// The process's umask may have cut what the directory's own mode
-		// allows. Only the guard's user can mend that; others use it as it is.
+		// The umask may have removed bits that the directory's mode allows. Only the
+		// guard's user can restore them; others use the file as it is.
 		_ = unix.Fchmod(fd, d.fileMode)
 	}
 	return nil
 }
 
-// looksLikeGuard reports whether a file of root's may be given away: a user who may
-// write to the directory could have moved another one here.
+// looksLikeGuard reports whether a file owned by root may be given away. A user who may
+// write to the directory could have moved a different file here.
 func (d *osDir) looksLikeGuard(size int64) bool {
 	if size == 0 {
 		return true
@@ -170,8 +169,8 @@ func (d *osDir) looksLikeGuard(size int64) bool {
 	return ok
 }
 
-// precedes reports whether a guard of ours has come under a name before the one
-// we use: then that is the one that counts.
+// precedes reports whether a guard of this user now exists under a name with precedence
+// over the one in use. Then that guard is the one that counts.
 func (d *osDir) precedes() bool {
 	if d.guardNumber == 0 {
 		return false

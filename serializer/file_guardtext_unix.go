@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The guard file holds the last ticket's number, 20 digits and a line feed. A second
-// line says how far numbers are reserved: the bound; the bound that is known to be on
-// the disk; and the ID of the machine's start in which this was written.
+// The guard file starts with the last ticket's number: 20 digits and a line feed. A
+// second line says how far numbers are reserved: the bound, the bound that is known to be
+// on the disk, and the ID of the boot in which this was written.
 const (
 	guardSize   = stampDigits + 1
 	confirmedAt = guardSize + stampDigits + 1
 	bootAt      = confirmedAt + stampDigits + 1
 )
 
-// guardOnDisk is what is known of the guard file on the disk. A system reports once that a
-// write to the disk failed, and then takes what was lost for written. So after a failure,
-// the bound must be written anew before it can be confirmed.
+// guardOnDisk is what is known about the guard file on the disk. A system reports a
+// failed write to the disk only once, and then treats the lost data as written. So after
+// a failure, the bound must be written again before it can be confirmed.
 type guardOnDisk struct {
-	flush func(fd int) error // writes a file to the disk
+	flush func(fd int) error // flushes a file to the disk
 
-	whole atomic.Bool // the bound was written to the file since the last failure
+	whole atomic.Bool // the bound has been written to the file since the last failure
 
-	flushing sync.Mutex // held for a flush, so that nobody else gets its error
-	entry    bool       // the directory's entry of the guard file is on the disk
+	flushing sync.Mutex // held during a flush, so that nobody else gets its error
+	entry    bool       // the guard file's directory entry is on the disk
 }
 
 func (d *osDir) last() (uint64, error) {
@@ -61,8 +61,8 @@ func (d *osDir) writeGuard(text []byte, at int64) error {
 	return nil
 }
 
-// reservation says that everything is reserved where the system does not tell of a
-// start of the machine.
+// reservation reports that everything is reserved if the system does not provide a boot
+// ID.
 func (d *osDir) reservation() (r reservation, err error) {
 	if d.boot == "" {
 		return reservation{bound: maxStamp, confirmed: maxStamp}, nil
@@ -78,7 +78,7 @@ func (d *osDir) reservation() (r reservation, err error) {
 	bound, ok := parseDigits(string(text[guardSize : confirmedAt-1]))
 	confirmed, ok2 := parseDigits(string(text[confirmedAt : bootAt-1]))
 	if !ok || !ok2 || bound > maxStamp {
-		return r, nil // nonsense
+		return r, nil // not written by Orderly
 	}
 	r = reservation{bound: bound, confirmed: confirmed, outdated: string(text[bootAt:n]) != d.boot+"\n"}
 	return r, nil
@@ -94,7 +94,7 @@ func (d *osDir) setBound(bound uint64) error {
 	}
 	text := append(appendDigits(nil, bound, stampDigits), ' ')
 	text = append(appendDigits(text, r.confirmed, stampDigits), ' ')
-	d.disk.whole.Store(true) // before it is written: a flush may fail right after that
+	d.disk.whole.Store(true) // before the write: a flush may fail right after it
 	if err := d.writeGuard(append(append(text, d.boot...), '\n'), guardSize); err != nil {
 		d.disk.whole.Store(false)
 		return err
@@ -104,8 +104,8 @@ func (d *osDir) setBound(bound uint64) error {
 
 var errNotWhole = errors.New("an earlier write failed, and the file was not written again since")
 
-// confirm waits for the disk. File systems without one, such as tmpfs, have nothing to
-// wait for.
+// confirm flushes the guard file to the disk. File systems without a disk, such as tmpfs,
+// return at once.
 func (d *osDir) confirm(bound uint64) error {
 	d.disk.flushing.Lock()
 	defer d.disk.flushing.Unlock()
@@ -130,7 +130,7 @@ func (g *guardOnDisk) write(fd int) error {
 	for {
 		switch err := g.flush(fd); err {
 		case unix.EINTR:
-		case unix.EINVAL, unix.ENOSYS: // it cannot be had here
+		case unix.EINVAL, unix.ENOSYS: // not supported here
 			return nil
 		default:
 			return err

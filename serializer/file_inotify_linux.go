@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier hears from the kernel what happens in a directory.
+// notifier reads the changes in a directory from the kernel.
 //
-// It reads inotify itself, not through a library: the engine must know that it
-// has heard of everything that happened before a certain moment, and a read
-// that returns with nothing more to say is that proof. Events that reach us
-// through another goroutine's channel are not.
+// It uses inotify directly instead of a library. The engine must know that it has seen
+// every event up to a certain moment. A read that returns no more events proves that.
+// Events that arrive through a channel from another goroutine do not.
 type notifier struct {
 	fd    int
 	alarm *alarm
 	buf   []byte
-	lost  bool // events, so the directory must be listed
+	lost  bool // events were lost, so the directory must be listed
 }
 
 const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
 
-// newNotifier watches a directory that is open. It returns nil where the system
-// has no more watches to give; then the directory is polled.
+// newNotifier watches an open directory. If the system has no watch left, it returns nil,
+// and the directory is polled.
 func newNotifier(dir int, path string) *notifier {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
@@ -43,23 +42,23 @@ func newNotifier(dir int, path string) *notifier {
 	return &notifier{fd: fd, alarm: alarm, buf: make([]byte, 32<<10), lost: true}
 }
 
-// watch adds the watch. By its path, it could be on another directory that was
-// put in the place of the open one meanwhile.
+// watch adds the watch. It avoids the path, because another directory may have taken the
+// place of the open one.
 func watch(fd, dir int, path string) error {
 	_, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dir), notifyMask)
 	if err == nil {
 		return nil
 	}
-	// There is no /proc. That path still leads to the open directory is checked
-	// with each ticket.
+	// Without /proc, the path must do. Each ticket checks that it still leads to the open
+	// directory.
 	_, err = unix.InotifyAddWatch(fd, path, notifyMask)
 	return err
 }
 
 const maxEvent = unix.SizeofInotifyEvent + unix.NAME_MAX + 1
 
-// read reports what happened since the last call. lost means that the
-// directory must be listed to know.
+// read reports the changes since the last call. lost means that events were lost and the
+// directory must be listed.
 func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
 	for more := true; more; {
 		var size int
@@ -73,8 +72,8 @@ func (n *notifier) read(fn func(change, []byte)) (lost bool, err error) {
 			n.mistrust()
 			return true, err
 		}
-		// As many events as fit are handed over at once: with room left,
-		// there were no more.
+		// A read returns as many events as fit. If there was room for another one, there
+		// were no more.
 		more = size > len(n.buf)-maxEvent
 		n.parse(n.buf[:size], fn)
 	}
@@ -112,7 +111,7 @@ func (n *notifier) parse(events []byte, fn func(change, []byte)) {
 // mistrust makes the next read report a loss.
 func (n *notifier) mistrust() { n.lost = true }
 
-// wait returns when there is something to read, at the latest after timeout.
+// wait returns when an event can be read, or after timeout.
 func (n *notifier) wait(timeout time.Duration) { n.alarm.wait(timeout) }
 
 // interrupt ends the wait, or the next one if there is none.

@@ -4,8 +4,8 @@ package serializer
 
 import "time"
 
-// notifier is not there on this system: nothing tells what changed, so the directory is
-// listed again.
+// notifier does not exist on this system: nothing reports which files changed, so the
+// directory is listed again.
 type notifier struct{}
 
 func newNotifier(int, string) *notifier { return nil }

@@ -56,7 +56,7 @@ func Inspect(path string) ([]QueueState, error) {
 	return states, nil
 }
 
-// sighting is a lock directory as it was seen once, from outside.
+// sighting is a snapshot of a lock directory, seen from outside.
 type sighting struct {
 	queues map[string]*ticketQueue
 	owners map[*ticket]ownerSeen
@@ -68,12 +68,12 @@ func newSighting() *sighting {
 	return &sighting{queues: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen), pauses: make(pauses), marks: make(map[uint64]uint64)}
 }
 
-// ownerSeen is what is known of a ticket's owner.
+// ownerSeen is what is known about a ticket's owner.
 type ownerSeen struct {
 	name  string
-	ours  bool  // it is one, not another program
+	ours  bool  // it is a process of Orderly, not another program
 	about Owner // what its file says
-	alive *bool // nil is not known
+	alive *bool // nil if that is not known
 }
 
 // survey reads a directory.
@@ -83,7 +83,7 @@ func survey(d *outsideDir) (*sighting, error) {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
 	s := newSighting()
-	known := make(map[fileID]ownerSeen) // tickets of one owner are one file
+	known := make(map[fileID]ownerSeen) // the tickets of an owner are one file
 	for _, name := range names {
 		if strings.HasPrefix(name, ownFiles) {
 			if d.pauses(name) {
@@ -116,7 +116,7 @@ func survey(d *outsideDir) (*sighting, error) {
 	}
 	s.applyPauses()
 	for _, q := range s.queues {
-		q.advance(nil) // nobody here to be let in
+		q.advance(nil) // without a grant callback: no ticket here is local
 	}
 	return s, nil
 }
@@ -134,7 +134,7 @@ func (s *sighting) add(t *ticket, owner ownerSeen) {
 	s.owners[t] = owner
 }
 
-// ask finds out about a ticket's owner.
+// ask determines a ticket's owner.
 func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 	probe, err := d.probe(name)
 	switch {
@@ -158,7 +158,7 @@ func (s *sighting) states(path string) []QueueState {
 	states := queueStates(path, s.queues, s.pauses, time.Now(), func(t *ticket) string { return s.owners[t].name })
 	for _, q := range states {
 		if len(q.Tickets) == 0 {
-			continue // only paused
+			continue // a paused queue without tickets
 		}
 		t := s.queues[q.Prefix].First()
 		for i := range q.Tickets {
@@ -184,8 +184,8 @@ type Evicted struct {
 }
 
 const (
-	// obeyTime is how long an owner may take to notice that it is asked to
-	// evict a ticket. It syncs ten times a second.
+	// obeyTime is how long an owner may take to notice an eviction marker. It syncs ten
+	// times a second.
 	obeyTime = 3 * time.Second
 
 	evictPoll = 10 * time.Millisecond
@@ -223,8 +223,8 @@ func EvictFrom(ctx context.Context, path, queue string, token uint64, inside boo
 	return d.awaitEviction(ctx, t, found)
 }
 
-// find looks for a ticket in the queues of all users, and returns the directory as
-// its user sees it.
+// find looks for a ticket in the queues of all users. It returns the directory as the
+// ticket's user sees it.
 func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *ticket, error) {
 	views, err := d.byUser()
 	if err != nil {
@@ -242,11 +242,11 @@ func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *
 	return nil, nil, nil, ErrNoTicket
 }
 
-// awaitEviction returns when a ticket is gone, or when its owner has obeyed and ctx
-// is done.
+// awaitEviction waits until a ticket is gone, or until its owner has obeyed and ctx is
+// done.
 func (d *outsideDir) awaitEviction(ctx context.Context, t *ticket, found Evicted) (Evicted, error) {
 	marker := evictMarker + string(appendDigits(nil, t.Stamp, stampDigits))
-	defer func() { _ = d.remove(marker) }() // of a ticket that went by itself
+	defer func() { _ = d.remove(marker) }() // in case the ticket left by itself
 	patience := time.NewTimer(obeyTime)
 	defer patience.Stop()
 	look := time.NewTicker(evictPoll)

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outsideDir is a lock directory that is looked at from outside: without its
-// guard, and without hearing of changes.
+// outsideDir is a lock directory seen from outside: without its guard, and without
+// notifications of changes.
 type outsideDir struct {
 	*osDir
-	private bool   // not everybody may write to it
-	user    uint32 // whose files count, where it is not private
-	works   bool   // that user has a guard there, where it is not private
+	private bool   // not everybody may write to the directory
+	user    uint32 // the user whose files count, unless it is private
+	works   bool   // that user has a guard there, unless it is private
 }
 
-// openOutside opens a directory to look at it.
+// openOutside opens a directory for inspection.
 func openOutside(path string) (*outsideDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -49,9 +49,9 @@ func openOutside(path string) (*outsideDir, error) {
 	return d, nil
 }
 
-// byUser is the directory as each of its users sees it. Where everybody may write
-// to it, each has queues of their own: those of each user with a guard or a pause, and
-// those of this user.
+// byUser returns the directory as each of its users sees it. If everybody may write to
+// it, each user has separate queues. Then there is a view for each user with a guard or a
+// pause, and for this process's user.
 func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	if d.private {
 		return []*outsideDir{d}, nil
@@ -77,36 +77,37 @@ func (d *outsideDir) byUser() ([]*outsideDir, error) {
 	return views, nil
 }
 
-// pauses reports whether a file of a pause counts here: one of the user's, or of root's.
+// pauses reports whether a pause file counts here: it must belong to the view's user or
+// to root.
 func (d *outsideDir) pauses(name string) bool {
 	_, _, err := d.whose(name)
 	return err == nil || errors.Is(err, errNotOurs) && ofRoot(filepath.Join(d.path, name))
 }
 
-// onlyLooks reports whether the directory is seen as root, who does not work there, while
-// others do.
+// onlyLooks reports whether this is root's view, root does not work in the directory, and
+// other users do.
 func (d *outsideDir) onlyLooks(views []*outsideDir) bool {
 	return !d.private && d.user == 0 && !d.works && slices.ContainsFunc(views, func(other *outsideDir) bool { return other.works })
 }
 
-// ofRoot reports whether a file is root's.
+// ofRoot reports whether a file belongs to root.
 func ofRoot(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && st.Uid == 0
 }
 
-// own is the directory as this process's user sees it.
+// own returns the directory as this process's user sees it.
 func (d *outsideDir) own() *outsideDir {
 	view := *d
 	view.user = uint32(unix.Geteuid())
 	return &view
 }
 
-// mayMark reports whether this process can make files for the directory's user.
+// mayMark reports whether this process can make files that belong to the view's user.
 func (d *outsideDir) mayMark() bool { return d.private || ourUser(d.user) || unix.Geteuid() == 0 }
 
-// whose tells which file a name is, and whose user's. The error is errNotOurs
-// if files of that user do not count here.
+// whose identifies a file and its user. The error is errNotOurs if that user's files do
+// not count here.
 func (d *outsideDir) whose(name string) (fileID, string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -118,9 +119,8 @@ func (d *outsideDir) whose(name string) (fileID, string, error) {
 	return fileID{uint64(st.Dev), st.Ino}, userName(st.Uid), nil
 }
 
-// mark makes an empty file that belongs to the user who works in the directory,
-// so that the engine can remove it in a directory where everybody may only
-// remove their own.
+// mark makes an empty file that belongs to the user who works in the directory. So the
+// engine can remove it even where users may only remove their own files.
 func (d *outsideDir) mark(name string) error {
 	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
 	if err != nil {
@@ -128,13 +128,13 @@ func (d *outsideDir) mark(name string) error {
 	}
 	defer unix.Close(fd)
 	if user, ok := d.worker(); ok && unix.Geteuid() == 0 {
-		// If it fails, we remove the file ourselves once it was obeyed.
+		// If this fails, the caller removes the file once the owner has obeyed.
 		_ = unix.Fchown(fd, int(user), -1)
 	}
 	return nil
 }
 
-// worker is the user who works in the directory, as far as that is known.
+// worker returns the user who works in the directory, if it is known.
 func (d *outsideDir) worker() (user uint32, ok bool) {
 	if !d.private {
 		return d.user, true

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// outsideDir is a lock directory that is looked at from outside, without its
-// guard.
+// outsideDir is a lock directory seen from outside, without its guard.
 type outsideDir struct{ *osDir }
 
-// openOutside opens a directory to look at it.
+// openOutside opens a directory for inspection.
 func openOutside(path string) (*outsideDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -30,21 +29,22 @@ func (d *outsideDir) list() (names []string, err error) {
 	return names, err
 }
 
-// byUser is the directory as each of its users sees it: all see the same here.
+// byUser returns the directory as each of its users sees it. On Windows, all users see
+// the same.
 func (d *outsideDir) byUser() ([]*outsideDir, error) { return []*outsideDir{d}, nil }
 
-// own is the directory as this process's user sees it.
+// own returns the directory as this process's user sees it.
 func (d *outsideDir) own() *outsideDir { return d }
 
 func (d *outsideDir) mayMark() bool { return true }
 
-// whose tells which file a name is.
+// whose identifies a file.
 func (d *outsideDir) whose(name string) (fileID, string, error) {
 	id, err := d.identify(name)
 	return id, "another user", err
 }
 
-// pauses reports whether a file of a pause counts here.
+// pauses reports whether a pause file counts here.
 func (d *outsideDir) pauses(name string) bool {
 	_, _, err := d.whose(name)
 	return err == nil

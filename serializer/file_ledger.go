@@ -7,29 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// ledger is the part of an owner file that lists the numbers of the tickets that
-// a process has out: each is written down before its lock file is made, and
-// struck out before that is removed. So a lock file that is gone while its
-// number stands was removed by somebody else, and its ticket counts on.
+// ledger is the part of an owner file that lists the numbers of the tickets that a
+// process has out. Each number is written before its lock file is made, and struck out
+// before the lock file is removed. So if a lock file disappears while its number stands,
+// somebody else has removed it, and its ticket keeps its place.
 //
-// The owner and all that follow it have the ledger in their memory, so neither
-// writing nor reading takes a system call. Its words are touched atomically
-// only; one that is struck out has its highest bit set:
+// The owner and all processes that follow it map the ledger into memory, so neither
+// writing nor reading it takes a system call. Its words are accessed only atomically. The
+// highest bit of a number that is struck out is set:
 //
 //	0       ledgerMark
-//	1       moves: odd while numbers are being moved to other places
-//	2       count: how many words of the list are used
-//	8...    the list, in the order of numbers
+//	1       moves: odd while numbers are being moved within the list
+//	2       count: how many words of the list are in use
+//	8...    the list, in ascending order
 //
-// Numbers only grow, so one is found by bisection. When the list is full, the
-// owner moves together those that stand.
+// Numbers only grow, so a number is found by binary search. When the list is full, the
+// owner compacts the numbers that stand.
 type ledger struct {
 	words []uint64
 }
 
 const (
-	ledgerOffset = maxOwnerSize // in the owner file, in bytes: behind the text
-	ledgerSize   = 8 << 10      // of a new one, in bytes
+	ledgerOffset = maxOwnerSize // in the owner file, in bytes: after the text
+	ledgerSize   = 8 << 10      // of a new ledger, in bytes
 
 	ledgerMark uint64 = 'o' | 'r'<<8 | 'd'<<16 | 'e'<<24 | 'r'<<32 | 'l'<<40 | 'y'<<48 | '1'<<56
 
@@ -41,14 +41,14 @@ const (
 	struckOut uint64 = 1 << 63
 )
 
-// standing is what a ledger says of a ticket.
+// standing is what a ledger says about a ticket.
 type standing uint8
 
 const (
-	isAbsent  standing = iota // it is another owner's, or long over
-	isOver                    // it is over
-	isOut                     // it is out
-	isUnclear                 // the owner is just about to rearrange its ledger
+	isAbsent  standing = iota // the ticket belongs to another owner, or was over long ago
+	isOver                    // the ticket is over
+	isOut                     // the ticket is out
+	isUnclear                 // the owner is rearranging its ledger
 )
 
 var (
@@ -59,12 +59,12 @@ var (
 func (l ledger) get(word int) uint64    { return atomic.LoadUint64(&l.words[word]) }
 func (l ledger) set(word int, n uint64) { atomic.StoreUint64(&l.words[word], n) }
 
-// room is how many numbers the list has room for.
+// room is the capacity of the list.
 func (l ledger) room() int { return len(l.words) - firstWord }
 
 func (l ledger) valid() bool { return len(l.words) > firstWord && l.get(markWord) == ledgerMark }
 
-// find returns the place of a number in a list of n.
+// find returns the index of a number in a list of n, or where it would be inserted.
 func (l ledger) find(n int, stamp uint64) (i int, found bool) {
 	for end := n; i < end; {
 		middle := int(uint(i+end) / 2)
@@ -80,7 +80,7 @@ func (l ledger) find(n int, stamp uint64) (i int, found bool) {
 	return i, false
 }
 
-// add writes down a number that is greater than all before it.
+// add appends a number that is greater than all before it.
 func (l ledger) add(stamp uint64) error {
 	if !l.valid() {
 		return errLedgerGone
@@ -94,7 +94,7 @@ func (l ledger) add(stamp uint64) error {
 	return nil
 }
 
-// strike strikes out a number, if it is there.
+// strike strikes out a number, if it is in the list.
 func (l ledger) strike(stamp uint64) {
 	if !l.valid() {
 		return
@@ -104,8 +104,8 @@ func (l ledger) strike(stamp uint64) {
 	}
 }
 
-// compact moves together the numbers that stand. It reports whether that made
-// room worth the work: at least half of the list.
+// compact drops the numbers that are struck out. It reports false, and does nothing, if
+// that would free less than half of the list.
 func (l ledger) compact() bool {
 	standing := l.outstanding()
 	if len(standing) > l.room()/2 {
@@ -115,7 +115,7 @@ func (l ledger) compact() bool {
 	return true
 }
 
-// replace makes numbers the whole list.
+// replace replaces the whole list.
 func (l ledger) replace(stamps []uint64) {
 	l.set(movesWord, l.get(movesWord)+1)
 	for i, stamp := range stamps {
@@ -135,12 +135,12 @@ func (l ledger) outstanding() (stamps []uint64) {
 	return stamps
 }
 
-// readTries is how often a reader tries again that the owner disturbs.
+// readTries is how often a reader tries again if the owner is moving numbers.
 const readTries = 16
 
-// read calls fn with the number of words in use, again if the owner moved them
-// meanwhile. It reports false if fn could not be left in peace, and where there
-// is more to read than is mapped.
+// read calls fn with the number of words in use, and again if the owner moved numbers in
+// the meantime. ok is false if no call was undisturbed. more is true if the list is
+// longer than the mapped part.
 func (l ledger) read(fn func(n int)) (ok, more bool) {
 	for range readTries {
 		moves, n := l.get(movesWord), int(l.get(countWord))
@@ -158,8 +158,8 @@ func (l ledger) read(fn func(n int)) (ok, more bool) {
 	return false, false
 }
 
-// sheltered does something with mapped memory. The memory is a file that others
-// may truncate, so a fault is an error and not the end of the process.
+// sheltered accesses mapped memory. The memory is a file that others may truncate, so a
+// fault becomes an error instead of ending the process.
 func sheltered(do func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownLedger is the ledger of an owner file of ours.
+// ownLedger is the ledger of a local owner file.
 type ownLedger struct {
 	fd int
 
@@ -21,8 +21,8 @@ type ownLedger struct {
 	ledger
 }
 
-// newLedger makes a ledger in an owner file. Its memory is written to the file
-// first: a page that has no room on the disk could not be refused later.
+// newLedger makes a ledger in an owner file. It first writes to the file, so that a full
+// disk is an error here. Later, a write to mapped memory could not report it.
 func newLedger(fd int) (*ownLedger, error) {
 	l := &ownLedger{fd: fd}
 	if err := l.resize(ledgerSize); err != nil {
@@ -32,8 +32,8 @@ func newLedger(fd int) (*ownLedger, error) {
 	return l, nil
 }
 
-// resize gives the ledger a size in bytes, more than before. The caller holds mu
-// or the only reference.
+// resize enlarges the ledger to a size in bytes. The caller holds mu or the only
+// reference.
 func (l *ownLedger) resize(size int) error {
 	old := max(len(l.mem)-ledgerOffset, 0)
 	if _, err := unix.Pwrite(l.fd, make([]byte, size-old), int64(ledgerOffset+old)); err != nil {
@@ -64,7 +64,7 @@ func (l *ownLedger) unmap() {
 	}
 }
 
-// add writes down a number that is greater than all before it.
+// add appends a number that is greater than all before it.
 func (l *ownLedger) add(stamp uint64) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *ownLedger) addOrGrow(stamp uint64) error {
 	return l.ledger.add(stamp)
 }
 
-// merge writes down numbers of any size.
+// merge adds numbers in any order.
 func (l *ownLedger) merge(stamps []uint64) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,8 +111,8 @@ func (l *ownLedger) merge(stamps []uint64) (err error) {
 	return errors.Join(err, fault)
 }
 
-// strike strikes out a number, if it is there. Where the ledger is damaged,
-// there is nothing left to strike out.
+// strike strikes out a number, if it is in the list. In a damaged ledger, there is
+// nothing left to strike out.
 func (l *ownLedger) strike(stamp uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *ownLedger) outstanding() (stamps []uint64) {
 	return stamps
 }
 
-// close lets go of the file: as long as it is mapped, it stays locked.
+// close unmaps the file: while it is mapped, it stays locked.
 func (l *ownLedger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ type otherLedger struct {
 	ledger
 }
 
-// openLedger maps the ledger of an owner file, if it can be had.
+// openLedger maps the ledger of an owner file. It returns nil if there is none.
 func openLedger(fd int) *otherLedger {
 	l := &otherLedger{fd: fd}
 	if !l.remap() {
@@ -155,7 +155,7 @@ func openLedger(fd int) *otherLedger {
 	return l
 }
 
-// remap maps the ledger as large as it is now.
+// remap maps the ledger at its current size.
 func (l *otherLedger) remap() bool {
 	var st unix.Stat_t
 	if err := unix.Fstat(l.fd, &st); err != nil || st.Size < ledgerOffset+ledgerSize {
@@ -170,9 +170,8 @@ func (l *otherLedger) remap() bool {
 	return true
 }
 
-// read calls fn with a list that stays as it is meanwhile. It reports false
-// where that cannot be had at the moment. A ledger that is damaged is empty: it
-// cannot tell of any ticket that it is out.
+// read calls fn with a consistent list. It reports false if that is not possible at the
+// moment. A damaged ledger is empty: it cannot say of any ticket that it is out.
 func (l *otherLedger) read(fn func(n int)) (ok bool) {
 	fault := sheltered(func() {
 		if !l.valid() {
@@ -192,7 +191,7 @@ func (l *otherLedger) read(fn func(n int)) (ok bool) {
 	return ok
 }
 
-// standing tells whether a ticket of the owner is out.
+// standing returns what the ledger says about a ticket.
 func (l *otherLedger) standing(stamp uint64) (s standing) {
 	ok := l.read(func(n int) {
 		i, found := l.find(n, stamp)
@@ -211,8 +210,8 @@ func (l *otherLedger) standing(stamp uint64) (s standing) {
 	return s
 }
 
-// outstanding lists the tickets of the owner that are out. ok is false if that
-// is not clear at the moment.
+// outstanding lists the tickets of the owner that are out. ok is false if that cannot be
+// read consistently at the moment.
 func (l *otherLedger) outstanding() (stamps []uint64, ok bool) {
 	ok = l.read(func(n int) {
 		stamps = stamps[:0]

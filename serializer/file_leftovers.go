@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// removeTicket removes the file of a ticket of ours that is over.
+// removeTicket removes the file of a local ticket that is over.
 func (d *directory) removeTicket(t *ticket) {
 	d.removed(t.name, true, d.sys.leave(t.name, t.Stamp))
 	if t.marked.Load() {
@@ -25,8 +25,9 @@ func (d *directory) removeTickets(tickets []*ticket) {
 // removeFile removes any other file.
 func (d *directory) removeFile(name string) { d.removed(name, false, d.sys.remove(name)) }
 
-// removed sees to it that the monitor tries again if a file could not be removed. ours
-// tells whether it is a ticket of ours. A directory is left to the program that made it.
+// removed records a file that could not be removed, so that the monitor tries again. ours
+// says whether it belongs to a local ticket. A directory is not removed: another program
+// made it.
 func (d *directory) removed(name string, ours bool, err error) {
 	path := filepath.Join(d.path, name)
 	switch {
@@ -42,7 +43,7 @@ func (d *directory) removed(name string, ours bool, err error) {
 	d.leftovers[name] = ours
 }
 
-// clearLeftovers tries again to remove all files that could not be removed.
+// clearLeftovers tries to remove the leftover files again.
 func (d *directory) clearLeftovers() {
 	d.mu.Lock()
 	names := slices.Collect(maps.Keys(d.leftovers))
@@ -56,8 +57,9 @@ func (d *directory) clearLeftovers() {
 	}
 }
 
-// owesRemovalLocked reports whether others wait for a file that we have to remove. Files of
-// the dead and of other programs do not keep the directory open: the next process finds them.
+// owesRemovalLocked reports whether other processes wait for a file that this process
+// must remove. Files of dead owners and of other programs do not keep the directory open:
+// the next process will find them.
 func (d *directory) owesRemovalLocked() bool {
 	for _, ours := range d.leftovers {
 		if ours {

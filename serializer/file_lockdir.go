@@ -5,83 +5,84 @@ import (
 	"time"
 )
 
-// lockDir is what the lock-file engine asks of a directory. Everything that
-// touches the disk goes through it, so tests can stop the engine between any
-// two of these calls, and what differs between systems stays below it.
+// lockDir is what the lock-file engine needs from a directory. Everything that touches
+// the disk goes through it. So tests can stop the engine between any two calls, and
+// differences between systems stay below it.
 type lockDir interface {
-	// lock takes the guard: until unlock, nobody else gives out tickets in
-	// this directory, unless the guard was replaced: see check. It may block for
-	// as long as another process holds the guard, so no request calls it.
+	// lock takes the guard: until unlock, nobody else issues tickets in this directory,
+	// unless the guard was replaced (see check). It blocks while another process holds
+	// the guard, so no request calls it.
 	lock() error
 	unlock()
 
 	// check returns errReplaced if the guard is no longer the one at its path.
 	check() error
 
-	// here reports whether the path still leads to the same directory, be it
-	// with another guard. place tells which directory it is, wherever the path leads.
+	// here reports whether the path still leads to the same directory, even if the guard
+	// is another one. place identifies the directory, wherever the path leads.
 	here() bool
 	place() fileID
 
-	// last reads the number of the last ticket given out; 0 if it is not
-	// recorded. setLast records it. Both need the guard.
+	// last reads the number of the last ticket issued; it is 0 if none is recorded.
+	// setLast records it. Both need the guard.
 	last() (uint64, error)
 	setLast(uint64) error
 
-	// reservation reads how far numbers are reserved, and setBound reserves
-	// more. Both need the guard. confirm returns when a bound is on the disk.
+	// reservation reads how far numbers are reserved, and setBound reserves more. Both
+	// need the guard. confirm returns when a bound is on the disk.
 	reservation() (reservation, error)
 	setBound(bound uint64) error
 	confirm(bound uint64) error
 
-	// create makes a ticket's lock file, and leave removes it. The ticket's
-	// number is in the owner's ledger before the first and struck out before
-	// the second, so a file that is missing meanwhile was removed by somebody
-	// else; restore puts it back. A number is greater than all before it.
+	// create writes a ticket's number to the owner's ledger, and then makes its lock
+	// file. leave strikes the number out, and then removes the file. So if the file is
+	// missing in between, somebody else has removed it; restore puts it back. Each number
+	// is greater than all before it.
 	create(name string, stamp uint64, k ownerKind) error
 	restore(name string, k ownerKind) error
 	leave(name string, stamp uint64) error
 
-	// remove removes any other file. One that is not there is no error. The error is
+	// remove removes any other file. A missing file is not an error. The error is
 	// errNotFile if it is a directory.
 	remove(name string) error
 
-	// restoreOwner puts the name of an owner file of ours back.
+	// restoreOwner puts the name of a local owner file back.
 	restoreOwner(name string) error
 
-	// refresh lets the files that stay look new to programs that clean up.
+	// refresh touches the permanent files, so that programs that clean up old files leave
+	// them alone.
 	refresh()
 
-	// changes reports what happened in the directory since the last call, in
-	// the order it happened. Where events were lost, it reports listing and then
-	// every file there is, as appeared; before listing, it may report part of what
-	// happened. The name is only valid during the call of fn.
+	// changes reports what has happened in the directory since the last call, in order.
+	// If events were lost, it reports listing, and then appeared for every file that
+	// exists. Before listing, it may report some of the events. The name is valid only
+	// during the call of fn.
 	changes(fn func(kind change, name []byte)) error
 
-	// wait returns when something may have changed, at the latest after d.
-	// interrupt ends the wait, or the next one if there is none, unless that polls.
-	// notifies reports whether it takes no polling.
+	// wait returns when something may have changed, or after d. interrupt ends the
+	// current wait, or the next one if there is none; it has no effect on polling without
+	// a signal. notifies reports whether changes are known without polling.
 	wait(d time.Duration)
 	interrupt()
 	notifies() bool
 
-	// identify tells which file a name is: tickets of the same owner are the
-	// same file. The error is fs.ErrNotExist, or errNotOurs if its owner is a
-	// user whose files do not count here.
+	// identify returns the identity of a file; tickets of the same owner are the same
+	// file. The error is fs.ErrNotExist, or errNotOurs if the file belongs to a user
+	// whose files do not count here.
 	identify(name string) (fileID, error)
 
 	// age tells for how long a file has been as it is, by the clock of the file
 	// system, and never more than for how long the machine runs; 0 is not known.
 	age(name string) time.Duration
 
-	// owns reports whether a file is one of our own owner files.
+	// owns reports whether a file is a local owner file.
 	owns(fileID) bool
 
-	// checksUsers reports whether files of some users do not count here.
+	// checksUsers reports whether the files of some users do not count here.
 	checksUsers() bool
 
-	// probe opens a file to find out whether its owner lives. The error is
-	// errUnowned if it is no owner's file.
+	// probe opens a file to find out whether its owner is alive. The error is errUnowned
+	// if the file is not an owner file.
 	probe(name string) (ownerProbe, error)
 
 	// mark makes an empty file.
@@ -94,14 +95,14 @@ type lockDir interface {
 
 // ownerProbe is another process's owner file, held open.
 type ownerProbe interface {
-	// id tells which file it is.
+	// id identifies the file.
 	id() fileID
-	// owner is what it says of its process.
+	// owner is what the file says about its process.
 	owner() Owner
-	// dead reports whether the process has ended or given the file up.
+	// dead reports whether the process has ended or has given up the file.
 	dead() (bool, error)
-	// keepsLedger reports whether the file says which tickets of its process are
-	// out: one file of each process does. standing tells that of one ticket, and
+	// keepsLedger reports whether the file lists which tickets of its process are out;
+	// one file of each process does. standing returns that for one ticket, and
 	// outstanding lists them; ok is false if that is not clear at the moment.
 	keepsLedger() bool
 	standing(stamp uint64) standing
@@ -118,11 +119,11 @@ type change uint8
 const (
 	appeared change = iota
 	vanished
-	closed  // by a process that had it open for writing: perhaps an owner that ended
-	listing // no file: what follows is all there is, and may take its time
+	closed  // by a process that had it open for writing: perhaps an owner has ended
+	listing // not a file: all existing files follow, which may take a while
 )
 
-// Files of ours that are no tickets. None of these names can be read as one.
+// Orderly's files that are not tickets. ParseTicket accepts none of these names.
 const (
 	ownFiles    = ".orderly-"
 	guardFile   = ownFiles + "guard"

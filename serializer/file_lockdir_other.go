@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// errNoLockDir is for systems without a lock that belongs to an open file, goes
-// with its process and has been tested: there, nothing is promised.
+// errNoLockDir is the error on systems without a tested lock that belongs to an open file
+// and ends with its process. Nothing is promised there.
 var errNoLockDir = errors.New("lock files do not work on " + runtime.GOOS + "; use the memory engine for one process, or the etcd engine")
 
-// outsideDir is a lock directory as other systems have it.
+// outsideDir is what other systems use for a lock directory seen from outside.
 type outsideDir struct {
 	lockDir
 	path string

@@ -24,34 +24,34 @@ type osDir struct {
 	where fileID
 	guard int // the guard file, open
 	id    fileID
-	notes *notifier // nil where the system does not tell what changed
-	polls poller    // then
+	notes *notifier // nil if the system does not report which files changed
+	polls poller    // used if notes is nil
 
-	boot string // tells this start of the machine from others
+	boot string // identifies the current boot of the machine
 	disk guardOnDisk
 
-	guardNumber int // of the guard's name among those it may have
+	guardNumber int // index of the guard's name in guardNames
 
 	everybody bool // the directory is world-writable: only our files count
 	fileMode  uint32
 	uid, gid  uint32 // of the directory
-	gives     bool   // what we make is given to the directory's owner
+	gives     bool   // files made by this process are given to the directory's owner
 
 	mu      sync.Mutex
 	owners  map[ownerKind]*ownerFile
-	used    []*ownerFile // full or removed ones, still linked to
+	used    []*ownerFile // full or removed files to which tickets are still linked
 	ids     map[fileID]bool
-	tickets map[string]*ownerFile // where there are no hard links
+	tickets map[string]*ownerFile // if there are no hard links
 
-	ledgerFile *ownerFile // the owner file that has the ledger of all rules
+	ledgerFile *ownerFile // the owner file with the ledger for tickets of all kinds
 
 	striking sync.Mutex
-	ledgers  []*ownLedger // of ledgerFile, and of those before it
+	ledgers  []*ownLedger // of ledgerFile and its predecessors
 
-	noLinks atomic.Bool // each ticket is a locked file
+	noLinks atomic.Bool // there are no hard links: each ticket is a locked file
 }
 
-// openLockDir opens a directory that exists, and its guard.
+// openLockDir opens an existing directory and its guard.
 func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 	d := &osDir{path: path, guardPath: filepath.Join(path, guardFile), clock: clock, guard: -1, boot: bootID(),
 		disk:   guardOnDisk{flush: syncData},
@@ -88,9 +88,9 @@ func (d *osDir) openat(name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// ourUser reports whether files of the user count in a directory that everybody
-// may write to. Those of root do not count for others: nobody else can find out
-// whether a process of root's lives.
+// ourUser reports whether the files of a user count in a directory that everybody may
+// write to. Root's files do not count for other users: they cannot find out whether a
+// process of root is alive.
 func ourUser(uid uint32) bool { return int(uid) == os.Geteuid() }
 
 func (d *osDir) here() bool {
@@ -112,8 +112,8 @@ func (d *osDir) close() {
 	_ = unix.Close(d.dir)
 }
 
-// tryLockDir makes a directory if it is missing, and finds out whether the
-// engine can work there, without waiting for anybody.
+// tryLockDir makes a directory if it is missing. It checks whether the engine can work
+// there, without waiting for other processes.
 func tryLockDir(path string) error {
 	if err := makeDir(path); err != nil {
 		return &StorageError{"making lock directory", path, err}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// osDir is a real directory. On Windows a ticket is a locked file of its own:
-// a hard link to an open file cannot be removed there. The directory is listed
-// again after each change.
+// osDir is a real directory. On Windows, each ticket is a separate locked file, because a
+// hard link to an open file cannot be removed there. The directory is listed again after
+// each change.
 type osDir struct {
 	path      string
 	guardPath string
@@ -29,7 +29,7 @@ type osDir struct {
 	ids     map[fileID]bool
 }
 
-// ticketFile is the file of a ticket of ours, open and locked.
+// ticketFile is the file of a local ticket, open and locked.
 type ticketFile struct {
 	h  windows.Handle
 	id fileID
@@ -48,7 +48,7 @@ func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 
 func (d *osDir) file(name string) string { return filepath.Join(d.path, name) }
 
-// open opens a file so that others may read, write and remove it meanwhile.
+// open opens a file in a way that lets others read, write and remove it.
 func (d *osDir) open(name string, access, how uint32) (windows.Handle, error) {
 	path, err := windows.UTF16PtrFromString(d.file(name))
 	if err != nil {
@@ -74,8 +74,8 @@ func (d *osDir) check() error {
 	return nil
 }
 
-// here is always so: everything goes by path, and a directory cannot be moved
-// while a file in it is open.
+// here is always true: every access uses the path, and a directory cannot be moved while
+// a file in it is open.
 func (d *osDir) here() bool { return true }
 
 func (d *osDir) place() fileID { return fileID{} }
@@ -94,8 +94,7 @@ func (d *osDir) last() (uint64, error) {
 	return stamp, nil
 }
 
-// reservation says that everything is reserved: Windows does not tell of a start of the
-// machine.
+// reservation reports that everything is reserved: Windows does not provide a boot ID.
 func (d *osDir) reservation() (reservation, error) {
 	return reservation{bound: maxStamp, confirmed: maxStamp}, nil
 }
@@ -111,8 +110,8 @@ func (d *osDir) setLast(stamp uint64) error {
 	return nil
 }
 
-// create makes a file that is the ticket. There are no ledgers on Windows: a file
-// that another program removes counts as left.
+// create makes a file that is the ticket. There are no ledgers on Windows: if another
+// program removes the file, the ticket counts as left.
 func (d *osDir) create(name string, _ uint64, k ownerKind) error { return d.restore(name, k) }
 
 func (d *osDir) leave(name string, _ uint64) error { return d.remove(name) }
@@ -143,7 +142,7 @@ func (d *osDir) createFile(name string, k ownerKind) error {
 	return nil
 }
 
-// claim locks a file and says in it whose it is.
+// claim locks a file and writes its owner's text.
 func (d *osDir) claim(h windows.Handle, k ownerKind) (fileID, error) {
 	if err := lockOwnerFile(uintptr(h)); err != nil {
 		return fileID{}, err
@@ -167,8 +166,8 @@ func (d *osDir) remove(name string) error {
 	return nil
 }
 
-// forget closes the file of a ticket of ours. From then on, another process's file may
-// have the same identity.
+// forget closes the file of a local ticket. From then on, another process's file may have
+// the same identity.
 func (d *osDir) forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -300,7 +299,7 @@ func tryLockDir(path string) error {
 	return d.remove(name)
 }
 
-// networkFileSystem names the network drive that path lies on, or nothing.
+// networkFileSystem names the network drive of a path, or returns "".
 func networkFileSystem(path string) string {
 	root, err := windows.UTF16PtrFromString(filepath.VolumeName(path) + `\`)
 	if err != nil || windows.GetDriveType(root) != windows.DRIVE_REMOTE {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A lock file's name is the one of Apache's mod_serializer:
+// A lock file's name has the format of Apache's mod_serializer:
 //
 //	<prefix><timestamp, 20 digits><family, 3><client port, 8><client IP>
 //	a_0000160969386537851501000036794192.168.0.1
 //
-// The timestamp counts microseconds since 1970. It starts with four zeros and
-// then none, which spans the years 2001 to 2286 and marks where the prefix
-// ends. The family is Linux's AF_INET or AF_INET6; as in the example, which is
-// the document's, a socket of IPv6 may have a peer with an IPv4 address.
+// The timestamp counts microseconds since 1970. It starts with exactly four zeros, which
+// covers the years 2001 to 2286 and marks where the prefix ends. The family is Linux's
+// AF_INET or AF_INET6. As in the example, which is the one of mod_serializer's document,
+// an IPv6 socket may have a peer with an IPv4 address.
 const (
 	stampDigits  = 20
 	familyDigits = 3
@@ -34,7 +34,7 @@ const (
 type Ticket struct {
 	Prefix string         // names the queue
 	Stamp  uint64         // microseconds since 1970 on the queue's clock; the token
-	Client netip.AddrPort // who asked
+	Client netip.AddrPort // the client that arrived
 }
 
 // Time returns when the ticket was issued, on the queue's clock. That is the system's
@@ -44,7 +44,7 @@ func (t Ticket) Time() time.Time { return time.UnixMicro(int64(t.Stamp)) }
 
 // Name returns the name of the ticket's lock file.
 func (t Ticket) Name() string {
-	var buf [255]byte // as long as a file system allows
+	var buf [255]byte // the longest name that file systems allow
 	return string(t.AppendName(buf[:0]))
 }
 
@@ -129,5 +129,5 @@ func parseDigits(s string) (uint64, bool) {
 	return n, err == nil
 }
 
-// tokenText is the token as programs and people see it.
+// tokenText is the text form of a token.
 func tokenText(stamp uint64) string { return strconv.FormatUint(stamp, 10) }

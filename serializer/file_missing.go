@@ -6,35 +6,35 @@ import (
 	"path/filepath"
 )
 
-// A lock file that is gone may have been removed by its owner, whose ticket is
-// over, or by another program or a person. The owners' ledgers tell the two apart:
-// see [ledger]. A ticket whose owner says that it is out keeps its place in the
-// queue, and so does one of which that is not known. It is over when the owner has said
-// so or has died.
+// If a lock file disappears, its owner may have removed it because the ticket is over, or
+// another program or a person may have done so. The owners' ledgers distinguish the two
+// cases: see [ledger]. If the owner says that the ticket is out, or if that is not known,
+// the ticket keeps its place in the queue. It is over when the owner has said so or has
+// died.
 
-// errUnaccounted is why no tickets are given out at the moment.
+// errUnaccounted is why no tickets are issued at the moment.
 var errUnaccounted = errors.New("a lock file was removed by another program, and its owner has not put it back yet")
 
-// mayBeOutLocked reports whether a ticket whose file is gone may be out all the same.
+// mayBeOutLocked reports whether a ticket whose file is gone may still be out.
 func (s *syncer) mayBeOutLocked(t *ticket) bool {
 	if len(s.found.owners) > 0 {
-		return true // its owner may be one that we are about to know
+		return true // its owner may be among them
 	}
 	for i, o := range s.ledgers {
 		switch o.standing(t.Stamp) {
 		case isOut, isUnclear:
 			return true
 		case isOver:
-			s.ledgers[0], s.ledgers[i] = o, s.ledgers[0] // likely that of the next one, too
+			s.ledgers[0], s.ledgers[i] = o, s.ledgers[0] // probably the owner of the next ticket, too
 			return false
 		}
 	}
 	return false
 }
 
-// settleMissing drops a ticket whose file is gone if it is over. Else the ticket is
-// kept for the next tick. An owner file that could not be opened yet is not the
-// ticket's, or was not complete when the ticket was made.
+// settleMissing drops a ticket whose file is gone, if it is over. Otherwise, the ticket
+// is kept until the next tick. If an owner file could not be opened yet, it is not the
+// ticket's owner file, or it was incomplete when the ticket was made.
 func (s *syncer) settleMissing(t *ticket) {
 	o := s.vouching(t.Stamp)
 	if o == nil {
@@ -49,7 +49,7 @@ func (s *syncer) settleMissing(t *ticket) {
 	}
 }
 
-// forget drops a ticket of another process whose file is gone.
+// forget drops a remote ticket whose file is gone.
 func (d *directory) forget(t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,8 +60,8 @@ func (d *directory) forget(t *ticket) {
 	d.dropLocked(t)
 }
 
-// vouching returns the living owner that says that a ticket is out, or that cannot
-// say at the moment.
+// vouching returns a living owner whose ledger says that a ticket is out, or is unclear
+// at the moment. It returns nil if there is none.
 func (s *syncer) vouching(stamp uint64) *remoteOwner {
 	for _, o := range s.ledgers {
 		if is := o.standing(stamp); is == isAbsent || is == isOver {
@@ -74,16 +74,16 @@ func (s *syncer) vouching(stamp uint64) *remoteOwner {
 	return nil
 }
 
-// settleAllMissing looks again at all tickets that keep their place without a file.
+// settleAllMissing settles all tickets that keep their place without a file.
 func (s *syncer) settleAllMissing() {
 	for t := range s.missing {
 		s.settleMissing(t)
 	}
 }
 
-// audit makes sure, once after each listing, that no ticket is out of which there is
-// no file: its place is not known, so nobody can be let in behind it. The caller
-// holds the guard, so no ticket comes meanwhile.
+// audit checks, once after each listing, that each ticket that is out has a file. The
+// place of a ticket without a file is not known, so nobody may be admitted behind it. The
+// caller holds the guard, so no ticket is issued in the meantime.
 func (s *syncer) audit() error {
 	if s.audited {
 		return nil
@@ -101,7 +101,7 @@ func (s *syncer) audit() error {
 	return nil
 }
 
-// accounted reports whether all tickets of an owner that are out are known.
+// accounted reports whether every outstanding ticket of an owner is known.
 func (o *remoteOwner) accounted(known map[uint64]bool) bool {
 	stamps, ok := o.outstanding()
 	for _, stamp := range stamps {

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mutants are ways in which the lock-file engine can be made wrong, for the
-// harness in ./torture: it must find out each of them. Only a program built with
-// -tags mutants has them.
+// Mutants are deliberate defects of the lock-file engine, for the harness in ./torture,
+// which must detect each of them. They exist only in programs built with -tags mutants.
 var Mutants = map[string]func(lockDir) lockDir{
 	"noguard":  func(d lockDir) lockDir { return &noGuard{d} },
 	"nocheck":  func(d lockDir) lockDir { return &noCheck{d} },
@@ -23,7 +22,7 @@ var Mutants = map[string]func(lockDir) lockDir{
 	"noresume": func(d lockDir) lockDir { return &noPause{d, vanished} },
 }
 
-// OpenMutant opens an engine that is wrong in one way.
+// OpenMutant opens an engine with one of the [Mutants].
 func OpenMutant(name, path string, o FileOptions) (*File, error) {
 	mutate := Mutants[name]
 	if mutate == nil {
@@ -43,14 +42,13 @@ func OpenMutant(name, path string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// noGuard gives out tickets without the guard.
+// noGuard issues tickets without the guard.
 type noGuard struct{ lockDir }
 
 func (*noGuard) lock() error { return nil }
 func (*noGuard) unlock()     {}
 
-// noGroup makes files that nobody but their user can open, whatever the mode of the
-// directory.
+// noGroup makes files that only their user can open, whatever the mode of the directory.
 func noGroup(d lockDir) lockDir {
 	files := d.(*osDir)
 	files.fileMode = 0o600
@@ -58,7 +56,7 @@ func noGroup(d lockDir) lockDir {
 	return d
 }
 
-// noCheck never looks whether the guard is still at its path.
+// noCheck never checks whether the guard is still at its path.
 type noCheck struct{ lockDir }
 
 func (*noCheck) check() error { return nil }
@@ -69,7 +67,7 @@ type noLast struct{ lockDir }
 func (*noLast) last() (uint64, error) { return 0, nil }
 func (*noLast) setLast(uint64) error  { return nil }
 
-// noLedger takes every lock file that is gone for one that was left.
+// noLedger treats every lock file that disappears as a leave.
 type noLedger struct{ lockDir }
 
 func (d *noLedger) probe(name string) (ownerProbe, error) {
@@ -85,7 +83,7 @@ type illiterate struct{ ownerProbe }
 func (*illiterate) standing(uint64) standing      { return isAbsent }
 func (*illiterate) outstanding() ([]uint64, bool) { return nil, true }
 
-// noPause does not hear that pauses appear, or that they vanish.
+// noPause does not notice that pauses appear, or that they vanish.
 type noPause struct {
 	lockDir
 	deaf change

@@ -2,12 +2,12 @@ package serializer
 
 import "golang.org/x/sys/unix"
 
-// networkFileSystems are those whose locks or notifications do not work across
-// machines, by the magic number of statfs(2). On the cluster file systems (GFS2,
-// OCFS2, Lustre, GPFS) locks reach the other machines, but inotify does not.
+// networkFileSystems are file systems whose locks or notifications do not work across
+// machines, by the magic number of statfs(2). On the cluster file systems (GFS2, OCFS2,
+// Lustre, GPFS), locks reach the other machines, but inotify does not.
 //
-// FUSE stands for all file systems in user space: sshfs, s3fs, GlusterFS, and
-// virtiofs, by which a virtual machine sees its host's files.
+// FUSE covers all file systems in user space: sshfs, s3fs, GlusterFS, and virtiofs, by
+// which a virtual machine accesses its host's files.
 var networkFileSystems = map[int64]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",
@@ -35,8 +35,7 @@ var networkFileSystems = map[int64]string{
 	0x7c7c6673: "Parallels shared folder",
 }
 
-// networkFileSystem names the network file system that path lies on, or
-// nothing.
+// networkFileSystem names the network file system of a path, or returns "".
 func networkFileSystem(path string) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -45,6 +44,6 @@ func networkFileSystem(path string) string {
 	return networkFileSystemOf(int64(st.Type))
 }
 
-// networkFileSystemOf looks a magic number up. It is 32 bits wide in the kernel;
-// systems whose statfs has a narrower or signed field extend its sign.
+// networkFileSystemOf names a file system by its magic number. The number has 32 bits in
+// the kernel; systems whose statfs has a narrower or signed field extend its sign.
 func networkFileSystemOf(magic int64) string { return networkFileSystems[int64(uint32(magic))] }

@@ -2,8 +2,7 @@ package serializer
 
 import "golang.org/x/sys/unix"
 
-// networkFileSystem names the network file system that path lies on, or
-// nothing.
+// networkFileSystem names the network file system of a path, or returns "".
 func networkFileSystem(path string) string {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil || st.F_flags&unix.MNT_LOCAL != 0 {

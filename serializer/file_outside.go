@@ -5,11 +5,11 @@ import (
 	"io/fs"
 )
 
-// An engine works in its directory only while it has arrivals. In between, it looks at the
-// directory from outside, for other processes may have tickets there.
+// An engine works in its directory only while it has arrivals. At other times, it reads
+// the directory from outside, because other processes may have tickets there.
 
-// surveyOutside calls fn with the directory as this user sees it. A directory that is gone
-// has nothing to see.
+// surveyOutside calls fn with the directory as this user sees it. If the directory is
+// gone, fn is not called.
 func (f *File) surveyOutside(fn func(*outsideDir, *sighting) error) error {
 	d, err := openOutside(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,7 +35,7 @@ func (f *File) queuesOutside() (states []QueueState, err error) {
 	})
 	for _, q := range states {
 		for i := range q.Tickets {
-			q.Tickets[i].Alive = nil // as in an open directory, where nobody asks
+			q.Tickets[i].Alive = nil // as for an open directory, which does not check it
 		}
 	}
 	return states, err
