@@ -85,6 +85,6 @@
 // helps.
 //
 // [Kinds] is the table of all kinds, and [Decode] returns which of them a text can be.
-// To add a kind, write a file with its type, its generator and its entry for that
-// table.
+// To add a kind, write a file with its type and its entry for that table, and a file
+// with its generator.
 package uniqueid
