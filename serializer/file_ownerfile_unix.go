@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownerFile is one of our own, held locked.
+// ownerFile is a local owner file, held locked.
 type ownerFile struct {
 	name   string
 	kind   ownerKind
 	fd     int
 	id     fileID
-	ledger *ownLedger // of ledgerFile, and of those before it
+	ledger *ownLedger // nil, except in ledgerFile and its predecessors
 }
 
 func (o *ownerFile) close() {
@@ -31,8 +31,7 @@ func (o *ownerFile) close() {
 	_ = unix.Close(o.fd)
 }
 
-// needLedger sees to it that there is a ledger. The next owner file that is made has
-// one if no other does.
+// needLedger makes an owner file with a ledger if no owner file has one.
 func (d *osDir) needLedger(k ownerKind) error {
 	if d.ledgerFile != nil {
 		return nil
@@ -44,15 +43,15 @@ func (d *osDir) needLedger(k ownerKind) error {
 	return err
 }
 
-// giveUp makes the next ticket by a kind have another owner file.
+// giveUp makes the next ticket of a kind use another owner file.
 func (d *osDir) giveUp(k ownerKind) {
 	d.used = append(d.used, d.owners[k])
 	delete(d.owners, k)
 }
 
-// restoreOwner puts back the name of an owner file that has tickets out: a process that
-// comes into the directory looks for it. A file that has no name left at all, as where
-// its tickets' are gone, too, cannot get one; then another file takes its place.
+// restoreOwner restores the name of an owner file that has tickets out: a process that
+// starts to work in the directory looks for it. A file without any name, because its
+// tickets' files are gone, too, cannot get one. Then another file takes its place.
 func (d *osDir) restoreOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,9 +70,9 @@ func (d *osDir) restoreOwner(name string) error {
 	return nil
 }
 
-// renew makes an owner file that takes the place of one whose name is gone. The
-// tickets that are linked to the old one stay ours: the lock is on the file, not on
-// its name. But a process that comes into the directory must find them in a ledger.
+// renew makes an owner file that replaces one whose name is gone. The tickets that are
+// linked to the old file stay local: the lock is on the file, not on its name. But a
+// process that starts to work in the directory must find them in a ledger.
 func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
 	if d.owners[old.kind] == old {
 		d.giveUp(old.kind)
@@ -90,8 +89,8 @@ func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
 	return d.owner(old.kind)
 }
 
-// passOn writes what is in the ledger of an owner file into the present one. None of
-// it is struck out meanwhile.
+// passOn merges the ledger of an old owner file into the current one. No number is struck
+// out in the meantime.
 func (d *osDir) passOn(old *ownerFile) error {
 	if old.ledger == nil {
 		return nil
@@ -101,7 +100,7 @@ func (d *osDir) passOn(old *ownerFile) error {
 	return d.ledgerFile.ledger.merge(old.ledger.outstanding())
 }
 
-// ownerFiles lists our owner files. The caller holds mu.
+// ownerFiles lists the local owner files. The caller holds mu.
 func (d *osDir) ownerFiles() []*ownerFile {
 	return slices.AppendSeq(slices.Clone(d.used), maps.Values(d.owners))
 }
@@ -122,7 +121,7 @@ func (d *osDir) owner(k ownerKind) (*ownerFile, error) {
 	return o, nil
 }
 
-// noteLedgers notes which ledgers there are. The caller holds mu.
+// noteLedgers updates the list of ledgers. The caller holds mu.
 func (d *osDir) noteLedgers() {
 	d.striking.Lock()
 	defer d.striking.Unlock()
@@ -136,9 +135,9 @@ func (d *osDir) noteLedgers() {
 
 func randomName() string { return strings.ToLower(rand.Text()[:16]) }
 
-// newOwnerFile makes a file, locks it and writes into it whose it is. That comes last,
-// so that all else is there for a reader who finds it. The guard is held, so nobody
-// takes the file for abandoned before it is locked.
+// newOwnerFile makes a file, locks it, and writes its owner's text. The text comes last,
+// so that a reader who finds it also finds everything else. The caller holds the guard,
+// so nobody considers the file abandoned before it is locked.
 func (d *osDir) newOwnerFile(name string, k ownerKind, withLedger bool) (_ *ownerFile, err error) {
 	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
 	if err != nil {
@@ -197,7 +196,7 @@ func (d *osDir) disown() {
 		o.close()
 	}
 	d.used = nil
-	clear(d.ids) // from here on, they may be those of other processes' files
+	clear(d.ids) // from here on, other processes' files may have the same IDs
 	d.noteLedgers()
 }
 
@@ -210,6 +209,6 @@ func (d *osDir) refresh() {
 	touchFile(d.guard)
 }
 
-// touchFile sets the times of a file to now. That takes no more than the right to write
-// to it; any other time only its user could set.
+// touchFile sets the times of a file to now. That only requires permission to write to
+// it; only its user could set any other time.
 func touchFile(fd int) { _ = unix.Futimes(fd, nil) }

@@ -7,8 +7,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
-// An owner holds the lock of its file for as long as it lives. The kernel takes the
-// lock back when the process ends, however it ends.
+// An owner holds the lock of its file while it lives. When the process ends, for whatever
+// reason, the kernel releases the lock.
 
 // lockOwnerFile locks a file that this process has just made.
 func lockOwnerFile(fd uintptr) error {
@@ -22,8 +22,8 @@ func lockOwnerFile(fd uintptr) error {
 	return nil
 }
 
-// ownerIsDead tries an owner's lock. It asks for a shared one, so that several
-// processes that try at once do not take each other for the owner.
+// ownerIsDead tries to lock an owner's file. It asks for a shared lock, so that several
+// processes that try at once do not mistake each other for the owner.
 func ownerIsDead(fd uintptr) (bool, error) {
 	locked, err := filelock.Try(fd, filelock.Shared)
 	if err != nil {

@@ -15,7 +15,7 @@ type remoteOwner struct {
 }
 
 // openOwner opens an owner file that appeared. If it cannot be opened now, the next sync
-// tries again, or the next tick.
+// or the next tick tries again.
 func (s *syncer) openOwner(name string, guarded bool) {
 	err := s.tryOwner(name)
 	switch {
@@ -36,7 +36,7 @@ func (s *syncer) openOwner(name string, guarded bool) {
 func (s *syncer) tryOwner(name string) error {
 	id, err := s.sys.identify(name)
 	if o := s.owners[id]; err == nil && o != nil {
-		o.name = name // until now, we knew it by a ticket
+		o.name = name // until now, it was known by a ticket's name
 		return nil
 	}
 	if err != nil || s.sys.owns(id) {
@@ -51,22 +51,22 @@ func (s *syncer) tryOwner(name string) error {
 	return nil
 }
 
-// abandonedOwner reports whether a file that says nothing of its owner is left over
-// from a process that died while it made it. Owner files are made under the guard, so
-// while we hold the guard nobody is about to write one. The file of a trial does not
-// need its name any more once it is made.
+// abandonedOwner reports whether a file without an owner's text was left by a process
+// that died while making it. Owner files are made under the guard, so nobody is making
+// one while this process holds the guard. A trial file no longer needs its name once it
+// exists.
 func abandonedOwner(name string, guarded bool) bool {
 	return guarded || strings.HasPrefix(name, trialFiles)
 }
 
-// identifyTickets finds out whose tickets these are.
+// identifyTickets finds out who owns the tickets.
 func (s *syncer) identifyTickets(tickets []*ticket) {
 	for _, t := range tickets {
 		s.identify(t)
 	}
 }
 
-// identifyAll finds out whose tickets all the remote ones are.
+// identifyAll finds out who owns each remote ticket.
 func (d *directory) identifyAll() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
@@ -77,8 +77,9 @@ func (s *syncer) identifyUnknown() {
 	s.identifyTickets(s.remoteTickets(func(t *ticket) bool { return !t.known }))
 }
 
-// identifyFor finds out whose tickets a batch is about to wait behind. Only some
-// arrivals need to know: for the others it is enough that somebody is there. The caller holds the guard, so nobody comes in between.
+// identifyFor finds out who owns the tickets ahead of a batch. Only some arrivals need
+// that; the others only need to know that somebody is ahead. The caller holds the guard,
+// so no other ticket is issued in between.
 func (d *directory) identifyFor(batch []*ticket) {
 	unknown := d.unknownAhead(batch)
 	if unknown == nil {
@@ -98,8 +99,7 @@ func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
 		if q == nil || q == done || q.unnamed == 0 {
 			continue
 		}
-		// Remote readers that are inside count as waiting as long as their rule is
-		// not known.
+		// A remote reader that is inside counts as waiting until its rule is known.
 		seemsFull := arrival.max > 0 && q.Waiting()+len(batch) > arrival.max
 		if !arrival.needsRules() && !seemsFull {
 			continue
@@ -114,7 +114,7 @@ func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
 	return tickets
 }
 
-// identify finds out whose a remote ticket is. Until that is known, tickets of ours
+// identify finds out who owns a remote ticket. Until that is known, the local tickets
 // that it concerns wait; see [queue.Queue.Admit].
 func (s *syncer) identify(t *ticket) {
 	id, err := s.sys.identify(t.name)
@@ -128,7 +128,7 @@ func (s *syncer) identify(t *ticket) {
 		s.complainAbout(t.name, err) // if it is gone, an event will say so
 		return
 	}
-	if s.sys.owns(id) { // a link of somebody else's to our owner file: no ticket of ours is remote
+	if s.sys.owns(id) { // somebody else linked it to our owner file
 		s.noteUnowned(t)
 		return
 	}
@@ -164,7 +164,7 @@ func (s *syncer) ownerOf(id fileID, name string) (*remoteOwner, error) {
 	}
 	if probe.id() != id {
 		probe.close()
-		return nil, fs.ErrNotExist // replaced in between
+		return nil, fs.ErrNotExist // replaced in the meantime
 	}
 	o := &remoteOwner{ownerProbe: probe, name: name}
 	s.addOwner(id, o)
@@ -185,15 +185,15 @@ func (s *syncer) removeOwner(id fileID) {
 	o.close()
 }
 
-// reapDead takes out the tickets of all owners that have died.
+// reapDead takes out the tickets of all dead owners.
 func (s *syncer) reapDead() {
 	for id := range s.owners {
 		s.reapIfDead(id)
 	}
 }
 
-// reapClosed reaps an owner whose file was closed. The event may come a moment
-// before its lock is free.
+// reapClosed reaps an owner whose file was closed. The event may come shortly before the
+// owner's lock is released.
 func (s *syncer) reapClosed(name string) {
 	for id, o := range s.owners {
 		if o.name != name {
@@ -219,15 +219,15 @@ func (s *syncer) reapIfDead(id fileID) {
 	}
 	taken := 0
 	for _, t := range s.remoteTickets(func(*ticket) bool { return true }) {
-		// The name must still be the dead owner's file: numbers are never
-		// used twice, but what we know of the name may be old.
+		// The name must still refer to the dead owner's file. Numbers are never reused,
+		// but what is known about the name may be outdated.
 		now, err := s.sys.identify(t.name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotOurs), err == nil && now != id:
 			continue
 		case err != nil:
 			s.complainAbout(t.name, err)
-			return // the tick comes back to it
+			return // the next tick tries again
 		}
 		s.removeFile(t.name)
 		s.mu.Lock()

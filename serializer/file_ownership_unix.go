@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An administrator who starts Caddy as root by hand, be it for `caddy validate`, must not
-// leave anything in a service's directory that the service cannot open. So root gives
-// what it makes to the directory's owner.
+// An administrator may start Caddy as root by hand, for example for `caddy validate`.
+// That must not leave anything in a service's directory that the service cannot open. So
+// root gives the files that it makes to the directory's owner.
 
-// makeDir makes a directory and those above it that are missing. Made by root, it
-// belongs to the owner of the one above, unless everybody may write there.
+// makeDir makes a directory and its missing parents. A directory made by root is given to
+// the owner of its parent, unless everybody may write to the parent.
 func makeDir(path string) error {
 	if st, err := os.Stat(path); err == nil {
 		if !st.IsDir() {
@@ -32,7 +32,7 @@ func makeDir(path string) error {
 	err := os.Mkdir(path, 0o750)
 	if os.IsExist(err) {
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
-			return nil // made by another process meanwhile
+			return nil // made by another process in the meantime
 		}
 	}
 	if err != nil || os.Geteuid() != 0 {
@@ -41,9 +41,9 @@ func makeDir(path string) error {
 	return giveDir(path, parent)
 }
 
-// giveDir gives a directory that was just made to the owner of the one above it.
-// The owner may put something else in its place, so what is given away is what was
-// opened: a directory of root's, and no link.
+// giveDir gives a new directory to the owner of its parent. That owner may put something
+// else in its place. So only what was opened is given away, and only if it is a directory
+// of root, not a link.
 func giveDir(path, parent string) error {
 	var above, made unix.Stat_t
 	if err := unix.Stat(parent, &above); err != nil {
@@ -69,16 +69,16 @@ func giveDir(path, parent string) error {
 	return nil
 }
 
-// give gives a file that this process has made to the directory's owner. Where
-// the system does not let it, as in a container whose root has no such right,
-// the file stays as it is: others of the same user can use it.
+// give gives a file made by this process to the directory's owner. If the system does not
+// allow that, as in a container whose root lacks the capability, the file stays as it is:
+// other processes of the same user can use it.
 func (d *osDir) give(fd int) {
 	if d.gives {
 		_ = unix.Fchown(fd, int(d.uid), int(d.gid))
 	}
 }
 
-// notOpen says whose a file is that cannot be opened, and what to do.
+// notOpen explains who owns a file that cannot be opened, and what to do.
 func (d *osDir) notOpen(name string, err error) error {
 	var st unix.Stat_t
 	if err != unix.EACCES && err != unix.EPERM || unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {

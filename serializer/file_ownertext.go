@@ -41,8 +41,8 @@ type ownerKind struct {
 	group string
 }
 
-// kind is what is said of a ticket of ours by its owner file. A group that has too long a
-// name for a pause is left out.
+// kind is what a local ticket's owner file says about it. A group is left out if its name
+// is too long for a pause.
 func (t *ticket) kind() ownerKind {
 	if len(t.group) > maxFileName {
 		return ownerKind{Rule: t.Rule}
@@ -52,7 +52,7 @@ func (t *ticket) kind() ownerKind {
 
 const ownerMagic = "orderly lock-file owner 1"
 
-// maxOwnerSize is more than any owner file is long, in bytes.
+// maxOwnerSize exceeds the size of any owner file's text, in bytes.
 const maxOwnerSize = 8 << 10
 
 // self describes this process.
@@ -116,5 +116,5 @@ func (o *Owner) set(key, value string) (err error) {
 		o.Group, err = strconv.Unquote(value)
 		o.GroupUnknown = false
 	}
-	return err // other keys may come with later versions
+	return err // unknown keys may come from later versions
 }

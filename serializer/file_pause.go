@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// A pause is an empty file in the directory, whose name says which queue is paused and
-// until when. So it is made in one step, it is never torn, and all who list the
-// directory know of it, also those that start later. Where a queue has several, the
-// one that ends last counts. Who sets another end makes the new file before the old
-// ones are removed, so the queue stays paused meanwhile. Pauses that are over are
-// removed by whoever finds them.
+// A pause is an empty file in the directory. Its name says which queue is paused, and
+// until when. So a pause is made atomically and never torn, and every process that lists
+// the directory learns of it, even if it starts later. If a queue has several pauses, the
+// one that ends last counts. To change the end, a process makes the new file before it
+// removes the old ones, so the queue stays paused. Any process that finds a pause that is
+// over removes it.
 //
-// While a queue is paused, the order and the rules no longer tell who is inside: a
-// ticket may be the first and wait all the same. So each process that hears of the pause
-// makes a mark, another empty file, for each ticket of its own that is inside. The lists
-// of all processes go by the marks. Admission does not: only the owner lets a ticket in.
+// While a queue is paused, order and rules do not show who is inside: the first ticket
+// may still wait. So each process that learns of the pause makes a mark, another empty
+// file, for each local ticket that is inside. The lists of all processes rely on the
+// marks. Admission does not: only the owner admits a ticket.
 
-// maxFileName is the longest name that file systems allow, in bytes.
+// maxFileName is the longest file name that file systems allow, in bytes.
 const maxFileName = 255
 
-// pauseName is the name of a pause's file.
+// pauseName is the name of a pause file.
 func pauseName(queue string, end time.Time) string {
 	return pauseFiles + string(appendDigits(nil, uint64(end.UnixMicro()), stampDigits)) + "-" + queue
 }
 
-// parsePause reads the name of a pause's file.
+// parsePause parses the name of a pause file.
 func parsePause(name string) (queue string, end time.Time, err error) {
 	rest := strings.TrimPrefix(name, pauseFiles)
 	if len(rest) > stampDigits+1 && rest[stampDigits] == '-' {
@@ -46,8 +46,8 @@ func insideName(stamp uint64) string {
 	return insideFiles + string(appendDigits(nil, stamp, stampDigits))
 }
 
-// pauseGrace is how long a process that runs may take to hear of a pause: it syncs ten
-// times a second.
+// pauseGrace is how long a running process may take to notice a pause: it syncs ten times
+// a second.
 const pauseGrace = 3 * tickInterval
 
 // Pause implements [Pauser]. It returns when this process obeys and others have had
@@ -77,7 +77,7 @@ var ErrOthersPause = errors.New("another user has paused it, and only that user 
 // that.
 func (f *File) Resume(_ context.Context, queue string) error { return f.putPause(queue, time.Time{}) }
 
-// putPause puts a pause into the directory, or removes it if the end is zero.
+// putPause adds a pause to the directory. If end is zero, it removes the queue's pauses.
 func (f *File) putPause(queue string, end time.Time) error {
 	dir, err := openOutside(f.path)
 	if err == nil {
@@ -143,9 +143,8 @@ func putPauseFrom(path, queue string, end time.Time) error {
 	return nil
 }
 
-// putPauses puts a pause in place of those that a queue has, for each user that this
-// process can do it for. Files of several users need several names, so their ends
-// differ by a microsecond.
+// putPauses replaces a queue's pauses for each user for whom this process may do so.
+// Files of several users need different names, so their ends differ by a microsecond.
 func (d *outsideDir) putPauses(queue string, end time.Time) error {
 	views, err := d.byUser()
 	if err != nil {
@@ -157,7 +156,7 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 		}
 		wanted := end
 		if view.onlyLooks(views) {
-			wanted = time.Time{} // root's pause would hold for all, and they could not end it
+			wanted = time.Time{} // a pause by root would apply to all users, and they could not end it
 		}
 		if err := view.putPause(queue, wanted); err != nil {
 			return err
@@ -169,8 +168,9 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 	return nil
 }
 
-// putPause puts a pause. Only files that were there before it are removed. So of two
-// who pause a queue at once, none removes the only file that is left.
+// putPause adds a pause and removes the earlier ones. It removes only files that existed
+// before it added its own. So if two callers pause a queue at once, neither removes the
+// only remaining file.
 func (d *outsideDir) putPause(queue string, end time.Time) error {
 	if queue == "" {
 		return errNameless
@@ -200,7 +200,7 @@ func (d *outsideDir) putPause(queue string, end time.Time) error {
 	return nil
 }
 
-// othersPause returns an error if a pause holds for the queue that another user has made.
+// othersPause returns an error if the queue is still paused by another user.
 func (d *outsideDir) othersPause(queue string) error {
 	names, err := d.list()
 	if err != nil {
@@ -218,7 +218,7 @@ func (d *outsideDir) othersPause(queue string) error {
 	return nil
 }
 
-// pauseFiles lists the files of a queue's pauses that count for this user.
+// pauseFiles lists a queue's pause files that count for this user.
 func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
 	all, err := d.list()
 	if err != nil {
@@ -240,7 +240,7 @@ func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
 	return names, nil
 }
 
-// notePause notes a file of a pause, or a mark, that lies in the directory.
+// notePause notes a file that is a pause or a mark.
 func (s *sighting) notePause(name string) {
 	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok && strings.HasPrefix(name, insideFiles) {
 		s.marks[stamp] = 0
@@ -251,7 +251,7 @@ func (s *sighting) notePause(name string) {
 	}
 }
 
-// applyPauses pauses the queues that were seen.
+// applyPauses applies the pauses and marks to the queues.
 func (s *sighting) applyPauses() {
 	for _, q := range s.queues {
 		q.marks = s.marks

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// pausing is what is known of the pauses in a directory.
+// pausing is what is known about the pauses in a directory.
 type pausing struct {
 	files map[string]*pauseFile // by name
 	ends  pauses
-	marks map[uint64]uint64 // by token: the last listing that showed the mark, or came before it
+	marks map[uint64]uint64 // by token: the last listing that showed the mark or preceded it
 }
 
 type pauseFile struct {
 	queue string // empty if the name cannot be read
 	end   time.Time
-	seen  uint64 // the last listing that showed the file, or came before it
+	seen  uint64 // the last listing that showed the file or preceded it
 }
 
 func newPausing() pausing {
 	return pausing{files: make(map[string]*pauseFile), ends: make(pauses), marks: make(map[uint64]uint64)}
 }
 
-// notePauseLocked notes a pause's file. The pause begins at once: what happened in the
-// directory after that, and is noted next, lets nobody in.
+// notePauseLocked notes a pause file. The pause takes effect at once, so that later
+// changes, which are noted next, admit nobody.
 func (s *syncer) notePauseLocked(name string) {
 	p := &s.pausing
 	if known := p.files[name]; known != nil {
@@ -46,7 +46,7 @@ func (s *syncer) noteResumedLocked(name string) {
 	}
 }
 
-// noteMarkLocked notes that the owner of a ticket says that it is inside.
+// noteMarkLocked notes that a ticket is inside, as its owner says.
 func (s *syncer) noteMarkLocked(name string) {
 	stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles))
 	if !ok {
@@ -66,7 +66,7 @@ func (s *syncer) noteUnmarkedLocked(name string) {
 	}
 }
 
-// sweepPausesLocked forgets what the listing did not show.
+// sweepPausesLocked forgets the pauses and marks that the listing did not show.
 func (s *syncer) sweepPausesLocked() {
 	p := &s.pausing
 	for stamp, seen := range p.marks {
@@ -81,7 +81,7 @@ func (s *syncer) sweepPausesLocked() {
 	}
 }
 
-// applyPausesLocked pauses and resumes queues as the files say.
+// applyPausesLocked pauses and resumes queues to match the files.
 func (d *directory) applyPausesLocked() {
 	p, now := &d.pausing, time.Now()
 	clear(p.ends)
@@ -96,7 +96,7 @@ func (d *directory) applyPausesLocked() {
 	}
 }
 
-// followPause does what a pause's file leaves to be done: some do not count.
+// followPause checks whether a pause file counts, and logs the result.
 func (s *syncer) followPause(name string) {
 	path := filepath.Join(s.path, name)
 	if _, _, err := parsePause(name); err != nil {
@@ -113,11 +113,12 @@ func (s *syncer) followPause(name string) {
 		s.log.Warn("a pause was made by a user who has no say here; it pauses nothing", "path", path)
 		return
 	}
-	s.identifyUnknown() // their owners tell of which groups they are
+	s.identifyUnknown() // the owners' files name the tickets' groups
 	s.log.Info("a queue is paused", "path", path)
 }
 
-// markInside tells all processes which of our tickets are inside paused queues.
+// markInside marks the local tickets that are inside paused queues, for all other
+// processes.
 func (s *syncer) markInside() {
 	for _, t := range s.unmarked() {
 		name := insideName(t.Stamp)
@@ -150,11 +151,11 @@ func (d *directory) unmarked() (tickets []*ticket) {
 	return tickets
 }
 
-// endPauses ends the pauses that are over, and removes marks of tickets that are gone,
-// for their owners may have died.
+// endPauses removes the files of pauses that are over, and the marks of tickets that are
+// gone: their owners may have died.
 func (s *syncer) endPauses() {
 	for _, name := range append(s.takeEndedPauses(), s.takeStaleMarks()...) {
-		if err := s.sys.remove(name); err != nil && !errors.Is(err, fs.ErrPermission) { // of root's
+		if err := s.sys.remove(name); err != nil && !errors.Is(err, fs.ErrPermission) { // the file may be root's
 			s.complainAbout(name, err)
 		}
 	}

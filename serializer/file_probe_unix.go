@@ -21,10 +21,10 @@ func (d *osDir) identify(name string) (fileID, error) {
 	return d.identity(&st)
 }
 
-// age counts from the last change of the file's inode, which nobody can set back as
-// they can the other times. What the clock was, a touch of the guard tells. A clock
-// that was set since makes a file look older than it is, mostly soon after the machine
-// was started; so it is taken for no older than that.
+// age counts from the last change of the file's inode. Unlike the other times, nobody can
+// set that one back. Touching the guard tells what the file system's clock says now. If
+// the clock was set since then, usually soon after a boot, a file may look older than it
+// is. So no file counts as older than the uptime.
 func (d *osDir) age(name string) time.Duration {
 	touchFile(d.guard)
 	var now, st unix.Stat_t
@@ -47,7 +47,7 @@ type osProbe struct {
 	file  fileID
 	about Owner
 
-	ledger *otherLedger // nil until it is asked for, and where there is none
+	ledger *otherLedger // nil until it is needed, or if there is none
 	asked  bool
 }
 

@@ -5,22 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// removals are the files of finished tickets that wait to be removed.
+// removals are the files of finished tickets that are still to be removed.
 //
-// A link and an unlink exclude each other in the kernel, and two threads that
-// meet there lose more time than the calls take. So where nobody else waits for
-// a file to go, one thread of this process at a time changes the directory. It also
-// removes the files that others bring meanwhile.
+// The kernel serializes links and unlinks in a directory, and two threads that contend
+// lose more time than the calls take. So if no other process waits for a file to go, only
+// one thread of this process at a time changes the directory. It also removes the files
+// that others have queued in the meantime.
 type removals struct {
-	changing sync.Mutex // held by the one that changes the directory
+	changing sync.Mutex // held while changing the directory
 
 	mu      sync.Mutex
 	tickets []*ticket
-	left    atomic.Int32 // how many of them
+	left    atomic.Int32 // len(tickets), to be read without mu
 }
 
-// removeFinished removes the file of a ticket that has handed the turn over within
-// this process, and ends a use of the directory.
+// removeFinished removes the file of a ticket that has handed the turn over within this
+// process, and ends one use of the directory.
 func (d *directory) removeFinished(t *ticket) {
 	r := &d.removals
 	if !r.changing.TryLock() {
@@ -34,8 +34,8 @@ func (d *directory) removeFinished(t *ticket) {
 	d.removeLeft()
 }
 
-// removeLeft removes the files that were left to be removed, unless another thread
-// is at it, which will.
+// removeLeft removes the queued files, unless another thread is changing the directory:
+// that thread will remove them.
 func (d *directory) removeLeft() {
 	r := &d.removals
 	for r.left.Load() > 0 && r.changing.TryLock() {

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// The last number is recorded with every ticket, but not on the disk: waiting for
-// that would cost more than all the rest. After a power failure, the guard file may
-// say what it said a while ago, and the clock may be behind. So it also says, on the
-// disk, up to which number tickets may have been given out. That is moved on ahead of
-// time, many numbers at once. A process that comes after the next start begins above it.
+// The last number is recorded with every ticket, but not flushed to the disk: that would
+// cost more than everything else. After a power failure, the guard file may have old
+// content, and the clock may be behind. So the guard file also has a bound, which is
+// flushed: no number above it has been issued. The bound is raised in advance, by many
+// numbers at once. After the next boot, numbering starts above it.
 
 // reserveTime is how many numbers are reserved at once, as time on the queue's clock.
-// After a start of the machine, numbers may be that much ahead of the clock.
+// After a boot, numbers may be that far ahead of the clock.
 const reserveTime = time.Minute
 
 const reserveAhead = uint64(reserveTime / time.Microsecond)
 
-// reservation is up to where numbers may be given out.
+// reservation says up to which number tickets may be issued.
 type reservation struct {
 	bound     uint64 // recorded
 	confirmed uint64 // known to be on the disk
-	outdated  bool   // from before the machine was started last
+	outdated  bool   // written before the last boot
 }
 
-// afterStart returns the number after which to go on: where the guard file was last
-// written before the machine was started, that is the end of what was reserved. The
-// caller holds the guard.
+// afterStart returns the number after which numbering continues. If the guard file was
+// last written before the last boot, that is the end of the reservation. The caller holds
+// the guard.
 func (d *directory) afterStart(last uint64) (uint64, error) {
 	if d.started {
 		return last, nil
@@ -45,15 +45,15 @@ func (d *directory) afterStart(last uint64) (uint64, error) {
 	return last, nil
 }
 
-// reserve makes sure that numbers up to last may be given out. It waits for the disk
-// only if nobody has done so ahead of time. The caller holds the guard.
+// reserve makes sure that numbers up to last may be issued. It waits for the disk only if
+// they were not reserved in advance. The caller holds the guard.
 func (d *directory) reserve(last uint64) error {
 	reserved := d.reserved.Load()
 	enough := min(last+reserveAhead/2, maxStamp)
 	if enough <= reserved {
 		return nil
 	}
-	r, err := d.sys.reservation() // another process may have been faster
+	r, err := d.sys.reservation() // another process may have reserved them
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *directory) reserve(last uint64) error {
 	if r.bound < enough {
 		r.bound = min(last+reserveAhead, maxStamp)
 	}
-	// Also where it is there already: it may be one that the disk has lost.
+	// Write it even if it is already there: the disk may have lost it.
 	if err := d.sys.setBound(r.bound); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (d *directory) reserve(last uint64) error {
 	return d.confirm(r.bound)
 }
 
-// confirm waits until a bound is on the disk.
+// confirm flushes a bound to the disk.
 func (d *directory) confirm(bound uint64) error {
 	if err := d.sys.confirm(bound); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (d *directory) confirm(bound uint64) error {
 	return nil
 }
 
-// confirmLater does so while tickets are given out. If it fails, a batch that needs
-// the numbers tries again, and is refused.
+// confirmLater confirms a bound in the background, while tickets are issued. If it fails,
+// the batch that needs the numbers tries again, and is refused if that fails, too.
 func (d *directory) confirmLater(bound uint64) {
 	if !d.confirming.CompareAndSwap(false, true) {
 		return

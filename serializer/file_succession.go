@@ -2,13 +2,14 @@ package serializer
 
 import "time"
 
-// A lock directory that is no longer at its path is retired, and another one is opened
-// once all turns in it are over. It may come back at any moment, so that others, who have
-// not noticed, go on in it, and be replaced again. So the engine lets go of it only when
-// it has opened the next one and has found out after that who is still in the old one.
+// A lock directory that is no longer at its path is retired. Another one is opened once
+// all turns in the old one are over. But the old one may return to its path at any
+// moment: other processes that have not noticed continue in it, and it may be replaced
+// again. So the engine gives it up only after opening the next one, and after checking
+// then who is still in it.
 
-// openNext opens the directory that is at the path, as soon as all turns in replaced ones
-// are over.
+// openNext opens the directory at the path once all turns in replaced directories are
+// over.
 func (f *File) openNext() (lockDir, error) {
 	for {
 		if err := f.awaitOldTurns(); err != nil {
@@ -29,7 +30,8 @@ func (f *File) openNext() (lockDir, error) {
 	}
 }
 
-// awaitOldTurns waits until all replaced directories seem to be left, or are back.
+// awaitOldTurns waits until all replaced directories seem to be left, or are back at
+// their path.
 func (f *File) awaitOldTurns() error {
 	for {
 		out, err := f.anyReplaced(func(d *directory) bool { return !d.isParted() })
@@ -40,8 +42,8 @@ func (f *File) awaitOldTurns() error {
 	}
 }
 
-// succeed waits until the replaced directories are shut for one that was opened in
-// their place. It reports false if this is not the one there any more.
+// succeed waits until the replaced directories are shut in favor of one opened in their
+// place. It reports false if that one is no longer at the path.
 func (f *File) succeed(sys lockDir) (there bool, err error) {
 	f.setSucceeded(sys.place(), true)
 	for {
@@ -65,8 +67,8 @@ func (f *File) setSucceeded(by fileID, succeeded bool) {
 	}
 }
 
-// anyReplaced reports whether something is so of a replaced directory. The error says
-// why a wait for that to end is in vain.
+// anyReplaced reports whether is holds for a replaced directory. It returns an error if
+// it is useless to wait for the replaced directories.
 func (f *File) anyReplaced(is func(*directory) bool) (found bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,7 @@ func (d *osDir) create(name string, stamp uint64, k ownerKind) error {
 	return err
 }
 
-// noteOut writes a ticket's number into the ledger. One that is damaged is replaced.
+// noteOut writes a ticket's number to the ledger. A damaged ledger is replaced.
 func (d *osDir) noteOut(stamp uint64, k ownerKind) error {
 	if err := d.needLedger(k); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (d *osDir) noteOut(stamp uint64, k ownerKind) error {
 	return d.ledgerFile.ledger.add(stamp)
 }
 
-// strike strikes out the number of a ticket of ours.
+// strike strikes out the number of a local ticket.
 func (d *osDir) strike(stamp uint64) {
 	d.striking.Lock()
 	defer d.striking.Unlock()
@@ -77,8 +77,8 @@ func (d *osDir) make(name string, k ownerKind) error {
 	return nil
 }
 
-// noHardLinks reports whether an error of link means that this file system or
-// directory has none.
+// noHardLinks reports whether an error of link means that this file system or directory
+// does not support hard links.
 func noHardLinks(err error) bool {
 	return err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP
 }
@@ -93,7 +93,7 @@ func (d *osDir) link(name string, k ownerKind) error {
 	}
 	err = linkat(d.dir, o.name, name)
 	if err == unix.ENOENT {
-		if o, err = d.renew(o); err == nil { // somebody removed our owner file
+		if o, err = d.renew(o); err == nil { // somebody else removed the owner file
 			err = linkat(d.dir, o.name, name)
 		}
 	}
@@ -108,13 +108,13 @@ func linkat(dir int, from, to string) error {
 	}
 }
 
-// createFile makes a ticket that is a locked file of its own.
+// createFile makes a ticket as a separate locked file.
 func (d *osDir) createFile(name string, k ownerKind) error {
 	o, err := d.newOwnerFile(name, k, false)
 	if err != nil {
 		return err
 	}
-	if old := d.tickets[name]; old != nil { // somebody removed it
+	if old := d.tickets[name]; old != nil { // somebody else removed its file
 		old.close()
 		delete(d.ids, old.id)
 	}
@@ -144,7 +144,7 @@ func (d *osDir) isDirectory(name string) bool {
 	return unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// forget closes a ticket that was a file of its own.
+// forget closes a ticket that was a separate file.
 func (d *osDir) forget(name string) {
 	if !d.noLinks.Load() {
 		return

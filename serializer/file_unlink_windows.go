@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// unlink removes a file, and its name at once. Others may have the file open, to see
-// whether its owner lives. Where deletion has no POSIX semantics, as on FAT and in Wine 8,
-// its name would stay in the directory until they close it, and they would go on waiting.
+// unlink removes a file, and frees its name at once. Other processes may have the file
+// open, to check whether its owner is alive. If deletion has no POSIX semantics, as on
+// FAT and in Wine 8, the name would stay until they close the file, and they would keep
+// waiting.
 func (d *osDir) unlink(name string) error {
 	h, err := d.open(name, windows.DELETE, windows.OPEN_EXISTING)
 	if err != nil {
@@ -27,8 +28,8 @@ func (d *osDir) unlink(name string) error {
 	if windows.SetFileInformationByHandle(h, windows.FileDispositionInfoEx, (*byte)(unsafe.Pointer(&flags)), uint32(unsafe.Sizeof(flags))) == nil {
 		return nil
 	}
-	// If the name cannot be changed, the file still goes, only later. If this process dies
-	// before the next call, a file is left that nobody looks at.
+	// If renaming fails, the file still goes, only later. If this process dies before the
+	// next call, it leaves a file that no process reads.
 	_ = rename(h, d.file(removedFiles+strings.ToLower(rand.Text()[:16])))
 	remove := byte(1)
 	if err := windows.SetFileInformationByHandle(h, windows.FileDispositionInfo, &remove, 1); err != nil {
@@ -37,7 +38,7 @@ func (d *osDir) unlink(name string) error {
 	return nil
 }
 
-// removedFiles are on their way out, and nothing to anybody.
+// removedFiles are files that are being removed. All processes ignore them.
 const removedFiles = ownFiles + "removed-"
 
 // rename gives an open file another path.

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// An unowned file has the form of a ticket and is no owner's link: it comes from
-// another program, such as mod_serializer, or from a person. It is waited for, but
-// there is no lock that says whether anybody still needs it.
+// An unowned file has the form of a ticket, but is not linked to an owner file. It comes
+// from another program, such as mod_serializer, or from a person. Arrivals wait for it,
+// but no lock says whether anybody still needs it.
 
 const (
 	// unownedTime is the age at which an unowned file counts as abandoned.
 	unownedTime = 5 * time.Minute
 
-	// unownedText is the owner of an unowned file, for people.
+	// unownedText is the owner of an unowned file, as shown to people.
 	unownedText = "not a ticket of Orderly"
 )
 
-// unownedFiles knows since when unowned files have been there, whichever directory an
-// engine works in.
+// unownedFiles records how long unowned files have existed, across all directories in
+// which an engine works.
 type unownedFiles struct {
 	mu    sync.Mutex
 	since map[string]time.Time // by name
@@ -28,7 +28,7 @@ type unownedFiles struct {
 
 func newUnownedFiles() *unownedFiles { return &unownedFiles{since: make(map[string]time.Time)} }
 
-// note notes a file of an age, unless it is known already.
+// note records a file with its age, unless the file is already known.
 func (u *unownedFiles) note(name string, age time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -37,7 +37,7 @@ func (u *unownedFiles) note(name string, age time.Duration) {
 	}
 }
 
-// age tells how old a file is; 0 is not known.
+// age returns how old a file is; 0 if that is not known.
 func (u *unownedFiles) age(name string) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -53,9 +53,9 @@ func (u *unownedFiles) forget(name string) {
 	delete(u.since, name)
 }
 
-// noteUnowned notes that no process of ours owns a ticket. Its age counts on from
-// what it is now by the clock of the file system, so it does not begin anew with
-// each process that comes. From then on, it counts by a clock that nobody sets.
+// noteUnowned notes that no process of Orderly owns a ticket. The first age is read from
+// the file system's clock, so the count does not restart with each process. From then on,
+// it follows a clock that nobody can set.
 func (s *syncer) noteUnowned(t *ticket) {
 	age := s.sys.age(t.name)
 	s.mu.Lock()
@@ -66,12 +66,12 @@ func (s *syncer) noteUnowned(t *ticket) {
 	s.unowned.note(t.name, age)
 	t.owner = unownedText
 	t.unowned = true
-	t.queue.Identify(t, t.Rule) // that stays to be alone
+	t.queue.Identify(t, t.Rule) // which remains the strictest rule
 	s.advanceLocked(t.queue)
 }
 
-// abandonUnowned removes unowned files that are too old, and tells of one that is
-// waited for.
+// abandonUnowned removes unowned files that are too old, and logs a younger one if a
+// local ticket waits for it.
 func (s *syncer) abandonUnowned() {
 	for _, t := range s.remoteTickets(func(t *ticket) bool { return t.unowned && !t.known }) {
 		age := s.unowned.age(t.name)
@@ -84,7 +84,7 @@ func (s *syncer) abandonUnowned() {
 	}
 }
 
-// blocks reports whether one of ours waits in the queue of a ticket.
+// blocks reports whether a local ticket waits in a ticket's queue.
 func (d *directory) blocks(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

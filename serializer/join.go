@@ -36,7 +36,7 @@ func Join(e Engine, a Arrival, done func(Turn, error)) Wait {
 	return enterWait(cancel)
 }
 
-// enterWait is the wait of a goroutine.
+// enterWait is the wait of a goroutine in Enter.
 type enterWait context.CancelCauseFunc
 
 // GiveUp implements [Wait].
@@ -50,7 +50,7 @@ type joinedWait struct {
 	ended    atomic.Bool
 }
 
-// joinQueue lets an arrival join its queue.
+// joinQueue makes an arrival join its queue.
 func joinQueue(engine ticketEngine, timeouts *timeouts, a Arrival, done func(Turn, error)) Wait {
 	t := newTicket(engine, a)
 	w := &joinedWait{ticket: t, timeouts: timeouts, done: done}
@@ -65,7 +65,7 @@ func joinQueue(engine ticketEngine, timeouts *timeouts, a Arrival, done func(Tur
 	}
 	if a.Timeout > 0 {
 		timeouts.add(t.waiter, a.Timeout)
-		if w.ended.Load() { // before that, perhaps
+		if w.ended.Load() { // perhaps before the timeout was added
 			timeouts.remove(t.waiter)
 		}
 	}
@@ -75,7 +75,7 @@ func joinQueue(engine ticketEngine, timeouts *timeouts, a Arrival, done func(Tur
 // GiveUp implements [Wait].
 func (w *joinedWait) GiveUp(cause error) { go w.end(cause) }
 
-// end ends the wait: with the turn, or for a reason. Only the first call does.
+// end ends the wait, with the turn or with a refusal. Only the first call has an effect.
 func (w *joinedWait) end(err error) {
 	if w.ended.Swap(true) {
 		return

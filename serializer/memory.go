@@ -21,7 +21,7 @@ type Memory struct {
 	mu      sync.Mutex
 	queues  map[string]*ticketQueue
 	pauses  pauses
-	unpause *time.Timer // ends the first of them
+	unpause *time.Timer // runs at the first end of a pause
 	last    uint64
 	closed  bool
 }
@@ -82,7 +82,7 @@ func (m *Memory) arrive(t *ticket) error {
 	return nil
 }
 
-// queueLocked returns the queue that a ticket is to join.
+// queueLocked returns the queue that a ticket will join.
 func (m *Memory) queueLocked(t *ticket) *ticketQueue {
 	q := m.queues[t.Prefix]
 	isNew := q == nil
@@ -96,8 +96,8 @@ func (m *Memory) queueLocked(t *ticket) *ticketQueue {
 	return q
 }
 
-// advanceLocked lets in those that may now be inside, and refuses waiters that are
-// superseded. It reports whether it let one in.
+// advanceLocked admits all tickets that may enter, and refuses waiters that are
+// superseded. It reports whether it admitted any.
 func (m *Memory) advanceLocked(q *ticketQueue) (granted bool) {
 	granted = q.advance(grant)
 	for t := q.Superseded(0); t != nil; t = q.Superseded(0) {
@@ -129,8 +129,7 @@ func (m *Memory) leave(t *ticket) {
 	}
 }
 
-// remove takes a ticket out and lets the next in. It reports whether there was
-// one.
+// remove takes a ticket out and admits the next ones. It reports whether it admitted any.
 func (m *Memory) remove(t *ticket) (granted bool) {
 	if t.out {
 		return false
@@ -196,7 +195,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// close refuses all waiters, and returns the callbacks of the holders.
+// close refuses all waiters, and returns the callbacks that revoke the holders' turns.
 func (m *Memory) close() (revokes []func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,20 +215,21 @@ func (m *Memory) close() (revokes []func(error)) {
 
 func grant(t *ticket) { t.grant() }
 
-// nextStamp is the number of the next ticket: the time, but always greater than
-// the last one, whatever the clock does.
+// nextStamp returns the number of the next ticket: the time, but always greater than the
+// last number, whatever the clock does.
 func nextStamp(now time.Time, last uint64) uint64 {
 	return max(uint64(max(now.UnixMicro(), minStamp)), last+1)
 }
 
-// takeRevoke returns the callback for the caller inside, once.
+// takeRevoke returns the callback that revokes a holder's turn, but only once.
 func (w *waiter) takeRevoke() func(error) {
 	revoke := w.revoke
 	w.revoke = nil
 	return revoke
 }
 
-// appendRevoke appends the callback of a caller inside, if it is still to be called.
+// appendRevoke appends the callback that revokes a holder's turn, unless it has been
+// taken.
 func appendRevoke(revokes []func(error), w *waiter) []func(error) {
 	if revoke := w.takeRevoke(); revoke != nil {
 		revokes = append(revokes, revoke)
@@ -237,7 +237,7 @@ func appendRevoke(revokes []func(error), w *waiter) []func(error) {
 	return revokes
 }
 
-// queueStates describes queues for people, in the order of prefixes.
+// queueStates describes queues for people, ordered by prefix.
 func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time.Time, owner func(*ticket) string) []QueueState {
 	states := make([]QueueState, 0, len(queues))
 	for name, end := range p {

@@ -30,8 +30,8 @@ func (m *Memory) Resume(_ context.Context, queue string) error {
 	return nil
 }
 
-// applyPausesLocked lets all queues know of the pauses there are, and lets in those
-// whose pause is over.
+// applyPausesLocked applies the current pauses to all queues. Queues whose pause is over
+// admit again.
 func (m *Memory) applyPausesLocked() {
 	m.pauses.takeEnded(time.Now())
 	for _, q := range m.queues {

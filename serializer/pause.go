@@ -51,10 +51,10 @@ func PauseEnd(queue string, until time.Time) (time.Time, error) {
 
 var errNameless = errors.New("a queue without a name cannot be paused")
 
-// pauses are the ends of all pauses, by the names of queues and groups.
+// pauses maps the names of queues and groups to the ends of their pauses.
 type pauses map[string]time.Time
 
-// end is when the pauses of a queue are over; zero if there is none.
+// end returns when the last pause of a queue ends; zero if there is none.
 func (p pauses) end(q *ticketQueue) time.Time {
 	end := p[q.prefix]
 	for _, group := range q.groups {
@@ -73,7 +73,7 @@ func (p pauses) end(q *ticketQueue) time.Time {
 	return end
 }
 
-// takeEnded takes out the pauses that are over, and returns their names.
+// takeEnded removes the pauses that are over, and returns their names.
 func (p pauses) takeEnded(now time.Time) (names []string) {
 	for name, end := range p {
 		if !end.After(now) {
@@ -84,7 +84,7 @@ func (p pauses) takeEnded(now time.Time) (names []string) {
 	return names
 }
 
-// next is when the first of the pauses ends by itself.
+// next returns when the first pause ends by itself. ok is false if none does.
 func (p pauses) next() (end time.Time, ok bool) {
 	if len(p) == 0 {
 		return end, false
@@ -93,14 +93,14 @@ func (p pauses) next() (end time.Time, ok bool) {
 	return end, end.Before(Resumed)
 }
 
-// setPause notes until when the queue is paused; zero is not at all.
+// setPause sets until when the queue is paused; zero means that it is not.
 func (q *ticketQueue) setPause(end time.Time) {
 	q.pausedUntil = end
 	q.SetPaused(!end.IsZero())
 }
 
-// noteGroup notes the group of an arrival, "" if it has none, and reports whether that
-// can change which pauses hold for the queue.
+// noteGroup notes the group of an arrival, "" for none. It reports whether that can
+// change which pauses apply to the queue.
 func (q *ticketQueue) noteGroup(group string) bool {
 	if group == "" {
 		before := q.mayBeOfAnyGroup()
@@ -114,7 +114,8 @@ func (q *ticketQueue) noteGroup(group string) bool {
 	return true
 }
 
-// noteOwner notes of which group the tickets of an owner are.
+// noteOwner notes the group of an owner's tickets. It reports whether that can change
+// which pauses apply to the queue.
 func (q *ticketQueue) noteOwner(o Owner) bool {
 	if !o.GroupUnknown {
 		return q.noteGroup(o.Group)
@@ -124,7 +125,7 @@ func (q *ticketQueue) noteOwner(o Owner) bool {
 	return q.mayBeOfAnyGroup() != before
 }
 
-// mayBeOfAnyGroup reports whether only the name of the queue tells of which groups it
-// may be: a process of an older version has tickets there, and nobody says that it is
-// of none.
+// mayBeOfAnyGroup reports whether only the queue's name shows to which groups it may
+// belong. That is so if a process of an older version has tickets there, and no arrival
+// says that it has no group.
 func (q *ticketQueue) mayBeOfAnyGroup() bool { return q.unsaid && !q.ungrouped }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// The longest queue name, and what is kept of longer ones in front of their
-// hash. With the digits and the longest address this stays below the 255 bytes
-// that file systems allow for a name.
+// The length of the longest queue name, and of the part of a longer name that is kept
+// before its hash. With the digits and the longest address, a lock file's name stays
+// below the 255 bytes that file systems allow.
 const (
 	maxQueueName  = 150
 	keptQueueName = 80
@@ -35,7 +35,7 @@ func QueueName(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	kept := name[:keptQueueName]
 	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
-		kept = kept[:i] // not in the middle of an escape
+		kept = kept[:i] // do not cut an escape in half
 	}
 	return kept + "%~" + hex.EncodeToString(sum[:16]) + "_"
 }
@@ -60,7 +60,7 @@ func escapeQueueName(text string) string {
 		b.WriteByte(c)
 	}
 	name := b.String()
-	if AmbiguousQueueName(name) { // perhaps only by the digits of an escape
+	if AmbiguousQueueName(name) { // perhaps only because of an escape's digits
 		last := len(name) - 1
 		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
 	}
@@ -102,8 +102,8 @@ func AmbiguousQueueName(text string) bool {
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
 }
 
-// cannotName reports whether a queue's name cannot be the start of a lock file's:
-// the file would lie elsewhere, or be taken for another.
+// cannotName reports whether a queue's name cannot be the prefix of a lock file's name:
+// the file would be in another directory, or be taken for a different file.
 func cannotName(queue string) bool {
 	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
 }

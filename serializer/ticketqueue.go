@@ -6,8 +6,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Rule says with whom an arrival may be inside. The zero value is the strictest:
-// to be alone.
+// Rule determines which other arrivals may be inside together with this one. The zero
+// value is the strictest: to be alone.
 type Rule = queue.Rule
 
 // ticketQueue is one queue of the memory engine or of the file engine.
@@ -15,15 +15,15 @@ type ticketQueue struct {
 	queue.Queue[*ticket]
 	prefix      string
 	groups      []string  // of its arrivals
-	ungrouped   bool      // some of them have none
-	unsaid      bool      // of some, nobody knows it
-	pausedUntil time.Time // zero: it is not paused
+	ungrouped   bool      // some arrivals have no group
+	unsaid      bool      // the group of some tickets is unknown
+	pausedUntil time.Time // zero if the queue is not paused
 
 	// For the file engine.
 	unnamed int               // remote tickets whose owner is not known
-	marks   map[uint64]uint64 // by token, those whose owners say they are inside; see pausing
-	special int               // tickets of ours that need to know the rules of remote ones
-	blocked bool              // counted as one in which one of ours waits for what others do
+	marks   map[uint64]uint64 // by token, remote tickets that are inside, as their owners say; see pausing
+	special int               // local tickets that need the rules of remote ones
+	blocked bool              // included in directory.blocked
 }
 
 // insert puts a ticket into its place.
@@ -48,7 +48,7 @@ func (q *ticketQueue) count(t *ticket, by int) {
 	}
 }
 
-// identify notes by which rule the ticket of a known owner is in the queue.
+// identify notes the rule of a ticket whose owner is known.
 func (q *ticketQueue) identify(t *ticket, r Rule) {
 	if !t.known {
 		t.known = true
@@ -57,8 +57,8 @@ func (q *ticketQueue) identify(t *ticket, r Rule) {
 	q.Identify(t, r)
 }
 
-// advance lets in all that may now be inside, and calls grant for those of this
-// process. It reports whether there were any.
+// advance admits all tickets that may enter, and calls grant for the local ones. It
+// reports whether there were any local ones.
 func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
 	if q.Paused() {
 		q.passMarked()
@@ -73,16 +73,15 @@ func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
 	return granted
 }
 
-// passMarked moves the border of a paused queue past the remote tickets that are
-// inside.
+// passMarked moves the border of a paused queue past the remote tickets that are inside.
 func (q *ticketQueue) passMarked() {
 	for t := q.Border(); t != nil && !t.Local() && t.isInside(); t = q.Border() {
 		q.Pass()
 	}
 }
 
-// awaitsEvents reports whether one of ours waits for what other processes do: for
-// remote tickets, for one that supersedes it, or for the end of a pause.
+// awaitsEvents reports whether a local ticket waits for another process: for remote
+// tickets, for an arrival that supersedes it, or for the end of a pause.
 func (q *ticketQueue) awaitsEvents() bool {
 	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Bounded())
 }

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// outcome is what has ended the wait of a caller of Enter. Whoever sets it sends the
-// message.
+// outcome is how the wait of a caller of Enter ended. The goroutine that sets it sends
+// the message.
 type outcome struct{ atomic.Uint32 }
 
 const (
 	pending uint32 = iota
-	decided        // by the engine: with the turn, or with a refusal
-	expired        // its timeout has run out
+	decided        // by the engine: with the turn or with a refusal
+	expired        // by the timeout
 )
 
-// end sets the outcome, unless it is known already.
+// end sets the outcome, unless it is already set. It reports whether it did.
 func (o *outcome) end(by uint32) bool { return o.CompareAndSwap(pending, by) }
 
-// waits are those of all callers in an engine. The zero value is ready for use.
+// waits are the waits of all callers of an engine. The zero value is ready for use.
 type waits struct {
 	timeouts timeouts
-	channels sync.Pool // of channels for one message, without one
+	channels sync.Pool // of empty channels with room for one message
 }
 
-// channel returns a channel for one message.
+// channel returns an empty channel with room for one message.
 func (s *waits) channel() chan struct{} {
 	if c, ok := s.channels.Get().(chan struct{}); ok {
 		return c
@@ -34,7 +34,7 @@ func (s *waits) channel() chan struct{} {
 	return make(chan struct{}, 1)
 }
 
-// await returns nil once the turn of a caller has come, and else why it has not.
+// await returns nil once the caller's turn has come, and otherwise why it has not.
 func (s *waits) await(ctx context.Context, w *waiter, timeout time.Duration) error {
 	if w.ready == nil {
 		return w.refusal // it was decided on arrival
@@ -44,7 +44,7 @@ func (s *waits) await(ctx context.Context, w *waiter, timeout time.Duration) err
 		defer s.timeouts.remove(w)
 	}
 	over := ctx.Done()
-	if over == nil { // a select costs more
+	if over == nil { // cheaper than a select
 		<-w.ready
 		return s.ended(w)
 	}
@@ -56,8 +56,8 @@ func (s *waits) await(ctx context.Context, w *waiter, timeout time.Duration) err
 	}
 }
 
-// ended returns what the message said. There is never another one, so the channel can be
-// used again.
+// ended returns the result that the message announced. A channel gets only one message,
+// so it can be reused.
 func (s *waits) ended(w *waiter) error {
 	s.channels.Put(w.ready)
 	if w.outcome.Load() == expired {
