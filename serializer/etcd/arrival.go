@@ -12,12 +12,12 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// doubtTime is how long etcd may still carry out a request that had no answer, even
-// after its repetition, or another member's answer to it, was undone. Until then the
-// queue is read for tickets of ours that no caller waits for.
+// doubtTime is how long etcd may take to carry out a request that was not answered. That
+// may happen even after the effect of its repetition, or of another member's answer, was
+// undone. Until then, the engine searches the queue for local tickets without a caller.
 const doubtTime = time.Minute
 
-// arrive requests a ticket. It fails only where none can come of that.
+// arrive requests a ticket. It returns an error only if no ticket can result.
 func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,9 +41,9 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 	return t, nil
 }
 
-// take makes the ticket. It goes on until etcd has confirmed that the key exists, or a
-// read has shown it: only then can the key be deleted for good. If the first request fails, the
-// deletions that it carries are sent by themselves.
+// take makes the ticket. It keeps trying until etcd has confirmed that the key exists, or
+// a read has shown it: only then can the key be deleted for good. If the first request
+// fails, the deletions that it carries are sent separately.
 func (s *session) take(t *ticket, carried []deletion) {
 	for tries := 0; ; tries++ {
 		answer, several, err := s.commitSeveral(tries, s.ticketRequest(t, carried))
@@ -74,17 +74,17 @@ func (s *session) take(t *ticket, carried []deletion) {
 	}
 }
 
-// known reports whether a read has shown the ticket. Then it may have been used and
-// deleted since, and another request would make it again.
+// known reports whether a read has shown the ticket. If so, the ticket may already have
+// been used and deleted, and another request would make it again.
 func (s *session) known(t *ticket) bool {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	return t.joined
 }
 
-// ticketRequest is the request for a ticket. It makes the key only if there is none, so
-// it can be sent again when the answer was lost: the ticket is the same, and so
-// is its place in the queue. It reads the queue as it is after the deletions.
+// ticketRequest is the request for a ticket. It makes the key only if there is none. So
+// if the answer is lost, the request can be repeated: the ticket is the same, and so is
+// its place in the queue. It also deletes the carried keys, and then reads the queue.
 func (s *session) ticketRequest(t *ticket, carried []deletion) *pb.TxnRequest {
 	look := allOf(t.queue.prefix)
 	look.CountOnly = !t.snapshot
@@ -108,8 +108,8 @@ func (s *session) noteDoubt(t *ticket) {
 	t.doubtful = true
 }
 
-// retry reports whether to send a failed request again. If the request was not for
-// the ticket alone, etcd may have refused what came with it.
+// retry reports whether to repeat a failed request. If the request carried deletions,
+// etcd may have refused those instead of the ticket.
 func (s *session) retry(t *ticket, err error, alone bool) bool {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *session) notTaken(t *ticket, err error) {
 	}
 }
 
-// taken lists the ticket.
+// taken adds the ticket to its queue.
 func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	e, q := s.engine, t.queue
 	rev, look := readAnswer(answer)
@@ -138,7 +138,7 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	if s.over {
 		return
 	}
-	overtaken := t.joined // by a read of the queue: the position is known
+	overtaken := t.joined // a read of the queue came first: the position is known
 	if overtaken && rev != t.rev {
 		// The ticket was used and deleted before this request made it again.
 		s.deleteLocked(deletion{queue: q, key: t.key, rev: rev})
@@ -166,7 +166,7 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	q.update()
 }
 
-// full reports whether too many wait before a ticket.
+// full reports whether too many are waiting ahead of a ticket.
 func (t *ticket) full() bool {
 	if t.arrival.MaxWaiting == 0 || t.arrival.DropOldest || t.Admitted() || t.vanished {
 		return false
@@ -174,7 +174,7 @@ func (t *ticket) full() bool {
 	return t.queue.ahead(t)-t.queue.Inside() >= t.arrival.MaxWaiting
 }
 
-// readAnswer finds the ticket's revision and what was read of the queue.
+// readAnswer extracts the ticket's revision and what was read of the queue.
 func readAnswer(answer *pb.TxnResponse) (rev int64, look *pb.RangeResponse) {
 	look = answer.Responses[len(answer.Responses)-1].GetResponseRange()
 	if answer.Succeeded {
@@ -187,7 +187,7 @@ func (e *Engine) storageError(op string, err error) error {
 	return &serializer.StorageError{Op: op, Path: e.where, Err: err}
 }
 
-// evictionError names the ticket that was to be evicted.
+// evictionError adds the ticket that was to be evicted.
 func evictionError(queue string, token uint64, err error) error {
 	return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 }

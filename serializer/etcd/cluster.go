@@ -15,23 +15,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// cluster is the members of etcd as this process reaches them. Requests go to the
-// preferred member for as long as it answers.
+// cluster is the members of etcd. Requests go to the preferred member while it answers.
 //
-// A member that is stopped or cut off does not refuse: its connection stands and
-// is silent. gRPC notices that after 13 seconds at best. So a request without an
-// answer soon goes to the next member as well, and the first answer counts. A
-// member that was overtaken is no longer preferred: its watches end, and begin
-// anew elsewhere. Requests must allow that they are carried out twice. All
-// requests of this engine do.
+// A member that is stopped or cut off does not refuse requests: its connection stays open
+// and silent. gRPC needs at least 13 seconds to notice. So a request that is not answered
+// soon also goes to the next member, and the first answer counts. If another member
+// answers first, it becomes the preferred one; the watches at the old one end, and are
+// begun again. So every request must tolerate being carried out twice. All requests of
+// this engine do.
 type cluster struct {
 	members   []*member
-	patience  time.Duration // with a silent member
+	patience  time.Duration // how long to wait before asking another member
 	preferred atomic.Int64  // index of a member
 	switches  atomic.Uint64
 }
 
-// newCluster prepares the connections, which are opened when they are needed.
+// newCluster prepares the connections. They are opened when they are first needed.
 func newCluster(endpoints []string, config *tls.Config, username, password string, patience time.Duration) (*cluster, error) {
 	c := &cluster{patience: patience}
 	for _, endpoint := range endpoints {
@@ -42,7 +41,7 @@ func newCluster(endpoints []string, config *tls.Config, username, password strin
 		}
 		c.members = append(c.members, m)
 	}
-	// Not all processes should lean on the first member.
+	// Spread the load of all processes over the members.
 	c.preferred.Store(rand.Int64N(int64(len(c.members))))
 	return c, nil
 }
@@ -53,14 +52,14 @@ func (c *cluster) close() {
 	}
 }
 
-// patienceOf is how long a member may be silent, under a lease.
+// patienceOf is how long a member may be silent, given the time to live of the lease.
 func patienceOf(ttl time.Duration) time.Duration {
 	return min(max(ttl/10, 200*time.Millisecond), 500*time.Millisecond)
 }
 
 func (c *cluster) current() *member { return c.members[c.preferred.Load()] }
 
-// distrust prefers another member than m.
+// distrust makes a member other than m the preferred one.
 func (c *cluster) distrust(m *member) {
 	for i, other := range c.members {
 		if other == m {
@@ -69,7 +68,7 @@ func (c *cluster) distrust(m *member) {
 	}
 }
 
-// replace prefers another member, unless that has changed meanwhile.
+// replace changes the preferred member, unless it has changed in the meantime.
 func (c *cluster) replace(from, to int64) {
 	if c.preferred.CompareAndSwap(from, to) {
 		if from != to {
@@ -88,9 +87,9 @@ type answer[T any] struct {
 	err    error
 }
 
-// ask returns the first answer of any member, beginning with the preferred one.
-// The request may be carried out more than once. An error that every member would
-// give is returned at once.
+// ask returns the first answer of any member, starting with the preferred one. The
+// request may be carried out more than once. An error that every member would give is
+// returned at once.
 func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *member) (T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,8 +137,8 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 	}
 }
 
-// transient reports whether an error can pass by itself: the member was away, had
-// no leader, or did not answer.
+// transient reports whether an error may pass by itself: the member was gone, had no
+// leader, or did not answer.
 func transient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -151,8 +150,8 @@ func transient(err error) bool {
 	return false
 }
 
-// denied reports whether etcd refuses the user, for now: somebody may set the
-// password or the role right.
+// denied reports whether etcd refuses the user. That may pass: somebody may correct the
+// password or the role.
 func denied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrAuthFailed) || unauthenticated(err)
 }
@@ -171,7 +170,7 @@ func codeOf(err error) codes.Code {
 	return codes.OK // not from a member
 }
 
-// faults are why members did not answer.
+// faults are the errors of the members that did not answer.
 type faults struct{ list []fault }
 
 type fault struct {
@@ -181,8 +180,8 @@ type fault struct {
 
 func (f *faults) add(m *member, err error) { f.list = append(f.list, fault{m, err}) }
 
-// summary is one error for all. ended is why the wait ended, or nil if all members
-// have failed.
+// summary combines the faults into one error. ended is why the wait ended; it is nil if
+// all members have failed.
 func (f *faults) summary(ended error) error {
 	switch {
 	case len(f.list) == 0:
@@ -210,8 +209,7 @@ func (s *severalFaults) Error() string {
 
 func (s *severalFaults) Unwrap() []error { return s.errs }
 
-// explained names the member, and says first what the error means, where that is
-// known.
+// explained adds the member to the error, preceded by an explanation if there is one.
 func (f fault) explained() error {
 	if f.err == nil {
 		return nil
@@ -222,9 +220,9 @@ func (f fault) explained() error {
 	return fmt.Errorf("member %s: %w", f.member.endpoint, f.err)
 }
 
-// diagnose finds out more about members that closed a connection without a word. A
-// member that refuses our certificate says so after the handshake. While we send,
-// it is chance whether we read that before the connection breaks.
+// diagnose finds out more about members that closed a connection without an error. A
+// member that rejects our certificate says so after the handshake. If we are sending at
+// that moment, the connection may break before we have read that.
 func (c *cluster) diagnose(err error) error {
 	for _, m := range c.members {
 		if !m.secure() || !strings.Contains(err.Error(), m.endpoint) || hintFor(err, true) != "" {

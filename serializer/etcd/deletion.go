@@ -15,17 +15,17 @@ const (
 	maxDeleters = 4  // requests at a time
 	deleteBatch = 60 // keys in a request; etcd takes 128 operations, and each key may need two
 
-	refusedPause = time.Second // before a deletion is sent again that etcd has refused
+	refusedPause = time.Second // before repeating a deletion that etcd has refused
 )
 
-// deletion is a key of ours that is to be deleted.
+// deletion is a local key that must be deleted.
 type deletion struct {
-	queue *ticketQueue // nil for a key that is no ticket
+	queue *ticketQueue // nil if the key is not a ticket
 	key   string
-	end   string // if set, all keys from key up to here are meant
+	end   string // if set, the deletion is of all keys from key up to here
 	rev   int64  // of the ticket; 0 deletes the key whatever it holds
-	left  bool   // the ticket was inside, alone
-	slot  uint64 // free afterwards; 0 is none
+	left  bool   // the ticket was inside alone
+	slot  uint64 // free afterwards; 0 for none
 }
 
 func (d deletion) queueName() string {
@@ -35,9 +35,9 @@ func (d deletion) queueName() string {
 	return d.queue.name
 }
 
-// deleteLocked has a key deleted soon. The turn passes on before: if the next
-// waiter is ours, it is inside already; if it is remote, the deletion is the
-// message that lets it in.
+// deleteLocked requests the deletion of a key. The turn passes on before that: a local
+// successor is already inside; for a remote one, the deletion is the message that admits
+// it.
 func (s *session) deleteLocked(d deletion) {
 	if rev, twice := s.leaving[d.key]; s.over || twice && rev >= d.rev {
 		return
@@ -49,7 +49,7 @@ func (s *session) deleteLocked(d deletion) {
 	s.sendLocked(d)
 }
 
-// sendLocked has a deletion sent after those that wait already.
+// sendLocked queues a deletion behind the pending ones.
 func (s *session) sendLocked(d deletion) {
 	if s.over {
 		return
@@ -61,10 +61,11 @@ func (s *session) sendLocked(d deletion) {
 	}
 }
 
-// carriedLocked takes deletions that go along with a request for a ticket, as that is
-// sent right now. In a busy queue, callers often leave and come again at once. etcd
-// commits in rounds. If it got the ticket first, the deletion, and with it the next
-// holder, would wait for two of them; else the next holder's deletion would.
+// carriedLocked takes pending deletions to go along with a request for a ticket, which is
+// about to be sent. In a busy queue, callers often leave and return at once, and etcd
+// commits in rounds. If the ticket were sent first, the deletion, and with it the next
+// holder, would wait for two rounds. If the deletion were sent first, the next holder's
+// deletion would.
 func (s *session) carriedLocked() []deletion {
 	if len(s.deletions) == 0 || s.deletions[0].end != "" {
 		return nil
@@ -72,7 +73,7 @@ func (s *session) carriedLocked() []deletion {
 	return s.splitDeletionsLocked()
 }
 
-// sendAgain sends deletions that went along with a request that has failed.
+// sendAgain repeats deletions that went along with a failed request.
 func (s *session) sendAgain(batch []deletion) {
 	if len(batch) == 0 {
 		return
@@ -84,8 +85,8 @@ func (s *session) sendAgain(batch []deletion) {
 	}
 }
 
-// deleteKeys sends deletions until none is left. Keys that it cannot delete before
-// the session is over go with the lease.
+// deleteKeys sends deletions until none is left. Keys that cannot be deleted before the
+// session ends disappear with the lease.
 func (s *session) deleteKeys() {
 	for {
 		batch := s.nextDeletions()
@@ -96,9 +97,8 @@ func (s *session) deleteKeys() {
 	}
 }
 
-// deleteBatch sends one request until etcd has carried it out, or refused it.
-// Deletions that are refused together are sent one by one, so that none holds up
-// the others.
+// deleteBatch repeats one request until etcd has carried it out or refused it. If etcd
+// refuses a batch, its deletions are sent one by one, so that none delays the others.
 func (s *session) deleteBatch(batch []deletion, marks marking) {
 	for tries := 0; s.ctx.Err() == nil; tries++ {
 		rev, err := s.deleteOnce(tries, batch, marks)
@@ -130,7 +130,7 @@ func (s *session) deleteBatch(batch []deletion, marks marking) {
 	}
 }
 
-// deleteLater sends a deletion again that etcd has refused.
+// deleteLater repeats a deletion that etcd has refused.
 func (s *session) deleteLater(d deletion) {
 	time.AfterFunc(refusedPause, func() {
 		s.engine.mu.Lock()
@@ -139,9 +139,8 @@ func (s *session) deleteLater(d deletion) {
 	})
 }
 
-// deleteOnce sends one request. It deletes only the tickets that are meant, not
-// later ones with the same keys: etcd may carry the request out twice, the second
-// time late.
+// deleteOnce sends one request. It does not delete later tickets with the same keys: etcd
+// may carry out the request twice, the second time late.
 func (s *session) deleteOnce(tries int, batch []deletion, marks marking) (rev int64, err error) {
 	txn := s.deletion(batch[0], marks)
 	if len(batch) > 1 {
@@ -157,15 +156,14 @@ func (s *session) deleteOnce(tries int, batch []deletion, marks marking) (rev in
 	return answer.Header.Revision, nil
 }
 
-// marking is whether deletions of tickets put marks.
+// marking is whether deletions of tickets also put marks.
 type marking bool
 
 const (
 	withMarks marking = true
 
-	// withoutMarks deletes the mark, too, because a full etcd refuses any put. A
-	// watch reports that if there was a mark; else the next waiter finds out by
-	// its check.
+	// withoutMarks deletes the mark, too, because a full etcd refuses any put. If there
+	// was a mark, a watch reports that; otherwise, the next waiter notices at its check.
 	withoutMarks marking = false
 )
 
@@ -192,7 +190,8 @@ func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error)
 	return answer, err
 }
 
-// commitSeveral also tells whether a member may carry it out later; see askSeveral.
+// commitSeveral also returns whether a member may still carry out the transaction later;
+// see askSeveral.
 func (s *session) commitSeveral(tries int, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
 	defer cancel()
@@ -220,7 +219,7 @@ func (s *session) nextDeletions() []deletion {
 	return s.splitDeletionsLocked()
 }
 
-// splitDeletionsLocked takes the next deletions that may share a request.
+// splitDeletionsLocked takes the next deletions that can share a request.
 func (s *session) splitDeletionsLocked() []deletion {
 	n := batchSize(s.deletions)
 	batch := s.deletions[:n:n]
@@ -228,8 +227,8 @@ func (s *session) splitDeletionsLocked() []deletion {
 	return batch
 }
 
-// batchSize is how many of the next deletions may share a request. etcd refuses a
-// request that puts a key twice, or puts one in a range that it deletes.
+// batchSize is how many of the next deletions can share a request. etcd refuses a request
+// that puts a key twice, or puts a key in a range that it deletes.
 func batchSize(deletions []deletion) int {
 	for n, d := range deletions[:min(len(deletions), deleteBatch)] {
 		conflicts := func(other deletion) bool { return other.key == d.key || (other.end == "") != (d.end == "") }
@@ -240,7 +239,7 @@ func batchSize(deletions []deletion) int {
 	return min(len(deletions), deleteBatch)
 }
 
-// settleDeletions notes that keys were deleted, by the given revision.
+// settleDeletions notes that keys were deleted at the latest by a revision.
 func (s *session) settleDeletions(batch []deletion, rev int64) {
 	if len(batch) == 0 {
 		return
@@ -252,7 +251,7 @@ func (s *session) settleDeletions(batch []deletion, rev int64) {
 		s.engine.measureLocked(s.answered, rev)
 	}
 	for _, d := range batch {
-		if s.leaving[d.key] == d.rev { // else a later ticket's deletion is to be sent
+		if s.leaving[d.key] == d.rev { // otherwise, the deletion of a later ticket is pending
 			delete(s.leaving, d.key)
 		}
 		if d.queue == nil {
@@ -265,8 +264,8 @@ func (s *session) settleDeletions(batch []deletion, rev int64) {
 	}
 }
 
-// measureLocked measures how late the watch is. It is called for the answer to a
-// deletion and for the watch that reports it, in whichever order they come.
+// measureLocked measures the delay of the watch. It is called for the answer to a
+// deletion and for the watch event that reports it, in either order.
 func (e *Engine) measureLocked(answered map[int64]time.Duration, rev int64) {
 	if answered == nil {
 		return
@@ -278,7 +277,7 @@ func (e *Engine) measureLocked(answered map[int64]time.Duration, rev int64) {
 		return
 	}
 	if len(answered) > maxMeasured {
-		clear(answered) // of watches that were lost
+		clear(answered) // the watches that should have reported these were lost
 	}
 	answered[rev] = now
 }

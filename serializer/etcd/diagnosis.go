@@ -7,8 +7,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// hints say what the causes of failed connections mean to a person. gRPC passes
-// causes on as text only. The first that fits is taken.
+// hints explain the causes of failed connections to people. gRPC passes causes on only as
+// text. The first match is used.
 var hints = []struct {
 	text   string
 	secure bool // only for https
@@ -32,8 +32,7 @@ var hints = []struct {
 	{text: "network is unreachable", hint: "the network has no way there"},
 }
 
-// hintFor explains an error in a few words. It is empty where the error does so
-// itself.
+// hintFor explains an error in a few words. It returns "" if the error explains itself.
 func hintFor(err error, secure bool) string {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed):

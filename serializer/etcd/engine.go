@@ -120,15 +120,15 @@ type Engine struct {
 
 	mu      sync.Mutex
 	session *session      // nil while there is no lease
-	failure error         // why the last attempt to get one failed; nil while one is under way
+	failure error         // why the last attempt to get a lease failed; nil while one is in progress
 	changed chan struct{} // closed and replaced when session or failure change
-	tickets int           // of ours, not left yet
+	tickets int           // local tickets that have not left yet
 	closed  bool
 
-	logged   string                      // the failure that was logged last
+	logged   string                      // the last failure that was logged
 	failures throttle.Throttle[struct{}] // of log entries about requests to etcd
-	watchLag time.Duration               // of the last deletion of ours that a watch reported
-	lost     atomic.Uint64               // leases
+	watchLag time.Duration               // for the last local deletion that a watch reported
+	lost     atomic.Uint64               // number of leases lost
 }
 
 // Options say where and how an [Engine] keeps its queues.
@@ -261,15 +261,14 @@ func (e *Engine) fail(err error) {
 	}
 }
 
-// announceLocked wakes those that wait for a session.
+// announceLocked wakes the goroutines that wait for a session.
 func (e *Engine) announceLocked(failure error) {
 	e.failure = failure
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// current returns the session. While a lease is requested, it waits for the
-// answer.
+// current returns the session. While a lease is being requested, it waits for the result.
 func (e *Engine) current(ctx context.Context) (*session, error) {
 	for {
 		e.mu.Lock()
@@ -315,8 +314,8 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	return t, nil
 }
 
-// holds checks the lease once more, after the wait: since the turn came, the
-// process may have been stopped, or the machine suspended.
+// holds checks the lease again after the wait. Since the turn came, the process may have
+// been stopped, or the machine suspended.
 func (e *Engine) holds(t *ticket) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -30,7 +30,7 @@ func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	return nil
 }
 
-// evict evicts a ticket of ours. It reports whether there is one.
+// evict evicts a local ticket. It reports whether there is one.
 func (s *session) evict(queue string, token uint64) bool {
 	e := s.engine
 	e.mu.Lock()
@@ -64,11 +64,11 @@ func (s *session) findLocked(queue string, rev int64) *ticket {
 	return nil
 }
 
-// askEviction puts the key that asks the owner of a ticket to evict it. The key
-// belongs to our own lease, should the owner never read it.
+// askEviction puts the key that asks the owner of a ticket to evict it. The key belongs
+// to this process's lease, in case the owner never reads it.
 func (s *session) askEviction(ctx context.Context, queue string, rev int64) error {
 	keys := s.engine.keys
-	// Not with KeysOnly: then etcd 3.7 leaves the leases out.
+	// Not with KeysOnly: etcd 3.7 then omits the leases.
 	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(allOf(keys.queue(queue)))}})
 	if err != nil {
 		return s.engine.storageError("reading the queue", err)
@@ -79,7 +79,7 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 			continue
 		}
 		evict := put(keys.evictions(lease)+strconv.FormatInt(rev, 10), queue, s.id)
-		if kv.Lease == 0 { // an operator has written it, so it goes with no owner
+		if kv.Lease == 0 { // an operator has written it, so no lease removes it
 			evict = erase(string(kv.Key), "")
 		}
 		answer, err := s.engine.request(ctx, &pb.TxnRequest{
@@ -96,7 +96,7 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 	return serializer.ErrNoTicket
 }
 
-// serveEvictions evicts what other processes ask this one to evict, until the
+// serveEvictions carries out the evictions that other processes ask for, until the
 // session is over.
 func (s *session) serveEvictions() {
 	s.follow(keyRange{
@@ -116,9 +116,8 @@ func (s *session) serveEvictions() {
 	})
 }
 
-// evictUnclaimed evicts a ticket of ours that is not listed. Either the answer to
-// its request is still on its way, or no caller has it: a request that was carried
-// out late has made it.
+// evictUnclaimed evicts a local ticket that is not listed. Either the answer to its
+// request is still on its way, or it has no caller, because a late request made it.
 func (s *session) evictUnclaimed(queue string, rev int64) {
 	found, err := s.read(0, true, allOf(s.engine.keys.tickets(queue, s.id)))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// feed is a stream of events from one member, for all watches there. It keeps the
-// token with which it was opened. Once etcd refuses that for a new watch, new
-// watches go to another feed, and the old feed ends with its last watch.
+// feed is a stream of events from one member, for all watches there. It keeps the token
+// with which it was opened. Once etcd refuses that token for a new watch, new watches use
+// another feed, and the old feed ends with its last watch.
 type feed struct {
 	member *member
 	token  string
@@ -33,20 +33,20 @@ type feed struct {
 	ended    bool
 }
 
-// watch is a key or a prefix that is watched. etcd serves a watch that begins in
-// the past only ten times a second, so each begins now. That also leaves nothing
-// for a compaction to take away.
+// watch watches a key or a prefix. etcd serves a watch that begins in the past only ten
+// times a second, so each watch begins now. So a compaction cannot remove anything that
+// is needed, either.
 type watch struct {
 	feed    *feed
 	id      int64
 	handle  func([]*mvccpb.Event) // called by the feed, one call after the other
-	created chan confirmation     // one message
-	lost    func()                // called once when the watch ends by itself
+	created chan confirmation     // has room for its one message
+	lost    func()                // called once if the watch ends by itself
 	stopped bool
 }
 
-// confirmation is the revision after which a watch reports every event, or the
-// reason why there is no watch.
+// confirmation is the revision after which a watch reports every event, or the reason why
+// there is no watch.
 type confirmation struct {
 	rev int64
 	err error
@@ -57,8 +57,8 @@ var (
 	errFeedRetired = errors.New("the stream was replaced")
 )
 
-// watch begins a watch. handle gets every event after the revision returned. lost
-// is called if the watch ends before stop.
+// watch begins a watch. handle is called for every event after the returned revision.
+// lost is called if the watch ends before stop.
 func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
 	for retried := false; ; {
 		f, err := m.openFeed(ctx)
@@ -69,7 +69,7 @@ func (m *member) watch(ctx context.Context, request *pb.WatchCreateRequest, hand
 		if errors.Is(err, errFeedRetired) {
 			continue
 		}
-		// etcd 3.4 denies a watch where the token is too old, and says no more.
+		// etcd 3.4 denies a watch without further explanation if the token is too old.
 		if stale := unauthenticated(err) || errors.Is(err, rpctypes.ErrPermissionDenied); !stale || retried || m.username == "" {
 			return w, rev, err
 		}
@@ -118,7 +118,7 @@ func (m *member) openFeed(ctx context.Context) (*feed, error) {
 	return f, nil
 }
 
-// retireFeed sends new watches to another feed.
+// retireFeed makes new watches use another feed.
 func (m *member) retireFeed(f *feed) {
 	m.mu.Lock()
 	if m.feed == f {
@@ -162,7 +162,7 @@ func (f *feed) watch(ctx context.Context, request *pb.WatchCreateRequest, handle
 	}
 }
 
-// create sends the request. Confirmations come in the order of requests.
+// create sends the request. Confirmations arrive in the order of requests.
 func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
@@ -177,12 +177,12 @@ func (f *feed) create(w *watch, request *pb.WatchCreateRequest) error {
 	}
 	f.creating = append(f.creating, w)
 	f.mu.Unlock()
-	// An error ends the stream; then the feed tells the watch.
+	// An error ends the stream, and the feed then notifies the watch.
 	_ = f.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: request}})
 	return nil
 }
 
-// run passes on events until the stream ends.
+// run passes events on until the stream ends.
 func (f *feed) run() {
 	for {
 		answer, err := f.stream.Recv()
@@ -229,7 +229,7 @@ func (f *feed) confirm(answer *pb.WatchResponse) {
 	w.created <- confirmation{rev: answer.Header.Revision}
 }
 
-// watchError turns etcd's reason for refusing a watch, a text, into an error.
+// watchError converts etcd's reason for refusing a watch, which is text, into an error.
 func watchError(reason string) error {
 	if _, text, ok := strings.Cut(reason, " desc = "); ok {
 		reason = text
@@ -284,7 +284,7 @@ func (f *feed) cancel(id int64) {
 	_ = f.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 }
 
-// stop ends the watch. Events on their way may still reach handle.
+// stop ends the watch. Events that are on their way may still reach handle.
 func (w *watch) stop() {
 	f := w.feed
 	f.mu.Lock()
@@ -299,8 +299,8 @@ func (w *watch) stop() {
 	}
 }
 
-// retire takes no new watches. The feed ends with its last watch, or at once if it
-// has none.
+// retire refuses new watches. The feed ends with its last watch, or at once if it has
+// none.
 func (f *feed) retire() {
 	f.mu.Lock()
 	f.retired = true
@@ -308,8 +308,7 @@ func (f *feed) retire() {
 	f.endIfUnused()
 }
 
-// endIfUnused ends a retired feed without watches. It reports whether the feed
-// has ended.
+// endIfUnused ends a retired feed without watches. It reports whether it did.
 func (f *feed) endIfUnused() bool {
 	f.mu.Lock()
 	unused := f.retired && len(f.watches)+len(f.creating) == 0

@@ -13,10 +13,10 @@ type keyRange struct {
 	prefix string
 	skip   []pb.WatchCreateRequest_FilterType // events that do not matter
 	events func([]*mvccpb.Event)
-	found  func(keys []*mvccpb.KeyValue, rev int64) // when the watch began
+	found  func(keys []*mvccpb.KeyValue, rev int64) // called with the keys that exist when the watch begins
 }
 
-// follow keeps up with the keys of a range until the session is over.
+// follow follows the keys of a range until the session is over.
 func (s *session) follow(r keyRange) {
 	for s.ctx.Err() == nil {
 		if err := s.followOnce(r); err != nil && s.ctx.Err() == nil {
@@ -34,8 +34,8 @@ func (s *session) followOnce(r keyRange) error {
 		return fmt.Errorf("watching %s: %w", r.what, err)
 	}
 	defer w.stop()
-	// Where the watch before was lost with its connection, etcd may have been
-	// restored from a backup. The members' agreement shows that to checkHistory.
+	// If the previous watch was lost with its connection, etcd may have been restored
+	// from a backup. A read that a majority confirms lets checkHistory notice that.
 	before, err := s.read(rev, true, allOf(r.prefix))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", r.what, err)
@@ -43,7 +43,7 @@ func (s *session) followOnce(r keyRange) error {
 	r.found(before.Responses[0].GetResponseRange().Kvs, before.Header.Revision)
 	select {
 	case <-ended:
-		return nil // by its member; the next watch goes to another one
+		return nil // the member ended it; the next watch goes to another one
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}

@@ -25,41 +25,41 @@ import (
 type keyspace string
 
 const (
-	service   = "!" // begins the names of keys that are no tickets
+	service   = "!" // the start of the names of keys that are not tickets
 	evictions = "!evict/"
 	marks     = "!left/"
 	pauses    = "!pause/"
 	probe     = "!probe" // never exists
 )
 
-// queue is the prefix of a queue's tickets.
+// queue returns the prefix of a queue's tickets.
 func (n keyspace) queue(queue string) string { return string(n) + url.PathEscape(queue) + "/" }
 
-// tickets is the prefix of a queue's tickets that belong to a lease.
+// tickets returns the prefix of a queue's tickets that belong to a lease.
 func (n keyspace) tickets(queue string, lease int64) string {
 	return fmt.Sprintf("%s%x-", n.queue(queue), lease)
 }
 
-// ticket is the key of one ticket.
+// ticket returns the key of one ticket.
 func (n keyspace) ticket(queue string, lease int64, seq uint64) string {
 	return n.tickets(queue, lease) + strconv.FormatUint(seq, 10)
 }
 
-// evictions is the prefix of the evictions that a lease's owner is asked for.
+// evictions returns the prefix of the keys that ask a lease's owner for evictions.
 func (n keyspace) evictions(lease int64) string {
 	return fmt.Sprintf("%s%s%x/", n, evictions, lease)
 }
 
-// mark is the key that says how a ticket ended.
+// mark returns the key that says how a ticket ended.
 func (n keyspace) mark(ticket string) string { return string(n) + marks + ticket[len(n):] }
 
-// marked is the ticket that a mark belongs to.
+// marked returns the key of the ticket that a mark belongs to.
 func (n keyspace) marked(mark string) string { return string(n) + mark[len(n)+len(marks):] }
 
-// marks is the prefix of all marks of a lease in a queue.
+// marks returns the prefix of all marks of a lease in a queue.
 func (n keyspace) marks(queue string, lease int64) string { return n.mark(n.tickets(queue, lease)) }
 
-// parseTicket reads a key. Keys of other forms are no tickets.
+// parseTicket parses the key of a ticket. ok is false for keys of other forms.
 func (n keyspace) parseTicket(key string) (queue string, lease int64, ok bool) {
 	rest, ok := strings.CutPrefix(key, string(n))
 	if !ok {
@@ -87,8 +87,8 @@ func (n keyspace) parseTicket(key string) (queue string, lease int64, ok bool) {
 	return queue, id, true
 }
 
-// record is the value of a ticket's key: what other processes need, and what
-// people want to know.
+// record is the value of a ticket's key: the facts that other processes need, and those
+// that people want to know.
 type record struct {
 	Owner  string    `json:"owner"`
 	Client string    `json:"client,omitempty"`
@@ -96,8 +96,8 @@ type record struct {
 	Shared bool      `json:"shared,omitempty"`
 	Limit  int       `json:"limit,omitempty"`
 	Group  string    `json:"group,omitempty"`
-	Max    int       `json:"max,omitempty"`    // its owner gives it up if so many wait before it
-	Inside bool      `json:"inside,omitempty"` // told only while the queue is paused
+	Max    int       `json:"max,omitempty"`    // its owner gives it up if that many wait ahead of it
+	Inside bool      `json:"inside,omitempty"` // set only while the queue is paused
 }
 
 func newRecord(owner string, a serializer.Arrival, now time.Time) string {
@@ -119,8 +119,8 @@ func (r record) text() string {
 	return string(text)
 }
 
-// parseRecord reads a value. An unreadable ticket counts as exclusive: under that
-// rule nobody enters too early.
+// parseRecord parses a value. An unreadable ticket counts as exclusive: under that rule,
+// nobody enters too early.
 func parseRecord(value []byte) record {
 	var r record
 	if json.Unmarshal(value, &r) != nil {

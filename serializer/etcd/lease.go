@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// newLeaseID chooses the ID of a lease. Requests for the lease are repeated with
-// it until one is answered, so that none leaves another lease behind.
+// newLeaseID chooses the ID of a lease. Requests for the lease are repeated with the same
+// ID until one is answered, so that none leaves a second lease behind.
 func newLeaseID() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
 // begin requests the lease with the given ID.
@@ -54,17 +54,16 @@ func (e *Engine) begin(ctx context.Context, id int64) (*session, error) {
 	return s, nil
 }
 
-// beginTime is how long to wait for a login and a lease together. A connection
-// may break just then, so one failure says little.
+// beginTime is how long to wait for a login and a lease together. A connection may break
+// at that moment, so a single failure means little.
 const (
 	beginTime  = 2 * time.Second
 	beginTries = 3
 )
 
-// askLease requests a lease once, and checks the user's rights. sent is the time
-// from which the lease's time to live counts. A lease that is there already was
-// granted to an earlier request whose answer was lost. It counts from then, so
-// it must be renewed.
+// askLease requests a lease once, and checks the user's rights. The lease's time to live
+// counts from sent. If the lease already exists, an earlier request whose answer was lost
+// has obtained it. It counts from that request, so it must be renewed.
 func (e *Engine) askLease(ctx context.Context, id int64) (sent time.Duration, lease leaseAnswer, err error) {
 	sent = e.clock()
 	lease, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (leaseAnswer, error) {
@@ -85,7 +84,7 @@ func (e *Engine) renew(ctx context.Context, id int64) (leaseAnswer, error) {
 	return ask(ctx, e.cluster, func(ctx context.Context, m *member) (leaseAnswer, error) { return m.keepAlive(ctx, id) })
 }
 
-// silence explains an error that says only that time is up.
+// silence explains an error that only says that the time is up.
 func silence(err error) error {
 	if err == context.DeadlineExceeded { // and nothing more is known
 		return fmt.Errorf("no member answered within %s: %w", beginTime, err)
@@ -93,21 +92,21 @@ func silence(err error) error {
 	return err
 }
 
-// checkRights checks that the user may read and write the namespace. etcd grants
-// and renews leases without that.
+// checkRights checks that the user may read and write the namespace. etcd grants and
+// renews leases even without these rights.
 func (e *Engine) checkRights(ctx context.Context) error {
 	key := string(e.keys) + probe
 	_, err := e.ask(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{erase(key, ""), get(keyOf(key))}})
 	return err
 }
 
-// margin is the time between the deadline and the end of the lease. It covers the
-// time that a holder needs to stop, clocks that run at different speeds, and a
-// leader of etcd that was deposed and does not know it yet.
+// margin is the time between the deadline and the end of the lease. It covers the time
+// that a holder needs to stop, clocks that run at different speeds, and a deposed etcd
+// leader that has not noticed it yet.
 func margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
 
-// extendLocked moves the deadline. It counts from the sending of the keep-alive,
-// because etcd cannot have renewed the lease before.
+// extendLocked moves the deadline. It counts from when the keep-alive was sent, because
+// etcd cannot have renewed the lease earlier.
 func (s *session) extendLocked(sent time.Duration, seconds int64) {
 	s.ttl = time.Duration(seconds) * time.Second
 	deadline := sent + s.ttl - margin(s.ttl)
@@ -123,11 +122,11 @@ func (s *session) extendLocked(sent time.Duration, seconds int64) {
 // standsLocked reports whether the process may rely on the lease.
 func (s *session) standsLocked() bool { return !s.over && s.engine.clock() < s.deadline }
 
-// errDeadline is why a lease is given up: etcd may end it soon.
+// errDeadline is why a lease is given up before etcd ends it.
 var errDeadline = errors.New("no keep-alive was answered in time")
 
-// deadlineCheck is the longest time between two checks of the clock: timers stand
-// still while the machine is suspended.
+// deadlineCheck is the longest time between two checks of the clock: timers do not
+// advance while the machine is suspended.
 const deadlineCheck = 200 * time.Millisecond
 
 // nextCheckLocked is how long to wait before the next check of the clock.
@@ -170,9 +169,9 @@ func (s *session) keepAlive() {
 	}
 }
 
-// renew renews the lease. A process that may no longer write lets its lease run
-// out: it could not delete its tickets, and all others would wait for them. It
-// renews again once etcd lets the user write.
+// renew renews the lease. A process that may no longer write lets its lease expire: it
+// could not delete its tickets, and all others would wait for them. It renews again once
+// etcd lets the user write.
 func (s *session) renew(timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.ctx, min(timeout, attemptTime(1)))
 	defer cancel()
@@ -218,9 +217,9 @@ func (s *session) denialNow() error {
 	return s.denial
 }
 
-// forget gives back a lost lease once its last holder has left, so that others
-// need not wait for its end. It tries until that end: without a majority of its
-// members, etcd revokes no lease.
+// forget revokes a lost lease once its last holder has left, so that others need not wait
+// for its end. It keeps trying until that end: without a majority of its members, etcd
+// revokes no lease.
 func (s *session) forget(until time.Duration) {
 	e := s.engine
 	for pause := retryPause; e.ctx.Err() == nil && e.clock() < until; pause = min(2*pause, maxForgetPause) {

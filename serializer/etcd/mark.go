@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A mark tells the next waiter that a ticket has gone, and how. It is a key beside
-// the ticket's, put by the transaction that deletes the ticket. Its value is
+// A mark tells the next waiter that a ticket has gone, and how. It is a separate key, put
+// by the transaction that deletes the ticket. Its value is
 //
-//	left <revision>    the ticket was inside, alone: none before it is left
-//	gone <revision>    its caller gave up; tickets before it may still stand
+//	left <revision>    the ticket was inside alone: all tickets before it have gone
+//	gone <revision>    its caller gave up; tickets before it may still exist
 //
-// Without it, the next waiter would have to read the queue before it enters,
-// because a missing ticket says nothing of those before it. Marks belong to the
+// Without the mark, the next waiter would have to read the queue before it enters,
+// because a missing ticket says nothing about the tickets before it. Marks belong to the
 // lease, too, and are deleted when the process forgets the queue.
 type mark struct {
 	rev  int64
@@ -26,7 +26,7 @@ func (m mark) String() string {
 	return "gone " + strconv.FormatInt(m.rev, 10)
 }
 
-// parseMark reads a mark. An unreadable mark says nothing.
+// parseMark parses a mark. ok is false if it is unreadable.
 func parseMark(value []byte) (m mark, ok bool) {
 	how, text, _ := strings.Cut(string(value), " ")
 	rev, err := strconv.ParseInt(text, 10, 64)

@@ -19,11 +19,11 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// member is one server of the cluster and our connection to it.
+// member is one server of the cluster and the connection to it.
 //
-// etcd's client library is not used. It hides which member answers, keeps the
-// streams of watches on the token they were opened with, lets the endpoint's host
-// override the server name, and does not tell why connections fail.
+// etcd's client library is not used. It hides which member answers, keeps the streams of
+// watches on the token with which they were opened, lets the endpoint's host override the
+// server name, and does not report why connections fail.
 type member struct {
 	endpoint string
 	host     string // and port
@@ -37,17 +37,17 @@ type member struct {
 	username, password string
 	loggingIn, opening chan struct{} // each held by the goroutine that logs in, or opens a feed
 
-	// Who logs in has these.
+	// Guarded by loggingIn.
 
 	refusal    error // of the last login; nil if that was accepted
 	loginPause time.Duration
 	loginAfter time.Time
 
 	mu    sync.Mutex
-	token string         // of etcd's authentication; empty where that is off
+	token string         // of etcd's authentication; empty if that is off
 	asked bool           // whether etcd was asked for a token
-	feed  *feed          // for new watches; nil where there is none
-	feeds map[*feed]bool // all that are open
+	feed  *feed          // for new watches; nil if there is none
+	feeds map[*feed]bool // all open feeds
 }
 
 func newMember(endpoint string, config *tls.Config, username, password string) (*member, error) {
@@ -72,7 +72,7 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 			Timeout: 3 * time.Second, // also for data that a lost member does not acknowledge
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			// Find a member that comes back within a second.
+			// Find a member within a second after it comes back.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
 		}),
@@ -100,19 +100,20 @@ func newMember(endpoint string, config *tls.Config, username, password string) (
 	}, nil
 }
 
-// maxAnswer is the size of the longest answer: a queue of a million tickets.
+// maxAnswer is the size of the longest answer in bytes, enough for a queue of a million
+// tickets.
 const maxAnswer = 1 << 30
 
 func (m *member) close() {
 	m.dropFeeds(errClosed)
-	_ = m.conn.Close() // it says that it was closed
+	_ = m.conn.Close() // the error only says that it is closed
 }
 
 var errClosed = errors.New("the engine is closed")
 
 func (m *member) secure() bool { return m.tls != nil }
 
-// listen connects, sends nothing, and returns why the member refuses us.
+// listen connects, sends nothing, and returns why the member rejects the connection.
 func (m *member) listen() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -135,14 +136,14 @@ func (m *member) commit(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnRespons
 	return authorized(ctx, m, func(ctx context.Context) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, txn) })
 }
 
-// leaseAnswer is what etcd says of a lease that it has granted or renewed.
+// leaseAnswer is etcd's answer about a lease that it has granted or renewed.
 type leaseAnswer struct {
 	ttl    int64 // seconds
 	header *pb.ResponseHeader
 }
 
-// grant makes a lease with an ID of our choice, so that a request whose answer
-// was lost is noticed.
+// grant makes a lease with a given ID. So an earlier request whose answer was lost is
+// noticed.
 func (m *member) grant(ctx context.Context, id, seconds int64) (leaseAnswer, error) {
 	answer, err := authorized(ctx, m, func(ctx context.Context) (*pb.LeaseGrantResponse, error) {
 		return m.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
@@ -161,7 +162,7 @@ func (m *member) keepAlive(ctx context.Context, id int64) (leaseAnswer, error) {
 		}
 		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil && stream.Context().Err() != nil {
 			return nil, err
-		} // else the answer tells what is wrong
+		} // else the answer says what is wrong
 		return stream.Recv()
 	})
 	if err == nil && answer.TTL <= 0 {
@@ -177,9 +178,9 @@ func (m *member) revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// authorized makes a call with the current token. If etcd refuses that, it logs in
-// and calls once more: simple tokens end after a time without use, signed ones
-// always end, and a restarted member knows none.
+// authorized makes a call with the current token. If etcd refuses the token, it logs in
+// and calls again: simple tokens expire when they are not used, signed ones always
+// expire, and a restarted member knows none.
 func authorized[T any](ctx context.Context, m *member, call func(context.Context) (T, error)) (value T, err error) {
 	token, asked := m.currentToken()
 	if m.username != "" && !asked {
@@ -198,13 +199,13 @@ func authorized[T any](ctx context.Context, m *member, call func(context.Context
 	return value, rpctypes.Error(err)
 }
 
-// refusesToken reports whether another token may help. Without a token, etcd
-// takes the name in our certificate for the user.
+// refusesToken reports whether another token may help. Without a token, etcd takes the
+// name in our certificate as the user.
 func refusesToken(err error, token string) bool {
 	return unauthenticated(err) || token == "" && errors.Is(err, rpctypes.ErrPermissionDenied)
 }
 
-// unauthenticated reports whether etcd wants another token, or one at all.
+// unauthenticated reports whether etcd requires a token, or a different one.
 func unauthenticated(err error) bool {
 	return errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
@@ -222,9 +223,9 @@ const (
 	maxLoginPause = 2 * time.Second
 )
 
-// login replaces a refused token, unless another goroutine just has. Each login
-// costs etcd a tenth of a second of a processor. So after a refusal, all who need
-// a token get that for a while, and etcd is not asked.
+// login replaces a refused token, unless another goroutine has just done so. Each login
+// costs etcd a tenth of a second of CPU time. So for a while after a refusal, all callers
+// get that refusal, and etcd is not asked.
 func (m *member) login(ctx context.Context, refused string) (string, error) {
 	select {
 	case m.loggingIn <- struct{}{}:
@@ -255,7 +256,7 @@ func (m *member) login(ctx context.Context, refused string) (string, error) {
 	return m.token, nil
 }
 
-// noteLogin notes for how long not to log in again.
+// noteLogin notes how long to wait before the next login.
 func (m *member) noteLogin(err error) {
 	if !errors.Is(err, rpctypes.ErrAuthFailed) {
 		m.refusal, m.loginPause = nil, 0
@@ -265,8 +266,8 @@ func (m *member) noteLogin(err error) {
 	m.refusal, m.loginAfter = err, time.Now().Add(m.loginPause)
 }
 
-// withToken adds the metadata that etcd reads. A member without a leader knows of
-// nothing new, and must say so.
+// withToken adds the metadata that etcd reads. It makes a member without a leader, which
+// learns of nothing new, return an error.
 func withToken(ctx context.Context, token string) context.Context {
 	pairs := []string{rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader}
 	if token != "" {

@@ -15,38 +15,38 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// A pause is a key of no lease, so it holds whoever comes and goes. Every session reads
-// the pauses before it gives out tickets, and watches them. Whoever finds that one is
-// over deletes it.
+// A pause is a key without a lease, so it applies whichever processes come and go. Every
+// session reads the pauses before it issues tickets, and watches them. Any process that
+// finds a pause that is over deletes it.
 //
-// While a queue is paused, the order and the rules no longer tell who is inside. So each
-// process that hears of the pause writes that into the keys of its own holders, for the
-// lists of the others.
+// While a queue is paused, order and rules do not show who is inside. So each process
+// that learns of the pause writes that into the keys of its own holders, for the lists of
+// the other processes.
 
 // pause is the value of a pause's key.
 type pause struct {
 	Until time.Time `json:"until"`
-	Owner string    `json:"owner"` // of the engine that made it, for people
+	Owner string    `json:"owner"` // the process that made it, for people
 }
 
-// knownPause is what a session knows of a pause; without an end, it was deleted.
+// knownPause is what a session knows about a pause. If it has no end, it was deleted.
 type knownPause struct {
 	end time.Time
 	rev int64 // of the change
 }
 
-// pause is the key of a queue's or a group's pause.
+// pause returns the key of a queue's or a group's pause.
 func (n keyspace) pause(queue string) string { return string(n) + pauses + url.PathEscape(queue) }
 
-// paused is the queue or the group that a pause's key names.
+// paused returns the queue or the group that a pause's key names.
 func (n keyspace) paused(key string) (queue string, ok bool) {
 	escaped, ok := strings.CutPrefix(key, string(n)+pauses)
 	queue, err := url.PathUnescape(escaped)
 	return queue, ok && err == nil
 }
 
-// parsePause reads a pause. An unreadable one pauses nothing, for nobody could say when
-// it ends.
+// parsePause parses a pause. An unreadable one pauses nothing, because nobody could say
+// when it ends.
 func parsePause(value []byte) (end time.Time, err error) {
 	var p pause
 	if err := json.Unmarshal(value, &p); err != nil {
@@ -55,7 +55,7 @@ func parsePause(value []byte) (end time.Time, err error) {
 	return p.Until.UTC(), nil
 }
 
-// pauseGrace is how long others may take to hear of a pause, and to tell who is inside.
+// pauseGrace is how long others may take to learn of a pause, and to write who is inside.
 const pauseGrace = 300 * time.Millisecond
 
 // Pause implements [serializer.Pauser]. It returns when this process obeys, and others
@@ -105,7 +105,7 @@ func (e *Engine) changePause(ctx context.Context, queue string, end time.Time, c
 	return nil
 }
 
-// readPauses reads all pauses, before the session gives out tickets.
+// readPauses reads all pauses, before the session issues tickets.
 func (s *session) readPauses(ctx context.Context) error {
 	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(allOf(string(s.engine.keys) + pauses))}})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *session) readPauses(ctx context.Context) error {
 	return nil
 }
 
-// takePauses takes in a read of all pauses.
+// takePauses applies a read of all pauses.
 func (s *session) takePauses(kvs []*mvccpb.KeyValue, rev int64) {
 	e := s.engine
 	e.mu.Lock()
@@ -129,7 +129,7 @@ func (s *session) takePauses(kvs []*mvccpb.KeyValue, rev int64) {
 	s.applyPausesLocked()
 }
 
-// servePauses keeps the session's pauses in step with etcd, until it is over.
+// servePauses keeps the session's pauses in step with etcd until the session is over.
 func (s *session) servePauses() {
 	s.follow(keyRange{
 		what:   "pauses",
@@ -166,8 +166,7 @@ func (s *session) notePauseOfLocked(kv *mvccpb.KeyValue) {
 	s.notePauseLocked(queue, knownPause{end, kv.ModRevision})
 }
 
-// notePauseLocked notes a change of a pause, unless a later one is known, or what a
-// read shows again.
+// notePauseLocked notes a change of a pause, unless a later change is known.
 func (s *session) notePauseLocked(queue string, p knownPause) {
 	known, ok := s.pauses[queue]
 	if s.over || ok && known.rev > p.rev {
@@ -219,11 +218,11 @@ func (s *session) deletePause(queue string, rev int64) {
 		Success: []*pb.RequestOp{erase(key, "")},
 	})
 	if err != nil && s.ctx.Err() == nil {
-		s.complain(queue, fmt.Errorf("deleting a pause that is over: %w", err)) // another process will, or the next session
+		s.complain(queue, fmt.Errorf("deleting a pause that is over: %w", err)) // another process or the next session will delete it
 	}
 }
 
-// pauseEnd is when the pauses of a queue and of its groups are over; zero if there is
+// pauseEnd returns when the last pause of a queue and its groups ends; zero if there is
 // none.
 func pauseEnd(queue string, groups []string, endOf func(name string) time.Time) time.Time {
 	end := endOf(queue)
@@ -248,8 +247,8 @@ func (q *ticketQueue) setPause() {
 	q.SetPaused(!end.IsZero())
 }
 
-// applyPause lets those in whose pause is over, and else tells others who of ours is
-// inside.
+// applyPause admits waiters if the pause is over. Otherwise, it writes for other
+// processes which local tickets are inside.
 func (q *ticketQueue) applyPause() {
 	q.setPause()
 	if !q.Paused() {
@@ -263,7 +262,7 @@ func (q *ticketQueue) applyPause() {
 		}
 	}
 	if q.stale == 0 && q.Remote() > 0 {
-		q.stale = q.covered // others are telling the same
+		q.stale = q.covered // so that the queue is read again: other processes write the same
 	}
 	q.update()
 }
@@ -275,7 +274,7 @@ func (q *ticketQueue) passInside() {
 	}
 }
 
-// tellInside writes into the key of a ticket that it is inside.
+// tellInside writes into a ticket's key that the ticket is inside.
 func (s *session) tellInside(t *ticket) {
 	r := parseRecord([]byte(t.value))
 	r.Inside = true

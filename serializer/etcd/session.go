@@ -12,8 +12,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// session is the lifetime of one lease. All tickets that the process takes in
-// this time belong to the lease, and what is known of queues ends with it.
+// session is the lifetime of one lease. All tickets that the process takes in this time
+// belong to the lease, and what it knows about queues ends with it.
 type session struct {
 	engine *Engine
 	id     int64 // of the lease
@@ -29,27 +29,27 @@ type session struct {
 	renewed  time.Duration // when the last answered keep-alive was sent
 	timer    *time.Timer
 	over     bool
-	revision int64 // the greatest that etcd has told
-	denial   error // why etcd refuses what we write, for now
+	revision int64 // the greatest that etcd has reported
+	denial   error // why etcd refuses writes at the moment
 	trouble  error // why the last keep-alive failed
 	queues   map[string]*ticketQueue
-	tickets  map[string]*ticket // by key, which exists or may come to exist
-	insiders int                // holders that are left since the session was lost
+	tickets  map[string]*ticket // by key; the key exists or may come to exist
+	insiders int                // remaining holders of a lost session
 
 	pauses  map[string]knownPause // by the name of the queue or group
-	unpause *time.Timer           // ends the first of them
+	unpause *time.Timer           // runs at the first end of a pause
 
 	deletions []deletion              // to be sent
-	answered  map[int64]time.Duration // by revision: when a deletion was answered that our watch has not reported
-	leaving   map[string]int64        // by key, the tickets' revisions: deletions to be sent, or not answered yet
+	answered  map[int64]time.Duration // by revision: when a deletion was answered that the watch has not reported yet, or the other way round
+	leaving   map[string]int64        // revisions of tickets by key: deletions that are to be sent or not answered yet
 	deleters  int
 	deleted   int64     // the revision of the last answered deletion
-	missing   []*ticket // somebody else deleted their keys while they waited
-	searching bool      // for the reason why they are missing
+	missing   []*ticket // waiters whose keys somebody else deleted
+	searching bool      // a goroutine is finding out why they are missing
 }
 
-// request sends a transaction once, within the time that one request may take.
-// etcd may carry it out twice.
+// request sends a transaction once, within the time allowed for one request. etcd may
+// carry it out twice.
 func (e *Engine) request(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
 	defer cancel()
@@ -61,8 +61,8 @@ func (e *Engine) ask(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, 
 	return answer, err
 }
 
-// askSeveral also tells whether several members were asked. A silent one may carry out
-// the transaction long after another one's answer.
+// askSeveral also returns whether several members were asked. A silent member may carry
+// out the transaction long after another one's answer.
 func (e *Engine) askSeveral(ctx context.Context, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
 	var asked atomic.Int32
 	answer, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) {
@@ -72,8 +72,8 @@ func (e *Engine) askSeveral(ctx context.Context, txn *pb.TxnRequest) (answer *pb
 	return answer, asked.Load() > 1, err
 }
 
-// watch begins a watch at the preferred member. A member that does not answer is
-// no longer preferred.
+// watch begins a watch at the preferred member. A member that does not answer is no
+// longer preferred.
 func (s *session) watch(tries int, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
 	c := s.engine.cluster
 	ctx, cancel := context.WithTimeout(s.ctx, c.patience<<min(tries, 3))
@@ -127,7 +127,7 @@ func (s *session) lose(cause error) {
 	}
 }
 
-// lossOf is why a waiter is refused when the session is lost. Without a ticket
+// lossOf is why a waiter is refused when the session is lost. If it had no ticket yet,
 // there was nothing to lose: then the storage has failed.
 func lossOf(t *ticket, lost error) error {
 	if t.joined {
@@ -136,7 +136,7 @@ func lossOf(t *ticket, lost error) error {
 	return &serializer.StorageError{Op: "taking a ticket from etcd", Path: t.session.engine.where, Err: lost}
 }
 
-// finishLocked ends the session, without telling waiters and holders.
+// finishLocked ends the session without notifying waiters and holders.
 func (s *session) finishLocked() {
 	s.over = true
 	s.timer.Stop()
@@ -150,7 +150,7 @@ func (s *session) finishLocked() {
 	}
 }
 
-// search finds out why tickets of waiters are missing: the lease has ended, or
+// search finds out why tickets of waiters are missing: either the lease has ended, or
 // somebody has deleted them.
 func (s *session) search() {
 	for s.ctx.Err() == nil {
@@ -185,8 +185,7 @@ func (s *session) evicted(waiters []*ticket) {
 	}
 }
 
-// dropLocked gives up a ticket: it leaves the queue, if it is listed, and its key
-// is deleted.
+// dropLocked gives up a ticket: it takes it out of its queue, and deletes its key.
 func (s *session) dropLocked(t *ticket) {
 	if s.tickets[t.key] != t {
 		return
@@ -211,7 +210,7 @@ func (s *session) dropLocked(t *ticket) {
 	t.queue.update()
 }
 
-// complain logs an error that no single caller gets, at most once a second.
+// complain logs an error that concerns no particular caller, at most once a second.
 func (s *session) complain(queue string, err error) {
 	e := s.engine
 	e.mu.Lock()
@@ -227,11 +226,10 @@ func (s *session) complain(queue string, err error) {
 
 const retryPause = 100 * time.Millisecond
 
-// attemptTime is how long to wait for the cluster's answer before a request is
-// sent again.
+// attemptTime is how long to wait for the cluster's answer before a request is repeated.
 func attemptTime(tries int) time.Duration { return time.Second << min(tries/3, 2) }
 
-// longestAttempt is how long a request may take that is not sent again.
+// longestAttempt is how long a request may take if it is not repeated.
 const longestAttempt = 5 * time.Second
 
 // sleep waits for d, or until ctx is done.

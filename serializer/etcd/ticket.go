@@ -15,36 +15,36 @@ import (
 type ticket struct {
 	queue.Item[*ticket]
 	key     string
-	inside  bool  // of a remote ticket: its owner says so, as the queue is paused
-	doomed  bool  // of a remote ticket: its owner is about to give it up, for the queue is full
-	rev     int64 // at which the key was created: the ticket's number
+	inside  bool  // of a remote ticket in a paused queue: its owner says that it is inside
+	doomed  bool  // of a remote ticket: its owner will give it up, because the queue is full
+	rev     int64 // the revision at which the key was created: the ticket's number
 	*waiter       // nil for a remote ticket
 }
 
-// waiter is the caller of Enter who has the ticket.
+// waiter is the caller of Enter that has the ticket.
 type waiter struct {
 	arrival serializer.Arrival
 	session *session
 	queue   *ticketQueue
 	value   string     // of the key
 	slot    uint64     // in the key; see ticketQueue.slot
-	after   int64      // up to this revision the key was another ticket's
-	ready   chan error // one message: nil for the turn, or why it will not come
+	after   int64      // up to this revision, the key was that of another ticket
+	ready   chan error // has room for its one message: nil for the turn, or why it will not come
 	left    atomic.Bool
 
 	snapshot bool // the request for the ticket also reads the whole queue
 	joined   bool // the ticket is known to exist, and listed
 	refused  bool // the caller has its error, or has given up
 	granted  bool // the caller has its turn
-	told     bool // the key says so, or is about to, as the queue is paused
+	told     bool // granted is written to the key, or about to be, because the queue is paused
 	revoked  bool // the caller was asked to leave
 	vanished bool // somebody else deleted the key
-	doubtful bool // a request for the ticket had no answer: do not use the key again
+	doubtful bool // a request for the ticket was not answered: the key must not be used again
 	position int
 	entered  time.Time
 }
 
-// newTicketLocked makes a ticket of this process, which etcd does not know yet.
+// newTicketLocked makes a local ticket that etcd does not know yet.
 func (s *session) newTicketLocked(a serializer.Arrival) *ticket {
 	q := s.queueLocked(a.Queue)
 	t := &ticket{waiter: &waiter{arrival: a, session: s, queue: q, ready: make(chan error, 1), slot: q.slot(), after: s.deleted}}
@@ -101,11 +101,11 @@ func (t *ticket) describe(state *serializer.TicketState, now time.Time) {
 	}
 }
 
-// deletedWaiting reports whether somebody else deleted the ticket while it
-// waited. It is not listed then.
+// deletedWaiting reports whether somebody else deleted the ticket while it waited. Such a
+// ticket is not listed.
 func (t *ticket) deletedWaiting() bool { return t.vanished && !t.granted }
 
-// takeRevoke returns the callback that revokes the caller's turn, once.
+// takeRevoke returns the callback that revokes the caller's turn, but only once.
 func (t *ticket) takeRevoke() func(error) {
 	if t.revoked || t.arrival.Revoke == nil {
 		return nil
@@ -114,7 +114,7 @@ func (t *ticket) takeRevoke() func(error) {
 	return t.arrival.Revoke
 }
 
-// await returns nil once the turn has come, else the reason why it has not.
+// await returns nil once the turn has come, and otherwise why it has not.
 func (t *ticket) await(ctx context.Context) error {
 	select {
 	case err := <-t.ready:

@@ -11,42 +11,41 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// ticketQueue is what this process knows of one queue: its tickets in order, and how
+// ticketQueue is what this process knows about one queue: its tickets in order, and how
 // many of them may be inside.
 //
-// All tickets created up to the revision covered are known. Later ones of this
-// process may be listed, too, but are not admitted before they are covered.
-// Tickets only vanish from what is covered. So an event that is missing makes a
-// waiter wait too long, never too short.
+// All tickets created up to the revision covered are known. Later local tickets may be
+// listed, too, but are not admitted until they are covered. Covered tickets can only
+// vanish. So a missing event makes a waiter wait too long, never too short.
 //
-// Admitted tickets are always the first ones, because admission depends only on
-// the tickets before. The engine's lock guards everything here but changed.
+// Admitted tickets are always the first ones, because admission depends only on the
+// tickets before. The engine's lock guards everything here but changed.
 type ticketQueue struct {
 	session *session
 	name    string
 	prefix  string   // of the tickets' keys
-	groups  []string // of our arrivals
+	groups  []string // of local arrivals
 
 	queue.Queue[*ticket]
-	first     *ticket            // the first of ours that waits
+	first     *ticket            // the first local waiter
 	remote    map[string]*ticket // by key
-	uncovered int                // of ours that wait, later than covered
-	making    int                // of ours, requested and not answered yet
+	uncovered int                // local waiters later than covered
+	making    int                // local tickets that are requested and not answered yet
 	covered   int64              // revision
 
-	doomed int // remote tickets
+	doomed int // number of doomed remote tickets
 
-	missed     int64 // the last reported deletion
-	unsure     bool  // a ticket may have been listed since that had gone by then
-	passedUpTo int64 // a ticket with this number was inside alone: no remote ticket up to here stands
-	stale      int64 // after the event at this revision the queue must be read
+	missed     int64 // the revision of the last reported deletion
+	unsure     bool  // a ticket that had already gone may have been listed after that
+	passedUpTo int64 // a ticket with this number was inside alone: no remote ticket up to here exists
+	stale      int64 // the revision of an event after which the queue must be read
 
-	slots   uint64   // the most keys of ours that were ever in use at a time
-	free    []uint64 // of those, not in use now
-	leaving int      // being deleted
+	slots   uint64   // the greatest number of local keys ever in use at a time
+	free    []uint64 // slots that are not in use now
+	leaving int      // number of keys being deleted
 
-	doubt   time.Time // until then, late requests may make tickets of ours that no caller waits for
-	idle    time.Time // since the last of ours left
+	doubt   time.Time // until then, late requests may make local tickets without a caller
+	idle    time.Time // when the last local ticket left
 	changed chan struct{}
 }
 
@@ -67,9 +66,9 @@ func (s *session) queueLocked(name string) *ticketQueue {
 	return q
 }
 
-// slot returns a number for the key of another ticket. Numbers are used again:
-// etcd keeps a deleted key in its index until the next compaction, and a read of
-// the queue goes through all keys in the index.
+// slot returns a number for the key of another ticket. Numbers are reused: etcd keeps a
+// deleted key in its index until the next compaction, and a read of the queue goes
+// through all keys in the index.
 func (q *ticketQueue) slot() uint64 {
 	if n := len(q.free); n > 0 {
 		slot := q.free[n-1]
@@ -80,10 +79,10 @@ func (q *ticketQueue) slot() uint64 {
 	return q.slots
 }
 
-// empty reports whether no ticket of ours is listed or requested.
+// empty reports whether no local ticket is listed or requested.
 func (q *ticketQueue) empty() bool { return q.making == 0 && q.Local() == 0 }
 
-// insert puts a ticket before another, or at the end if that is nil.
+// insert puts a ticket before another one, or at the end if that is nil.
 func (q *ticketQueue) insert(t, before *ticket) {
 	q.InsertBefore(t, before)
 	if !t.Local() {
@@ -112,7 +111,7 @@ func (q *ticketQueue) remove(t *ticket) {
 	q.Remove(t)
 }
 
-// settled notes that a ticket of ours no longer waits. It is still listed.
+// settled notes that a local ticket no longer waits. It is still listed.
 func (q *ticketQueue) settled(t *ticket) {
 	if t.rev > q.covered {
 		q.uncovered--
@@ -125,7 +124,7 @@ func (q *ticketQueue) settled(t *ticket) {
 	}
 }
 
-// join lists a ticket of ours that is now known to exist.
+// join lists a local ticket that is now known to exist.
 func (q *ticketQueue) join(t *ticket, rev int64) {
 	q.joinBefore(t, rev, q.behind(rev))
 }
@@ -146,7 +145,8 @@ func (q *ticketQueue) joinBefore(t *ticket, rev int64, before *ticket) {
 	}
 }
 
-// ahead counts the tickets before t, from the end: there it usually stands.
+// ahead counts the tickets before t. It searches from the end, because t is usually
+// there.
 func (q *ticketQueue) ahead(t *ticket) int {
 	n := q.Len() - 1
 	for later := t.Next(); later != nil; later = later.Next() {
@@ -155,9 +155,9 @@ func (q *ticketQueue) ahead(t *ticket) int {
 	return n
 }
 
-// advance admits the next tickets for as long as the rule allows it, and grants
-// the turn to those of this process. An engine that closes refuses one waiter after
-// the other, and none of them may enter because one before it has gone.
+// advance admits the next tickets while the rule allows it, and grants the turn to local
+// ones. A closing engine refuses its waiters one after the other. None of them may enter
+// because the one before it has gone.
 func (q *ticketQueue) advance() {
 	q.passInside()
 	if q.session.engine.closed || !q.session.standsLocked() {
@@ -171,8 +171,9 @@ func (q *ticketQueue) advance() {
 	}
 }
 
-// supersede refuses our first waiter with more behind it than it allows. The queue is
-// then updated again, for there may be another. What is before the waiter must be known.
+// supersede refuses the first local waiter with more waiters behind it than it allows.
+// The queue is then updated again, because there may be another one. All tickets before
+// the waiter must be known.
 func (q *ticketQueue) supersede() {
 	t := q.Superseded(q.doomed)
 	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
@@ -182,8 +183,7 @@ func (q *ticketQueue) supersede() {
 	q.session.dropLocked(t)
 }
 
-// update admits whom a change lets in, refuses who is superseded, and wakes the
-// watcher.
+// update admits and refuses waiters after a change, and wakes the watcher.
 func (q *ticketQueue) update() {
 	q.advance()
 	q.supersede()
@@ -201,8 +201,7 @@ func (q *ticketQueue) signal() {
 	}
 }
 
-// apply takes in a read of the whole queue: the tickets that existed at a
-// revision.
+// apply applies a read of the whole queue: the tickets that existed at a revision.
 func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	q.synced(rev)
 	q.unsure = q.unsure && rev < q.missed
@@ -233,16 +232,15 @@ func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	}
 }
 
-// synced notes that the tickets before our first waiter are known as of a
-// revision.
+// synced notes that the tickets before the first local waiter are known as of a revision.
 func (q *ticketQueue) synced(rev int64) {
 	if rev >= q.stale {
 		q.stale = 0
 	}
 }
 
-// skipGone takes out the tickets from at on that are older than rev: the read
-// did not show them. It returns the first ticket that is not older.
+// skipGone takes out the tickets from at on that are older than rev, because the read did
+// not show them. It returns the first ticket that is not older.
 func (q *ticketQueue) skipGone(at *ticket, rev int64) *ticket {
 	for at != nil && at.rev < rev {
 		next := at.Next()
@@ -252,8 +250,8 @@ func (q *ticketQueue) skipGone(at *ticket, rev int64) *ticket {
 	return at
 }
 
-// meet takes in an unlisted ticket that a read at revision rev has shown. It
-// reports whether the ticket counts.
+// meet handles an unlisted ticket that a read at revision rev has shown. It reports
+// whether the ticket counts.
 func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, position int) bool {
 	key, s := string(kv.Key), q.session
 	_, lease, ok := s.engine.keys.parseTicket(key)
@@ -261,7 +259,7 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 		return false
 	}
 	if lease != s.id && kv.CreateRevision <= q.passedUpTo {
-		return false // the read is older than an event that we know
+		return false // the read is older than a known event
 	}
 	if lease != s.id {
 		remote := &ticket{key: key, rev: kv.CreateRevision}
@@ -284,8 +282,8 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 	return true
 }
 
-// arrived takes in a ticket that a watch reports. It is listed, as ours are whose
-// requests were answered, but it is not admitted before it is covered.
+// arrived handles a ticket that a watch reports. It is listed, like local tickets whose
+// requests were answered, but it is not admitted until it is covered.
 func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
 	key, rev := string(kv.Key), kv.CreateRevision
 	_, lease, ok := q.session.engine.keys.parseTicket(key)
@@ -307,7 +305,7 @@ func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
 	q.insert(t, q.behind(rev))
 }
 
-// read takes in what a remote ticket's value says, before the ticket is listed.
+// read parses a remote ticket's value, before the ticket is listed.
 func (q *ticketQueue) read(t *ticket, value []byte) {
 	r := parseRecord(value)
 	t.Rule, t.inside = r.rule(), r.Inside
@@ -317,15 +315,15 @@ func (q *ticketQueue) read(t *ticket, value []byte) {
 	}
 }
 
-// noteInside notes that the owner of a remote ticket says that it is inside.
+// noteInside notes that a remote ticket is inside, as its owner says.
 func (t *ticket) noteInside(kv *mvccpb.KeyValue) {
 	if !t.Local() && !t.inside && t.rev == kv.CreateRevision && kv.ModRevision != kv.CreateRevision {
 		t.inside = parseRecord(kv.Value).Inside
 	}
 }
 
-// heard takes in the deletion of a key. The key may have been used again, before
-// or after, so only a ticket that is older than the deletion has gone.
+// heard handles the deletion of a key. The key may have been reused, before or after. So
+// a ticket has gone only if it is older than the deletion.
 func (q *ticketQueue) heard(key string, deleted int64) {
 	q.missed = max(q.missed, deleted)
 	t := q.remote[key]
@@ -337,16 +335,16 @@ func (q *ticketQueue) heard(key string, deleted int64) {
 	}
 }
 
-// passed notes that a ticket was inside alone and has left: all before it are
+// passed notes that a ticket was inside alone and has left: all tickets before it have
 // gone, too.
 func (q *ticketQueue) passed(rev int64) {
 	q.passedUpTo = max(q.passedUpTo, rev)
 	q.skipGone(q.First(), rev+1)
 }
 
-// gone notes that a ticket no longer exists. If it is ours, somebody else deleted
-// it, or it went with the lease. A waiter has then lost its place. A holder is
-// revoked, but keeps our other waiters out until it leaves.
+// gone notes that a ticket no longer exists. If it is local, somebody else deleted it, or
+// it disappeared with the lease. A waiter has then lost its place. A holder is revoked,
+// but keeps other local waiters out until it leaves.
 func (q *ticketQueue) gone(t *ticket) {
 	if !t.Local() {
 		q.remove(t)

@@ -5,7 +5,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// put, get and erase are parts of a transaction.
+// put returns a part of a transaction, as get and erase do.
 func put(key, value string, lease int64) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease}}}
 }
@@ -14,7 +14,7 @@ func get(r *pb.RangeRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
 }
 
-// erase deletes a key, or where end is given all from the key up to there.
+// erase deletes a key, or if end is given, all keys from key up to end.
 func erase(key, end string) *pb.RequestOp {
 	r := &pb.DeleteRangeRequest{Key: []byte(key)}
 	if end != "" {
@@ -37,14 +37,14 @@ func keyOf(key string) *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte(key), KeysOnly: true}
 }
 
-// serializable reports whether one member alone may answer a transaction, by what
-// it has.
+// serializable reports whether a single member may answer a transaction from its own
+// state.
 func serializable(txn *pb.TxnRequest) bool {
 	return txn.GetSuccess()[0].GetRequestRange().GetSerializable()
 }
 
-// createdAt is the condition that a key was made at a revision; with 0, that it
-// does not exist.
+// createdAt is the condition that a key was created at a revision. For revision 0, it is
+// that the key does not exist.
 func createdAt(key string, rev int64) *pb.Compare {
 	return &pb.Compare{
 		Key: []byte(key), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL,
@@ -52,15 +52,15 @@ func createdAt(key string, rev int64) *pb.Compare {
 	}
 }
 
-// prefixEnd is the first key after all that begin with a prefix. All prefixes
-// here end with a slash or a hyphen.
+// prefixEnd is the first key after all keys with a prefix. All prefixes here end with a
+// slash or a hyphen.
 func prefixEnd(prefix string) string {
 	last := len(prefix) - 1
 	return prefix[:last] + string(prefix[last]+1)
 }
 
-// watchOf watches a key, or if end is set all keys from key up to there, without
-// one kind of events.
+// watchOf watches a key, or if end is given, all keys from key up to end, except for one
+// kind of event.
 func watchOf(key, end string, except pb.WatchCreateRequest_FilterType) *pb.WatchCreateRequest {
 	r := &pb.WatchCreateRequest{Key: []byte(key), Filters: []pb.WatchCreateRequest_FilterType{except}}
 	if end != "" {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uptime is a clock that nobody sets and that goes on while the machine is
-// suspended. Go's own monotonic clock stands still then, and leases do not.
+// uptime is a clock that nobody can set and that advances while the machine is suspended.
+// Go's monotonic clock does not advance then, but leases do.
 func uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

@@ -6,6 +6,6 @@ import "time"
 
 var started = time.Now()
 
-// uptime is a clock that nobody sets. Whether it goes on while the machine is
-// suspended is up to the system.
+// uptime is a clock that nobody can set. Whether it advances while the machine is
+// suspended depends on the system.
 func uptime() time.Duration { return time.Since(started) }

@@ -13,28 +13,27 @@ import (
 )
 
 const (
-	checkInterval = time.Second      // between reads of what a watch should have reported
-	lingerTime    = 10 * time.Second // for which an empty queue is kept with its watches
-	maxVerify     = 64               // tickets read one by one
-	longQueue     = 256              // tickets; reading so many costs more than reading a few keys
-	maxTargets    = 4                // watched at a time, of which one is needed
+	checkInterval = time.Second      // between reads that verify what the watches have reported
+	lingerTime    = 10 * time.Second // how long an empty queue is kept with its watches
+	maxVerify     = 64               // the most tickets that are read one by one
+	longQueue     = 256              // in tickets; reading that many costs more than reading a few keys
+	maxTargets    = 4                // the most targets watched at a time; one of them is needed
 )
 
-// watcher keeps a queue in step with etcd: it watches what our first waiter
-// waits for, and reads the queue where more must be known. An event moves the
-// border at once, in the feed that brings it.
+// watcher keeps a queue in step with etcd. It watches the tickets for which the first
+// local waiter waits, and reads the queue if more must be known. An event moves the
+// border at once, in the feed that delivers it.
 //
-// It goes on watching the last few keys. Keys are used again, and where a few
-// processes take turns, the key ahead is often the same. Then a hand-over needs
-// no new watch.
+// It continues to watch the last few keys. Keys are reused, and if a few processes take
+// turns, the key ahead is often the same. Then a hand-over needs no new watch.
 type watcher struct {
 	*ticketQueue
-	ours   *target   // deletions of our own tickets
+	ours   *target   // deletions of local tickets
 	ahead  []*target // the most recently needed first
-	failed int       // attempts to watch, in a row
+	failed int       // attempts to watch that failed in a row
 }
 
-// target is a key that is watched: a mark, or a prefix of tickets.
+// target is a watched key: a mark, or a prefix of tickets.
 type target struct {
 	key      string
 	arrivals bool // new tickets are reported, too
@@ -42,14 +41,14 @@ type target struct {
 	lost     atomic.Bool
 }
 
-// task is what a queue needs from etcd.
+// task is what a queue currently needs from etcd.
 type task struct {
 	sync     bool   // read the queue
 	target   string // to be watched
 	arrivals bool   // the target must report new tickets, too
-	retire   bool   // nothing; the queue is no longer in use
-	check    bool   // read now and then, in case a watch has failed
-	rev      int64  // that a read must have reached
+	retire   bool   // end: the queue is no longer in use
+	check    bool   // read the queue regularly, in case a watch has failed
+	rev      int64  // the revision that a read must have reached
 }
 
 // follow runs from the first ticket of a queue until the queue is forgotten.
@@ -110,12 +109,12 @@ func (q *ticketQueue) task() task {
 		if t.retire {
 			q.retireLocked()
 		}
-		// A holder whose watch was interrupted may have lost its ticket meanwhile.
+		// While its watch was interrupted, a holder may have lost its ticket.
 		t.sync, t.rev = q.unsure && !q.empty(), max(t.rev, q.missed)
 		return t
 	}
-	// Up to half of our waiters may lie beyond what is known. So one read serves
-	// many of them, and the next one is always known.
+	// Up to half of the local waiters may be uncovered. So one read serves many of them,
+	// and the next waiter is always covered.
 	t.sync = q.unsure || q.stale > 0 || q.first.rev > q.covered || q.uncovered > q.LocalWaiting()-q.uncovered
 	t.rev = max(t.rev, q.missed)
 	t.target, t.arrivals = q.blockerLocked()
@@ -132,10 +131,10 @@ func (q *ticketQueue) retireLocked() {
 	}
 }
 
-// blockerLocked is what must be watched so that our first waiter enters in time.
-// An exclusive one enters when all before it have gone, so the mark of the last
-// of those is enough. Any other may enter when one of many goes. One that may be
-// superseded must hear of all that come.
+// blockerLocked returns the key to watch so that the first local waiter enters in time.
+// An exclusive waiter enters when all tickets before it have gone, so the mark of the
+// last one is enough. Any other waiter may enter when one of many tickets goes. A waiter
+// that may be superseded must learn of all arrivals.
 func (q *ticketQueue) blockerLocked() (target string, arrivals bool) {
 	last := q.blockerOf(q.first)
 	switch {
@@ -161,8 +160,8 @@ func (q *ticketQueue) blockerOf(t *ticket) *ticket {
 	return t
 }
 
-// act does the first thing that a task needs. It reports whether it did
-// something: then there may be another task now.
+// act does the first thing that a task needs. It reports whether it did something: the
+// task may have changed then.
 func (w *watcher) act(t task) (bool, error) {
 	if w.ours == nil || w.ours.lost.Load() {
 		rev, err := w.watchOurs()
@@ -180,7 +179,7 @@ func (w *watcher) act(t task) (bool, error) {
 	return false, nil
 }
 
-// start watches a target from now on.
+// start begins to watch a target.
 func (w *watcher) start(t *target, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event)) (rev int64, err error) {
 	t.watch, rev, err = w.session.watch(w.failed, request, handle, func() {
 		t.lost.Store(true)
@@ -194,8 +193,8 @@ func (w *watcher) start(t *target, request *pb.WatchCreateRequest, handle func([
 	return rev, nil
 }
 
-// watchOurs watches for deletions of our own tickets. After an interruption the
-// queue must be read.
+// watchOurs watches for deletions of local tickets. After an interruption, the queue must
+// be read.
 func (w *watcher) watchOurs() (int64, error) {
 	prefix := w.session.engine.keys.tickets(w.name, w.session.id)
 	again := w.ours != nil
@@ -213,7 +212,7 @@ func (w *watcher) watchOurs() (int64, error) {
 	return rev, nil
 }
 
-// watches reports whether a key is watched, and marks it as needed.
+// watches reports whether a key is watched, and moves its target to the front.
 func (w *watcher) watches(key string, arrivals bool) bool {
 	w.ahead = slices.DeleteFunc(w.ahead, func(t *target) bool { return t.lost.Load() })
 	i := slices.IndexFunc(w.ahead, func(t *target) bool { return t.key == key && (t.arrivals || !arrivals) })
@@ -226,8 +225,8 @@ func (w *watcher) watches(key string, arrivals bool) bool {
 	return true
 }
 
-// watchTarget watches another target. The watch comes first and the read after
-// it: the watch reports the end of every ticket that the read shows.
+// watchTarget watches another target, and then reads the queue. In this order, the watch
+// reports the end of every ticket that the read shows.
 func (w *watcher) watchTarget(t task) error {
 	next := &target{key: t.target, arrivals: t.arrivals}
 	request, handle := watchOf(t.target, prefixEnd(t.target), pb.WatchCreateRequest_NOPUT), w.handleTickets
@@ -249,7 +248,7 @@ func (w *watcher) watchTarget(t task) error {
 	return w.sync(max(t.rev, rev), false)
 }
 
-// handleOurs takes in deletions of our own tickets.
+// handleOurs handles deletions of local tickets.
 func (w *watcher) handleOurs(events []*mvccpb.Event) {
 	e := w.session.engine
 	e.mu.Lock()
@@ -263,8 +262,7 @@ func (w *watcher) handleOurs(events []*mvccpb.Event) {
 	w.update()
 }
 
-// handleTickets takes in deletions of remote tickets and, where they are reported,
-// new ones.
+// handleTickets handles deletions of remote tickets, and new ones if they are reported.
 func (w *watcher) handleTickets(events []*mvccpb.Event) {
 	w.handle(events, func(event *mvccpb.Event) {
 		if event.Type == mvccpb.Event_PUT {
@@ -275,7 +273,7 @@ func (w *watcher) handleTickets(events []*mvccpb.Event) {
 	})
 }
 
-// handleMarks takes in how remote tickets have ended.
+// handleMarks handles the marks of remote tickets.
 func (w *watcher) handleMarks(events []*mvccpb.Event) {
 	keys := w.session.engine.keys
 	w.handle(events, func(event *mvccpb.Event) {
@@ -292,9 +290,9 @@ func (w *watcher) handleMarks(events []*mvccpb.Event) {
 	})
 }
 
-// handle takes in events about remote tickets. Where the ticket right before our
-// first waiter has gone without having been inside, its owner may have given up.
-// Then the tickets before that one may still stand, and the queue must be read.
+// handle handles events about remote tickets. If the ticket just before the first local
+// waiter has gone without having been inside, its owner may have given up. The tickets
+// before that one may then still exist, and the queue must be read.
 func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
 	e := w.session.engine
 	e.mu.Lock()
@@ -310,9 +308,8 @@ func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
 	w.update()
 }
 
-// sync reads the queue, as of the given revision or later. With agreed, a
-// majority of the members confirms the answer; else one member answers from what
-// it has.
+// sync reads the queue as of the given revision or later. If agreed is true, a majority
+// of the members confirms the answer; otherwise, one member answers from its own state.
 func (w *watcher) sync(rev int64, agreed bool) error {
 	if doubtful := w.doubtful(); len(doubtful) > 0 {
 		err := w.verify(doubtful, rev, agreed)
@@ -331,8 +328,8 @@ func (w *watcher) sync(rev int64, agreed bool) error {
 	return nil
 }
 
-// doubtful returns the remote tickets before our first waiter, where reading
-// only these is enough, and cheaper than reading the whole queue.
+// doubtful returns the remote tickets before the first local waiter, if reading only
+// these is enough, and cheaper than reading the whole queue.
 func (w *watcher) doubtful() (tickets []*ticket) {
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
@@ -351,7 +348,7 @@ func (w *watcher) doubtful() (tickets []*ticket) {
 	return tickets
 }
 
-// verify reads which of some tickets still stand.
+// verify reads which of some tickets still exist.
 func (w *watcher) verify(tickets []*ticket, rev int64, agreed bool) error {
 	reads := make([]*pb.RangeRequest, len(tickets))
 	for i, t := range tickets {
@@ -374,9 +371,9 @@ func (w *watcher) verify(tickets []*ticket, rev int64, agreed bool) error {
 	return nil
 }
 
-// read reads at one revision, which is rev or later. Without agreed, one member
-// answers from what it has, which is cheap. If that is too old, a majority has
-// to confirm.
+// read reads at one revision, which is rev or later. Unless agreed is true, one member
+// answers from its own state, which is cheap. If that state is too old, a majority must
+// confirm the answer.
 func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answer *pb.TxnResponse, err error) {
 	for tries := range 3 {
 		agreed = agreed || tries > 0
@@ -389,7 +386,7 @@ func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answe
 		case err != nil:
 		case answer.Header.Revision >= rev:
 			return answer, nil
-		case agreed: // though etcd has told of rev
+		case agreed: // although etcd has reported rev
 			return nil, s.checkHistory(answer.Header, rev)
 		}
 	}
