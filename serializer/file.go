@@ -246,7 +246,7 @@ func (f *File) retire(d *directory) {
 	f.replaced = append(f.replaced, d)
 	f.mu.Unlock()
 
-	f.log.Warn("the lock directory was replaced; those inside finish first, those who wait are refused",
+	f.log.Warn("the lock directory was replaced; holders finish first, and waiters are refused",
 		"path", f.path, "inside", inside, "refused", len(lost))
 	d.removeTickets(lost)
 }

@@ -87,7 +87,7 @@ func (d *directory) refuseBarred() {
 	}
 	d.mu.Unlock()
 	for _, t := range inTheWay {
-		d.logRepeated(slog.LevelError, "requests are refused behind a lock file that cannot be opened, for nobody can tell whether its owner lives",
+		d.logRepeated(slog.LevelError, "a lock file cannot be opened, so nobody can tell whether its owner is alive; requests behind it are refused",
 			"path", filepath.Join(d.path, t.name), "error", t.barred.err)
 	}
 	d.removeTickets(refused)

@@ -287,5 +287,5 @@ func (s *syncer) complainAbout(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotOurs) || errors.Is(err, errUnowned) {
 		return
 	}
-	s.logRepeated(slog.LevelError, "looking at a lock file failed", "path", filepath.Join(s.path, name), "error", err)
+	s.logRepeated(slog.LevelError, "a lock file could not be checked", "path", filepath.Join(s.path, name), "error", err)
 }

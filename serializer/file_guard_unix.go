@@ -56,7 +56,7 @@ func (d *osDir) openGuard() error {
 		}
 		return nil
 	}
-	return &StorageError{"opening guard file", d.guardPath, errors.New("it comes and goes; some other program makes and removes it all the time")}
+	return &StorageError{"opening guard file", d.guardPath, errors.New("another program keeps making and removing it")}
 }
 
 // readModes finds out who owns the directory, and who may write to it.

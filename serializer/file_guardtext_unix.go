@@ -115,11 +115,11 @@ func (d *osDir) confirm(bound uint64) error {
 	}
 	if err != nil {
 		d.disk.whole.Store(false)
-		return &StorageError{"writing to the disk guard file", d.guardPath, err}
+		return &StorageError{"flushing guard file", d.guardPath, err}
 	}
 	if !d.disk.entry {
 		if err := d.disk.write(d.dir); err != nil {
-			return &StorageError{"writing to the disk lock directory", d.path, err}
+			return &StorageError{"flushing lock directory", d.path, err}
 		}
 		d.disk.entry = true
 	}

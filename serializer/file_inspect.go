@@ -100,7 +100,7 @@ func survey(d *outsideDir) (*sighting, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &StorageError{"looking at lock file", filepath.Join(d.path, name), err}
+			return nil, &StorageError{"checking lock file", filepath.Join(d.path, name), err}
 		}
 		owner, ok := known[id]
 		if !ok {
@@ -108,7 +108,7 @@ func survey(d *outsideDir) (*sighting, error) {
 				continue
 			}
 			if err != nil {
-				return nil, &StorageError{"looking at lock file", filepath.Join(d.path, name), err}
+				return nil, &StorageError{"checking lock file", filepath.Join(d.path, name), err}
 			}
 			known[id] = owner
 		}

@@ -124,7 +124,7 @@ func (d *outsideDir) whose(name string) (fileID, string, error) {
 func (d *outsideDir) mark(name string) error {
 	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
 	if err != nil {
-		return &StorageError{"telling the owner of a ticket by", filepath.Join(d.path, name), err}
+		return &StorageError{"notifying the owner of a ticket by", filepath.Join(d.path, name), err}
 	}
 	defer unix.Close(fd)
 	if user, ok := d.worker(); ok && unix.Geteuid() == 0 {

@@ -44,7 +44,7 @@ func (s *syncer) settleMissing(t *ticket) {
 	}
 	if !s.missing[t] {
 		s.missing[t] = true
-		s.log.Warn("the lock file of a request was removed, but not by its process; it keeps its place until that says that it is over",
+		s.log.Warn("the lock file of a request was removed, but not by its process; the request keeps its place until its process ends it",
 			"path", filepath.Join(s.path, t.name), "owner", o.owner().String())
 	}
 }
@@ -94,7 +94,7 @@ func (s *syncer) audit() error {
 			continue
 		}
 		if dead, err := o.dead(); !dead || err != nil {
-			return &StorageError{"giving out tickets in", s.path, fmt.Errorf("%w: %s", errUnaccounted, o.owner())}
+			return &StorageError{"issuing tickets in", s.path, fmt.Errorf("%w: %s", errUnaccounted, o.owner())}
 		}
 	}
 	s.audited = true

@@ -233,7 +233,7 @@ func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, &StorageError{"looking at", filepath.Join(d.path, name), err}
+			return nil, &StorageError{"checking pause file", filepath.Join(d.path, name), err}
 		}
 		names = append(names, name)
 	}

@@ -100,7 +100,7 @@ func (d *directory) applyPausesLocked() {
 func (s *syncer) followPause(name string) {
 	path := filepath.Join(s.path, name)
 	if _, _, err := parsePause(name); err != nil {
-		s.log.Error("a file looks like a pause and cannot be read; it pauses nothing, remove it", "path", path, "error", err)
+		s.log.Error("a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", path, "error", err)
 		return
 	}
 	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) && !ofRoot(path) {
@@ -110,7 +110,7 @@ func (s *syncer) followPause(name string) {
 			file.queue = ""
 			s.applyPausesLocked()
 		}
-		s.log.Warn("a pause was made by a user who has no say here; it pauses nothing", "path", path)
+		s.log.Warn("a pause file belongs to a user whose files do not count here; it pauses nothing", "path", path)
 		return
 	}
 	s.identifyUnknown() // the owners' files name the tickets' groups

@@ -102,7 +102,7 @@ func (d *directory) confirmLater(bound uint64) {
 		defer d.release()
 		defer d.confirming.Store(false)
 		if err := d.confirm(bound); err != nil {
-			d.logRepeated(slog.LevelError, "numbers for tickets could not be reserved ahead of time; trying again", "error", err)
+			d.logRepeated(slog.LevelError, "ticket numbers could not be reserved in advance; trying again", "error", err)
 		}
 	}()
 }

@@ -100,6 +100,6 @@ func (s *syncer) abandon(t *ticket) {
 
 func (s *syncer) announce(t *ticket, age time.Duration) {
 	t.announced = true
-	s.logRepeated(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing stands behind it",
+	s.logRepeated(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 		"path", filepath.Join(s.path, t.name), "age", age.Round(time.Second), "abandoned after", s.unownedTime)
 }

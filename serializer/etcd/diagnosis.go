@@ -28,8 +28,8 @@ var hints = []struct {
 	{text: "error reading server preface: EOF", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
 	{text: "error reading server preface: http2: ", plain: true, hint: "the member answers something else; it may speak https, the endpoint says http"},
 	{text: "connection reset by peer", plain: true, hint: "the member closed the connection; it may speak https, the endpoint says http"},
-	{text: "no route to host", hint: "the network has no way there"},
-	{text: "network is unreachable", hint: "the network has no way there"},
+	{text: "no route to host", hint: "the network has no route to it"},
+	{text: "network is unreachable", hint: "the network has no route to it"},
 }
 
 // hintFor explains an error in a few words. It returns "" if the error explains itself.

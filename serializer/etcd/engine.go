@@ -229,7 +229,7 @@ func (e *Engine) run() {
 		}
 		id = newLeaseID()
 		if e.use(s) {
-			e.log.Info("have a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
+			e.log.Info("got a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
 			go s.serveEvictions()
 			go s.servePauses()
 			s.keepAlive()
@@ -415,7 +415,7 @@ func (e *Engine) giveBack() {
 		ctx, cancel := context.WithTimeout(context.Background(), attemptTime(0))
 		defer cancel()
 		if err := e.revoke(ctx, s.id); err != nil {
-			e.log.Warn("giving the lease back failed; it will run out", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "error", err)
+			e.log.Warn("the lease could not be revoked; it will expire", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "error", err)
 		}
 	}
 	e.cluster.close()

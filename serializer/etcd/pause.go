@@ -50,7 +50,7 @@ func (n keyspace) paused(key string) (queue string, ok bool) {
 func parsePause(value []byte) (end time.Time, err error) {
 	var p pause
 	if err := json.Unmarshal(value, &p); err != nil {
-		return end, fmt.Errorf("reading a pause, which pauses nothing until it is put right: %w", err)
+		return end, fmt.Errorf("reading a pause, which pauses nothing until it is corrected: %w", err)
 	}
 	return p.Until.UTC(), nil
 }

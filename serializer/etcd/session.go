@@ -119,7 +119,7 @@ func (s *session) lose(cause error) {
 	for _, revoke := range revokes {
 		revoke(err)
 	}
-	e.log.Warn("the lease was lost; those inside are told to stop, those who wait are refused",
+	e.log.Warn("the lease was lost; holders are told to stop, and waiters are refused",
 		"namespace", string(e.keys), "inside", inside, "waiting", waiting, "error", cause)
 	e.lost.Add(1)
 	if inside == 0 {
@@ -220,7 +220,7 @@ func (s *session) complain(queue string, err error) {
 		return
 	}
 	if _, ok := e.failures.Allow(struct{}{}); ok {
-		e.log.Error("asking etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
+		e.log.Error("a request to etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
 	}
 }
 
