@@ -175,7 +175,7 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 func TestAdminAfterReload(t *testing.T) {
 	s := newSite(t, "")
 	one, inside, two, _ := s.holderAndWaiter(t, s)
-	s.Reload(s.caddyfile("timeout 30s"))
+	s.Reload(t, s.caddyfile("timeout 30s"))
 	three := s.send(t, "GET", "three")
 	q := s.awaitTickets(t, 3)
 	if q.Inside != 1 || q.Waiting != 2 {

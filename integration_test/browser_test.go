@@ -85,6 +85,14 @@ func startBrowser(t *testing.T) *browser {
 // call sends a command and waits for its result. Events are of no interest.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
+	if err := b.try(method, params, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// try is like call, but returns what the browser says against the command.
+func (b *browser) try(method string, params map[string]any, result any) error {
+	b.t.Helper()
 	b.calls++
 	message := map[string]any{"id": b.calls, "method": method, "params": params}
 	if params == nil {
@@ -118,15 +126,15 @@ func (b *browser) call(method string, params map[string]any, result any) {
 			continue
 		}
 		if reply.Error != nil {
-			b.t.Fatalf("%s: %s", method, reply.Error.Message)
+			return fmt.Errorf("%s: %s", method, reply.Error.Message)
 		}
 		if result == nil {
-			return
+			return nil
 		}
 		if err := json.Unmarshal(reply.Result, result); err != nil {
-			b.t.Fatalf("%s: %v", method, err)
+			return fmt.Errorf("%s: %w", method, err)
 		}
-		return
+		return nil
 	}
 }
 
@@ -144,20 +152,32 @@ func (b *browser) visit(url string) {
 // run evaluates an expression in the page, and fills result if it is not nil.
 func (b *browser) run(expression string, result any) {
 	b.t.Helper()
+	if err := b.evaluate(expression, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// evaluate is like run, but returns what goes wrong: the page may be on its way to
+// another.
+func (b *browser) evaluate(expression string, result any) error {
+	b.t.Helper()
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
+		return err
+	}
 	if answer.ExceptionDetails != nil {
-		b.t.Fatalf("in the page: %s", answer.ExceptionDetails.Exception.Description)
+		return fmt.Errorf("in the page: %s", answer.ExceptionDetails.Exception.Description)
 	}
 	if result == nil {
-		return
+		return nil
 	}
 	if err := json.Unmarshal(answer.Result.Value, result); err != nil {
-		b.t.Fatalf("in the page, %s is %s: %v", expression, answer.Result.Value, err)
+		return fmt.Errorf("in the page, %s is %s: %w", expression, answer.Result.Value, err)
 	}
+	return nil
 }
 
 // until waits until an expression is true.
@@ -165,12 +185,12 @@ func (b *browser) until(expression string) {
 	b.t.Helper()
 	testcaddy.Eventually(b.t, expression, func() error {
 		var is bool
-		if b.run(expression, &is); !is {
-			var text string
-			b.run("document.body?.innerText ?? ''", &text)
-			return fmt.Errorf("the page shows:\n%s", text)
+		var text string
+		if err := b.evaluate(expression, &is); err != nil || is {
+			return err
 		}
-		return nil
+		err := b.evaluate("document.body?.innerText ?? ''", &text)
+		return fmt.Errorf("the page shows:\n%s (%v)", text, err)
 	})
 }
 

@@ -178,6 +178,15 @@ func (c *caddy) reload(s setup) error {
 	return err
 }
 
+// awaitOneListener waits until only the new configuration takes connections.
+func (c *caddy) awaitOneListener() {
+	c.t.Helper()
+	testcaddy.AwaitOneListener(c.t, c.host())
+}
+
+// host is the site's address and port.
+func (c *caddy) host() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
+
 // load loads a configuration through the admin API.
 func (c *caddy) load(contentType, config string) error {
 	r := c.adminAPI("POST", "/load", config, "Content-Type: "+contentType)

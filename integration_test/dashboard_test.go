@@ -152,7 +152,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	if limit := gauge("caddy_serialize_limit"); limit != 2 {
 		t.Errorf("the limit is %v; expected 2", limit)
 	}
-	s.Reload(strings.Replace(s.caddyfile(""), "prefix a_", "prefix b_", 1))
+	s.Reload(t, strings.Replace(s.caddyfile(""), "prefix a_", "prefix b_", 1))
 	grow(inside, waiting)
 	for _, v := range visitors {
 		v.Leave()

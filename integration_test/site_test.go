@@ -64,6 +64,13 @@ func (s *site) start(t *testing.T, caddyfile string, env ...string) {
 	s.Server = testcaddy.Start(t, caddyfile, env...)
 }
 
+// Reload gives the server another Caddyfile, and waits until only that takes requests.
+func (s *site) Reload(t *testing.T, caddyfile string) {
+	t.Helper()
+	s.Server.Reload(caddyfile)
+	testcaddy.AwaitOneListener(t, s.host)
+}
+
 // caddyfile is that of a queue. Its requests outwait a slow machine.
 func (s *site) caddyfile(options string) string {
 	return `http://` + s.host + ` {

@@ -63,7 +63,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	testcaddy.Await(t, two)
 
 	// What was counted outlives the configuration.
-	s.Reload(strings.Replace(s.caddyfile("timeout 5s"),
+	s.Reload(t, strings.Replace(s.caddyfile("timeout 5s"),
 		"{\n", "{\n\tserialize_status /status\n", 1))
 	data := s.status(t)
 	q = data.Queues[0]

@@ -135,7 +135,7 @@ func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 		check(t, err)
 		conns = append(conns, conn)
 	}
-	c.awaitAllRead(len(conns))
+	testcaddy.AwaitAllRead(t, c.host(), len(conns))
 	c.get("/?name=second").Want(t, http.StatusOK)
 	if grown := c.memory() - before; grown > 64<<20 {
 		t.Errorf("%d requests that have sent a byte take %d MiB", len(conns), grown>>20)

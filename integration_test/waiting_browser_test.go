@@ -145,7 +145,7 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 			b := openPage(t)
 			b.goTo(s.url + "mine")
 			b.until(placeIs("You are next."))
-			s.Reload(strings.Replace(s.waitingCaddyfile("after 0", ""), c.from, c.to, 1))
+			s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0", ""), c.from, c.to, 1))
 			if c.name == "page" {
 				leave()
 			}
@@ -166,7 +166,7 @@ func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	b := openPage(t)
 	b.goTo(s.url + "mine")
 	b.until(placeIs("You are next."))
-	s.Reload(strings.Replace(s.waitingCaddyfile("after 0\nhold 3s", ""), "waiting_page {\nafter 0\nhold 3s\n}", "", 1))
+	s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 3s", ""), "waiting_page {\nafter 0\nhold 3s\n}", "", 1))
 	seen := make(map[string]bool)
 	s.Eventually("the page has come again, and its first place and its script's are gone", func() error {
 		tickets := s.queues(t)[0].Tickets

@@ -72,6 +72,7 @@ func (s *Server) Reload(caddyfile string) {
 	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		s.t.Fatalf("reloading caddy: %s: %s", resp.Status, answer)
 	}
+	AwaitOneListener(s.t, s.Admin)
 }
 
 // Eventually tries until there is no error, or patience ends.

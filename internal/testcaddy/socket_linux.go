@@ -1,0 +1,51 @@
+package testcaddy
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+// AwaitOneListener waits until one socket only listens at an address. After a
+// reload, that of the old configuration is there for a moment longer, and takes
+// connections down with it.
+func AwaitOneListener(t testing.TB, addr string) {
+	t.Helper()
+	Eventually(t, "one socket listens at "+addr, func() error {
+		if n := sockets(addr, "0A", ""); n > 1 {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+}
+
+// AwaitAllRead waits until so many connections to an address are open of which
+// all is read.
+func AwaitAllRead(t testing.TB, addr string, connections int) {
+	t.Helper()
+	Eventually(t, "all is read that was sent to "+addr, func() error {
+		if n := sockets(addr, "01", ":00000000"); n < connections {
+			return fmt.Errorf("of %d connections only", n)
+		}
+		return nil
+	})
+}
+
+// sockets counts the sockets of a port in a state, 0A for those that listen and
+// 01 for connections, with such an end of what waits to be sent and to be read.
+func sockets(addr, state, queues string) (n int) {
+	port := fmt.Sprintf(":%04X", netip.MustParseAddrPort(addr).Port())
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			// The number, the local address, the remote one, the state, the bytes to send and to read.
+			fields := strings.Fields(line)
+			if len(fields) > 4 && strings.HasSuffix(fields[1], port) && fields[3] == state && strings.HasSuffix(fields[4], queues) {
+				n++
+			}
+		}
+	}
+	return n
+}
