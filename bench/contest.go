@@ -32,6 +32,7 @@ type contest struct {
 	upstream    upstream // nil if the servers answer by themselves
 	contestants []*contestant
 	promised    bool // there are promises about the results
+	weighed     bool // the servers' own processor time counts, too
 }
 
 // upstream is what stands behind the servers.
@@ -131,7 +132,15 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 			return nil, err
 		}
 	}
+	before, err := who.server.ProcessorTime()
+	if err != nil {
+		return nil, err
+	}
 	outcome, err := load.Run(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	after, err := who.server.ProcessorTime()
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +156,9 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 	// Requests whose clients are gone are still on their way.
 	time.Sleep(100*time.Millisecond + time.Duration(at.Clients)*100*time.Microsecond)
 	values := outcome.Values()
+	if c.weighed && outcome.Total > 0 {
+		values[figures.Work] = figures.Microseconds(float64(after-before) / float64(outcome.Total))
+	}
 	return values, c.guard(ctx, who, values)
 }
 

@@ -20,7 +20,8 @@ const tolerated = 0.97
 const leastPairs = 15
 
 // guardAgainst has Caddy of a commit and of this checkout take turns. It fails if this
-// checkout serves fewer requests a second in any case, and chance can hardly be why.
+// checkout works more for a request or serves fewer a second, in any case, and chance
+// can hardly be why.
 func (b *bench) guardAgainst(ctx context.Context, commit string) (err error) {
 	before, remove, err := b.buildCommit(ctx, commit)
 	if err != nil {
@@ -29,11 +30,11 @@ func (b *bench) guardAgainst(ctx context.Context, commit string) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	b.suite, b.runs = "against", max(b.runs, leastPairs)
 	err = b.withBackend(ctx, func(backend *servers.Backend) error {
-		direct := &contest{bench: b, contestants: b.pair(before, "respond ok")}
+		direct := &contest{bench: b, weighed: true, contestants: b.pair(before, "respond ok")}
 		if err := direct.compare(ctx, each([]int{1, 32}, 0)); err != nil {
 			return err
 		}
-		proxy := &contest{bench: b, upstream: backend, contestants: b.pair(before, reverseProxy(backend))}
+		proxy := &contest{bench: b, weighed: true, upstream: backend, contestants: b.pair(before, reverseProxy(backend))}
 		return proxy.compare(ctx, each([]int{32}, 0))
 	})
 	if err != nil {
@@ -84,19 +85,30 @@ func (b *bench) pair(before, handler string) (all []*contestant) {
 	return all
 }
 
-// judge prints the ratios, with the intervals in which they are likely to lie.
+// busy is how many percent of the machine other programs may use before the requests a
+// second tell of them, and not of the checkout.
+const busy = 10
+
+// judge prints the ratios, with the intervals in which they are likely to lie. The
+// servers' own processor time counts on any machine, the requests only on a calm one.
 func judge(s figures.Set, commit string) error {
 	before := func(c figures.Case) figures.Case { c.Setting = beforeSetting; return c }
-	interval := func(s figures.Set, c figures.Case) figures.Summary { return s.Interval(c, before(c), figures.Rate) }
+	ratios := func(m figures.Metric) column {
+		return column{"ratio", func(s figures.Set, c figures.Case) string { return rangeText(s.Interval(c, before(c), m)) }}
+	}
 	cases := only(inOrder(s, figures.Rate, byConditions), func(c figures.Case) bool { return c.Setting == "" })
-	fmt.Print(tabulate(s, "Requests a second of this checkout and of "+commit+", with 95 % of certainty.", cases,
-		label("server", name), label("clients", clients),
-		at(before, spread("before", figures.Rate)), spread("now", figures.Rate),
-		column{"ratio", func(s figures.Set, c figures.Case) string { return rangeText(interval(s, c)) }}))
+	fmt.Print(tabulate(s, "This checkout beside "+commit+". The ratios lie within their brackets with 95 % of certainty.", cases,
+		label("server", name), label("clients", clients), median("others use, %", figures.Others),
+		at(before, median("requests a second before", figures.Rate)), median("now", figures.Rate), ratios(figures.Rate),
+		at(before, median("µs of processor for one before", figures.Work)), median("now", figures.Work), ratios(figures.Work)))
 	var errs []error
 	for _, c := range cases {
-		if ratio := interval(s, c); ratio.Max < tolerated {
-			errs = append(errs, fmt.Errorf("%s, %d clients: slower than %s: %s", name(c), c.Clients, commit, rangeText(ratio)))
+		work, rate := s.Interval(c, before(c), figures.Work), s.Interval(c, before(c), figures.Rate)
+		calm := s.Summary(c, figures.Others).Median <= busy
+		if work.Min > 1/tolerated {
+			errs = append(errs, fmt.Errorf("%s, %d clients: takes more of the processor than %s: %s", name(c), c.Clients, commit, rangeText(work)))
+		} else if calm && rate.Max < tolerated {
+			errs = append(errs, fmt.Errorf("%s, %d clients: slower than %s: %s", name(c), c.Clients, commit, rangeText(rate)))
 		}
 	}
 	return errors.Join(errs...)

@@ -471,7 +471,7 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	upstream.AwaitEntry("holder")
 	waiter := two.getting("/?name=waiter")
 	two.awaitQueue("a_", 1, 1)
-	two.pause("a_", "6s")
+	two.pause("a_", "20s") // a busy machine takes long to start another process
 	end := *two.queue("a_").PausedUntil
 	two.Kill()
 	one.Kill()

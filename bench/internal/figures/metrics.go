@@ -18,6 +18,7 @@ const (
 	Answer  Metric = "answer_ms"    // of one request
 	Place   Metric = "waiting_place_bytes"
 	Load    Metric = "processor_percent"      // of one core, of a server
+	Work    Metric = "request_processor_us"   // of a server, for one request
 	Others  Metric = "used_by_others_percent" // of the machine, during the run
 )
 

@@ -37,15 +37,16 @@ func (s *Server) Stop() {
 // ProcessorTime is what its processes have used so far, without those they started.
 func (s *Server) ProcessorTime() (sum time.Duration, err error) {
 	for _, c := range s.children {
-		p, err := procfs.NewProc(c.Pid())
+		threads, err := procfs.AllThreads(c.Pid())
 		if err != nil {
-			return 0, fmt.Errorf("looking at the server's process: %w", err)
+			return 0, fmt.Errorf("listing the server's threads: %w", err)
 		}
-		stat, err := p.Stat()
-		if err != nil {
-			return 0, fmt.Errorf("looking at the server's process: %w", err)
+		for _, thread := range threads {
+			// To the nanosecond: what else the kernel tells is in hundredths of a second.
+			if stat, err := thread.Schedstat(); err == nil { // else it has ended
+				sum += time.Duration(stat.RunningNanoseconds)
+			}
 		}
-		sum += time.Duration(stat.CPUTime() * float64(time.Second))
 	}
 	return sum, nil
 }
