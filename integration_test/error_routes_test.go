@@ -275,7 +275,7 @@ func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
 					}
 					answered++
 				}
-				c.get("/?name=next").Want(t, http.StatusOK)
+				eventually(t, patience, "the next one is served in time", func() bool { return c.get("/?name=next").StatusCode == http.StatusOK })
 				upstream.WantOrder()
 				c.wantNoTickets()
 			})
