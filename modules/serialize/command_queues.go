@@ -64,7 +64,7 @@ func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (in
 	for {
 		queues, unread := c.read(ctx, source)
 		if ctx.Err() != nil {
-			return 0, nil
+			return 0, nil //nolint:nilerr // an interruption ends the list, and is no failure
 		}
 		if unread != nil && !isUnread(unread) {
 			return caddy.ExitCodeFailedStartup, unread
