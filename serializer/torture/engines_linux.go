@@ -8,8 +8,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// engines are those that can be tortured: the one that should hold, and others
-// that must be found out.
+// engines are the engines that can be tortured: the real one, which should hold, and
+// others whose defects must be detected.
 var engines = map[string]func(dir string, clock func() time.Time) (serializer.Engine, error){
 	"file": func(dir string, clock func() time.Time) (serializer.Engine, error) {
 		return serializer.OpenFile(dir, serializer.FileOptions{Clock: clock})

@@ -14,7 +14,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// onDisk makes a fault of what happens to the directory of all, one at a time.
+// onDisk makes a fault of an event in the shared directory. Only one happens at a time.
 func onDisk(happens throw) throw {
 	return func(h *harness, r *rand.Rand) bool {
 		if !h.active.disk.TryLock() {
@@ -25,8 +25,8 @@ func onDisk(happens throw) throw {
 	}
 }
 
-// takeAway renames the directory away for a while. A link to nowhere stands in its
-// place meanwhile, so that nobody, not even root, can make another.
+// takeAway renames the directory away for a while. In the meantime, a dangling link is in
+// its place, so that nobody, not even root, can make another.
 func takeAway(h *harness, r *rand.Rand) bool {
 	away := h.locks + ".away"
 	if os.Symlink("nowhere", away) != nil {
@@ -44,14 +44,14 @@ func takeAway(h *harness, r *rand.Rand) bool {
 	return true
 }
 
-// exchange makes two files change places, in one moment.
+// exchange exchanges the names of two files atomically.
 func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// moveLink moves the link that is the path of the lock directory to the other
-// directory, once everybody knows the present one. Everything in the other one is as
-// it was left: by those who were killed there, too.
+// moveLink moves the link at the path of the lock directory to the other directory, once
+// every process knows the current one. The other directory still has everything that was
+// left there, also by processes that were killed.
 func moveLink(h *harness, _ *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
@@ -61,15 +61,15 @@ func moveLink(h *harness, _ *rand.Rand) bool {
 	return exchange(h.locks, h.other()) == nil
 }
 
-// replaceDirectory puts a new directory in the place of the old one, once
-// everybody knows the present one.
+// replaceDirectory replaces the directory by a new one, once every process knows the
+// current one.
 func replaceDirectory(h *harness, r *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
 	}
 	defer h.timeline.begin("replace", 0)()
 	old := fmt.Sprintf("%s.%d", h.locks, now())
-	if h.shares() || r.IntN(2) == 0 { // what one user makes, the others could not use
+	if h.shares() || r.IntN(2) == 0 { // the other users could not use a directory made by one of them
 		return h.replaceAtOnce(old)
 	}
 	end := h.oracle.moment(&h.oracle.replaced)
@@ -79,7 +79,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	if r.IntN(2) == 0 {
-		time.Sleep(milliseconds(r, 1, 200)) // else a process makes it
+		time.Sleep(milliseconds(r, 1, 200)) // a process may make it in the meantime
 	}
 	if err := h.makeLocks(h.locks); err != nil {
 		h.problem("%v", err)
@@ -87,7 +87,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	return true
 }
 
-// replaceAtOnce leaves no moment in which there is no directory.
+// replaceAtOnce replaces the directory without a moment in which there is none.
 func (h *harness) replaceAtOnce(old string) bool {
 	if err := h.makeLocks(old); err != nil {
 		h.problem("%v", err)
@@ -97,8 +97,8 @@ func (h *harness) replaceAtOnce(old string) bool {
 	return exchange(h.locks, old) == nil
 }
 
-// waitUntilKnown waits until every process has worked in the directory since
-// the last time it was replaced.
+// waitUntilKnown waits until every process has worked in the directory since it was last
+// replaced.
 func (h *harness) waitUntilKnown() bool {
 	h.oracle.mu.Lock()
 	var last int64
@@ -119,7 +119,7 @@ func (h *harness) waitUntilKnown() bool {
 	return false
 }
 
-// spoilGuard damages the guard file, or takes it away.
+// spoilGuard damages the guard file, or removes it.
 func spoilGuard(h *harness, r *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
@@ -139,8 +139,8 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 	return err == nil
 }
 
-// removeFiles removes the first lock files of some queues, over and over for a while:
-// those of who is inside, and sometimes of who waits.
+// removeFiles repeatedly removes the first lock files of some queues: those of holders,
+// and sometimes of waiters.
 func removeFiles(h *harness, r *rand.Rand) bool {
 	defer h.timeline.begin("files", 0)()
 	removed := 0
@@ -165,7 +165,7 @@ func removeFiles(h *harness, r *rand.Rand) bool {
 	return removed > 0
 }
 
-// tickets lists the lock files there are, in order.
+// tickets lists the existing lock files of each queue, in order.
 func (h *harness) tickets() map[string][]string {
 	names, err := filepath.Glob(filepath.Join(h.locks, "*"))
 	if err != nil {
@@ -181,9 +181,9 @@ func (h *harness) tickets() map[string][]string {
 	return tickets
 }
 
-// removeOwnerFiles removes the names of the owner files. What goes with them is put
-// back by those who work in the directory; who comes in the very same moment may
-// not know of it, so that is left out.
+// removeOwnerFiles removes the names of the owner files. The processes that work in the
+// directory restore them. A process that arrives at that very moment may not know of the
+// tickets, so removing both kinds of files at once is left out.
 func removeOwnerFiles(h *harness, _ *rand.Rand) bool {
 	names, err := filepath.Glob(filepath.Join(h.locks, ".orderly-owner-*"))
 	if err != nil {
@@ -235,10 +235,10 @@ func useBytes(h *harness, r *rand.Rand) bool {
 	})
 }
 
-// fill uses something up for a while.
+// fill exhausts a resource for a while.
 func (h *harness) fill(r *rand.Rand, fault string, use func(dir string) error) bool {
 	if !inOwnNamespace() {
-		return false // it would be the machine's
+		return false // it would exhaust the machine's
 	}
 	dir := filepath.Join(h.base, "filler")
 	if os.Mkdir(dir, 0o700) != nil {
@@ -247,7 +247,7 @@ func (h *harness) fill(r *rand.Rand, fault string, use func(dir string) error) b
 	defer os.RemoveAll(dir)
 	defer h.timeline.begin(fault, 0)()
 	for range r.IntN(4) + 1 {
-		_ = use(dir) // again, for what was given back meanwhile
+		_ = use(dir) // again, because some may have been freed in the meantime
 		time.Sleep(milliseconds(r, 1, 100))
 	}
 	return true

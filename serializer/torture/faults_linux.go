@@ -17,10 +17,10 @@ type fault struct {
 	name   string
 	help   string
 	weight int
-	throw  throw // nil where the processes do it themselves
+	throw  throw // nil if the processes do it themselves
 }
 
-// throw lets a fault happen. It reports whether it has.
+// throw causes a fault. It reports whether it did.
 type throw func(h *harness, r *rand.Rand) bool
 
 var faults []fault
@@ -28,26 +28,26 @@ var faults []fault
 func init() {
 	faults = []fault{
 		{"kill", "kill -9 of a process, mostly of one that is inside, and a new one in its place", 10, killHolder},
-		{"killguard", "kill -9 of a process in the middle of giving out tickets", 3, killInGuard},
+		{"killguard", "kill -9 of a process while it issues tickets", 3, killInGuard},
 		{"stop", "SIGSTOP of a process, and SIGCONT after a while", 6, stopProcess},
-		{"stopguard", "SIGSTOP of a process in the middle of giving out tickets, and SIGCONT", 2, stopInGuard},
-		{"users", "kill -9 of a process, and one of another user in its place; all share a group (as root)", 4, changeUser},
-		{"reload", "another engine in the same process, and the old one closed", 10, onProcess(reload)},
-		{"cancel", "callers who go away while they wait", 0, nil},
-		{"timeout", "callers who wait for milliseconds only", 0, nil},
-		{"supersede", "more queues, in which callers supersede those who wait (drop_oldest)", 0, nil},
-		{"pause", "a queue paused for a while, or a group of them; by a process or from outside", 6, pauseQueue},
-		{"clock", "the clock of a process steps: an hour back, a day ahead, or right again", 5, onProcess(stepClock)},
+		{"stopguard", "SIGSTOP of a process while it issues tickets, and SIGCONT after a while", 2, stopInGuard},
+		{"users", "kill -9 of a process, and one of another user in its place; all users share a group (as root)", 4, changeUser},
+		{"reload", "a new engine in the same process, and the old one closed", 10, onProcess(reload)},
+		{"cancel", "callers that give up while they wait", 0, nil},
+		{"timeout", "callers that wait only for milliseconds", 0, nil},
+		{"supersede", "more queues, in which arrivals supersede waiters (drop_oldest)", 0, nil},
+		{"pause", "a queue or a group of queues paused for a while, by a process or from outside", 6, pauseQueue},
+		{"clock", "a step of a process's clock: an hour back, a day ahead, or correct again", 5, onProcess(stepClock)},
 		{"away", "the directory renamed away, and put back", 2, onDisk(takeAway)},
 		{"replace", "the directory renamed away for good, and a new one in its place", 1, onDisk(replaceDirectory)},
 		{"links", "the directory reached through a link, which is moved to another directory and back", 2, onDisk(moveLink)},
 		{"guard", "the guard file removed, emptied or filled with nonsense", 1, onDisk(spoilGuard)},
-		{"files", "lock files removed from under who waits and who is inside", 8, removeFiles},
+		{"files", "lock files of waiters and holders removed", 8, removeFiles},
 		{"owners", "the names of the owner files removed", 1, removeOwnerFiles},
-		{"permissions", "the directory's permissions taken away, and given back", 2, onDisk(takePermissions)},
+		{"permissions", "the directory's permissions taken away, and restored", 2, onDisk(takePermissions)},
 		{"inodes", "no inodes left (as root: on a tmpfs of its own)", 2, onDisk(useInodes)},
 		{"bytes", "no space left (as root: on a tmpfs of its own)", 1, onDisk(useBytes)},
-		{"descriptors", "no file descriptors left to a process", 4, onProcess(useDescriptors)},
+		{"descriptors", "no file descriptors left for a process", 4, onProcess(useDescriptors)},
 	}
 	for _, f := range faults {
 		allFaults = append(allFaults, f.name)
@@ -64,7 +64,7 @@ func faultHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// chooseFaults reads the value of -faults.
+// chooseFaults parses the value of -faults.
 func chooseFaults(text string) (chosen []string, err error) {
 	for i, name := range strings.Split(text, ",") {
 		without, minus := strings.CutPrefix(name, "-")
@@ -88,17 +88,17 @@ func chooseFaults(text string) (chosen []string, err error) {
 	return chosen, nil
 }
 
-// activity counts the faults that are on.
+// activity counts the faults in progress.
 type activity struct {
 	on    atomic.Int64
 	since atomic.Int64 // when the last one ended
-	disk  sync.Mutex   // of the faults that concern all, one at a time
+	disk  sync.Mutex   // held by a fault of the shared directory
 }
 
-// settleTime is after a fault until the queue counts as undisturbed.
+// settleTime is how long after a fault the queue counts as disturbed.
 const settleTime = 300 * time.Millisecond
 
-// throwFaults throws faults until ctx is done, and waits for the last to end.
+// throwFaults throws faults until ctx is done, and waits until the last one has ended.
 func (h *harness) throwFaults(ctx context.Context) {
 	total := 0
 	var chosen []fault
@@ -126,7 +126,7 @@ func (h *harness) throwFaults(ctx context.Context) {
 			}
 			h.active.on.Add(1)
 			group.Go(func() {
-				if f.name != "pause" { // which tells by itself when it has begun
+				if f.name != "pause" { // pauseQueue records that itself
 					defer h.oracle.moment(&h.oracle.troubled)()
 				}
 				h.throw(f, func() bool { return f.throw(h, r) })
@@ -156,7 +156,7 @@ func (h *harness) faultsThrown() string {
 	return strings.TrimSpace(b.String())
 }
 
-// pause waits for the time of the next fault.
+// pause waits until it is time for the next fault.
 func (h *harness) pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -166,7 +166,7 @@ func (h *harness) pause(ctx context.Context) bool {
 	}
 }
 
-// calmDown waits until no fault is on.
+// calmDown waits until no fault is in progress.
 func (h *harness) calmDown(ctx context.Context) bool {
 	for h.active.on.Load() > 0 || since(h.active.since.Load()) < settleTime {
 		if ctx.Err() != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// take locks the slot of some process that runs and that no fault is at work on.
+// take locks the slot of a running process that no fault is acting on.
 func (h *harness) take(r *rand.Rand) *slot {
 	for _, i := range r.Perm(len(h.slots)) {
 		if s := h.slots[i]; s.TryLock() {
@@ -19,8 +19,8 @@ func (h *harness) take(r *rand.Rand) *slot {
 	return nil
 }
 
-// takeHolder locks the slot of the process that was last inside the busiest
-// queue, so it is inside or the next waiter of one.
+// takeHolder locks the slot of the process that was last inside the busiest queue: a
+// holder, or the process of the next one.
 func (h *harness) takeHolder(r *rand.Rand) *slot {
 	if i := int(h.get(wordHolders)) - 1; i >= 0 && h.slots[i].TryLock() {
 		if h.get(control(i, ctlUp)) != 0 {
@@ -31,8 +31,8 @@ func (h *harness) takeHolder(r *rand.Rand) *slot {
 	return h.take(r)
 }
 
-// takeUser locks the slots of all other processes of a user, as far as no fault is
-// at work on them.
+// takeUser locks the slots of all other processes of a user, except those that a fault is
+// acting on.
 func (h *harness) takeUser(of *slot) (taken []*slot) {
 	for _, s := range h.slots {
 		if s == of || !s.TryLock() {
@@ -49,11 +49,12 @@ func (h *harness) takeUser(of *slot) (taken []*slot) {
 
 func killHolder(h *harness, r *rand.Rand) bool { return h.kill(h.takeHolder(r), false) }
 
-// changeUser makes the next user continue where a process was killed, and sometimes
-// where all of its user were: then only others are left to find out who is dead.
+// changeUser kills a process, and starts one of another user in its place. Sometimes it
+// kills all processes of that user. Then only other users are left to find out who is
+// dead.
 func changeUser(h *harness, r *rand.Rand) bool {
 	if !h.shares() {
-		return false // nobody else can become another user
+		return false // only root can change the user
 	}
 	first := h.takeHolder(r)
 	if first == nil {
@@ -71,8 +72,8 @@ func changeUser(h *harness, r *rand.Rand) bool {
 	return ok
 }
 
-// killMeasured kills a process that is inside while nothing else is wrong, and
-// waits until the queue must have recovered.
+// killMeasured kills a process that is inside while nothing else is wrong, and waits
+// until the queue must have recovered.
 func killMeasured(h *harness, r *rand.Rand) bool {
 	s := h.takeAt(r, ctlInside)
 	if s == nil {
@@ -102,7 +103,7 @@ func (h *harness) killLocked(s *slot, measured bool) bool {
 	return h.replace(s)
 }
 
-// replace starts a new process in the place of one that was killed.
+// replace starts a new process in place of one that was killed.
 func (h *harness) replace(s *slot) bool {
 	<-s.exited
 	h.oracle.catchUp()
@@ -114,10 +115,10 @@ func (h *harness) replace(s *slot) bool {
 	return true
 }
 
-// catchPatience is how long a fault waits for a process to come to some point.
+// catchPatience is how long a fault waits for a process to reach a point.
 const catchPatience = 500 * time.Millisecond
 
-// catch makes a process stay at a point. It reports whether it is there.
+// catch makes a process stop at a point. It reports whether the process is there.
 func (h *harness) catch(s *slot, point int) bool {
 	word := control(s.index, point)
 	h.set(word, holdNext)
@@ -129,7 +130,7 @@ func (h *harness) catch(s *slot, point int) bool {
 	return true
 }
 
-// takeAt locks the slot of a process, and makes the process stay at a point.
+// takeAt locks the slot of a process, and makes the process stop at a point.
 func (h *harness) takeAt(r *rand.Rand, point int) *slot {
 	s := h.take(r)
 	if s != nil && !h.catch(s, point) {
@@ -159,7 +160,7 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 	return h.wakeOrKill(s, r)
 }
 
-// wakeOrKill ends a stop, sometimes for good.
+// wakeOrKill continues a stopped process, or sometimes kills it.
 func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
 	if h.has("kill") && r.IntN(5) == 0 {
 		return h.killLocked(s, false)
@@ -180,7 +181,7 @@ func stopInGuard(h *harness, r *rand.Rand) bool {
 	return h.wakeOrKill(s, r)
 }
 
-// onProcess makes a fault of what happens to some process.
+// onProcess makes a fault of an event in one process.
 func onProcess(happens func(*harness, *slot, *rand.Rand)) throw {
 	return func(h *harness, r *rand.Rand) bool {
 		s := h.take(r)

@@ -25,13 +25,13 @@ type harness struct {
 	*shared
 	oracle *oracle
 	uid    int    // of the processes, or of the first of their users
-	base   string // everything lies below it
+	base   string // contains all files of the run
 	locks  string // the directory under torture
 	rand   *rand.Rand
 
 	slots   []*slot
 	numbers atomic.Int64
-	launch  chan func() // what must be done by the thread that starts processes
+	launch  chan func() // called by the thread that starts processes
 	ending  atomic.Bool
 	active  activity
 
@@ -45,8 +45,7 @@ type harness struct {
 	faulted  map[string]int
 }
 
-// slot is a place for a process. Its lock is held by the fault that is at work
-// on the process.
+// slot is a place for a process. The fault that acts on the process holds its lock.
 type slot struct {
 	sync.Mutex
 	index  int
@@ -54,13 +53,13 @@ type slot struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	killed bool
-	user   int // which of the users it is, counted on
+	user   int // index into users, modulo their number
 }
 
 const nobody = 65534
 
-// users are those who share a directory, where they do. All but root are of its
-// group; the first of them owns it.
+// users are the users of the processes. If they share a directory, all but root are in
+// its group, and the first one owns it.
 func (h *harness) users() []int {
 	if h.shares() {
 		return []int{h.uid, 0, h.uid - 1}
@@ -74,10 +73,10 @@ func (h *harness) userOf(s *slot) int {
 	return users[s.user%len(users)]
 }
 
-// shares reports whether the processes are of several users.
+// shares reports whether the processes belong to several users.
 func (h *harness) shares() bool { return h.has("users") && os.Getuid() == 0 }
 
-// mode is that of the lock directory.
+// mode is the mode of the lock directory.
 func (h *harness) mode() os.FileMode {
 	if h.shares() {
 		return os.ModeSetgid | 0o770
@@ -85,7 +84,7 @@ func (h *harness) mode() os.FileMode {
 	return 0o750
 }
 
-// other is where the fault "links" keeps the path that is not in use.
+// other is the path at which the fault "links" keeps the directory that is not in use.
 func (h *harness) other() string { return h.locks + ".other" }
 
 // torture makes a run.
@@ -113,7 +112,7 @@ func torture(ctx context.Context, c config) (*report, error) {
 func (h *harness) setUp() (err error) {
 	h.uid = os.Getuid()
 	if h.uid == 0 {
-		h.uid = nobody // root is not stopped by permissions
+		h.uid = nobody // permissions do not apply to root
 	}
 	if h.base = h.dir; h.base == "" {
 		if h.base, err = os.MkdirTemp("", "torture"); err != nil {
@@ -147,8 +146,8 @@ func (h *harness) openBase() error {
 	return nil
 }
 
-// makePaths makes the lock directory. With the fault "links" there are two, and links
-// to them.
+// makePaths makes the lock directory. With the fault "links", it makes two, and links to
+// them.
 func (h *harness) makePaths() error {
 	if !h.has("links") {
 		return h.makeLocks(h.locks)
@@ -164,7 +163,7 @@ func (h *harness) makePaths() error {
 	return nil
 }
 
-// makeLocks makes a lock directory, unless a process was faster.
+// makeLocks makes a lock directory, unless a process already has.
 func (h *harness) makeLocks(path string) error {
 	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making lock directory: %w", err)
@@ -197,7 +196,7 @@ func (h *harness) tearDown() {
 	}
 }
 
-// launcher starts all processes from one thread: they end with that thread.
+// launcher starts all processes from one thread, because they die with that thread.
 func (h *harness) launcher() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -206,7 +205,7 @@ func (h *harness) launcher() {
 	}
 }
 
-// start starts a process in a slot, anew or for the first time.
+// start starts a process in a slot.
 func (h *harness) start(s *slot) error {
 	number := int(h.numbers.Add(1))
 	text, err := json.Marshal(orders{
@@ -252,7 +251,7 @@ func (h *harness) start(s *slot) error {
 func (h *harness) reap(s *slot, cmd *exec.Cmd, exited chan struct{}) {
 	err := cmd.Wait()
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
-		err = nil // ours
+		err = nil // killed by the harness
 	}
 	if err != nil {
 		h.problem("a process ended by itself: %v", err)
@@ -260,7 +259,7 @@ func (h *harness) reap(s *slot, cmd *exec.Cmd, exited chan struct{}) {
 	close(exited)
 }
 
-// settle takes stock of a process that has ended, before its slot is used again.
+// settle adds up the counters of a process that has ended, before its slot is reused.
 func (h *harness) settle(s *slot, killed bool) {
 	<-s.exited
 	h.oracle.ended(s.number)
@@ -284,7 +283,7 @@ func (h *harness) settle(s *slot, killed bool) {
 	}
 }
 
-// watch lets the run go on until it is done or fails.
+// watch waits until the run is done or has failed.
 func (h *harness) watch(ctx context.Context) {
 	faults, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -324,8 +323,8 @@ func (h *harness) watch(ctx context.Context) {
 	}
 }
 
-// graceTime is how late Enter may come back. It covers what is not the
-// queue's fault: a stopped process, a busy machine.
+// graceTime is how late Enter may return. It covers delays that are not the queue's
+// fault: a stopped process, a busy machine.
 const graceTime = 15 * time.Second
 
 func (h *harness) checkDeadlines() {
@@ -338,7 +337,7 @@ func (h *harness) checkDeadlines() {
 			for o := range outcomes {
 				ended += h.get(goroutineWord(s.index, g, goOutcomes+o))
 			}
-			// Read before the times: those are set before the arrival counts as begun.
+			// Read before the times, which are set before the arrival counts as begun.
 			out := h.get(goroutineWord(s.index, g, goBegun)) > ended
 			late := since(int64(h.get(goroutineWord(s.index, g, goDeadline))))
 			slow := h.dump > 0 && since(int64(h.get(goroutineWord(s.index, g, goSince)))) > h.dump
@@ -352,12 +351,12 @@ func (h *harness) checkDeadlines() {
 	}
 }
 
-// peaceTime is how long it may take after the last fault until nobody is refused any
-// more and everybody gets in. It covers what is not the queue's fault.
+// peaceTime is how long after the last fault the queue may still refuse arrivals, or
+// admit nobody. It covers delays that are not the queue's fault.
 const peaceTime = 15 * time.Second
 
-// checkPeace makes sure that the queue serves everybody again once the faults are
-// over: a process that others' files shut out is refused for ever.
+// checkPeace checks that the queue serves every process again once the faults are over. A
+// process that is shut out by another user's files would be refused for ever.
 func (h *harness) checkPeace(ctx context.Context) {
 	if h.stop != "" || h.engine == "predecessor" || h.failed() {
 		return
@@ -373,7 +372,7 @@ func (h *harness) checkPeace(ctx context.Context) {
 	}
 }
 
-// troubles looks on for a while and tells who was refused or did not get in.
+// troubles watches for a while, and says which process was refused or did not enter.
 func (h *harness) troubles(during time.Duration) string {
 	before := make([]uint64, len(h.slots))
 	begun := now()
@@ -393,7 +392,7 @@ func (h *harness) troubles(during time.Duration) string {
 	return ""
 }
 
-// refusals counts the arrivals of a process that were refused, but not for a timeout.
+// refusals counts the refused arrivals of a process, except for timeouts.
 func (h *harness) refusals(slot int) (n uint64) {
 	for g := range h.goroutines {
 		n += h.get(goroutineWord(slot, g, goOutcomes+storage)) + h.get(goroutineWord(slot, g, goOutcomes+other))
@@ -401,14 +400,14 @@ func (h *harness) refusals(slot int) (n uint64) {
 	return n
 }
 
-// failed reports whether going on makes no sense.
+// failed reports whether it is useless to continue.
 func (h *harness) failed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.problems) > 0
 }
 
-// finish lets all processes end their arrivals, and looks at what is left.
+// finish lets all processes end their arrivals, and checks what is left.
 func (h *harness) finish() {
 	h.ending.Store(true)
 	h.set(wordStop, 1)
@@ -440,8 +439,8 @@ func (h *harness) finish() {
 	}
 }
 
-// records is how many the log has room for: of an arrival that enters there are two, and
-// of the many that are superseded one each.
+// records is how many records the log has room for. An arrival that enters makes two; one
+// of the many that are superseded makes one.
 func (h *harness) records() int {
 	n := 2*h.handovers + 4*h.procs*h.goroutines + 1_000_000
 	if h.has("supersede") {
@@ -450,10 +449,10 @@ func (h *harness) records() int {
 	return n
 }
 
-// queues are those of this run.
+// queues are the queues of this run.
 func (h *harness) queues() []testQueue { return queues(h.has("supersede")) }
 
-// checkLeftovers makes sure that the directory is left empty but for the guard.
+// checkLeftovers checks that only the guard is left in the directory.
 func (h *harness) checkLeftovers() {
 	entries, err := os.ReadDir(h.locks)
 	if err != nil {
@@ -483,8 +482,8 @@ func (h *harness) progress(format string, args ...any) {
 	}
 }
 
-// namespaceEnv tells that the program has a mount namespace of its own: then a
-// mount vanishes with it, however it ends.
+// namespaceEnv is set if the program has its own mount namespace. A mount then vanishes
+// with the program, however it ends.
 const namespaceEnv = "ORDERLY_TORTURE_NAMESPACE"
 
 func inOwnNamespace() bool { return os.Getenv(namespaceEnv) != "" }
@@ -492,7 +491,7 @@ func inOwnNamespace() bool { return os.Getenv(namespaceEnv) != "" }
 // needsMount reports whether the run needs a small file system.
 func (c config) needsMount() bool { return (c.has("inodes") || c.has("bytes")) && os.Getuid() == 0 }
 
-// runInNamespace runs this program again in a mount namespace of its own.
+// runInNamespace runs this program again in its own mount namespace.
 func runInNamespace(ctx context.Context) (status int) {
 	program, err := os.Executable()
 	if err != nil {
@@ -512,7 +511,7 @@ func runInNamespace(ctx context.Context) (status int) {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	case err != nil && ctx.Err() == nil:
-		fmt.Fprintln(os.Stderr, "torture: running in a mount namespace (leave out inodes and bytes to do without):", err)
+		fmt.Fprintln(os.Stderr, "torture: running in a mount namespace (not needed without the faults inodes and bytes):", err)
 		return 2
 	}
 	return 0

@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// config says what to do.
+// config is what a run should do.
 type config struct {
 	handovers  int
 	procs      int
@@ -80,18 +80,18 @@ func parseFlags(args []string) (config, error) {
 	c := defaults()
 	var faults string
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.IntVar(&c.handovers, "handovers", c.handovers, "stop after so many hand-overs")
-	flags.IntVar(&c.procs, "procs", c.procs, "how many processes")
-	flags.IntVar(&c.goroutines, "goroutines", c.goroutines, "how many goroutines in each process")
-	flags.Uint64Var(&c.seed, "seed", c.seed, "start of the random numbers")
+	flags.IntVar(&c.handovers, "handovers", c.handovers, "stop after this number of hand-overs")
+	flags.IntVar(&c.procs, "procs", c.procs, "number of processes")
+	flags.IntVar(&c.goroutines, "goroutines", c.goroutines, "number of goroutines in each process")
+	flags.Uint64Var(&c.seed, "seed", c.seed, "seed of the random numbers")
 	flags.StringVar(&faults, "faults", "all", "which faults to throw: all, none, or names separated by commas;\n"+
-		"a name with a minus sign in front is taken off the list:\n"+faultHelp())
+		"a name with a minus sign in front is removed from the list:\n"+faultHelp())
 	flags.StringVar(&c.dir, "dir", "", "an empty directory to work in (default a new temporary one)")
-	flags.StringVar(&c.engine, "engine", c.engine, "the engine under torture: "+strings.Join(engineNames(), ", ")+"\n(with go run -tags mutants also some that are wrong in one way)")
+	flags.StringVar(&c.engine, "engine", c.engine, "the engine under torture: "+strings.Join(engineNames(), ", ")+"\n(with go run -tags mutants, also engines with one deliberate defect)")
 	flags.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
 	flags.DurationVar(&c.limit, "limit", c.limit, "stop after this time in any case")
 	flags.StringVar(&c.stop, "stop", c.stop, "stop at the first \"overlap\", \"inversion\" or \"intrusion\" (an entry into a paused queue)")
-	flags.DurationVar(&c.dump, "dump", c.dump, "end a process with its stacks on stderr where a call takes so long (0: never)")
+	flags.DurationVar(&c.dump, "dump", c.dump, "if a call takes this long, end its process with its stacks on stderr (0: never)")
 	flags.BoolVar(&c.quiet, "quiet", c.quiet, "no progress on stderr")
 	if err := flags.Parse(args); err != nil {
 		return c, err
@@ -113,7 +113,7 @@ func parseFlags(args []string) (config, error) {
 	case !slices.Contains([]string{"", "overlap", "inversion", "intrusion"}, c.stop):
 		return c, errors.New(`-stop must be "overlap", "inversion" or "intrusion"`)
 	case c.pace <= 0:
-		return c, errors.New("-pace must be more than nothing")
+		return c, errors.New("-pace must be greater than 0")
 	case !slices.Contains(engineNames(), c.engine):
 		return c, fmt.Errorf("unknown engine %q; there are %s", c.engine, strings.Join(engineNames(), ", "))
 	}

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shared is the memory that all processes of a run have in common: switches,
-// what each process does, and the log.
+// shared is the memory shared by all processes of a run: switches, what each process is
+// doing, and the log.
 //
-// Everything is a 64-bit word that is only touched atomically, so it is whole
-// at any moment, also at the moment in which a process is killed.
+// It consists of 64-bit words that are accessed only atomically. So it is consistent at
+// any moment, even when a process is killed.
 type shared struct {
 	file  *os.File
 	words []uint64
 }
 
-// Where things are, in words.
+// The layout, in words.
 const (
-	wordLogHint = 0  // no place in the log before this one is free
+	wordLogHint = 0  // no slot of the log before this one is free
 	wordStop    = 1  // processes should end
-	wordPause   = 2  // the pause that processes should say they know of; see pauseWord
-	wordHolders = 16 // of each queue: the slot, plus one, of the process last inside
+	wordPause   = 2  // the pause that processes should confirm; see pauseWord
+	wordHolders = 16 // for each queue: 1 + the slot of the process that was last inside
 
 	controlStart = 64
 	controlWords = 4096
@@ -35,38 +35,38 @@ const (
 
 // Words of a process's control block.
 const (
-	ctlClock      = iota // how far its clock is off, in nanoseconds
-	ctlGuard             // see hold: in the middle of giving out tickets
-	ctlReloads           // how many times it should have reopened its engine
-	ctlFileLimit         // how many file descriptors it should leave itself; 0 is no limit
+	ctlClock      = iota // the offset of its clock, in nanoseconds
+	ctlGuard             // see hold: while it issues tickets
+	ctlReloads           // how often it should have reopened its engine
+	ctlFileLimit         // see limitFiles; 0 is no limit
 	ctlUp                // 1 once its first engine works
 	ctlOpenErrors        // how often its engine could not be opened
 	ctlInside            // see hold: inside the first queue
-	ctlLastEntry         // when the last arrival that got in had come, through the newest engine
+	ctlLastEntry         // the arrival time of the last entry through its newest engine
 	ctlOrder             // the pause that it should make or end; see pauseWord
-	ctlOrderEnd          // of that pause, in nanoseconds of the wall clock; 0 ends it
-	ctlOrderDone         // the order it has carried out
-	ctlKnows             // the last pause that its newest engine knows of
-	ctlEngines    = 64   // when each of its engines had come to know the directory
-	ctlGoroutines = 320  // their states
+	ctlOrderEnd          // the end of that pause, in nanoseconds of the wall clock; 0 resumes
+	ctlOrderDone         // the last order that it has carried out
+	ctlKnows             // the last pause that its newest engine knows
+	ctlEngines    = 64   // when each of its engines had first worked in the directory
+	ctlGoroutines = 320  // the states of its goroutines
 )
 
 const enginesKept = 256
 
-// hold makes a process stay at a certain point when it next comes there, so that
-// it can be stopped or killed there for sure.
+// The values of a hold: it makes a process stop at a certain point when it next gets
+// there, so that it can be stopped or killed exactly there.
 const (
 	holdNot   = iota
-	holdNext  // it should stay
-	holdBegun // it stays
+	holdNext  // it should stop
+	holdBegun // it has stopped
 )
 
 // Words of a goroutine's state.
 const (
-	goBegun    = iota // arrivals
+	goBegun    = iota // number of arrivals
 	goSince           // when Enter was called
-	goDeadline        // when Enter should be back
-	goOutcomes        // one count an outcome
+	goDeadline        // when Enter should have returned
+	goOutcomes        // one counter for each outcome
 	goWords    = goOutcomes + outcomes
 )
 
@@ -112,25 +112,25 @@ func goroutineWord(slot, g, word int) int { return control(slot, ctlGoroutines+g
 
 func (s *shared) records() int { return (len(s.words) - logStart) / recordWords }
 
-// record is one entry or exit. With the faults "pause" and "supersede", there are some
-// of other kinds, too.
+// record is one entry or exit. The faults "pause" and "supersede" add records of other
+// kinds.
 type record struct {
 	who
 	leaving bool
-	knows   bool // the engine obeys a pause, and lets in no token above this one; arrived is the pause
-	refused bool // an arrival of a queue in which the latest supersedes
-	ousted  bool // it was refused because it was superseded
+	knows   bool // the engine obeys a pause and admits no token above this one; arrived is the pause
+	refused bool // an arrival in a queue with keep was refused
+	ousted  bool // it was superseded
 	queue   int
 	shared  bool
-	engine  int // of its process: the number of the engine modulo enginesKept
+	engine  int // the number of the engine in its process, modulo enginesKept
 	token   uint64
 	at      int64 // CLOCK_MONOTONIC
-	arrived int64 // of an entry: when Enter was called
+	arrived int64 // when Enter was called
 }
 
 // who is one goroutine of one process.
 type who struct {
-	process   int // number of the process, in the order they were started
+	process   int // the number of the process, in the order in which they were started
 	goroutine int
 }
 
@@ -169,8 +169,8 @@ func (r record) header() uint64 {
 	return h
 }
 
-// note adds a record to the log. The header takes the place and says who and
-// what in one operation. It reports false once the log is full.
+// note adds a record to the log. One operation on the header takes the slot and says who
+// did what. It returns false if the log is full.
 func (s *shared) note(r record) bool {
 	at := s.claim(r.header())
 	if at < 0 {
@@ -178,12 +178,12 @@ func (s *shared) note(r record) bool {
 	}
 	s.set(at+1, r.token)
 	s.set(at+2, uint64(r.at))
-	s.set(at+3, uint64(max(r.arrived, 1))) // last: the record is complete
+	s.set(at+3, uint64(max(r.arrived, 1))) // last, because it completes the record
 	return true
 }
 
-// claim takes the first free place in the log. All places before the hint are
-// taken, so whoever finds a free one from there has found the first.
+// claim takes the first free slot of the log. All slots before the hint are taken. So the
+// first free one after the hint is the first of all.
 func (s *shared) claim(header uint64) int {
 	for i := int(s.get(wordLogHint)); i < s.records(); i++ {
 		at := logStart + i*recordWords
@@ -195,7 +195,7 @@ func (s *shared) claim(header uint64) int {
 	return -1
 }
 
-// isFull reports whether no record fits into the log any more.
+// isFull reports whether the log has no room for another record.
 func (s *shared) isFull() bool { return s.get(logStart+(s.records()-1)*recordWords) != 0 }
 
 func (s *shared) raise(word int, v uint64) {
@@ -203,8 +203,8 @@ func (s *shared) raise(word int, v uint64) {
 	}
 }
 
-// read returns the record at a place in the log. complete is false while its
-// writer has not finished; then it says no more than who did what.
+// read returns the record in a slot of the log. complete is false until its writer has
+// finished; then only the header is known.
 func (s *shared) read(i int) (r record, used, complete bool) {
 	at := logStart + i*recordWords
 	h := s.get(at)

@@ -31,7 +31,7 @@ func init() {
 	}
 }
 
-// leaky lets some enter a paused queue after they have waited for a while.
+// leaky admits some waiters to a paused queue after a while.
 type leaky struct{ *serializer.File }
 
 var errImpatient = errors.New("it has waited long enough")
@@ -49,14 +49,14 @@ func (l *leaky) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tur
 	return turn, err
 }
 
-// freeTurn is a turn that nobody gave.
+// freeTurn is a turn that no engine has granted.
 type freeTurn uint64
 
 func (t freeTurn) Token() uint64 { return uint64(t) }
 func (t freeTurn) Position() int { return 0 }
 func (t freeTurn) Leave()        {}
 
-// hasty supersedes some as soon as one other waits.
+// hasty supersedes some waiters as soon as one other waits.
 type hasty struct{ *serializer.File }
 
 func (h *hasty) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {

@@ -10,58 +10,58 @@ import (
 	"time"
 )
 
-// oracle reads the log and judges.
+// oracle reads the log and judges it.
 //
-// A process that is killed is inside until the kill: the moment before the
-// signal was sent. After that, the next one may enter.
+// A process that is killed counts as inside until just before the signal was sent. After
+// that, the next one may enter.
 //
-// When the directory is replaced, those who knew the old one must let its
-// tickets finish first. An engine that came later cannot know of them, so the
-// two may overlap, and one may have the smaller token; nothing else is excused.
-// When the last number is lost, tokens may fall once for those who had gone.
+// When the directory is replaced, processes that knew the old one must let its tickets
+// finish first. An engine that was opened later cannot know of them. So the two may
+// overlap, and one may have the smaller token; nothing else is excused. When the last
+// number is lost, tokens may decrease once, relative to callers that had left.
 type oracle struct {
 	*shared
 	start int64
-	next  int // record to read
+	next  int // the next record to read
 
 	queues    []queueOracle
 	entries   int
 	found     findings
 	examples  []string
-	shown     []moment // of the examples
+	shown     []moment // when the examples happened
 	recovered []time.Duration
 
 	mu        sync.Mutex
 	deaths    map[int]death   // by number of the process
-	slots     map[int]int     // by number of the process: its control block, while it is its own
-	engines   map[int][]int64 // of those that have ended
-	replaced  []moment        // the directory or the guard
-	forgotten []moment        // the last number
-	troubled  []moment        // when any other fault was on
+	slots     map[int]int     // by number of the process: its slot, while it runs
+	engines   map[int][]int64 // by number of a process that has ended: when its engines were opened
+	replaced  []moment        // the directory was replaced
+	forgotten []moment        // the last number was lost
+	troubled  []moment        // any other fault was in progress
 	pauses    pausesSeen
 }
 
 // death is the end of a process that was killed.
 type death struct {
 	at       int64
-	measured bool // nothing else was going on
+	measured bool // no other fault was in progress
 }
 
 // moment is when something happened: after from and before to.
 type moment struct{ from, to int64 }
 
-// queueOracle is what the oracle knows of one queue.
+// queueOracle is what the oracle knows about one queue.
 type queueOracle struct {
 	testQueue
 	inside     map[who]record
 	last       record // the greatest token that has entered
 	lastWriter record
-	recent     []passed   // of a limited queue
+	recent     []passed   // in a limited queue
 	paused     *pauseSpan // the last pause, until the first entry after it
-	arrivals   []record   // of a queue in which the latest supersedes
+	arrivals   []record   // in a queue with keep
 }
 
-// passed is a token that has entered, and how many smaller ones came later.
+// passed is a token that has entered, and how many smaller ones entered later.
 type passed struct {
 	record
 	by int
@@ -72,7 +72,7 @@ const (
 	examplesKept = 10
 )
 
-// never is a moment that does not come.
+// never is a moment in the infinite future.
 const never int64 = math.MaxInt64
 
 func newOracle(s *shared, queues []testQueue) *oracle {
@@ -84,7 +84,7 @@ func newOracle(s *shared, queues []testQueue) *oracle {
 	return o
 }
 
-// catchUp reads the log as far as it is written.
+// catchUp reads and judges all new records of the log.
 func (o *oracle) catchUp() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +95,7 @@ func (o *oracle) catchUp() {
 		}
 		died, dead := o.death(r.process)
 		if !complete && !dead {
-			return // it is being written
+			return // it is still being written
 		}
 		o.next++
 		switch {
@@ -116,7 +116,7 @@ func (o *oracle) catchUp() {
 	}
 }
 
-// death tells when a process was killed.
+// death returns when a process was killed, if it was.
 func (o *oracle) death(process int) (death, bool) {
 	d, ok := o.deaths[process]
 	return d, ok
@@ -142,7 +142,7 @@ func (o *oracle) enter(e record) {
 	}
 }
 
-// reap ends the hold of one that was killed. e is the next to enter.
+// reap ends the hold of a process that was killed. e is the next entry.
 func (o *oracle) reap(q *queueOracle, h record, d death, e record) {
 	delete(q.inside, h.who)
 	if q.kind != exclusive || !d.measured || e.arrived > d.at {
@@ -167,9 +167,9 @@ func (q *queueOracle) fits(e record, others []record) bool {
 	return len(others) == 0
 }
 
-// checkOrder compares the token with those before. Readers, and those in a
-// limited queue, are let in by order but may reach the log in another; so one
-// is compared with whom it must have waited for.
+// checkOrder compares the token with earlier ones. Readers, and arrivals in a limited
+// queue, are admitted in order, but their records may be in a different order. So each is
+// compared only with those that it must have waited for.
 func (o *oracle) checkOrder(q *queueOracle, e record) {
 	before := q.last
 	switch {
@@ -194,7 +194,7 @@ func (o *oracle) checkOrder(q *queueOracle, e record) {
 	}
 }
 
-// checkRecent looks for tokens that went in before too many smaller ones.
+// checkRecent checks how many smaller tokens entered after each recent one.
 func (o *oracle) checkRecent(q *queueOracle, e record) {
 	for i := range q.recent {
 		before := &q.recent[i]
@@ -213,27 +213,27 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 	q.recent = append(q.recent, passed{record: e})
 }
 
-// excused reports whether two may overlap because the directory was replaced.
+// excused reports whether two holders may overlap because the directory was replaced.
 func (o *oracle) excused(a, b record) bool {
 	return slices.ContainsFunc(o.replaced, func(m moment) bool {
 		return o.unknown(m, a, b) || o.unknown(m, b, a)
 	})
 }
 
-// forgiven reports whether the token of e may be smaller than an earlier one.
+// forgiven reports whether the token of e may be smaller than that of an earlier entry.
 func (o *oracle) forgiven(before, e record) bool {
 	return o.excused(before, e) || slices.ContainsFunc(o.forgotten, func(m moment) bool {
 		return before.arrived < m.to && e.at > m.from
 	})
 }
 
-// unknown reports whether old's ticket may be from before the moment, and the
-// engine of young from after it.
+// unknown reports whether old's ticket may be from before the moment, and young's engine
+// from after it.
 func (o *oracle) unknown(m moment, old, young record) bool {
 	return old.arrived < m.to && o.opened(young) > m.from
 }
 
-// opened tells when the engine behind a record had come to know the directory.
+// opened returns when the engine of a record had first worked in the directory.
 func (o *oracle) opened(r record) int64 {
 	if times := o.engines[r.process]; times != nil {
 		return times[r.engine%enginesKept]
@@ -244,7 +244,7 @@ func (o *oracle) opened(r record) int64 {
 	return math.MaxInt64
 }
 
-// tell keeps an example, and from the first arrival to the last entry in it.
+// tell keeps an example, and when it happened: from its first arrival to its last entry.
 func (o *oracle) tell(records []record, format string, args ...any) {
 	if len(o.examples) == examplesKept {
 		return
@@ -257,7 +257,8 @@ func (o *oracle) tell(records []record, format string, args ...any) {
 	o.shown = append(o.shown, m)
 }
 
-// describe tells all about records, in milliseconds since the run began.
+// describe lists the contents of records, with times in milliseconds since the start of
+// the run.
 func (o *oracle) describe(records ...record) string {
 	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
 	var b strings.Builder
@@ -286,8 +287,7 @@ func (o *oracle) killed(process int, measured bool) {
 	o.deaths[process] = death{now(), measured}
 }
 
-// ended keeps what will be asked of a process whose control block is needed
-// for the next one.
+// ended saves the data of a process whose control block will be reused.
 func (o *oracle) ended(process int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -300,7 +300,7 @@ func (o *oracle) ended(process int) {
 	delete(o.slots, process)
 }
 
-// moment begins a moment in one of the lists. The function it returns ends it.
+// moment begins a moment in one of the lists. The returned function ends it.
 func (o *oracle) moment(list *[]moment) (end func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -313,24 +313,24 @@ func (o *oracle) moment(list *[]moment) (end func()) {
 	}
 }
 
-// sofar are the counts at this moment.
+// sofar returns the counts up to now.
 func (o *oracle) sofar() (entries, recoveries int, found findings) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.entries, len(o.recovered), o.found
 }
 
-// findings count what must not be.
+// findings counts violations.
 type findings struct {
 	overlaps int
 	inverted int
 	intruded int // entries into a paused queue
-	wronged  int // superseded though they should not have been
+	wronged  int // superseded wrongly, or entered although superseded
 }
 
 func (f findings) any() bool { return f != findings{} }
 
-// of counts one kind.
+// of returns the count of one kind.
 func (f findings) of(kind string) int {
 	switch kind {
 	case "overlap":

@@ -6,12 +6,12 @@ import "time"
 type pauseSpan struct {
 	number  int
 	queues  []int
-	set     int64 // when all had heard of it, at the latest; 0 before
-	to      int64 // when its end began
-	ordered bool  // somebody resumed the queue
+	set     int64 // when all processes must know of it; 0 until then
+	to      int64 // when it began to end
+	ordered bool  // it ended because the queue was resumed
 }
 
-// knowledge is what an engine has said of the last pause of a queue: no token of it above
+// knowledge is what an engine has said about the last pause of a queue: no token above
 // this one enters.
 type knowledge struct {
 	pause *pauseSpan
@@ -25,9 +25,9 @@ type engineID struct{ process, engine int }
 type pausesSeen struct {
 	spans   []*pauseSpan
 	known   map[engineID]map[int]knowledge // by queue
-	late    times                          // entries of engines that had not heard of a pause in time
-	resumed times                          // from resuming a queue to the next entry
-	ended   times                          // from the end of a pause to the next entry
+	late    times                          // entries through engines that had not noticed a pause in time
+	resumed times                          // between resuming a queue and the next entry
+	ended   times                          // between the end of a pause and the next entry
 }
 
 // beginPause notes that queues are about to be paused.
@@ -37,12 +37,12 @@ func (o *oracle) beginPause(queues []int) *pauseSpan {
 	p := &pauseSpan{number: len(o.pauses.spans) + 1, queues: queues, to: never}
 	o.pauses.spans = append(o.pauses.spans, p)
 	for _, q := range queues {
-		o.queues[q].paused = nil // what follows is no longer due to the one before
+		o.queues[q].paused = nil // later entries no longer follow the previous pause
 	}
 	return p
 }
 
-// paused notes that all should have heard of a pause by now.
+// paused notes that all processes should know of a pause by now.
 func (o *oracle) paused(p *pauseSpan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +59,7 @@ func (o *oracle) endPause(p *pauseSpan, at int64, ordered bool) {
 	p.to, p.ordered = min(p.to, at), ordered
 }
 
-// know notes what an engine says of a pause.
+// know notes what an engine says about a pause.
 func (o *oracle) know(r record) {
 	id := engineID{r.process, r.engine}
 	if o.pauses.known[id] == nil {
@@ -102,7 +102,7 @@ func (o *oracle) noteResumption(p *pauseSpan, e record) {
 	}
 }
 
-// disturbed reports whether another fault than a pause was at work meanwhile.
+// disturbed reports whether a fault other than a pause was in progress in a period.
 func (o *oracle) disturbed(from, to int64) bool {
 	faults := 0
 	for _, t := range o.troubled {

@@ -8,7 +8,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// noteRefusal notes what became of an arrival in a queue in which the latest supersedes.
+// noteRefusal records a refused arrival in a queue with keep.
 func (p *process) noteRefusal(err error, r record) {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok && refused.Token != 0 {
 		r.refused, r.ousted, r.token = true, refused.Reason == serializer.ReasonSuperseded, refused.Token
@@ -16,8 +16,7 @@ func (p *process) noteRefusal(err error, r record) {
 	}
 }
 
-// checkLatest judges the arrivals of the queues in which the latest supersedes, once all
-// of them have ended.
+// checkLatest judges the arrivals of the queues with keep, once all of them have ended.
 func (o *oracle) checkLatest() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,8 +31,8 @@ func (o *oracle) checkLatest() {
 	}
 }
 
-// checkArrival judges one of the arrivals in order. One that is superseded must never
-// have entered, and enough others must have come after it.
+// checkArrival judges one of the arrivals in order. An arrival that was superseded must
+// not have entered, and enough others must have come after it.
 func (o *oracle) checkArrival(q *queueOracle, i int, r record) {
 	if !r.ousted {
 		return

@@ -12,20 +12,20 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The fault "pause" pauses queues. Meanwhile the harness asks each process which of
-// its tickets are inside: from then on, the oracle lets none with a greater number enter,
-// until the pause ends.
+// The fault "pause" pauses queues. During a pause, the harness asks each process which of
+// its tickets are inside. From then on until the pause ends, the oracle accepts no entry
+// with a greater number.
 
-// pauseWord tells which pause is meant, and of which name: how many pauses came before
-// it, and the number of the name. It is never 0.
+// pauseWord identifies a pause and its name: how many pauses came before it, and the
+// number of the name. It is never 0.
 func pauseWord(pause, name int) uint64 { return uint64(pause)<<8 | uint64(name) }
 
 func pauseOf(word uint64) (pause, name int) { return int(word >> 8), int(word & 0xff) }
 
-// pauseQueue pauses a queue or a group, from outside or by a process, until it is resumed
-// or until the pause ends by itself.
+// pauseQueue pauses a queue or a group, from outside or through a process, until it is
+// resumed or the pause ends by itself.
 func pauseQueue(h *harness, r *rand.Rand) bool {
-	if !h.active.disk.TryLock() { // a pause goes with its directory
+	if !h.active.disk.TryLock() { // a pause disappears with its directory
 		return false
 	}
 	defer h.active.disk.Unlock()
@@ -47,7 +47,7 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 		h.oracle.endPause(p.span, end-int64(time.Millisecond), false) // the clocks drift
 	}
 	h.oracle.paused(p.span)
-	time.Sleep(milliseconds(r, 0, 400)) // or they would know only because they are asked
+	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
 	h.set(wordPause, p.word)
 	p.lookOn(end)
 	h.set(wordPause, 0)
@@ -57,7 +57,7 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	return !h.unexpected(p.resume())
 }
 
-// pausing is one pause as the harness makes it.
+// pausing is one pause that the harness makes.
 type pausing struct {
 	*harness
 	rand         *rand.Rand
@@ -68,10 +68,10 @@ type pausing struct {
 	span         *pauseSpan
 }
 
-// pause pauses the queue. A process that is ordered to may be killed before it has: that
-// is no error.
+// pause pauses the queue. A process with that order may be killed before it obeys: that
+// is not an error.
 func (p *pausing) pause(until time.Time) error {
-	if p.rand.IntN(2) == 0 && !p.untilResumed { // or one that is stopped could make it much later, for ever
+	if p.rand.IntN(2) == 0 && !p.untilResumed { // a stopped process could make a pause without an end much later
 		p.order(uint64(until.UnixNano()))
 		return nil
 	}
@@ -92,13 +92,13 @@ func (p *pausing) resume() error {
 // orderPatience is how long the harness waits for a process that may be stopped.
 const orderPatience = 2 * time.Second
 
-// order makes a process pause the queue, or resume it where the end is 0.
+// order orders a process to pause the queue, or to resume it if the end is 0.
 func (p *pausing) order(end uint64) {
 	s := p.take(p.rand)
 	if s == nil {
 		return
 	}
-	s.Unlock() // it may be killed meanwhile
+	s.Unlock() // so that it can be killed in the meantime
 	p.set(control(s.index, ctlOrderEnd), end)
 	p.set(control(s.index, ctlOrder), p.word)
 	for patience := time.Now().Add(orderPatience); p.get(control(s.index, ctlOrderDone)) != p.word && time.Now().Before(patience); {
@@ -107,7 +107,7 @@ func (p *pausing) order(end uint64) {
 	p.set(control(s.index, ctlOrder), 0)
 }
 
-// lookOn lets the pause last. Every process that works must come to know of it.
+// lookOn waits for the end of the pause. Every running process must notice the pause.
 func (p *pausing) lookOn(end int64) {
 	for now() < end && !p.ending.Load() {
 		time.Sleep(time.Millisecond)
@@ -126,7 +126,7 @@ func (p *pausing) lookOn(end int64) {
 	}
 }
 
-// deaf tells which process does not know of the pause.
+// deaf returns a process that does not know of the pause, or "".
 func (p *pausing) deaf() string {
 	for i, s := range p.slots {
 		if p.get(control(i, ctlUp)) != 0 && p.get(control(i, ctlKnows)) != p.word {
@@ -145,8 +145,8 @@ func (h *harness) unexpected(err error) bool {
 	return true
 }
 
-// obeyPauses makes the pauses that the process is ordered to make, and says which it
-// knows of.
+// obeyPauses carries out the orders to pause and resume, and confirms the pauses that the
+// process knows.
 func (p *process) obeyPauses(done <-chan struct{}) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -174,14 +174,14 @@ func (p *process) pauseOrResume(word, end uint64) {
 	_, n := pauseOf(word)
 	names, _ := pausable(p.queues)
 	if end == 0 {
-		_ = pauser.Resume(context.Background(), names[n]) // the harness does it, too
+		_ = pauser.Resume(context.Background(), names[n]) // the harness also resumes it
 	} else {
 		_ = pauser.Pause(context.Background(), names[n], time.Unix(0, int64(end)))
 	}
 }
 
-// tellOfPause says which tokens of the newest engine are inside, if it knows of the
-// pause and has not said so.
+// tellOfPause records which tokens of the newest engine are inside, if the engine knows
+// of the pause and has not recorded that yet.
 func (p *process) tellOfPause(word uint64) {
 	e := p.engine.Load()
 	if e.told == word {
@@ -203,7 +203,7 @@ func (p *process) tellOfPause(word uint64) {
 	}
 }
 
-// greatestInside is the greatest number of our tickets that are inside a queue.
+// greatestInside is the greatest number of a local ticket that is inside a queue.
 func greatestInside(states []serializer.QueueState, queue string) (greatest uint64) {
 	for _, s := range states {
 		if s.Prefix != queue {

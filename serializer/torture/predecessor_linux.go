@@ -15,14 +15,14 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// predecessor is the algorithm of mod_serializer, with its defects. The harness
-// must find them: a harness that passes this one proves nothing.
+// predecessor is the algorithm of mod_serializer, with its defects. The harness must
+// detect them: if it accepted this engine, its runs would prove nothing.
 //
 //   - It reads the clock first and makes the file later.
-//   - It removes what is older than five minutes by the clock.
-//   - It takes whatever begins with its prefix for a file of its queue.
-//   - It takes an error in reading the directory for the end of it.
-//   - It looks again every 5 ms.
+//   - It removes files that are older than five minutes by the clock.
+//   - It takes every file that begins with its prefix for a file of its queue.
+//   - It treats an error in reading the directory as the end of the directory.
+//   - It polls every 5 ms.
 type predecessor struct {
 	dir   string
 	clock func() time.Time
@@ -68,7 +68,7 @@ func (p *predecessor) Enter(ctx context.Context, a serializer.Arrival) (serializ
 	return turn, nil
 }
 
-// earlier reports whether there is an earlier file, and removes the old ones.
+// earlier reports whether there is an earlier file. It removes old files.
 func (p *predecessor) earlier(prefix, own string) bool {
 	entries, _ := os.ReadDir(p.dir)
 	for _, e := range entries {

@@ -18,25 +18,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processEnv tells a program that it is one of the processes, and which.
+// processEnv holds the orders of a process of the run.
 const processEnv = "ORDERLY_TORTURE_PROCESS"
 
 // orders are the settings of a process.
 type orders struct {
-	Slot       int // of its control block
-	Number     int // never the same for two processes
+	Slot       int // the slot, and so the control block
+	Number     int // unique
 	Dir        string
 	Engine     string
 	Goroutines int
 	Seed       uint64
-	UID        int // to become, if not the present one
+	UID        int // the user to become, if it is not the current one
 	GID        int // of that user
 	Cancel     bool
 	Timeout    bool
 	Supersede  bool
 }
 
-// process is one of those that fight over the queues.
+// process is one of the processes that compete for the queues.
 type process struct {
 	orders
 	*shared
@@ -50,7 +50,7 @@ type process struct {
 type generation struct {
 	serializer.Engine
 	number int
-	told   uint64 // the last pause that the process has said it knows of
+	told   uint64 // the last pause that the process has confirmed
 }
 
 func isProcess() bool { return os.Getenv(processEnv) != "" }
@@ -97,7 +97,7 @@ func becomeUser(uid, gid int) error {
 	if err := syscall.Setuid(uid); err != nil {
 		return fmt.Errorf("changing user: %w", err)
 	}
-	// A change of user forgets this.
+	// A change of user clears this setting.
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 }
 
@@ -119,7 +119,7 @@ func (p *process) run() {
 	p.closed.Wait()
 }
 
-// obey does what the control block says, until done.
+// obey does what the control block orders, until done is closed.
 func (p *process) obey(done <-chan struct{}) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -149,7 +149,7 @@ func (p *process) obey(done <-chan struct{}) {
 			select {
 			case reloads <- struct{}{}:
 				reloaded = n
-			default: // the last one is still on
+			default: // the previous reload is still in progress
 			}
 		}
 	}
@@ -157,8 +157,8 @@ func (p *process) obey(done <-chan struct{}) {
 
 func (p *process) stopped() bool { return p.get(wordStop) != 0 }
 
-// open opens a first or new engine, however long that takes. An engine counts
-// once it has let somebody in: from then on, it knows the directory.
+// open opens the first or a new engine, however long that takes. An engine counts once it
+// has admitted somebody: from then on, it knows the directory.
 func (p *process) open() bool {
 	for !p.stopped() {
 		if e := p.tryOpen(); e != nil {
@@ -192,8 +192,8 @@ func (p *process) tryOpen() serializer.Engine {
 	return e
 }
 
-// reload opens another engine on the same directory, and closes the old one,
-// as a server does with its configuration.
+// reload opens another engine on the same directory and closes the old one, as a server
+// does when it reloads its configuration.
 func (p *process) reload() {
 	old := p.engine.Load()
 	if !p.open() {
@@ -202,14 +202,14 @@ func (p *process) reload() {
 	p.closed.Go(func() { _ = old.Close() })
 }
 
-// clock is what the engine numbers its tickets by. It reads it while it holds
-// the guard, so this is also the place to be held there.
+// clock is the clock from which the engine numbers its tickets. The engine reads it while
+// it holds the guard, so this is also the place for ctlGuard.
 func (p *process) clock() time.Time {
 	p.hold(ctlGuard)
 	return time.Now().Add(time.Duration(p.get(control(p.Slot, ctlClock))))
 }
 
-// hold stops the process here if a fault asks for it, until the fault lets go.
+// hold stops here if a fault asks for it, until the fault ends that.
 func (p *process) hold(point int) {
 	word := control(p.Slot, point)
 	if !p.swap(word, holdNext, holdBegun) {
@@ -220,8 +220,8 @@ func (p *process) hold(point int) {
 	}
 }
 
-// limitFiles leaves the process n-1 file descriptors more than it has; 0 takes
-// the limit back.
+// limitFiles leaves the process n-1 more file descriptors than it has; 0 removes the
+// limit.
 func limitFiles(n uint64) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -244,7 +244,7 @@ const (
 	storage
 	other
 	superseded
-	starved // timed out though nothing takes that long
+	starved // timed out although nothing takes that long
 	outcomes
 )
 
@@ -321,8 +321,8 @@ func (p *process) enter(ctx context.Context, r *rand.Rand, g, q int, a serialize
 	return entered
 }
 
-// stay is the time inside: mostly next to none, so that the queue is what is
-// measured; sometimes long enough for others to be let in by mistake.
+// stay is the time inside. Mostly it is almost none, so that the queue is the bottleneck.
+// Sometimes it is long enough to show others who are admitted by mistake.
 func stay(r *rand.Rand) {
 	switch n := r.IntN(1000); {
 	case n < 600:

@@ -16,19 +16,19 @@ const (
 	mixed                 // readers and writers
 )
 
-// testQueue is a queue that is fought over.
+// testQueue is a queue for which the processes compete.
 type testQueue struct {
 	prefix string
 	kind   kind
-	weight int    // how often it is entered
-	group  string // of its arrivals, for pauses
-	keep   int    // how many may wait until the first of them is superseded; 0 is any number
+	weight int    // how often it is entered, relative to the others
+	group  string // the group of its arrivals, for pauses
+	keep   int    // if more than this wait, the first is superseded; 0 means no limit
 }
 
 // limit is how many may be inside a limited queue.
 const limit = 3
 
-// testQueues have prefixes that look alike: each must be a queue of its own.
+// testQueues have similar prefixes: each must be a separate queue.
 var testQueues = []testQueue{
 	{prefix: "a_", kind: exclusive, weight: 40},
 	{prefix: "a", kind: exclusive, weight: 5},
@@ -41,14 +41,14 @@ var testQueues = []testQueue{
 	{prefix: "mixed_", kind: mixed, weight: 15, group: "{letters}_"},
 }
 
-// latestQueues are there with the fault "supersede".
+// latestQueues are used only with the fault "supersede".
 var latestQueues = []testQueue{
 	{prefix: "latest_", kind: exclusive, weight: 15, keep: 1},
 	{prefix: "latest_limited_", kind: limited, weight: 8, keep: 2},
 	{prefix: "latest_mixed_", kind: mixed, weight: 8, keep: 4, group: "{letters}_"},
 }
 
-// queues are those of a run.
+// queues are the queues of a run.
 func queues(supersede bool) []testQueue {
 	if supersede {
 		return slices.Concat(testQueues, latestQueues)
@@ -70,12 +70,12 @@ func randomQueue(r *rand.Rand, queues []testQueue) int {
 	return 0
 }
 
-// pausable are the names that can be paused: those of queues and of groups. It tells
-// which queues each of them stands for.
+// pausable returns the names that can be paused, of queues and of groups. It also returns
+// the queues of each name.
 func pausable(queues []testQueue) (names []string, of map[string][]int) {
 	of = make(map[string][]int)
 	for i, q := range queues {
-		if q.prefix != "" { // a pause has a name
+		if q.prefix != "" { // a queue without a name cannot be paused
 			names = append(names, q.prefix)
 			of[q.prefix] = []int{i}
 		}
@@ -92,7 +92,7 @@ func pausable(queues []testQueue) (names []string, of map[string][]int) {
 	return names, of
 }
 
-// randomRule is the rule of one arrival in a queue.
+// randomRule returns a rule for an arrival in a queue.
 func (q testQueue) randomRule(r *rand.Rand) serializer.Rule {
 	switch q.kind {
 	case limited:
@@ -103,7 +103,7 @@ func (q testQueue) randomRule(r *rand.Rand) serializer.Rule {
 	return serializer.Rule{}
 }
 
-// arrival is one at a queue, by a caller who is patient.
+// arrival is an arrival in a queue, by a patient caller.
 func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
 	return serializer.Arrival{
 		Queue:      q.prefix,
@@ -116,7 +116,7 @@ func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
 	}
 }
 
-// anybody marks tickets of ours in lists.
+// anybody marks local tickets in lists.
 type anybody struct{}
 
 func (anybody) Request() (r serializer.Request) { return r }

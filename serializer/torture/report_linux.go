@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// report is what a run has shown.
+// report is the result of a run.
 type report struct {
 	config
 	took      time.Duration
@@ -16,7 +16,7 @@ type report struct {
 	pauses    pausesSeen
 	problems  []string
 	examples  []string
-	timeline  []string // of the faults around the examples
+	timeline  []string // the faults around the examples
 	begun     uint64
 	cutOff    uint64
 	counts    [outcomes]uint64
@@ -24,7 +24,7 @@ type report struct {
 	faults    string
 }
 
-// recoveryLimit is the longest time after kill -9 of the holder.
+// recoveryLimit is the longest time until the next entry after kill -9 of the holder.
 const recoveryLimit = 250 * time.Millisecond
 
 func (h *harness) report(took time.Duration) *report {
@@ -52,24 +52,24 @@ func (h *harness) report(took time.Duration) *report {
 	}
 }
 
-// lost is how many arrivals came to no proper end.
+// lost is how many arrivals did not end properly.
 func (r *report) lost() int { return len(r.problems) + int(r.counts[starved]) }
 
-// holds reports whether all was as it must be, quick or slow.
+// holds reports whether there was no violation, even if something took too long.
 func (r *report) holds() bool { return !r.found.any() && r.lost() == 0 }
 
 func (r *report) ok() bool { return r.holds() && r.slow() == "" }
 
-// slow says what took too long, if anything did.
+// slow says what took too long, or "".
 func (r *report) slow() string {
 	for _, took := range []struct {
 		what  string
 		times times
 	}{
 		{"to recover", r.recovered},
-		{"to hear of a pause", r.pauses.late},
-		{"to go on after a pause", r.pauses.resumed},
-		{"to go on after the end of a pause", r.pauses.ended},
+		{"to notice a pause", r.pauses.late},
+		{"to continue after a queue was resumed", r.pauses.resumed},
+		{"to continue after a pause ended by itself", r.pauses.ended},
 	} {
 		if took.times.worst() > recoveryLimit {
 			return fmt.Sprintf("took more than %v %s", recoveryLimit, took.what)
@@ -119,9 +119,9 @@ func (r *report) String() string {
 		line("recoveries", "%d after kill -9 of the holder: %v", n, r.recovered)
 	}
 	if len(r.pauses.spans) > 0 {
-		line("late entries", "%d, by those who had not heard of a pause: %v", len(r.pauses.late), r.pauses.late)
+		line("late entries", "%d, through engines that had not noticed a pause: %v", len(r.pauses.late), r.pauses.late)
 		line("resumptions", "%d after resuming a queue: %v", len(r.pauses.resumed), r.pauses.resumed)
-		line("", "%d after the end of a pause: %v", len(r.pauses.ended), r.pauses.ended)
+		line("", "%d after a pause ended by itself: %v", len(r.pauses.ended), r.pauses.ended)
 	}
 	for _, e := range slices.Concat(r.examples, r.timeline, r.problems) {
 		line("", "%s", e)

@@ -10,21 +10,20 @@ import (
 	"time"
 )
 
-// timeline is when which fault was at work, and on which process.
+// timeline records when each fault was in progress, and on which process.
 type timeline struct {
 	mu    sync.Mutex
 	spans []span
 }
 
-// span is the time in which a fault was at work.
+// span is the time in which a fault was in progress.
 type span struct {
 	moment
 	fault   string
-	process int // 0 is all of them
+	process int // 0 means all of them
 }
 
-// begin notes that a fault is at work from now on, until the function that it returns is
-// called.
+// begin notes that a fault is in progress until the returned function is called.
 func (t *timeline) begin(fault string, process int) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,14 +36,14 @@ func (t *timeline) begin(fault string, process int) (end func()) {
 	}
 }
 
-// at notes a fault that takes no time.
+// at notes a fault without a duration.
 func (t *timeline) at(fault string, process int) { t.begin(fault, process)() }
 
 // timelineBefore is how long before an example its timeline begins.
 const timelineBefore = int64(time.Second)
 
-// around describes the faults that were at work in some moments, in milliseconds since
-// start, in the order in which they began.
+// around describes the faults that were in progress in or shortly before some moments.
+// They are ordered by their beginning; times are in milliseconds since start.
 func (t *timeline) around(moments []moment, start int64) (lines []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

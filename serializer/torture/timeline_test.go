@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A timeline shows the faults that were at work in an example, or shortly before, in the
-// order in which they began.
+// A timeline shows the faults that were in progress in an example, or shortly before,
+// ordered by their beginning.
 func TestTimeline(t *testing.T) {
 	const second = int64(1e9)
 	l := timeline{spans: []span{

@@ -42,7 +42,7 @@ func run(t *testing.T, c config) *report {
 	return r
 }
 
-// The queue holds, with all faults that need no file system of their own.
+// The queue holds under all faults that need no separate file system.
 func TestQueueHolds(t *testing.T) {
 	r := run(t, short(t))
 	t.Logf("\n%s", r)
@@ -54,9 +54,9 @@ func TestQueueHolds(t *testing.T) {
 	}
 }
 
-// While a queue is paused, nobody enters it; whoever waits keeps the place, and goes on
-// after it. Where the latest supersedes, nobody else is refused. Alone, and while processes
-// are killed and reload.
+// While a queue is paused, nobody enters it. Waiters keep their places, and continue
+// after the pause. With drop_oldest, only superseded arrivals are refused. This is so
+// alone, and while processes are killed and reload.
 func TestPausesAndSupersedingHold(t *testing.T) {
 	for _, faults := range []string{"pause", "supersede", "pause,supersede,kill,killguard,reload,cancel,timeout"} {
 		t.Run(faults, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestPausesAndSupersedingHold(t *testing.T) {
 	}
 }
 
-// A small disk needs a mount, and so root and a namespace: then the harness is
-// a program of its own.
+// A small disk needs a mount, and so root and a namespace. Then the harness is a separate
+// program.
 func TestQueueHoldsOnFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting a small file system needs root: sudo go test ./serializer/torture")
@@ -109,9 +109,8 @@ func build(t *testing.T, flags ...string) (program string) {
 	return program
 }
 
-// The harness finds the predecessor's overlaps. Nothing is needed for that but
-// many who come at once to an empty queue, again and again; a clock that steps
-// makes it certain.
+// The harness detects the predecessor's overlaps. That only takes many arrivals at once
+// in an empty queue, again and again; a clock step makes it certain.
 func TestPredecessorIsFound(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -139,7 +138,7 @@ func TestPredecessorIsFound(t *testing.T) {
 	}
 }
 
-// The harness finds what is wrong with engines that lack one thing.
+// The harness detects the defect of each mutant.
 func TestMutantsAreFound(t *testing.T) {
 	program := build(t, "-tags", "mutants")
 	for _, mutant := range []struct{ name, faults, found string }{
@@ -167,7 +166,8 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// stopAt is where a run can stop for a finding; others are known only at the end.
+// stopAt returns the finding at which a run can stop; other findings are known only at
+// the end.
 func stopAt(found string) string {
 	switch found {
 	case "overlaps", "inversions", "intrusions":
@@ -184,7 +184,7 @@ func limitOf(found string) string {
 	return "20s"
 }
 
-// The harness finds processes that shut others out for ever: here, those of other
+// The harness detects processes that shut others out for ever: here, those of other
 // users.
 func TestShutOutIsFound(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -198,7 +198,7 @@ func TestShutOutIsFound(t *testing.T) {
 	}
 }
 
-// count reads a figure from a report.
+// count reads a number from a report.
 func count(report, name string) (n int) {
 	fmt.Sscan(field(report, name), &n)
 	return n
