@@ -106,7 +106,7 @@ func parseOptions() (o options, err error) {
 	only := flag.String("only", "", "measure only these, separated by commas; of "+list)
 	flag.BoolVar(&o.quick, "quick", false, "few conditions, short runs: a look, not a measurement")
 	flag.IntVar(&o.runs, "runs", 0, "how often each contestant has its turn (default 5, quick 2)")
-	flag.DurationVar(&o.window, "duration", 0, "how long each run counts (default 2s, quick 250ms)")
+	flag.DurationVar(&o.window, "duration", 0, "how long each run counts (default 2s, quick 250ms, with -against 400ms)")
 	flag.StringVar(&o.out, "out", "results", "folder for CSV files and plots")
 	flag.StringVar(&o.doc, "doc", "", "document whose tables to replace")
 	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout is slower, and fail if it is beyond noise")
@@ -124,6 +124,9 @@ func parseOptions() (o options, err error) {
 	}
 	if o.runs == 0 {
 		o.runs = pick(o.quick, 2, 5)
+	}
+	if o.window == 0 && o.against != "" {
+		o.window = guardWindow
 	}
 	if o.window == 0 {
 		o.window = pick(o.quick, 250*time.Millisecond, 2*time.Second)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
@@ -15,6 +16,10 @@ import (
 
 // tolerated is how much slower a checkout may be: less than that is not worth an alarm.
 const tolerated = 0.97
+
+// guardWindow is how long each of its runs counts: many short ones tell more than a few
+// long ones.
+const guardWindow = 400 * time.Millisecond
 
 // leastPairs is how many pairs of runs it takes to tell a difference from noise.
 const leastPairs = 15
