@@ -167,7 +167,7 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 
 // Enter implements [Engine].
 func (f *File) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	t := newTicket(f, a)
+	t := newTicket(f, &a)
 	t.ready = f.waits.channel()
 	if err := f.arrive(t); err != nil {
 		return nil, t.refused(err)

@@ -52,7 +52,7 @@ type joinedWait struct {
 
 // joinQueue makes an arrival join its queue.
 func joinQueue(engine ticketEngine, timeouts *timeouts, a Arrival, done func(Turn, error)) Wait {
-	t := newTicket(engine, a)
+	t := newTicket(engine, &a)
 	w := &joinedWait{ticket: t, timeouts: timeouts, done: done}
 	t.joined = w
 	if err := engine.arrive(t); err != nil {

@@ -42,7 +42,7 @@ func NewMemory(o MemoryOptions) *Memory {
 
 // Enter implements [Engine].
 func (m *Memory) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	t := newTicket(m, a)
+	t := newTicket(m, &a)
 	if err := m.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}

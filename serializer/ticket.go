@@ -65,8 +65,11 @@ type ticketEngine interface {
 	leave(*ticket)
 }
 
-// newTicket makes a ticket of this process, in one piece of memory.
-func newTicket(engine ticketEngine, a Arrival) *ticket {
+// newTicket makes a ticket of this process, in one piece of memory. Inlined, it and
+// refused would double what those who wait have on their stacks.
+//
+//go:noinline
+func newTicket(engine ticketEngine, a *Arrival) *ticket {
 	both := &struct {
 		ticket
 		waiter
@@ -155,6 +158,8 @@ func (t *ticket) refuse(err error) {
 }
 
 // refused is the error that the caller gets.
+//
+//go:noinline
 func (t *ticket) refused(err error) error {
 	return &Refused{Reason: ReasonOf(err), Queue: t.Prefix, Position: t.position, Token: t.Stamp, Err: err}
 }

@@ -39,29 +39,34 @@ func (s *waits) await(ctx context.Context, w *waiter, timeout time.Duration) err
 	if w.ready == nil {
 		return w.refusal // it was decided on arrival
 	}
-	if timeout > 0 && w.outcome.Load() == pending {
+	limited := timeout > 0 && w.outcome.Load() == pending
+	if limited {
 		s.timeouts.add(w, timeout)
-		defer s.timeouts.remove(w)
 	}
-	over := ctx.Done()
-	if over == nil { // cheaper than a select
-		<-w.ready
-		return s.ended(w)
+	over := w.sleep(ctx.Done())
+	if limited {
+		s.timeouts.remove(w)
 	}
-	select {
-	case <-w.ready:
-		return s.ended(w)
-	case <-over:
+	if over {
 		return context.Cause(ctx)
 	}
-}
-
-// ended returns the result that the message announced. A channel gets only one message,
-// so it can be reused.
-func (s *waits) ended(w *waiter) error {
-	s.channels.Put(w.ready)
+	s.channels.Put(w.ready) // it gets only one message, so it can be reused
 	if w.outcome.Load() == expired {
 		return ErrTimeout
 	}
 	return w.refusal
+}
+
+// sleep returns when the message has come, or when the caller's context is over.
+func (w *waiter) sleep(done <-chan struct{}) (over bool) {
+	if done == nil { // cheaper than a select
+		<-w.ready
+		return false
+	}
+	select {
+	case <-w.ready:
+		return false
+	case <-done:
+		return true
+	}
 }

@@ -29,17 +29,24 @@ func (s *Handler) ruleOf(r *http.Request) serializer.Rule {
 	return s.rule
 }
 
-// arrival is what the handler asks of a queue for a request.
-func (s *Handler) arrival(r *http.Request, queue string) serializer.Arrival {
-	return serializer.Arrival{
-		Queue:      queue,
-		Client:     clientOf(r),
-		Rule:       s.ruleOf(r),
-		MaxWaiting: s.QueueLength,
-		DropOldest: s.WhenFull == dropOldest,
-		Group:      s.pauseGroup,
-		Timeout:    time.Duration(*s.Timeout),
+// describe fills in what the visit asks of its queue.
+func (v *visit) describe(a *serializer.Arrival, r *http.Request) {
+	v.handler.describe(a, r, v.queue)
+	a.Requester, a.Revoke = v, v.revoke
+	if v.handler.DryRun {
+		a.Revoke = v.revokeDry
 	}
+}
+
+// describe fills in what the handler asks of a queue for a request.
+func (s *Handler) describe(a *serializer.Arrival, r *http.Request, queue string) {
+	a.Queue = queue
+	a.Client = clientOf(r)
+	a.Rule = s.ruleOf(r)
+	a.MaxWaiting = s.QueueLength
+	a.DropOldest = s.WhenFull == dropOldest
+	a.Group = s.pauseGroup
+	a.Timeout = time.Duration(*s.Timeout)
 }
 
 func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }

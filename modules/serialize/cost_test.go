@@ -3,13 +3,17 @@
 package serialize
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"unsafe"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The bounds are a little above what is needed, so that a new allocation is
@@ -20,8 +24,8 @@ func TestAllocationsOfARequest(t *testing.T) {
 		engine string
 		most   float64
 	}{
-		{"memory", `{"engine": "memory"}`, 10},
-		{"file", `{"engine": "file"}`, 18},
+		{"memory", `{"engine": "memory"}`, 7},
+		{"file", `{"engine": "file"}`, 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
@@ -59,4 +63,79 @@ func allocations(t *testing.T, serve func(http.ResponseWriter, *http.Request) er
 			t.Error(err)
 		}
 	})
+}
+
+// Bug: each function on the way to the engine had a copy of the arrival. So the stack of
+// a request that waits outgrew 8 KiB, of which Caddy and net/http take most, and got 16.
+// The bound is a little above what is needed.
+func TestStackOfOneWhoWaits(t *testing.T) {
+	const most = 1000
+	for _, engine := range []string{"memory", "file"} {
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+		defer cancel()
+		s := &Handler{Path: t.TempDir(), Prefix: "stack_", EngineRaw: []byte(`{"engine": "` + engine + `"}`)}
+		if err := s.Provision(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Cleanup() }()
+		turn, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.queue})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+		request := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		request = caddyhttp.PrepareRequest(request, caddy.NewReplacer(), httptest.NewRecorder(), new(caddyhttp.Server))
+		probe := &stackProbe{Context: request.Context(), over: make(chan struct{})}
+		close(probe.over)
+		request = request.WithContext(probe)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			growStack(1 << 10)
+			probe.top = stackPointer()
+			err = s.ServeHTTP(httptest.NewRecorder(), request, next)
+		}()
+		<-done
+		turn.Leave()
+		if err == nil {
+			t.Fatalf("%s: a request whose client is gone was served", engine)
+		}
+		t.Logf("%s: a request that waits takes %d bytes of the stack", engine, probe.depth)
+		if probe.depth == 0 || probe.depth > most {
+			t.Errorf("%s: a request that waits takes %d bytes of the stack, more than %d", engine, probe.depth, most)
+		}
+	}
+}
+
+// stackProbe is the context of a client that is gone. It notes how deep the stack is where
+// the request waits.
+type stackProbe struct {
+	context.Context
+	over  chan struct{}
+	top   uintptr
+	depth uintptr
+}
+
+func (p *stackProbe) Done() <-chan struct{} {
+	p.depth = max(p.depth, p.top-stackPointer())
+	return p.over
+}
+
+func (p *stackProbe) Err() error { return context.Canceled }
+
+//go:noinline
+func stackPointer() uintptr {
+	var here byte
+	return uintptr(unsafe.Pointer(&here))
+}
+
+// growStack makes the stack so large that it need not be moved later.
+//
+//go:noinline
+func growStack(n int) byte {
+	var room [256]byte
+	if n > 0 {
+		room[n%len(room)] = growStack(n - 1)
+	}
+	return room[n%7]
 }

@@ -29,58 +29,79 @@ type localPlace struct {
 // Enter takes a turn from the engine, once all requests have left that came to the
 // queue earlier with another engine.
 func (e *engineRef) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
-	return e.enter(ctx, new(localTurn), a)
+	t := new(localTurn)
+	if err := t.arrive(ctx, e, &a); err != nil {
+		return nil, err
+	}
+	return t.settle(e.Engine.Enter(ctx, a))
 }
 
-// enter is Enter with memory of the caller.
-func (e *engineRef) enter(ctx context.Context, t *localTurn, a serializer.Arrival) (serializer.Turn, error) {
+// arrive returns once a request may join the engine's queue behind all requests of any
+// engine. One that is inside the queue would wait for itself.
+func (v *visit) arrive(ctx context.Context, a *serializer.Arrival) error {
+	if v.insideElsewhere() {
+		return nil
+	}
+	return v.local.arrive(ctx, v.engine, a)
+}
+
+// arrive returns once the engine's queue may be joined, with what is left of the arrival.
+func (t *localTurn) arrive(ctx context.Context, e *engineRef, a *serializer.Arrival) error {
 	t.engine = e.sharedEngine
-	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
-		return nil, err
-	}
-	if err := t.enter(ctx, a); err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// enter waits for the turn of a request that has arrived.
-func (t *localTurn) enter(ctx context.Context, a serializer.Arrival) error {
-	if t.wait != nil {
-		if err := t.wait.await(ctx); err != nil {
-			localQueues.leave(t)
-			return t.wait.refused(err)
-		}
-		a = t.remaining()
-	}
-	return t.settle(t.engine.Engine.Enter(ctx, a))
-}
-
-// settle notes how the engine has answered.
-func (t *localTurn) settle(turn serializer.Turn, err error) error {
-	if err != nil {
-		localQueues.leave(t)
+	if err := localQueues.arrive(t, e.directory.names, a); err != nil {
 		return err
 	}
-	t.Turn = turn
-	localQueues.enter(t)
+	if t.wait == nil {
+		return nil
+	}
+	return t.awaitEarlier(ctx, a)
+}
+
+// awaitEarlier waits until all requests have left that came with another engine.
+func (t *localTurn) awaitEarlier(ctx context.Context, a *serializer.Arrival) error {
+	if err := t.wait.await(ctx); err != nil {
+		localQueues.leave(t)
+		return t.wait.refused(err)
+	}
+	*a = t.remaining()
 	return nil
 }
 
-// join is enter without a wait, and without a goroutine where the engine needs none.
-// done is called in a goroutine of its own when the wait has ended, with nil if t has
-// the turn.
+// settle notes how the engine has answered.
+func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, error) {
+	if err != nil {
+		localQueues.leave(t)
+		return nil, err
+	}
+	t.Turn = turn
+	localQueues.enter(t)
+	return t, nil
+}
+
+// join is Enter without a wait, and without a goroutine where the engine needs none. t
+// is the turn. done is called in a goroutine of its own when the wait has ended, with nil
+// if it has come.
 func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
 	t.engine = e.sharedEngine
 	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
 		go done(err)
 		return cancelWait(func(error) {})
 	}
+	settle := func(turn serializer.Turn, err error) {
+		_, err = t.settle(turn, err)
+		done(err)
+	}
 	if t.wait == nil {
-		return serializer.Join(t.engine.Engine, a, func(turn serializer.Turn, err error) { done(t.settle(turn, err)) })
+		return serializer.Join(t.engine.Engine, a, settle)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() { done(t.enter(ctx, a)) }()
+	go func() {
+		if err := t.awaitEarlier(ctx, &a); err != nil {
+			done(err)
+			return
+		}
+		settle(t.engine.Engine.Enter(ctx, a))
+	}()
 	return cancelWait(cancel)
 }
 
@@ -89,15 +110,6 @@ type cancelWait context.CancelCauseFunc
 
 // GiveUp implements [serializer.Wait].
 func (w cancelWait) GiveUp(cause error) { w(cause) }
-
-// takeTurn enters the queue behind all requests of any engine, unless the request
-// would wait for itself.
-func (v *visit) takeTurn(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
-	if v.insideElsewhere() {
-		return v.engine.Engine.Enter(ctx, a)
-	}
-	return v.engine.enter(ctx, &v.local, a)
-}
 
 // insideElsewhere reports whether the request is inside this queue already, by
 // another engine. Then it holds the turn among all requests of this process.

@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -20,15 +19,12 @@ import (
 func (v *visit) openHold(r *http.Request) {
 	parent := r.Context()
 	if v.handler.OnDisconnect == onDisconnectFinish {
-		parent = context.WithoutCancel(parent)
+		v.parent.values = parent
+		parent = &v.parent
 	}
 	v.ctx, v.cancel = context.WithCancelCause(parent)
-	if outer := v.outer(); outer != nil { // its revocation revokes this turn, too
-		context.AfterFunc(outer.ctx, func() {
-			if revoked, ok := errors.AsType[revocation](context.Cause(outer.ctx)); ok {
-				v.revoke(revoked.error)
-			}
-		})
+	if outer := v.outer(); outer != nil {
+		outer.nest(v)
 	}
 }
 
@@ -144,7 +140,7 @@ func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next ca
 		}
 	}()
 	w.handlers = handlersContext{ctx, w}
-	return serveIn(&w.handlers, w, r, v.following(next))
+	return w.lent.serve(&w.handlers, w, r, v.following(next))
 }
 
 // deliver brings what is left of a response to its client.

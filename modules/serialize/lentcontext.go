@@ -9,20 +9,26 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// serveIn runs a handler with another context of the request. It changes the
+// serve runs a handler with another context of the request. It changes the
 // request in place: Caddy's placeholders know it by its address, and would not
 // see what the handlers do to a copy.
 //
 // It does not change the request back. A proxy's transport may still read the body,
 // and then the request, when the handler has returned.
-func serveIn(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	lent := &lentContext{inside: ctx, outer: r.Context()}
-	defer lent.over.Store(true)
-	*r = *r.WithContext(lent)
+func (c *lentContext) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	c.inside, c.outer = ctx, r.Context()
+	defer c.over.Store(true)
+	c.enter(r)
 	return next.ServeHTTP(w, r)
 }
 
-// replaceContext gives a request another context, once serveIn has returned.
+// enter gives a request this context. It makes a copy of the request, which is not to be
+// on the stack while the handler runs.
+//
+//go:noinline
+func (c *lentContext) enter(r *http.Request) { *r = *r.WithContext(c) }
+
+// replaceContext gives a request another context, once serve has returned.
 func replaceContext(ctx context.Context, r *http.Request) {
 	if lent, ok := r.Context().(*lentContext); ok && lent.over.Load() {
 		lent.later.Store(&ctx)
@@ -60,5 +66,25 @@ func (c *lentContext) Err() error { return c.current().Err() }
 // Value implements [context.Context].
 func (c *lentContext) Value(key any) any { return c.current().Value(key) }
 
-// Interface guard
-var _ context.Context = (*lentContext)(nil)
+// outlivingContext has the values of a context, and does not end with it. It is what
+// [context.WithoutCancel] makes, in the memory of a visit. It is for a parent only: what
+// asks it for a cause would be told that of the other context.
+type outlivingContext struct{ values context.Context }
+
+// Deadline implements [context.Context].
+func (*outlivingContext) Deadline() (deadline time.Time, ok bool) { return deadline, false }
+
+// Done implements [context.Context].
+func (*outlivingContext) Done() <-chan struct{} { return nil }
+
+// Err implements [context.Context].
+func (*outlivingContext) Err() error { return nil }
+
+// Value implements [context.Context].
+func (c *outlivingContext) Value(key any) any { return c.values.Value(key) }
+
+// Interface guards
+var (
+	_ context.Context = (*lentContext)(nil)
+	_ context.Context = (*outlivingContext)(nil)
+)

@@ -45,10 +45,11 @@ type turnWriter struct {
 	buffer     responseBuffer
 	timeouts   writeTimeouts
 	handlers   handlersContext
-	gone       bool // the client
-	refused    bool // something was not written, for the turn was revoked
-	unanswered bool // the response was left to the queue
-	abandoned  bool // what the client has not taken yet
+	lent       lentContext // of the request, while the handlers run
+	gone       bool        // the client
+	refused    bool        // something was not written, for the turn was revoked
+	unanswered bool        // the response was left to the queue
+	abandoned  bool        // what the client has not taken yet
 
 	busy    atomic.Int32 // calls that may block on the client, in the handlers' goroutines
 	revoked atomic.Bool

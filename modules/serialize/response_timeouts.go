@@ -59,7 +59,7 @@ type writeTimeouts struct {
 	mu   sync.Mutex
 	lent context.Context              // has the loan; nil until a handler has asked for it
 	own  *caddyhttp.IdleTimeoutWriter // Caddy's; nil if it has none
-	loan caddyhttp.IdleTimeoutWriter  // for the handlers to change
+	loan *caddyhttp.IdleTimeoutWriter // for the handlers to change
 
 	applied timeoutSettings
 	restore func() // undoes what was applied; nil if nothing was
@@ -84,11 +84,12 @@ func (t *writeTimeouts) lend(ctx context.Context) context.Context {
 	if t.lent == nil {
 		var reader *caddyhttp.IdleTimeoutReader
 		reader, t.own = caddyhttp.IdleTimeoutsFromContext(ctx)
+		t.loan = new(caddyhttp.IdleTimeoutWriter)
 		if t.own != nil {
 			t.loan.Deadline, t.loan.MaxChunk = t.own.Deadline, t.own.MaxChunk
 		}
-		t.applied = settingsOf(&t.loan)
-		t.lent = caddyhttp.ContextWithIdleTimeouts(context.Background(), reader, &t.loan)
+		t.applied = settingsOf(t.loan)
+		t.lent = caddyhttp.ContextWithIdleTimeouts(context.Background(), reader, t.loan)
 	}
 	return t.lent
 }
@@ -101,7 +102,7 @@ func (t *writeTimeouts) current() (timeoutSettings, bool) {
 	if t.lent == nil {
 		return timeoutSettings{}, false
 	}
-	return settingsOf(&t.loan), true
+	return settingsOf(t.loan), true
 }
 
 // apply makes settings hold for the writer that it returns, which writes to another.

@@ -29,15 +29,29 @@ func isRevocation(cause error) bool {
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 
 // revoke takes the turn back: it cancels what runs in it and ends what blocks on
-// the client.
+// the client. So it does with the turns that the request has taken inside this one.
 func (v *visit) revoke(cause error) {
 	v.cancel(revocation{cause})
 	v.mu.Lock()
 	v.revoked = true
-	w := v.current
+	w, inner := v.current, v.inner
 	v.mu.Unlock()
 	if w != nil {
 		w.revoke()
+	}
+	if inner != nil {
+		inner.revoke(cause)
+	}
+}
+
+// nest notes a visit to another queue that begins inside this one.
+func (v *visit) nest(inner *visit) {
+	v.mu.Lock()
+	v.inner = inner
+	revoked := v.revoked
+	v.mu.Unlock()
+	if cause, ok := errors.AsType[revocation](context.Cause(v.ctx)); revoked && ok {
+		inner.revoke(cause.error)
 	}
 }
 

@@ -56,7 +56,7 @@ func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 	u := new(upstream)
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		hold := r.Context()
-		err := serveIn(httptrace.WithClientTrace(hold, u.trace()), w, r, next)
+		err := new(lentContext).serve(httptrace.WithClientTrace(hold, u.trace()), w, r, next)
 		u.await(hold)
 		return err
 	})

@@ -30,6 +30,7 @@ type visit struct {
 
 	ctx    context.Context // of the hold
 	cancel context.CancelCauseFunc
+	parent outlivingContext // of ctx, if the hold outlives the client
 
 	failure *caddyhttp.HandlerError // why it never had a turn, or nil
 	refused bool                    // by the queue; then failure is set, too
@@ -54,6 +55,7 @@ type visit struct {
 	givenUp bool        // the error routes did not run in time
 	revoked bool        // the turn was
 	current *turnWriter // of the handlers that run now, or nil
+	inner   *visit      // to another queue, begun last inside this one; or nil
 
 	next *visit // the request's previous visit, or nil
 }
@@ -67,29 +69,34 @@ func (s *Handler) newVisit(r *http.Request, repl *caddy.Replacer, vars map[strin
 	return v
 }
 
-// enter waits for the turn.
+// enter waits for the turn. Thousands of requests may wait here, so it keeps little on the
+// stack: an arrival is large, and no other function has one.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
-	s := v.handler
-	revoke := v.revoke
-	if s.DryRun {
-		revoke = v.revokeDry
-	}
-	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
+	clocks := stopDeadlines(w, r, time.Duration(*v.handler.Timeout))
 	watch := watchClient(r)
 	span := v.startWait(r.Context())
-	arrived := time.Now()
-	s.meters.startWait(&v.age, v.queue, arrived)
-	a := s.arrival(r, v.queue)
-	a.Requester, a.Revoke = v, revoke
-	turn, err := v.takeTurn(r.Context(), a)
-	v.entered = time.Now()
-	v.waited = v.entered.Sub(arrived)
+	v.handler.meters.startWait(&v.age, v.queue, time.Now())
+	var a serializer.Arrival
+	v.describe(&a, r)
+	err := v.arrive(r.Context(), &a)
+	if err == nil {
+		v.turn, err = v.engine.Engine.Enter(r.Context(), a)
+	}
+	v.settle(err)
 	watch.unwatch()
-	s.meters.endWait(&v.age, v.waited)
 	clocks.restart(v.waited)
-	v.turn = turn
 	v.endWait(span, err)
 	return err
+}
+
+// settle notes how the wait has ended.
+func (v *visit) settle(err error) {
+	if v.local.engine != nil { // else the request is inside the queue already
+		v.turn, _ = v.local.settle(v.turn, err)
+	}
+	v.entered = time.Now()
+	v.waited = v.entered.Sub(v.age.since)
+	v.handler.meters.endWait(&v.age, v.waited)
 }
 
 // Request implements [serializer.Requester].

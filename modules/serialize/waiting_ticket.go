@@ -86,7 +86,8 @@ var errBrowserGone = errors.New("the browser stopped coming while it waited")
 // newKeptTicket takes a ticket for a request. It takes over a reference to the engine.
 func (s *Handler) newKeptTicket(r *http.Request, v *visit, queue waitingQueue, engine *engineRef) *keptTicket {
 	described := v.describeRequest(r.Context())
-	a := s.arrival(r, v.queue)
+	var a serializer.Arrival
+	s.describe(&a, r, v.queue)
 	k := &keptTicket{
 		queue: queue, rule: a.Rule, rules: s.rules, name: v.queue, engine: engine, meters: s.meters,
 		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(),
