@@ -50,9 +50,9 @@ var callNumberKind = Kind{
 	readings:   []reading{{callNumberText, callNumberText, 62, decodeCallNumber}},
 }
 
-// callNumberOrder says where a call number's bits come from: bit i of the
-// number, counted from the most significant, is this bit of the fields. It is
-// the table that Chibrary used.
+// callNumberOrder says where a call number's bits come from. Bit i of the number, counted
+// from the most significant, is this bit of the fields. The table is the one that
+// Chibrary used.
 var callNumberOrder = [callNumberBits]uint8{
 	3, 15, 20, 26, 6, 25, 23, 0, 16, 41, 18, 46, 42, 32, 31, 34, 1, 12, 7, 38, 33, 24, 2, 10,
 	14, 37, 5, 43, 13, 29, 27, 35, 21, 8, 44, 4, 9, 30, 36, 19, 39, 45, 40, 17, 22, 11, 28,
@@ -99,7 +99,7 @@ func shuffle(fields uint64) (n CallNumber) {
 	return n
 }
 
-// shuffledSequences are the shuffled sequences of 7 bits, low and high.
+// shuffledSequences are the shuffled values of the low and the high 7 bits of a sequence.
 var shuffledSequences = func() (tables [2][1 << (sequenceBits / 2)]CallNumber) {
 	for i := range tables[0] {
 		tables[0][i] = shuffle(uint64(i))
@@ -114,7 +114,7 @@ func shuffleSequence(sequence uint64) CallNumber {
 	return shuffledSequences[0][sequence&half] | shuffledSequences[1][sequence>>(sequenceBits/2)&half]
 }
 
-// fields puts the bits back.
+// fields restores the order of the fields' bits.
 func (n CallNumber) fields() (fields uint64) {
 	for i, to := range callNumberOrder {
 		bit := uint64(n) >> (callNumberBits - 1 - i) & 1

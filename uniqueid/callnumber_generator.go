@@ -24,13 +24,13 @@ type RunStore interface {
 }
 
 const (
-	// prefetchAt is the sequence from which a generator asks for its next run:
-	// half of the run is left, and a process that ends early has wasted no run
-	// that it could have done without.
+	// prefetchAt is the sequence at which a generator asks for its next run. Half of the
+	// run is then left, and a process that ends earlier wastes no further run.
 	prefetchAt = RunLen / 2
-	// fetchTimeout is how long a generator gives the store for one run.
+	// fetchTimeout is how long the store may take to provide a run.
 	fetchTimeout = 30 * time.Second
-	// retryAfter is how long a generator leaves alone a store that has failed.
+	// retryAfter is how long a generator waits before it asks a store that has failed
+	// again.
 	retryAfter = time.Second
 )
 
@@ -48,17 +48,17 @@ const (
 type CallNumberGenerator struct {
 	store  RunStore
 	clock  Clock
-	ctx    context.Context // of fetches in the background
+	ctx    context.Context // for fetches in the background
 	cancel context.CancelFunc
 
 	current atomic.Pointer[run]
-	// askAgain is when the background may ask the store, as a reading of the
-	// monotonic clock in nanoseconds; never while a run is ready or under way.
+	// askAgain is when the store may be asked in the background, as a monotonic time in
+	// nanoseconds. It is never while a run is ready or being fetched.
 	askAgain atomic.Int64
 
 	mu      sync.Mutex
-	next    *run   // fetched ahead
-	fetch   *fetch // under way
+	next    *run   // fetched in advance
+	fetch   *fetch // in progress
 	failure error  // of the last fetch or of an overdue one, until the next begins
 	last    int64  // the last run from the store, -1 before the first
 }
@@ -66,18 +66,18 @@ type CallNumberGenerator struct {
 // never is a time that askAgain does not reach.
 const never = math.MaxInt64
 
-// run is a run and how far it has been counted, which may be beyond its end.
+// run is a run and how far it has been counted, which may be past its end.
 type run struct {
-	base CallNumber // of sequence 0
+	base CallNumber // the number of sequence 0
 	made atomic.Uint64
 }
 
-// fetch is one call of the store, for as many goroutines as wait for it.
+// fetch is one call of the store, on behalf of any number of waiting goroutines.
 type fetch struct {
 	done chan struct{}
 	err  error // set before done is closed
-	// overdue says that done is closed though the call has not returned. It is
-	// still the only one: what hangs once would hang again.
+	// overdue says that done was closed although the call has not returned. No other call
+	// is made until then, because a store that hangs would hang again.
 	overdue bool
 }
 
@@ -125,7 +125,7 @@ func (g *CallNumberGenerator) AppendNew(ctx context.Context, dst []byte) ([]byte
 	return number.AppendText(dst)
 }
 
-// take takes a sequence of a run. It is false if the run is used up.
+// take takes a sequence number of a run. ok is false if the run is used up.
 func (*CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
 	if r == nil {
 		return 0, false
@@ -134,7 +134,7 @@ func (*CallNumberGenerator) take(r *run) (sequence uint64, ok bool) {
 	return sequence, sequence < RunLen
 }
 
-// prefetch asks the store in the background if there is need to.
+// prefetch asks the store in the background, if necessary.
 func (g *CallNumberGenerator) prefetch() {
 	askAgain := g.askAgain.Load()
 	if askAgain == never || int64(g.clock.Monotonic()) < askAgain {
@@ -147,7 +147,7 @@ func (g *CallNumberGenerator) prefetch() {
 	}
 }
 
-// advance puts a new run in the place of one that is used up.
+// advance replaces a run that is used up.
 func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	underWay, err := g.swap(used)
 	if err != nil || underWay == nil {
@@ -161,8 +161,8 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	}
 }
 
-// swap makes the run that was fetched ahead the current one. If there is none,
-// it returns the fetch to wait for.
+// swap makes the run that was fetched in advance the current one. If there is none, it
+// returns the fetch to wait for.
 func (g *CallNumberGenerator) swap(used *run) (*fetch, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,7 +187,7 @@ func (g *CallNumberGenerator) swap(used *run) (*fetch, error) {
 	return g.beginFetch(), nil
 }
 
-// beginFetch asks the store in a goroutine of its own. The mutex is held.
+// beginFetch asks the store in a new goroutine. The caller holds the mutex.
 func (g *CallNumberGenerator) beginFetch() *fetch {
 	f := &fetch{done: make(chan struct{})}
 	g.fetch = f
@@ -197,8 +197,8 @@ func (g *CallNumberGenerator) beginFetch() *fetch {
 	return f
 }
 
-// ask asks the store for a run. A store may ignore that its time is up, as a file
-// system does; then nobody waits for it any longer.
+// ask asks the store for a run. A store may ignore its deadline, as a file system does.
+// Then nobody waits for it any longer.
 func (g *CallNumberGenerator) ask(f *fetch) {
 	ctx, cancel := context.WithTimeout(g.ctx, fetchTimeout)
 	defer cancel()
@@ -212,12 +212,12 @@ func (g *CallNumberGenerator) ask(f *fetch) {
 	g.endFetch(f, number, err)
 }
 
-// giveUp lets everybody go who waits for a fetch, which goes on.
+// giveUp releases all goroutines that wait for a fetch. The fetch continues.
 func (g *CallNumberGenerator) giveUp(f *fetch, reason error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.fetch != f {
-		return // it has ended meanwhile
+		return // it has just ended
 	}
 	if errors.Is(reason, context.DeadlineExceeded) {
 		reason = fmt.Errorf("the store has not answered for %v: %w", fetchTimeout, reason)
@@ -242,8 +242,8 @@ func (g *CallNumberGenerator) endFetch(f *fetch, number uint32, err error) {
 	}
 }
 
-// accept keeps a run for use. A store that goes back, perhaps because it was
-// restored from a copy, has given numbers away that it knows nothing of.
+// accept keeps a run for use. A store may go back, for example because it was restored
+// from a copy. It then does not know that it has issued later runs.
 func (g *CallNumberGenerator) accept(number uint32, err error) error {
 	switch {
 	case err != nil:

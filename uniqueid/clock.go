@@ -18,28 +18,28 @@ type Clock interface {
 	Monotonic() time.Duration
 }
 
-// systemClock is the machine's own clock. The monotonic reading is taken
-// alone, as the time since start: that reads one clock where time.Now reads two.
+// systemClock is the machine's clock. The monotonic time is read as the time since start:
+// that reads one clock, whereas time.Now reads two.
 type systemClock struct{ start time.Time }
 
 func (*systemClock) Wall() time.Time            { return time.Now() }
 func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 
-// carriedClock is wall time carried forward by the monotonic clock. It never
-// goes back while the process runs: a wall clock that steps back is ignored
-// until it has caught up. A wall clock that steps forward is taken up.
+// carriedClock is wall time carried forward by the monotonic clock. It never goes back
+// while the process runs. If the wall clock steps back, it is ignored until it has caught
+// up. If it steps forward, carriedClock follows.
 //
-// Its state is read by every core and written only when the wall clock steps
-// forward and once a millisecond, so that it stays in every core's cache.
+// Every core reads its state. It is written only when the wall clock steps forward, and
+// once a millisecond. So it stays in every core's cache.
 type carriedClock struct {
 	clock  Clock
-	system *systemClock // clock if it is the system's, to call it directly
+	system *systemClock // clock, if it is the system's: calls through it are direct
 
-	// offset is what must be added to the monotonic reading to have the time
-	// since 1970, in nanoseconds. It only grows.
+	// offset is the difference between the time since 1970 and the monotonic time, in
+	// nanoseconds. It only grows.
 	offset atomic.Int64
-	// due is when to compare with the wall clock again, in nanoseconds since
-	// 1970 by this clock.
+	// due is when to compare with the wall clock again, in nanoseconds since 1970 by this
+	// clock.
 	due atomic.Int64
 }
 
@@ -58,7 +58,7 @@ func (c *carriedClock) monotonic() time.Duration {
 	return c.clock.Monotonic()
 }
 
-// nanos is the time since 1970 in nanoseconds.
+// nanos returns the time since 1970 in nanoseconds.
 func (c *carriedClock) nanos() int64 {
 	nanos := c.read()
 	if nanos >= c.due.Load() {
@@ -67,13 +67,13 @@ func (c *carriedClock) nanos() int64 {
 	return nanos
 }
 
-// read is the time since 1970 in nanoseconds, if that is before due; otherwise
-// compare must be asked.
+// read returns the time since 1970 in nanoseconds. If it is not before due, the caller
+// must use compare instead.
 func (c *carriedClock) read() int64 { return int64(c.monotonic()) + c.offset.Load() }
 
-// compare takes up a wall clock that has stepped forward. The wall is read
-// before the monotonic clock: a pause between the two readings then makes the
-// offset too small, which is ignored, and never too large, which would stay.
+// compare follows a wall clock that has stepped forward. It reads the wall clock first. A
+// pause between the two readings then makes the offset too small, which is ignored. It
+// never makes it too large, which would last.
 func (c *carriedClock) compare() int64 {
 	wall := max(c.clock.Wall().UnixNano(), 0)
 	mono := int64(c.monotonic())
@@ -86,12 +86,12 @@ func (c *carriedClock) compare() int64 {
 	return nanos
 }
 
-// clockSteps is how often resolutionBits reads the clock to see it move.
+// clockSteps is how often resolutionBits reads the clock to see it advance.
 const clockSteps = 64
 
-// resolutionBits tells into how many equal parts, as a power of two, the clock
-// can divide a millisecond: 0 if it does not move while it is watched, limit
-// at most.
+// resolutionBits returns into how many equal parts the clock can divide a millisecond, as
+// a power of two. It is at most limit, and 0 if the clock does not advance while it is
+// watched.
 func resolutionBits(clock Clock, limit int) int {
 	step := time.Millisecond
 	last := clock.Monotonic()

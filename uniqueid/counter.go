@@ -6,31 +6,30 @@ import (
 )
 
 const (
-	// counterLanes is for how many goroutines at once counters have room.
+	// counterLanes is the number of goroutines that can count at once without contention.
 	counterLanes = 64
-	// shareLen is how many numbers a lane takes at once from a counter that
-	// others count on at the same moment.
+	// shareLen is how many numbers a lane takes at once from a contended counter.
 	shareLen = 64
-	// busyShare is how soon a share is used up where others still count.
+	// busyShare is how soon a share must be used up to count as a sign of contention.
 	busyShare = time.Millisecond
 )
 
-// counter counts from 0. It never comes round.
+// counter counts from 0. It never wraps around.
 type counter struct {
 	_    [cacheLinePairs]byte
 	made atomic.Uint64
 	_    [cacheLinePairs]byte
 }
 
-// lanes give out the numbers of counters, each number once.
+// lanes issue the numbers of counters, each number once.
 //
-// As long as one goroutine at a time has asked, the numbers come in order, without
-// gaps. Two cores that count at the same moment would send the counter's memory
-// back and forth for every number. So a goroutine that finds another at the counter
-// takes 64 numbers for its lane, which is the place of its stack in memory, and
-// counts these by itself. If they last for less than a millisecond, it takes 64
-// more. Numbers that are left of a share come later than greater ones, and are lost
-// when the counter is given up, or when the lane takes another share meanwhile.
+// While one goroutine at a time asks, the numbers come in order and without gaps. Two
+// cores that count at the same moment would pass the counter's cache line back and forth
+// for every number. So a goroutine that finds another one at the counter takes 64 numbers
+// for its lane, which the address of its stack selects, and counts these by itself. If
+// they last for less than a millisecond, it takes 64 more. The rest of a share is issued
+// after greater numbers. It is lost when the counter is given up, or when the lane takes
+// another share.
 type lanes [counterLanes]lane
 
 type lane struct {
@@ -38,7 +37,7 @@ type lane struct {
 	_     [cacheLinePairs - 8]byte
 }
 
-// share is numbers in a row that one lane has taken from a counter.
+// share is a range of numbers that one lane has taken from a counter.
 type share struct {
 	of    *counter
 	end   uint64
@@ -47,10 +46,10 @@ type share struct {
 	_     [cacheLinePairs - 32]byte
 }
 
-// laneClock is when shares count from.
+// laneClock is the start of the time for shares.
 var laneClock = time.Now()
 
-// take takes a number of the counter.
+// take takes a number from the counter.
 func (l *lanes) take(c *counter) uint64 { return l[stackLane()%counterLanes].take(c) }
 
 func (l *lane) take(c *counter) uint64 {
@@ -70,7 +69,7 @@ func (l *lane) take(c *counter) uint64 {
 	return l.takeShare(c)
 }
 
-// takeShare takes a share of the counter, and of this the first number.
+// takeShare takes a share of the counter, and the first number of that share.
 func (l *lane) takeShare(c *counter) uint64 {
 	end := c.made.Add(shareLen)
 	s := &share{of: c, end: end, taken: time.Since(laneClock)}
@@ -79,7 +78,8 @@ func (l *lane) takeShare(c *counter) uint64 {
 	return end - shareLen
 }
 
-// take takes a number of the share, if it is one of the counter and has any left.
+// take takes a number of the share, if the share belongs to the counter and is not used
+// up.
 func (s *share) take(c *counter) (uint64, bool) {
 	if s.of != c {
 		return 0, false

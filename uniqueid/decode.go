@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Decoded is one reading of an ID's text: what it says under one scheme.
+// Decoded is one reading of an ID's text under one scheme.
 type Decoded struct {
 	// Text is the ID.
 	Text string
@@ -17,7 +17,7 @@ type Decoded struct {
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
 	// other schemes it is empty.
 	Layout string
-	// Note is what a person should know about this reading, or empty.
+	// Note is a remark on this reading, for people, or empty.
 	Note string
 	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
 	// no time.

@@ -25,7 +25,7 @@ func putHex(text, data []byte) {
 
 func hexText(data []byte) string { return hex.EncodeToString(data) }
 
-// parseHexByte reads the two lower-case digits at an offset of text.
+// parseHexByte parses two lower-case digits of text, at an offset.
 func parseHexByte(scheme, text string, offset int) (byte, error) {
 	value := 0
 	for i := offset; i < offset+2; i++ {
@@ -38,7 +38,7 @@ func parseHexByte(scheme, text string, offset int) (byte, error) {
 	return byte(value), nil
 }
 
-// parseHex reads lower-case digits from an offset of text on until data is full.
+// parseHex parses lower-case digits of text, from an offset until data is full.
 func parseHex(scheme, text string, offset int, data []byte) (err error) {
 	for i := range data {
 		if data[i], err = parseHexByte(scheme, text, offset+2*i); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // kinds is the table of all kinds of IDs. [Decode], the command caddy ids and the
-// placeholders of the handler unique_ids all go by it.
+// placeholders of the handler unique_ids all use it.
 var kinds = []Kind{
 	txidKind,
 	uniqueIDKind,
@@ -53,7 +53,7 @@ type Setup struct {
 // text. It is safe for concurrent use. It waits no longer than the context allows.
 type Generate func(ctx context.Context, arrival time.Time) (string, error)
 
-// standalone is the New of a kind that needs nothing to make IDs.
+// standalone is the New of a kind that needs no setup.
 func standalone[T fmt.Stringer](make func() T) func(Setup) (Generate, error) {
 	return func(Setup) (Generate, error) {
 		return func(context.Context, time.Time) (string, error) { return make().String(), nil }, nil
@@ -63,13 +63,13 @@ func standalone[T fmt.Stringer](make func() T) func(Setup) (Generate, error) {
 // reading is one way to read a text.
 type reading struct {
 	shortest, longest int // in characters
-	// alphabet is how many characters there are to choose from.
+	// alphabet is the number of different characters.
 	alphabet int
 	decode   func(string) (Decoded, error)
 }
 
-// readings are those of all kinds, the likelier first: a text of a small alphabet
-// is seldom one of a larger alphabet by chance.
+// readings are the readings of all kinds, the most likely first: a text in a small
+// alphabet is seldom a text in a larger alphabet by chance.
 var readings = func() (all []reading) {
 	for _, kind := range kinds {
 		all = append(all, kind.readings...)
@@ -113,7 +113,7 @@ func Decode(text string) ([]Decoded, error) {
 	return nil, lengthError("id", text, allLengths())
 }
 
-// allLengths are the numbers of characters of all kinds.
+// allLengths lists the numbers of characters of all kinds.
 func allLengths() string {
 	var lengths []string
 	for _, kind := range kinds {

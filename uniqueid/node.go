@@ -86,8 +86,8 @@ func anyExists(paths ...string) bool {
 	})
 }
 
-// bridges are the networks that container engines make on every host alike, so
-// that containers on different hosts have the same addresses.
+// bridges are the networks that container engines use on every host, so that containers
+// on different hosts have the same addresses.
 var bridges = []netip.Prefix{
 	netip.MustParsePrefix("172.16.0.0/12"),  // Docker
 	netip.MustParsePrefix("192.168.0.0/16"), // Docker, when the first pool is used up
@@ -117,7 +117,7 @@ func AutoNode(m Machine, options ...Option) (node Node, reason string) {
 	return node, ""
 }
 
-// addr is the address to use, or the reason why there is none.
+// addr returns the address to use, or the reason why there is none.
 func (m Machine) addr() (netip.Addr, string) {
 	if m.HostnameErr != nil {
 		return netip.Addr{}, fmt.Sprintf("the host has no name: %v", m.HostnameErr)
@@ -143,7 +143,7 @@ func (m Machine) addr() (netip.Addr, string) {
 	return netip.Addr{}, reason
 }
 
-// unfit is why an IPv4 address cannot tell machines apart, or empty.
+// unfit returns why an IPv4 address cannot distinguish machines, or "".
 func (m Machine) unfit(addr netip.Addr) string {
 	switch {
 	case addr.IsLoopback():

@@ -11,7 +11,7 @@ type Option func(*settings)
 
 type settings struct {
 	clock  Clock
-	random func() uint64 // nil for the runtime's
+	random func() uint64 // nil for the runtime's generator
 }
 
 // WithClock makes a generator read the time from clock. The default is the
@@ -43,8 +43,8 @@ func newSettings(options []Option) settings {
 	return s
 }
 
-// draw is 64 bits from random, or from the runtime's generator, which is called
-// directly because it is on the path of every ID.
+// draw returns 64 bits from random, or from the runtime's generator. The latter is called
+// directly, because this is on the path of every ID.
 func draw(random func() uint64) uint64 {
 	if random == nil {
 		return rand.Uint64()

@@ -21,7 +21,7 @@ type ParseError struct {
 	Found string
 }
 
-// longestInput is how much of a wrong input an error repeats, in bytes.
+// longestInput is how much of a wrong input an error quotes, in bytes.
 const longestInput = 64
 
 // Error says what was being read, where the error is, what was expected and what was
@@ -46,8 +46,8 @@ func binaryLengthError(scheme string, data []byte, want string) error {
 	return &ParseError{scheme, string(data), -1, want, fmt.Sprintf("%d", len(data))}
 }
 
-// characterError is about the character that starts at the offset, which may
-// be longer than a byte.
+// characterError is an error about the character at an offset, which may be longer than a
+// byte.
 func characterError(scheme, text string, offset int, want string) error {
 	found, size := utf8.DecodeRuneInString(text[offset:])
 	if found == utf8.RuneError && size <= 1 {
@@ -56,7 +56,7 @@ func characterError(scheme, text string, offset int, want string) error {
 	return &ParseError{scheme, text, offset, want, fmt.Sprintf("%q", found)}
 }
 
-// assign sets *id only if text could be read.
+// assign sets *id only if text could be parsed.
 func assign[T any](id *T, parse func(string) (T, error), text string) error {
 	parsed, err := parse(text)
 	if err != nil {
@@ -75,14 +75,13 @@ func assignOrZero[T any](id *T, parse func(string) (T, error), text string) erro
 	return assign(id, parse, text)
 }
 
-// reader is what every ID of this package can be read into.
+// reader is implemented by every ID of this package.
 type reader interface {
 	encoding.TextUnmarshaler
 	encoding.BinaryUnmarshaler
 }
 
-// scan reads what database/sql has found in a column. The lengths of binary
-// forms never are lengths of texts.
+// scan reads a column of database/sql. No binary form is as long as a text.
 func scan(scheme string, src any, id reader, binaryLens ...int) error {
 	switch src := src.(type) {
 	case string:

@@ -31,7 +31,7 @@ import (
 // locks and renames may behave differently.
 type FileRunStore struct {
 	path string
-	// given is the last run that this process was given.
+	// given is the last run that this process has obtained.
 	given atomic.Uint32
 }
 
@@ -69,7 +69,7 @@ func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
 	return last + 1, nil
 }
 
-// read is the last run that was handed out, 0 if there was none.
+// read returns the last run that was issued, 0 if there was none.
 func (s *FileRunStore) read(lock *os.File) (uint32, error) {
 	data, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func (s *FileRunStore) read(lock *os.File) (uint32, error) {
 	return run, nil
 }
 
-// missing is the error if the file is not there but was once.
+// missing returns an error if the file existed but is gone.
 func (s *FileRunStore) missing(lock *os.File) error {
 	used, err := durable.IsMarkedUsed(lock)
 	if err != nil {
@@ -102,8 +102,8 @@ func runFileLine(run uint32) string {
 	return fmt.Sprintf(runFileFormat, run, crc32.ChecksumIEEE(fmt.Append(nil, run)))
 }
 
-// write puts run in the place of the last one, all or nothing. The lock file
-// says that there is a run file only once there is one.
+// write replaces the last run atomically. The lock file says that there is a run file
+// only once that is so.
 func (s *FileRunStore) write(lock *os.File, run uint32) error {
 	if err := durable.ReplaceFile(s.path, runFileLine(run)); err != nil {
 		return err

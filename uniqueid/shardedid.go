@@ -115,7 +115,7 @@ func ParseShardedID(text string) (ShardedID, error) {
 	return id, nil
 }
 
-// mustParse reads digits that have been looked at.
+// mustParse parses digits that have been checked.
 func mustParse(digits string, base int) uint64 {
 	n, err := strconv.ParseUint(digits, base, 64)
 	if err != nil {
@@ -126,9 +126,9 @@ func mustParse(digits string, base int) uint64 {
 
 func isLowerHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }
 
-// check rejects what no number of shards can make. The shard is what is left of
-// the microseconds when they are divided by the number of shards: itself, or
-// less than half.
+// check rejects an ID that no number of shards can make. The shard is the remainder of
+// the microseconds divided by the number of shards: the microseconds themselves, or less
+// than half of them.
 func (id ShardedID) check(input string, offset int) error {
 	if id.micros >= 1e6 {
 		return &ParseError{"sharded_id", input, offset, "microseconds below f4240 (1000000)",
@@ -217,7 +217,8 @@ func (id *ShardedID) UnmarshalText(text []byte) error {
 	return assign(id, ParseShardedID, string(text))
 }
 
-// shardedBinaryLen is 24 bits shard, 16 random, 32 seconds, 24 microseconds.
+// shardedBinaryLen is the sum of 24 bits for the shard, 16 random bits, 32 for the
+// seconds and 24 for the microseconds, in bytes.
 const shardedBinaryLen = 12
 
 // MarshalBinary returns the ID as 12 bytes, big-endian: shard 24 bits, random 16,

@@ -40,7 +40,7 @@ func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, 
 	return g, nil
 }
 
-// microseconds are the microseconds of one clock and the last one given away.
+// microseconds are the microseconds of one clock, with the last one that was used.
 type microseconds struct {
 	clock *carriedClock
 	last  atomic.Int64
@@ -58,7 +58,7 @@ func (g *ShardedIDGenerator) New() ShardedID {
 // AppendNew makes a ShardedID and appends its text to dst.
 func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return g.New().append(dst) }
 
-// micros takes a microsecond since 1970 for itself.
+// micros takes a microsecond since 1970 that no other ID uses.
 func (g *ShardedIDGenerator) micros() int64 {
 	for {
 		now := g.clock.nanos() / int64(time.Microsecond)

@@ -4,6 +4,6 @@ package uniqueid
 
 import "time"
 
-// systemTick is how long the system's clock may stand still between two ticks:
-// less than a microsecond.
+// systemTick is the longest time between two advances of the system's clock: less than a
+// microsecond.
 const systemTick time.Duration = 0

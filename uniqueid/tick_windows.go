@@ -2,5 +2,5 @@ package uniqueid
 
 import "time"
 
-// systemTick is how long the system's clock may stand still between two ticks.
+// systemTick is the longest time between two advances of the system's clock.
 const systemTick = 16 * time.Millisecond

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// traceparentLen is the length of version 00, the only one there is.
+	// traceparentLen is the length of version 00, the only existing one.
 	traceparentLen    = 55
 	traceContextBytes = 26
 
 	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
 )
 
-// longestTraceparent is how much of a version of traceparent that does not exist
-// yet is read, in characters.
+// longestTraceparent is how much of a future version of traceparent is read, in
+// characters.
 const longestTraceparent = 512
 
 var traceparentKind = Kind{
@@ -122,7 +122,7 @@ func ReceiveTraceparent(text string) (TraceContext, error) {
 	return parseTraceparent(text)
 }
 
-// parseTraceparent reads all but the version of a text of enough characters.
+// parseTraceparent parses all but the version of a text that is long enough.
 func parseTraceparent(text string) (c TraceContext, err error) {
 	const scheme = "traceparent"
 	for _, at := range []int{2, 35, 52} {

@@ -169,8 +169,8 @@ var txidPairs = func() (pairs [1 << 10]uint16) {
 	return pairs
 }()
 
-// putTXID writes two characters at a time: twelve from the high word, the rest
-// from its last four bits and the low word, which four zero bits follow.
+// putTXID writes two characters at a time. Twelve come from the high word. The rest come
+// from its last four bits, the low word, and four zero bits.
 func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 	const ten = 1<<10 - 1
 	pairs := &txidPairs

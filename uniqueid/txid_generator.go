@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// Of the 54 bits after the time, a generator fills the first 22 with something
-// that grows and the other 32 with its lane's number and random bits.
+// A generator fills the first 22 of the 54 bits after the time with a growing part. The
+// other 32 are its lane's number and random bits.
 const (
 	txidGrowingBits = 22
-	// txidMostTicks is the finest division of a millisecond, 15 ns: below what
-	// it takes to make an ID.
+	// txidMostTicks is the finest division of a millisecond, 15 ns: less than the time
+	// needed to make an ID.
 	txidMostTicks = 16
-	// txidLaneTicks is how finely the clock must tell time for IDs of several
-	// lanes to be in order: to 122 ns.
+	// txidLaneTicks is the clock resolution, 122 ns, that keeps the IDs of several lanes
+	// in order.
 	txidLaneTicks  = 13
 	txidLaneBits   = 8
 	txidLanes      = 1 << txidLaneBits
@@ -71,18 +71,18 @@ const (
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
-	secret uint64        // that hides the lane bits
-	key    atomic.Uint64 // of the random bits, another one every millisecond
+	secret uint64        // hides the lane bits
+	key    atomic.Uint64 // for the random bits; changes every millisecond
 
-	tickBits  int    // how many of the growing bits tell time
-	startMask uint64 // the growing bits that start at random in a tick
-	stepMask  uint64 // the most, less one, to add while the clock stands
+	tickBits  int    // how many of the growing bits are time
+	startMask uint64 // the growing bits that start with a random value in each tick
+	stepMask  uint64 // the greatest step, less one, while the clock does not advance
 	laneMask  uint32 // which lanes are in use
 
 	lanes [txidLanes]txidLane
 }
 
-// txidLane remembers the 64 high bits of the last ID made in it.
+// txidLane remembers the high 64 bits of the last ID made in it.
 type txidLane struct {
 	last atomic.Uint64
 	_    [cacheLinePairs - 8]byte
@@ -100,8 +100,8 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 		secret:    draw(s.random),
 		tickBits:  tickBits,
 		startMask: 1<<free - 1,
-		// A third of the free bits: even tens of thousands of steps in one
-		// millisecond then stay within it.
+		// A third of the free bits: tens of thousands of steps in one millisecond then
+		// still stay within it.
 		stepMask: 1<<(free/3) - 1,
 	}
 	if tickBits >= txidLaneTicks {
@@ -110,7 +110,7 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 	return g
 }
 
-// defaultTXIDs is the process's own generator, made when first used.
+// defaultTXIDs is the process's own generator, made on first use.
 var defaultTXIDs struct {
 	once sync.Once
 	*TXIDGenerator
@@ -155,27 +155,27 @@ func (g *TXIDGenerator) next() (high uint64, low uint32) {
 	return high, g.laneBits(lane, high)<<txidNonceBits | uint32(random)&txidNonceMask
 }
 
-// mix makes bits that look random of a number that does not repeat and of a key.
+// mix derives bits that look random from a key and a number that does not repeat.
 func mix(key, number uint64) uint64 {
 	high, low := bits.Mul64(number^key, goldenRatio)
 	high, low = bits.Mul64((high^low)+key, mixingPrime)
 	return high ^ low
 }
 
-// txidStamp turns nanoseconds since 1970 into milliseconds with 22 binary
-// places. It multiplies by 2^83/10^6, rounded up, and drops 61 bits, which is
-// one instruction in place of two divisions. The rounding adds less than the
-// last place, and a millisecond's last nanosecond is four of these before the
-// next millisecond: the milliseconds are exact.
+// txidStamp converts nanoseconds since 1970 into milliseconds with 22 binary places. It
+// multiplies by 2^83/10^6, rounded up, and drops 61 bits. That takes one instruction
+// instead of two divisions. The rounding adds less than the last place, and the last
+// nanosecond of a millisecond is four such places before the next millisecond. So the
+// milliseconds are exact.
 func txidStamp(nanos int64) uint64 {
 	const factor = (1<<83 + 1_000_000 - 1) / 1_000_000
 	high, low := bits.Mul64(uint64(nanos), factor)
 	return high<<3 | low>>61
 }
 
-// step is for a lane whose last ID is not before high, because the clock has
-// not moved: it goes one step on from there. A lane in which another core is
-// busy is left for the next.
+// step is for a lane whose last ID is not before high, because the clock has not
+// advanced. It continues one step after that ID. If another core is busy in the lane, it
+// uses the next lane.
 func (g *TXIDGenerator) step(lane uint32, high, step uint64) (uint64, uint32) {
 	for ; ; lane = (lane + 1) & g.laneMask {
 		cell := &g.lanes[lane%txidLanes].last
@@ -190,16 +190,15 @@ func (g *TXIDGenerator) step(lane uint32, high, step uint64) (uint64, uint32) {
 	}
 }
 
-// laneBits is the lane's number as the ID shows it: XORed with bits that look
-// random and depend on the rest of the high word and a secret. Two IDs of the
-// same high word are XORed alike, so that two lanes never look the same.
+// laneBits returns the lane's number as it appears in the ID: XORed with bits that look
+// random and depend on the rest of the high word and a secret. Two IDs with the same high
+// word are XORed with the same bits, so two lanes never look the same.
 func (g *TXIDGenerator) laneBits(lane uint32, high uint64) uint32 {
 	return lane ^ uint32(mix(g.secret, high)>>(64-txidLaneBits))
 }
 
-// stackLane is a lane for the calling goroutine: the place of its stack in
-// memory, spread so that neighbours come to lie far apart. Nothing but speed
-// depends on it.
+// stackLane selects a lane for the calling goroutine: by the address of its stack, hashed
+// so that neighbours get distant lanes. It only affects speed.
 func stackLane() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here))) >> smallestStack

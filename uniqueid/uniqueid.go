@@ -51,19 +51,18 @@ const (
 )
 
 const (
-	// pidBits is how much of the pid field a pid needs: Linux gives no pid
-	// above 2^22.
+	// pidBits is how much of the pid field a pid needs: Linux assigns no pid above 2^22.
 	pidBits = 22
 	// longestUniqueID is the size of the longest layout in bytes.
 	longestUniqueID = 20
 )
 
-// apacheEncoding is base64 with the two characters that mod_unique_id took in
-// place of + and /.
+// apacheEncoding is base64 with the two characters that mod_unique_id uses in place of +
+// and /.
 var apacheEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@-").
 	WithPadding(base64.NoPadding)
 
-// layoutFacts is what differs between layouts.
+// layoutFacts is what differs between the layouts.
 type layoutFacts struct {
 	name     string
 	scheme   string
@@ -314,9 +313,9 @@ func decodeUniqueID(text string) (Decoded, error) {
 	}, nil
 }
 
-// uniqueIDFields are the fields of an ID, and what to know of them. Whether the
-// node is an address and a pid or random bits, the bits do not tell, unless they
-// cannot be an address and a pid.
+// uniqueIDFields returns the fields of an ID, and a remark on them. An ID does not show
+// whether its node is an address and a pid or random bits, unless it cannot be the
+// former.
 func uniqueIDFields(id UniqueID) (fields []Field, note string) {
 	counter := Field{"counter", uint64(id.Counter())}
 	thread := Field{"thread", uint64(id.Thread())}
@@ -348,16 +347,16 @@ func nodeIsRandom(id UniqueID) bool {
 	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
 }
 
-// decodeEarlyModern reads the modern layout in the alphabet that Apache 2.4.29
-// to 2.4.46 wrote it in, which has @ and - where today's has - and _. What has
-// neither @ nor - is the same in both, and what has a _ is today's.
+// decodeEarlyModern parses the modern layout in the alphabet of Apache 2.4.29 to 2.4.46,
+// which has @ and - where the current one has - and _. A text with neither @ nor - is the
+// same in both. A text with a _ is in the current one.
 func decodeEarlyModern(text string) (Decoded, error) {
 	if strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {
 		return Decoded{}, errSameReading
 	}
 	reading, err := decodeUniqueID(strings.NewReplacer("@", "-", "-", "_").Replace(text))
 	if err != nil {
-		return Decoded{}, errSameReading // today's reader names what is wrong
+		return Decoded{}, errSameReading // the reading in the current alphabet reports errors
 	}
 	reading.Text = text
 	reading.Note = "in the alphabet of Apache 2.4.29 to 2.4.46"

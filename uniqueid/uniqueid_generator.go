@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// rememberedSeconds is for how many seconds back a generator knows what it
-	// has counted: 68 minutes.
+	// rememberedSeconds is for how many seconds back a generator remembers what it has
+	// counted: 68 minutes.
 	rememberedSeconds = 1 << 12
 	// blockBits is the size of the counter field. A block is one round of it.
 	blockBits = 16
@@ -47,30 +47,29 @@ type UniqueIDGenerator struct {
 	clock  Clock
 	base   UniqueID // with the fields that never change
 
-	// seconds has the newest and those before it, each at its number modulo
-	// rememberedSeconds. Whoever finds his second here counts without the mutex.
+	// seconds has the newest second and those before it, each at its number modulo
+	// rememberedSeconds. A caller that finds its second here counts without the mutex.
 	seconds [rememberedSeconds]atomic.Pointer[second]
 	lanes   lanes
 
-	mu sync.Mutex // guards what follows, and what is put into seconds
+	mu sync.Mutex // guards what follows, and changes of seconds
 	// newest is the latest second in which an ID was made.
 	newest int64
-	// latest is the second that was begun last. The next goes on from its counter.
+	// latest is the second that was begun last. The next one continues from its counter.
 	latest *second
-	// floor is the first block that every second begins with; highest is the
-	// highest block used at all.
+	// floor is the first block of every second; highest is the highest block used so far.
 	floor, highest uint64
 }
 
-// second is how far one second has been counted. What every core writes is far
-// from what every core reads.
+// second is how far one second has been counted. The fields that every core writes are
+// far from those that every core reads.
 type second struct {
 	number int64  // seconds since 1970
 	begin  uint16 // the counter of its first ID
-	// limit is the end of the last block that was begun. What is counted beyond
-	// it needs the mutex.
+	// limit is the end of the last block that was begun. To count beyond it, the mutex is
+	// needed.
 	limit atomic.Uint64
-	// counter is how many IDs, those of the blocks below floor included.
+	// counter is the number of IDs, including those of the blocks below floor.
 	counter counter
 }
 
@@ -109,7 +108,7 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 	binary.BigEndian.PutUint32(id.data[0:], uint32(number))
 	switch g.layout {
 	case Classic:
-		// Added and not put in place, so that a random node keeps all its bits.
+		// Added and not overwritten, so that a random node keeps all its bits.
 		pid := binary.BigEndian.Uint32(id.data[8:]) + uint32(block)<<pidBits
 		binary.BigEndian.PutUint32(id.data[8:], pid)
 		binary.BigEndian.PutUint16(id.data[12:], counter)
@@ -130,8 +129,8 @@ func (g *UniqueIDGenerator) AppendNew(dst []byte, arrival time.Time) []byte {
 	return layouts[g.layout].encoding.AppendEncode(dst, id.bytes())
 }
 
-// count takes the next place in the second of the arrival, or in the first
-// second after it that is not full.
+// count takes the next place in the second of the arrival, or in the first later second
+// that is not full.
 func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
 	s := g.seconds[number%rememberedSeconds].Load()
 	if s == nil || s.number != number {
@@ -144,8 +143,8 @@ func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
 	return g.countOn(number)
 }
 
-// begin begins the block of a place in a second. It reports whether it may: the
-// second must not be full, nor forgotten meanwhile.
+// begin begins the block of a place in a second. It returns false if the second is full
+// or was forgotten in the meantime.
 func (g *UniqueIDGenerator) begin(s *second, place uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,7 +161,7 @@ func (g *UniqueIDGenerator) beginLocked(s *second, place uint64) bool {
 	return true
 }
 
-// countOn is count for a second that was not counted in yet, or is full.
+// countOn is count for a second that is new or full.
 func (g *UniqueIDGenerator) countOn(number int64) (int64, uint64, uint16) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -178,12 +177,12 @@ func (g *UniqueIDGenerator) countOn(number int64) (int64, uint64, uint16) {
 	}
 }
 
-// at is the second, the block and the counter of a place.
+// at returns the second, the block and the counter of a place.
 func (s *second) at(place uint64) (number int64, block uint64, counter uint16) {
 	return s.number, place >> blockBits, s.begin + uint16(place)
 }
 
-// secondLocked is the entry of a second that is not before the oldest.
+// secondLocked returns the entry of a second that is not before the oldest.
 func (g *UniqueIDGenerator) secondLocked(number int64) *second {
 	g.newest = max(g.newest, number)
 	entry := &g.seconds[number%rememberedSeconds]
@@ -198,9 +197,9 @@ func (g *UniqueIDGenerator) secondLocked(number int64) *second {
 	return s
 }
 
-// earlyLocked is the second in which to count an arrival before the oldest second:
-// its own if the clock was set back and there are blocks left to start anew
-// with, otherwise the oldest.
+// earlyLocked returns the second in which to count an arrival before the oldest second.
+// That is its own second, if the clock was set back and there are blocks left to start
+// anew. Otherwise, it is the oldest second.
 func (g *UniqueIDGenerator) earlyLocked(number int64) int64 {
 	oldest := g.newest - rememberedSeconds + 1
 	wasSet := g.clock.Wall().Unix() < oldest
@@ -215,7 +214,7 @@ func (g *UniqueIDGenerator) earlyLocked(number int64) int64 {
 	return number
 }
 
-// blocks is how many blocks the extra counter can tell apart.
+// blocks is how many blocks the extra counter can distinguish.
 func (g *UniqueIDGenerator) blocks() uint64 {
 	if g.layout == Classic {
 		return 1 << (32 - pidBits)

@@ -54,7 +54,7 @@ func (id TXID) UUIDv7(more uint32) UUIDv7 {
 	return packUUIDv7(high, low, more)
 }
 
-// packUUIDv7 takes a TXID's 42 bits of milliseconds and 54 random bits apart.
+// packUUIDv7 splits a TXID's 42 bits of milliseconds and 54 random bits.
 func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 	millis := high >> txidGrowingBits
 	first12 := high >> (txidGrowingBits - 12) & (1<<12 - 1)
@@ -220,7 +220,7 @@ func putUUID(text *[uuidTextLen]byte, id *UUIDv7) {
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
 }
 
-// maybeUUIDv7 is the note on what would be a UUIDv7 if it came from this package.
+// maybeUUIDv7 is the note on a trace ID that may be a UUIDv7 by chance.
 const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
 
 func decodeUUIDv7(text string) (Decoded, error) {
@@ -244,8 +244,7 @@ func uuidReading(text string, id UUIDv7) Decoded {
 	}
 }
 
-// decodeBareUUIDv7 reads the digits of a UUIDv7 without hyphens, as trace IDs
-// are written.
+// decodeBareUUIDv7 parses a UUIDv7 without hyphens, in the form of a trace ID.
 func decodeBareUUIDv7(text string) (Decoded, error) {
 	trace, err := ParseTraceID(text)
 	if err != nil {
