@@ -280,3 +280,10 @@ func counted(n int, one, more string) string {
 	}
 	return countText(n) + " " + more
 }
+
+// DryRunText sums up a dry run.
+func (q *statusQueue) DryRunText() string {
+	waiting := q.Outcomes[outcomeWouldWait]
+	all := waiting + q.Outcomes[outcomeWouldEnter]
+	return fmt.Sprintf("Dry run: nobody waits. %s of %s would have waited.", countText(waiting), counted(int(all), "request", "requests"))
+}
