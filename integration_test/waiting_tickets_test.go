@@ -142,6 +142,21 @@ func TestWaitingTurnOfRefusedCookies(t *testing.T) {
 	wantServed(t, testcaddy.Await(t, again), "mine")
 }
 
+// Bug: a browser that came back with its cookie after its place was given up was taken for
+// one that refuses cookies, if it had not come before. It waited with an open connection,
+// and was not told that its place was gone.
+func TestWaitingCookieComesLate(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 0\nhold 1s", "")
+	b := newVisitor(s, "User-Agent", "slow")
+	b.waits(t, "mine")
+	s.awaitTickets(t, 1)
+	if a := b.waits(t, "mine"); !strings.Contains(a.Text, lost) {
+		t.Errorf("the page does not say that the place is gone: %s", a.Text)
+	}
+	leave()
+}
+
 // Bug: whoever opened live streams again and again kept an idle turn for all of hold.
 func TestWaitingTurnIsNotProlongedForEver(t *testing.T) {
 	t.Parallel()

@@ -93,23 +93,20 @@ func (l *liveStream) follow(r *http.Request, k *keptTicket, stop <-chan struct{}
 	defer keptTickets.unwatch(k, changes)
 	ticker := time.NewTicker(livePeriod)
 	defer ticker.Stop()
-	end := time.NewTimer(liveTime)
-	defer end.Stop()
-	for {
+	for end := time.Now().Add(liveTime); time.Now().Before(end); {
 		if done, err := l.look(k, changes); done || err != nil {
 			return err
 		}
 		select {
 		case <-changes:
 		case <-ticker.C:
-		case <-end.C:
-			return nil
 		case <-stop:
 			return nil
 		case <-r.Context().Done():
 			return nil
 		}
 	}
+	return nil
 }
 
 // look sends what has become of the ticket.

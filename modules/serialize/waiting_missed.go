@@ -82,6 +82,9 @@ func (t *keptTable) refusesLocked(k *keptTicket) bool {
 	if k.waitsFor != nil {
 		return true
 	}
+	if k.lost {
+		return false // it has sent the cookie of its earlier place
+	}
 	m := t.missed[k.agent]
 	if m == nil || time.Now().After(m.until) || !k.arrived.After(m.given) || m.waited && !m.isBack(k.arrived) {
 		return false
