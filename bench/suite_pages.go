@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	keptPages    = "kept places"
 	polledPages  = "pages that reload themselves every 5 s"
 	streamsPages = "pages with event streams"
+	salePages    = "a sale"
 	pollPeriod   = 5 * time.Second
 	// Programs ahead of the browsers let the queue move while those are watched.
 	aheadHold = 100 * time.Millisecond
@@ -53,6 +55,17 @@ func measurePages(ctx context.Context, b *bench) error {
 					return watchPages(ctx, server, backend, part.places, part.watch)
 				}})
 			}
+			seller := b.serializing(dir, reverseProxy(backend), 0, saleQueue...)
+			at := seller.Case
+			at.Setting, at.Clients, at.Hold = salePages, pick(b.quick, 500, 10_000), saleTurn
+			trials = append(trials, trial{at, func(ctx context.Context) (figures.Values, error) {
+				server, err := seller.start(ctx)
+				if err != nil {
+					return nil, err
+				}
+				defer server.Stop()
+				return holdSale(ctx, server, backend, at.Clients)
+			}})
 		}
 		return b.alternate(ctx, min(b.runs, 2), trials...)
 	})
@@ -103,7 +116,11 @@ func watchPages(ctx context.Context, server *servers.Server, backend *servers.Ba
 	}
 	time.Sleep(pollPeriod)
 	more, err := server.ProcessorTime()
-	return figures.Values{figures.Load: 100 * float64(more-used) / float64(pollPeriod)}, err
+	if err != nil {
+		return nil, err
+	}
+	after, err := settledMemory(ctx, server)
+	return figures.Values{figures.Load: 100 * float64(more-used) / float64(pollPeriod), figures.Connection: inUse(after, before) / float64(places)}, err
 }
 
 // awaitTickets waits until so many are in the queue, or more.
@@ -224,10 +241,18 @@ func (bs *browsers) read(ctx context.Context, i int, live string) {
 
 func pagesTables(s figures.Set) []table {
 	server := label("queue", func(c figures.Case) string { c.Setting = ""; return name(c) })
-	return []table{
+	isSale := func(c figures.Case) bool { return c.Setting == salePages }
+	tables := []table{
 		tabulate(s, "Memory of Caddy for a browser's place, heap and stack, without a connection.", s.Cases(figures.Place),
 			server, label("places", waiting), spread("bytes", figures.Place)),
-		tabulate(s, "Processor's time for browsers that wait while the queue moves ten times a second.", s.Cases(figures.Load),
-			server, label("browsers", waiting), label("what they have", func(c figures.Case) string { return c.Setting }), spread("% of a core", figures.Load)),
+		tabulate(s, "What browsers cost that wait while the queue moves ten times a second.", slices.DeleteFunc(s.Cases(figures.Load), isSale),
+			server, label("browsers", waiting), label("what they have", func(c figures.Case) string { return c.Setting }), spread("% of a core", figures.Load),
+			median("bytes for each, heap and stack", figures.Connection)),
 	}
+	if sales := s.Cases(figures.Sale); len(sales) > 0 {
+		tables = append(tables, tabulate(s, "A sale: all come within 10 seconds, and each has a turn of 100 ms, 20 at a time.", sales,
+			server, label("browsers", clients), spread("seconds until all were served", figures.Sale), spread("places idle, %", figures.Idle),
+			median("turns missed", figures.Missed), spread("% of a core", figures.Load), median("most memory, MB", figures.Memory)))
+	}
+	return tables
 }

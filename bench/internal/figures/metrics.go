@@ -17,6 +17,9 @@ const (
 	Idle    Metric = "idle_percent" // of the time, at the upstream
 	Answer  Metric = "answer_ms"    // of one request
 	Place   Metric = "waiting_place_bytes"
+	Sale    Metric = "sale_seconds"           // from the first browser to the last one's answer
+	Missed  Metric = "missed_turns"           // of browsers with the waiting page
+	Memory  Metric = "most_memory_mb"         // resident, of a server's process
 	Load    Metric = "processor_percent"      // of one core, of a server
 	Work    Metric = "request_processor_us"   // of a server, for one request
 	Others  Metric = "used_by_others_percent" // of the machine, during the run

@@ -51,6 +51,22 @@ func (s *Server) ProcessorTime() (sum time.Duration, err error) {
 	return sum, nil
 }
 
+// MostMemory is the most that its processes have had in memory, in megabytes.
+func (s *Server) MostMemory() (sum float64, err error) {
+	for _, c := range s.children {
+		p, err := procfs.NewProc(c.Pid())
+		if err != nil {
+			return 0, fmt.Errorf("looking at the server's process: %w", err)
+		}
+		status, err := p.NewStatus()
+		if err != nil {
+			return 0, fmt.Errorf("looking at the server's process: %w", err)
+		}
+		sum += float64(status.VmHWM) / 1e6
+	}
+	return sum, nil
+}
+
 // Program is a server with a configuration file, which is a template of a [Site].
 type Program struct {
 	Name   string // of the program, or its path
