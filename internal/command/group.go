@@ -1,4 +1,4 @@
-// Package command holds what the plugin's commands have in common.
+// Package command contains what the plugin's commands share.
 package command
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Group makes a command that only has others below it. Cobra takes a word that
-// is none of them for an argument, and would print the help as if all were well.
+// Group adds subcommands to a command. Without it, Cobra would take an unknown subcommand
+// for an argument, print the help, and report success.
 func Group(cmd *cobra.Command, below ...*cobra.Command) {
 	cmd.AddCommand(below...)
 	cmd.RunE = helpOrError
@@ -26,7 +26,7 @@ func helpOrError(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q; expected %s", args[0], OrList(names))
 }
 
-// OrList is a list of words for an error: "a, b or c".
+// OrList joins words for an error: "a, b or c".
 func OrList(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Printable is a text from a file's name or content, without what a terminal
-// would obey.
+// Printable returns text from a file's name or content without characters that control a
+// terminal.
 func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {

@@ -1,6 +1,6 @@
-// Package directive parses the subdirectives of a Caddyfile directive strictly:
-// a missing, empty, surplus or unknown word is an error that says what was
-// expected, and where.
+// Package directive parses the subdirectives of a Caddyfile directive strictly: a
+// missing, empty, surplus or unknown word is an error that says what was expected, and
+// where.
 package directive
 
 import (
@@ -13,25 +13,24 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
-// Subdirective is one line in the block of a directive, whose settings go into
-// a T. See [On].
+// Subdirective is one line in the block of a directive. Its setting is stored in a T. See
+// [On].
 type Subdirective[T any] struct {
 	name  string
 	parse func(T, *caddyfile.Dispenser) error
 }
 
-// On makes the subdirective of a name. The dispenser that parse gets stands on the
-// name.
+// On makes the subdirective with a name. parse gets a dispenser that is at the name.
 func On[T any](name string, parse func(T, *caddyfile.Dispenser) error) Subdirective[T] {
 	return Subdirective[T]{name, parse}
 }
 
-// Table holds the subdirectives of a directive, in the order of its
-// documentation. A repeated one overrides the earlier.
+// Table lists the subdirectives of a directive, in the order of its documentation. A
+// repeated subdirective overrides the earlier one.
 type Table[T any] []Subdirective[T]
 
-// ParseBlock reads the rest of a block into settings. The dispenser stands
-// before the block; of is the name of the directive, for errors.
+// ParseBlock parses the rest of a block into settings. The dispenser is before the block.
+// of is the name of the directive, for errors.
 func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		if err := t.parse(d, of, settings); err != nil {
@@ -55,8 +54,8 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
 }
 
-// NoArgument refuses a further argument. The dispenser stands on the word before
-// it; of is what may have none.
+// NoArgument returns an error if there is a further argument. The dispenser is at the
+// word before it. of is the name of the directive, for the error.
 func NoArgument(d *caddyfile.Dispenser, of string) error {
 	if d.NextArg() {
 		return d.Errf("%s: unexpected argument %q; expected a block", of, d.Val())
@@ -64,7 +63,7 @@ func NoArgument(d *caddyfile.Dispenser, of string) error {
 	return nil
 }
 
-// Value reads the only value of a subdirective. It may be empty if it is quoted.
+// Value parses the only value of a subdirective. It may be empty if it is quoted.
 func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 	name := d.Val()
 	if !d.NextArg() {
@@ -77,7 +76,7 @@ func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, nil
 }
 
-// Text reads the only value of a subdirective, which must not be empty.
+// Text parses the only value of a subdirective, which must not be empty.
 func Text(d *caddyfile.Dispenser, expected string) (string, error) {
 	name := d.Val()
 	text, err := Value(d, expected)
@@ -87,7 +86,7 @@ func Text(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, err
 }
 
-// Checked reads the only value of a subdirective, which check must find right.
+// Checked parses the only value of a subdirective, for which check must return nil.
 func Checked(d *caddyfile.Dispenser, expected string, check func(string) error) (string, error) {
 	text, err := Value(d, expected)
 	if err != nil {
@@ -96,7 +95,7 @@ func Checked(d *caddyfile.Dispenser, expected string, check func(string) error) 
 	return text, In(d, check(text))
 }
 
-// Duration reads a duration of 0 or more.
+// Duration parses a duration of 0 or more.
 func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
 	const expected = "a duration of 0 or more with a unit, such as 60s or 5m"
 	name := d.Val()
@@ -111,7 +110,7 @@ func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
 	return caddy.Duration(duration), In(d, CheckDuration(name, duration))
 }
 
-// CheckDuration refuses a negative duration.
+// CheckDuration returns an error for a negative duration.
 func CheckDuration(name string, d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("%s %s: expected a duration of 0 or more, such as 60s", name, d)
@@ -119,7 +118,7 @@ func CheckDuration(name string, d time.Duration) error {
 	return nil
 }
 
-// Count reads a whole number of least or more.
+// Count parses a whole number that is at least least.
 func Count(d *caddyfile.Dispenser, least int) (int, error) {
 	name, expected := d.Val(), "a whole number, "+strconv.Itoa(least)+" or more"
 	text, err := Value(d, expected)
@@ -133,7 +132,7 @@ func Count(d *caddyfile.Dispenser, least int) (int, error) {
 	return n, In(d, CheckCount(name, n, least))
 }
 
-// CheckCount refuses a number below least.
+// CheckCount returns an error for a number below least.
 func CheckCount(name string, n, least int) error {
 	if n < least {
 		return fmt.Errorf("%s %d: expected a whole number, %d or more", name, n, least)
@@ -141,8 +140,7 @@ func CheckCount(name string, n, least int) error {
 	return nil
 }
 
-// In puts the file and line of the Caddyfile in front of an error, if there is
-// one.
+// In adds the file and line of the Caddyfile to the front of an error, if there is one.
 func In(d *caddyfile.Dispenser, err error) error {
 	if err == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package durable makes changes last through a power failure.
+// Package durable makes changes to files survive a power failure.
 package durable
 
 import (
@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// SyncDir makes last what was made, renamed or removed in a directory so far.
-// Windows has no such call and needs none.
+// SyncDir makes all earlier changes of a directory's entries durable. Windows has no such
+// call and needs none.
 func SyncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil

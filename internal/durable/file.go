@@ -9,10 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 )
 
-// ReplaceFile puts a file with text in the place of the one at path, all or
-// nothing, so that it lasts. On the way it is at path.tmp: callers keep each other
-// out. What root writes belongs to the owner of the file before, or of the
-// directory.
+// ReplaceFile replaces the file at path with one that contains text, atomically and
+// durably. The new file is at path.tmp at first, so callers must exclude each other. If
+// root makes it, it is given to the owner of the replaced file, or else of the directory.
 func ReplaceFile(path, text string) error {
 	temporary := path + ".tmp"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -27,8 +26,8 @@ func ReplaceFile(path, text string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// writeNew writes a file that must not be there. It follows no link that somebody
-// has put there meanwhile.
+// writeNew writes a file that must not exist. It follows no link that somebody may have
+// put there.
 func writeNew(path, text string, heirs ...string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -42,8 +41,8 @@ func writeNew(path, text string, heirs ...string) error {
 	return errors.Join(err, file.Close())
 }
 
-// MakeDirs makes a directory and those above it that are missing, for their owner
-// alone. What root makes belongs to the owner of the directory above.
+// MakeDirs makes a directory and its missing parents, accessible only to their owner. A
+// directory made by root is given to the owner of its parent.
 func MakeDirs(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -57,7 +56,7 @@ func MakeDirs(path string) error {
 	}
 	if err := os.Mkdir(path, 0o700); err != nil {
 		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
-			return nil // another process was faster
+			return nil // another process has made it
 		}
 		return err
 	}

@@ -2,8 +2,8 @@ package durable
 
 import "os"
 
-// MarkUsed says in a lock file that what it guards exists, so that it is missed
-// when it has gone. The mark lasts.
+// MarkUsed notes in a lock file that the guarded file exists, so that its loss can be
+// detected. The mark is durable.
 func MarkUsed(lock *os.File) error {
 	used, err := IsMarkedUsed(lock)
 	if err != nil || used {
@@ -15,7 +15,7 @@ func MarkUsed(lock *os.File) error {
 	return lock.Sync()
 }
 
-// IsMarkedUsed reports whether a lock file says that what it guards exists.
+// IsMarkedUsed reports whether a lock file says that the guarded file exists.
 func IsMarkedUsed(lock *os.File) (bool, error) {
 	info, err := lock.Stat()
 	return err == nil && info.Size() > 0, err

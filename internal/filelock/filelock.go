@@ -1,25 +1,24 @@
-// Package filelock locks open files with a lock of the kernel, which takes it
-// back when the process dies, however it dies.
+// Package filelock locks open files with kernel locks. The kernel releases a lock when
+// its process ends, for whatever reason.
 //
-// A lock belongs to an open file, not to a process: another open file of the
-// same process is kept out, too. Closing the file gives the lock back. A lock
-// keeps out other locks only; whoever does not ask for one reads and writes the
-// file as ever.
+// A lock belongs to an open file, not to a process: it also excludes other open files of
+// the same process. Closing the file releases the lock. A lock only excludes other locks.
+// A program that does not ask for a lock can read and write the file.
 //
-// [Wait], [Try] and [Unlock] take what [os.File.Fd] returns: the descriptor of
-// an open file, on Windows its handle. They return the bare error of the system,
-// for the caller knows the path. Where there are no such locks, the error is
-// [errors.ErrUnsupported], or wraps it. [Lock] opens the file itself.
+// [Wait], [Try] and [Unlock] take the result of [os.File.Fd]: the descriptor of an open
+// file, or its handle on Windows. They return the bare error of the system, because the
+// caller knows the path. If there are no such locks, the error wraps
+// [errors.ErrUnsupported]. [Lock] opens the file itself.
 //
-// On Unix this is flock, on Windows LockFileEx. Solaris and AIX have no lock
-// that belongs to an open file.
+// On Unix this is flock, on Windows LockFileEx. Solaris and AIX have no lock that belongs
+// to an open file.
 package filelock
 
-// Mode says whom a lock keeps out.
+// Mode is which other locks a lock excludes.
 type Mode int
 
 // The modes of a lock.
 const (
 	Exclusive Mode = iota // every other lock of the file
-	Shared                // the exclusive ones
+	Shared                // exclusive locks only
 )

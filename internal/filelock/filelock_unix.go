@@ -14,8 +14,8 @@ func (m Mode) flag() int {
 // Wait waits until the open file has the lock.
 func Wait(fd uintptr, mode Mode) error { return flock(fd, mode.flag()) }
 
-// Try locks the open file, and reports false if a lock of another open file is
-// in the way.
+// Try locks the open file. It returns false if the lock of another open file prevents
+// that.
 func Try(fd uintptr, mode Mode) (locked bool, err error) {
 	err = flock(fd, mode.flag()|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
@@ -24,10 +24,10 @@ func Try(fd uintptr, mode Mode) (locked bool, err error) {
 	return err == nil, err
 }
 
-// Unlock gives the lock of the open file back.
+// Unlock releases the lock of the open file.
 func Unlock(fd uintptr) error { return flock(fd, unix.LOCK_UN) }
 
-// flock goes on after a signal: the runtime sends them to preempt goroutines.
+// flock retries after a signal, because the runtime sends signals to preempt goroutines.
 func flock(fd uintptr, how int) error {
 	for {
 		if err := unix.Flock(int(fd), how); err != unix.EINTR {

@@ -2,8 +2,8 @@ package filelock
 
 import "golang.org/x/sys/windows"
 
-// lockedByte is the one byte that is locked. It lies far behind the end of any
-// file, for Windows keeps others from reading what is locked.
+// lockedByte is the one byte that is locked. It is far past the end of any file, because
+// Windows keeps others from reading locked bytes.
 func lockedByte() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }
 
 func (m Mode) flag() uint32 {
@@ -18,8 +18,8 @@ func Wait(fd uintptr, mode Mode) error {
 	return windows.LockFileEx(windows.Handle(fd), mode.flag(), 0, 1, 0, lockedByte())
 }
 
-// Try locks the open file, and reports false if a lock of another open file is
-// in the way.
+// Try locks the open file. It returns false if the lock of another open file prevents
+// that.
 func Try(fd uintptr, mode Mode) (locked bool, err error) {
 	err = windows.LockFileEx(windows.Handle(fd), mode.flag()|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, lockedByte())
 	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
@@ -28,7 +28,7 @@ func Try(fd uintptr, mode Mode) (locked bool, err error) {
 	return err == nil, err
 }
 
-// Unlock gives the lock of the open file back.
+// Unlock releases the lock of the open file.
 func Unlock(fd uintptr) error {
 	return windows.UnlockFileEx(windows.Handle(fd), 0, 1, 0, lockedByte())
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 )
 
-// Poll is how often a lock that another process holds is tried again.
+// Poll is the time between attempts to take a lock that another process holds.
 const Poll = 2 * time.Millisecond
 
-// Lock waits for the exclusive lock of the file at path, as long as the context
-// allows, and makes the file if it is missing. Closing the file gives the lock
-// back. The file must stay where it is: nobody needs to remove it.
+// Lock waits for the exclusive lock of the file at path, for as long as the context
+// allows. It makes the file if it is missing. Closing the file releases the lock. The
+// file must not be removed.
 //
-// The error wraps [errors.ErrUnsupported] where the system or the file system
-// has no such locks.
+// The error wraps [errors.ErrUnsupported] if the system or the file system has no such
+// locks.
 func Lock(ctx context.Context, path string) (*os.File, error) {
 	ticker := time.NewTicker(Poll)
 	defer ticker.Stop()
@@ -36,15 +36,15 @@ func Lock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// tryPath is the locked file, or nil if another process has the lock. A file
-// that is not the one at its path any more, because somebody has removed it,
-// keeps nobody out and does not count.
+// tryPath returns the locked file, or nil if another process has the lock. A file that is
+// no longer at its path, because somebody has removed it, excludes nobody and does not
+// count.
 func tryPath(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	// A lock that root has made would lock the directory's owner out for good.
+	// A lock file made by root would lock out the directory's owner for good.
 	fileowner.Give(file, path, filepath.Dir(path))
 	locked, err := Try(file.Fd(), Exclusive)
 	if err != nil {

@@ -1,14 +1,13 @@
-// Package fileowner keeps root from locking others out of their own directories
-// with the files that it makes there.
+// Package fileowner keeps root from locking out the owners of directories with the files
+// that it makes there.
 package fileowner
 
 import "os"
 
-// Give gives a file or directory at path, which root has made, to the owner of
-// the first of the heirs that exists and is not root's. It leaves alone what
-// belongs to somebody else, what has other names, and all if this process is not
-// root's. Where the system does not let it, the file stays as it is: root can
-// still use it.
+// Give gives a file or directory at path, made by root, to the owner of the first of the
+// heirs that exists and does not belong to root. It does nothing if this process does not
+// run as root, if the file belongs to another user, or if it has other names. If the
+// system does not allow the change, the file stays as it is: root can still use it.
 func Give(file *os.File, path string, heirs ...string) {
 	uid, gid, ok := ownerOf(heirs)
 	if ok && isRoots(file, path) {

@@ -4,7 +4,7 @@ package fileowner
 
 import "os"
 
-// ownerOf finds nobody: this system has no root.
+// ownerOf returns no owner: this system has no root.
 func ownerOf([]string) (uid, gid int, ok bool) { return 0, 0, false }
 
 func isRoots(*os.File, string) bool { return false }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownerOf is the owner of the first of the paths that is not root's.
+// ownerOf returns the owner of the first of the paths that does not belong to root.
 func ownerOf(paths []string) (uid, gid int, ok bool) {
 	if os.Geteuid() != 0 {
 		return 0, 0, false
@@ -24,9 +24,9 @@ func ownerOf(paths []string) (uid, gid int, ok bool) {
 	return 0, 0, false
 }
 
-// isRoots reports whether the file is root's, is what stands at the path, and has
-// no other name. The owner of the directory may have put a link there to a file
-// that must stay root's.
+// isRoots reports whether the file belongs to root, is the one at the path, and has no
+// other name. The directory's owner may have put a link there to a file that must stay
+// root's.
 func isRoots(file *os.File, path string) bool {
 	opened, err := file.Stat()
 	if err != nil {

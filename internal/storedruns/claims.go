@@ -16,45 +16,44 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// A storage of certmagic can store, load and list, but it cannot compare and
-// swap, and its lock may fail. A claim makes do with storing and loading. Each
-// run has two keys, the name of its last claimant and the mark that it is taken:
+// A certmagic storage can store, load and list, but it cannot compare and swap, and its
+// lock may fail. A claim only needs storing and loading. Each run has two keys: the name
+// of its last claimant, and a mark that the run is taken. A process
 //
-//  1. store my name as the claimant
-//  2. if the mark is there, the run is somebody else's
-//  3. store the mark
-//  4. if the claimant is still me, the run is mine
+//  1. stores its name as the claimant;
+//  2. gives up if the mark exists: the run belongs to another process;
+//  3. stores the mark;
+//  4. has won the run if the claimant is still itself.
 //
-// Nobody takes the name of another, and marks are not taken back, so at most one
-// process gets to the end. Say that two do, and that A stored its name before B
-// did. A found its own name in step 4, which was before B stored its name, and
-// A's mark was there before that. So B found the mark in step 2. This is the
-// splitter of Lamport ("A fast mutual exclusion algorithm") and of Moir and
-// Anderson ("Wait-free algorithms for fast, long-lived renaming").
+// No two processes have the same name, and marks are not removed. So at most one process
+// wins. For suppose that two do, and that A stored its name before B did. In step 4, A
+// found its own name. So that was before B stored its name, and A's mark had been stored
+// before that. So B found the mark in step 2. This is the splitter of Lamport ("A fast
+// mutual exclusion algorithm") and of Moir and Anderson ("Wait-free algorithms for fast,
+// long-lived renaming").
 //
-// It needs no lock and no clock. It needs a storage that, once a value is
-// stored, no longer gives the one before. If processes get in each other's way, a
-// run may go to nobody, and a process that dies takes its run with it. The lock
-// is there so that this is rare.
+// It needs no lock and no clock. It needs a storage that never returns an older value
+// once a value is stored. If processes obstruct each other, a run may go to nobody, and a
+// process that dies takes its run with it. The lock makes that rare.
 //
-// Marks of runs long past are removed. A process that was asleep meanwhile
-// finds no mark for such a run: so whoever has won a run looks whether any run
-// far beyond has a mark, and if so gives its own up.
+// Marks of runs long past are removed. A process that was suspended in the meantime finds
+// no mark for such a run. So the winner of a run checks whether a much later run has a
+// mark, and if so, gives up its own.
 const (
 	claimants = directory + "/claimants"
 	taken     = directory + "/taken"
 
-	// keptMarks is how many runs after its own a mark is kept.
+	// keptMarks is for how many later runs a mark is kept.
 	keptMarks = 128
-	// farBeyond is how far the runs may have gone on for a run to be given up.
+	// farBeyond is how many runs later a mark makes the winner of a run give it up.
 	farBeyond = keptMarks / 2
 )
 
-// errOvertaken is the error of a claim that took so long that the marks of its
-// run may have been removed.
+// errOvertaken is the error of a claim that took so long that the marks of its run may
+// have been removed.
 var errOvertaken = errors.New("other processes have taken many runs meanwhile")
 
-// nextByClaim takes the first run number that it can have.
+// nextByClaim takes the first run number that it can win.
 func nextByClaim(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	marks, err := listMarks(ctx, storage)
 	if err != nil {
@@ -100,13 +99,13 @@ func firstClaimed(ctx context.Context, storage certmagic.Storage, next uint64) (
 	return 0, uniqueid.ErrRunsExhausted
 }
 
-// claim reports whether the run is ours. At most one process gets true.
+// claim reports whether this process has won the run. At most one process gets true.
 func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte) (bool, error) {
 	claimant, mark := keyOf(claimants, run), keyOf(taken, run)
 	if err := storage.Store(ctx, claimant, me); err != nil {
 		return false, err
 	}
-	// Exists would say no when it cannot tell.
+	// Exists would return false on an error, too.
 	_, err := storage.Load(ctx, mark)
 	if err == nil {
 		return false, nil
@@ -124,15 +123,15 @@ func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte
 	return string(last) == string(me), err
 }
 
-// runKey is the last part of a key. Without a letter, it might be the name of a
-// temporary file, which storages in files list too.
+// runKey begins the last part of a key. Without a letter, that might be the name of a
+// temporary file, which file storages list, too.
 const runKey = "run-"
 
 func keyOf(prefix string, run uint64) string {
 	return fmt.Sprintf("%s/%s%010d", prefix, runKey, run)
 }
 
-// listMarks is the runs that have a mark, in order.
+// listMarks returns the runs that have a mark, in order.
 func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error) {
 	keys, err := storage.List(ctx, taken, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,14 +148,14 @@ func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error)
 	return runs, nil
 }
 
-// removeMarks removes the marks of runs long before this one. What cannot be
-// removed is tried again with the next run.
+// removeMarks removes the marks of runs long before this one. If that fails, the next run
+// tries again.
 func removeMarks(ctx context.Context, storage certmagic.Storage, marks []uint64, run uint64) {
 	for _, old := range marks {
 		if old+keptMarks > run {
 			return
 		}
-		// The mark last, so that a claimant without a mark is not left behind.
+		// The mark last, so that no claimant is left without a mark.
 		if storage.Delete(ctx, keyOf(claimants, old)) != nil || storage.Delete(ctx, keyOf(taken, old)) != nil {
 			return
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// nextInFiles takes a run number from a storage in files, under a lock of the
-// kernel. It leaves the storage's own lock alone: that stays behind when its
-// holder dies, for ten seconds at least. It can stay for ever, because a process
-// that had it before refreshes whatever lock it finds under that name.
+// nextInFiles takes a run number from a file storage, under a kernel lock. It does not
+// use the storage's own lock, which remains for at least ten seconds when its holder
+// dies. It may even remain for ever, because an earlier holder refreshes any lock that it
+// finds under that name.
 //
-// The error wraps [errors.ErrUnsupported] if there are no locks of the kernel.
+// The error wraps [errors.ErrUnsupported] if there are no kernel locks.
 func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, error) {
 	path := storage.Filename(NextKey) + ".lock"
 	if err := durable.MakeDirs(filepath.Dir(path)); err != nil {
@@ -35,8 +35,8 @@ func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, e
 	return countOn(ctx, storage, lock)
 }
 
-// countOn takes the next run number and stores the one after it for good. It does
-// not leave that to the storage, whose files belong to whoever runs the process.
+// countOn takes the next run number and durably stores the one after it. It bypasses the
+// storage, whose files would belong to the user who runs the process.
 func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File) (uint32, error) {
 	run, err := loadNext(ctx, storage)
 	if err == nil && run == 0 {
@@ -56,7 +56,7 @@ func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File)
 		return 0, err
 	}
 	if err := syncDirs(ctx, storage); err != nil {
-		return 0, fmt.Errorf("making the next run number last in %v: %w", storage, err)
+		return 0, fmt.Errorf("making the next run number durable in %v: %w", storage, err)
 	}
 	if err := durable.MarkUsed(lock); err != nil {
 		return 0, fmt.Errorf("noting in %s that there are run numbers: %w", lock.Name(), err)
@@ -64,7 +64,7 @@ func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File)
 	return uint32(run), nil
 }
 
-// missing is the error if the number is not there but was once.
+// missing returns an error if the number existed but is gone.
 func missing(storage *certmagic.FileStorage, lock *os.File) error {
 	file := storage.Filename(NextKey)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -81,9 +81,8 @@ func missing(storage *certmagic.FileStorage, lock *os.File) error {
 		"put it back, or write a number into it that is above all runs that were used: %w", file, fs.ErrNotExist)
 }
 
-// syncDirs makes the directories below the root of the storage last through a
-// power failure. That of the number has been synced, but not its name. The root
-// may be empty: it is the working directory then.
+// syncDirs makes the directories below the storage's root durable. The number's file has
+// been synced, but not its name. The root may be empty: then it is the working directory.
 func syncDirs(ctx context.Context, storage *certmagic.FileStorage) error {
 	root := filepath.Clean(storage.Path)
 	dir := filepath.Dir(storage.Filename(NextKey))

@@ -1,15 +1,14 @@
-// Package storedruns hands out the run numbers of call numbers from Caddy's
-// storage, each one once, to all processes that share the storage.
+// Package storedruns issues the run numbers of call numbers from Caddy's storage, each
+// number once, to all processes that share the storage.
 //
-// The key orderly/call_numbers/next_run holds the next run number in decimal.
-// The lock of a storage does not keep processes apart when one dies with it:
-// certmagic then lets several contenders have it. So that no run is given twice
-// rests on something else:
+// The key orderly/call_numbers/next_run holds the next run number in decimal. The
+// storage's lock does not keep processes apart when its holder dies: certmagic may then
+// grant it to several contenders. So uniqueness rests on something else:
 //
-//   - In files it is a lock of the kernel, which dies with its process.
-//   - In any other storage it is a claim for each run, which at most one process
-//     can win as long as a value that was stored can be read from then on. The
-//     lock of the storage only saves them from getting in each other's way.
+//   - For files, it is a kernel lock, which ends with its process.
+//   - For any other storage, it is a claim for each run, which at most one process can win,
+//     provided that a stored value can be read from then on. The storage's lock only keeps
+//     processes from obstructing each other.
 //
 // The first run is 0.
 package storedruns
@@ -35,9 +34,9 @@ const (
 	lockName = "orderly_call_numbers"
 )
 
-// Next takes a run number. What keeps others from taking it is stored, and has
-// been read back, before Next returns. The error is
-// [uniqueid.ErrRunsExhausted], or wraps it, when there is no number left.
+// Next takes a run number. Before Next returns, the record that keeps others from taking
+// the same number is stored, and has been read back. If no number is left, the error
+// wraps [uniqueid.ErrRunsExhausted].
 func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	if files, ok := storage.(*certmagic.FileStorage); ok {
 		run, err := nextInFiles(ctx, files)
@@ -48,13 +47,13 @@ func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	return locked(ctx, storage, func() (uint32, error) { return nextByClaim(ctx, storage) })
 }
 
-// locked takes a run while it has the storage's lock.
+// locked takes a run while it holds the storage's lock.
 func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32, error)) (run uint32, err error) {
 	if err := storage.Lock(ctx, lockName); err != nil {
 		return 0, fmt.Errorf("locking the run numbers in %v: %w", storage, err)
 	}
 	defer func() {
-		// The lock must go whether or not ctx has ended.
+		// The lock must be released even if ctx has ended.
 		if unlockErr := storage.Unlock(context.WithoutCancel(ctx), lockName); unlockErr != nil && err == nil {
 			err = fmt.Errorf("unlocking the run numbers in %v: %w", storage, unlockErr)
 		}
@@ -62,7 +61,7 @@ func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32,
 	return take()
 }
 
-// loadNext is the next run number, 0 if none is stored.
+// loadNext returns the next run number, 0 if none is stored.
 func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
 	text, err := storage.Load(ctx, NextKey)
 	if errors.Is(err, fs.ErrNotExist) {

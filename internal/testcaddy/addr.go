@@ -8,7 +8,7 @@ import (
 
 var given sync.Map // the addresses that FreeAddr has returned
 
-// FreeAddr is an address of this machine that nobody listens on right now. For
+// FreeAddr returns an address of this machine at which nothing listens at the moment. For
 // a Caddy of this user, [ReserveAddr] is better.
 func FreeAddr(t testing.TB) string {
 	t.Helper()

@@ -4,5 +4,5 @@ package testcaddy
 
 import "testing"
 
-// ReserveAddr is an address of this machine that nobody listens on right now.
+// ReserveAddr returns an address of this machine at which nothing listens at the moment.
 func ReserveAddr(t testing.TB) string { return FreeAddr(t) }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReserveAddr is an address of this machine that nobody but Caddy gets until the
-// end of the test. Caddys share ports (SO_REUSEPORT) with others of the same user
-// that do: here with a socket that does not listen.
+// ReserveAddr returns an address of this machine that only Caddy can use until the end of
+// the test. Caddy shares ports (SO_REUSEPORT) with other sockets of the same user that do
+// the same: here, with a socket that does not listen.
 func ReserveAddr(t testing.TB) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)

@@ -1,15 +1,15 @@
-// Package testcaddy runs Caddy with the plugin in processes of its own, for
-// tests. A test binary is Caddy itself: run again with a mark in its
-// environment, it is the command caddy. So there is nothing to build, and what
-// the test binary is built with, such as the race detector, Caddy has, too.
+// Package testcaddy runs Caddy with the plugin in separate processes, for tests. A test
+// binary is Caddy itself: run again with a mark in its environment, it is the command
+// caddy. So nothing needs to be built, and Caddy is built like the test binary, for
+// example with the race detector.
 //
 //   - [Command] and [Output] run the command caddy with any arguments.
-//   - [Start] runs a server with a Caddyfile; [StartProcess] and [Daemon] run
-//     what needs more than that, or is another program.
-//   - [Upstream] is what a queue protects; it notes visits, and keeps them on demand.
+//   - [Start] runs a server with a Caddyfile; [StartProcess] and [Daemon] run other commands
+//     and programs.
+//   - [Upstream] is a server behind a queue; it records visits, and keeps them on demand.
 //   - [Send], [Await] and [Get] send requests.
 //
-// Everything ends with the test that has started it.
+// Everything ends with the test that started it.
 package testcaddy
 
 import (
@@ -31,12 +31,11 @@ const mark = "ORDERLY_TEST_CADDY"
 
 var canBeCaddy bool
 
-// Program is the path of the Caddy under test. Empty, the default, is the test
-// binary.
+// Program is the path of the Caddy under test. The default, "", means the test binary.
 var Program string
 
-// RunIfCaddy never returns if this process was started to be Caddy. A test
-// package calls it in an init.
+// RunIfCaddy does not return if this process was started to be Caddy. A test package
+// calls it in an init.
 func RunIfCaddy() {
 	canBeCaddy = true
 	if os.Getenv(mark) == "" {
@@ -46,17 +45,17 @@ func RunIfCaddy() {
 	os.Exit(0)
 }
 
-// Command is the command caddy with arguments, in a home directory of its own.
-// It is killed at the end of the test, should it still run.
+// Command is the command caddy with arguments, in a separate home directory. If it is
+// still running at the end of the test, it is killed.
 func Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	return CommandIn(t, TempDir(t), args...)
 }
 
-// CommandIn is like [Command], in a home directory that may be used before.
+// CommandIn is like [Command], in a given home directory.
 func CommandIn(t testing.TB, home string, args ...string) *exec.Cmd {
 	t.Helper()
-	if !canBeCaddy { // the child would run the tests, whose children would, too
+	if !canBeCaddy { // the child would run the tests, and so would its children
 		t.Fatal("this test package does not call RunIfCaddy in an init")
 	}
 	program := Program
@@ -74,13 +73,13 @@ func CommandIn(t testing.TB, home string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Output runs the command caddy and returns what it wrote, and its exit code.
+// Output runs the command caddy, and returns its output and its exit code.
 func Output(t testing.TB, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	return OutputOf(t, Command(t, args...))
 }
 
-// OutputOf runs a command and returns what it wrote, and its exit code.
+// OutputOf runs a command, and returns its output and its exit code.
 func OutputOf(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -92,7 +91,7 @@ func OutputOf(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// Need skips the test where a program is missing.
+// Need skips the test if a program is missing.
 func Need(t testing.TB, program, install string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -102,8 +101,8 @@ func Need(t testing.TB, program, install string) string {
 	return path
 }
 
-// TempDir makes a directory for the test. Other users may look into it, and its
-// path is short, for those of sockets must be.
+// TempDir makes a directory for the test. Other users may read it. Its path is short,
+// because the paths of sockets must be short.
 func TempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "orderly")

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// Log collects what a process writes.
+// Log collects the output of a process.
 type Log struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
-	awaited map[string]chan struct{} // by the text that is to come
+	awaited map[string]chan struct{} // by the awaited text
 }
 
 // Entry is one line of a log in JSON.
 type Entry map[string]any
 
-// Text is a field of the entry, or empty if it has none that is a text.
+// Text returns a field of the entry, or "" if the field is missing or not a string.
 func (e Entry) Text(field string) string {
 	text, _ := e[field].(string)
 	return text
@@ -41,8 +41,8 @@ func (l *Log) announceLocked() {
 	}
 }
 
-// seen returns a channel that is closed once the text is in the log. There is
-// one for each text.
+// seen returns a channel that is closed once the text is in the log. Each text has one
+// channel.
 func (l *Log) seen(text string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,14 +55,14 @@ func (l *Log) seen(text string) <-chan struct{} {
 	return seen
 }
 
-// String returns all that was written.
+// String returns the whole output.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// All returns the wanted ones of the entries. What is no JSON is not an entry.
+// All returns the entries that satisfy wanted. Lines that are not JSON are ignored.
 func (l *Log) All(wanted func(Entry) bool) (found []Entry) {
 	for line := range strings.Lines(l.String()) {
 		var e Entry

@@ -11,7 +11,7 @@ import (
 // Process is a program that a test has started: a Caddy, or another one.
 type Process struct {
 	PID   int
-	Log   *Log          // of what it writes
+	Log   *Log          // its output
 	Ended chan struct{} // closed when it has ended
 	Err   error         // how it has ended
 
@@ -19,9 +19,8 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// StartProcess runs a command until the end of the test. It ends even if the
-// test is killed, where the system can do that. Data races that it reports fail
-// the test.
+// StartProcess runs a command until the end of the test. If the system supports it, the
+// command ends even if the test is killed. Data races that it reports fail the test.
 func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Log: new(Log), Ended: make(chan struct{}), t: t, cmd: cmd}
@@ -46,7 +45,7 @@ func Daemon(t testing.TB, program string, args ...string) *Process {
 	return StartProcess(t, exec.CommandContext(t.Context(), program, args...))
 }
 
-// end kills the process if it still runs, and looks at what it leaves.
+// end kills the process if it still runs, and checks its log.
 func (p *Process) end() {
 	p.Kill()
 	const most = 16 << 10 // enough to see why
@@ -60,7 +59,7 @@ func (p *Process) end() {
 
 // Kill ends the process at once, and waits until it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // the process may have ended
 	<-p.Ended
 }
 

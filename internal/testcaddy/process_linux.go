@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithTest lets a process end with the test, however that ends.
+// endWithTest makes a process end with the test, however the test ends.
 func endWithTest(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)

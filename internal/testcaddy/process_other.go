@@ -4,5 +4,5 @@ package testcaddy
 
 import "os/exec"
 
-// endWithTest does nothing: this system cannot do that.
+// endWithTest does nothing: this system has no such feature.
 func endWithTest(*exec.Cmd) {}

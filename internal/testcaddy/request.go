@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Answer is the response to a request that a test has sent, read to its end, or
-// why there is none. Then the response is empty.
+// Answer is the complete response to a request of a test, or the error. In case of an
+// error, the response is empty.
 type Answer struct {
 	*http.Response
 	Text string
 	Err  error
 }
 
-// String is all that a test says of an answer.
+// String returns the parts of an answer that tests print.
 func (a Answer) String() string {
 	if a.Err != nil {
 		return a.Err.Error()
@@ -34,7 +34,7 @@ func (a Answer) Want(t testing.TB, status int) Answer {
 	return a
 }
 
-// Send sends a request and gives its answer later.
+// Send sends a request and delivers its answer later.
 func Send(t testing.TB, method, url, body string, header ...string) <-chan Answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))

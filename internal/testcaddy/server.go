@@ -15,9 +15,9 @@ type Server struct {
 	Admin string // host:port
 }
 
-// Start runs Caddy with a Caddyfile until the end of the test. The Caddyfile
-// gets a global option for the admin API, unless it has its own options; then
-// they must contain "admin {$ADMIN}".
+// Start runs Caddy with a Caddyfile until the end of the test. It adds a global option
+// for the admin API to the Caddyfile. If the Caddyfile has its own global options, they
+// must contain "admin {$ADMIN}".
 func Start(t testing.TB, caddyfile string, env ...string) *Server {
 	t.Helper()
 	admin := ReserveAddr(t)
@@ -37,8 +37,8 @@ func withAdmin(caddyfile string) string {
 	return "{\n\tadmin {$ADMIN}\n}\n" + caddyfile
 }
 
-// awaitAdmin returns when the configuration is loaded: only then does the
-// admin API tell one. The log may be silent about it.
+// awaitAdmin returns when the configuration is loaded: only then does the admin API
+// return one. The log may not show it.
 func (s *Server) awaitAdmin() {
 	s.t.Helper()
 	s.Eventually("caddy has its configuration", func() error {
@@ -60,7 +60,7 @@ func (s *Server) awaitAdmin() {
 	})
 }
 
-// Reload gives the server another Caddyfile.
+// Reload loads another Caddyfile.
 func (s *Server) Reload(caddyfile string) {
 	s.t.Helper()
 	text := strings.ReplaceAll(withAdmin(caddyfile), "{$ADMIN}", s.Admin)
@@ -75,7 +75,7 @@ func (s *Server) Reload(caddyfile string) {
 	AwaitOneListener(s.t, s.Admin)
 }
 
-// Eventually tries until there is no error, or patience ends.
+// Eventually calls try until it returns nil, or Patience has passed.
 func (s *Server) Eventually(what string, try func() error) {
 	s.t.Helper()
 	Eventually(s.t, what, try)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// AwaitOneListener waits until one socket only listens at an address. After a
-// reload, that of the old configuration is there for a moment longer, and takes
-// connections down with it.
+// AwaitOneListener waits until only one socket listens at an address. After a reload, the
+// socket of the old configuration remains for a moment, and takes connections down with
+// it.
 func AwaitOneListener(t testing.TB, addr string) {
 	t.Helper()
 	Eventually(t, "one socket listens at "+addr, func() error {
@@ -21,8 +21,8 @@ func AwaitOneListener(t testing.TB, addr string) {
 	})
 }
 
-// AwaitAllRead waits until so many connections to an address are open of which
-// all is read.
+// AwaitAllRead waits until a number of connections to an address are open whose data has
+// all been read.
 func AwaitAllRead(t testing.TB, addr string, connections int) {
 	t.Helper()
 	Eventually(t, "all is read that was sent to "+addr, func() error {
@@ -33,8 +33,8 @@ func AwaitAllRead(t testing.TB, addr string, connections int) {
 	})
 }
 
-// sockets counts the sockets of a port in a state, 0A for those that listen and
-// 01 for connections, with such an end of what waits to be sent and to be read.
+// sockets counts the sockets of a port in a state: 0A for listening sockets, 01 for
+// connections. queues is the end of the sizes of their send and receive queues.
 func sockets(addr, state, queues string) (n int) {
 	port := fmt.Sprintf(":%04X", netip.MustParseAddrPort(addr).Port())
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// AwaitOneListener waits for a moment, for the system tells nothing.
+// AwaitOneListener waits for a moment, because this system does not list its sockets.
 func AwaitOneListener(testing.TB, string) { time.Sleep(200 * time.Millisecond) }

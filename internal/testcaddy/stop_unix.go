@@ -4,13 +4,13 @@ package testcaddy
 
 import "syscall"
 
-// Stop stops the process without ending it, as a frozen container is stopped.
+// Stop suspends the process, as a frozen container is suspended.
 func (p *Process) Stop() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
 }
 
-// Continue lets a stopped process go on.
+// Continue resumes a suspended process.
 func (p *Process) Continue() {
 	p.t.Helper()
 	p.Signal(syscall.SIGCONT)

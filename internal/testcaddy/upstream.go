@@ -13,22 +13,21 @@ import (
 	"time"
 )
 
-// Upstream is what a queue protects: a server that notes who is inside when, on
-// the monotonic clock of the test. The query of a request says what is to be
-// done with it:
+// Upstream is a server behind a queue. It records when each request is inside, on the
+// monotonic clock of the test. The query of a request says what to do with it:
 //
-//   - "name" names the visit; without it, the path does, without the slash.
-//   - "work" is how long it takes; with "gate", it takes until the test lets it
-//     go with [Upstream.Open] or [Visit.Leave].
-//   - "stream" sends the answer all the while, "flood" more than any connection
-//     holds, and "status" is its status.
-//   - With "deaf", it looks neither at the body nor whether it is cancelled.
+//   - "name" names the visit; the default is the path without the slash.
+//   - "work" is how long it takes; with "gate", it takes until the test ends it with
+//     [Upstream.Open] or [Visit.Leave].
+//   - "stream" sends the response continuously, "flood" sends more than any connection
+//     buffers, and "status" is the response's status.
+//   - With "deaf", it reads no body and ignores cancellation.
 type Upstream struct {
 	Addr string // host:port
 
 	t       testing.TB
 	gated   bool
-	entered chan Visit // for Next, when the body is there
+	entered chan Visit // for Next, once the body has been read
 
 	mu     sync.Mutex
 	visits []*Visit
@@ -37,8 +36,8 @@ type Upstream struct {
 	opened map[string]bool
 }
 
-// Visit is what is known of a request that has come to an upstream, at the time
-// when it was asked for.
+// Visit is what is known about a request at an upstream, at the time of the call that
+// returned it.
 type Visit struct {
 	Name      string
 	Method    string
@@ -50,15 +49,15 @@ type Visit struct {
 	Cancelled bool      // by the proxy
 
 	Gone  chan struct{} // closed when it has left
-	leave chan struct{} // closed to let it go
+	leave chan struct{} // closed to end it
 	all   *Upstream
 }
 
-// NewUpstream makes one, until the end of the test.
+// NewUpstream starts an upstream that runs until the end of the test.
 func NewUpstream(t testing.TB) *Upstream { return newUpstream(t, false) }
 
-// NewGatedUpstream makes one that keeps each request until the test lets it go,
-// unless its query says how long it takes.
+// NewGatedUpstream starts an upstream that keeps each request until the test ends it,
+// unless the request's query says how long it takes.
 func NewGatedUpstream(t testing.TB) *Upstream { return newUpstream(t, true) }
 
 func newUpstream(t testing.TB, gated bool) *Upstream {
@@ -68,8 +67,8 @@ func newUpstream(t testing.TB, gated bool) *Upstream {
 	return u
 }
 
-// Serve serves HTTP until the end of the test, and returns host and port. Requests
-// that are still being handled then are cancelled.
+// Serve serves HTTP until the end of the test, and returns host and port. Requests that
+// are still in progress then are cancelled.
 func Serve(t testing.TB, handler http.Handler) (addr string) {
 	return serve(t, handler, (*httptest.Server).Start)
 }
@@ -131,17 +130,17 @@ func (u *Upstream) enter(r *http.Request) *Visit {
 	return v
 }
 
-// announce tells Next of a visit.
+// announce makes a visit available to Next.
 func (u *Upstream) announce(v *Visit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	select {
 	case u.entered <- *v:
-	default: // a test that lets so many in does not ask for each
+	default: // a test with so many visits does not ask for each
 	}
 }
 
-// work does what the request asks for. It reports whether it came to its end.
+// work does what the request asks for. It reports whether it finished.
 func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 	query := r.URL.Query()
 	var worked, tick <-chan time.Time
@@ -191,7 +190,7 @@ func (u *Upstream) update(what func()) {
 	what()
 }
 
-// letGoLocked lets a visit end.
+// letGoLocked ends a visit.
 func (v *Visit) letGoLocked() {
 	select {
 	case <-v.leave:
@@ -200,7 +199,7 @@ func (v *Visit) letGoLocked() {
 	}
 }
 
-// Open lets all visits of a name end, also those still to come.
+// Open ends all visits with a name, including future ones.
 func (u *Upstream) Open(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -212,7 +211,7 @@ func (u *Upstream) Open(name string) {
 	}
 }
 
-// OpenAll lets all visits end that have begun.
+// OpenAll ends all visits that have begun.
 func (u *Upstream) OpenAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -221,13 +220,13 @@ func (u *Upstream) OpenAll() {
 	}
 }
 
-// Leave lets a request go and returns when it has left the upstream.
+// Leave ends a visit, and returns when the request has left the upstream.
 func (v *Visit) Leave() {
 	v.all.update(v.letGoLocked)
 	<-v.Gone
 }
 
-// Visit returns the first visit of a name, or nil.
+// Visit returns the first visit with a name, or nil.
 func (u *Upstream) Visit(name string) *Visit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -240,7 +239,7 @@ func (u *Upstream) Visit(name string) *Visit {
 	return nil
 }
 
-// Order lists the names of the visits as they began.
+// Order lists the names of the visits, in the order in which they began.
 func (u *Upstream) Order() (names []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -250,15 +249,14 @@ func (u *Upstream) Order() (names []string) {
 	return names
 }
 
-// Most is how many were inside together at most.
+// Most is the greatest number of visits that were inside together.
 func (u *Upstream) Most() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.most
 }
 
-// Next waits for the next request to enter, in the order in which their bodies
-// are there.
+// Next waits for the next request to enter, in the order in which bodies arrive.
 func (u *Upstream) Next() *Visit {
 	u.t.Helper()
 	select {
@@ -280,7 +278,7 @@ func (u *Upstream) NextNamed(name string) *Visit {
 	return v
 }
 
-// Nobody makes sure that nobody else enters for a moment.
+// Nobody checks that no other request enters for a moment.
 func (u *Upstream) Nobody() {
 	u.t.Helper()
 	select {
@@ -290,13 +288,13 @@ func (u *Upstream) Nobody() {
 	}
 }
 
-// AwaitEntry waits until the visit of a name has begun.
+// AwaitEntry waits until the visit with a name has begun.
 func (u *Upstream) AwaitEntry(name string) *Visit {
 	u.t.Helper()
 	return u.await(name+" has entered", name, func(*Visit) bool { return true })
 }
 
-// AwaitExit waits until the visit of a name has ended.
+// AwaitExit waits until the visit with a name has ended.
 func (u *Upstream) AwaitExit(name string) *Visit {
 	u.t.Helper()
 	return u.await(name+" has left", name, func(v *Visit) bool { return !v.Left.IsZero() })
@@ -313,8 +311,7 @@ func (u *Upstream) await(what, name string, so func(*Visit) bool) (v *Visit) {
 	return v
 }
 
-// WantOrder fails the test unless the visits began in this order, and there
-// were no others.
+// WantOrder fails the test unless exactly these visits began, in this order.
 func (u *Upstream) WantOrder(names ...string) {
 	u.t.Helper()
 	if got := u.Order(); !slices.Equal(got, names) {
@@ -322,7 +319,7 @@ func (u *Upstream) WantOrder(names ...string) {
 	}
 }
 
-// WantNever fails the test if the upstream has seen a visit of this name.
+// WantNever fails the test if the upstream has seen a visit with this name.
 func (u *Upstream) WantNever(name string) {
 	u.t.Helper()
 	if u.Visit(name) != nil {

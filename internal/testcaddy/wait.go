@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what must come, but has no promised
-// time. It is long because machines under load are slow.
+// Patience is how long a test waits for an event without a promised time. It is long
+// because machines under load are slow.
 const Patience = time.Minute
 
-// Eventually tries until there is no error, or patience ends.
+// Eventually calls try until it returns nil, or Patience has passed.
 func Eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

@@ -1,4 +1,4 @@
-// Package throttle keeps a log readable while the same thing happens again and again.
+// Package throttle limits repeated log entries.
 package throttle
 
 import (
@@ -19,7 +19,7 @@ type Throttle[K comparable] struct {
 
 type state struct {
 	logged time.Time // the last entry
-	count  int       // events since
+	count  int       // events since then
 }
 
 // Allow counts an event and reports whether to log it now. The count is the number
