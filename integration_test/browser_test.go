@@ -108,7 +108,7 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	if _, err := b.in.Write(append(text, 0)); err != nil {
 		b.t.Fatalf("sending %s to chromium: %v", method, err)
 	}
-	_ = b.replies.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = b.replies.SetReadDeadline(time.Now().Add(3 * testcaddy.Patience))
 	for {
 		text, err := b.reader.ReadBytes(0)
 		if err != nil {
