@@ -141,10 +141,15 @@ func onlyOne(h httpcaddyfile.Helper) bool {
 	return ok && count == 1
 }
 
-// nextGroup takes the next name for a group of routes from Caddy, which gives
-// them to groups of two and more.
+// nextGroup returns a name for a group of routes that no other group of the
+// configuration has. Caddy numbers its groups, but those of named routes apart, and
+// leaves out a route if the request has already used another one of its group's name.
 func nextGroup(h httpcaddyfile.Helper) string {
 	values := []httpcaddyfile.ConfigValue{{Value: caddyhttp.Route{}}, {Value: caddyhttp.Route{}}}
 	h.GroupRoutes(values)
-	return values[0].Value.(caddyhttp.Route).Group
+	name := "serialize_" + values[0].Value.(caddyhttp.Route).Group
+	if h.IsNamedRoute() {
+		return "named_route_" + name
+	}
+	return name
 }

@@ -1,0 +1,42 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// Bug: Caddy counts the groups of named routes apart from those of sites. The queue of
+// a named route had the name of a group that a route of the site had used for the
+// request already, so Caddy left the queue out, and all requests entered at once.
+func TestQueueOfANamedRoute(t *testing.T) {
+	const (
+		queue  = "serialize {\npath {$DIR}\n}\n"
+		nested = "serialize {\npath {$DIR}\nprefix outer_\nconcurrency 4\nengine memory\n}\nserialize /exempt off\n"
+		proxy  = "reverse_proxy {$UPSTREAM}\n"
+	)
+	for _, test := range []struct{ name, route, site string }{
+		{"rewrite in the site", queue + proxy, "rewrite /old /new?{query}\ninvoke app"},
+		{"rewrite of every request", queue + proxy, "rewrite * {uri}\ninvoke app"},
+		{"queue in the site, with an exception", queue + proxy, nested + "invoke app"},
+		{"paths in the route", "serialize /never off\n" + queue + proxy, nested + "invoke app"},
+		{"handle blocks in the route", queue + "handle /never {\nrespond no\n}\nhandle {\n" + proxy + "}\n", nested + "invoke app"},
+		{"route through two", "invoke inner\n}\n&(inner) {\n" + queue + proxy, "rewrite * {uri}\ninvoke app"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			upstream := testcaddy.NewUpstream(t)
+			c := start(t, setup{upstream: upstream, more: "&(app) {\n" + test.route + "}", site: test.site})
+			holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/old?name=holder&gate") })
+			waiter := c.getting("/old?name=waiter")
+			c.awaitTickets(2)
+			upstream.Open("holder")
+			(<-holder).Want(t, http.StatusOK)
+			(<-waiter).Want(t, http.StatusOK)
+			upstream.WantAlone()
+		})
+	}
+}
