@@ -111,7 +111,7 @@ var tlsSubdirectives = directive.Table[*TLS]{
 	directive.On("server_name", text("a host name", func(t *TLS) *string { return &t.ServerName })),
 }
 
-// text parses a subdirective whose value is a text.
+// text parses a subdirective with one text as its value.
 func text(expected string, field func(*TLS) *string) func(*TLS, *caddyfile.Dispenser) error {
 	return func(t *TLS, d *caddyfile.Dispenser) (err error) {
 		*field(t), err = directive.Text(d, expected)
@@ -119,7 +119,8 @@ func text(expected string, field func(*TLS) *string) func(*TLS, *caddyfile.Dispe
 	}
 }
 
-// checked checks a text. One with placeholders is checked when it is provisioned.
+// checked checks a text. If it contains placeholders, it is checked when it is
+// provisioned.
 func checked(text string, check func(string) error) error {
 	if strings.Contains(text, "{") {
 		return nil

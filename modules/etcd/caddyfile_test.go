@@ -99,7 +99,7 @@ func TestCaddyfileRefused(t *testing.T) {
 	}
 }
 
-// The engine within the directive that names it.
+// The engine in the directive that configures it.
 func TestCaddyfileWhole(t *testing.T) {
 	const text = `:8080 {
 	serialize {

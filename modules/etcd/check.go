@@ -21,7 +21,7 @@ const (
 	wantLogin     = "username and password, both or neither"
 )
 
-// check refuses settings that make no sense. Placeholders are filled in.
+// check returns an error for invalid settings. Placeholders have been replaced.
 func (e *Engine) check() error {
 	if len(e.Endpoints) == 0 {
 		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
@@ -68,7 +68,7 @@ func checkEndpoint(endpoint string) error {
 	return nil
 }
 
-// withPort gives an endpoint that passed the check a port and no slash.
+// withPort adds the default port to a checked endpoint, and removes a trailing slash.
 func withPort(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -89,7 +89,7 @@ func checkNamespace(text string) error {
 	return nil
 }
 
-// namespace is the beginning of all keys: it ends with a slash.
+// namespace returns the start of all keys, which ends with a slash.
 func namespace(text string) string {
 	if text == "" {
 		return etcd.DefaultNamespace

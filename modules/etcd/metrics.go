@@ -10,9 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
-// engines are the engines in use in this process, and what closed ones had
-// counted. Each configuration has a metrics registry of its own, and engines
-// outlive configurations.
+// engines are the engines in use in this process, and the final counts of closed ones.
+// Each configuration has a separate metrics registry, and engines outlive configurations.
 var engines = &engineSet{
 	open:   make(map[*etcd.Engine]struct{}),
 	closed: make(map[string]counts),
@@ -31,7 +30,7 @@ func (c counts) and(s etcd.Stats) counts {
 	return counts{c.lost + s.LeasesLost, c.switches + s.MemberSwitches}
 }
 
-// measured is an engine that is in the metrics until it is closed.
+// measured is an engine that is included in the metrics until it is closed.
 type measured struct{ *etcd.Engine }
 
 func (s *engineSet) add(e *etcd.Engine) measured {
@@ -58,16 +57,16 @@ func (s *engineSet) remove(e *etcd.Engine) {
 	s.closed[stats.Path] = s.closed[stats.Path].and(stats)
 }
 
-// Metrics of the etcd engine. The label is etcd:<namespace>, so their number
-// does not grow with traffic. Where several engines of the process use one
-// namespace, gauges show the worst of them.
+// Metrics of the etcd engine. The label is etcd:<namespace>, so the number of series does
+// not grow with traffic. If several engines of the process use one namespace, gauges show
+// the worst of them.
 var (
-	leaseMetric    = describe("lease", "1 while all engines of the namespace have a lease; else requests are refused.")
+	leaseMetric    = describe("lease", "1 while all engines of the namespace have a lease; otherwise, requests are refused.")
 	lostMetric     = describe("leases_lost_total", "Leases that ended while they were in use.")
-	ageMetric      = describe("keepalive_age_seconds", "Time since the last keep-alive that was answered was sent.")
+	ageMetric      = describe("keepalive_age_seconds", "Time since the last answered keep-alive was sent.")
 	ttlMetric      = describe("ttl_seconds", "Time to live of the lease.")
 	switchesMetric = describe("member_switches_total", "Switches to another member because the one in use was silent or gone.")
-	lagMetric      = describe("watch_lag_seconds", "Time between the answer to the last deletion of ours and the watch event that reported it.")
+	lagMetric      = describe("watch_lag_seconds", "Time between the answer to this process's last deletion and the watch event that reported it.")
 )
 
 func describe(name, help string) *prometheus.Desc {
@@ -104,8 +103,8 @@ func (s *engineSet) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// sum adds up what engines of the same path have counted, and takes the worst
-// of their gauges.
+// sum adds up the counts of engines with the same path, and takes the worst of their
+// gauges.
 func (s *engineSet) sum() (totals map[string]counts, worst map[string]etcd.Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *engineSet) sum() (totals map[string]counts, worst map[string]etcd.Stats
 	return totals, worst
 }
 
-// register makes the metrics part of a configuration's registry.
+// register adds the metrics to a configuration's registry.
 func (s *engineSet) register(registry *prometheus.Registry) error {
 	err := registry.Register(s)
 	if _, again := errors.AsType[prometheus.AlreadyRegisteredError](err); err != nil && !again {

@@ -70,8 +70,8 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision fills in placeholders and defaults, checks the settings and reads
-// the certificates.
+// Provision replaces placeholders, applies defaults, checks the settings, and reads the
+// certificates.
 func (e *Engine) Provision(ctx caddy.Context) error {
 	if registry := ctx.GetMetricsRegistry(); registry != nil {
 		if err := engines.register(registry); err != nil {
@@ -104,7 +104,7 @@ func (e *Engine) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// expand returns the settings with placeholders filled in.
+// expand returns the settings with placeholders replaced.
 func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
 	set := &Engine{TTL: e.TTL}
 	for _, endpoint := range e.Endpoints {
@@ -143,8 +143,8 @@ func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
 	return set, nil
 }
 
-// identity tells clusters, namespaces and ways to reach them apart. It gives
-// no secret away.
+// identity distinguishes clusters, namespaces and ways to reach them. It reveals no
+// secret.
 func (e *Engine) identity() (string, error) {
 	all, err := json.Marshal(e)
 	if err != nil {
@@ -153,16 +153,15 @@ func (e *Engine) identity() (string, error) {
 	return fmt.Sprintf("etcd:%s:%x", namespace(e.Namespace), sha256.Sum256(all)), nil
 }
 
-// space names the cluster by its members, in whatever order they are given, and
-// the namespace.
+// space identifies the cluster by its members, in any order, and the namespace.
 func space(o etcd.Options) string {
 	members := slices.Clone(o.Endpoints)
 	slices.Sort(members)
 	return fmt.Sprintf("etcd:%s:%s", o.Namespace, strings.Join(slices.Compact(members), ","))
 }
 
-// Space implements [serialize.SharedSpace]. Settings such as ttl or username make
-// engines of their own, each with a lease, but the queues are the cluster's.
+// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to
+// separate engines, each with a lease, but the queues are those of the cluster.
 func (e *Engine) Space(string) string { return e.space }
 
 // Key implements [serialize.EngineModule].

@@ -14,7 +14,7 @@ import (
 )
 
 // callNumberPool holds the generators of call numbers, by storage. They outlive
-// configurations, so that a reload does not cost a run.
+// configurations, so that a reload does not use up a run.
 var callNumberPool = caddy.NewUsagePool()
 
 // callNumbers makes call numbers from the run numbers of one storage.
@@ -23,7 +23,7 @@ type callNumbers struct {
 	runs *storedRuns
 }
 
-// openCallNumbers takes a generator out of the pool. detach gives it back.
+// openCallNumbers takes a generator out of the pool. detach releases it.
 func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator, detach func() error, err error) {
 	key := storageKey(storage)
 	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) {
@@ -42,8 +42,8 @@ func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator
 	}, nil
 }
 
-// storageKey names what a storage stores in. One that does not say is taken
-// for a storage of its own, which at worst costs a run at each reload.
+// storageKey identifies where a storage stores its data. A storage without a description
+// counts as a separate one, which at worst uses up a run at each reload.
 func storageKey(storage certmagic.Storage) string {
 	if named, ok := storage.(fmt.Stringer); ok {
 		return fmt.Sprintf("%T %s", storage, named)
@@ -57,14 +57,14 @@ func (c *callNumbers) Destruct() error {
 	return nil
 }
 
-// storedRuns hands out run numbers from Caddy's storage. The storage is the one
-// of the youngest configuration that is still in use.
+// storedRuns issues run numbers from Caddy's storage. It uses the storage of the newest
+// configuration that is still in use.
 type storedRuns struct {
 	mu       sync.Mutex
 	storages []*certmagic.Storage
 }
 
-// add makes a storage the one in use, until remove is called.
+// add makes a storage the current one, until remove is called.
 func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,7 +69,7 @@ storage, which servers without a storage option use.`,
 	return cmd
 }
 
-// madeSchemes are the schemes that IDs can be made of, the default first.
+// madeSchemes are the schemes for which IDs can be made, the default first.
 func madeSchemes() (schemes []string) {
 	for _, kind := range uniqueid.Kinds() {
 		if kind.New != nil {
@@ -79,7 +79,7 @@ func madeSchemes() (schemes []string) {
 	return schemes
 }
 
-// kindOf is the kind of a scheme that IDs can be made of.
+// kindOf returns the kind of a scheme for which IDs can be made.
 func kindOf(scheme string) (uniqueid.Kind, error) {
 	for _, kind := range uniqueid.Kinds() {
 		if kind.Scheme == scheme && kind.New != nil {
@@ -113,7 +113,7 @@ func printNewIDs(ctx context.Context, w io.Writer, kind uniqueid.Kind, n, shards
 	return out.Flush()
 }
 
-// commandSetup is what makes IDs in a process that runs no server.
+// commandSetup is the setup for a process that runs no server.
 func commandSetup(ctx context.Context, shards int) uniqueid.Setup {
 	return uniqueid.Setup{
 		UniqueIDs: func() (*uniqueid.UniqueIDGenerator, error) {
@@ -148,7 +148,7 @@ exits with status 1 if it could not decode one of them.
 An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cmd.SilenceUsage = true // a bad ID is no wrong use of the command
+			cmd.SilenceUsage = true // a bad ID is not a usage error
 			d := idDecoder{out: bufio.NewWriter(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), json: asJSON}
 			if len(args) > 0 {
 				return d.decodeAll(args)
@@ -163,7 +163,7 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 	return cmd
 }
 
-// idDecoder prints what is in IDs.
+// idDecoder prints the contents of IDs.
 type idDecoder struct {
 	out    *bufio.Writer
 	errs   io.Writer
@@ -211,7 +211,7 @@ func (d *idDecoder) finish() error {
 	return nil
 }
 
-// decode prints one ID. The error is one of writing.
+// decode prints one ID. It returns only write errors.
 func (d *idDecoder) decode(id string) error {
 	readings, err := readID(id)
 	if err != nil {
@@ -257,7 +257,7 @@ func (d *idDecoder) print(r uniqueid.Decoded) {
 	}
 }
 
-// readID reads an ID of any scheme, or the name of a lock file.
+// readID parses an ID of any scheme, or the name of a lock file.
 func readID(id string) ([]uniqueid.Decoded, error) {
 	readings, err := uniqueid.Decode(id)
 	if err == nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// generators make the IDs of one handler. What they count belongs to the process,
-// not to the handler: two counters of the same node would make the same IDs, and
-// so would a new one after a reload.
+// generators make the IDs of one handler. Their counters belong to the process, not to
+// the handler. Two counters with the same node would make the same IDs, and so would a
+// new one after a reload.
 type generators struct {
 	byPlaceholder map[string]*generator
 	detach        func() error
@@ -48,7 +48,7 @@ func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
 	return &generators{byPlaceholder: byPlaceholder, detach: detach}, nil
 }
 
-// generatorsOf are generators of all kinds, by the placeholder of each.
+// generatorsOf returns generators of all kinds, by placeholder.
 func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
 	all := make(map[string]*generator)
 	for _, kind := range uniqueid.Kinds() {
@@ -64,8 +64,8 @@ func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
 	return all, nil
 }
 
-// placeholder is what the IDs of a scheme are asked for by, without braces. That
-// of unique_id is named after Apache's variable.
+// placeholder returns the placeholder for the IDs of a scheme, without braces. The one
+// for unique_id is named after Apache's variable.
 func placeholder(scheme string) string {
 	if scheme == "unique_id" {
 		return scheme
@@ -85,9 +85,9 @@ func (g *generator) logFailure(logger *zap.Logger, err error) {
 	}
 }
 
-// uniqueIDGenerators are the generators of unique_id in this process, by layout
-// and node as configured. There are as many as configurations have named, and
-// they are never given up: another of the same node could repeat their IDs.
+// uniqueIDGenerators are the generators of unique_id in this process, by configured
+// layout and node. There are as many as configurations have named. They are never
+// released: a new one with the same node could repeat their IDs.
 var uniqueIDGenerators = struct {
 	sync.Mutex
 	all map[string]*uniqueid.UniqueIDGenerator
@@ -122,7 +122,7 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	return g, nil
 }
 
-// resolveTimeout bounds the look-up of the host's own name.
+// resolveTimeout bounds the lookup of the host's own name.
 const resolveTimeout = 5 * time.Second
 
 func nodeOf(ctx context.Context, text string) (node uniqueid.Node, reason string, err error) {

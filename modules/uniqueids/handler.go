@@ -1,5 +1,5 @@
-// Package uniqueids is the handler unique_ids, which gives requests their IDs, and
-// the command ids, which makes and reads them.
+// Package uniqueids implements the handler unique_ids, which gives requests their IDs,
+// and the command ids, which makes and decodes them.
 package uniqueids
 
 import (
@@ -108,8 +108,7 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// Validate implements [caddy.Validator]. Provision calls it before it opens
-// anything.
+// Validate implements [caddy.Validator]. Provision calls it before it opens anything.
 func (u *Handler) Validate() error {
 	if err := u.check(); err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
@@ -121,7 +120,7 @@ func (u *Handler) check() error {
 	return errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
 }
 
-// Cleanup gives the generators back.
+// Cleanup releases the generators.
 func (u *Handler) Cleanup() error {
 	if u.generators == nil {
 		return nil
@@ -129,7 +128,7 @@ func (u *Handler) Cleanup() error {
 	return u.generators.close()
 }
 
-// ServeHTTP makes the IDs available to all that comes later.
+// ServeHTTP makes the IDs available to all later handlers.
 func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	ctx := r.Context()
 	vars := ctx.Value(caddyhttp.VarsCtxKey).(map[string]any)
@@ -150,8 +149,8 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return ids.name(err)
 }
 
-// warnOfFirst says, once, that a handler has no say in requests that another has
-// named, if it would have named them otherwise.
+// warnOfFirst logs, once, that a handler does not affect requests that another handler
+// has named, if it would have named them differently.
 func (u *Handler) warnOfFirst(first *Handler) {
 	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
 		return

@@ -14,13 +14,12 @@ import (
 // writes it.
 const traceparentField = "Traceparent"
 
-// notations are one ID of a request as a txid, a UUIDv7 and a trace context. Each
-// is made when it is first asked for, from those that are there already, and then
-// stays.
+// notations are one ID of a request as a txid, a UUIDv7 and a trace context. Each is made
+// on first use, from those that already exist, and then stays the same.
 //
-// A trace that somebody else began is not the request's ID: other requests belong
-// to it, too, and with Caddy's tracing an untrusted caller may have chosen it. So nothing
-// but the trace context follows from it.
+// A trace that somebody else began is not the request's ID: other requests belong to it,
+// too, and with Caddy's tracing, an untrusted caller may have chosen it. So it only
+// determines the trace context.
 type notations struct {
 	txid     uniqueid.TXID
 	uuid     uniqueid.UUIDv7
@@ -28,12 +27,11 @@ type notations struct {
 	hasUUID  bool
 	adopted  bool                  // whether a trusted proxy made the ID
 	received uniqueid.TraceContext // from a trusted proxy; zero if there is none
-	traced   uniqueid.TraceContext // of Caddy's tracing; zero while it has not begun
-	trace    uniqueid.TraceContext // as it was given out; zero until asked for
+	traced   uniqueid.TraceContext // of Caddy's tracing; zero until it has begun
+	trace    uniqueid.TraceContext // the result of Trace; zero until its first call
 }
 
-// TXID is the ID as a txid: that of the UUIDv7 if it has one, otherwise a fresh
-// one.
+// TXID returns the ID as a txid: that of the UUIDv7 if there is one, otherwise a new one.
 func (n *notations) TXID() uniqueid.TXID {
 	if n.hasTXID {
 		return n.txid
@@ -49,7 +47,7 @@ func (n *notations) TXID() uniqueid.TXID {
 	return n.txid
 }
 
-// UUID is the ID as a UUIDv7: the txid and 20 random bits more.
+// UUID returns the ID as a UUIDv7: the txid and 20 more random bits.
 func (n *notations) UUID() uniqueid.UUIDv7 {
 	if !n.hasUUID {
 		n.uuid, n.hasUUID = n.TXID().UUIDv7(rand.Uint32()), true
@@ -57,9 +55,9 @@ func (n *notations) UUID() uniqueid.UUIDv7 {
 	return n.uuid
 }
 
-// Trace is the trace that the request belongs to, with what the upstream is to
-// take for its parent: Caddy's own span if there was one when it was first asked
-// for, otherwise one that stands for this request.
+// Trace returns the trace that the request belongs to, with the parent ID for the
+// upstream. That is Caddy's own span if there was one on first use, otherwise a new one
+// for this request.
 func (n *notations) Trace() uniqueid.TraceContext {
 	if n.trace == (uniqueid.TraceContext{}) {
 		n.trace = n.newTrace()
@@ -73,16 +71,16 @@ func (n *notations) newTrace() uniqueid.TraceContext {
 		return n.traced
 	case n.received != (uniqueid.TraceContext{}):
 		return n.received.Child()
-	case n.adopted: // nobody here knows whether its bits are random
+	case n.adopted: // its bits may not be random
 		return uniqueid.NewTraceContext(n.UUID()).WithFlags(uniqueid.TraceSampled)
 	}
 	return uniqueid.NewTraceContext(n.UUID())
 }
 
-// follow finds out whether Caddy's tracing has begun a trace. The handler leaves
-// the IDs of trace and span in variables, and the rest in the request's header
-// unless it is set up to write another one than traceparent. Only the goroutine
-// that serves the request may call it.
+// follow checks whether Caddy's tracing has begun a trace. That handler puts the IDs of
+// the trace and the span into variables. It puts the rest into the request's header,
+// unless it is configured to write a field other than traceparent. Only the goroutine
+// that serves the request may call follow.
 func (n *notations) follow(ctx context.Context, header http.Header) {
 	if n.traced != (uniqueid.TraceContext{}) {
 		return
@@ -92,8 +90,8 @@ func (n *notations) follow(ctx context.Context, header http.Header) {
 	if trace == "" || span == "" {
 		return
 	}
-	// Without the field there is no telling whether the trace is sampled. No flags
-	// say that it may not be.
+	// Without the field, nobody can tell whether the trace is sampled. No flags mean that
+	// it may not be.
 	traced, err := uniqueid.ParseTraceContext("00-" + trace + "-" + span + "-00")
 	if err != nil {
 		return
@@ -105,8 +103,7 @@ func (n *notations) follow(ctx context.Context, header http.Header) {
 	n.traced = traced
 }
 
-// adoptText takes over what a trusted proxy calls the request, if it is a txid or
-// a UUIDv7.
+// adoptText adopts a trusted proxy's ID of the request, if it is a txid or a UUIDv7.
 func (n *notations) adoptText(text string) {
 	if txid, err := uniqueid.ParseTXID(text); err == nil {
 		n.txid, n.hasTXID, n.adopted = txid, true, true
@@ -116,15 +113,16 @@ func (n *notations) adoptText(text string) {
 	}
 }
 
-// adoptTraceparent takes over the trace of a trusted proxy, if it is one.
+// adoptTraceparent adopts the trace of a trusted proxy. It returns false if text is not
+// one.
 func (n *notations) adoptTraceparent(text string) bool {
 	received, err := uniqueid.ReceiveTraceparent(text)
 	n.received = received
 	return err == nil
 }
 
-// wrote reports whether text is a notation of the ID or its trace as it was given
-// out, or the field that Caddy's tracing has written.
+// wrote reports whether text is a notation of the ID or of its trace that was used, or
+// the field that Caddy's tracing has written.
 func (n *notations) wrote(text string) bool {
 	var none uniqueid.TraceContext
 	return n.hasUUID && text == n.uuid.String() ||

@@ -14,29 +14,29 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// requestIDs are the IDs of one request, as far as they were asked for. A
-// request is served by one goroutine at a time; only its txid is also asked for
-// by others, who list the queues.
+// requestIDs are the IDs of one request that have been used so far. A request is served
+// by one goroutine at a time. Only its txid is also read by other goroutines, which list
+// the queues.
 type requestIDs struct {
 	handler *Handler
-	ctx     context.Context // of the request: the IDs live as long as it does
+	ctx     context.Context // of the request, and so of the IDs
 	header  http.Header     // of the request
 
 	mu        sync.Mutex // guards the next two once the request is in a queue
 	notations notations
-	txid      string // as it is written: the caller's may be any text
+	txid      string // the text of the txid; the caller's may be any text
 
-	made []madeID // IDs that are no notation of the txid
+	made []madeID // the IDs that are not notations of the txid
 }
 
-// madeID is an ID as it was given out. It is empty if there was none to be had.
+// madeID is an ID that has been used. It is empty if it could not be made.
 type madeID struct {
 	by   *generator
 	text string
 }
 
-// log adds the txid to the access log, if there is one. The log renders it, and
-// so makes it, when the request is over.
+// log adds the txid to the access log, if there is one. The log renders it when the
+// request is over, and so makes it if nobody has used it.
 func (ids *requestIDs) log() {
 	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
@@ -65,8 +65,7 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 	return nil, false
 }
 
-// of returns the ID that a generator makes for this request, or nothing if there
-// is none to be had.
+// of returns the ID that a generator makes for this request, or "" if it fails.
 func (ids *requestIDs) of(g *generator) string {
 	for _, made := range ids.made {
 		if made.by == g {
@@ -89,12 +88,11 @@ func (ids *requestIDs) arrival() time.Time {
 	return time.Now()
 }
 
-// String returns the request's txid, and implements [fmt.Stringer] for the
-// access log.
+// String returns the request's txid. It implements [fmt.Stringer] for the access log.
 func (ids *requestIDs) String() string { return ids.TXID() }
 
-// followTrace lets the trace ID follow a trace that Caddy's tracing has begun.
-// Only the goroutine that serves the request may call it.
+// followTrace adopts a trace that Caddy's tracing has begun. Only the goroutine that
+// serves the request may call it.
 func (ids *requestIDs) followTrace() {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
@@ -126,7 +124,7 @@ func (ids *requestIDs) trace() uniqueid.TraceContext {
 	return ids.notations.Trace()
 }
 
-// name gives an error that passes by the request's txid as its ID.
+// name gives the request's txid to an error as its ID.
 func (ids *requestIDs) name(err error) error {
 	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// adopt takes over the caller's ID where the caller is trusted. An ID that is
-// not taken over is taken out of the request, so that the upstream does not see it.
+// adopt adopts the caller's ID if the caller is trusted. Otherwise, it removes the ID
+// from the request, so that the upstream does not see it.
 func (ids *requestIDs) adopt(r *http.Request) {
 	header := ids.handler.Trust
 	values, ok := r.Header[header]
@@ -26,8 +26,8 @@ func (ids *requestIDs) trusted() bool {
 	return trusted
 }
 
-// pass lets a request with IDs through a second handler. What that is to trust
-// and cannot, it takes out of the request, as the first does.
+// pass handles a request that already has IDs in a second handler. It removes an ID that
+// this handler does not trust, as the first handler does.
 func (ids *requestIDs) pass(r *http.Request, second *Handler) {
 	if second != ids.handler {
 		second.warnOfFirst(ids.handler)
@@ -48,7 +48,7 @@ func isID(header, value string) bool {
 	return err == nil
 }
 
-// isOwn reports whether text is one of the request's IDs, put into the header on
+// isOwn reports whether text is one of the request's IDs that was put into the header on
 // the way.
 func (ids *requestIDs) isOwn(text string) bool {
 	ids.followTrace()
@@ -58,7 +58,7 @@ func (ids *requestIDs) isOwn(text string) bool {
 		slices.ContainsFunc(ids.made, func(made madeID) bool { return made.text == text }))
 }
 
-// adoptValue takes over the value of the trusted header field, if it is an ID.
+// adoptValue adopts the value of the trusted header field, if it is an ID.
 func (ids *requestIDs) adoptValue(header, value string) bool {
 	if header == traceparentField {
 		return ids.notations.adoptTraceparent(value)
@@ -71,7 +71,7 @@ func (ids *requestIDs) adoptValue(header, value string) bool {
 	return true
 }
 
-// maxCallersID is how long an ID from a trusted proxy may be, in characters.
+// maxCallersID is the longest ID to adopt from a trusted proxy, in characters.
 const maxCallersID = 128
 
 func isCallersID(text string) bool {

@@ -16,14 +16,14 @@ import (
 // site is a Caddyfile with one site.
 func site(addr, directives string) string { return "http://" + addr + " {\n" + directives + "\n}\n" }
 
-// etcdEngine keeps the queue in a member.
+// etcdEngine configures an engine that uses one member.
 func etcdEngine(m *testetcd.Member) string {
 	return "engine etcd {\nendpoints " + m.URL + "\nttl 3s\n}"
 }
 
-// A Caddy whose cluster is not there loads its configuration, refuses requests
-// with 503, and serves once the cluster is there. Caddys share the queue; a
-// reload keeps the lease, and the end gives it back.
+// If its cluster is unreachable, Caddy loads its configuration and refuses requests with
+// 503. It serves once the cluster is reachable. Several Caddys share the queue. A reload
+// keeps the lease, and the end revokes it.
 func TestCaddy(t *testing.T) {
 	m := testetcd.New(t)
 	directives := func(timeout string) string {
@@ -90,7 +90,7 @@ func checkMetrics(t *testing.T, caddy *testcaddy.Server) {
 	}
 }
 
-// greater reads a token, and checks that it has grown.
+// greater parses a token, and checks that it has grown.
 func greater(t *testing.T, text string, last uint64) uint64 {
 	t.Helper()
 	token, err := strconv.ParseUint(text, 10, 64)
@@ -100,9 +100,9 @@ func greater(t *testing.T, text string, last uint64) uint64 {
 	return token
 }
 
-// Two handlers that name the same cluster, namespace and prefix are in one
-// queue, though one has another ttl and its members in another order. A request
-// that passes both waited for itself until its timeout.
+// Handlers with the same cluster, namespace and prefix share a queue, even if the ttl or
+// the order of members differs. Bug: a request that passed two such handlers waited for
+// itself until its timeout.
 func TestNestedWithOtherSettings(t *testing.T) {
 	m := testetcd.Start(t)
 	another := strings.Replace(m.URL, "127.0.0.1", "localhost", 1)

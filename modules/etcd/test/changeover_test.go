@@ -11,7 +11,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// queues reads them from the admin API.
+// queues reads the queues from the admin API.
 func queues(t *testing.T, caddy *testcaddy.Server) (queues []serializer.QueueState) {
 	t.Helper()
 	a := testcaddy.Get(t, "http://"+caddy.Admin+"/serialize/queues")
@@ -21,7 +21,7 @@ func queues(t *testing.T, caddy *testcaddy.Server) (queues []serializer.QueueSta
 	return queues
 }
 
-// awaitTickets waits until all queues together have so many.
+// awaitTickets waits until all queues together have a number of tickets.
 func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
 	t.Helper()
 	testcaddy.Eventually(t, fmt.Sprintf("there are %d tickets", want), func() error {
@@ -36,8 +36,8 @@ func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
 	})
 }
 
-// A queue stays the same when a reload takes its engine to etcd or away from it:
-// the requests of the new engine enter after those of the old one.
+// A queue stays the same when a reload changes its engine to etcd or from etcd: the
+// requests of the new engine enter after those of the old one.
 func TestReloadToAnotherEngine(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{
 		"etcd to memory": {"etcd", "memory"},
@@ -88,8 +88,8 @@ func TestReloadToAnotherEngine(t *testing.T) {
 	}
 }
 
-// Blocks on one namespace that differ in ttl are engines of their own, each with a
-// lease. The admin API listed each queue once for each of them.
+// Blocks with the same namespace and different ttl have separate engines, each with a
+// lease. Bug: the admin API listed each queue once for each of them.
 func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
 	m, upstream, addr := testetcd.Start(t), testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	block := func(path, ttl string) string {

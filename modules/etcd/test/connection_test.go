@@ -19,13 +19,12 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// startTLS runs a member with a certificate of a, for the name etcd.example
-// only.
+// startTLS runs a member with a certificate of a that is only for the name etcd.example.
 func startTLS(t *testing.T, a *authority, demandCertificate bool) *testetcd.Member {
 	t.Helper()
 	info := transport.TLSInfo{
 		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"),
-		// The member calls itself by its address, which its certificate does not have.
+		// The member advertises its address, which its certificate does not contain.
 		SkipClientSANVerify: true,
 	}
 	if demandCertificate {
@@ -36,9 +35,9 @@ func startTLS(t *testing.T, a *authority, demandCertificate bool) *testetcd.Memb
 	return m
 }
 
-// Each fault of a connection must be told apart in the log: all of them read
-// "no member answered within 1s: context deadline exceeded". And server_name
-// had no effect: the name of the endpoint was asked for instead.
+// Each kind of connection error must be recognizable in the log. Bug: all of them read
+// "no member answered within 1s: context deadline exceeded". And server_name had no
+// effect: the endpoint's name was checked instead.
 func TestConnectionFaults(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -101,7 +100,7 @@ func TestConnectionFaults(t *testing.T) {
 				enterSoon(t, e)
 				return
 			}
-			// A busy machine may be too slow to find out at the first attempt.
+			// A busy machine may be too slow to find the cause at the first attempt.
 			testcaddy.Eventually(t, fmt.Sprintf("the error says %q", test.want), func() error {
 				_, err := e.Enter(t.Context(), arrival)
 				if !errors.Is(err, serializer.ErrStorage) {
@@ -116,7 +115,7 @@ func TestConnectionFaults(t *testing.T) {
 	}
 }
 
-// says reports whether an error has all of the texts.
+// says reports whether an error contains all of the texts.
 func says(err error, texts []string) bool {
 	return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(err.Error(), text) })
 }

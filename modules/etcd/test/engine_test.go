@@ -34,7 +34,7 @@ func openModule(t *testing.T, module *caddyetcd.Engine) serializer.Engine {
 	return e
 }
 
-// secured prepares a member that speaks https.
+// secured prepares a member that uses https.
 func secured(t *testing.T, info transport.TLSInfo) *testetcd.Member {
 	t.Helper()
 	m := testetcd.New(t)
@@ -45,7 +45,7 @@ func secured(t *testing.T, info transport.TLSInfo) *testetcd.Member {
 	return m
 }
 
-// enableLogin has a member demand a login. info is for https, and nil for http.
+// enableLogin makes a member require a login. info is for https, and nil for http.
 func enableLogin(t *testing.T, m *testetcd.Member, info *transport.TLSInfo) {
 	t.Helper()
 	config := clientv3.Config{Endpoints: []string{m.URL}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}
@@ -69,7 +69,7 @@ func enableLogin(t *testing.T, m *testetcd.Member, info *transport.TLSInfo) {
 
 var arrival = serializer.Arrival{Queue: "a_", Timeout: 20 * time.Second}
 
-// enterSoon enters as soon as that is possible, and leaves.
+// enterSoon enters as soon as possible, and leaves.
 func enterSoon(t *testing.T, e serializer.Engine) {
 	t.Helper()
 	testcaddy.Eventually(t, "arrivals enter", func() error {
@@ -86,7 +86,7 @@ type result struct {
 	err  error
 }
 
-// enterLater starts an arrival and returns once the queue has so many tickets.
+// enterLater starts an arrival, and returns once the queue has a number of tickets.
 func enterLater(t *testing.T, e serializer.Engine, tickets int) <-chan result {
 	t.Helper()
 	done := make(chan result, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// A cluster that wants certificates of its clients, a login, and gives no more
-// rights than the engine needs.
+// The cluster requires client certificates and a login, and grants only the rights that
+// the engine needs.
 func TestTLSAndLogin(t *testing.T) {
 	a := newAuthority(t)
 	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -38,7 +38,7 @@ func TestTLSAndLogin(t *testing.T) {
 	}
 	here, there := openModule(t, settings()), openModule(t, settings())
 	for _, e := range []serializer.Engine{here, there} {
-		enterSoon(t, e) // logging in takes long on a busy machine
+		enterSoon(t, e) // a login takes long on a busy machine
 	}
 	holder, err := here.Enter(t.Context(), arrival)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package test holds the tests of the etcd engine's Caddy module against etcd
-// itself. It is a Go module of its own, so that nobody who uses the engine needs an
-// etcd server.
+// Package test contains the tests of the etcd engine's Caddy module against a real etcd.
+// It is a separate Go module, so that users of the engine do not need an etcd server.
 package test
 
 import (
@@ -18,8 +17,8 @@ import (
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
-// TestMain keeps etcd's client quiet: it says on standard error what the tests
-// do to it.
+// TestMain silences etcd's client, which logs the faults that the tests cause to standard
+// error.
 func TestMain(m *testing.M) {
 	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// leases counts those in etcd.
+// leases counts the leases in etcd.
 func leases(t *testing.T, c *clientv3.Client) int {
 	t.Helper()
 	answer, err := c.Leases(context.Background())
@@ -38,7 +37,7 @@ func leases(t *testing.T, c *clientv3.Client) int {
 	return len(answer.Leases)
 }
 
-// awaitLeases waits until there are so many.
+// awaitLeases waits until etcd has a number of leases.
 func awaitLeases(t *testing.T, c *clientv3.Client, want int) {
 	t.Helper()
 	testcaddy.Eventually(t, fmt.Sprintf("there are %d leases", want), func() error {

@@ -10,8 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// A browser with the waiting page keeps its place in a queue of etcd, also while another
-// Caddy sees it, and a reload of the configuration.
+// A browser with the waiting page keeps its place in an etcd queue, even if another Caddy
+// shows it, or the configuration is reloaded.
 func TestWaitingPage(t *testing.T) {
 	m, upstream := testetcd.Start(t), testcaddy.NewGatedUpstream(t)
 	etcd, addrs := m.Client(t), []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}

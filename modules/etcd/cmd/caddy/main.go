@@ -1,6 +1,6 @@
-// Command caddy is Caddy with its standard modules, Orderly, and Orderly's
-// etcd engine: what "xcaddy build --with github.com/orderly-http/caddy-orderly
-// --with github.com/orderly-http/caddy-orderly/modules/etcd" would build.
+// Command caddy is Caddy with its standard modules, Orderly, and Orderly's etcd engine.
+// It is what "xcaddy build --with github.com/orderly-http/caddy-orderly --with
+// github.com/orderly-http/caddy-orderly/modules/etcd" builds.
 package main
 
 import (
