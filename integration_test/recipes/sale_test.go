@@ -31,3 +31,27 @@ func TestTicketSale(t *testing.T) {
 	k.NextNamed("shop/seats").Leave()
 	want(t, second, 200, "served shop/seats")
 }
+
+// Those who come before the doors open get the page, and go on when they open.
+func TestTicketSaleOpens(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "waiting.html")
+	testcaddy.WriteFile(t, page, blocks(t, "recipes.md", "A ticket sale", "html")[0])
+	k := cook(t, "A ticket sale", "/srv/shop/waiting.html", page)
+	var commands [][]string
+	for line := range strings.Lines(blocks(t, "recipes.md", "A ticket sale", "sh")[0]) {
+		commands = append(commands, strings.Fields(strings.ReplaceAll(line, "/var/lib/caddy/queues", k.dir))[1:])
+	}
+	run := func(command []string) {
+		if out, errs, code := testcaddy.Output(t, command...); code != 0 {
+			t.Fatalf("%v: exit code %d: %s%s", command, code, out, errs)
+		}
+	}
+	run(commands[0])
+	a := want(t, k.get(t, "shop/seats", "Accept", "text/html"), 503, "The queue is paused. You keep your place.")
+	k.Nobody()
+	run(commands[1])
+	cookie := a.Cookies()[0]
+	first := k.get(t, "shop/seats", "Accept", "text/html", "Cookie", cookie.Name+"="+cookie.Value)
+	k.NextNamed("shop/seats").Leave()
+	want(t, first, 200, "served shop/seats")
+}
