@@ -280,6 +280,10 @@ func TestPauseCommands(t *testing.T) {
 			}
 			upstream.Open("last")
 			(<-last).Want(t, http.StatusOK)
+			// A pause that did not hold was said to be done.
+			if out, code := run("pause", "--prefix", "a_", "--for", "20ms"); code != 5 || !strings.Contains(out, "the pause has ended already") {
+				t.Errorf("pause --for 20ms: exit code %d: %s", code, out)
+			}
 			if out, code := run("pause", "--prefix", "a_", "--for", "soon"); code != 1 || !strings.Contains(out, "expected a duration") {
 				t.Errorf("pause --for soon: exit code %d: %s", code, out)
 			}

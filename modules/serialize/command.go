@@ -35,7 +35,7 @@ const (
 	exitNoTicket   = 2
 	exitInside     = 3 // and not confirmed
 	exitNotObeyed  = 4
-	exitPauseEnded = 5 // while requests were inside
+	exitPauseEnded = 5 // before the command was done
 )
 
 func addSerializeCommands(cmd *cobra.Command) {

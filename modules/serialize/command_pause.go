@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
@@ -28,8 +29,8 @@ To pause all queues of a prefix with placeholders, give it as the configuration
 has it. With --wait, the command returns when no request has been inside for
 half a second.
 
-Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended while --wait
-still waited.`,
+Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended before the
+command was done.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
 		Args: cobra.NoArgs,
@@ -102,11 +103,16 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 	for _, state := range states {
 		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action))
 	}
+	if c.action == actionPause && slices.ContainsFunc(states, isNotPaused) {
+		return exitPauseEnded, fmt.Errorf("pausing %s: the pause has ended already; --for is too short, or somebody has resumed it", c.prefix)
+	}
 	if !c.wait {
 		return 0, nil
 	}
 	return c.awaitEmpty(ctx, source, states, cmd.OutOrStdout())
 }
+
+func isNotPaused(q serializer.QueueState) bool { return q.PausedUntil == nil }
 
 func pauseText(q serializer.QueueState, action string) string {
 	text := fmt.Sprintf("%s in %s: ", command.Printable(q.Prefix), command.Printable(q.Path))

@@ -31,8 +31,8 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	ends := make(map[string]time.Time)
 	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
 		if queue, ok := e.keys.paused(string(kv.Key)); ok {
-			if end, err := parsePause(kv.Value); err == nil && end.After(time.Now()) {
-				ends[queue] = end
+			if p, err := parsePause(kv.Value); err == nil {
+				ends[queue] = p.Until
 				if tickets[queue] == nil {
 					tickets[queue] = []*mvccpb.KeyValue{} // it is listed without tickets, too
 				}

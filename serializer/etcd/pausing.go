@@ -1,0 +1,231 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// knownPause is what a session knows about a pause.
+type knownPause struct {
+	until time.Time     // as announced; zero if there is no pause
+	end   time.Duration // by the engine's clock; 0 if the pause does not end, or this process is ending it
+	rev   int64         // of the change
+}
+
+// readPauses reads all pauses, before the session issues tickets.
+func (s *session) readPauses(ctx context.Context) error {
+	found, err := s.engine.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{get(allOf(string(s.engine.keys) + pauses))}})
+	if err != nil {
+		return fmt.Errorf("reading pauses from etcd: %w", err)
+	}
+	s.takePauses(found.Responses[0].GetResponseRange().Kvs, found.Header.Revision)
+	return nil
+}
+
+// takePauses applies a read of all pauses.
+func (s *session) takePauses(kvs []*mvccpb.KeyValue, rev int64) {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found := make(map[string]bool)
+	for _, kv := range kvs {
+		if queue, ok := e.keys.paused(string(kv.Key)); ok {
+			found[queue] = true
+			s.notePauseOfLocked(kv)
+		}
+	}
+	for queue := range s.pauses {
+		if !found[queue] {
+			s.notePauseLocked(queue, knownPause{rev: rev})
+		}
+	}
+	s.applyPausesLocked()
+}
+
+// servePauses keeps the session's pauses in step with etcd until the session is over.
+func (s *session) servePauses() {
+	s.follow(keyRange{
+		what:   "pauses",
+		prefix: string(s.engine.keys) + pauses,
+		events: s.handlePauses,
+		found:  s.takePauses,
+	})
+}
+
+func (s *session) handlePauses(events []*mvccpb.Event) {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, event := range events {
+		if event.Type == mvccpb.Event_PUT {
+			s.notePauseOfLocked(event.Kv)
+		} else if queue, ok := e.keys.paused(string(event.Kv.Key)); ok {
+			s.notePauseLocked(queue, knownPause{rev: event.Kv.ModRevision})
+		}
+	}
+	s.applyPausesLocked()
+}
+
+// notePauseOfLocked notes a pause's key.
+func (s *session) notePauseOfLocked(kv *mvccpb.KeyValue) {
+	queue, ok := s.engine.keys.paused(string(kv.Key))
+	if !ok {
+		return
+	}
+	p, err := parsePause(kv.Value)
+	if err != nil {
+		s.engine.log.Error("a pause in etcd cannot be read", "key", string(kv.Key), "error", err)
+	}
+	known := knownPause{until: p.Until, rev: kv.ModRevision}
+	if length := p.length(); length > 0 {
+		known.end = s.engine.clock() + length
+	}
+	s.notePauseLocked(queue, known)
+}
+
+// notePauseLocked notes a change of a pause, unless this change or a later one is known.
+func (s *session) notePauseLocked(queue string, p knownPause) {
+	known, ok := s.pauses[queue]
+	if s.over || ok && known.rev >= p.rev {
+		return
+	}
+	s.pauses[queue] = p
+}
+
+// applyPausesLocked pauses and resumes queues, and sets a timer for the first end.
+func (s *session) applyPausesLocked() {
+	if s.over {
+		return
+	}
+	for _, q := range s.queues {
+		q.applyPause()
+	}
+	s.endPausesLocked()
+}
+
+// endPausesLocked deletes the pauses that are over, and sets a timer for the next. The
+// queues stay paused until the key is gone.
+func (s *session) endPausesLocked() {
+	if s.unpause != nil {
+		s.unpause.Stop()
+		s.unpause = nil
+	}
+	now, next := s.engine.clock(), time.Duration(math.MaxInt64)
+	for queue, p := range s.pauses {
+		switch {
+		case p.end == 0:
+		case p.end <= now:
+			p.end = 0
+			s.pauses[queue] = p
+			go s.deletePause(queue, p.rev)
+		case p.end < next:
+			next = p.end
+		}
+	}
+	if next < math.MaxInt64 {
+		s.unpause = time.AfterFunc(next-now, func() {
+			s.engine.mu.Lock()
+			defer s.engine.mu.Unlock()
+			if !s.over {
+				s.endPausesLocked()
+			}
+		})
+	}
+}
+
+// deletePause deletes a pause that is over, unless somebody has changed it. If it fails
+// for good, the pause's lease ends it.
+func (s *session) deletePause(queue string, rev int64) {
+	key := s.engine.keys.pause(queue)
+	for tries := 0; s.ctx.Err() == nil; tries++ {
+		_, err := s.commit(tries, &pb.TxnRequest{
+			Compare: []*pb.Compare{{
+				Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
+				TargetUnion: &pb.Compare_ModRevision{ModRevision: rev},
+			}},
+			Success: []*pb.RequestOp{erase(key, "")},
+		})
+		if err == nil || s.ctx.Err() != nil {
+			return
+		}
+		s.complain(queue, fmt.Errorf("deleting a pause that is over: %w", err))
+		if !transient(err) {
+			return
+		}
+		sleep(s.ctx, retryPause)
+	}
+}
+
+// pauseEnd returns the announced end of the last pause of a queue and its groups; zero if
+// there is none.
+func pauseEnd(queue string, groups []string, endOf func(name string) time.Time) time.Time {
+	end := endOf(queue)
+	for _, group := range groups {
+		if of := endOf(group); of.After(end) {
+			end = of
+		}
+	}
+	return end
+}
+
+// noteGroup notes the group of an arrival.
+func (q *ticketQueue) noteGroup(group string) {
+	if group != "" && !slices.Contains(q.groups, group) {
+		q.groups = append(q.groups, group)
+		q.setPause()
+	}
+}
+
+func (q *ticketQueue) setPause() {
+	end := pauseEnd(q.name, q.groups, func(name string) time.Time { return q.session.pauses[name].until })
+	q.SetPaused(!end.IsZero())
+}
+
+// applyPause admits waiters if the pause is over. Otherwise, it writes for other
+// processes which local tickets are inside.
+func (q *ticketQueue) applyPause() {
+	q.setPause()
+	if !q.Paused() {
+		q.update()
+		return
+	}
+	for t := range q.All() {
+		if t.Local() && t.granted && !t.told {
+			t.told = true
+			go q.session.tellInside(t)
+		}
+	}
+	if q.stale == 0 && q.Remote() > 0 {
+		q.stale = q.covered // so that the queue is read again: other processes write the same
+	}
+	q.update()
+}
+
+// passInside moves the border of a paused queue past the remote tickets that are inside.
+func (q *ticketQueue) passInside() {
+	for t := q.Border(); q.Paused() && t != nil && !t.Local() && t.inside; t = q.Border() {
+		q.Pass()
+	}
+}
+
+// tellInside writes into a ticket's key that the ticket is inside.
+func (s *session) tellInside(t *ticket) {
+	r := parseRecord([]byte(t.value))
+	r.Inside = true
+	for tries := 0; s.ctx.Err() == nil; tries++ {
+		_, err := s.commit(tries, &pb.TxnRequest{
+			Compare: []*pb.Compare{createdAt(t.key, t.rev)},
+			Success: []*pb.RequestOp{put(t.key, r.text(), s.id)},
+		})
+		if err == nil || !transient(err) && !denied(err) || t.left.Load() {
+			return
+		}
+		sleep(s.ctx, retryPause)
+	}
+}
