@@ -65,6 +65,9 @@ func (d *directory) takeOutLocked(t *ticket) {
 			d.idleSince = time.Now()
 		}
 	}
+	if t.queue.restsOn(t) {
+		d.unrestLocked()
+	}
 	t.queue.remove(t)
 }
 
@@ -82,10 +85,11 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	if blocked := q.awaitsEvents(); blocked != q.blocked {
 		q.blocked = blocked
 		if blocked {
-			d.blocked++
+			d.blocked[q] = true
 			d.wake()
 		} else {
-			d.blocked--
+			delete(d.blocked, q)
+			q.next, q.awaited = nil, nil
 		}
 	}
 	if q.Len() == 0 {

@@ -50,7 +50,10 @@ func (d *directory) await(timeout time.Duration) {
 	}
 	if d.waitsForRemote() {
 		// Never for longer: an event that another sync takes in does not end the wait.
-		d.sys.wait(min(timeout, tickInterval))
+		timeout = min(timeout, tickInterval)
+		if !d.rest(timeout) {
+			d.sys.wait(timeout)
+		}
 		return
 	}
 	timer := time.NewTimer(timeout)
@@ -64,7 +67,7 @@ func (d *directory) await(timeout time.Duration) {
 func (d *directory) waitsForRemote() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.blocked > 0 && !d.retired
+	return len(d.blocked) > 0 && !d.retired
 }
 
 // syncQuietly syncs, and only logs errors. They show in the requests that need a
@@ -124,10 +127,7 @@ func (d *directory) tick() {
 func (d *directory) firstUnknown() (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, q := range d.queues {
-		if !q.blocked {
-			continue
-		}
+	for q := range d.blocked {
 		for t := q.First(); t != nil && !t.Local() && len(tickets) < unknownPerTick; t = t.Next() {
 			if !t.known {
 				tickets = append(tickets, t)

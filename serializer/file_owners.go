@@ -218,7 +218,7 @@ func (s *syncer) reapIfDead(id fileID) {
 		return
 	}
 	taken := 0
-	for _, t := range s.remoteTickets(func(*ticket) bool { return true }) {
+	for _, t := range s.remoteFiles() {
 		// The name must still refer to the dead owner's file. Numbers are never reused,
 		// but what is known about the name may be outdated.
 		now, err := s.sys.identify(t.name)
@@ -231,9 +231,11 @@ func (s *syncer) reapIfDead(id fileID) {
 		}
 		s.removeFile(t.name)
 		s.mu.Lock()
-		s.dropLocked(t)
+		if !t.out {
+			s.dropLocked(t)
+			taken++
+		}
 		s.mu.Unlock()
-		taken++
 	}
 	if now, err := s.sys.identify(o.name); err == nil && now == id {
 		s.removeFile(o.name)

@@ -48,6 +48,7 @@ func (d *osDir) strike(stamp uint64) {
 
 func (d *osDir) leave(name string, stamp uint64) error {
 	d.strike(stamp)
+	d.peers.wake(stamp)
 	return d.remove(name)
 }
 
