@@ -136,16 +136,16 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, from, to string }{
 		{"queue", "serialize {", "respond /never 200\n\tserialize /never {"},
-		{"page", "waiting_page {\nafter 0\n}", ""},
+		{"page", "waiting_page {\nafter 0\nhold 10m\n}", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := waitingSite(t, "after 0", "")
+			s := waitingSite(t, "after 0\nhold 10m", "")
 			leave := s.occupy(t)
 			b := openPage(t)
 			b.goTo(s.url + "mine")
 			b.until(placeIs("You are next."))
-			s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0", ""), c.from, c.to, 1))
+			s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 10m", ""), c.from, c.to, 1))
 			if c.name == "page" {
 				leave()
 			}

@@ -180,12 +180,12 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := waitingSite(t, "after 0", c.before)
+			s := waitingSite(t, "after 0\nhold 10m", c.before)
 			leave := s.occupy(t)
 			b := newVisitor(s)
 			b.waits(t, "mine")
 			events := s.follow(t, b)
-			s.Reload(t, s.waitingCaddyfile("after 0\nhold 20s", c.after))
+			s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", c.after))
 			for range events { // until the stream ends
 			}
 			three := s.send(t, "POST", "three")
@@ -214,14 +214,14 @@ func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	} {
 		t.Run(c.after, func(t *testing.T) {
 			t.Parallel()
-			s := waitingSite(t, "after 0", c.before)
+			s := waitingSite(t, "after 0\nhold 10m", c.before)
 			var leave func()
 			for range c.inside {
 				leave = s.occupy(t)
 			}
 			b := newVisitor(s)
 			b.waits(t, "mine")
-			s.Reload(t, s.waitingCaddyfile("after 0", c.after))
+			s.Reload(t, s.waitingCaddyfile("after 0\nhold 10m", c.after))
 			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
 				t.Errorf("the page shows %s", a.Text)
 			}
