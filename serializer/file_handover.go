@@ -22,8 +22,8 @@ func (d *directory) leave(t *ticket) {
 	d.release()
 }
 
-// settle ends the wait of a ticket that did not end with the turn. It reports whether
-// the turn came in the same moment and stands.
+// settle ends a wait without a turn. It returns true if the turn came at the same moment
+// and counts.
 func (d *directory) settle(t *ticket, err error) (turn bool) {
 	d.mu.Lock()
 	switch {
@@ -34,7 +34,7 @@ func (d *directory) settle(t *ticket, err error) (turn bool) {
 			d.removeTicket(t)
 			d.release()
 		}
-	case !t.linked: // the issuing goroutine takes it back
+	case !t.linked: // the issuing goroutine will remove it
 		t.givenUp = true
 		d.mu.Unlock()
 	case t.Admitted() && err == ErrTimeout:
@@ -47,8 +47,8 @@ func (d *directory) settle(t *ticket, err error) (turn bool) {
 	return false
 }
 
-// dropLocked takes a ticket out of its queue and lets the next in. It reports whether
-// that is one of ours.
+// dropLocked takes a ticket out of its queue and admits the next ones. It reports whether
+// any of these is local.
 func (d *directory) dropLocked(t *ticket) (granted bool) {
 	if t.out {
 		return false
@@ -71,9 +71,9 @@ func (d *directory) takeOutLocked(t *ticket) {
 	t.queue.remove(t)
 }
 
-// advanceLocked draws the consequences of a change in a queue: it lets in the tickets
-// that may enter, refuses those that are superseded, and forgets the queue if it is
-// empty. It reports whether it let one of ours in.
+// advanceLocked updates a queue after a change. It admits the tickets that may enter,
+// refuses those that are superseded, and forgets the queue if it is empty. It reports
+// whether it admitted a local ticket.
 func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	if !d.retired {
 		granted = q.advance(grantLinked)
@@ -98,36 +98,36 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	return granted
 }
 
-// grantLinked lets a ticket of ours in, unless its file is still being made: then
-// linked does.
+// grantLinked admits a local ticket. If its file is still being made, linked does so
+// later.
 func grantLinked(t *ticket) {
 	if t.linked {
 		t.grant()
 	}
 }
 
-// supersedeLocked refuses a ticket of ours. Its caller removes the file; the directory
-// is in use until then.
+// supersedeLocked refuses a local ticket. The ticket's caller removes the file. Until
+// then, the directory is in use.
 func (d *directory) supersedeLocked(t *ticket) {
 	d.takeOutLocked(t)
-	if t.linked { // else the issuing goroutine finds it out
+	if t.linked { // otherwise, the issuing goroutine will notice
 		d.users++
 	}
 	t.refuse(ErrSuperseded)
 }
 
-// dismissLocked refuses a ticket of ours. Its file is left to be removed.
+// dismissLocked refuses a local ticket. The caller must remove its file.
 func (d *directory) dismissLocked(t *ticket, why error) {
 	if t.out {
-		return // superseded, for another was dismissed
+		return // superseded, because another ticket was dismissed
 	}
 	d.dropLocked(t)
 	t.refuse(why)
 }
 
-// dismissWaitingLocked refuses all of ours that are not inside, and returns them:
-// their files are left to be removed. A queue moves on only when all of ours are out of
-// it, so that none of them enters because one before it has gone.
+// dismissWaitingLocked refuses and returns all local tickets that are not inside. The
+// caller must remove their files. A queue advances only when all of them are out. So none
+// of them enters because the one before it has gone.
 func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
 	for _, q := range d.queues {
 		for t := range q.All() {
@@ -142,7 +142,7 @@ func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
 	return dismissed
 }
 
-// takeRevokesLocked returns the callbacks of ours that are inside.
+// takeRevokesLocked returns the callbacks that revoke the turns of local holders.
 func (d *directory) takeRevokesLocked() (revokes []func(error)) {
 	for _, q := range d.queues {
 		for t := range q.All() {

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// batchSize bounds how many tickets are given out in one go, and so for how
-// long the first of them waits and others are kept from the guard.
+// batchSize bounds how many tickets are issued at once, and so how long the first of them
+// waits and the guard is held.
 const batchSize = 64
 
-// issue gives out tickets until nobody asks for one.
+// issue issues tickets until no arrival asks for one.
 func (f *File) issue() {
 	var batch []*ticket
 	for {
-		// Callers that are about to arrive may do so now: one guard for all is
-		// cheaper, and with nobody there this costs nothing.
+		// Let callers that are about to arrive do so: sharing the guard is cheaper, and
+		// if there are none, this costs nothing.
 		runtime.Gosched()
 		batch = f.nextBatch(batch)
 		if batch == nil {
@@ -35,22 +35,22 @@ func (f *File) issue() {
 	}
 }
 
-// pauseFor waits for a moment before a batch asks again for tickets. It reports
-// whether anybody still wants one.
+// pauseFor waits for a moment before a batch asks for tickets again. It reports whether
+// any arrival of the batch still wants one.
 func (f *File) pauseFor(batch []*ticket, why error) bool {
-	f.logRepeated(slog.LevelWarn, "no tickets are given out for the moment", "error", why)
+	f.logRepeated(slog.LevelWarn, "no tickets are issued at the moment", "error", why)
 	time.Sleep(retryInterval)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.closed && slices.ContainsFunc(batch, func(t *ticket) bool { return !t.givenUp && !t.out })
 }
 
-// retryInterval is the time between two tries to give out tickets where a lock file
-// is missing.
+// retryInterval is the time between attempts to issue tickets while a lock file is
+// missing.
 const retryInterval = 2 * time.Millisecond
 
-// nextBatch returns the arrivals that ask for a ticket now, in the order they came, or
-// nil. done is a batch whose memory is free.
+// nextBatch returns the arrivals that ask for a ticket now, in order of arrival, or nil.
+// The memory of the batch done is reused.
 func (f *File) nextBatch(done []*ticket) []*ticket {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *File) refuse(batch []*ticket, err error) {
 	}
 }
 
-// issueBatch gives tickets to a batch, under the guard.
+// issueBatch issues tickets to a batch, under the guard.
 func (f *File) issueBatch(batch []*ticket) error {
 	d, err := f.acquire()
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *File) issueBatch(batch []*ticket) error {
 	if err != nil || len(joined) == 0 {
 		return err
 	}
-	// Recorded first: a number that is then not used does no harm.
+	// Recorded first: an unused number does no harm.
 	if err := d.record(last); err != nil {
 		d.dismiss(joined, err)
 		return nil
@@ -115,7 +115,7 @@ func (f *File) issueBatch(batch []*ticket) error {
 	return nil
 }
 
-// acquire takes the guard of the directory as it is now.
+// acquire takes the guard of the current directory.
 func (f *File) acquire() (*directory, error) {
 	for {
 		d, err := f.awake()
@@ -138,8 +138,8 @@ func (f *File) acquire() (*directory, error) {
 	}
 }
 
-// awake returns the open directory, for use until release. Only the issuing
-// goroutine opens it.
+// awake returns the open directory, for use until release. Only the issuing goroutine
+// opens it.
 func (f *File) awake() (*directory, error) {
 	if d := f.current(); d != nil {
 		return d, nil
@@ -158,16 +158,16 @@ func (f *File) awake() (*directory, error) {
 	return d, nil
 }
 
-// lastStamp is the greatest number known to have been given out in any directory.
+// lastStamp returns the greatest number known to have been issued in any directory.
 func (f *File) lastStamp() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
-// join puts a batch of arrivals into their queues. It returns those that got a
-// number, in the memory of the batch, and the last number. From then on, they belong
-// to the directory.
+// join puts a batch of arrivals into their queues. It returns those that got a number, in
+// the memory of the batch, and the last number. From then on, they belong to the
+// directory.
 func (f *File) join(d *directory, batch []*ticket, last uint64) ([]*ticket, uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,9 +176,9 @@ func (f *File) join(d *directory, batch []*ticket, last uint64) ([]*ticket, uint
 	return joined, last, err
 }
 
-// lastStamp is the number after which a batch's tickets are to be numbered: the
-// greatest ever given out. The caller holds the guard, has synced, and knows that
-// numbers up to last were given out.
+// lastStamp returns the greatest number ever issued: a batch's tickets are numbered from
+// there. The caller holds the guard, has synced, and knows that numbers up to last were
+// issued.
 func (d *directory) lastStamp(batch []*ticket, last uint64) (uint64, error) {
 	d.mu.Lock()
 	others := d.others
@@ -205,9 +205,9 @@ func (d *directory) greatest() (stamp uint64) {
 	return stamp
 }
 
-// raise returns last, or more if somebody put a smaller number into the guard
-// file than tickets in the batch's queues have: before those, a new one would be
-// let in. Unowned files do not count, whatever their numbers are.
+// raise returns last, or more if somebody has written a number to the guard file that is
+// smaller than those of tickets in the batch's queues. A new ticket would be admitted
+// before these. Unowned files do not count, whatever their numbers are.
 func (d *directory) raise(batch []*ticket, last uint64) uint64 {
 	later := d.later(batch, last)
 	if later == nil {
@@ -226,7 +226,7 @@ func (d *directory) raise(batch []*ticket, last uint64) uint64 {
 	return last
 }
 
-// later lists tickets in the batch's queues that have greater numbers.
+// later lists the tickets in the batch's queues with numbers greater than last.
 func (d *directory) later(batch []*ticket, last uint64) (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -242,13 +242,13 @@ func (d *directory) later(batch []*ticket, last uint64) (tickets []*ticket) {
 	return tickets
 }
 
-// join is for [File.join], which holds the engine's lock: until now, the tickets have
-// belonged to that.
+// join is part of [File.join], which holds the engine's lock: until now, the tickets have
+// belonged to that lock.
 func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.closing: // all that had joined were refused
+	case d.closing: // everybody who had joined was refused
 		return nil, last, &StorageError{"entering lock directory", d.path, ErrClosed}
 	case d.retired:
 		return nil, last, errReplaced
@@ -272,7 +272,7 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 	return joined, last, nil
 }
 
-// joinLocked gives an arrival its number and its place in the queue, or says why it
+// joinLocked gives an arrival its number and its place in the queue, or returns why it
 // gets none.
 func (d *directory) joinLocked(q *ticketQueue, t *ticket, last uint64) error {
 	t.position = q.Len()
@@ -295,8 +295,8 @@ func (d *directory) joinLocked(q *ticketQueue, t *ticket, last uint64) error {
 	return nil
 }
 
-// numberLocked gives an arrival its number and name, and reports whether there is one.
-// An unowned file may have that name already.
+// numberLocked gives an arrival its number and name. It returns false if there are no
+// numbers left. The loop skips names that unowned files already have.
 func (d *directory) numberLocked(t *ticket, last uint64) bool {
 	for stamp := nextStamp(d.clock(), last); stamp <= maxStamp; stamp++ {
 		t.Stamp = stamp
@@ -308,7 +308,7 @@ func (d *directory) numberLocked(t *ticket, last uint64) bool {
 	return false
 }
 
-// record reserves and writes down the last number that is being given out.
+// record reserves and records the last number that is being issued.
 func (d *directory) record(last uint64) error {
 	if err := d.reserve(last); err != nil {
 		return err
@@ -320,13 +320,13 @@ func (d *directory) record(last uint64) error {
 	return err
 }
 
-// recheckTime is how long after a look at the guard a ticket may be made.
+// recheckTime is how long after a check of the guard a ticket may be made.
 const recheckTime = time.Millisecond
 
-// createAll makes the files of tickets. checked is when the guard was known to be
-// the one at its path. A process may be stopped after that, and the guard be
-// replaced: a process that has the new one by then has seen the directory without
-// these tickets. So they are refused, and the error is errReplaced.
+// createAll makes the files of tickets. checked is when the guard was known to be the one
+// at its path. After that, this process may be stopped, and the guard replaced. A process
+// that holds the new guard has then seen the directory without these tickets. So they are
+// refused, and the error is errReplaced.
 func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced error) {
 	d.removals.changing.Lock()
 	for _, t := range joined {
@@ -348,17 +348,17 @@ func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced err
 	return replaced
 }
 
-// linked notes that the file of a ticket was made, or not.
+// linked notes whether the file of a ticket was made.
 func (d *directory) linked(t *ticket, err error) {
 	d.mu.Lock()
 	switch {
-	case t.out: // refused meanwhile
+	case t.out: // refused in the meantime
 		d.mu.Unlock()
 		d.removeTicket(t)
 	case err != nil:
 		d.dismissLocked(t, err)
 		d.mu.Unlock()
-		if !errors.Is(err, fs.ErrExist) { // else it is somebody else's
+		if !errors.Is(err, fs.ErrExist) { // an existing file is somebody else's
 			d.removeTicket(t)
 		}
 	case t.givenUp:

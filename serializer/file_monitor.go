@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// tickInterval is how often the engine makes sure of what nobody would
-	// tell it: that other owners live, and that the directory is the same.
+	// tickInterval is how often the engine checks what no event reports: that other
+	// owners are alive, and that the directory is still the same.
 	tickInterval = 100 * time.Millisecond
 
 	// lingerTime is how long the directory stays open after the last turn.
@@ -18,13 +18,13 @@ const (
 	// unknownPerTick bounds how many tickets are identified in one tick.
 	unknownPerTick = 64
 
-	// How often, and how soon, an owner is probed again that has closed its
-	// file and still holds its lock.
+	// If an owner has closed its file and still holds its lock, it is probed again this
+	// often, at this interval.
 	deathRetries = 20
 	deathPause   = 100 * time.Microsecond
 )
 
-// monitor watches over the directory while it is open.
+// monitor syncs and checks the directory while it is open, and shuts it in the end.
 func (d *directory) monitor() {
 	defer close(d.done)
 	next := time.Now().Add(d.tickTime)
@@ -42,14 +42,14 @@ func (d *directory) monitor() {
 	d.shut()
 }
 
-// await waits for something to do: for a change in the directory if one of ours waits
-// for another process, else for a nudge.
+// await waits for something to do: for a change in the directory if a local ticket waits
+// for another process, and otherwise for a nudge.
 func (d *directory) await(timeout time.Duration) {
 	if timeout <= 0 {
 		return
 	}
 	if d.waitsForRemote() {
-		// Never for longer: an event that another sync takes in does not end the wait.
+		// Not longer: an event that another sync consumes does not end the wait.
 		timeout = min(timeout, tickInterval)
 		if !d.rest(timeout) {
 			d.sys.wait(timeout)
@@ -70,8 +70,8 @@ func (d *directory) waitsForRemote() bool {
 	return len(d.blocked) > 0 && !d.retired
 }
 
-// syncQuietly syncs, and only logs errors. They show in the requests that need a
-// ticket; waiters go on waiting, for nothing is known to be over.
+// syncQuietly syncs, and only logs errors. Arrivals that need a ticket report them.
+// Waiters keep waiting, because nothing is known to be over.
 func (d *directory) syncQuietly() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
@@ -83,8 +83,8 @@ func (d *directory) syncQuietly() {
 	}
 }
 
-// reapBeforeShut reaps the dead while we are still there: the next process may come a
-// long time from now.
+// reapBeforeShut reaps dead owners while this process is still in the directory: the next
+// one may come much later.
 func (d *directory) reapBeforeShut() {
 	if d.isRetired() {
 		return
@@ -99,7 +99,7 @@ func (d *directory) reapBeforeShut() {
 	d.syncer.removeStaleMarkers(true)
 }
 
-// tick makes sure of what nobody tells.
+// tick checks what no event reports.
 func (d *directory) tick() {
 	if !d.isRetired() && d.sys.check() == errReplaced {
 		d.owner.retire(d)
@@ -122,8 +122,8 @@ func (d *directory) tick() {
 	s.refresh()
 }
 
-// firstUnknown lists the tickets before any of ours, in queues in which one of ours
-// waits, as far as we do not know whose they are.
+// firstUnknown lists the tickets without a known owner that are ahead of all local ones,
+// in queues in which a local ticket waits.
 func (d *directory) firstUnknown() (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,8 +137,8 @@ func (d *directory) firstUnknown() (tickets []*ticket) {
 	return tickets
 }
 
-// refreshTime is how often the files that stay are made to look new: less than any
-// program that cleans up takes for old.
+// refreshTime is how often the permanent files are touched, so that programs that clean
+// up old files leave them alone.
 const refreshTime = time.Minute
 
 func (s *syncer) refresh() {
@@ -149,9 +149,9 @@ func (s *syncer) refresh() {
 	s.sys.refresh()
 }
 
-// part gives up a replaced directory once none of our tickets is in it, and finds out
-// under its guard whether all others have left it. Once another directory is open in its
-// place, nobody gives out tickets in this one any more: they look for the guard at its
+// part gives up a replaced directory once it has no local tickets, and checks under its
+// guard whether all other processes have left it. Once another directory is open in its
+// place, nobody issues tickets in this one any more: processes look for the guard at its
 // path.
 func (d *directory) part() {
 	orders, deserted := d.deserted()
@@ -169,16 +169,18 @@ func (d *directory) part() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.notPartedLocked(err)
-	if orders == d.orders { // else it is too old
+	if orders == d.orders { // otherwise, it is outdated
 		d.parted = err == nil && (left || !d.succeeded && d.sys.here())
 	}
 }
 
-// seemsLeft reports whether all whom we met in a replaced directory have left it, or it is
-// back. Others need its guard to leave it, so without that it is not taken again.
+// seemsLeft reports whether all known owners have left a replaced directory, or the
+// directory is back. Other processes need its guard to leave it. So until then, this
+// process does not take it again.
 func (s *syncer) seemsLeft() bool { return len(s.owners) == 0 || s.sys.here() }
 
-// notPartedLocked notes why a replaced directory cannot be given up, or nil.
+// notPartedLocked notes why a replaced directory cannot be given up; nil means that it
+// can.
 func (d *directory) notPartedLocked(err error) {
 	switch {
 	case err == nil:
@@ -190,12 +192,12 @@ func (d *directory) notPartedLocked(err error) {
 	}
 }
 
-// unpartedTime is how long a replaced directory must have been impossible to give up: far
-// longer than the engine needs to find out which of its files are barred.
+// unpartedTime is how long it must have been impossible to give up a replaced directory.
+// It is far longer than the engine needs to find out which files are barred.
 const unpartedTime = 5 * barredTime
 
-// inTheWay returns why nobody can tell whether a replaced directory is left, once that has
-// lasted. Those who wait for that are refused.
+// inTheWay returns why nobody can tell whether a replaced directory is left, once that
+// has lasted. Arrivals that wait for it are then refused.
 func (d *directory) inTheWay() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,16 +207,16 @@ func (d *directory) inTheWay() error {
 	return d.unparted.err
 }
 
-// deserted reports whether a replaced directory is used no more but, perhaps, by others.
+// deserted reports whether only other processes may still use a replaced directory.
 func (d *directory) deserted() (orders int, deserted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.orders, d.retired && !d.parted && !d.busyLocked()
 }
 
-// lastSync syncs a replaced directory under its guard. It returns the last number
-// that was given out in it, and whether nobody works in it any more. After an error, the
-// monitor tries again.
+// lastSync syncs a replaced directory under its guard. It returns the last number that
+// was issued there, and whether no other process works there any more. After an error,
+// the monitor tries again.
 func (d *directory) lastSync() (last uint64, left bool, err error) {
 	err = d.sys.lock()
 	d.syncing.Lock()
@@ -233,8 +235,8 @@ func (d *directory) lastSync() (last uint64, left bool, err error) {
 
 var errUnread = errors.New("it cannot be read yet")
 
-// syncReplaced is lastSync under the guard. There is nothing to sync in a directory
-// that was deleted.
+// syncReplaced is the part of lastSync under the guard. If the directory was deleted,
+// there is nothing to sync.
 func (s *syncer) syncReplaced() (last uint64, err error) {
 	if last, err = s.sys.last(); err != nil {
 		return 0, err

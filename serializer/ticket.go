@@ -9,8 +9,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// ticket is one place in a queue, of this process or of another. One of this process
-// is the Turn of the engines here.
+// ticket is one place in a queue, local or remote. A local ticket is the [Turn] of the
+// engines in this package.
 type ticket struct {
 	queue.Item[*ticket]
 	Ticket
@@ -19,26 +19,26 @@ type ticket struct {
 	out     bool         // no longer in the queue, or never to be
 
 	// For the file engine. All of it belongs to the lock of the directory.
-	known     bool    // of a remote ticket: its owner is, and so its rule
-	unowned   bool    // no owner: it is another program's file
-	announced bool    // the log tells that it is waited for
+	known     bool    // of a remote ticket: its owner is known, and so is its rule
+	unowned   bool    // it has no owner: it is another program's file
+	announced bool    // it has been logged that arrivals wait for it
 	name      string  // of the lock file
-	seen      uint64  // the last listing of the directory that showed the file, or came before it
+	seen      uint64  // the last listing of the directory that showed the file or preceded it
 	owner     string  // of a remote ticket, for people
-	barred    *barred // where the file cannot be opened
+	barred    *barred // nil unless the file cannot be opened
 }
 
 // waiter is the caller of Enter or Join, as the engine sees it. Everything but ready,
 // joined, left, outcome and timeout belongs to the engine's lock.
 type waiter struct {
 	engine    ticketEngine
-	ready     chan struct{} // one message: the wait has ended; nil if that was so on arrival
-	joined    *joinedWait   // of a caller of Join, which has no ready
+	ready     chan struct{} // gets one message when the wait has ended; nil if it ended on arrival
+	joined    *joinedWait   // of a caller of Join, which does not use ready
 	refusal   error         // set before the message
 	position  int           // how many were ahead on arrival
-	max       int           // Arrival.MaxWaiting, of one that is refused if more wait
+	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	group     string        // Arrival.Group
-	entered   time.Duration // from launch
+	entered   time.Duration // since launch
 	revoke    func(error)
 	requester Requester
 	timeout   timeoutEntry
@@ -47,26 +47,26 @@ type waiter struct {
 
 	// For the file engine.
 	linked  bool        // the lock file exists
-	givenUp bool        // the caller waits no more
-	marked  atomic.Bool // a file says that the ticket is inside, for its queue is paused
+	givenUp bool        // the caller no longer waits
+	marked  atomic.Bool // a file says that the ticket is inside, because its queue is paused
 	dir     *directory
 }
 
 // ticketEngine is the engine behind a ticket.
 type ticketEngine interface {
-	// arrive lets a ticket join its queue.
+	// arrive makes a ticket join its queue.
 	arrive(*ticket) error
 
-	// settle ends a wait that did not end with the turn. It reports whether the
-	// turn came in the same moment and stands.
+	// settle ends a wait without a turn. It returns true if the turn came at the same
+	// moment and counts.
 	settle(*ticket, error) (turn bool)
 
 	// leave ends a turn.
 	leave(*ticket)
 }
 
-// newTicket makes a ticket of this process, in one piece of memory. Inlined, it and
-// refused would double what those who wait have on their stacks.
+// newTicket makes a local ticket with a single allocation. If it or refused were inlined,
+// the stacks of waiters would be twice as large.
 //
 //go:noinline
 func newTicket(engine ticketEngine, a *Arrival) *ticket {
@@ -87,11 +87,11 @@ func newTicket(engine ticketEngine, a *Arrival) *ticket {
 	return t
 }
 
-// needsRules reports whether it matters to a ticket of ours by which rules remote
-// tickets are inside: whether it may join them, and how many wait.
+// needsRules reports whether a local ticket needs the rules of remote tickets: whether it
+// may join them inside, and how many of them wait.
 func (t *ticket) needsRules() bool { return !t.Rule.Alone() || t.MaxWaiting > 0 }
 
-// Local implements [queue.Element]: it reports whether the ticket is ours.
+// Local implements [queue.Element]: it reports whether the ticket is local.
 func (t *ticket) Local() bool { return t.waiter != nil }
 
 // behindRemote reports whether the ticket right before this one is remote.
@@ -118,8 +118,7 @@ func (t *ticket) Leave() {
 	}
 }
 
-// launch is a moment to count from. A duration takes a third of the memory that
-// a time takes.
+// launch is the origin of durations, which take a third of the memory of times.
 var launch = time.Now()
 
 // grant tells the caller that its turn has come.
@@ -149,9 +148,9 @@ func (w *waiter) expire() {
 	}
 }
 
-// yield lets the waiter that was just let in run at once. Its goroutine is the next
-// one of this thread, but the holder that leaves has things to do first, and
-// meanwhile nobody would be inside.
+// yield lets the waiter that was just admitted run at once. Its goroutine is the next one
+// of this thread. But the leaving holder still has work to do, during which nobody would
+// be inside.
 func yield() { runtime.Gosched() }
 
 // refuse tells the caller that its turn will not come.
@@ -160,15 +159,15 @@ func (t *ticket) refuse(err error) {
 	t.wake(err)
 }
 
-// refused is the error that the caller gets.
+// refused returns the error for the caller.
 //
 //go:noinline
 func (t *ticket) refused(err error) error {
 	return &Refused{Reason: ReasonOf(err), Queue: t.Prefix, Position: t.position, Token: t.Stamp, Err: err}
 }
 
-// clientText is an address for people: nothing where there is none, which the
-// name of a lock file has to write as zeros.
+// clientText is an address for people. It is empty if there is none, which the name of a
+// lock file writes as zeros.
 func clientText(client netip.AddrPort) string {
 	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
 		return ""
@@ -176,8 +175,8 @@ func clientText(client netip.AddrPort) string {
 	return client.String()
 }
 
-// isInside reports whether the ticket is inside, as far as we know. In a paused queue,
-// only its owner can tell.
+// isInside reports whether the ticket is known to be inside. In a paused queue, only its
+// owner can say.
 func (t *ticket) isInside() bool {
 	if q := t.queue; q != nil && q.Paused() && !t.Local() {
 		_, marked := q.marks[t.Stamp]
@@ -203,8 +202,8 @@ func (t *ticket) state(now time.Time) TicketState {
 	}
 	s.Requester = t.requester
 	if t.entered > 0 {
-		// Wall time of the entry, told from now so that it follows a clock
-		// that was set since.
+		// The wall time of the entry. It is computed from now, so that it follows a clock
+		// that was set in the meantime.
 		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()
 		s.Since = s.Entered
 	}

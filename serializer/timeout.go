@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// timeouts are those of all who wait in an engine. The zero value has none.
+// timeouts are the timeouts of all waiters of an engine. The zero value has none.
 //
-// A timer for each waiter would be in the runtime's heap of timers. That costs the more
-// the more wait, and hardly any of them ever runs out. Timeouts of the same length run
-// out in the order in which they began. So each length has a list in that order, with
+// A timer for each waiter would be in the runtime's timer heap. Its cost grows with the
+// number of waiters, although hardly any timer ever fires. Timeouts of the same length
+// expire in the order in which they began. So each length has a list in that order, with
 // one timer for the first waiter.
 type timeouts struct {
 	mu     sync.Mutex
@@ -18,20 +18,20 @@ type timeouts struct {
 	closed bool
 }
 
-// spareLists is how many lists there may be before an empty one is dropped. Most
-// engines know few lengths, and soon need their lists again.
+// spareLists is how many lists may exist before an empty one is dropped. Most engines use
+// few lengths, and soon need their lists again.
 const spareLists = 16
 
-// timeoutList is the timeouts of one length. It belongs to the lock of timeouts.
+// timeoutList is the timeouts of one length. It is guarded by the lock of timeouts.
 type timeoutList struct {
 	length      time.Duration
 	first, last *waiter
-	timer       *time.Timer // never later than the first one runs out
+	timer       *time.Timer // never later than the first timeout
 }
 
-// timeoutEntry is the place of a waiter in a list. It belongs to the lock of timeouts.
+// timeoutEntry is a waiter's place in a list. It is guarded by the lock of timeouts.
 type timeoutEntry struct {
-	list           *timeoutList // nil while it is in none
+	list           *timeoutList // nil while it is in no list
 	expires        time.Duration
 	earlier, later *waiter
 }
@@ -59,8 +59,8 @@ func (t *timeouts) addListLocked(length time.Duration) *timeoutList {
 	return l
 }
 
-// remove ends the timeout of a waiter, unless it has run out. The timer is left as it
-// is: setting it anew for each waiter would cost as much as one for each.
+// remove ends the timeout of a waiter, unless it has expired. The timer is not changed:
+// setting it for each waiter would cost as much as a timer for each.
 func (t *timeouts) remove(w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,12 +79,12 @@ func (t *timeouts) dropLocked(l *timeoutList) {
 	delete(t.lists, l.length)
 }
 
-// expire tells all whose time has run out, and sets the timer for the next one.
+// expire notifies all waiters whose time is up, and sets the timer for the next one.
 func (t *timeouts) expire(l *timeoutList) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lists[l.length] != l {
-		return // dropped in this moment
+		return // dropped at this moment
 	}
 	for w := l.first; w != nil; w = l.first {
 		if left := w.timeout.expires - time.Since(launch); left > 0 {
@@ -97,7 +97,7 @@ func (t *timeouts) expire(l *timeoutList) {
 	t.dropLocked(l)
 }
 
-// close drops the lists without waiters, and the others once they have none: until then,
+// close drops the lists without waiters, and the others once they have none. Until then,
 // their timers keep the engine in memory.
 func (t *timeouts) close() {
 	t.mu.Lock()
