@@ -1,0 +1,144 @@
+package recipes
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// answers is a command that waits until an address answers.
+func answers(address string) string {
+	return "until curl -sf -o answer " + address + "; do sleep 0.1; done\n"
+}
+
+// The example does what its comments say.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../Caddyfile.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for _, match := range regexp.MustCompile(`(?m)^#     (.+)$`).FindAllStringSubmatch(string(text), -1) {
+		commands = append(commands, strings.ReplaceAll(match[1], "go run ./cmd/caddy", "./caddy"))
+	}
+	if len(commands) != 5 {
+		t.Fatalf("the example has the commands %q", commands)
+	}
+	run, look, free, turn, list := commands[0], commands[1], commands[2], commands[3], commands[4]
+	// The commands wait for all that was started, so each is in a shell of its own.
+	out := testcaddy.Shell(t, run+" 2>log &\n"+answers("localhost:8080/")+look+"\necho == free\n("+free+")\necho == turn\n("+turn+") >turns &\nuntil "+list+
+		" | grep -q example_; do sleep 0.1; done\nwait $!\ncat turns\n", map[string]string{"Caddyfile.example": string(text)})
+	looked, rest, _ := strings.Cut(out, "== free")
+	atOnce, turns, _ := strings.Cut(rest, "== turn")
+	for _, of := range []struct{ name, text, pattern string }{
+		{"the first request", looked, `(?m)^X-Request-Id: [0-9a-v]{20}\s`},
+		{"the first request", looked, `(?m)^unique_id [A-Za-z0-9@-]{19}$`},
+		{"without a queue", atOnce, `(?m)^served: .*none, I did not wait$`},
+		{"without a queue", atOnce, `(?m)^broken: 503`},
+		{"with a queue", turns, `(?ms)(^served: request [0-9a-v]{20}, ahead of it on arrival: \d\s){8}`},
+	} {
+		if !regexp.MustCompile(of.pattern).MatchString(of.text) {
+			t.Errorf("%s: no %s in\n%s", of.name, of.pattern, of.text)
+		}
+	}
+}
+
+// The quick start works as it stands there, with an upstream that is never done.
+func TestQuickStart(t *testing.T) {
+	t.Parallel()
+	const page, upstream = "quick-start.md", `{
+	admin off
+}
+http://:9000 {
+	handle /api/* {
+		reverse_proxy 127.0.0.1:1 {
+			lb_try_duration 5m
+		}
+	}
+	handle {
+		respond up
+	}
+}
+`
+	consoles := blocks(t, page, "Look at it", "console")
+	list, table := console(t, consoles[0])
+	ask, header := console(t, blocks(t, page, "The first ID", "console")[0])
+	script := "./caddy run --config Caddyfile.upstream 2>log &\n" + lastLine(blocks(t, page, "The first queue", "sh")[0]) + " 2>log2 &\n" + answers("localhost:8080/") +
+		"for i in 1 2 3; do curl -s localhost:8080/api/orders & done >answers\nuntil " + list + " >table && grep -q 'waiting 2' table; do sleep 0.1; done\ncat table\n" +
+		"mv ids Caddyfile\n./caddy reload 2>log3\necho == ids\n" + ask + "\n"
+	out := testcaddy.Shell(t, script, map[string]string{
+		"Caddyfile": blocks(t, page, "The first queue", "caddyfile")[0], "Caddyfile.upstream": upstream, "ids": blocks(t, page, "The first ID", "caddyfile")[0],
+	})
+	shown, got, _ := strings.Cut(out, "== ids\n")
+	wantColumns(t, shown, table)
+	if !regexp.MustCompile(`^X-Request-Id: [0-9a-v]{20}\s+$`).MatchString(got) {
+		t.Errorf("the page shows %s, and there is %s", header, got)
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// console divides a block into its command and what that shows.
+func console(t *testing.T, block string) (command, shown string) {
+	t.Helper()
+	first, shown, _ := strings.Cut(block, "\n")
+	command, ok := strings.CutPrefix(first, "$ ")
+	if !ok {
+		t.Fatalf("a block begins with %q", first)
+	}
+	return command, shown
+}
+
+// wantColumns compares the columns and the states of two tables of tickets.
+func wantColumns(t *testing.T, got, want string) {
+	t.Helper()
+	if !slices.Equal(columns(got), columns(want)) {
+		t.Errorf("columns and states %q; the page shows %q", columns(got), columns(want))
+	}
+}
+
+// columns are the names of a table's columns, and the states of its tickets.
+func columns(table string) (names []string) {
+	for line := range strings.Lines(table) {
+		switch fields := strings.Fields(line); {
+		case len(fields) > 0 && fields[0] == "PLACE":
+			names = append(names, fields...)
+		case len(fields) > 1 && (fields[1] == "inside" || fields[1] == "waiting"):
+			names = append(names, fields[1])
+		}
+	}
+	return names
+}
+
+// What the pages show of IDs is what the commands print, but for IDs that are made anew.
+func TestDocumentedIDs(t *testing.T) {
+	t.Parallel()
+	pattern := regexp.MustCompile(`(?m)^ *\$ (?:\./)?caddy (ids .*)\n((?:[^$\n` + "`" + `].*\n)*)`)
+	for _, page := range []string{"quick-start.md", "ids.md"} {
+		for _, match := range pattern.FindAllStringSubmatch(document(t, page), -1) {
+			args, want := strings.Fields(match[1]), unindent(match[2])
+			got, errs, code := testcaddy.Output(t, args...)
+			if args[1] == "new" { // as many, and but for the number of a shard as long
+				ends := regexp.MustCompile(`\w{17,20}\n`)
+				got, want = ends.ReplaceAllString(got, "x"), ends.ReplaceAllString(want, "x")
+			}
+			if code != 0 || got != want {
+				t.Errorf("%s: caddy %s says, with exit code %d and %q,\n%s\nThe page says\n%s", page, match[1], code, errs, got, want)
+			}
+		}
+	}
+}
+
+// unindent takes the indent of the first line off all lines.
+func unindent(text string) string {
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	return regexp.MustCompile("(?m)^"+indent).ReplaceAllString(text, "")
+}

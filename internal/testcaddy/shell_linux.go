@@ -1,0 +1,34 @@
+package testcaddy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Shell runs a script as somebody does who follows the documentation: in a directory with
+// these files and ./caddy, where all ports are free. It returns what the script wrote. What
+// it has started ends with it.
+func Shell(t testing.TB, script string, files map[string]string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a network; run the tests with: sudo go test ./...")
+	}
+	cmd := Command(t)
+	for name, text := range files {
+		WriteFile(t, filepath.Join(cmd.Dir, name), text)
+	}
+	if err := os.Symlink(cmd.Path, filepath.Join(cmd.Dir, "caddy")); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), "timeout", "120", "unshare", "--net", "--pid", "--fork", "--kill-child",
+		"bash", "-c", "set -eu\nip link set lo up\n"+script)
+	run.Dir, run.WaitDelay = cmd.Dir, cmd.WaitDelay
+	run.Env = append(cmd.Env, "TMPDIR="+cmd.Dir)
+	out, errs, code := OutputOf(t, run)
+	if code != 0 {
+		t.Fatalf("exit code %d of\n%s\n%s%s", code, script, out, errs)
+	}
+	return out
+}
