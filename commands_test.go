@@ -4,9 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,26 +12,117 @@ import (
 	"testing"
 )
 
-// runBy says which test or step runs a command of the documentation, by its beginning, or
-// why nothing does. The tests of Go that the documents name are looked up instead.
-var runBy = map[string]string{
-	"go run ./cmd/caddy run --config Caddyfile.example": "by hand, with every command that the file tells to type",
-	"go build -o caddy ./cmd/caddy":                      "the step cross builds it",
-	"go run ./serializer/torture":                        "serializer/torture",
-	"bash .ci/run":                                       "itself",
-	"bash .ci/release/run":                               "the step release",
-	"hugo ":                                              "the step site",
-	"goreleaser check":                                   "by hand: GoReleaser takes ten minutes to build",
-	"goreleaser release":                                 "by hand: as above",
-	"xcaddy build --with github.com/orderly-http/caddy-orderly@v0.0.0=.":          "the step xcaddy",
-	"xcaddy build --with github.com/orderly-http/caddy-orderly --with":            "the step release",
-	"docker ": "by nobody: there is no Docker here; docs/containers.md says what was checked instead",
-	"./caddy run --config Caddyfile.example": "as go run, above",
-	"./caddy run":                            "TestQuickStart in integration_test/recipes",
-	"./caddy serialize queues":               "TestQuickStart in integration_test/recipes",
-	"./caddy ids decode":                     "TestDocumentedIDs in integration_test/recipes",
-	"./caddy hash-password":                  "by nobody: it is Caddy's own and asks for a password",
-	"curl -sI localhost:8080":                "TestQuickStart in integration_test/recipes",
-	"caddy ids new":                          "TestDocumentedIDs in integration_test/recipes",
-	"caddy ids decode":                       "TestDocumentedIDs in integration_test/recipes",
+// Every test that the documents tell to run is there: each name of its pattern, in one of the
+// packages, and every flag that is the package's own.
+func TestDocumentedTests(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile("(?:cd ([a-z/]+) && )?go test ([^`#&;\n]+)")
+	found := 0
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+			found++
+			for _, fault := range faultsOf(parseGoTest(match[1], match[2])) {
+				t.Errorf("%s: %s: %s", page, strings.TrimSpace(match[0]), fault)
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("the documents have only %d commands for tests", found)
+	}
+}
+
+// goTest is what a command line of go test says.
+type goTest struct {
+	run      string // a pattern of tests, benchmarks or fuzz tests
+	packages []string
+	flags    []string // that are not go test's
+}
+
+func parseGoTest(dir, line string) (c goTest) {
+	args := strings.Fields(strings.ReplaceAll(strings.ReplaceAll(line, `\|`, "|"), "'", ""))
+	for i := 0; i < len(args); i++ {
+		switch name := args[i]; {
+		case name == "-v" || name == "-race":
+		case name == "-run" || name == "-fuzz" || name == "-bench":
+			i++
+			c.run = args[i]
+		case name == "-timeout" || name == "-cpu" || name == "-count":
+			i++
+		case strings.HasPrefix(name, "-"):
+			c.flags = append(c.flags, strings.TrimPrefix(name, "-"))
+		case strings.HasPrefix(name, "."):
+			c.packages = append(c.packages, filepath.Join(dir, name))
+		}
+	}
+	return c
+}
+
+func faultsOf(c goTest) (faults []string) {
+	var tests, flags []string
+	for _, name := range c.packages {
+		var files []string
+		if parent, all := strings.CutSuffix(name, "..."); all {
+			_ = filepath.WalkDir(filepath.Clean(parent), func(file string, _ os.DirEntry, err error) error {
+				if strings.HasSuffix(file, "_test.go") {
+					files = append(files, file)
+				}
+				return err
+			})
+		} else {
+			files, _ = filepath.Glob(filepath.Join(name, "*_test.go"))
+		}
+		if len(files) == 0 {
+			faults = append(faults, "there are no tests in "+name)
+		}
+		for _, file := range files {
+			theirTests, theirFlags := testsAndFlags(file)
+			tests, flags = append(tests, theirTests...), append(flags, theirFlags...)
+		}
+	}
+	for part := range strings.SplitSeq(c.run, "|") {
+		pattern, err := regexp.Compile(part)
+		if err != nil || !slices.ContainsFunc(tests, pattern.MatchString) {
+			faults = append(faults, "no test is named "+part)
+		}
+	}
+	for _, name := range c.flags {
+		if !slices.Contains(flags, name) {
+			faults = append(faults, "there is no flag "+name)
+		}
+	}
+	return faults
+}
+
+// testsAndFlags are the names of a file's functions, and of the flags that it defines.
+func testsAndFlags(file string) (tests, flags []string) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, nil
+	}
+	ast.Inspect(parsed, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.FuncDecl:
+			tests = append(tests, node.Name.Name)
+		case *ast.CallExpr:
+			of, ok := node.Fun.(*ast.SelectorExpr)
+			if !ok || len(node.Args) == 0 {
+				break
+			}
+			for _, arg := range node.Args {
+				name, isText := arg.(*ast.BasicLit)
+				if x, isFlag := of.X.(*ast.Ident); isFlag && x.Name == "flag" && isText && name.Kind == token.STRING {
+					flags = append(flags, strings.Trim(name.Value, `"`))
+				}
+			}
+		}
+		return true
+	})
+	return tests, flags
 }

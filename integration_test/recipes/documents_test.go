@@ -16,6 +16,25 @@ import (
 
 const docs = "../../docs"
 
+// pages are the documents, by their paths from docs.
+func pages(t *testing.T) (names []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "../*.md"} {
+		found, err := filepath.Glob(filepath.Join(docs, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("there is no %s, error %v", pattern, err)
+		}
+		for _, path := range found {
+			name, err := filepath.Rel(docs, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func document(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(docs, name))
@@ -29,7 +48,7 @@ func document(t *testing.T, name string) string {
 func TestDocumentedCaddyfilesAreRight(t *testing.T) {
 	t.Parallel()
 	fence := regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```")
-	for _, name := range []string{"quick-start.md", "directives.md", "operations.md", "recipes.md"} {
+	for _, name := range pages(t) {
 		for i, match := range fence.FindAllStringSubmatch(document(t, name), -1) {
 			file := filepath.Join(t.TempDir(), "Caddyfile")
 			testcaddy.WriteFile(t, file, match[1])
@@ -44,7 +63,7 @@ func TestDocumentedCaddyfilesAreRight(t *testing.T) {
 func TestDocumentedJSONIsRight(t *testing.T) {
 	t.Parallel()
 	fence := regexp.MustCompile("(?ms)^```json\n(.*?)^```")
-	for _, name := range []string{"directives.md", "operations.md"} {
+	for _, name := range pages(t) {
 		for _, match := range fence.FindAllStringSubmatch(document(t, name), -1) {
 			var object map[string]any
 			if err := json.Unmarshal([]byte(match[1]), &object); err != nil {
@@ -74,10 +93,7 @@ func TestDocumentationIsWhole(t *testing.T) {
 		}
 	}
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`)
-	for _, name := range []string{
-		"README.md", "quick-start.md", "directives.md", "ids.md", "operations.md", "recipes.md",
-		"how-it-works.md", "reliability.md", "performance.md", "cluster.md", "containers.md", "contributing.md", "writing-an-engine.md",
-	} {
+	for _, name := range pages(t) {
 		for _, match := range link.FindAllStringSubmatch(document(t, name), -1) {
 			checkLink(t, name, match[1]+match[2])
 		}
@@ -91,8 +107,9 @@ func checkLink(t *testing.T, from, link string) {
 		return
 	}
 	if file == "" {
-		file = from
+		file = filepath.Base(from)
 	}
+	file = filepath.Join(filepath.Dir(from), file)
 	text, err := os.ReadFile(filepath.Join(docs, file))
 	if info, statErr := os.Stat(filepath.Join(docs, file)); statErr == nil && info.IsDir() {
 		return
