@@ -9,7 +9,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Behind a proxy, all tickets had the proxy's address, and nothing said which
+// Bug: behind a proxy, all tickets had the proxy's address, and nothing said which
 // requests they were. The list now shows the request as the client sent it.
 func TestAdminShowsRequests(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -63,8 +63,8 @@ func TestAdminShowsRequests(t *testing.T) {
 	})
 }
 
-// Another process's requests are its own; and a request without unique_ids has
-// no txid.
+// The requests of another process are not shown, and a request without unique_ids has no
+// txid.
 func TestAdminShowsOwnRequestsOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")

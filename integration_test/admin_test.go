@@ -97,7 +97,7 @@ func TestAdminRefusesNonsense(t *testing.T) {
 	testcaddy.Await(t, answer)
 }
 
-// Names with slashes, percent signs and letters beyond ASCII come through.
+// Names with slashes, percent signs and letters beyond ASCII work.
 func TestAdminFindsQueuesWithOddNames(t *testing.T) {
 	s := unstartedSite(t)
 	s.start(t, strings.Replace(s.caddyfile(""), "prefix a_", `prefix "u {query.u}_"`, 1))
@@ -171,7 +171,7 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 	testcaddy.Await(t, one)
 }
 
-// The admin API's module is made anew at each reload, the queues are not.
+// Each reload makes a new module of the admin API, but the queues stay.
 func TestAdminAfterReload(t *testing.T) {
 	s := newSite(t, "")
 	one, inside, two, _ := s.holderAndWaiter(t, s)

@@ -11,8 +11,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// A reentrant request passes. If it did not, it
-// would wait for itself until the timeout.
+// A reentrant request passes. Otherwise, it would wait for itself until the timeout.
 func TestComingByAgain(t *testing.T) {
 	t.Parallel()
 	const queue = `serialize {
@@ -87,8 +86,7 @@ func TestComingByAgain(t *testing.T) {
 	}
 }
 
-// The error routes are still part of the turn: the next request enters when
-// they are done.
+// The error routes are part of the turn: the next request enters when they have finished.
 func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\n"
@@ -104,8 +102,7 @@ func TestTurnLastsThroughErrorRoutes(t *testing.T) {
 	}
 }
 
-// Error routes answer a request that was refused, before or without the queue
-// that has refused it.
+// Error routes answer a refused request outside the queue that refused it.
 func TestRefusedThenErrorRoutes(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -127,8 +124,8 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// A queue within a queue is entered for itself: its own ticket, its own
-// placeholders. They used to be the outer one's.
+// A queue within a queue has its own ticket and placeholders. Bug: the placeholders were
+// those of the outer queue.
 func TestQueueWithinQueue(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -158,7 +155,7 @@ func TestQueueWithinQueue(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// What cannot be recognised as the same request ends by timeout, and the log
+// A request that cannot be recognized as the same one ends by its timeout, and the log
 // names the likely cause.
 func TestWaitingForItself(t *testing.T) {
 	t.Parallel()
@@ -207,8 +204,8 @@ func TestWaitingForItself(t *testing.T) {
 	}
 }
 
-// In the usual order, templates are carried out after the turn: what they
-// include may be behind the same queue.
+// In the default order, templates run after the turn: what they include may be behind the
+// same queue.
 func TestIncludeAfterTurn(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: `

@@ -9,9 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Caddy's placeholders knew the request as it was before serialize, which handed
-// on a copy: what the handlers behind it did to the request was not to be seen,
-// and who read the body by a placeholder left none to the upstream.
+// Bug: serialize passed on a copy of the request, and Caddy's placeholders referred to
+// the original. They did not show changes by later handlers. A handler that read the body
+// through a placeholder left none for the upstream.
 func TestPlaceholdersBehindQueue(t *testing.T) {
 	t.Parallel()
 	names := []string{

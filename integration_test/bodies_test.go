@@ -17,8 +17,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Bodies of any size arrive whole, with a length or in chunks, in whatever
-// pieces they come.
+// Bodies of any size arrive complete, with a length or chunked, in pieces of any size.
 func TestUploads(t *testing.T) {
 	t.Parallel()
 	const memory, disk = 4 << 10, 20 << 10
@@ -72,7 +71,7 @@ func (b *pieces) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A client that waits for 100 Continue before it sends its body gets it.
+// A client that waits for 100 Continue before it sends its body receives it.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -88,9 +87,9 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// A client that sends its body slowly does not hold the queue: it gets its
-// ticket when the body is here. One larger than buffer held the queue for as long
-// as its upload took.
+// A client that sends its body slowly does not hold the queue: it gets its ticket when
+// the body is complete. Bug: a body larger than buffer held the queue for the whole
+// upload.
 func TestSlowSender(t *testing.T) {
 	t.Parallel()
 	for _, sizes := range []struct{ whole, first int }{{10, 5}, {200 << 10, 100 << 10}} {
@@ -116,7 +115,7 @@ func TestSlowSender(t *testing.T) {
 	}
 }
 
-// A body that never comes to its end is ended by the server's own timeout.
+// A body that never ends is ended by the server's own timeout.
 func TestStalledSender(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -131,7 +130,7 @@ func TestStalledSender(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// Some of the rest of a body that is larger than the buffers is read inside.
+// If a body is larger than the buffers, part of it is read inside.
 func TestLargerThanTheBuffers(t *testing.T) {
 	t.Parallel()
 	for _, buffer := range []string{"1KiB 0", "1KiB 4KiB", "0 1MiB"} {
@@ -162,7 +161,7 @@ func TestLargerThanTheBuffers(t *testing.T) {
 	}
 }
 
-// A body that fails before the ticket is no request. It had no outcome in the
+// A body that fails before the ticket is no request. Bug: it had no outcome in the
 // metrics.
 func TestBodyFails(t *testing.T) {
 	t.Parallel()
@@ -203,7 +202,7 @@ func TestBodyFails(t *testing.T) {
 	}
 }
 
-// A client that asks first was told to send its body to a full queue.
+// Bug: a client that waits for 100 Continue was told to send its body to a full queue.
 func TestExpectContinueToFullQueue(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -241,7 +240,7 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 	})
 }
 
-// What the next handlers see of a body is what they would see without a queue.
+// The next handlers see the same body as without a queue.
 func TestBodiesBehind(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -324,8 +323,8 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// The recipe for uploads that client and upstream take turns in: a line of its
-// own, which reads nothing ahead.
+// The recipe for uploads during which client and upstream take turns to send: a separate
+// queue that reads nothing in advance.
 func TestDuplex(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

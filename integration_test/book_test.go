@@ -118,7 +118,7 @@ func followLink(dir, from string, link bookLink, pages map[string]bookPage) erro
 	return nil
 }
 
-// Somebody without a mouse finds a setting in the opened files.
+// A reader without a mouse finds a setting in the opened files.
 func TestSearchOfTheBook(t *testing.T) {
 	t.Parallel()
 	dir := buildBook(t)

@@ -43,8 +43,8 @@ func TestCallNumbers(t *testing.T) {
 	}
 }
 
-// Those who have used call numbers before start above them: the documented
-// ways to store the next run.
+// A site that has already used call numbers continues above them: the documented ways to
+// store the next run.
 func TestCallNumbersStartAtRun(t *testing.T) {
 	t.Run("in files", func(t *testing.T) {
 		store := t.TempDir()
@@ -87,8 +87,8 @@ func wantFirstRun(t *testing.T, store string, want uint32) {
 	}
 }
 
-// With the storage gone, requests that ask for a call number get none, the log
-// says why, and nothing else suffers. When it is back, so are the numbers.
+// If the storage fails, requests that ask for a call number get none, the log says why,
+// and nothing else is affected. When the storage works again, so do call numbers.
 func TestCallNumbersWithoutStorage(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	next := filepath.Join(store, "orderly", "call_numbers", "next_run")

@@ -23,9 +23,8 @@ func output(t *testing.T, env []string, args ...string) (stdout, stderr string, 
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// The commands read the shell's own temporary directory, whatever the server
-// saw as its own, and knew nothing of queues without a directory. Now the server
-// is asked.
+// Bug: the commands read the shell's temporary directory, not the server's, and knew
+// nothing of queues without a directory. Now they ask the server.
 func TestCommandAsksServer(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
 		s := newSite(t, "engine "+engine)
@@ -73,7 +72,7 @@ func TestCommandAsksServer(t *testing.T) {
 	})
 }
 
-// Where no server answers, the commands say so and read the default directory.
+// If no server answers, the commands say so and read the default directory.
 func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -95,7 +94,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	testcaddy.Await(t, one)
 }
 
-// A Caddy that answers with an error is not taken for none.
+// A Caddy that answers with an error is not treated as missing.
 func TestCommandWithServerThatRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

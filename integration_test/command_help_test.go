@@ -9,8 +9,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// What stood in angle brackets was missing from the man pages, for they are made
-// by way of Markdown.
+// Bug: text in angle brackets was missing from the man pages, which are made from
+// Markdown.
 func TestManPages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// A subcommand that does not exist printed the help, and exited with 0.
+// Bug: an unknown subcommand printed the help, and the exit code was 0.
 func TestUnknownSubcommand(t *testing.T) {
 	t.Parallel()
 	for command, says := range map[string]string{
@@ -55,7 +55,7 @@ func TestUnknownSubcommand(t *testing.T) {
 	}
 }
 
-// There was no completion for values.
+// Bug: there was no completion for values.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")

@@ -99,7 +99,7 @@ func testWatch(t *testing.T, s *site) {
 	}
 }
 
-// The command only looks: a directory without a server stays as it is.
+// The command only reads: a directory without a server stays as it is.
 func TestCommandQueuesLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -223,7 +223,7 @@ func startsWithOne(name string, starts []string) bool {
 	return false
 }
 
-// A killed process leaves its files; nobody holds their lock.
+// A killed process leaves its files, but nobody holds their lock.
 func TestCommandShowsAndEvictsDead(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -243,7 +243,7 @@ func TestCommandShowsAndEvictsDead(t *testing.T) {
 	}
 }
 
-// The rules of readers and of N at a time are those of the tickets' owners.
+// The rules for readers and for limits are those of the tickets' owners.
 func TestCommandDecidesWhoIsInside(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "shared_methods GET\nconcurrency 2")

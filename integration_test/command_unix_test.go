@@ -9,7 +9,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// A process that is stopped keeps its tickets; it cannot obey.
+// A stopped process keeps its tickets, and cannot obey.
 func TestCommandEvictFromStopped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -33,7 +33,7 @@ func TestCommandEvictFromStopped(t *testing.T) {
 	s.noFilesBut(t, ".orderly-guard", ".orderly-owner-")
 }
 
-// Another process of the same queue is asked to evict, and is stopped.
+// Another process with the same queue is asked to evict, but it is stopped.
 func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")

@@ -13,9 +13,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// A process that is killed while it holds the queue frees the others: within
-// 250 ms, the next one is inside. The machine may be busy with other things, so
-// what counts is the median of several kills.
+// If the process of the holder is killed, the next request is inside within 250 ms. The
+// machine may be busy, so the median of several kills counts.
 func TestKillHolder(t *testing.T) {
 	const kills, limit = 5, 250 * time.Millisecond
 	upstream := testcaddy.NewUpstream(t)
@@ -45,7 +44,7 @@ func TestKillHolder(t *testing.T) {
 	}
 }
 
-// Those who wait in a process that is killed are no obstacle either.
+// Waiters in a killed process do not block the queue either.
 func TestKillWaiter(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -66,8 +65,8 @@ func TestKillWaiter(t *testing.T) {
 	survivor.wantNoTickets()
 }
 
-// A process that is stopped keeps its turn, for it may go on at any time. The
-// others wait, and end by their own timeouts.
+// A stopped process keeps its turn, because it may continue at any time. The others wait,
+// and end by their own timeouts.
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
 	const site = `
@@ -91,7 +90,7 @@ func TestStoppedHolder(t *testing.T) {
 	upstream.WantOrder("holder", "next")
 }
 
-// A process that is killed leaves nothing that hinders one that starts later.
+// A killed process leaves nothing that obstructs a process that starts later.
 func TestStartAfterKill(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

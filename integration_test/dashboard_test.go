@@ -116,9 +116,8 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	}
 }
 
-// A holder that is stuck makes no sample of any histogram and no count. Its age,
-// and that of the oldest who waits, grow at each look at the metrics, also when a
-// reload has taken its queue out of the configuration.
+// A stuck holder adds no sample to a histogram and no count. But its age, and that of the
+// oldest waiter, grow at each scrape, even if a reload has removed its queue.
 func TestMetricsOfStuckHolder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "concurrency 2\nqueue_length 5")

@@ -11,7 +11,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Time spent waiting is not taken off the server's timeouts.
+// Time spent waiting does not count towards the server's timeouts.
 func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	t.Parallel()
 	const timeout = 3 * time.Second
@@ -59,7 +59,7 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	}
 }
 
-// The timeouts hold for the upstream as they would without a queue.
+// The timeouts apply to the upstream as they would without a queue.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second

@@ -13,9 +13,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// A client of HTTP/1.1 that hangs up stayed in the queue where it had sent a byte
-// more than its request, or where its body was larger than the buffers: net/http
-// then does not read from the connection.
+// Bug: an HTTP/1.1 client that hung up stayed in the queue if it had sent a byte more
+// than its request, or if its body was larger than the buffers. net/http then does not
+// read from the connection.
 func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 	t.Parallel()
 	const get = "GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -75,8 +75,8 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 	}
 }
 
-// A client that is there is not taken for gone, though it sends its next
-// requests ahead.
+// A connected client does not count as gone, even if it sends its next requests in
+// advance.
 func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

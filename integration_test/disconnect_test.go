@@ -28,8 +28,8 @@ func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived fun
 	}
 }
 
-// A client that goes away while its request is inside does not end the turn:
-// the upstream runs on undisturbed.
+// A client that hangs up while its request is inside does not end the turn: the upstream
+// finishes undisturbed.
 func TestClientHangsUpInside(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{"", "&stream"} {
@@ -49,7 +49,7 @@ func TestClientHangsUpInside(t *testing.T) {
 	}
 }
 
-// With on_disconnect cancel, the request behind is cancelled with its client.
+// With on_disconnect cancel, the request inside is cancelled with its client.
 func TestClientHangsUpInsideCancel(t *testing.T) {
 	t.Parallel()
 	bothVersions(t, func(t *testing.T, client *http.Client) {
@@ -70,7 +70,7 @@ func TestClientHangsUpInsideCancel(t *testing.T) {
 	})
 }
 
-// A client that goes away while it waits leaves the queue within a second.
+// A client that hangs up while it waits leaves the queue within a second.
 func TestClientHangsUpWaiting(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 10

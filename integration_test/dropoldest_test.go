@@ -26,8 +26,8 @@ const latest = `
 		respond {http.serialize.reason}
 	}`
 
-// Of a hundred saves in a row, the first and the last reach the upstream; the others
-// are refused as soon as the next one has come, also if they come to two processes.
+// Of a hundred saves in a row, the first and the last reach the upstream. The others are
+// refused as soon as the next one has come, even if they come to two processes.
 func TestLatestWins(t *testing.T) {
 	t.Parallel()
 	const saves = 100
@@ -93,8 +93,8 @@ func TestLatestWinsForEachUser(t *testing.T) {
 	upstream.WantNever("first ann")
 }
 
-// Readers and writers supersede each other in order of arrival, and a client that
-// waits to be asked for its body is not refused because the queue is full.
+// Readers and writers supersede each other in order of arrival. A client that waits for
+// 100 Continue is not refused because the queue is full.
 func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -133,7 +133,7 @@ func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 	}
 }
 
-// A reload that changes the engine keeps the rule: what waits for the old engine is
+// A reload that changes the engine keeps the rule: waiters of the old engine are
 // superseded, too.
 func TestLatestWinsAcrossEngines(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,8 @@ const dry = `
 
 const defaultQueue = `queue="serializer_"`
 
-// In a dry run, nobody waits, and each request is counted by what it would have met
-// in any process of the directory.
+// In a dry run, nobody waits. Each request is counted by what it would have met in any
+// process of the directory.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -130,7 +130,7 @@ func TestDryRunRules(t *testing.T) {
 	}
 }
 
-// A dry run must not take a site down: where the storage fails, requests pass.
+// A dry run must not take a site down: if the storage fails, requests pass.
 func TestDryRunWithoutStorage(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -147,7 +147,7 @@ func TestDryRunWithoutStorage(t *testing.T) {
 	}
 }
 
-// The status page tells of a dry run.
+// The status page shows a dry run.
 func TestDryRunStatus(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -170,8 +170,8 @@ func TestDryRunStatus(t *testing.T) {
 	}
 }
 
-// Handlers of one queue that do not agree on dry_run are refused, and the error names
-// both places.
+// If handlers of one queue disagree on dry_run, the configuration is refused, and the
+// error names both places.
 func TestDryRunDisagreement(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: "respond old"})
@@ -202,8 +202,9 @@ func TestDryRunDisagreement(t *testing.T) {
 	}
 }
 
-// A dry run changes nothing for a client and an upstream that take turns to speak: the
-// queue read the body before it let the request go on, and both waited for each other.
+// A dry run changes nothing for a client and an upstream that take turns to send. Bug:
+// the queue read the body before it let the request continue, and both waited for each
+// other.
 func TestDryRunOfDialogue(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{upstream: testcaddy.NewUpstream(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The oracle of [TestEdges] must find what is wrong, and leave alone what is
-// right. Times are milliseconds after the start of the case.
+// The oracle of [TestEdges] must detect errors, and accept what is right. Times are
+// milliseconds after the start of the case.
 func TestEdgesOracle(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

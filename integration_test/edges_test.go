@@ -25,11 +25,10 @@ var (
 // waiting.
 const edgeBenches = 3
 
-// Random configurations of nested queues, error routes, rewrites and named
-// routes meet random clients, which hang up, stall and break their bodies.
-// Whatever happens, the upstream must never see two requests that are to be
-// alone, nor one that was refused; no turn may last longer than it must; and
-// every client that reads gets an answer.
+// Random configurations of nested queues, error routes, rewrites and named routes meet
+// random clients, which hang up, stall and break off their bodies. The upstream must
+// never see two requests together that must be alone, nor a request that was refused. No
+// turn may last longer than necessary, and every client that reads gets an answer.
 func TestEdges(t *testing.T) {
 	t.Parallel()
 	without, err := parseFeatures(*edgesWithout)
@@ -111,7 +110,7 @@ func report(t *testing.T, c *edgeCase, found []*violation) {
 	t.Logf("the case, as small as it could be made:\n%s", c)
 }
 
-// Without its queues, the cases must fail: else the test above shows nothing.
+// Without queues, the cases must fail. Otherwise, the test above would prove nothing.
 func TestEdgesWithoutQueues(t *testing.T) {
 	t.Parallel()
 	b := newEdgeBench(t)

@@ -80,8 +80,8 @@ func (c *caddy) loadErrorRoutes(upstream *testcaddy.Upstream, handler, named str
 	c.awaitOneListener()
 }
 
-// A client that hung up while an error route worked ended the turn: the next
-// request was in the upstream beside it.
+// Bug: a client that hung up while an error route worked ended the turn, and the next
+// request entered beside the error route.
 func TestHangUpInErrorRoutes(t *testing.T) {
 	t.Parallel()
 	for _, test := range errorRouteSites {
@@ -97,7 +97,7 @@ func TestHangUpInErrorRoutes(t *testing.T) {
 	}
 }
 
-// So did one that had hung up before the error.
+// Bug: a client that had hung up before the error did so, too.
 func TestHangUpBeforeErrorRoutes(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
@@ -119,9 +119,9 @@ func TestHangUpBeforeErrorRoutes(t *testing.T) {
 	})
 }
 
-// Where only named routes have queues, and an error route is no subroute, it can
-// not be held: Caddy has prepared it before. The log says so, and the error
-// route is cancelled when the turn is revoked or ends.
+// If only named routes have queues, an error route without a subroute cannot be held:
+// Caddy has prepared it before. The log says so, and the error route is cancelled when
+// the turn is revoked or ends.
 func TestErrorRoutesNotHeld(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -179,7 +179,7 @@ func TestHangUpInErrorRoutesCancel(t *testing.T) {
 	})
 }
 
-// A reload provisions everything anew, the error routes too.
+// A reload provisions everything again, including the error routes.
 func TestErrorRoutesAfterReload(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -211,7 +211,7 @@ func TestNoErrorRoutes(t *testing.T) {
 	}
 }
 
-// hold_timeout did not bound the error routes.
+// Bug: hold_timeout did not limit the error routes.
 func TestHoldTimeoutInErrorRoutes(t *testing.T) {
 	t.Parallel()
 	bounded := strings.NewReplacer("path {$DIR}", "path {$DIR}\nhold_timeout 2s", `"path": "DIR"`, `"path": "DIR", "hold_timeout": "2s"`)
@@ -242,8 +242,7 @@ func TestHoldTimeoutInErrorRoutes(t *testing.T) {
 // answerTime is how long an answer may take after the turn was revoked.
 const answerTime = 500 * time.Millisecond
 
-// The error routes of a request whose turn was revoked may answer, but nothing
-// more than that.
+// The error routes of a request whose turn was revoked may answer, but do nothing else.
 func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
 	t.Parallel()
 	const hold = 300 * time.Millisecond

@@ -11,8 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// After hold_timeout, the request behind is cancelled. The turn ends when it
-// has returned, and the log says so.
+// After hold_timeout, the request inside is cancelled. The turn ends when it has
+// returned, and the log says so.
 func TestHoldTimeout(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second // long enough for a busy machine to bring the holder inside
@@ -45,7 +45,7 @@ func TestHoldTimeout(t *testing.T) {
 	}
 }
 
-// A request that ends in time is left alone.
+// A request that ends in time is not affected.
 func TestHoldTimeoutNotReached(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -64,8 +64,7 @@ func TestHoldTimeoutNotReached(t *testing.T) {
 	}
 }
 
-// In nested queues, the inner one kept the outer one's hold_timeout from what is
-// behind both.
+// Bug: in nested queues, the outer one's hold_timeout had no effect behind the inner one.
 func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -76,8 +76,8 @@ func TestIDsCommand(t *testing.T) {
 	}
 }
 
-// The real mod_unique_id of Debian's Apache: its IDs, taken over HTTP, read
-// back as the modern layout with the time of the request.
+// IDs of the real mod_unique_id of Debian's Apache, received over HTTP, decode as the
+// modern layout with the time of the request.
 func TestDecodeApachesIDs(t *testing.T) {
 	apache := testcaddy.Need(t, "apache2", "apt-get install apache2")
 	addr, dir := testcaddy.FreeAddr(t), t.TempDir()

@@ -12,8 +12,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// Whoever asks for a request's IDs gets the same ones, wherever the request
-// goes.
+// A request has the same IDs wherever they are used.
 func TestIDsStayTheSame(t *testing.T) {
 	t.Parallel()
 	const idBody = `respond "{http.request.txid} {unique_id} {http.request.sharded_id} {http.request.call_number}"`
@@ -81,7 +80,7 @@ func (c *caddy) awaitAccess(txid string) entry {
 	})
 }
 
-// The upstream sees the IDs of the answer.
+// The upstream sees the same IDs as the client.
 func TestUpstreamSeesIDs(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -107,7 +106,7 @@ func TestUpstreamSeesIDs(t *testing.T) {
 	}
 }
 
-// An error that passes by has the txid as its ID, so the error log and the
+// An error that passes the handler gets the txid as its ID, so the error log and the
 // access log join.
 func TestErrorLogJoinsAccessLog(t *testing.T) {
 	t.Parallel()
@@ -152,8 +151,7 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 	}
 }
 
-// A request that asks for no ID makes none: unique_ids count, and the count
-// shows none between.
+// A request that uses no ID makes none: unique_ids count, and none is missing in between.
 func TestNoIDWithoutNeed(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: `

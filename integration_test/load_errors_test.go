@@ -21,8 +21,8 @@ func nobody(t *testing.T) *user {
 	return &user{uid: 65534, gid: 65534}
 }
 
-// A configuration that cannot work is refused when it is loaded, with a message
-// that names the directory.
+// A configuration that cannot work is refused when it is loaded. The message names the
+// directory.
 func TestLoadErrors(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -100,7 +100,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// A reload that fails leaves the running configuration as it was.
+// A failed reload leaves the running configuration as it was.
 func TestFailedReload(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

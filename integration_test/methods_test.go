@@ -76,7 +76,7 @@ func (c *caddy) awaitWaiting(n int) {
 	}
 }
 
-// The memory engine leaves the directory alone.
+// The memory engine does not touch the directory.
 func TestMemoryEngineHasNoFiles(t *testing.T) {
 	t.Parallel()
 	c, upstream := rules(t, "memory", "")

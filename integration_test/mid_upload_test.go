@@ -29,8 +29,8 @@ func wantTurnKept(t *testing.T, c *caddy, upstream *testcaddy.Upstream) {
 	c.wantNoTickets()
 }
 
-// A client that hung up in the middle of a body too large to be read ahead ended
-// the turn, while the upstream, which had begun at the head, worked on.
+// Bug: a client hung up in the middle of a body too large for the buffers. That ended the
+// turn while the upstream, which had begun at the head, continued.
 func TestClientHangsUpInMidUpload(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -61,7 +61,7 @@ func TestClientHangsUpInMidUpload(t *testing.T) {
 	}
 }
 
-// The same goes for an upstream of the error routes. Their proxy gave up at once,
+// Bug: an upstream of the error routes had the same problem. Their proxy gave up at once,
 // and the turn ended while the upstream worked.
 func TestClientHangsUpInMidUploadOfErrorRoutes(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestClientHangsUpInMidUploadOfErrorRoutes(t *testing.T) {
 	wantTurnKept(t, c, upstream)
 }
 
-// hold_timeout ends the wait for such an upstream, too.
+// hold_timeout also ends the wait for such an upstream.
 func TestClientHangsUpInMidUploadHoldTimeout(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{upstream: testcaddy.NewUpstream(t), site: `

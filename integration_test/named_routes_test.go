@@ -9,9 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Bug: Caddy counts the groups of named routes apart from those of sites. The queue of
-// a named route had the name of a group that a route of the site had used for the
-// request already, so Caddy left the queue out, and all requests entered at once.
+// Bug: Caddy numbers the groups of named routes separately from those of sites. So the
+// queue of a named route could have the group of a route that the request had already
+// used. Caddy then skipped the queue, and all requests entered at once.
 func TestQueueOfANamedRoute(t *testing.T) {
 	const (
 		queue  = "serialize {\npath {$DIR}\n}\n"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Routes that lead through two queues in opposite orders are warned of.
+// The log warns of routes through two queues in opposite orders.
 func TestOppositeNesting(t *testing.T) {
 	t.Parallel()
 	const a, b = "serialize {\npath {$DIR}\nprefix a_\n}\n", "serialize {\npath {$DIR}\nprefix b_\n}\n"

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock directory on a network file system is refused at load. Of those there
-// are, FUSE needs no other machine: the test itself is the file system, mounted
-// for the Caddy process alone.
+// A lock directory on a network file system is refused at load. FUSE is the one that
+// needs no other machine: the test itself is the file system, mounted only for the Caddy
+// process.
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

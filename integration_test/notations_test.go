@@ -160,8 +160,8 @@ func (n told) wantOwnID(t *testing.T) {
 	}
 }
 
-// A trusted ID that is a txid or a UUIDv7 is the ID in the other notations, too.
-// The flag that says that its bits are random was set, which nobody knows.
+// A trusted ID that is a txid or a UUIDv7 is also used in the other notations. Bug: the
+// flag for random bits was set, although nobody knows whether they are random.
 func TestTrustedTXIDInOtherNotations(t *testing.T) {
 	_, url := idsSite(t, "trust X-Request-Id", tellNotations)
 	txid := uniqueid.NewTXID().String()
@@ -198,8 +198,7 @@ func tracingSite(t *testing.T, uniqueIDs, propagators, response string) (*testca
 	return server, "http://" + addr
 }
 
-// With Caddy's own tracing, what goes to the upstream and to the log is the trace
-// that Caddy reports.
+// With Caddy's own tracing, the upstream and the log get the trace that Caddy reports.
 func TestTracingWins(t *testing.T) {
 	for _, propagators := range []string{"tracecontext", "b3"} {
 		t.Run(propagators, func(t *testing.T) {
@@ -221,8 +220,8 @@ func TestTracingWins(t *testing.T) {
 	}
 }
 
-// OpenTelemetry adopts the trace of anybody. When the txid and the UUID followed
-// it, a stranger chose them, and all requests of one trace had the same.
+// OpenTelemetry adopts anybody's trace. Bug: the txid and the UUID followed it. So a
+// stranger chose them, and all requests of one trace had the same.
 func TestTracingDoesNotChooseIDs(t *testing.T) {
 	for _, options := range []string{"unique_ids", "unique_ids {\n\t\ttrust X-Request-Id\n\t}"} {
 		server, url := tracingSite(t, options, "tracecontext", tellNotations)
@@ -250,7 +249,7 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 	}
 }
 
-// The trace changed within a request once tracing had run.
+// Bug: the trace of a request changed once tracing had run.
 func TestTraceStaysOnceGiven(t *testing.T) {
 	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, `http://`+addr+` {

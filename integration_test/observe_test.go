@@ -33,8 +33,8 @@ func newLoggingSite(t *testing.T, level string) *site {
 	return s
 }
 
-// The lines name the request's txid even if nothing asked for it before; they
-// used to leave it out then.
+// Log lines contain the request's txid even if nothing has used it before. Bug: they
+// omitted it.
 func TestLogOfVisit(t *testing.T) {
 	t.Parallel()
 	s := newLoggingSite(t, "DEBUG")
@@ -102,8 +102,8 @@ type tracedSpan struct {
 	}
 }
 
-// The wait was an event without a length, and its attributes had names that
-// others have, too. It is a span of its own below the request's.
+// Bug: the wait was an event without a duration, with attribute names that others use,
+// too. Now it is a span below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
@@ -168,8 +168,7 @@ func spansIn(log string) (spans []tracedSpan) {
 	return spans
 }
 
-// Refusals are an event for those who subscribe to it; the log shows all events
-// at debug level.
+// Refusals are an event for subscribers. At debug level, the log shows all events.
 func TestEventOfRefusal(t *testing.T) {
 	t.Parallel()
 	s := newLoggingSite(t, "DEBUG")
@@ -204,8 +203,8 @@ func TestEventOfRefusal(t *testing.T) {
 	}
 }
 
-// Each refusal is a line of Caddy's own error log, too, beside the one line a
-// second of the handler's. What keeps it quiet is in the documents.
+// Each refusal is also a line of Caddy's own error log, beside the handler's one line a
+// second. The documentation says how to silence it.
 func TestErrorLogOfRefusals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -40,11 +40,10 @@ func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Vi
 	return visitors
 }
 
-// Who is inside together follows from the rules and from the order in which the
-// requests came, whichever process they came to. Requests are named by their
-// number; each comes after the one before it has its ticket. Then, step by step,
-// "+0 1" waits until 0 and 1 are inside and makes sure that nobody else gets
-// there, and "-0" lets 0 leave.
+// The rules and the order of arrival determine who is inside together, whichever process
+// the requests come to. Requests are named by their number; each arrives after the
+// previous one has its ticket. Then, step by step, "+0 1" waits until 0 and 1 are inside
+// and checks that nobody else enters, and "-0" lets 0 leave.
 func TestAdmission(t *testing.T) {
 	tests := []struct {
 		name, options string

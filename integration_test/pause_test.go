@@ -116,8 +116,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// A prefix with placeholders, as it is configured, pauses all its queues; the name of
-// one pauses that one.
+// A configured prefix with placeholders pauses all its queues; the name of a queue pauses
+// only that one.
 func TestPauseOfPrefix(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -147,7 +147,7 @@ func TestPauseOfPrefix(t *testing.T) {
 	})
 }
 
-// A pause holds for other processes, for those that start later, and if the process
+// A pause applies to other processes and to those that start later, even if the process
 // that was asked is killed.
 func TestPauseAcrossProcesses(t *testing.T) {
 	t.Parallel()
@@ -174,7 +174,7 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	upstream.WantOrder("holder", "first", "second")
 }
 
-// What makes no sense is refused, with what to do about it.
+// Invalid requests are refused, with a hint on what to do.
 func TestPauseNonsense(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
@@ -306,10 +306,9 @@ func TestPauseCommands(t *testing.T) {
 	})
 }
 
-// Through any of the processes that share a directory, pause --wait for a prefix with
-// placeholders comes back once nobody is inside, though other processes have the waiters.
-// The prefix is escaped in the names of its queues, and an unrelated queue whose name
-// looks like one of them does not count.
+// Through any process of a directory, pause --wait for a prefix with placeholders returns
+// once nobody is inside, although other processes have the waiters. The prefix is escaped
+// in the names of its queues. An unrelated queue with a similar name does not count.
 func TestPauseOfOthersPrefix(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ prefix, ann, other string }{
@@ -371,9 +370,9 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	}
 }
 
-// After a reload that changed the prefix, a holder from before is inside a queue that may
-// be of the paused prefix: pause --wait said that nobody was inside. It also waits for
-// the holder, and says so.
+// Bug: after a reload that changed the prefix, pause --wait said that nobody was inside,
+// although an earlier holder was in a queue that may belong to the paused prefix. Now it
+// waits for that holder, and says so.
 func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -408,7 +407,7 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	}
 }
 
-// A value with a slash in a prefix is found, with its path and without.
+// A value with a slash in a prefix is found, with and without its path.
 func TestPauseOfValueWithSlash(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "k_{query.a}_"), upstream: testcaddy.NewUpstream(t)})
@@ -425,8 +424,8 @@ func TestPauseOfValueWithSlash(t *testing.T) {
 	c.get("/?a=a/b").Want(t, http.StatusOK)
 }
 
-// Where no Caddy answers, a queue that is not in the default directory is not said to be
-// paused: it is most probably elsewhere.
+// If no Caddy answers, a queue that is not in the default directory is not reported as
+// paused: it is probably elsewhere.
 func TestPauseWithoutServer(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -462,9 +461,8 @@ func TestPauseWithoutServer(t *testing.T) {
 	c.get("/").Want(t, http.StatusOK)
 }
 
-// A pause outlives all processes: the one that made it and all others are killed, with
-// requests inside and waiting. Those that start later obey it, until it ends at its time;
-// then its file is gone.
+// A pause outlives all processes: all are killed, with requests inside and waiting.
+// Processes that start later obey it until its end; then its file is gone.
 func TestPauseOutlivesAllProcesses(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -500,8 +498,8 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	})
 }
 
-// A reload in the middle of a pause, with other settings, lets nobody in; those who wait
-// for the old and for the new configuration enter in their order after it.
+// A reload with other settings during a pause admits nobody. After the pause, the waiters
+// of the old and the new configuration enter in order.
 func TestReloadInPause(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {

@@ -10,9 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Caddy's packaged unit has PrivateTmp=true: its temporary directory is another
-// one than the shell's. The command used to read the shell's, and to say that
-// nobody waits.
+// Caddy's packaged unit has PrivateTmp=true: its temporary directory is not the shell's.
+// Bug: the command read the shell's, and said that nobody waits.
 func TestCommandsSeePrivateTmp(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

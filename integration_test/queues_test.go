@@ -15,8 +15,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Prefixes of which one begins like the other are queues of their own, also in
-// the same directory.
+// Prefixes that begin with another prefix are separate queues, even in the same
+// directory.
 func TestPrefixesAreQueues(t *testing.T) {
 	t.Parallel()
 	prefixes := []string{"a_", "a_b_", "a_0", "a_1", "a", "a_0000"}
@@ -54,8 +54,8 @@ func TestPrefixesAreQueues(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// Whatever a placeholder in the prefix holds, the lock file stays in the
-// directory, and different values are different queues.
+// Whatever value a placeholder in the prefix has, the lock file stays in the directory,
+// and different values are different queues.
 func TestHostilePrefixes(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
@@ -115,8 +115,8 @@ func TestHostilePrefixes(t *testing.T) {
 	}
 }
 
-// A ticket of a queue whose name began like the engine's own files was none to
-// other processes: both let one in.
+// Bug: other processes ignored tickets of queues whose names began like the engine's own
+// files, so two processes each admitted one request.
 func TestOwnFileNamesAsPrefix(t *testing.T) {
 	t.Parallel()
 	const site = `
@@ -144,7 +144,7 @@ func TestOwnFileNamesAsPrefix(t *testing.T) {
 	}
 }
 
-// A placeholder that nobody knows is an empty text, and a request is served.
+// An unknown placeholder is replaced by an empty text, and the request is served.
 func TestUnknownPlaceholderInPrefix(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -241,7 +241,7 @@ func TestConfigurationReadBack(t *testing.T) {
 	}
 }
 
-// What is wrong in JSON is refused like in a Caddyfile.
+// Errors in JSON are refused as in a Caddyfile.
 func TestWrongJSON(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, handler, want string }{

@@ -99,8 +99,7 @@ func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 	})
 }
 
-// With timeout 0, a request waits for ever: here, longer than any other
-// timeout would be.
+// With timeout 0, a request waits for ever: here, longer than any other timeout.
 func TestNoTimeout(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// A request that was refused came by the same queue again in the error routes,
-// and passed: it was inside beside the holder.
+// Bug: a refused request reached the same queue again in the error routes, and passed: it
+// was inside beside the holder.
 func TestRefusedIsRefusedAgain(t *testing.T) {
 	t.Parallel()
 	const (
@@ -101,7 +101,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 	}
 }
 
-// So did one whose body was broken before it had a ticket.
+// Bug: a request whose body broke off before it had a ticket did so, too.
 func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}\n"

@@ -79,8 +79,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	t.Logf("%d reloads, %d requests served, %d not accepted", reloads, served.Load(), unaccepted.Load())
 }
 
-// Requests that wait at a reload keep their place, also if the new configuration
-// knows nothing of their queue.
+// Requests that wait during a reload keep their places, even if the new configuration
+// does not have their queue.
 func TestReloadKeepsPlaces(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, site string }{
@@ -117,7 +117,7 @@ func TestReloadKeepsPlaces(t *testing.T) {
 	}
 }
 
-// A queue that no configuration uses any more gives its files back.
+// A queue that no configuration uses any more releases its files.
 func TestReloadGivesFilesBack(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -130,9 +130,9 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	c.wantOnlyGuard()
 }
 
-// A reload that gives a queue another engine let a request in beside the old
-// holder. The new one's first waits for the old one's last; and a request that
-// comes to both engines of one queue, block in block, passes.
+// Bug: a reload to another engine admitted a request beside the old holder. Now the first
+// of the new engine waits for the last of the old one. A request that comes to both
+// engines of a queue in nested blocks passes.
 func TestReloadChangesEngine(t *testing.T) {
 	t.Parallel()
 	site := func(engine string) string {

@@ -41,8 +41,8 @@ func pageSite(t *testing.T, options string, s setup) *caddy {
 	return start(t, s)
 }
 
-// A place for one was as slow as its slowest reader: a client that did not read
-// kept its turn although the handlers had finished.
+// Bug: a queue was as slow as its slowest reader: a client that did not read kept its
+// turn although the handlers had finished.
 func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for _, client := range stalledClients {
@@ -62,7 +62,7 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// It gets everything nevertheless, also when Caddy stops meanwhile.
+// Such a client still gets everything, even if Caddy stops in the meantime.
 func TestSlowReaderGetsEverything(t *testing.T) {
 	t.Parallel()
 	for _, stops := range []bool{false, true} {
@@ -103,8 +103,8 @@ func dialSlowly(t *testing.T, c *caddy) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// A client that hangs up while it drains is forgotten; one that takes nothing is
-// cut off by the write timeout, as without a queue.
+// A client that hangs up while its response is drained is forgotten. A client that reads
+// nothing is cut off by the write timeout, as without a queue.
 func TestSlowReaderGivesUp(t *testing.T) {
 	t.Parallel()
 	t.Run("hangs up", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestSlowReaderGivesUp(t *testing.T) {
 	})
 }
 
-// Beyond the size, and without a buffer, the turn lasts at the client's pace.
+// Beyond the buffer's size, and without a buffer, the client's speed determines the turn.
 func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 	t.Parallel()
 	for _, size := range []string{"0", "16KiB"} {
@@ -149,8 +149,8 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 	}
 }
 
-// When hold_timeout struck just as the answer began, the client saw the end of
-// its connection, and no status. It gets the answer or a 504.
+// Bug: if hold_timeout ended just as the answer began, the client saw a closed connection
+// and no status. Now it gets the answer or a 504.
 func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 	t.Parallel()
 	const hold = 100 * time.Millisecond
@@ -200,7 +200,7 @@ func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 	}
 }
 
-// What stands around and behind a queue answers as without one.
+// Handlers around and behind a queue answer as without one.
 func TestResponsesThroughOtherHandlers(t *testing.T) {
 	t.Parallel()
 	around := map[string]string{
@@ -288,8 +288,8 @@ func TestPHPWorksOn(t *testing.T) {
 	}
 }
 
-// A second proxy reads the body that the first one still sends, while the client
-// uploads it. Two readers of one body used to tear it apart.
+// A second proxy reads the body that the first one still sends, while the client uploads
+// it. Bug: two readers of one body damaged it.
 func TestSecondProxyDuringUpload(t *testing.T) {
 	t.Parallel()
 	quick, upstream := newEdgeUpstream(t), testcaddy.NewUpstream(t)
@@ -327,9 +327,8 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 	c.get("/?name=after").Want(t, http.StatusOK)
 }
 
-// forward_auth asks with a connection of its own, which it gives back. A client
-// that then breaks off its upload to PHP must not cost that connection, nor the
-// turn of the next one.
+// forward_auth uses a separate connection and returns it. If a client then breaks off its
+// upload to PHP, neither that connection nor the next one's turn may be lost.
 func TestForwardAuthAndPHP(t *testing.T) {
 	t.Parallel()
 	php := startPHP(t, map[string]string{"upload.php": `<?php echo strlen(file_get_contents("php://input"));`})

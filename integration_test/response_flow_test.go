@@ -62,8 +62,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// Client and server of gRPC take turns to speak, in small and large messages, and
-// the trailers come last.
+// A gRPC client and server take turns to send, in small and large messages, and the
+// trailers come last.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	for _, size := range []string{"0", "256KiB"} {
@@ -109,7 +109,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// Interim answers come at once, in all versions of HTTP.
+// Interim responses arrive at once, in all versions of HTTP.
 func TestInterimAnswers(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{}, 3)
@@ -136,7 +136,7 @@ func TestInterimAnswers(t *testing.T) {
 	})
 }
 
-// A script that has sent its whole page, with its length, and works on is still
+// A script that has sent its whole page, with its length, and continues to work is still
 // inside, whatever the status and however the client reads.
 func TestPHPWorksOnAfterAWholePage(t *testing.T) {
 	t.Parallel()
@@ -170,7 +170,7 @@ func TestPHPWorksOnAfterAWholePage(t *testing.T) {
 	}
 }
 
-// A stop does not wait for a client that reads nothing for longer than grace_period.
+// A stop waits at most grace_period for a client that reads nothing.
 func TestStopWithASlowReader(t *testing.T) {
 	t.Parallel()
 	for _, client := range stalledClients {
@@ -186,7 +186,8 @@ func TestStopWithASlowReader(t *testing.T) {
 	}
 }
 
-// A client that hangs up or resets its stream while it drains is forgotten at once.
+// A client that hangs up or resets its stream while its response is drained is forgotten
+// at once.
 func TestSlowReaderResets(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"1.1", "2", "3"} {

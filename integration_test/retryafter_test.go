@@ -10,9 +10,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// With two inside and two waiting, five leave by two places before a sixth could:
-// Retry-After is two and a half times the age of the holds, though none has ended
-// yet, and it grows with them.
+// With two inside and two waiting, five must leave through two places before a sixth can.
+// So Retry-After is two and a half times the age of the holds, although none has ended
+// yet, and grows with them.
 func TestRetryAfterGrowsWithHolds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "concurrency 2\nqueue_length 2")

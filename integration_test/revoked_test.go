@@ -8,9 +8,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// reverse_proxy took the end of a hold for a failure of the upstream, since the
-// cause was not a cancellation: it tried again for lb_try_duration while the
-// turn was held.
+// Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
+// not a cancellation. It retried for lb_try_duration while it held the turn.
 func TestCutShortIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{"finish", "cancel"} {
@@ -32,8 +31,8 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// It also counted the end of a hold as a failure of the upstream, which then
-// was taken for down: everybody behind got 503.
+// Bug: it also counted the end of a hold as a failure of the upstream, and marked the
+// upstream as down. All later requests got 503.
 func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)

@@ -149,8 +149,8 @@ func (c *caddy) evictInside() {
 	c.t.Fatalf("nobody is inside: %v", queues)
 }
 
-// A client that does not read kept its turn although it had been revoked, for
-// the response was stuck in the connection.
+// Bug: a client that did not read kept its turn after it was revoked, because the
+// response was stuck in the connection.
 func TestClientDoesNotRead(t *testing.T) {
 	t.Parallel()
 	for _, revocation := range revocations {
@@ -173,8 +173,8 @@ func TestClientDoesNotRead(t *testing.T) {
 	}
 }
 
-// A client that sips kept its turn for as long as it liked: every write
-// succeeded, slowly.
+// Bug: a client that read slowly kept its turn without limit: every write succeeded,
+// slowly.
 func TestClientSips(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{true, false} { // plain connections send files by themselves
@@ -230,8 +230,8 @@ func TestClientSips(t *testing.T) {
 	}
 }
 
-// A client that does not send the rest of its body kept the turn while a handler
-// read it.
+// Bug: a client that did not send the rest of its body kept the turn while a handler read
+// it.
 func TestClientDoesNotSend(t *testing.T) {
 	t.Parallel()
 	for _, revocation := range revocations {
@@ -254,7 +254,7 @@ func TestClientDoesNotSend(t *testing.T) {
 	}
 }
 
-// One that reads gets its answer nevertheless.
+// A client that reads still gets its answer.
 func TestAnswerToStalledUpload(t *testing.T) {
 	t.Parallel()
 	const hold = 300 * time.Millisecond
@@ -314,8 +314,8 @@ func TestOtherStreamsGoOn(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// A WebSocket whose client does nothing kept its turn: both directions were
-// stuck in its connection.
+// Bug: an inactive WebSocket client kept its turn: both directions were stuck in its
+// connection.
 func TestWebSocketDoesNotRead(t *testing.T) {
 	t.Parallel()
 	for _, revocation := range revocations {
@@ -363,8 +363,8 @@ func floodUpstream(t *testing.T) (addr string) {
 	return listener.Addr().String()
 }
 
-// With on_disconnect cancel, a client that has closed its side of the connection
-// and does not read kept the turn too.
+// Bug: with on_disconnect cancel, a client that had closed its side of the connection and
+// did not read kept the turn, too.
 func TestClientHalfClosesCancel(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -101,9 +101,8 @@ var screens = []struct {
 	{"phone", "light", 390, 844},
 }
 
-// The page is right on every screen: it has the ground it should have, does not
-// scroll sideways, and axe finds nothing, neither in a queue with somebody in it
-// nor in one without, folded and unfolded.
+// The page is correct on every screen: it has the right background and does not scroll
+// sideways. axe finds nothing, in a queue with and without tickets, folded and unfolded.
 func TestStatusOnScreens(t *testing.T) {
 	t.Parallel()
 	source := axe(t)
@@ -144,8 +143,8 @@ func TestStatusOnScreens(t *testing.T) {
 	}
 }
 
-// The page follows the queue while somebody reads in a table: a click there used
-// to freeze it, and the head went on saying "live".
+// The page follows the queue while somebody reads a table. Bug: a click there froze it,
+// and its head still said "live".
 func TestStatusFollowsWhileInUse(t *testing.T) {
 	t.Parallel()
 	s := manyQueues(t, "", "checkout_", "reports_")
@@ -209,7 +208,7 @@ func (b *browser) keep(name string) {
 	}
 }
 
-// Without JavaScript the page shows its first state; it used to show nothing.
+// Without JavaScript, the page shows its first state. Bug: it showed nothing.
 func TestStatusWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	s := manyQueues(t, "", "checkout_", "reports_")

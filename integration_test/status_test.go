@@ -72,7 +72,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	}
 }
 
-// The page tells which places are kept for browsers, and what those do.
+// The page shows which places are kept for browsers, and what those browsers do.
 func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
@@ -155,7 +155,7 @@ func TestStatusAnswers(t *testing.T) {
 	}
 }
 
-// Whatever is in a name, it stays text.
+// Whatever a name contains, the page shows it as text.
 func TestStatusEscapesNames(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
@@ -188,8 +188,8 @@ func checkPicture(text []byte, dark bool) error {
 	return nil
 }
 
-// The controls take orders from the page only: whoever reads it is logged in, and
-// another site could send requests in his name.
+// The controls accept requests only from the page: its reader is logged in, and another
+// site could send requests in the reader's name.
 func TestStatusControls(t *testing.T) {
 	t.Parallel()
 	s := manyQueues(t, "", "checkout_")

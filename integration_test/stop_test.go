@@ -22,7 +22,7 @@ func (c *caddy) awaitStopping() {
 	})
 }
 
-// On stop, who waits is served within the grace period, and nothing is left.
+// On stop, waiters are served within the grace period, and nothing is left.
 func TestStopServesWaiting(t *testing.T) {
 	t.Parallel()
 	for name, signal := range stopSignals {
@@ -53,9 +53,8 @@ func TestStopServesWaiting(t *testing.T) {
 	}
 }
 
-// After the grace period, who waits is refused, and never gets inside. Who is
-// inside is revoked, and leaves: it used to leave its ticket and the owner file
-// behind.
+// After the grace period, waiters are refused and never enter, and holders are revoked.
+// Bug: a holder left its ticket and the owner file behind.
 func TestStopRefusesWaiting(t *testing.T) {
 	t.Parallel()
 	for name, signal := range stopSignals {

@@ -111,9 +111,9 @@ func onTmpfs(t *testing.T, s *setup, options string) {
 	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
 }
 
-// Where the storage fails, every request is refused with 503 and never reaches
-// the upstream; the log names path and error. When the storage works again, so
-// do the queues, without a restart.
+// If the storage fails, every request is refused with 503 and never reaches the upstream;
+// the log names path and error. When the storage works again, so do the queues, without a
+// restart.
 func TestStorageFails(t *testing.T) {
 	t.Parallel()
 	for _, fault := range storageFaults {
@@ -185,8 +185,8 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	c.wantNoTickets()
 }
 
-// A lock directory is removed and made anew while a request is inside. Nobody
-// enters before it has left.
+// A lock directory is replaced while a request is inside. Nobody enters before that
+// request has left.
 func TestDirectoryReplacedUnderHolder(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

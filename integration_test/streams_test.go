@@ -26,7 +26,7 @@ func eventsUpstream(t *testing.T, events <-chan string) (addr string) {
 	}))
 }
 
-// Server-sent events come through one by one, while the request is inside.
+// Server-sent events arrive one by one, while the request is inside.
 func TestServerSentEvents(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{"finish", "cancel"} {
@@ -84,8 +84,7 @@ func echoUpstream(t *testing.T) (addr string) {
 	}))
 }
 
-// A WebSocket keeps its turn for as long as it is open. When its client is gone,
-// so is its turn.
+// A WebSocket keeps its turn while it is open. When its client is gone, the turn ends.
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{"finish", "cancel"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// trust takes over the ID of a caller that is a trusted proxy, and drops that of
-// any other. By default nobody is trusted.
+// trust adopts the ID of a trusted proxy, and drops that of any other caller. By default,
+// nobody is trusted.
 func TestTrust(t *testing.T) {
 	const site = "unique_ids {\n trust X-Request-Id\n}\nrespond {http.request.txid}|{header.X-Request-Id}"
 	url := make(map[string]string) // by who is trusted
@@ -68,8 +68,8 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 	}
 }
 
-// A second unique_ids on the way did nothing at all: an untrusted value of the
-// header field that it is to trust got to the upstream.
+// Bug: a second unique_ids on the way had no effect: an untrusted value of the header
+// field that it trusts reached the upstream.
 func TestInnerTrustStripsStrangersHeader(t *testing.T) {
 	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, `http://`+addr+` {

@@ -58,8 +58,8 @@ func TestNoOverlap(t *testing.T) {
 	t.Logf("%d clients, %d requests served in %v", clients, served.Load(), *loadTime)
 }
 
-// Without the queue, the upstream must see overlaps: else the test above shows
-// nothing.
+// Without the queue, the upstream must see overlaps. Otherwise, the test above would
+// prove nothing.
 func TestOverlapWithoutQueue(t *testing.T) {
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{site: "reverse_proxy {$UPSTREAM}", upstream: upstream})

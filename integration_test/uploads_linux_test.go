@@ -78,7 +78,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 	(<-holder).Want(t, http.StatusOK)
 }
 
-// Where no more of a body can be stored, the request is refused.
+// If no more of a body can be stored, the request is refused.
 func TestBodyFileDiskFull(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -115,8 +115,8 @@ func TestBodyFileDiskFull(t *testing.T) {
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).Want(t, http.StatusOK)
 }
 
-// Memory grows with what has come of a body. A hundred heads that announce large
-// ones took 1.4 GB.
+// Memory grows with the received part of a body. Bug: a hundred heads that announced
+// large bodies took 1.4 GB.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Root tries a service's configuration by hand: validates it, runs it, and the
-// process is killed while a request is inside. The service could not open what that
-// left, and waited for its tickets for ever.
+// Root tries a service's configuration by hand: it validates and runs it, and the process
+// is killed while a request is inside. Bug: the service could not open the files left
+// behind, and waited for those tickets for ever.
 func TestRootBesideService(t *testing.T) {
 	t.Parallel()
 	service := nobody(t)
@@ -44,8 +44,8 @@ func TestRootBesideService(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// Caddys of several users in a directory for all, such as the default one, do not
-// stand in each other's way.
+// Caddys of several users do not obstruct each other in a shared directory, such as the
+// default one.
 func TestUsersInDirectoryForAll(t *testing.T) {
 	t.Parallel()
 	other := nobody(t)

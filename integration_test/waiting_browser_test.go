@@ -32,8 +32,8 @@ func (b *browser) newTab() *browser {
 	return &browser{t: b.t, connection: b.connection, session: whole.attach(map[string]any{"url": "about:blank"})}
 }
 
-// In a browser with JavaScript, the page counts down without being loaded again, and
-// goes on by itself at once when the turn has come.
+// In a browser with JavaScript, the page counts down without being reloaded, and
+// continues at once when the turn has come.
 func TestWaitingInBrowser(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 200ms", "")
@@ -60,7 +60,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	s.wantMetric(t, `caddy_serialize_kept_total{outcome="claimed",queue="a_"}`, 1)
 }
 
-// The browser is inside a short time after the turn has come to it.
+// The browser is inside shortly after its turn has come.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
 	s := waitingSite(t, "after 0", "")
@@ -85,8 +85,8 @@ func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// A reload, a second and a third tab have one place together. One tab goes on; the
-// others say so and stay as they are.
+// A reload, a second and a third tab share one place. One tab continues; the others say
+// so and stay as they are.
 func TestWaitingInThreeTabs(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
@@ -114,8 +114,8 @@ func TestWaitingInThreeTabs(t *testing.T) {
 	s.awaitTickets(t, 0)
 }
 
-// Bug: a tab that was left for another one said for how long nobody had looked at it, in
-// whole seconds, and rounded it down. So it seemed to be looked at after the other was, and
+// Bug: a tab that was left for another one reported for how long nobody had looked at it,
+// in whole seconds, rounded down. So it seemed to have been used after the other one, and
 // the hidden tab took the turn.
 func TestWaitingTabWasLeft(t *testing.T) {
 	t.Parallel()
@@ -130,8 +130,8 @@ func TestWaitingTabWasLeft(t *testing.T) {
 	}
 }
 
-// Bug: where a reload of the configuration took the queue or its page away, the page said
-// for ever that the connection was lost, and its script asked the upstream again and again.
+// Bug: if a reload of the configuration removed the queue or its page, the page said for
+// ever that the connection was lost. Its script kept asking the upstream.
 func TestWaitingPageIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, from, to string }{
@@ -157,8 +157,8 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	}
 }
 
-// Bug: if only the page was taken away, the request of its script waited in the queue for
-// its turn. Then it was thrown away, and the page stood in line again.
+// Bug: if only the page was removed, its script's request waited in the queue for its
+// turn. The answer was thrown away, and the page queued again.
 func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	t.Parallel()
 	s := waitingSite(t, "after 0\nhold 3s", "")
@@ -184,7 +184,7 @@ func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	s.Nobody()
 }
 
-// A closed tab frees its place within hold, also that of a turn that has not come.
+// A closed tab frees its place within hold, even if its turn has not come.
 func TestWaitingTabIsClosed(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 2s", "")
@@ -203,7 +203,7 @@ func TestWaitingTabIsClosed(t *testing.T) {
 	s.Nobody()
 }
 
-// Without JavaScript, the page comes again by itself until the turn has come.
+// Without JavaScript, the page reloads by itself until the turn has come.
 func TestWaitingWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 6s", "")
@@ -225,7 +225,7 @@ func (b *browser) goToWithoutScript(url string) {
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
-// Fifty browsers go on in the order in which they came.
+// Fifty browsers enter in the order in which they came.
 func TestWaitingFiftyBrowsers(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1m", "")
@@ -287,7 +287,7 @@ func (b *browser) newProfile() *browser {
 	return &browser{t: b.t, connection: b.connection, session: session}
 }
 
-// The page is right on every screen and in every direction, and axe finds nothing.
+// The page is correct on every screen and in every direction, and axe finds nothing.
 func TestWaitingOnScreens(t *testing.T) {
 	t.Parallel()
 	source := axe(t)

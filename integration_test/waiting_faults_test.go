@@ -13,8 +13,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// A browser that refuses cookies would come for ever without a place. It gets the page
-// once, and then waits with an open connection, as it did before there was a page.
+// A browser that refuses cookies would return for ever without a place. It gets the page
+// once, and then waits with an open connection, as without the page.
 func TestWaitingCookiesRefused(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 4s", "")
@@ -43,8 +43,8 @@ func TestWaitingCookiesRefused(t *testing.T) {
 	wantServed(t, testcaddy.Await(t, later), "later")
 }
 
-// One client that drops cookies holds one place without a connection, however often it
-// asks; and queue_length counts the places of browsers as all others.
+// A client that drops cookies holds one place without a connection, however often it
+// asks. And queue_length counts the places of browsers like all others.
 func TestWaitingPlacesAreFew(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1m", "queue_length 3\nerror_code 429")
@@ -68,8 +68,7 @@ func TestWaitingPlacesAreFew(t *testing.T) {
 	leave()
 }
 
-// The browser of a refused ticket gets the refusal when it comes, with the answer
-// that others get.
+// When the browser of a refused ticket returns, it gets the refusal that others get.
 func TestWaitingRefusals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -125,7 +124,7 @@ func (s *site) evictsVisitor(t *testing.T, b *visitor, idle bool, leave func()) 
 	return a.StatusCode == http.StatusOK
 }
 
-// The longest wait holds for browsers with the page, too.
+// The timeout also applies to browsers with the page.
 func TestWaitingTimesOut(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "timeout 1s\nerror_code 504")
@@ -170,8 +169,8 @@ func (s *site) follow(t *testing.T, b *visitor) <-chan string {
 	return events
 }
 
-// A reload of the configuration keeps all places; the page's stream ends then, and the
-// next one goes on.
+// A reload of the configuration keeps all places. The page's stream ends then, and the
+// next stream continues.
 func TestWaitingPlacesSurviveReload(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, before, after string }{
@@ -201,8 +200,8 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	}
 }
 
-// A reload that changes how many may be inside keeps the places, too. Those who have one
-// are let in by the rule of the configuration that they came in.
+// A reload that changes the limit keeps the places, too. Browsers with a place enter by
+// the rule of the configuration in which they arrived.
 func TestWaitingPlacesSurviveAnotherConcurrency(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -247,8 +246,8 @@ func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 	leave()
 }
 
-// A reload that reaches another process neither loses the place nor takes another one.
-// The page comes again soon, until it has found its process.
+// A reload of the page that reaches another process neither loses the place nor takes
+// another one. The page soon returns, until it has found its process.
 func TestWaitingInTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
@@ -283,8 +282,8 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 	testcaddy.Await(t, three)
 }
 
-// Bug: a process did not know of a place that was given since it had last read the queue,
-// and sent the browser to the end.
+// Bug: a process did not know of a place that was issued since it had last read the
+// queue, and sent the browser to the end.
 func TestWaitingPlaceIsNewElsewhere(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
@@ -313,8 +312,8 @@ const ownPage = `<!DOCTYPE html>
 </html>
 `
 
-// A page of one's own gets the documented fields and a policy under which nothing but
-// its script runs.
+// A custom page gets the documented fields, and a policy under which only its script
+// runs.
 func TestWaitingOwnPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "page.html")
@@ -333,7 +332,7 @@ func TestWaitingOwnPage(t *testing.T) {
 	testcaddy.Await(t, two)
 }
 
-// A page that cannot be filled in is refused when the configuration is loaded.
+// A page that cannot be rendered is refused when the configuration is loaded.
 func TestWaitingOwnPageIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ page, want string }{

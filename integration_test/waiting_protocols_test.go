@@ -61,7 +61,7 @@ const waitingProxySite = `
 	}
 	reverse_proxy {$UPSTREAM}`
 
-// Whether the browser speaks TLS with a proxy in front is believed of trusted ones only.
+// Only a trusted proxy is believed that the browser uses TLS.
 func TestWaitingBehindTLS(t *testing.T) {
 	t.Parallel()
 	for servers, secure := range map[string]bool{"trusted_proxies static 127.0.0.0/8": true, "": false} {
@@ -118,7 +118,7 @@ func liveEvents(t *testing.T, client *http.Client, url string, header ...string)
 	return events
 }
 
-// While the queue is paused, the page says so, and goes on afterwards.
+// While the queue is paused, the page says so, and continues afterwards.
 func TestWaitingWhilePaused(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -146,8 +146,8 @@ func TestWaitingWhilePaused(t *testing.T) {
 	})
 }
 
-// A browser whose place another one has taken learns so at once, from the page's script,
-// and gets the answer that others get.
+// If another browser takes a browser's place, the page's script learns so at once, and
+// gets the answer that others get.
 func TestWaitingSuperseded(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -175,8 +175,8 @@ func TestWaitingSuperseded(t *testing.T) {
 	upstream.WantOrder("holder", "latest")
 }
 
-// Queues whose names come from a placeholder have cookies of their own: a browser has a
-// place in each.
+// Queues whose names come from a placeholder have separate cookies: a browser has a place
+// in each.
 func TestWaitingInKeyedQueues(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -136,7 +136,7 @@ func (s *site) occupy(t *testing.T) (leave func()) {
 }
 
 // A navigation that has waited gets the page. Its ticket keeps its place in the queue
-// until the browser comes for its turn; others wait as before.
+// until the browser returns for its turn; others wait as before.
 func TestWaitingPageKeepsThePlace(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 100ms", "")
@@ -183,7 +183,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	s.Nobody()
 }
 
-// What is no navigation waits with an open connection, whatever it accepts.
+// A request that is not a navigation waits with an open connection, whatever it accepts.
 func TestWaitingPageIsForNavigations(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "concurrency 1")
@@ -223,8 +223,8 @@ func TestWaitingPageIsForNavigations(t *testing.T) {
 	}
 }
 
-// A browser that has its turn within after gets no page, and one that goes away leaves
-// the queue.
+// A browser whose turn comes within after gets no page, and one that hangs up leaves the
+// queue.
 func TestWaitingWithinAfter(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 1m", "")
@@ -244,8 +244,8 @@ func TestWaitingWithinAfter(t *testing.T) {
 	s.awaitTickets(t, 0)
 }
 
-// The place of a browser that stops coming is given up after hold. When it comes again
-// it is at the end, and the page says so.
+// If a browser stops returning, its place is given up after hold. When it returns, it is
+// at the end, and the page says so.
 func TestWaitingPlaceIsGivenUp(t *testing.T) {
 	t.Parallel()
 	const hold = 4 * time.Second
@@ -274,7 +274,7 @@ func TestWaitingPlaceIsGivenUp(t *testing.T) {
 	s.wantMetric(t, `caddy_serialize_kept_total{outcome="given_up",queue="a_"}`, 1)
 }
 
-// A turn waits a moment for its browser. Then the next one enters.
+// A turn waits for its browser for a moment. Then the next one enters.
 func TestWaitingTurnIsMissed(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1m", "")
@@ -321,8 +321,8 @@ func onlyLines(text string, prefixes ...string) string {
 	return strings.Join(lines, "")
 }
 
-// Cookies that others made up have no effect: neither a place nor another's, and
-// beside a true one they do no harm.
+// Forged cookies have no effect: they give neither a new place nor somebody else's, and
+// beside a valid one they do no harm.
 func TestWaitingCookiesMadeUp(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 10m", "")

@@ -10,9 +10,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Bug: the deletion of the cookie came with the answer of a turn, and hit the cookie of
-// the next ticket, which the browser had got meanwhile. That one stood idle when its
-// turn came.
+// Bug: the deletion of the cookie came with the answer of a turn. It hit the cookie of
+// the next ticket, which the browser had received in the meantime. That ticket was unused
+// when its turn came.
 func TestWaitingAnswerSparesTheNextTicket(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")
@@ -76,8 +76,8 @@ func rulesSite(t *testing.T, handlers string) *site {
 	return s
 }
 
-// Bug: a ticket that was taken where several may be inside was good for a turn where one
-// has to be alone.
+// Bug: a ticket taken under a rule for several holders was accepted for a turn that must
+// be exclusive.
 func TestWaitingTicketOfAnotherRule(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -112,7 +112,7 @@ func TestWaitingTicketOfAnotherRule(t *testing.T) {
 	}
 }
 
-// A stricter ticket is good wherever more may be inside.
+// A stricter ticket is accepted wherever more may be inside.
 func TestWaitingTicketOfAStricterRule(t *testing.T) {
 	t.Parallel()
 	s := rulesSite(t, "serialize /loose/* {\nQUEUE\nconcurrency 5\n}\nserialize /strict/* {\nQUEUE\n}\n")
@@ -142,9 +142,9 @@ func TestWaitingTurnOfRefusedCookies(t *testing.T) {
 	wantServed(t, testcaddy.Await(t, again), "mine")
 }
 
-// Bug: a browser that came back with its cookie after its place was given up was taken for
-// one that refuses cookies, if it had not come before. It waited with an open connection,
-// and was not told that its place was gone.
+// Bug: a browser returned with its cookie after its place was given up. If it had not
+// returned before, it was taken for one that refuses cookies. It waited with an open
+// connection, and was not told that its place was gone.
 func TestWaitingCookieComesLate(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1s", "")
@@ -157,7 +157,7 @@ func TestWaitingCookieComesLate(t *testing.T) {
 	leave()
 }
 
-// Bug: whoever opened live streams again and again kept an idle turn for all of hold.
+// Bug: a client that kept opening live streams kept an idle turn for the whole of hold.
 func TestWaitingTurnIsNotProlongedForEver(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 10m", "")
@@ -200,8 +200,8 @@ func (s *site) glance(b *visitor) {
 	}
 }
 
-// Bug: Refresh has whole seconds, so with a hold of one second the place was given up
-// before the page could come again.
+// Bug: Refresh counts whole seconds. So with a hold of one second, the place was given up
+// before the page could return.
 func TestWaitingShortHold(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1s", "")
@@ -215,8 +215,8 @@ func TestWaitingShortHold(t *testing.T) {
 	leave()
 }
 
-// Bug: with another queue of the same name around it, every request of a queue with the
-// page ended in a panic.
+// Bug: if a queue with the page was inside another queue of the same name, every request
+// ended in a panic.
 func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
