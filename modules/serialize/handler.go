@@ -185,6 +185,9 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if err := s.joinConfiguration(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
+	if err := checkNamedRoute(ctx); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
 	if err := s.openMeters(ctx); err != nil {
 		return err
 	}
