@@ -120,11 +120,18 @@ func (d *outsideDir) whose(name string) (fileID, string, error) {
 }
 
 // mark makes an empty file that belongs to the user who works in the directory. So the
-// engine can remove it even where users may only remove their own files.
+// engine can remove it even where users may only remove their own files. The error is
+// errTaken if something else has the name.
 func (d *outsideDir) mark(name string) error {
-	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
+	fd, err := d.makeEmpty(name)
+	if errors.Is(err, fs.ErrExist) && d.counts(name) {
+		return nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		err = errTaken
+	}
 	if err != nil {
-		return &StorageError{"notifying the owner of a ticket by", filepath.Join(d.path, name), err}
+		return &StorageError{"making", filepath.Join(d.path, name), err}
 	}
 	defer unix.Close(fd)
 	if user, ok := d.worker(); ok && unix.Geteuid() == 0 {
@@ -132,6 +139,24 @@ func (d *outsideDir) mark(name string) error {
 		_ = unix.Fchown(fd, int(user), -1)
 	}
 	return nil
+}
+
+// counts reports whether a mark is there already: an empty file, with no other name, of a
+// user whose files count here.
+func (d *outsideDir) counts(name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isEmptyFile(&st) && (d.private || d.user == st.Uid)
+}
+
+// mayRemove reports whether this process's user may remove a file. In a directory with the
+// sticky bit, only root, the file's user and the directory's may.
+func (d *outsideDir) mayRemove(name string) bool {
+	var dir, st unix.Stat_t
+	user := uint32(unix.Geteuid())
+	if user == 0 || unix.Fstat(d.dir, &dir) != nil || dir.Mode&unix.S_ISVTX == 0 || dir.Uid == user {
+		return true
+	}
+	return unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Uid == user
 }
 
 // worker returns the user who works in the directory, if it is known.

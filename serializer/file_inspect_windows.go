@@ -38,6 +38,8 @@ func (d *outsideDir) own() *outsideDir { return d }
 
 func (d *outsideDir) mayMark() bool { return true }
 
+func (d *outsideDir) mayRemove(string) bool { return true }
+
 // whose identifies a file.
 func (d *outsideDir) whose(name string) (fileID, string, error) {
 	id, err := d.identify(name)

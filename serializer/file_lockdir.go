@@ -147,5 +147,6 @@ var (
 	errReplaced = errors.New("the lock directory or its guard file was replaced")
 	errNotOurs  = errors.New("the file belongs to a user whose files do not count in a directory that everybody may write to")
 	errNotFile  = errors.New("it is a directory")
+	errTaken    = errors.New("the name is taken by something that another user or program made; remove it")
 	errUnowned  = errors.New("the file is not one of an owner's tickets")
 )

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,10 +37,23 @@ func parsePause(name string) (queue string, end time.Time, err error) {
 	rest := strings.TrimPrefix(name, pauseFiles)
 	if len(rest) > stampDigits+1 && rest[stampDigits] == '-' {
 		if micros, ok := parseDigits(rest[:stampDigits]); ok && micros <= uint64(Resumed.UnixMicro()) {
-			return rest[stampDigits+1:], time.UnixMicro(int64(micros)).UTC(), nil
+			end = time.UnixMicro(int64(micros)).UTC()
+			if end.After(Resumed.Add(-spareEnds(Resumed))) {
+				end = Resumed
+			}
+			return rest[stampDigits+1:], end, nil
 		}
 	}
 	return "", end, fmt.Errorf("file name %q: expected %s<end, 20 digits, microseconds since 1970>-<queue>", name, pauseFiles)
+}
+
+// spareEnds is how much earlier the end in a pause's name may be than the end itself, if
+// the name is taken by another user.
+func spareEnds(end time.Time) time.Duration {
+	if end.Equal(Resumed) {
+		return time.Second
+	}
+	return time.Millisecond
 }
 
 // insideName is the name of a ticket's mark.
@@ -71,7 +86,7 @@ func (f *File) Pause(ctx context.Context, queue string, until time.Time) error {
 
 // ErrOthersPause means that a queue is still paused: another user has paused it for
 // all, and this user may not end that pause.
-var ErrOthersPause = errors.New("another user has paused it, and only that user can resume it")
+var ErrOthersPause = errors.New("another user has paused it, and only that user or root can resume it")
 
 // Resume implements [Pauser]. The error is [ErrOthersPause] if only another user can do
 // that.
@@ -80,6 +95,9 @@ func (f *File) Resume(_ context.Context, queue string) error { return f.putPause
 // putPause adds a pause to the directory. If end is zero, it removes the queue's pauses.
 func (f *File) putPause(queue string, end time.Time) error {
 	dir, err := openOutside(f.path)
+	if end.IsZero() && errors.Is(err, fs.ErrNotExist) {
+		return nil // the pauses are gone with the directory
+	}
 	if err == nil {
 		err = dir.own().putPause(queue, end)
 		if err == nil && end.IsZero() {
@@ -143,13 +161,14 @@ func putPauseFrom(path, queue string, end time.Time) error {
 	return nil
 }
 
-// putPauses replaces a queue's pauses for each user for whom this process may do so.
-// Files of several users need different names, so their ends differ by a microsecond.
+// putPauses replaces a queue's pauses for each user for whom this process may do so. An
+// error concerns one user; the others' pauses are replaced all the same.
 func (d *outsideDir) putPauses(queue string, end time.Time) error {
 	views, err := d.byUser()
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, view := range views {
 		if !view.mayMark() {
 			continue
@@ -159,24 +178,22 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 			wanted = time.Time{} // a pause by root would apply to all users, and they could not end it
 		}
 		if err := view.putPause(queue, wanted); err != nil {
-			return err
-		}
-		if !end.IsZero() {
-			end = end.Add(-time.Microsecond)
+			failed = append(failed, err)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // putPause adds a pause and removes the earlier ones. It removes only files that existed
 // before it added its own. So if two callers pause a queue at once, neither removes the
-// only remaining file.
+// only remaining file. A pause that only another user can remove stays, and may last
+// longer. If another one cannot be removed, the new one is taken back.
 func (d *outsideDir) putPause(queue string, end time.Time) error {
 	if queue == "" {
 		return errNameless
 	}
-	if cannotName(queue) || len(pauseName(queue, Resumed)) > maxFileName {
-		return fmt.Errorf("no file can have the name of queue %q; see QueueName", queue)
+	if err := checkPauseName(queue); err != nil {
+		return err
 	}
 	before, err := d.pauseFiles(queue)
 	if err != nil {
@@ -184,20 +201,54 @@ func (d *outsideDir) putPause(queue string, end time.Time) error {
 	}
 	name := ""
 	if !end.IsZero() {
-		name = pauseName(queue, end)
-		if err := d.mark(name); err != nil {
+		if name, err = d.markPause(queue, end); err != nil {
 			return err
 		}
 	}
+	var failed []error
 	for _, old := range before {
-		if old == name {
+		if old == name || !d.mayRemove(old) {
 			continue
 		}
-		if err := d.remove(old); err != nil {
-			return err
+		err := d.remove(old)
+		if _, end, _ := parsePause(old); end.After(time.Now()) {
+			failed = append(failed, err)
 		}
 	}
+	err = errors.Join(failed...)
+	if err != nil && name != "" && !slices.Contains(before, name) {
+		err = errors.Join(err, d.remove(name))
+	}
+	return err
+}
+
+// checkPauseName reports why a name cannot be part of a pause's file name.
+func checkPauseName(queue string) error {
+	if cannotName(queue) {
+		return fmt.Errorf("%q cannot be part of a file name, because of a slash, a backslash or its last digits: "+
+			"pause its queues by their own names, or configure another prefix", queue)
+	}
+	if excess := len(pauseName(queue, Resumed)) - maxFileName; excess > 0 {
+		return fmt.Errorf("%q is %d bytes too long for a file name: pause its queues by their own names, or configure a prefix of at most %d bytes",
+			queue, excess, len(queue)-excess)
+	}
 	return nil
+}
+
+// markPause makes a pause's file. In a directory of several users, another user may have
+// taken its name; then an end that is a little earlier makes another name.
+func (d *outsideDir) markPause(queue string, end time.Time) (name string, err error) {
+	for try := range 10 {
+		stamp := end
+		if try > 0 {
+			stamp = end.Add(-rand.N(spareEnds(end)))
+		}
+		name = pauseName(queue, stamp)
+		if err = d.mark(name); !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	return name, err
 }
 
 // othersPause returns an error if the queue is still paused by another user.
@@ -211,29 +262,37 @@ func (d *outsideDir) othersPause(queue string) error {
 		if err != nil || of != queue || !strings.HasPrefix(name, pauseFiles) || !end.After(time.Now()) || !d.pauses(name) {
 			continue
 		}
-		if _, _, err := d.whose(name); errors.Is(err, errNotOurs) { // so it is root's
-			return fmt.Errorf("%w: it is paused by root, with the file %s", ErrOthersPause, filepath.Join(d.path, name))
+		_, user, err := d.whose(name)
+		if errors.Is(err, errNotOurs) {
+			user, err = "root", nil // since it counts
+		} else if err == nil && d.mayRemove(name) {
+			continue // made in the meantime
+		}
+		if err == nil {
+			return fmt.Errorf("%w: it is paused by %s, with the file %s", ErrOthersPause, user, filepath.Join(d.path, name))
 		}
 	}
 	return nil
 }
 
-// pauseFiles lists a queue's pause files that count for this user.
+// pauseFiles lists a queue's pause files that count for this user, and those of all
+// queues whose end has passed.
 func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
 	all, err := d.list()
 	if err != nil {
 		return nil, &StorageError{"listing lock directory", d.path, err}
 	}
 	for _, name := range all {
-		if of, _, err := parsePause(name); err != nil || of != queue || !strings.HasPrefix(name, pauseFiles) {
+		of, end, err := parsePause(name)
+		if err != nil || of != queue && end.After(time.Now()) || !strings.HasPrefix(name, pauseFiles) {
 			continue
 		}
-		_, _, err := d.whose(name)
+		_, _, err = d.whose(name)
 		if errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, &StorageError{"checking pause file", filepath.Join(d.path, name), err}
+			return nil, &StorageError{"looking at", filepath.Join(d.path, name), err}
 		}
 		names = append(names, name)
 	}

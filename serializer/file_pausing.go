@@ -3,6 +3,7 @@ package serializer
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -99,18 +100,23 @@ func (d *directory) applyPausesLocked() {
 // followPause checks whether a pause file counts, and logs the result.
 func (s *syncer) followPause(name string) {
 	path := filepath.Join(s.path, name)
-	if _, _, err := parsePause(name); err != nil {
-		s.log.Error("a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", path, "error", err)
+	_, end, err := parsePause(name)
+	if err != nil {
+		s.logRepeated(slog.LevelError, "a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", path, "error", err)
 		return
 	}
-	if _, err := s.sys.identify(name); errors.Is(err, errNotOurs) && !ofRoot(path) {
+	_, err = s.sys.identify(name)
+	if errors.Is(err, fs.ErrNotExist) || !end.After(time.Now()) {
+		return // it has ended
+	}
+	if errors.Is(err, errNotOurs) && !ofRoot(path) {
 		s.mu.Lock()
-		defer s.mu.Unlock()
 		if file := s.pausing.files[name]; file != nil {
 			file.queue = ""
 			s.applyPausesLocked()
 		}
-		s.log.Warn("a pause file belongs to a user whose files do not count here; it pauses nothing", "path", path)
+		s.mu.Unlock()
+		s.logRepeated(slog.LevelWarn, "a pause file belongs to a user whose files do not count here; it pauses nothing", "path", path)
 		return
 	}
 	s.identifyUnknown() // the owners' files name the tickets' groups

@@ -3,6 +3,7 @@
 package serializer
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -133,10 +134,27 @@ func (p *osProbe) outstanding() (stamps []uint64, ok bool) {
 func (p *osProbe) dead() (bool, error) { return ownerIsDead(uintptr(p.fd)) }
 
 func (d *osDir) mark(name string) error {
-	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT, d.fileMode)
+	fd, err := d.makeEmpty(name)
+	if errors.Is(err, fs.ErrExist) {
+		var st unix.Stat_t
+		if unix.Fstatat(d.dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && isEmptyFile(&st) && (!d.everybody || ourUser(st.Uid)) {
+			return nil
+		}
+		err = errTaken
+	}
 	if err != nil {
 		return &StorageError{"making", filepath.Join(d.path, name), err}
 	}
 	d.give(fd)
 	return unix.Close(fd)
+}
+
+// makeEmpty makes an empty file, and nothing if the name is taken. The caller may give the
+// file away, so it must not be a link to another one.
+func (d *osDir) makeEmpty(name string) (fd int, err error) {
+	return d.openat(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, d.fileMode)
+}
+
+func isEmptyFile(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 && st.Nlink == 1
 }

@@ -25,6 +25,7 @@ type helper struct {
 	StopInGuard bool // it stops itself while it gives itself a ticket
 	Behind      bool // it opens only, and enters when it reads a line
 	Resume      bool // it only resumes the queue, by its engine and from outside
+	Pause       bool // it only pauses the queue from outside, for the timeout
 	Again       bool // it leaves when it reads a line, and enters again
 }
 
@@ -59,6 +60,13 @@ func beHelper(text string) error {
 	fmt.Println("open")
 	if h.Resume {
 		return errors.Join(e.Resume(context.Background(), h.Queue), ResumeQueue(h.Dir, h.Queue))
+	}
+	if h.Pause {
+		until := time.Now().Add(h.Timeout)
+		if h.Timeout == 0 {
+			until = time.Time{}
+		}
+		return PauseQueue(h.Dir, h.Queue, until)
 	}
 	if h.Behind {
 		if _, err := fmt.Scanln(); err != nil && !strings.Contains(err.Error(), "newline") {

@@ -71,7 +71,7 @@ func pauseError(err error) error {
 	case errors.Is(err, errNoQueue):
 		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, adminQueues))
 	case errors.Is(err, serializer.ErrOthersPause):
-		return adminError(http.StatusForbidden, err)
+		return adminError(http.StatusForbidden, fmt.Errorf("%w; as that user, \"caddy serialize resume --path\" does it", err))
 	case errors.Is(err, errCannotPause):
 		return adminError(http.StatusNotImplemented, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/spf13/cobra"
@@ -83,7 +84,8 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 	if c.prefix == "" {
 		return caddy.ExitCodeFailedStartup, errors.New("--prefix: expected the prefix of a queue")
 	}
-	if _, err := parsePause(c.length); err != nil {
+	until, err := parsePause(c.length)
+	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	source, err := c.from.open(ctx, cmd.ErrOrStderr())
@@ -101,7 +103,7 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: not paused\n", command.Printable(c.prefix), command.Printable(source.String()))
 	}
 	for _, state := range states {
-		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action))
+		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action, until))
 	}
 	if c.action == actionPause && slices.ContainsFunc(states, isNotPaused) {
 		return exitPauseEnded, fmt.Errorf("pausing %s: the pause has ended already; --for is too short, or somebody has resumed it", c.prefix)
@@ -114,7 +116,9 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 
 func isNotPaused(q serializer.QueueState) bool { return q.PausedUntil == nil }
 
-func pauseText(q serializer.QueueState, action string) string {
+// pauseText says what became of a queue. asked is the end of the pause that was asked for;
+// zero means until it is resumed.
+func pauseText(q serializer.QueueState, action string, asked time.Time) string {
 	text := fmt.Sprintf("%s in %s: ", command.Printable(q.Prefix), command.Printable(q.Path))
 	switch {
 	case action == actionResume && q.PausedUntil != nil:
@@ -124,5 +128,12 @@ func pauseText(q serializer.QueueState, action string) string {
 	case q.PausedUntil == nil:
 		return text + "the pause has ended"
 	}
-	return fmt.Sprintf("%spaused %s", text, untilText(*q.PausedUntil))
+	text += "paused " + untilText(*q.PausedUntil)
+	if !asked.IsZero() && q.PausedUntil.After(asked.Add(pauseSlack)) {
+		text += ", by a longer pause, of its prefix or by another user"
+	}
+	return text
 }
+
+// pauseSlack is how much later than asked for a pause may end, because it begins later.
+const pauseSlack = 5 * time.Second
