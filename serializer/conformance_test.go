@@ -20,7 +20,7 @@ func TestMemoryConforms(t *testing.T) {
 // untickedCases take ticks.
 var untickedCases = []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}
 
-// Engines on one directory are to each other what processes are.
+// Several engines on one directory behave like several processes.
 func TestFileConforms(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -22,8 +22,8 @@ import (
 // under strace, takes turns.
 const costEnv = "ORDERLY_TEST_COST_DIR"
 
-// A turn makes at most eight system calls. Those of the runtime's scheduler do
-// not count: under strace, their number tells how slow strace is.
+// A turn makes at most eight system calls. Those of the runtime's scheduler do not count:
+// under strace, their number depends on how slow strace is.
 func TestSystemCallsOfATurn(t *testing.T) {
 	if dir := os.Getenv(costEnv); dir != "" {
 		takeTracedTurns(t, dir)
@@ -91,10 +91,10 @@ var schedulers = map[string]bool{
 	"rt_sigreturn": true, "getpid": true, "total": true,
 }
 
-// A turn costs about the same however many wait. What is left of a difference
-// is the machine's: thousands of callers are more memory than its caches hold.
-// An engine that looks at everyone who waits is found out by far: 8,000 are 160
-// times 50. The time is that of the processor, which others do not use up.
+// The cost of a turn hardly depends on the number of waiters. The remaining difference is
+// the machine's: thousands of callers need more memory than its caches hold. An engine
+// whose cost grows with the waiters would be far off: 8,000 are 160 times 50. The test
+// measures CPU time, which other processes do not affect.
 func TestTurnsDoNotGrowWithTheQueue(t *testing.T) {
 	const few, many, most, rounds = 50, 8000, 10, 3
 	file, _ := openCounted(t)

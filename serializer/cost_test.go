@@ -116,7 +116,7 @@ func TestDirectoryCallsOfATurn(t *testing.T) {
 	}
 }
 
-// Those who arrive while the guard is busy get their tickets in one go.
+// Callers that arrive while the guard is busy get their tickets in one batch.
 func TestArrivalsShareTheGuard(t *testing.T) {
 	e, calls := openCounted(t)
 	turns(t, e, 1)
@@ -141,8 +141,7 @@ func TestArrivalsShareTheGuard(t *testing.T) {
 	}
 }
 
-// The bounds are a little above what is needed, so that a new allocation is
-// seen.
+// The bounds are just above the current values, so that a new allocation is noticed.
 func TestAllocationsOfATurn(t *testing.T) {
 	if raceDetector {
 		return // it allocates, too
@@ -163,7 +162,7 @@ func TestAllocationsOfATurn(t *testing.T) {
 	}
 }
 
-// Someone who waits takes at most 2 KiB of the heap.
+// A waiter takes at most 2 KiB of the heap.
 func TestMemoryOfOneWhoWaits(t *testing.T) {
 	const crowd, most = 2000, 2 << 10
 	file, _ := openCounted(t)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The system signals files that come and go, also while nobody waits for it.
+// The system signals new and removed files, even while nobody waits for a signal.
 func TestChangeSignal(t *testing.T) {
 	dir := t.TempDir()
 	signal := openSignal(t, dir)
@@ -80,7 +80,7 @@ func (s soleSignal) wait(time.Duration) (changed bool, err error) {
 	return s.changeSignal.wait(time.Minute)
 }
 
-// Without any polling, a waiter hears that another process has left.
+// Without polling, a waiter notices that another process has left.
 func TestWaiterHearsTheSignal(t *testing.T) {
 	dir := t.TempDir()
 	one, two := openFile(t, dir), openFile(t, dir)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Bug: Close did not wait for the file of a finished ticket that somebody else
-// was about to remove. A process that ended then left it behind.
+// Bug: Close did not wait for the file of a finished ticket that another goroutine was
+// about to remove. A process that ended then left it behind.
 func TestCloseWaitsForRemovals(t *testing.T) {
 	dir := t.TempDir()
 	e := openFile(t, dir)
@@ -59,8 +59,8 @@ func (u *unheard) interrupt() {
 	}
 }
 
-// Bug: Close waited for the next tick where the monitor waited for another process, and
-// somebody else's sync took in that the last ticket had gone.
+// Bug: Close waited for the next tick if the monitor was waiting for another process, and
+// another sync had noticed that the last ticket was gone.
 func TestCloseWakesTheMonitor(t *testing.T) {
 	dir := t.TempDir()
 	e, u := openAt(t, dir, 0), &unheard{waiting: make(chan struct{}, 1), awake: make(chan struct{}, 1)}
@@ -84,7 +84,7 @@ func TestCloseWakesTheMonitor(t *testing.T) {
 	wantRefusal(t, (<-waiting).err, ReasonStorage, ErrClosed)
 }
 
-// Bug: an arrival that was about to get its ticket when the engine was closed got one, and
+// Bug: an arrival that was about to get its ticket when the engine was closed got it, and
 // waited or entered after Close had returned.
 func TestCloseRefusesWhoIsAboutToJoin(t *testing.T) {
 	dir := t.TempDir()

@@ -76,7 +76,7 @@ func deadOwner(t testing.TB, dir, queue string) (ticket string, die func()) {
 	}
 }
 
-// The death of an owner is heard of at once, and by the tick if it was not.
+// The death of an owner is noticed at once, or else by the tick.
 func TestDeadOwnerIsReaped(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -96,8 +96,8 @@ func TestDeadOwnerIsReaped(t *testing.T) {
 	})
 }
 
-// Bug: if the tickets of a dead owner could not be looked at when its death was
-// noticed, the owner was forgotten, and they were waited for without end.
+// Bug: if the tickets of a dead owner could not be read when its death was noticed, the
+// owner was forgotten, and arrivals waited for its tickets without end.
 func TestDeadOwnerIsReapedLater(t *testing.T) {
 	dir := t.TempDir()
 	_, die := deadOwner(t, dir, "a_")
@@ -132,8 +132,8 @@ func TestCloseReapsTheDead(t *testing.T) {
 	}
 }
 
-// Bug: an owner file that could not be opened when it appeared was never opened
-// again, so its owner was not waited for when the directory was replaced.
+// Bug: an owner file that could not be opened when it appeared was never opened again. So
+// nobody waited for its owner when the directory was replaced.
 func TestUnreadableOwnerIsMetLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	e, h := openHooked(t, dir)
@@ -150,9 +150,9 @@ func TestUnreadableOwnerIsMetLater(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: the monitor's first sync could come before the guard was ours. It took the
-// owner file that another process was about to write for one left over, and
-// removed it.
+// Bug: the monitor's first sync could come before this process had the guard. It took an
+// owner file that another process was about to write for an abandoned one, and removed
+// it.
 func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	other := openOS(t, dir)
@@ -174,8 +174,8 @@ func TestYoungOwnerFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Bug: an unowned file with the name that a new ticket was to have lost its
-// place in the queue, and then was removed.
+// Bug: an unowned file with the name of the next ticket lost its place in the queue, and
+// was then removed.
 func TestNameTaken(t *testing.T) {
 	dir := t.TempDir()
 	moment := time.UnixMicro(1_700_000_000_000_000)
@@ -199,7 +199,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// Bug: the same, where the unowned file came while the ticket was made.
+// Bug: the same happened if the unowned file appeared while the ticket was made.
 func TestNameTakenMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -226,8 +226,8 @@ func (d *intruder) create(name string, stamp uint64, k ownerKind) error {
 	return d.lockDir.create(name, stamp, k)
 }
 
-// Where there are no hard links, each ticket is a file of its own. Bug: the
-// engine remembered each of them for ever.
+// Without hard links, each ticket is a separate file. Bug: the engine remembered each of
+// them for ever.
 func TestWithoutHardLinks(t *testing.T) {
 	dir := t.TempDir()
 	var d *osDir

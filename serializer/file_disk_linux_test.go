@@ -61,8 +61,8 @@ func openFaulty(t testing.TB, dir string) *faultyDisk {
 }
 
 // Bug: after the disk had failed to write the reserved numbers, the next write without an
-// error counted as theirs, though Linux had given them up. That the directory's entry of the
-// guard was not written, either, was never made good.
+// error counted as theirs, although Linux had dropped them. A failed write of the guard's
+// directory entry was never repeated either.
 func TestFailedDiskIsWrittenAgain(t *testing.T) {
 	for _, file := range []string{"guard", "directory"} {
 		t.Run(file, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestFailedDiskIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// It is the same for a bound that another part of the engine failed to write.
+// The same applies to a bound that another part of the engine failed to write.
 func TestBoundThatFailedIsNotConfirmed(t *testing.T) {
 	f := openFaulty(t, t.TempDir())
 	f.failures["guard"] = 1
@@ -103,7 +103,7 @@ func TestBoundThatFailedIsNotConfirmed(t *testing.T) {
 	}
 }
 
-// Bug: nobody heard of a disk that failed while numbers were reserved ahead of time.
+// Bug: nobody learned of a disk that failed while numbers were reserved in advance.
 func TestFailureAheadOfTimeIsLogged(t *testing.T) {
 	dir := t.TempDir()
 	log := new(logBuffer)

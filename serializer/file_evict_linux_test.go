@@ -53,8 +53,8 @@ func TestMarkerOfTicketThatLeft(t *testing.T) {
 	}
 }
 
-// Bug: an engine on a directory that others work in knew nothing of them before its own
-// first arrival: it listed no queues, and had no ticket to evict.
+// Bug: before its own first arrival, an engine knew nothing of the other processes in its
+// directory: it listed no queues, and found no ticket to evict.
 func TestBeforeTheFirstArrival(t *testing.T) {
 	dir := t.TempDir()
 	evicted := make(chan error, 1)
@@ -87,7 +87,7 @@ func TestBeforeTheFirstArrival(t *testing.T) {
 	}
 }
 
-// Nor does it list the queues of other users of a directory that everybody may write to.
+// It does not list the queues of other users of a directory that everybody may write to.
 func TestBeforeTheFirstArrivalOfOneUser(t *testing.T) {
 	dir := publicDir(t)
 	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File systems allow so many links to a file: then the next owner file is taken.
+// File systems limit the number of links to a file. Then another owner file is made.
 func TestLinkLimit(t *testing.T) {
 	dir := t.TempDir()
 	var d *osDir
@@ -71,9 +71,8 @@ func fillLinks(dir, name string) error {
 	return nil
 }
 
-// Where the system refuses links, each ticket becomes a file of its own. An
-// owner file that may only be appended to is refused in the same way as on a
-// file system that has no links.
+// If the system refuses links, each ticket becomes a separate file. An append-only owner
+// file is refused in the same way as on a file system without links.
 func TestLinksRefused(t *testing.T) {
 	dir := t.TempDir()
 	var d *osDir
@@ -139,8 +138,8 @@ func TestNetworkFileSystemRefused(t *testing.T) {
 	}
 }
 
-// Where file descriptors are short, requests are refused and none gets in beside
-// another; when there are some again, all is as before.
+// If file descriptors run out, requests are refused, and none enters beside another. When
+// there are some again, everything works as before.
 func TestFileDescriptorsShort(t *testing.T) {
 	dir := t.TempDir()
 	one, two := openAt(t, dir, 0), openAt(t, dir, 0)

@@ -16,9 +16,9 @@ import (
 
 func noChange(change, []byte) {}
 
-// Bug: when the directory could not be listed, for want of a file descriptor,
-// the next look trusted the notifications alone and knew of no ticket that had
-// been there before. Two were inside at once.
+// Bug: after a directory could not be listed for want of a file descriptor, the next sync
+// trusted the notifications alone. It knew none of the earlier tickets, and two were
+// inside at once.
 func TestFailedListingIsRepeated(t *testing.T) {
 	dir := t.TempDir()
 	touch(t, dir, "before")
@@ -42,9 +42,9 @@ func TestFailedListingIsRepeated(t *testing.T) {
 	}
 }
 
-// Bug: tickets of others that came and went while notifications were lost were
-// never heard of, so the last number was not read from the guard file, and with
-// a clock that was behind a smaller one was given out.
+// Bug: remote tickets that came and went while notifications were lost remained unknown.
+// So the last number was not read from the guard file, and if the clock was behind, a
+// smaller one was issued.
 func TestLostNotificationsKeepNumbersGrowing(t *testing.T) {
 	dir := t.TempDir()
 	late, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return time.Now().Add(-time.Hour) }})
@@ -91,8 +91,8 @@ func overflow(t testing.TB, dir string) {
 	}
 }
 
-// Bug: the watch was set by path, so with another directory in that place for a
-// moment, the engine listened to that one and worked in the first.
+// Bug: the watch was set by path. If another directory was at the path for a moment, the
+// engine watched that one and worked in the first.
 func TestNotifierWatchesTheOpenDirectory(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	d := openOS(t, dir)
@@ -112,8 +112,7 @@ func TestNotifierWatchesTheOpenDirectory(t *testing.T) {
 	}
 }
 
-// Events that are cut or damaged must not bring the engine down: then there is
-// nothing more to read from them.
+// Truncated or damaged events must not crash the engine: it stops reading them.
 func FuzzNotifierParse(f *testing.F) {
 	f.Add(event(unix.IN_CREATE, "a_0000160969386537851500200036794192.168.0.1", 64))
 	f.Add(slices.Concat(event(unix.IN_MOVED_FROM, "a", 16), event(unix.IN_DELETE, "b", 16), event(unix.IN_Q_OVERFLOW, "", 0)))
@@ -136,8 +135,8 @@ func event(mask uint32, name string, size int) []byte {
 	return append(append(e, name...), make([]byte, size-len(name))...)
 }
 
-// A process that was stopped for long hears of an overflow and lists the
-// directory: its waiters must still get in, in order.
+// After a long stop, a process gets an overflow and lists the directory. Its waiters must
+// still enter, in order.
 func TestOverflowWhileWaiting(t *testing.T) {
 	dir := t.TempDir()
 	one, two := openFile(t, dir), openFile(t, dir)
@@ -169,8 +168,8 @@ func TestOverflowWhileWaiting(t *testing.T) {
 	second.turn.Leave()
 }
 
-// Bug: a ticket of which only the coming was heard, and then no more, counted as
-// seen in the listing that followed. It was waited for without end.
+// Bug: a ticket whose appearance was the last event counted as seen in the listing that
+// followed. Arrivals waited for it without end.
 func TestOverflowAfterTicketCame(t *testing.T) {
 	dir := t.TempDir()
 	one, two := openFile(t, dir), openFile(t, dir)

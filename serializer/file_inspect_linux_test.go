@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Another user than the server's sees the order, but not whose the tickets are.
-// Root may open everything, so it becomes another user for this.
+// A user other than the server's sees the order, but not the owners of tickets. Root may
+// open everything, so it becomes another user for this test.
 func TestInspectUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		cmd := exec.Command(readable(t, os.Args[0]), "-test.run=^TestInspectUnreadable$")

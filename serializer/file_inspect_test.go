@@ -82,8 +82,8 @@ func TestInspectAgreesWithEngine(t *testing.T) {
 	}
 }
 
-// Files that only look like tickets are of other programs, or links to
-// somewhere else, and are never opened.
+// Files that only look like tickets belong to other programs, or are links to other
+// places. They are never opened.
 func TestInspectUnownedFiles(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
 	old := Ticket{Prefix: "a_", Stamp: minStamp + 1}

@@ -32,8 +32,8 @@ func openLedgers(t *testing.T) (*ownLedger, *otherLedger) {
 	return own, other
 }
 
-// A ledger is a set of numbers, whatever room it takes: many that come and go, few
-// that stay, and more than it was made for.
+// A ledger is a set of numbers of any size: many that come and go, few that stay, and
+// more than its first capacity.
 func TestLedgerIsASet(t *testing.T) {
 	for _, most := range []int{1, 10, 1000, 5000} {
 		own, other := openLedgers(t)
@@ -67,8 +67,8 @@ func TestLedgerIsASet(t *testing.T) {
 	}
 }
 
-// A reader never misses a number that is out all the time, whatever the owner writes,
-// moves and grows meanwhile.
+// A reader never misses a number that is always out, whatever the owner writes, moves and
+// grows at the same time.
 func TestLedgerIsReadMeanwhile(t *testing.T) {
 	own, other := openLedgers(t)
 	var done atomic.Bool
@@ -99,7 +99,7 @@ func TestLedgerIsReadMeanwhile(t *testing.T) {
 	group.Wait()
 }
 
-// A number is found or not at the price of some reads of memory.
+// Finding a number costs a few memory reads.
 func BenchmarkLedger(b *testing.B) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "owner"))
 	if err != nil {

@@ -65,9 +65,9 @@ func closesWhenIdle(t testing.TB, d *directory) {
 	}
 }
 
-// Bug: a file that could never be removed stood in front of all later ones. The ticket of
-// a finished request behind it stayed, and other processes waited for it for ever. It also
-// kept the directory open.
+// Bug: a file that could never be removed blocked the removal of all later ones. The
+// ticket of a finished request stayed, and other processes waited for it for ever. The
+// directory stayed open, too.
 func TestLeftoverThatStays(t *testing.T) {
 	dir := t.TempDir()
 	stays := Ticket{Prefix: "other_", Stamp: minStamp}.Name()
@@ -90,7 +90,7 @@ func TestLeftoverThatStays(t *testing.T) {
 	closesWhenIdle(t, d)
 }
 
-// A ticket of ours that others wait for keeps the directory open until it is gone.
+// A local ticket that others wait for keeps the directory open until it is gone.
 func TestOwnLeftoverKeepsDirectoryOpen(t *testing.T) {
 	e, c := openClinging(t, t.TempDir(), "", nil)
 	turn := enter(t, e, arrival("a_"))
@@ -107,8 +107,8 @@ func TestOwnLeftoverKeepsDirectoryOpen(t *testing.T) {
 	closesWhenIdle(t, d)
 }
 
-// A directory with the name of a ticket is waited for like any unowned file, and nothing
-// removes it. It is given up with a log entry.
+// Arrivals wait for a directory with the name of a ticket as for any unowned file.
+// Nothing removes it, and it is given up with a log entry.
 func TestDirectoryWithTicketName(t *testing.T) {
 	dir := t.TempDir()
 	log := new(logBuffer)

@@ -26,8 +26,8 @@ func removeOwners(t testing.TB, dir string) {
 	}
 }
 
-// Bug: when the lock file of the holder was removed by another program, another
-// process saw it go and entered before the owner had put it back.
+// Bug: when another program removed the holder's lock file, another process noticed that
+// and entered before the owner had put the file back.
 func TestHolderFileRemoved(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -85,9 +85,9 @@ func openWithoutLinks(path string, clock func() time.Time) (lockDir, error) {
 	return opened, err
 }
 
-// Nobody gets in while a holder's file is missing, though its process is stopped
-// and cannot put it back: neither one who knew of it, nor one whose process comes to
-// the directory only now. When the holder goes on, or is killed, they do.
+// Nobody enters while a holder's file is missing, even if its process is stopped and
+// cannot put it back. That applies to processes that knew the file, and to those that
+// start later. They enter when the holder continues, or is killed.
 func TestHolderFileRemovedWhileStopped(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
 		t.Run(how.String(), func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestHolderFileRemovedWhileStopped(t *testing.T) {
 	}
 }
 
-// One that waits and whose file is removed is refused, as if it were evicted, and
-// the others go on in their order.
+// A waiter whose file is removed is refused as if evicted, and the others continue in
+// order.
 func TestWaitingFileRemoved(t *testing.T) {
 	dir := t.TempDir()
 	one, other := openAt(t, dir, 0), openAt(t, dir, 0)
@@ -140,7 +140,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 }
 
 // The owner file itself is put back while tickets are linked to it, so that a process
-// that comes later finds its ledger; and it goes with its owner.
+// that comes later finds its ledger. It disappears with its owner.
 func TestOwnerFileRemoved(t *testing.T) {
 	dir := t.TempDir()
 	one, other := openAt(t, dir, 0), openAt(t, dir, 0)
@@ -171,8 +171,8 @@ func onlyOwner(t testing.TB, dir string) (found string) {
 	return found
 }
 
-// An owner of an older version has no ledger. What it removes is left, and so is
-// what others remove.
+// An owner of an older version has no ledger. If its file disappears, the ticket counts
+// as left, whoever removed the file.
 func TestOwnerWithoutLedger(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -190,8 +190,7 @@ func TestOwnerWithoutLedger(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// An owner file that somebody truncates takes nobody down with it: processes that have
-// it in their memory go on.
+// A truncated owner file crashes nobody: processes that have mapped it continue.
 func TestOwnerFileTruncated(t *testing.T) {
 	for _, size := range []int64{0, 100, ledgerOffset, ledgerOffset + 4096} {
 		dir := t.TempDir()
@@ -216,7 +215,7 @@ func TestOwnerFileTruncated(t *testing.T) {
 	}
 }
 
-// Programs that clean up go by the times of files. A ticket has those of its owner
+// Programs that clean up go by the times of files. A ticket has the times of its owner
 // file, however old that is.
 func TestFilesStayFresh(t *testing.T) {
 	dir := t.TempDir()

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Readers of another process that are inside counted as waiting, until somebody
-// asked by which rule they are there. So a writer was refused as one too many, though
-// nobody waited.
+// Bug: remote readers that were inside counted as waiting until their rule was known. So
+// a writer was refused as one too many, although nobody waited.
 func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 	dir := t.TempDir()
 	here, there := openAt(t, dir, 0), openAt(t, dir, 0)

@@ -24,8 +24,8 @@ func pausedIn(t *testing.T, dir, queue string) QueueState {
 	return QueueState{}
 }
 
-// A pause that was made while nobody ran, or by a process that has ended since, holds
-// for a process that starts later.
+// A pause also applies to a process that starts later, even if no process was running, or
+// the one that made it has ended.
 func TestPauseBeforeStart(t *testing.T) {
 	dir := t.TempDir()
 	first := openAt(t, dir, 0)
@@ -100,7 +100,7 @@ func TestPauseFromOutside(t *testing.T) {
 	(<-entered).Leave()
 }
 
-// A pause whose end has passed while nobody ran pauses nobody, and goes.
+// A pause that ended while no process was running pauses nobody, and is removed.
 func TestPauseEndedMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, pauseName("a_", time.Now().Add(-time.Second)))
@@ -124,7 +124,8 @@ func TestPauseEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// A file that only looks like a pause pauses nobody, for nobody could say when it ends.
+// A file that only looks like a pause pauses nobody, because nobody could say when it
+// ends.
 func TestUnreadablePause(t *testing.T) {
 	for _, name := range []string{"", "a_", "123-a_", "99999999999999999999-a_", "00001609693865378515-"} {
 		dir := t.TempDir()

@@ -34,8 +34,8 @@ func (p *poller) goDeaf() {
 	p.signal = nil
 }
 
-// However little a signal says, the directory is looked at again, and soon where
-// it has never said anything.
+// Even without a signal, the directory is read again: soon, if the signal has never
+// worked.
 func TestPollingIsTheNetBeneath(t *testing.T) {
 	for name, test := range map[string]struct {
 		signal  changeSignal

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The holder's process is killed: the next one gets in at once, for the kernel
-// tells that the lock is free.
+// If the holder's process is killed, the next one enters at once, because the kernel
+// releases the lock.
 func TestRecoveryAfterKill(t *testing.T) {
 	const typical, worst = 50 * time.Millisecond, 250 * time.Millisecond
 	var took []time.Duration
@@ -53,8 +53,8 @@ func recoveries(t *testing.T, times int) (took []time.Duration) {
 	return took
 }
 
-// A process that stops while it gives out tickets keeps the guard. The others'
-// requests end by their own timeouts, and go on when it does.
+// A process that is stopped while it issues tickets keeps the guard. The others' requests
+// end by their own timeouts, and continue when it does.
 func TestStoppedInGuard(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -83,8 +83,7 @@ func TestStoppedInGuard(t *testing.T) {
 	get(t, waiting).Leave()
 }
 
-// A process that is stopped inside keeps its turn, and one that is killed while
-// stopped gives it up.
+// A process that is stopped inside keeps its turn, and gives it up if it is killed.
 func TestStoppedInside(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -107,7 +106,7 @@ func makeUnowned(t testing.TB, dir, queue string) (path string) {
 	return path
 }
 
-// An unowned file is waited for; once it is gone, the next one enters at once.
+// Arrivals wait for an unowned file; once it is gone, the next one enters at once.
 func TestUnownedFileIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -138,8 +137,8 @@ func TestUnownedFileIsAbandoned(t *testing.T) {
 	}
 }
 
-// Bug: the five minutes began anew with each process that came, though the file was
-// an hour old. Its age is that of the file; and the log says what is waited for.
+// Bug: the five minutes began anew with each process, although the file was an hour old.
+// Now the file's age counts, and the log says what arrivals wait for.
 func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	path := makeUnowned(t, dir, "a_")
@@ -161,7 +160,7 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// One that is old enough is abandoned at first sight.
+// A file that is old enough is abandoned at once.
 func TestOldUnownedFileIsAbandonedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)
@@ -210,7 +209,8 @@ func (b *logBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// Files that only begin like the queue's are none of it, however old they are.
+// Files whose names only begin like the queue's do not belong to it, however old they
+// are.
 func TestLookAlikesAreIgnored(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -255,8 +255,8 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// A ticket of another process is taken out by a marker that the process sees: a
-// waiting one is refused, and one inside is told.
+// A remote ticket is evicted by a marker that its process sees: a waiter is refused, and
+// a holder is notified.
 func TestEvictOtherProcess(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)

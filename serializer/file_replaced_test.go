@@ -36,8 +36,8 @@ func openOS(t testing.TB, path string) *osDir {
 	return opened.(*osDir)
 }
 
-// Those inside finish first when the directory is replaced, also those of other
-// engines; who waits is refused; numbers go on growing.
+// When the directory is replaced, holders finish first, including those of other engines.
+// Waiters are refused, and numbers keep growing.
 func TestDirectoryReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	one, two := openAt(t, dir, 24*time.Hour), openAt(t, dir, 0)
@@ -79,9 +79,8 @@ func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: an engine that had turned away from a directory waited for the others in
-// it for ever if the directory came back before they had noticed, for they
-// never left it.
+// Bug: an engine that had retired a directory waited for the other processes there for
+// ever if the directory returned before they had noticed, because they never left it.
 func TestDirectoryPutBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	one, two := openAt(t, dir, 0), openAt(t, dir, 0)
@@ -138,10 +137,10 @@ func gatedEngine(t testing.TB, path string) (e *File, gate *atomic.Bool, opening
 	return e, gate, opening, goOn
 }
 
-// Bug: an engine that had turned away from a directory took no notice of it any more once
-// all others had left it. If the directory came back and was then replaced, the engine
-// knew neither of the turns that were still out in it nor of their numbers: it let
-// somebody in beside them, with a smaller number.
+// Bug: an engine ignored a retired directory once all other processes had left it. The
+// directory could return and be replaced again. The engine then knew neither the turns
+// that were out there nor their numbers. It admitted somebody beside them, with a smaller
+// number.
 func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	path, lead := linkedDirs(t)
 	slow, gate, opening, goOn := gatedEngine(t, path)
@@ -168,8 +167,9 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	}
 }
 
-// Bug: an engine that had given up its owner files took a new file for its own to which the
-// file system had given the same identity. So it did not wait for that file's owner.
+// Bug: after an engine had given up its owner files, a new file got the same identity
+// from the file system. The engine took it for its own, and did not wait for that file's
+// owner.
 func TestGivenUpOwnerFilesAreNotOurs(t *testing.T) {
 	d := openOS(t, t.TempDir())
 	if err := errors.Join(d.lock(), d.create(Ticket{Prefix: "a_", Stamp: minStamp}.Name(), minStamp, ownerKind{})); err != nil {
@@ -185,8 +185,8 @@ func TestGivenUpOwnerFilesAreNotOurs(t *testing.T) {
 	}
 }
 
-// An engine that waits for the turns in an old directory goes back to it if the path
-// leads there again, for others who have not noticed never leave it.
+// An engine that waits for the turns in an old directory returns to it if the path leads
+// there again, because others who have not noticed never leave it.
 func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	path, lead := linkedDirs(t)
 	slow, gate, opening, goOn := gatedEngine(t, path)
@@ -232,8 +232,8 @@ func TestDirectoryRemoved(t *testing.T) {
 	enter(t, e, arrival("a_")).Leave()
 }
 
-// Bug: with the guard file removed, the number went back to the clock, which may
-// be behind.
+// Bug: after the guard file was removed, numbering went back to the clock, which may be
+// behind.
 func TestGuardRemoved(t *testing.T) {
 	dir := t.TempDir()
 	ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
@@ -255,9 +255,9 @@ func TestGuardRemoved(t *testing.T) {
 	}
 }
 
-// Bug: a process that was stopped while it held the guard, and that guard removed
-// meanwhile, went on to make its tickets, smaller than those given out under the
-// new guard. Two were inside at once.
+// Bug: a process was stopped while it held the guard, and the guard was replaced. When it
+// continued, it made tickets with smaller numbers than those issued under the new guard.
+// Two were inside at once.
 func TestGuardRemovedFromUnderStopped(t *testing.T) {
 	dir := t.TempDir()
 	var stop atomic.Bool
@@ -288,8 +288,8 @@ func TestGuardRemovedFromUnderStopped(t *testing.T) {
 	get(t, started(slow, arrival("a_"))).Leave()
 }
 
-// A guard file whose content is gone or nonsense is written anew, with a number
-// above all tickets there are.
+// A guard file that is empty or damaged is rewritten, with a number above all existing
+// tickets.
 func TestGuardSpoiled(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":     "",

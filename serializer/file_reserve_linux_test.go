@@ -72,8 +72,8 @@ func (m *machine) fail(t *testing.T, dir string, newer bool) {
 	}
 }
 
-// Bug: after a power failure, and with a clock that was behind, numbers were given
-// out a second time: the last one was in the guard file, but not on the disk.
+// Bug: after a power failure, and with a clock that was behind, numbers were issued
+// twice: the last number was in the guard file, but not on the disk.
 func TestNumbersAfterPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	m := new(machine)
@@ -105,8 +105,8 @@ func TestNumbersAfterPowerFailure(t *testing.T) {
 	}
 }
 
-// A process that comes later, and one whose directory was closed meanwhile, trust what
-// another has written to the disk: nobody waits for it more than once in a while.
+// A process that comes later, or has closed its directory in between, trusts what another
+// has flushed to the disk. So waiting for the disk is rare.
 func TestDiskIsNotWaitedForOften(t *testing.T) {
 	dir := t.TempDir()
 	var waits atomic.Int64

@@ -179,8 +179,8 @@ func at(call int, mode haltMode) func(int) haltMode {
 	}
 }
 
-// Every process is stopped, and killed, before each of its calls; the others must
-// go on, one at a time and in order.
+// Every process is stopped or killed before each of its calls. The others must continue,
+// one at a time and in order.
 func TestHaltBetweenAnyTwoCalls(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -236,7 +236,7 @@ func TestTwoKilledBetweenAnyTwoCalls(t *testing.T) {
 	t.Logf("%d pairs of stopping points", calls[0]*calls[1])
 }
 
-// Stopping finds what happens with the guard left out.
+// Stopping detects what goes wrong without the guard.
 func TestGuardLeftOut(t *testing.T) {
 	s := scene{procs: 3, callers: 2, wrong: withoutGuard}
 	for call := 1; call < 40; call++ {
@@ -252,8 +252,8 @@ func TestGuardLeftOut(t *testing.T) {
 
 func isOverlap(problem string) bool { return strings.HasPrefix(problem, "overlap") }
 
-// A process that cannot read the directory, and takes that for its end, gets in
-// beside the holder.
+// A process that takes an error in reading the directory for its end enters beside the
+// holder.
 func TestScanErrorIgnored(t *testing.T) {
 	for wrong, want := range map[mutation]error{right: ErrTimeout, scanErrorIgnored: nil} {
 		dir := newSimDir()
@@ -265,8 +265,8 @@ func TestScanErrorIgnored(t *testing.T) {
 	}
 }
 
-// A process that probes a ticket that is its own file before its owner could lock it,
-// and takes it for a dead one's, removes it and lets in too many.
+// A process probes a ticket before its owner could lock it, takes the owner for dead, and
+// removes the ticket. So too many enter.
 func TestProbeTrustedAtOnce(t *testing.T) {
 	for wrong, want := range map[mutation]error{right: ErrTimeout, probeTrusted: nil} {
 		dir := newSimDir()
@@ -334,8 +334,8 @@ func tooMany(t *testing.T, e Engine, a Arrival, want error) {
 	}
 }
 
-// A caller that waits behind a process that is stopped in the guard, or anywhere
-// else, still ends by its own timeout.
+// A caller that waits behind a stopped process still ends by its own timeout, wherever
+// that process was stopped, even under the guard.
 func TestTimeoutBehindStoppedProcess(t *testing.T) {
 	for call := 1; call < 20; call++ {
 		t.Run(fmt.Sprint(call), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Bug: a hard link that somebody made to our own owner file, in a ticket's name, counted as
-// the ticket of a living owner: requests waited for it as long as the process lived.
+// Bug: a hard link with a ticket's name that somebody made to a local owner file counted
+// as the ticket of a living owner. Requests waited for it while the process lived.
 func TestLinkToOwnOwnerFile(t *testing.T) {
 	dir := t.TempDir()
 	e := openAt(t, dir, 0)

@@ -67,9 +67,9 @@ func TestUnreadableOwnerInReplacedDirectory(t *testing.T) {
 	}
 }
 
-// Where a ticket is linked to it, nobody can tell whether its owner is still inside. The
-// requests behind it are refused with its name, as they are in a directory that is not
-// replaced, and enter when it is gone. They waited until they timed out.
+// If a ticket is linked to such a file, nobody can tell whether its owner is still
+// inside. The requests behind it are refused with its name, as in a directory that is not
+// replaced, and enter when it is gone. Bug: they waited until they timed out.
 func TestUnreadableTicketInReplacedDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	ticket := Ticket{Prefix: "other_", Stamp: minStamp}.Name()
@@ -99,8 +99,8 @@ func TestUnreadableTicketInReplacedDirectory(t *testing.T) {
 	})
 }
 
-// A ticket that can be opened but not read, such as a damaged one, kept all behind it
-// waiting: only those that could not be opened had them refused.
+// Bug: a ticket that could be opened but not read, such as a damaged one, kept all
+// requests behind it waiting. They are refused, as behind a ticket that cannot be opened.
 func TestDamagedTicket(t *testing.T) {
 	dir := t.TempDir()
 	ticket := Ticket{Prefix: "q_", Stamp: minStamp}.Name()

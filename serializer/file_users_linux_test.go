@@ -58,9 +58,9 @@ func plant(t testing.TB, uid int, text string, path ...string) string {
 	return name
 }
 
-// In a directory that everybody may write to, such as the default one, each user
-// has queues of their own, root, too. The second user was refused, for the guard was
-// the first one's.
+// In a directory that everybody may write to, such as the default one, each user has
+// separate queues, including root. Bug: the second user was refused, because the guard
+// belonged to the first.
 func TestPublicDirectoryServesEachUser(t *testing.T) {
 	dir := publicDir(t)
 	for _, user := range []int{alice, 0, bob} {
@@ -96,7 +96,7 @@ func TestPublicDirectoryServesEachUser(t *testing.T) {
 	}
 }
 
-// Whatever another user puts there has no say: tickets, owner files, markers.
+// Another user's tickets, owner files and markers do not count.
 func TestPublicDirectoryIgnoresOthersFiles(t *testing.T) {
 	dir := publicDir(t)
 	early := Ticket{Prefix: "a_", Stamp: minStamp}.Name()
@@ -134,8 +134,8 @@ func TestPublicDirectoryIgnoresOthersFiles(t *testing.T) {
 	}
 }
 
-// Nor have root's files: a process of root's that was killed left tickets that no
-// other user could find out about, and so blocked all others for ever.
+// Root's files do not count for other users either. Bug: tickets of a killed process of
+// root blocked all other users for ever, because they could not probe them.
 func TestPublicDirectoryIgnoresRoot(t *testing.T) {
 	dir := publicDir(t)
 	root := helper{Dir: dir, Queue: "a_"}.start(t)
@@ -150,7 +150,7 @@ func TestPublicDirectoryIgnoresRoot(t *testing.T) {
 	p.leave(t)
 }
 
-// What somebody else has put in the guard's place, under any of its names, stops
+// A file that somebody else has put in the guard's place, under any of its names, stops
 // nobody, and nothing is written through it.
 func TestPlantedGuard(t *testing.T) {
 	for name, plantIt := range map[string]func(t *testing.T, guard, victim string) error{
@@ -246,9 +246,9 @@ func TestGuardsOfOneUser(t *testing.T) {
 	}
 }
 
-// What root makes in a service's directory is the service's: the guard and the
-// owner files were root's, and the service could not open them. The tickets of a
-// killed process of root's blocked it for ever.
+// Root's files in a service's directory belong to the service. Bug: the guard and the
+// owner files were root's, and the service could not open them. The tickets of a killed
+// process of root blocked it for ever.
 func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
 	needRoot(t)
 	for name, mode := range map[string]os.FileMode{"own": 0o750, "group": 0o770 | os.ModeSetgid} {
@@ -331,9 +331,8 @@ func TestRootGivesDirectories(t *testing.T) {
 	}
 }
 
-// Where an owner cannot be probed, because its file belongs to another user, requests
-// are refused at once and the message has its name. They used to wait without a
-// word.
+// If an owner cannot be probed, because its file belongs to another user, requests are
+// refused at once, with its name. Bug: they waited without a log entry.
 func TestOwnerThatCannotBeProbed(t *testing.T) {
 	needRoot(t)
 	dir := dirOf(t, alice, 0o750)
@@ -403,8 +402,8 @@ func TestGroupSharesQueues(t *testing.T) {
 	second.leave(t)
 }
 
-// Only the guard's user could keep it young for the programs that remove old files,
-// and read the file system's clock from it: who shares it by a group could not.
+// Bug: only the guard's user could keep it from looking old, and read the file system's
+// clock from it. Users who share it through a group could not.
 func TestTouchOfSharedFile(t *testing.T) {
 	needRoot(t)
 	path := plant(t, alice, "", dirOf(t, group, 0o770|os.ModeSetgid), guardFile)

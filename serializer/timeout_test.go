@@ -83,7 +83,7 @@ func TestTimeoutInAnEmptyList(t *testing.T) {
 	})
 }
 
-// A timeout that no clock reaches is none.
+// A timeout that no clock reaches means no timeout.
 func TestGreatestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewMemory(MemoryOptions{})
@@ -133,8 +133,8 @@ func TestListsOfTimeoutsAreDropped(t *testing.T) {
 	turn.Leave()
 }
 
-// A turn that comes when the time runs out is taken or given back, never lost. Those who
-// wait without a goroutine have the same timeouts.
+// A turn that comes when the time is up is taken or given back, never lost. Waiters
+// without a goroutine have the same timeouts.
 func TestTurnAtTheTimeout(t *testing.T) {
 	file, _ := openCounted(t)
 	for _, e := range []Engine{NewMemory(MemoryOptions{}), file} {
@@ -176,8 +176,8 @@ func TestTurnAtTheTimeout(t *testing.T) {
 	}
 }
 
-// Channels are used again. A message that is for one caller must not reach another, whose
-// turn has not come.
+// Channels are reused. A message for one caller must not reach another, whose turn has
+// not come.
 func TestMessagesReachTheirCallers(t *testing.T) {
 	file, _ := openCounted(t)
 	for _, e := range []Engine{NewMemory(MemoryOptions{}), file} {
