@@ -89,7 +89,7 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 			d.wake()
 		} else {
 			delete(d.blocked, q)
-			q.next, q.awaited = nil, nil
+			q.next, q.awaited, q.ledger = nil, nil, nil
 		}
 	}
 	if q.Len() == 0 {

@@ -65,8 +65,7 @@ func (d *directory) endRest() (over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.resting = false
-	_, over = d.syncer.takeOverLocked()
-	return over
+	return d.syncer.takeOverLocked()
 }
 
 // unrestLocked wakes the monitor, because it has asked for the wrong tickets by now.
@@ -90,9 +89,7 @@ func (s *syncer) ask() (ready, over bool) {
 	defer s.mu.Unlock()
 	undisturbed := s.resting
 	s.resting = false
-	if ready {
-		ready, over = s.takeOverLocked()
-	}
+	over = ready && s.takeOverLocked()
 	s.resting = undisturbed && ready && !over
 	return ready, over
 }
@@ -115,44 +112,47 @@ func (s *syncer) nextAwaited() (stamps []uint64, unknown []*ticket, ok bool) {
 		case q.next == nil:
 			continue
 		}
-		q.awaited = q.next.Prev()
-		if !q.awaited.known {
-			unknown = append(unknown, q.awaited)
+		t := q.next.Prev()
+		if !t.known {
+			unknown = append(unknown, t)
+			continue
 		}
-		stamps = append(stamps, q.awaited.Stamp)
+		if q.ledger = s.ledgerOf(t); q.ledger == nil {
+			return nil, nil, false
+		}
+		q.awaited = t
+		stamps = append(stamps, t.Stamp)
 	}
 	return stamps, unknown, true
 }
 
-// takeOverLocked takes out the awaited tickets that are over. ready means that the owners
-// of all others will wake this process, and over that there were any. The lock files are
-// left to their owners.
-func (s *syncer) takeOverLocked() (ready, over bool) {
-	ready = true
+// takeOverLocked takes out the awaited tickets that are over, as the ledgers say in which
+// they stood. The lock files are left to their owners.
+func (s *syncer) takeOverLocked() (over bool) {
 	for q := range s.blocked {
-		t := q.awaited
-		if t == nil || t.out {
-			continue
-		}
-		switch is, wakes := s.ledgerSays(t.Stamp); {
-		case is == isOver:
+		if t := q.awaited; t != nil && !t.out && q.ledger.standing(t.Stamp) == isOver {
 			s.dropLocked(t) // it stays in s.tickets until its file is gone
 			over = true
-		case is != isOut || !wakes:
-			ready = false
 		}
 	}
-	return ready, over
+	return over
 }
 
-// ledgerSays looks a remote ticket up in the ledgers. wakes means that its owner wakes
-// whoever asks for it.
-func (s *syncer) ledgerSays(stamp uint64) (is standing, wakes bool) {
-	for i, o := range s.ledgers {
-		if is = o.standing(stamp); is != isAbsent {
-			s.ledgers[0], s.ledgers[i] = o, s.ledgers[0] // likely to be asked next, too
-			return is, o.wakes()
+// ledgerOf returns the ledger in which a remote ticket stands, if its owner wakes whoever
+// asks for it, or nil. A number alone does not say whose it is: it may have been issued
+// twice, after somebody put a smaller one into the guard file. So the ledger must be that
+// of the ticket's own process, and the ticket must stand in no other one.
+func (s *syncer) ledgerOf(t *ticket) (ledger *remoteOwner) {
+	for _, o := range s.ledgers {
+		switch is := o.standing(t.Stamp); {
+		case is == isUnclear, is == isOut && ledger != nil:
+			return nil
+		case is == isOut:
+			ledger = o
 		}
 	}
-	return isAbsent, false
+	if ledger == nil || !ledger.wakes() || ledger.owner().String() != t.owner {
+		return nil
+	}
+	return ledger
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // resting returns the turn of one engine and an arrival of another that waits for it, once
@@ -101,5 +102,43 @@ func TestUnownedFileWithTheNumberOfATicket(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, over.Name())); err != nil {
 		t.Fatal(err)
 	}
+	get(t, waiting).Leave()
+}
+
+// Bug: after somebody had put a smaller number into the guard file, a number was issued
+// twice. The ledger of the process that had it first said that it was over, so the ticket
+// of the second was passed while its request was inside.
+func TestNumberIssuedTwice(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	open := func() *File {
+		e, err := OpenFile(dir, FileOptions{Clock: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	first, second, e := open(), open(), open()
+	before := enter(t, e, arrival("a_"))
+	before.Leave()
+	over := enter(t, first, arrival("a_"))
+	over.Leave()
+	number := fmt.Appendf(nil, "%020d\n", before.Token())
+	guard, err := os.OpenFile(filepath.Join(dir, guardFile), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	if _, err := guard.WriteAt(number, 0); err != nil {
+		t.Fatal(err)
+	}
+	again := enter(t, second, arrival("a_"))
+	if again.Token() != over.Token() {
+		t.Fatalf("the second has %d, expected %d", again.Token(), over.Token())
+	}
+	waiting := started(e, arrival("a_"))
+	stillWaits(t, waiting, "behind a number that another process had before")
+	again.Leave()
 	get(t, waiting).Leave()
 }

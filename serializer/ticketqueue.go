@@ -26,6 +26,7 @@ type ticketQueue struct {
 	blocked bool              // included in directory.blocked
 	next    *ticket           // while the monitor rests: the first local ticket that waits right behind a remote one
 	awaited *ticket           // while the monitor rests: that remote ticket
+	ledger  *remoteOwner      // in which the awaited ticket stood
 }
 
 // insert puts a ticket into its place.
