@@ -60,7 +60,8 @@ func checkPath(path string) error {
 
 func checkPrefix(prefix string) error {
 	switch {
-	case strings.ContainsAny(prefix, `/\`):
+	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.
+	case strings.ContainsAny(placeholder.ReplaceAllString(prefix, ""), `/\`):
 		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)
 	case serializer.AmbiguousQueueName(prefix):
 		return fmt.Errorf("prefix %q: it must not end in four zeros and a digit, for that is how timestamps start", prefix)
