@@ -153,7 +153,7 @@ func TestAllocationsOfATurn(t *testing.T) {
 		most   float64
 	}{
 		{"memory", NewMemory(MemoryOptions{}), 3},
-		{"file", file, 11},
+		{"file", file, 6},
 	} {
 		turns(t, c.engine, 10)
 		if n := testing.AllocsPerRun(2000, func() { turns(t, c.engine, 1) }); n > c.most {
@@ -186,37 +186,10 @@ func TestMemoryOfOneWhoWaits(t *testing.T) {
 	}
 }
 
-func arrivalFor(timeout time.Duration) Arrival {
-	a := arrival("a_")
-	a.Rule, a.Timeout = Rule{Limit: 1}, timeout
-	return a
-}
-
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-// awaitQueue waits until a queue has that many tickets. It does not list them: that would
-// be most of what a test of thousands does.
-func awaitQueue(t testing.TB, e Engine, n int) {
-	t.Helper()
-	waitUntil(t, "all are in the queue", func() bool {
-		switch e := e.(type) {
-		case *Memory:
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return e.queues["a_"].Len() == n
-		case *File:
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.dir.mu.Lock()
-			defer e.dir.mu.Unlock()
-			return !e.issuing && e.dir.queues["a_"].Len() == n
-		}
-		return false
-	})
 }

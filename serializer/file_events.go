@@ -28,6 +28,9 @@ type syncer struct {
 	barredOwners map[string]*barred
 	audited      bool // every ticket that is out is known
 	refreshed    time.Time
+
+	noteChange func(change, []byte)
+	noting     bool // the directory is locked by it
 }
 
 func newSyncer(d *directory) syncer {
@@ -66,9 +69,11 @@ func (s *syncer) sync(guarded bool) error {
 	s.mu.Lock()
 	listings := s.listings
 	s.mu.Unlock()
-	n := noting{syncer: s}
-	err := s.sys.changes(n.note)
-	n.unlock()
+	if s.noteChange == nil {
+		s.noteChange = s.note // once: each such value is an allocation
+	}
+	err := s.sys.changes(s.noteChange)
+	s.endNoting()
 	if err != nil {
 		return err
 	}
@@ -83,28 +88,23 @@ func (s *syncer) sync(guarded bool) error {
 	return nil
 }
 
-// noting notes changes. It locks the directory once for all changes, but not while the
-// directory is being listed.
-type noting struct {
-	*syncer
-	locked bool
-}
-
-func (n *noting) note(kind change, name []byte) {
-	if !n.locked {
-		n.mu.Lock()
-		n.locked = true
+// note notes a change. It locks the directory once for all changes of a sync, but not while
+// the directory is listed.
+func (s *syncer) note(kind change, name []byte) {
+	if !s.noting {
+		s.mu.Lock()
+		s.noting = true
 	}
-	n.noteLocked(kind, name)
+	s.noteLocked(kind, name)
 	if kind == listing {
-		n.unlock()
+		s.endNoting()
 	}
 }
 
-func (n *noting) unlock() {
-	if n.locked {
-		n.mu.Unlock()
-		n.locked = false
+func (s *syncer) endNoting() {
+	if s.noting {
+		s.noting = false
+		s.mu.Unlock()
 	}
 }
 

@@ -101,14 +101,6 @@ func (d *osDir) link(name string, k ownerKind) error {
 	return err
 }
 
-func linkat(dir int, from, to string) error {
-	for {
-		if err := unix.Linkat(dir, from, dir, to, 0); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
 // createFile makes a ticket as a separate locked file.
 func (d *osDir) createFile(name string, k ownerKind) error {
 	o, err := d.newOwnerFile(name, k, false)
@@ -124,20 +116,15 @@ func (d *osDir) createFile(name string, k ownerKind) error {
 }
 
 func (d *osDir) remove(name string) error {
-	for {
-		err := unix.Unlinkat(d.dir, name, 0)
-		switch err {
-		case nil, unix.ENOENT:
-			d.forget(name)
-			return nil
-		case unix.EINTR:
-		default:
-			if d.isDirectory(name) {
-				err = errNotFile
-			}
-			return &StorageError{"removing lock file", filepath.Join(d.path, name), err}
-		}
+	err := unlinkat(d.dir, name)
+	if err == nil || err == unix.ENOENT {
+		d.forget(name)
+		return nil
 	}
+	if d.isDirectory(name) {
+		err = errNotFile
+	}
+	return &StorageError{"removing lock file", filepath.Join(d.path, name), err}
 }
 
 func (d *osDir) isDirectory(name string) bool {

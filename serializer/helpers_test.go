@@ -62,3 +62,30 @@ func get(t testing.TB, waiting <-chan result) Turn {
 	}
 	return nil
 }
+
+func arrivalFor(timeout time.Duration) Arrival {
+	a := arrival("a_")
+	a.Rule, a.Timeout = Rule{Limit: 1}, timeout
+	return a
+}
+
+// awaitQueue waits until a queue has that many tickets. It does not list them: that would
+// be most of what a test of thousands does.
+func awaitQueue(t testing.TB, e Engine, n int) {
+	t.Helper()
+	waitUntil(t, "all are in the queue", func() bool {
+		switch e := e.(type) {
+		case *Memory:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.queues["a_"].Len() == n
+		case *File:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.dir.mu.Lock()
+			defer e.dir.mu.Unlock()
+			return !e.issuing && e.dir.queues["a_"].Len() == n
+		}
+		return false
+	})
+}

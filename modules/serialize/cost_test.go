@@ -24,8 +24,8 @@ func TestAllocationsOfARequest(t *testing.T) {
 		engine string
 		most   float64
 	}{
-		{"memory", `{"engine": "memory"}`, 7},
-		{"file", `{"engine": "file"}`, 16},
+		{"memory", `{"engine": "memory"}`, 8},
+		{"file", `{"engine": "file"}`, 11},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
