@@ -250,3 +250,33 @@ func TestFitsGroup(t *testing.T) {
 		}
 	}
 }
+
+// A name that is too long for a pause was refused with the advice to see a Go name.
+func TestPauseOfLongPrefix(t *testing.T) {
+	dir := t.TempDir()
+	longest := strings.Repeat("x", 213) + "{user}"
+	if err := PauseQueue(dir, longest, time.Time{}); err != nil {
+		t.Errorf("the longest name: %v", err)
+	}
+	for name, want := range map[string]string{"x" + longest: "at most 219 bytes", "a/{user}": "a slash"} {
+		if err := PauseQueue(dir, name, time.Time{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v; expected %q", name, err, want)
+		}
+	}
+}
+
+// An idle process resumed no queue if its directory had been removed, though nothing is
+// paused then.
+func TestResumeWithoutDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queues")
+	f := openAt(t, dir, 0)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Resume(t.Context(), "a_"); err != nil {
+		t.Error(err)
+	}
+	if err := ResumeQueue(dir, "a_"); err == nil {
+		t.Error("resuming in a directory that is not there is no error; the path may be misspelt")
+	}
+}
