@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -150,4 +151,77 @@ func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// These bounds are those of a system that tells what changed in a directory.
+
+// A turn asks seven things of the directory; with many callers, some of them
+// share the guard.
+func TestDirectoryCallsOfATurn(t *testing.T) {
+	const n = 2048
+	for _, c := range []struct{ callers, most int }{{1, 8}, {32, 8}} {
+		e, calls := openCounted(t)
+		turns(t, e, 10) // opens the directory
+		before := calls.sum()
+		crowdedTurns(t, e, c.callers, n)
+		if each := float64(calls.sum()-before) / n; each > float64(c.most) {
+			t.Errorf("with %d callers, a turn makes %.2f calls, more than %d", c.callers, each, c.most)
+		}
+		if made, removed := calls.create.Load(), calls.remove.Load(); made != removed {
+			t.Errorf("%d lock files were made, %d removed", made, removed)
+		}
+	}
+}
+
+// The bounds are just above the current values, so that a new allocation is noticed.
+func TestAllocationsOfATurn(t *testing.T) {
+	if raceDetector {
+		return // it allocates, too
+	}
+	file, _ := openCounted(t)
+	for _, c := range []struct {
+		name   string
+		engine Engine
+		most   float64
+	}{
+		{"memory", NewMemory(MemoryOptions{}), 3},
+		{"file", file, 6},
+	} {
+		turns(t, c.engine, 10)
+		if n := testing.AllocsPerRun(2000, func() { turns(t, c.engine, 1) }); n > c.most {
+			t.Errorf("%s: a turn allocates %.1f times, more than %.0f", c.name, n, c.most)
+		}
+	}
+}
+
+// A waiter takes at most 2 KiB of the heap.
+func TestMemoryOfOneWhoWaits(t *testing.T) {
+	const crowd, most = 2000, 2 << 10
+	file, _ := openCounted(t)
+	for _, e := range []Engine{NewMemory(MemoryOptions{}), file} {
+		turns(t, e, 10)
+		turn := enter(t, e, arrival("a_"))
+		before := heap()
+		var done sync.WaitGroup
+		gone, leave := context.WithCancel(t.Context())
+		for range crowd {
+			done.Go(func() { _, _ = e.Enter(gone, arrivalFor(time.Minute)) })
+		}
+		awaitQueue(t, e, crowd+1)
+		each := (heap() - before) / crowd
+		leave()
+		done.Wait()
+		turn.Leave()
+		if each > most {
+			t.Errorf("%T: someone who waits takes %d bytes, more than %d", e, each, most)
+		}
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
