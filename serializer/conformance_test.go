@@ -17,42 +17,32 @@ func TestMemoryConforms(t *testing.T) {
 	})
 }
 
-// untickedCases take ticks.
-var untickedCases = []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}
-
 // Several engines on one directory behave like several processes.
 func TestFileConforms(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(i int, e *serializer.File)
+		change func(*serializer.File)
 		skip   []string
 	}{
-		{"with notification", func(int, *serializer.File) {}, nil},
-		{"without notification", func(_ int, e *serializer.File) { e.Poll() }, nil},
+		{"with notification", func(*serializer.File) {}, nil},
+		{"without notification", (*serializer.File).Poll, nil},
 		// Bug: the ticket of another process counted as one that is alone until the
 		// next tick found out by which rule it was in its queue. So a ticket that may
 		// be inside with two others entered beside another process's reader, and a
 		// reader behind another process's readers waited for up to 100 ms.
-		{"without ticks", func(_ int, e *serializer.File) { e.SlowTicks() }, untickedCases},
-		// One that is not woken hears of all files; one that wakes nobody is heard by its files.
-		{"beside an older version", func(i int, e *serializer.File) {
-			e.SlowTicks()
-			if i%2 == 0 {
-				e.Age()
-			}
-		}, untickedCases},
+		{"without ticks", (*serializer.File).SlowTicks, []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			o := enginetest.Options{QueueName: serializer.QueueName, Skip: c.skip, Patience: 20 * time.Second}
 			enginetest.Run(t, o, func(t testing.TB, n int) (engines []serializer.Engine) {
 				dir := t.TempDir()
-				for i := range n {
+				for range n {
 					e, err := serializer.OpenFile(dir, serializer.FileOptions{})
 					if err != nil {
 						t.Fatal(err)
 					}
-					c.change(i, e)
+					c.change(e)
 					engines = append(engines, e)
 				}
 				t.Cleanup(func() { checkLeft(t, dir) })

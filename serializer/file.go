@@ -51,8 +51,7 @@ import (
 // ticket's file is removed after that: the next ticket's file already exists.
 //
 // Waking. While a local ticket waits for a remote one, one goroutine, the monitor,
-// sleeps until the remote ticket's owner wakes it, or, where that is not possible, until
-// the directory changes; see file_wake.go. Every 100 ms, it also tries the locks of the
+// sleeps until the directory changes. Every 100 ms, it also tries the locks of the
 // other owners, and checks that the directory is still the same.
 //
 // # Where to read on
@@ -80,8 +79,8 @@ import (
 //   - A lock that the kernel queues (a blocking flock per request): it has no order, no
 //     timeout and no length limit.
 //   - The whole queue in memory shared by the processes: fast, but a process that dies
-//     while changing it leaves it broken. (A ledger has one writer, and is whole
-//     or marked as unclear after each of its steps.)
+//     while changing it leaves it broken. (A ledger has one writer, and nobody reads
+//     that of a dead process.)
 //
 // # What remains imperfect
 //

@@ -3,6 +3,8 @@ package serializer
 import (
 	"errors"
 	"os"
+	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +18,12 @@ import (
 // and would wake a thread even if nobody waits. So an epoll set stands between the two.
 // It reports one event each time it is armed.
 type alarm struct {
-	fd       int
-	*sleeper // on the epoll set
+	fd   int
+	set  *os.File // the epoll set
+	conn syscall.RawConn
+
+	mu          sync.Mutex // held while the deadline is set
+	interrupted bool       // the current wait ends, or the next one if there is none
 }
 
 const disarmed = unix.EPOLLONESHOT // without an event to report
@@ -38,8 +44,8 @@ func newAlarm(fd int) (_ *alarm, err error) {
 	if err := unix.SetNonblock(set, true); err != nil { // makes os.File use the poller
 		return nil, err
 	}
-	a := &alarm{fd: fd}
-	a.sleeper, err = newSleeper(set, "alarm")
+	a := &alarm{fd: fd, set: os.NewFile(uintptr(set), "alarm")}
+	a.conn, err = a.set.SyscallConn()
 	return a, err
 }
 
@@ -65,6 +71,27 @@ func (a *alarm) wait(timeout time.Duration) {
 	}
 }
 
+// begin sets the deadline of a wait. It returns false if the wait was interrupted
+// beforehand.
+func (a *alarm) begin(timeout time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.interrupted {
+		a.interrupted = false
+		return false
+	}
+	_ = a.set.SetReadDeadline(time.Now().Add(timeout))
+	return true
+}
+
+// interrupt ends the wait, or the next one if there is none.
+func (a *alarm) interrupt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.interrupted = true
+	_ = a.set.SetReadDeadline(time.Now())
+}
+
 func (a *alarm) arm(set int, events uint32) error {
 	return unix.EpollCtl(set, unix.EPOLL_CTL_MOD, a.fd, &unix.EpollEvent{Events: events})
 }
@@ -75,3 +102,5 @@ func rang(set int) bool {
 	n, err := unix.EpollWait(set, events[:], 0)
 	return n > 0 || err != nil && err != unix.EINTR
 }
+
+func (a *alarm) close() { _ = a.set.Close() }

@@ -52,26 +52,11 @@ func (d *osDir) wait(timeout time.Duration) {
 }
 
 func (d *osDir) interrupt() {
-	if d.notes == nil {
-		d.polls.interrupt()
+	if d.notes != nil {
+		d.notes.interrupt()
 		return
 	}
-	d.notes.interrupt()
-	if d.waker != nil {
-		d.waker.interrupt()
-	}
+	d.polls.interrupt()
 }
-
-func (d *osDir) askFor(stamps []uint64) bool {
-	if d.waker == nil {
-		return false
-	}
-	d.mu.Lock()
-	o := d.ledgerFile
-	d.mu.Unlock()
-	return o != nil && d.waker.listen(o) && o.ledger.ask(stamps)
-}
-
-func (d *osDir) rest(timeout time.Duration) { d.waker.wait(timeout) }
 
 func (d *osDir) notifies() bool { return d.notes != nil }

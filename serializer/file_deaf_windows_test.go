@@ -12,6 +12,3 @@ func openDeaf(path string, clock func() time.Time) (lockDir, error) {
 }
 
 func (d *osDir) goDeaf() { d.polls.goDeaf() }
-
-// openOlder opens a directory as older versions did: nobody is woken here.
-func openOlder(path string, clock func() time.Time) (lockDir, error) { return openLockDir(path, clock) }

@@ -21,14 +21,13 @@ type directory struct {
 
 	mu        sync.Mutex // guards what follows, and the tickets
 	queues    map[string]*ticketQueue
-	tickets   map[string]*ticket    // by name; a local ticket stays until an event says that its file is gone
-	owned     int                   // local tickets
-	users     int                   // calls in progress that need sys
-	blocked   map[*ticketQueue]bool // those in which a local ticket waits for another process
-	resting   bool                  // the monitor rests until it is woken, or is about to
-	leftovers map[string]bool       // files that could not be removed; true for local tickets
-	others    bool                  // another process has issued a ticket since this one recorded the last number
-	listings  uint64                // number of times the directory was listed
+	tickets   map[string]*ticket // by name; a local ticket stays until an event says that its file is gone
+	owned     int                // local tickets
+	users     int                // calls in progress that need sys
+	blocked   int                // queues in which a local ticket waits for another process
+	leftovers map[string]bool    // files that could not be removed; true for local tickets
+	others    bool               // another process has issued a ticket since this one recorded the last number
+	listings  uint64             // number of times the directory was listed
 	retired   bool
 	parted    bool    // retired, and when last checked, left by all processes or back at its path
 	unparted  *barred // why parted cannot be determined
@@ -40,7 +39,6 @@ type directory struct {
 	syncing sync.Mutex // guards the syncer
 	syncer  syncer
 
-	brisk      int           // how many more waits are too short to rest; used by the monitor
 	looked     int           // orders+1 at the last check for remaining processes; used by the monitor
 	started    bool          // a restart of the machine has been taken into account; used by the issuing goroutine
 	reserved   atomic.Uint64 // numbers up to this one may be issued
@@ -75,7 +73,6 @@ func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, uno
 		queues:       make(map[string]*ticketQueue),
 		tickets:      make(map[string]*ticket),
 		leftovers:    make(map[string]bool),
-		blocked:      make(map[*ticketQueue]bool),
 		pausing:      newPausing(),
 		others:       true,
 		idleSince:    time.Now(),
@@ -249,19 +246,6 @@ func (d *directory) noteOwnerLocked(q *ticketQueue, o Owner) {
 	if q.noteOwner(o) && len(d.pausing.ends) > 0 {
 		q.setPause(d.pausing.ends.end(q))
 	}
-}
-
-// remoteFiles lists the remote tickets whose lock files are known to exist. Some may be
-// over: their owners have struck them out, but not removed the files yet.
-func (d *directory) remoteFiles() (tickets []*ticket) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, t := range d.tickets {
-		if !t.Local() {
-			tickets = append(tickets, t)
-		}
-	}
-	return tickets
 }
 
 // remoteTickets lists the remote tickets that satisfy wanted and are still in their

@@ -65,9 +65,6 @@ func (d *directory) takeOutLocked(t *ticket) {
 			d.idleSince = time.Now()
 		}
 	}
-	if t.queue.restsOn(t) {
-		d.unrestLocked()
-	}
 	t.queue.remove(t)
 }
 
@@ -85,11 +82,10 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	if blocked := q.awaitsEvents(); blocked != q.blocked {
 		q.blocked = blocked
 		if blocked {
-			d.blocked[q] = true
+			d.blocked++
 			d.wake()
 		} else {
-			delete(d.blocked, q)
-			q.next, q.awaited, q.ledger = nil, nil, nil
+			d.blocked--
 		}
 	}
 	if q.Len() == 0 {

@@ -30,7 +30,7 @@ func newNotifier(dir int, path string) *notifier {
 	if err != nil {
 		return nil
 	}
-	if err := watch(fd, dir, path, notifyMask); err != nil {
+	if err := watch(fd, dir, path); err != nil {
 		_ = unix.Close(fd)
 		return nil
 	}
@@ -44,14 +44,14 @@ func newNotifier(dir int, path string) *notifier {
 
 // watch adds the watch. It avoids the path, because another directory may have taken the
 // place of the open one.
-func watch(fd, dir int, path string, mask uint32) error {
-	_, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dir), mask)
+func watch(fd, dir int, path string) error {
+	_, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dir), notifyMask)
 	if err == nil {
 		return nil
 	}
 	// Without /proc, the path must do. Each ticket checks that it still leads to the open
 	// directory.
-	_, err = unix.InotifyAddWatch(fd, path, mask)
+	_, err = unix.InotifyAddWatch(fd, path, notifyMask)
 	return err
 }
 

@@ -289,9 +289,6 @@ func (d *directory) joinLocked(q *ticketQueue, t *ticket, last uint64) error {
 	d.tickets[t.name] = t
 	d.owned++
 	q.insert(t)
-	if q.mustHearOf(t) {
-		d.unrestLocked()
-	}
 	return nil
 }
 

@@ -19,11 +19,7 @@ import (
 //	0       ledgerMark
 //	1       moves: odd while numbers are being moved within the list
 //	2       count: how many words of the list are in use
-//	3       wakes: 1 if the owner wakes whoever asks for it; 0 in older versions
-//	4...7   asked: numbers of remote tickets for which the owner asks to be woken
 //	8...    the list, in ascending order
-//
-// Words 3 to 7 only make a process look sooner; see file_wake.go.
 //
 // Numbers only grow, so a number is found by binary search. When the list is full, the
 // owner compacts the numbers that stand.
@@ -40,11 +36,7 @@ const (
 	markWord  = 0
 	movesWord = 1
 	countWord = 2
-	wakesWord = 3
-	askedWord = 4
 	firstWord = 8
-
-	maxAsked = firstWord - askedWord // number of tickets for which an owner can ask
 
 	struckOut uint64 = 1 << 63
 )

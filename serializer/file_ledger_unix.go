@@ -16,9 +16,8 @@ import (
 type ownLedger struct {
 	fd int
 
-	mu    sync.Mutex // guards the rest
-	mem   []byte
-	since uint64 // the first number that was added, or 0
+	mu  sync.Mutex // guards the rest
+	mem []byte
 	ledger
 }
 
@@ -30,7 +29,6 @@ func newLedger(fd int) (*ownLedger, error) {
 		return nil, fmt.Errorf("making its ledger: %w", err)
 	}
 	l.set(markWord, ledgerMark)
-	l.set(wakesWord, wakesOthers)
 	return l, nil
 }
 
@@ -76,31 +74,7 @@ func (l *ownLedger) add(stamp uint64) (err error) {
 	if fault := sheltered(func() { err = l.addOrGrow(stamp) }); fault != nil {
 		return fault
 	}
-	if err == nil && l.since == 0 {
-		l.since = stamp
-	}
 	return err
-}
-
-// ask asks the owners of tickets to wake this process. It returns false if an owner may not
-// have opened this ledger. A process opens all owner files before it issues a ticket, so
-// the owner of a number after the first one here has.
-func (l *ownLedger) ask(stamps []uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mem == nil || l.since == 0 || len(stamps) > 0 && slices.Min(stamps) < l.since {
-		return false
-	}
-	fault := sheltered(func() {
-		for i := range maxAsked {
-			stamp := uint64(0)
-			if i < len(stamps) {
-				stamp = stamps[i]
-			}
-			l.set(askedWord+i, stamp)
-		}
-	})
-	return fault == nil
 }
 
 func (l *ownLedger) addOrGrow(stamp uint64) error {
@@ -234,12 +208,6 @@ func (l *otherLedger) standing(stamp uint64) (s standing) {
 		return isUnclear
 	}
 	return s
-}
-
-// wakes reports whether the owner wakes whoever asks for it.
-func (l *otherLedger) wakes() (wakes bool) {
-	_ = sheltered(func() { wakes = l.valid() && l.get(wakesWord) == 1 })
-	return wakes
 }
 
 // outstanding lists the tickets of the owner that are out. ok is false if that cannot be

@@ -35,9 +35,9 @@ type lockDir interface {
 	confirm(bound uint64) error
 
 	// create writes a ticket's number to the owner's ledger, and then makes its lock
-	// file. leave strikes the number out, wakes whoever asked for it, and then removes
-	// the file. So if the file is missing in between, somebody else has removed it;
-	// restore puts it back. Each number is greater than all before it.
+	// file. leave strikes the number out, and then removes the file. So if the file is
+	// missing in between, somebody else has removed it; restore puts it back. Each number
+	// is greater than all before it.
 	create(name string, stamp uint64, k ownerKind) error
 	restore(name string, k ownerKind) error
 	leave(name string, stamp uint64) error
@@ -65,13 +65,6 @@ type lockDir interface {
 	wait(d time.Duration)
 	interrupt()
 	notifies() bool
-
-	// askFor asks the owners of remote tickets, at most maxAsked, to wake this process
-	// when they strike these out. It replaces what was asked before, and reports whether
-	// they would. Only after that, rest waits until a process is woken, an owner ends,
-	// or another file than a link is made; at the latest until d has passed.
-	askFor(stamps []uint64) bool
-	rest(d time.Duration)
 
 	// identify returns the identity of a file; tickets of the same owner are the same
 	// file. The error is fs.ErrNotExist, or errNotOurs if the file belongs to a user
@@ -114,8 +107,6 @@ type ownerProbe interface {
 	keepsLedger() bool
 	standing(stamp uint64) standing
 	outstanding() (stamps []uint64, ok bool)
-	// wakes reports whether the process wakes those that ask for it.
-	wakes() bool
 	close()
 }
 

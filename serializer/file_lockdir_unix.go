@@ -26,8 +26,6 @@ type osDir struct {
 	id    fileID
 	notes *notifier // nil if the system does not report which files changed
 	polls poller    // used if notes is nil
-	waker *waker    // nil if no process can wake this one
-	peers peers     // processes that this one can wake
 
 	boot string // identifies the current boot of the machine
 	disk guardOnDisk
@@ -68,8 +66,6 @@ func openLockDir(path string, clock func() time.Time) (lockDir, error) {
 	}
 	if d.notes = newNotifier(d.dir, path); d.notes == nil {
 		d.polls.signal = newChangeSignal(d.dir)
-	} else {
-		d.waker = newWaker(d.dir, path)
 	}
 	return d, nil
 }
@@ -106,9 +102,6 @@ func (d *osDir) place() fileID { return d.where }
 
 func (d *osDir) close() {
 	d.disown()
-	if d.waker != nil {
-		d.waker.close()
-	}
 	if d.notes != nil {
 		d.notes.close()
 	}

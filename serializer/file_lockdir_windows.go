@@ -194,8 +194,6 @@ func (d *osDir) changes(fn func(change, []byte)) error {
 
 func (d *osDir) wait(timeout time.Duration) { d.polls.wait(timeout) }
 func (d *osDir) interrupt()                 { d.polls.interrupt() }
-func (d *osDir) askFor([]uint64) bool       { return false }
-func (d *osDir) rest(timeout time.Duration) { d.wait(timeout) }
 func (d *osDir) notifies() bool             { return false }
 func (d *osDir) checksUsers() bool          { return false }
 func (d *osDir) age(string) time.Duration   { return 0 }
@@ -260,7 +258,6 @@ func (p *osProbe) owner() Owner { return p.about }
 func (p *osProbe) close()       { _ = windows.CloseHandle(p.h) }
 
 func (p *osProbe) standing(uint64) standing      { return isAbsent }
-func (p *osProbe) wakes() bool                   { return false }
 func (p *osProbe) keepsLedger() bool             { return false }
 func (p *osProbe) outstanding() ([]uint64, bool) { return nil, true }
 

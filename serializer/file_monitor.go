@@ -50,10 +50,7 @@ func (d *directory) await(timeout time.Duration) {
 	}
 	if d.waitsForRemote() {
 		// Not longer: an event that another sync consumes does not end the wait.
-		timeout = min(timeout, tickInterval)
-		if !d.rest(timeout) {
-			d.sys.wait(timeout)
-		}
+		d.sys.wait(min(timeout, tickInterval))
 		return
 	}
 	timer := time.NewTimer(timeout)
@@ -67,7 +64,7 @@ func (d *directory) await(timeout time.Duration) {
 func (d *directory) waitsForRemote() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.blocked) > 0 && !d.retired
+	return d.blocked > 0 && !d.retired
 }
 
 // syncQuietly syncs, and only logs errors. Arrivals that need a ticket report them.
@@ -127,7 +124,10 @@ func (d *directory) tick() {
 func (d *directory) firstUnknown() (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for q := range d.blocked {
+	for _, q := range d.queues {
+		if !q.blocked {
+			continue
+		}
 		for t := q.First(); t != nil && !t.Local() && len(tickets) < unknownPerTick; t = t.Next() {
 			if !t.known {
 				tickets = append(tickets, t)

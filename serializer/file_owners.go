@@ -218,7 +218,7 @@ func (s *syncer) reapIfDead(id fileID) {
 		return
 	}
 	taken := 0
-	for _, t := range s.remoteFiles() {
+	for _, t := range s.remoteTickets(func(*ticket) bool { return true }) {
 		// The name must still refer to the dead owner's file. Numbers are never reused,
 		// but what is known about the name may be outdated.
 		now, err := s.sys.identify(t.name)
@@ -231,11 +231,9 @@ func (s *syncer) reapIfDead(id fileID) {
 		}
 		s.removeFile(t.name)
 		s.mu.Lock()
-		if !t.out {
-			s.dropLocked(t)
-			taken++
-		}
+		s.dropLocked(t)
 		s.mu.Unlock()
+		taken++
 	}
 	if now, err := s.sys.identify(o.name); err == nil && now == id {
 		s.removeFile(o.name)

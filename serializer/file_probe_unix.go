@@ -44,7 +44,6 @@ func (d *osDir) identity(st *unix.Stat_t) (fileID, error) {
 
 // osProbe is an owner file of another process.
 type osProbe struct {
-	dir   *osDir
 	fd    int
 	file  fileID
 	about Owner
@@ -81,7 +80,7 @@ func (d *osDir) probe(name string) (_ ownerProbe, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osProbe{dir: d, fd: fd, file: id, about: about}, nil
+	return &osProbe{fd: fd, file: id, about: about}, nil
 }
 
 func readOwner(fd int) (Owner, error) {
@@ -98,7 +97,6 @@ func (p *osProbe) owner() Owner { return p.about }
 
 func (p *osProbe) close() {
 	if p.ledger != nil {
-		p.dir.peers.remove(p.fd)
 		p.ledger.close()
 	}
 	_ = unix.Close(p.fd)
@@ -108,14 +106,9 @@ func (p *osProbe) close() {
 func (p *osProbe) keepsLedger() bool {
 	if !p.asked {
 		p.ledger, p.asked = openLedger(p.fd), true
-		if p.ledger != nil {
-			p.dir.peers.add(p.fd)
-		}
 	}
 	return p.ledger != nil
 }
-
-func (p *osProbe) wakes() bool { return p.keepsLedger() && p.ledger.wakes() }
 
 func (p *osProbe) standing(stamp uint64) standing {
 	if !p.keepsLedger() {

@@ -3,6 +3,7 @@ package serializer
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ type simFile struct {
 	written bool // it says who that is
 	about   Owner
 	ticket  bool            // one that is a file of its own
-	ledger  map[uint64]bool // of an owner file: true for the tickets that are out
+	ledger  map[uint64]bool // of an owner file: the tickets that are out
 }
 
 // simProc is a process's view of the directory.
@@ -48,12 +49,9 @@ type simProc struct {
 	events []simEvent
 	listed bool
 	notify chan struct{}
-	asked  []uint64
-	woken  chan struct{}
 	owners map[ownerKind]string
 	own    map[fileID]*simFile
 	wrong  mutation
-	old    bool // it asks nobody to wake it, and wakes nobody
 }
 
 type simEvent struct {
@@ -87,7 +85,7 @@ func newSimDir() *simDir {
 func (s *simDir) newProc() *simProc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &simProc{simDir: s, number: len(s.procs), resume: make(chan struct{}), notify: make(chan struct{}, 1), woken: make(chan struct{}, 1),
+	p := &simProc{simDir: s, number: len(s.procs), resume: make(chan struct{}), notify: make(chan struct{}, 1),
 		owners: make(map[ownerKind]string), own: make(map[fileID]*simFile)}
 	s.procs = append(s.procs, p)
 	return p
@@ -171,16 +169,6 @@ func (s *simDir) tell(kind change, name string) {
 		case p.notify <- struct{}{}:
 		default:
 		}
-		if kind == closed {
-			p.wakeUp()
-		}
-	}
-}
-
-func (p *simProc) wakeUp() {
-	select {
-	case p.woken <- struct{}{}:
-	default:
 	}
 }
 
@@ -314,18 +302,8 @@ func (p *simProc) leave(name string, stamp uint64) error {
 	}
 	p.mu.Lock()
 	for _, owner := range p.owners {
-		if f := p.files[owner]; f != nil && f.ledger[stamp] {
-			f.ledger[stamp] = false
-		}
-	}
-	p.mu.Unlock()
-	if !p.call() {
-		return nil
-	}
-	p.mu.Lock()
-	for _, other := range p.procs {
-		if !p.old && slices.Contains(other.asked, stamp) {
-			other.wakeUp()
+		if f := p.files[owner]; f != nil {
+			delete(f.ledger, stamp)
 		}
 	}
 	p.mu.Unlock()
@@ -417,24 +395,6 @@ func (p *simProc) interrupt() {
 	case p.notify <- struct{}{}:
 	default:
 	}
-	p.wakeUp()
-}
-
-func (p *simProc) askFor(stamps []uint64) bool {
-	if !p.call() {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked = slices.Clone(stamps)
-	return !p.old
-}
-
-func (p *simProc) rest(d time.Duration) {
-	select {
-	case <-p.woken:
-	case <-time.After(d):
-	}
 }
 
 func (p *simProc) notifies() bool    { return true }
@@ -496,28 +456,18 @@ func (b *simProbe) close()       {}
 func (b *simProbe) standing(stamp uint64) standing {
 	b.proc.mu.Lock()
 	defer b.proc.mu.Unlock()
-	switch out, known := b.file.ledger[stamp]; {
-	case out:
+	if b.file.ledger[stamp] {
 		return isOut
-	case known:
-		return isOver
 	}
 	return isAbsent
 }
-
-func (b *simProbe) wakes() bool { return !b.proc.procs[b.file.about.PID].old }
 
 func (b *simProbe) keepsLedger() bool { return true }
 
 func (b *simProbe) outstanding() (stamps []uint64, ok bool) {
 	b.proc.mu.Lock()
 	defer b.proc.mu.Unlock()
-	for stamp, out := range b.file.ledger {
-		if out {
-			stamps = append(stamps, stamp)
-		}
-	}
-	return stamps, true
+	return slices.Collect(maps.Keys(b.file.ledger)), true
 }
 
 func (b *simProbe) dead() (bool, error) {

@@ -48,7 +48,6 @@ func (d *osDir) strike(stamp uint64) {
 
 func (d *osDir) leave(name string, stamp uint64) error {
 	d.strike(stamp)
-	d.peers.wake(stamp)
 	return d.remove(name)
 }
 

@@ -94,9 +94,6 @@ func (t *ticket) needsRules() bool { return !t.Rule.Alone() || t.MaxWaiting > 0 
 // Local implements [queue.Element]: it reports whether the ticket is local.
 func (t *ticket) Local() bool { return t.waiter != nil }
 
-// behindRemote reports whether the ticket right before this one is remote.
-func (t *ticket) behindRemote() bool { return t.Prev() != nil && !t.Prev().Local() }
-
 // Before implements [queue.Element].
 func (t *ticket) Before(o *ticket) bool {
 	if t.Stamp != o.Stamp {

@@ -24,9 +24,6 @@ type ticketQueue struct {
 	marks   map[uint64]uint64 // by token, remote tickets that are inside, as their owners say; see pausing
 	special int               // local tickets that need the rules of remote ones
 	blocked bool              // included in directory.blocked
-	next    *ticket           // while the monitor rests: the first local ticket that waits right behind a remote one
-	awaited *ticket           // while the monitor rests: that remote ticket
-	ledger  *remoteOwner      // in which the awaited ticket stood
 }
 
 // insert puts a ticket into its place.
@@ -87,26 +84,6 @@ func (q *ticketQueue) passMarked() {
 // tickets, for an arrival that supersedes it, or for the end of a pause.
 func (q *ticketQueue) awaitsEvents() bool {
 	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Bounded())
-}
-
-// firstBehindRemote returns the first local ticket that waits right behind a remote one, or
-// nil. Local tickets before it get their turns from local ones.
-func (q *ticketQueue) firstBehindRemote() *ticket {
-	for t := range q.Waiters() {
-		if t.Local() && t.behindRemote() {
-			return t
-		}
-	}
-	return nil
-}
-
-// restsOn reports whether the removal of a ticket changes what the monitor must ask for.
-func (q *ticketQueue) restsOn(t *ticket) bool { return t == q.next || t == q.awaited }
-
-// mustHearOf reports whether a local ticket that has joined changes what the monitor must
-// ask for.
-func (q *ticketQueue) mustHearOf(t *ticket) bool {
-	return t.needsRules() || q.next == nil && t.behindRemote()
 }
 
 // find returns the ticket with a token, or nil; q may be nil.

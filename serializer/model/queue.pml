@@ -8,7 +8,6 @@
  * killed, up to REMOVALS lock files removed by another program, and the queue is paused
  * and resumed PAUSES times, at any moment. With DROPS, a ticket that waits behind one
  * is superseded as soon as another waits behind it.
- * With WAKES, a process also takes a ticket for over once it is struck out of its ledger.
  * Spin tries every order in which the steps can happen, and checks:
  *
  *   mutual exclusion   an assertion at the entry: nobody else is inside
@@ -34,7 +33,6 @@
  *   NORESUME     the processes do not hear that the queue is resumed
  *   DROPSECOND   the ticket behind the oldest waiter is superseded
  *   NOAUDIT      a process does not ask the ledgers for tickets that it never saw
- *   STRIKEEARLY  a ticket is struck out of its ledger while its request is inside
  *
  * FAILOPEN and TRUSTPROBE only do harm together with NOLEDGER: the ledgers name the
  * ticket that was not seen, or was removed.
@@ -221,9 +219,6 @@ proctype Request(byte t) {
 				:: REMOVED(t) -> d_step { file[t] = queue[p].number[t]; tell(p) }
 				:: true
 				fi;
-#ifdef STRIKEEARLY
-				out[t] = false;
-#endif
 				inside = 0
 			:: REMOVED(t) && !TURN(p, t) /* it is refused */
 #ifdef DROPS
@@ -256,20 +251,11 @@ inline reap(p, t) {
 	d_step { DEAD(p, t) -> file[t] = 0; locked[t] = false; queue[p].number[t] = 0; tell(p) }
 }
 
-/* OVER: the owner has struck the ticket out. Its file may still be there. */
-#define OVER(p, t) (OF(t) != p && queue[p].number[t] != 0 && !out[t] && WAITS(p))
-
-/* Monitor hears of changes while one of its process's requests waits. With WAKES, it may
- * read in the ledgers at any time, woken or not, that a ticket is over. */
+/* Monitor hears of changes while one of its process's requests waits. */
 proctype Monitor(byte p) {
 	{
 end:		do
 		:: changed[p] && WAITS(p) -> sync(p)
-#ifdef WAKES
-		:: d_step { OVER(p, 0) -> queue[p].number[0] = 0 }
-		:: d_step { OVER(p, 1) -> queue[p].number[1] = 0 }
-		:: d_step { OVER(p, 2) -> queue[p].number[2] = 0 }
-#endif
 #ifndef NOREAP
 		:: reap(p, 0)
 		:: reap(p, 1)
