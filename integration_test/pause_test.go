@@ -424,6 +424,21 @@ func TestPauseOfValueWithSlash(t *testing.T) {
 	c.get("/?a=a/b").Want(t, http.StatusOK)
 }
 
+// Bug: "resume" said "not paused", and exited with 0, when the server was too busy to
+// answer. Its queue stayed paused.
+func TestResumeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "a_")})
+	c.pause("a_", "10m")
+	c.Stop()
+	elsewhere := t.TempDir()
+	_, errs, code := output(t, []string{"TMPDIR=" + elsewhere}, "serialize", "resume", "--address", "unix/"+c.control, "--prefix", "a_")
+	c.Continue()
+	if code != 1 || !strings.Contains(errs, "has not answered in time") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
 // If no Caddy answers, a queue that is not in the default directory is not reported as
 // paused: it is probably elsewhere.
 func TestPauseWithoutServer(t *testing.T) {

@@ -65,7 +65,10 @@ func (d directorySource) pause(ctx context.Context, prefix, action, length strin
 }
 
 // defaultSource is the default directory, which nobody has named.
-type defaultSource struct{ directorySource }
+type defaultSource struct {
+	directorySource
+	late bool // a server took the connection, but did not answer in time
+}
 
 // pause refuses a queue that is not there: it is most probably elsewhere, and a pause
 // would hold nobody back. It is no error to resume one that nobody has paused.
@@ -79,6 +82,9 @@ func (d defaultSource) pause(ctx context.Context, prefix, action, length string)
 		return slices.Contains([]string{prefix, long, serializer.QueueName(prefix)}, q.Prefix) || fitsPrefix(q, long)
 	}
 	switch there := slices.ContainsFunc(queues, isThere); {
+	case !there && d.late:
+		return nil, fmt.Errorf("the server has not answered in time, so its queue may still be as it was, and there is no queue with the prefix %s in %s; "+
+			"try again, or name the directory with --path", command.Printable(prefix), d)
 	case !there && action == actionResume:
 		return nil, nil
 	case !there:

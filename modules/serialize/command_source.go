@@ -69,7 +69,7 @@ func (f *sourceFlags) open(ctx context.Context, notes io.Writer) (queueSource, e
 	if errors.As(err, &silent) && ctx.Err() == nil {
 		fmt.Fprintf(notes, "no Caddy answers at %s (%v); reading the lock files in %s, as this command sees that directory. "+
 			"--address names another admin API, --path another directory\n", address, silent.err, defaultPath())
-		return defaultSource{directorySource(defaultPath())}, nil
+		return defaultSource{directorySource(defaultPath()), errors.Is(silent, context.DeadlineExceeded)}, nil
 	}
 	if isUnread(err) {
 		err = nil // the command meets it again

@@ -255,7 +255,6 @@ func TestWaitingTurnComesWithThePage(t *testing.T) {
 // as long as its place was kept.
 func TestWaitingUnprovenIsPassedOn(t *testing.T) {
 	t.Parallel()
-	const hold = time.Hour
 	for _, c := range []struct {
 		name    string
 		refresh time.Duration // of the page that was thrown away
