@@ -133,7 +133,7 @@ func TestSearchOfTheBook(t *testing.T) {
 	b.until("document.querySelector('input').getAttribute('aria-activedescendant') === 'found-1'")
 	b.press("ArrowUp")
 	b.press("Enter")
-	b.until("location.href.endsWith('/directives.html#hold_timeout')")
+	b.until("location.href.endsWith('/directives.html#hold_timeout') && document.readyState === 'complete'")
 	b.until("document.getElementById('hold_timeout').getBoundingClientRect().top >= 0")
 
 	b.press("/")
