@@ -189,8 +189,10 @@ func (b *browser) until(expression string) {
 		if err := b.evaluate(expression, &is); err != nil || is {
 			return err
 		}
-		err := b.evaluate("document.body?.innerText ?? ''", &text)
-		return fmt.Errorf("the page shows:\n%s (%v)", text, err)
+		if err := b.evaluate("document.body?.innerText ?? ''", &text); err != nil {
+			return err
+		}
+		return fmt.Errorf("the page shows:\n%s", text)
 	})
 }
 

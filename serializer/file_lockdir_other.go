@@ -40,6 +40,8 @@ func (*outsideDir) whose(string) (fileID, string, error) { return fileID{}, "", 
 
 func (*outsideDir) mayMark() bool { return false }
 
+func (d *outsideDir) mayRemove(string) bool { return false }
+
 func (d *outsideDir) pauses(string) bool { return false }
 
 func (d *outsideDir) onlyLooks([]*outsideDir) bool { return false }

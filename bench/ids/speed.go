@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// base is the generator that all others are compared with. It comes first.
-const base = "rs/xid"
-
 // Effort is how much is measured.
 type Effort struct {
 	Rounds, PerTurn int // turns of every generator, and IDs in each: few, so that most turns are not interrupted
@@ -25,7 +22,7 @@ type Effort struct {
 type Speed struct {
 	Generator
 	Time        float64 // nanoseconds of an ID, median
-	Ratio       float64 // to the base, median
+	Ratio       float64 // to the first generator, rs/xid, median
 	Allocations float64 // of an ID
 	Scaling     float64 // how many times what one core makes, median
 }

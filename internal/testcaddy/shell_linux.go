@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -25,7 +26,7 @@ func Shell(t testing.TB, script string, files map[string]string) string {
 	run := exec.CommandContext(t.Context(), "timeout", "120", "unshare", "--net", "--pid", "--fork", "--kill-child",
 		"bash", "-c", "set -eu\nip link set lo up\n"+script)
 	run.Dir, run.WaitDelay = cmd.Dir, cmd.WaitDelay
-	run.Env = append(cmd.Env, "TMPDIR="+cmd.Dir)
+	run.Env = slices.Concat(cmd.Env, []string{"TMPDIR=" + cmd.Dir})
 	out, errs, code := OutputOf(t, run)
 	if code != 0 {
 		t.Fatalf("exit code %d of\n%s\n%s%s", code, script, out, errs)

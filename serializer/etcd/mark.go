@@ -8,7 +8,7 @@ import (
 // A mark tells the next waiter that a ticket has gone, and how. It is a separate key, put
 // by the transaction that deletes the ticket. Its value is
 //
-//	left <revision>    the ticket was inside alone: all tickets before it have gone
+//	left <revision>    the ticket was inside alone: no ticket before it is left
 //	gone <revision>    its caller gave up; tickets before it may still exist
 //
 // Without the mark, the next waiter would have to read the queue before it enters,

@@ -48,9 +48,12 @@ func (f Footprint) turns(ctx context.Context, engine serializer.Engine, values f
 
 // waiters compares callers that wait with goroutines that wait for a channel.
 func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values figures.Values) error {
-	over := make(chan struct{})
-	heap, stack := f.crowd(func() { <-over }, func() bool { return true })
-	close(over)
+	heap, stack := 0.0, 0.0
+	for range 2 { // the first crowd leaves goroutines that the next ones use again
+		over := make(chan struct{})
+		heap, stack = f.crowd(func() { <-over }, func() bool { return true })
+		close(over)
+	}
 	turn, err := engine.Enter(ctx, arrival)
 	if err != nil {
 		return err
