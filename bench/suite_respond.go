@@ -27,8 +27,12 @@ var respondSuite = suite{
 	},
 	targets: func(all figures.Set) []target {
 		file := onDisk(all.Of("respond"), figures.Rate, caddyFile, figures.Case{Suite: "respond", Clients: promisedClients})
-		return []target{atLeast("`respond` behind `serialize`, file on a disk, of free, 32 clients", 0.6,
-			all.Ratio(file, instead(caddyFree)(file), figures.Rate))}
+		free := instead(caddyFree)(file)
+		memory := instead(caddyMemory)(file)
+		return []target{
+			atLeast("`respond` behind `serialize`, file on a disk, of free, 32 clients", 0.7, all.Ratio(file, free, figures.Rate)),
+			atLeast("the same, memory", 0.85, all.Ratio(memory, free, figures.Rate)),
+		}
 	},
 }
 
