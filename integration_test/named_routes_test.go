@@ -54,6 +54,8 @@ func TestQueueInAGroupOfANamedRoute(t *testing.T) {
 		{"fewer blocks, whose group has another name", handles, "handle /old {\ninvoke app\n}\nhandle {\nrespond no\n}", "", false},
 		{"in a block of a block", "handle {\n" + handles + "}\n", "handle /old {\ninvoke app\n}\nhandle /b {\nrespond b\n}\nhandle {\nrespond no\n}", "", true},
 		{"invoked in an error route", handles, "error 404\nhandle_errors {\nhandle /old {\ninvoke app\n}\nhandle /b {\nrespond b\n}\nhandle {\nrespond no\n}\n}", "", true},
+		{"invoked in an error route after handle blocks", handles, "handle /old {\nerror 500\n}\nhandle {\nrespond no\n}\nhandle_errors {\ninvoke app\n}", "", true},
+		{"invoked for a response", handles, "handle /old {\nintercept {\nhandle_response {\ninvoke app\n}\n}\nrespond x\n}\nhandle {\nrespond no\n}", "", true},
 		{"no group in the site", handles, "invoke app", "", false},
 		{"a group in another site", handles, "invoke app", "http://127.0.0.2:{$PORT} {\nhandle /old {\nrespond old\n}\nhandle /b {\nrespond b\n}\nhandle {\nrespond no\n}\n}", false},
 		{"a queue before the blocks", "serialize {\npath {$DIR}\n}\nhandle /never {\nrespond no\n}\nhandle {\nrespond old\n}\n", "route {\nrewrite /old /old\n}\ninvoke app", "", false},

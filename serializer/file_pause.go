@@ -169,16 +169,26 @@ func (d *outsideDir) putPauses(queue string, end time.Time) error {
 		return err
 	}
 	var failed []error
-	for _, view := range views {
-		if !view.mayMark() {
-			continue
-		}
-		wanted := end
-		if view.onlyLooks(views) {
-			wanted = time.Time{} // a pause by root would apply to all users, and they could not end it
-		}
-		if err := view.putPause(queue, wanted); err != nil {
+	put := func(view *outsideDir, end time.Time) {
+		if err := view.putPause(queue, end); err != nil {
 			failed = append(failed, err)
+		}
+	}
+	var looking []*outsideDir
+	for _, view := range views {
+		switch {
+		case !view.mayMark():
+		case view.onlyLooks(views):
+			looking = append(looking, view)
+		default:
+			put(view, end)
+		}
+	}
+	// A pause by root would apply to all users, and they could not end it. An earlier one
+	// goes last, and only if theirs are there: the queue stays paused in between.
+	if len(failed) == 0 {
+		for _, view := range looking {
+			put(view, time.Time{})
 		}
 	}
 	return errors.Join(failed...)

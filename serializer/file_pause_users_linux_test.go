@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // pausesOf counts the pause files of a user.
@@ -127,6 +130,45 @@ func TestPauseOfSeveralUsersUntilResumed(t *testing.T) {
 		if q.PausedUntil == nil || !q.PausedUntil.Equal(Resumed) {
 			t.Errorf("paused until %v; expected %v", q.PausedUntil, Resumed)
 		}
+	}
+}
+
+// Bug: root paused a queue while nobody used the directory, and made the pause longer when
+// a user did. Root's own pause went before the user's was there, and a waiter entered.
+func TestPauseMadeLongerByRoot(t *testing.T) {
+	dir := publicDir(t)
+	if err := PauseQueue(dir, "a_", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	plant(t, alice, "", dir, guardName(alice))
+	events, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(events)
+	if _, err := unix.InotifyAddWatch(events, dir, unix.IN_CREATE|unix.IN_DELETE); err != nil {
+		t.Fatal(err)
+	}
+	if err := PauseQueue(dir, "a_", time.Now().Add(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := unix.Read(events, buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := false
+	for buf = buf[:n]; len(buf) > 0; {
+		kind, size := binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint32(buf[12:])
+		name := strings.TrimRight(string(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size]), "\x00")
+		if strings.HasPrefix(name, pauseFiles) && kind&unix.IN_CREATE != 0 && deleted {
+			t.Errorf("%s was made when the earlier pause had gone already", name)
+		}
+		deleted = deleted || strings.HasPrefix(name, pauseFiles) && kind&unix.IN_DELETE != 0
+		buf = buf[unix.SizeofInotifyEvent+size:]
+	}
+	if !deleted {
+		t.Error("root's pause is still there")
 	}
 }
 

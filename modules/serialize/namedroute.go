@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
@@ -22,20 +23,12 @@ func checkNamedRoute(ctx caddy.Context) error {
 		return nil // named routes come last
 	}
 	around := groupsAround(ctx)
-	lists := []caddyhttp.RouteList{server.Routes}
-	if server.Errors != nil {
-		lists = append(lists, server.Errors.Routes)
-	}
-	for _, routes := range lists {
-		for _, way := range ways(routes) {
-			if !way.invokes {
-				continue
-			}
-			if i := slices.IndexFunc(around, func(group string) bool { return slices.Contains(way.groups, group) }); i >= 0 {
-				return fmt.Errorf("the queue is in %q, a group of routes (such as handle blocks) in a named route; "+
-					"a group of a site that invokes named routes has the same name, so Caddy can lead requests past the queue: "+
-					"put serialize before the handle blocks, or these into the site", around[i])
-			}
+	for _, way := range waysThrough(server) {
+		i := slices.IndexFunc(around, func(group string) bool { return slices.Contains(way.groups, group) })
+		if way.invokes && i >= 0 {
+			return fmt.Errorf("the queue is in %q, a group of routes (such as handle blocks) in a named route; "+
+				"a group of a site that invokes named routes has the same name, so Caddy can lead requests past the queue: "+
+				"put serialize before the handle blocks, or these into the site", around[i])
 		}
 	}
 	return nil
@@ -59,27 +52,46 @@ type way struct {
 	invokes bool // a named route
 }
 
-// ways are those through the routes of a server. A request passes at most one route that
-// is terminal, as those of sites with a host are.
-func ways(routes caddyhttp.RouteList) (all []way) {
-	var always way
+// waysThrough are the ways through a server's routes and error routes. Error routes come
+// after any of the routes, whose groups stay used.
+func waysThrough(server *caddyhttp.Server) []way {
+	all := ways(server.Routes, way{})
+	if server.Errors == nil {
+		return all
+	}
+	var failed way
+	for _, w := range all {
+		failed.groups = append(failed.groups, w.groups...)
+	}
+	return append(all, ways(server.Errors.Routes, failed)...)
+}
+
+// ways are those through routes after what has been met before. A request passes at most
+// one route that is terminal, as those of sites with a host are.
+func ways(routes caddyhttp.RouteList, before way) []way {
 	for _, route := range routes {
 		if !route.Terminal {
-			always.add(route)
+			before.addRoute(route)
 		}
 	}
-	all = append(all, always)
+	all := []way{before}
 	for _, route := range routes {
 		if route.Terminal {
-			w := way{slices.Clone(always.groups), always.invokes}
-			w.add(route)
+			w := way{slices.Clone(before.groups), before.invokes}
+			w.addRoute(route)
 			all = append(all, w)
 		}
 	}
 	return all
 }
 
-func (w *way) add(route caddyhttp.Route) {
+func (w *way) addRoutes(routes caddyhttp.RouteList) {
+	for _, route := range routes {
+		w.addRoute(route)
+	}
+}
+
+func (w *way) addRoute(route caddyhttp.Route) {
 	if route.Group != "" {
 		w.groups = append(w.groups, route.Group)
 	}
@@ -88,14 +100,29 @@ func (w *way) add(route caddyhttp.Route) {
 		case *caddyhttp.Invoke:
 			w.invokes = true
 		case *caddyhttp.Subroute:
-			for _, inner := range handler.Routes {
-				w.add(inner)
-			}
+			w.addRoutes(handler.Routes)
 			if handler.Errors != nil {
-				for _, inner := range handler.Errors.Routes {
-					w.add(inner)
-				}
+				w.addRoutes(handler.Errors.Routes)
+			}
+		default:
+			for _, response := range responseHandlers(handler) {
+				w.addRoutes(response.Routes)
 			}
 		}
 	}
+}
+
+// responseHandlers are those of a handler such as reverse_proxy or intercept, which all
+// have them in a field of this name.
+func responseHandlers(handler caddyhttp.MiddlewareHandler) []caddyhttp.ResponseHandler {
+	settings := reflect.Indirect(reflect.ValueOf(handler))
+	if settings.Kind() != reflect.Struct {
+		return nil
+	}
+	field := settings.FieldByName("HandleResponse")
+	if !field.IsValid() || !field.CanInterface() {
+		return nil
+	}
+	responses, _ := field.Interface().([]caddyhttp.ResponseHandler)
+	return responses
 }

@@ -33,7 +33,7 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 func (v *visit) revoke(cause error) {
 	v.cancel(revocation{cause})
 	v.mu.Lock()
-	v.revoked = true
+	v.revoked, v.revokedFor = true, cause
 	w, inner := v.current, v.inner
 	v.mu.Unlock()
 	if w != nil {
@@ -48,10 +48,10 @@ func (v *visit) revoke(cause error) {
 func (v *visit) nest(inner *visit) {
 	v.mu.Lock()
 	v.inner = inner
-	revoked := v.revoked
+	revoked, cause := v.revoked, v.revokedFor // the context may have ended for another reason
 	v.mu.Unlock()
-	if cause, ok := errors.AsType[revocation](context.Cause(v.ctx)); revoked && ok {
-		inner.revoke(cause.error)
+	if revoked {
+		inner.revoke(cause)
 	}
 }
 

@@ -43,6 +43,9 @@ type waitingCookies struct {
 // got: a prefix with placeholders has a cookie for each queue.
 const lostTime = 24 * time.Hour
 
+// longestCookie bounds the wait for which a cookie is kept. No browser keeps one for longer.
+const longestCookie = 400 * 24 * time.Hour
+
 // maxWaitingCookies bounds how many are read. A browser that opens several tabs at once
 // has several for a moment, and others may have set some for a wider path or domain.
 const maxWaitingCookies = 8
@@ -55,7 +58,7 @@ func (s *Handler) readWaitingCookies(r *http.Request, queue waitingQueue) (k *ke
 		c.prefix = "__Host-" + c.prefix // which no other site can set
 	}
 	if timeout := time.Duration(*s.Timeout); timeout > 0 {
-		c.age = int((timeout + lostTime).Seconds())
+		c.age = int((min(timeout, longestCookie) + lostTime).Seconds())
 	}
 	read := 0
 	for _, cookie := range r.Cookies() {
