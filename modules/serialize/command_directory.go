@@ -57,11 +57,24 @@ func (d directorySource) pause(ctx context.Context, prefix, action, length strin
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(queues, func(q serializer.QueueState) bool { return q.Prefix == name })
-	if i < 0 {
-		return []serializer.QueueState{{Path: string(d), Prefix: name}}, nil
+	return []serializer.QueueState{stateAfter(queues, d, name, action)}, nil
+}
+
+// stateAfter is the state of the queue that was paused or resumed. In a directory that
+// everybody may write to, other users have queues of the same name, which the action did
+// not change.
+func stateAfter(queues []serializer.QueueState, d directorySource, name, action string) serializer.QueueState {
+	state := serializer.QueueState{Path: string(d), Prefix: name}
+	for _, q := range slices.Backward(queues) {
+		if q.Prefix != name {
+			continue
+		}
+		state = q
+		if (q.PausedUntil != nil) == (action == actionPause) {
+			break
+		}
 	}
-	return queues[i : i+1], nil
+	return state
 }
 
 // defaultSource is the default directory, which nobody has named.

@@ -42,6 +42,7 @@ func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
 	}
 	_, _ = rand.Read(k.id[:]) // never fails
 	k.kept, k.unproven = true, true
+	k.contact, k.refresh = time.Now(), claimWindow // its request is still here, and takes a turn that comes before the page
 	t.byID[k.id], t.unproven[k.client()] = k, k
 	t.unwatchLocked(k, w)
 	k.meters.counts.kept.Add(1)

@@ -202,6 +202,24 @@ func TestWaitingTurnIsNotMissedBeforeThePage(t *testing.T) {
 	v.close()
 }
 
+// Bug: a turn that came between the decision for the page and the page itself waited for a
+// second only. A request that stood still for longer lost it.
+func TestWaitingTurnComesBeforeThePage(t *testing.T) {
+	t.Parallel()
+	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
+	k := tickets[0]
+	leave()
+	k.awaitState(t, keptReady)
+	time.Sleep(claimGrace + 500*time.Millisecond) // while the request's goroutine does not run
+	_, v := s.newNavigation()
+	if _, err := v.takeTurnOrPlaceOf(k); err != nil {
+		t.Fatalf("it has no turn: %v", err)
+	}
+	keptTickets.forget(k)
+	v.turn.Leave()
+	v.close()
+}
+
 // Bug: a second tab that gave up a ticket which the first had claimed a moment ago made
 // it look as if it still waited: reloads got the page until the first tab had its answer.
 func TestWaitingClaimedTicketIsNotGivenUp(t *testing.T) {
