@@ -1,41 +1,42 @@
 /*
- * The lock-file queue, as far as its order depends on it: tickets, the guard,
- * ledgers, crashes, the reaping of the dead, timeouts, and the turn that passes
- * within a process and between processes.
+ * The lock-file queue, reduced to what its order depends on: tickets, the guard,
+ * ledgers, crashes, reaping, timeouts, and hand-overs within a process and between
+ * processes.
  *
- * Three processes with a request each; with PAIR, two processes, of which one has
- * two requests. Each request comes ROUNDS times. Up to CRASHES processes are
- * killed, up to REMOVALS lock files removed by another program, and the queue is paused
- * and resumed PAUSES times, at any moment. With DROPS, a ticket that waits behind one
- * is superseded as soon as another waits behind it.
+ * Three processes have a request each. With PAIR, there are two processes, one of which
+ * has two requests. Each request arrives ROUNDS times. At any moment, up to CRASHES
+ * processes are killed, another program removes up to REMOVALS lock files, and the queue
+ * is paused and resumed PAUSES times. With DROPS, a waiter behind another ticket is
+ * superseded as soon as a third one waits behind it.
+ *
  * Spin tries every order in which the steps can happen, and checks:
  *
- *   mutual exclusion   an assertion at the entry: nobody else is inside
- *   order              an assertion at the entry: the number is greater than
- *                      that of everyone who entered before
- *   superseding        an assertion: of those that wait, the oldest is superseded
- *   no lost wake-up    no invalid end state: every waiter enters, gives up or
- *                      is killed. There is no safety net here: processes look at
- *                      the directory only when they hear of a change.
+ *   mutual exclusion   an assertion on entry: nobody else is inside
+ *   order              an assertion on entry: the number is greater than those of
+ *                      all tickets that entered before
+ *   superseding        an assertion: the oldest waiter is the one that is superseded
+ *   no lost wake-up    no invalid end state: every waiter enters, gives up or is
+ *                      killed. There is no safety net: a process reads the directory
+ *                      only when it is notified of a change.
  *
- * What happens in one system call, or under the engine's mutex, is one step
- * (atomic). Hearing of changes is in order and complete, as inotify's queue is;
- * so syncing everything is to know the directory as it is at that moment.
+ * One system call is one atomic step, and so is what happens under the engine's mutex.
+ * Notifications are complete and in order, as in inotify's queue. So a sync of all
+ * events gives a process the current state of the directory.
  *
- * With one of these, the model is wrong on purpose, and Spin must say so:
+ * Each of these makes the model wrong on purpose, and Spin must report it:
  *
- *   NOGUARD      tickets are given out without the guard
- *   FAILOPEN     an error in reading the directory is taken for its end
+ *   NOGUARD      tickets are issued without the guard
+ *   FAILOPEN     an error while reading the directory is taken for its end
  *   TRUSTPROBE   a ticket whose owner has not locked it yet counts as dead
- *   NOREAP       nobody takes out the tickets of the dead
- *   WATCHLATE    the watch is set after looking, not before
- *   NOLEDGER     a lock file that is gone counts as left, whichever program removed it
- *   NORESUME     the processes do not hear that the queue is resumed
+ *   NOREAP       nobody reaps the tickets of dead owners
+ *   WATCHLATE    the watch is set after the directory is read, not before
+ *   NOLEDGER     a ticket whose lock file is gone has left, whichever program removed it
+ *   NORESUME     processes are not notified when the queue is resumed
  *   DROPSECOND   the ticket behind the oldest waiter is superseded
- *   NOAUDIT      a process does not ask the ledgers for tickets that it never saw
+ *   NOAUDIT      a process does not search the ledgers for tickets that it never saw
  *
- * FAILOPEN and TRUSTPROBE only do harm together with NOLEDGER: the ledgers name the
- * ticket that was not seen, or was removed.
+ * FAILOPEN and TRUSTPROBE do harm only together with NOLEDGER, because the ledgers name
+ * a ticket that was not seen, or whose file was removed.
  */
 
 #define PROCS   3
@@ -62,50 +63,50 @@
 
 typedef tickets { byte number[TICKETS] }
 
-byte guard;              /* who holds it: a ticket plus 1 */
-byte last;               /* the last number, in the guard file */
-byte file[TICKETS];      /* the lock files: the number, or 0 for none */
-bool out[TICKETS];       /* in the owner's ledger */
+byte guard;              /* its holder: a ticket plus 1 */
+byte last;               /* the last number issued, in the guard file */
+byte file[TICKETS];      /* the number of the lock file, or 0 if there is none */
+bool out[TICKETS];       /* the owner's ledger says so */
 bool locked[TICKETS];    /* by the owner; only matters with TRUSTPROBE */
 bool alive[PROCS] = true;
 bool changed[PROCS];     /* there is a change that the process has not synced */
-tickets queue[PROCS];    /* what a process knows: all tickets in their order */
-bool linked[TICKETS];    /* the file was made */
-bool paused;             /* there is the file of a pause */
-bool obeys[PROCS];       /* the process has seen it */
-byte inside;             /* who is: a ticket plus 1 */
+tickets queue[PROCS];    /* all tickets that a process knows, in order */
+bool linked[TICKETS];    /* the lock file was made */
+bool paused;             /* a pause's file exists */
+bool obeys[PROCS];       /* the process has seen the pause */
+byte inside;             /* the holder: a ticket plus 1 */
 byte entered;            /* the greatest number that was inside */
 
-/* WAITS: a ticket of the process is in its queue. */
+/* WAITS: one of the process's own tickets is in its queue. */
 #define MINE(p, t) (OF(t) == p && queue[p].number[t] != 0)
 #define WAITS(p) (MINE(p, 0) || MINE(p, 1) || MINE(p, 2))
 
-/* LISTENS: the process needs to hear of changes. */
+/* LISTENS: the process must be notified of changes. */
 #ifdef NOGUARD
 #define LISTENS(p) alive[p]
 #else
 #define LISTENS(p) (alive[p] && (WAITS(p) || guard != 0 && OF(guard - 1) == p))
 #endif
 
-/* tell tells all processes but one of a change in the directory. */
+/* tell notifies all processes but one of a change in the directory. */
 inline tell(p) {
 	changed[0] = LISTENS(0) && (changed[0] || p != 0);
 	changed[1] = LISTENS(1) && (changed[1] || p != 1);
 	changed[2] = LISTENS(2) && (changed[2] || p != 2)
 }
 
-/* OUT: the owner of the ticket lives, and says that the ticket is out. */
+/* OUT: the ticket's owner is alive, and its ledger says that the ticket is out. */
 #ifdef NOLEDGER
 #define OUT(t) false
 #else
 #define OUT(t) (out[t] && alive[OF(t)])
 #endif
 
-/* hear takes one ticket of the directory into the queue, unless it is our own. One
- * that is out keeps its place without a file. */
+/* HEAR syncs one ticket of the directory into the queue, unless it is local. A ticket
+ * that is out keeps its place without its file. */
 #define HEAR(p, t) queue[p].number[t] = (OF(t) == p || file[t] == 0 && OUT(t) -> queue[p].number[t] : file[t])
 
-/* KNOWN: the ticket is not out, or in the queue of the process. */
+/* KNOWN: the ticket is not out, or it is in the queue of the process. */
 #if defined(NOLEDGER) || defined(NOAUDIT)
 #define KNOWN(p, t) true
 #else
@@ -113,7 +114,7 @@ inline tell(p) {
 #endif
 #define AUDITED(p) (KNOWN(p, 0) && KNOWN(p, 1) && KNOWN(p, 2))
 
-/* COMING: it would be, if the process looked now. */
+/* COMING: the ticket would be known if the process synced now. */
 #define COMING(p, t) (KNOWN(p, t) || file[t] != 0)
 #define AUDITABLE(p) (COMING(p, 0) && COMING(p, 1) && COMING(p, 2))
 
@@ -126,7 +127,7 @@ inline sync(p) {
 #endif
 }
 
-/* forget clears what a process knows where that does not matter any more. */
+/* forget clears knowledge of a process that no longer matters. */
 inline forget(p) {
 	changed[p] = false;
 	obeys[p] = false;
@@ -142,8 +143,8 @@ inline forget(p) {
 /* TURN: ticket t is the first in the queue of its process, which knows of no pause. */
 #define TURN(p, t) (linked[t] && !obeys[p] && !BEFORE(p, 0, t) && !BEFORE(p, 1, t) && !BEFORE(p, 2, t))
 
-/* SUPERSEDED: one is before ticket t, and another behind it, which may not both wait
- * where the queue is not paused. */
+/* SUPERSEDED: one ticket is before t, and one behind it. Unless the queue is paused, t and
+ * the one behind may not both wait. */
 #define AHEAD(p, t) (BEFORE(p, 0, t) + BEFORE(p, 1, t) + BEFORE(p, 2, t))
 #define BEHIND(p, t) (BEFORE(p, t, 0) + BEFORE(p, t, 1) + BEFORE(p, t, 2))
 #ifdef DROPSECOND
@@ -158,15 +159,15 @@ inline forget(p) {
 /* REMOVED: another program removed the file of a ticket. */
 #define REMOVED(t) (REMOVALS > 0 && linked[t] && file[t] == 0)
 
-/* remove is the end of a lock file, and of the ticket in the ledger before that. If
- * the file is gone already, others hear of it all the same: in truth, by looking at
+/* remove strikes the ticket out of the ledger, and then removes its lock file. If the file
+ * is gone already, the other processes are notified all the same. In reality, they read
  * the ledgers ten times a second. */
 inline remove(p, t) {
 	out[t] = false;
 	d_step { file[t] = 0; locked[t] = false; tell(p) }
 }
 
-/* Request comes and goes in one process; the process can be killed in between. */
+/* Request arrives and leaves in one process, which can be killed in between. */
 proctype Request(byte t) {
 	byte p = OF(t);
 	byte round;
@@ -187,7 +188,7 @@ proctype Request(byte t) {
 			sync(p);
 #endif
 			/* As long as a ledger has a ticket that is not in the queue, the guard is
-			 * given back and taken again. */
+			 * released and taken again. */
 			do
 			:: AUDITED(p) -> break
 			:: !AUDITED(p) ->
@@ -220,11 +221,11 @@ proctype Request(byte t) {
 				:: true
 				fi;
 				inside = 0
-			:: REMOVED(t) && !TURN(p, t) /* it is refused */
+			:: REMOVED(t) && !TURN(p, t) /* refused */
 #ifdef DROPS
 			:: atomic { SUPERSEDED(p, t) -> assert(OLDER(p, 0, t) + OLDER(p, 1, t) + OLDER(p, 2, t) <= 1) }
 #endif
-			:: t == 0 /* it times out, or its client hangs up; the others wait for ever */
+			:: t == 0 /* a timeout, or the client disconnects; the other tickets wait for ever */
 			fi;
 			/* The turn passes within the process first. */
 			d_step {
@@ -240,7 +241,7 @@ proctype Request(byte t) {
 	} unless { d_step { !alive[p] -> round = 0 } }
 }
 
-/* DEAD: the process knows of a ticket whose owner has died. */
+/* DEAD: the process knows a ticket whose owner has died. */
 #ifdef TRUSTPROBE
 #define DEAD(p, t) (OF(t) != p && queue[p].number[t] != 0 && file[t] == queue[p].number[t] && (!alive[OF(t)] || !locked[t]))
 #else
@@ -251,7 +252,7 @@ inline reap(p, t) {
 	d_step { DEAD(p, t) -> file[t] = 0; locked[t] = false; queue[p].number[t] = 0; tell(p) }
 }
 
-/* Monitor hears of changes while one of its process's requests waits. */
+/* Monitor is notified of changes while a request of its process waits. */
 proctype Monitor(byte p) {
 	{
 end:		do
@@ -265,7 +266,7 @@ end:		do
 	} unless { !alive[p] }
 }
 
-/* kill -9: the kernel takes back the locks. A holder of the process is gone. */
+/* kill -9: the kernel releases the locks. A holder in the process is gone. */
 inline kill(p) {
 	d_step {
 		alive[p] = false;
@@ -284,7 +285,7 @@ inline kill(p) {
 	}
 }
 
-/* Remover is another program, or a person. */
+/* Remover is another program, or a person, that removes lock files. */
 proctype Remover() {
 	byte left = REMOVALS;
 end:	do
@@ -294,7 +295,7 @@ end:	do
 	od
 }
 
-/* Operator pauses the queue, and resumes it in the end. */
+/* Operator pauses the queue, and finally resumes it. */
 proctype Operator() {
 	byte left = PAUSES;
 end:	do
