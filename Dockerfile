@@ -32,15 +32,16 @@ RUN apt-get update \
     && install -d -o caddy -g caddy -m 0700 /var/lib/caddy/queues /data /config \
     && install -d /etc/caddy /srv
 COPY --from=build /caddy /usr/bin/caddy
-COPY examples/container/Caddyfile /etc/caddy/Caddyfile
+COPY --chmod=0644 examples/container/Caddyfile /etc/caddy/Caddyfile
 # For the ports 80 and 443, without root.
 RUN setcap cap_net_bind_service=+ep /usr/bin/caddy
 ENV XDG_CONFIG_HOME=/config XDG_DATA_HOME=/data
-USER caddy
+# As a number, so that Kubernetes can tell that it is not root.
+USER 999:999
 WORKDIR /srv
 # Lock files need a directory that all containers of one queue share, and that
 # keeps the guard when a container is made anew.
 VOLUME ["/data", "/config", "/var/lib/caddy/queues"]
 EXPOSE 80 443 443/udp
-HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["curl", "-fsS", "-o", "/dev/null", "http://localhost:2019/serialize/queues"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["curl", "-fsS", "-o", "/dev/null", "http://localhost:2019/config/"]
 CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]

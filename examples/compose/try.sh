@@ -2,7 +2,10 @@
 # usage: try.sh <address of the site>
 # Adds fifty to the counter, all at once, without and with the queue.
 for way in free turn; do
-	curl -sf -X DELETE "$1/$way" >/dev/null || exit
-	curl -sf -Z --parallel-immediate --parallel-max 50 -X POST "$1/$way?[1-50]" >/dev/null 2>&1 || exit
+	if ! curl -sf -X DELETE "$1/$way" >/dev/null ||
+		! curl -sf -Z --parallel-immediate --parallel-max 50 -X POST "$1/$way?[1-50]" >/dev/null 2>&1; then
+		echo "$way: $1 refused requests, or did not answer" >&2
+		exit 1
+	fi
 	echo "$way: 50 requests, the counter says $(curl -sf "$1/$way")"
 done
