@@ -17,6 +17,7 @@ WORKDIR /src
 COPY .ci/xcaddy .ci/xcaddy
 RUN cd .ci/xcaddy && go build -o /usr/local/bin/xcaddy github.com/caddyserver/xcaddy/cmd/xcaddy
 COPY . .
+# The versions are those that the modules require of each other.
 RUN module=github.com/orderly-http/caddy-orderly; \
     set -- --with "$module@v0.0.0=/src"; \
     if [ -n "$ETCD" ]; then \
