@@ -93,7 +93,7 @@ func TestTrustTraceparent(t *testing.T) {
 		{"a trace of zeros", "00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01", "", ""},
 		{"a parent of zeros", "00-" + foreign + "-0000000000000000-01", "", ""},
 		{"upper case", "00-" + strings.ToUpper(foreign) + "-00f067aa0ba902b7-01", "", ""},
-		{"cut short", "00-" + foreign + "-00f067aa0ba902b7-0", "", ""},
+		{"truncated", "00-" + foreign + "-00f067aa0ba902b7-0", "", ""},
 		{"version 00 with more", "00-" + foreign + "-00f067aa0ba902b7-01-more", "", ""},
 		{"an ID of another kind", "cbpvimguo4hkaps9lf6g", "", ""},
 		{"empty", "", "", ""},
@@ -221,7 +221,7 @@ func TestTracingWins(t *testing.T) {
 }
 
 // OpenTelemetry adopts anybody's trace. Bug: the txid and the UUID followed it. So a
-// stranger chose them, and all requests of one trace had the same.
+// client outside chose them, and all requests of one trace had the same.
 func TestTracingDoesNotChooseIDs(t *testing.T) {
 	for _, options := range []string{"unique_ids", "unique_ids {\n\t\ttrust X-Request-Id\n\t}"} {
 		server, url := tracingSite(t, options, "tracecontext", tellNotations)

@@ -55,7 +55,7 @@ func TestDirectoryInPlaceOfTicket(t *testing.T) {
 
 // Bug: the identity of a removed ticket was asked of its file, which could not always say.
 // It stayed among ours, and another process's file that was given the same one later
-// counted as nobody's: a writer entered beside its reader.
+// counted as unowned: a writer entered beside its reader.
 func TestIdentityOfRemovedTicket(t *testing.T) {
 	opened, err := openLockDir(t.TempDir(), time.Now)
 	if err != nil {

@@ -439,7 +439,7 @@ func asUser(t testing.TB, uid int, do func()) {
 }
 
 // Root pauses a queue in a directory that everybody may write to before anybody works
-// there: the pause was nobody's, and held nobody back. What another user has paused before
+// there: the pause applied to no user. What another user has paused before
 // its process ran was not in root's lists, and root could not end it.
 func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
 	dir := publicDir(t)

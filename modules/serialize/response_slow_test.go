@@ -36,7 +36,7 @@ func newQueue(t *testing.T, buffer Size) *Handler {
 	return s
 }
 
-// serveBehind serves a queue and what is behind it, over plain connections, with
+// serveBehind serves a queue and its next handler, over plain connections, with
 // error routes and Caddy's write_idle; 0 is off. It counts the requests that it has
 // served.
 func serveBehind(t *testing.T, s *Handler, idle time.Duration, next, failed caddyhttp.HandlerFunc) (addr string, served *atomic.Int64) {

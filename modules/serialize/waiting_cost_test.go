@@ -15,7 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// keepMany keeps the tickets of n browsers in a queue where nobody's turn comes, and
+// keepMany keeps the tickets of n browsers in a queue in which no turn comes, and
 // returns them.
 func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket) {
 	b.Helper()

@@ -50,7 +50,7 @@ func (t *keptTable) proveLocked(k *keptTicket) {
 }
 
 // missedCookie is remembered of a place whose cookie has not come back. Its browser
-// may refuse cookies: then it comes again as a stranger, and has to wait with an open
+// may refuse cookies: then it comes again without a cookie, and has to wait with an open
 // connection, or it would never have a turn. Many browsers of one address look alike,
 // so only those wait for it that came when it was to come; else the next one.
 type missedCookie struct {

@@ -202,14 +202,20 @@ func TestWaitingTurnIsNotMissedBeforeThePage(t *testing.T) {
 	v.close()
 }
 
+// keepReady keeps a ticket until its turn has come.
+func keepReady(t *testing.T) (*Handler, *keptTicket) {
+	t.Helper()
+	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
+	leave()
+	tickets[0].awaitState(t, keptReady)
+	return s, tickets[0]
+}
+
 // Bug: a turn that came between the decision for the page and the page itself waited for a
 // second only. A request that stood still for longer lost it.
 func TestWaitingTurnComesBeforeThePage(t *testing.T) {
 	t.Parallel()
-	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
-	k := tickets[0]
-	leave()
-	k.awaitState(t, keptReady)
+	s, k := keepReady(t)
 	time.Sleep(claimGrace + 500*time.Millisecond) // while the request's goroutine does not run
 	_, v := s.newNavigation()
 	if _, err := v.takeTurnOrPlaceOf(k); err != nil {
@@ -224,10 +230,7 @@ func TestWaitingTurnComesBeforeThePage(t *testing.T) {
 // it look as if it still waited: reloads got the page until the first tab had its answer.
 func TestWaitingClaimedTicketIsNotGivenUp(t *testing.T) {
 	t.Parallel()
-	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)
-	k := tickets[0]
-	leave()
-	k.awaitState(t, keptReady)
+	s, k := keepReady(t)
 	_, v := s.newNavigation()
 	if err := v.takeTurnOf(k); err != nil {
 		t.Fatal(err)

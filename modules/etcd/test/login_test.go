@@ -60,11 +60,11 @@ func TestTLSAndLogin(t *testing.T) {
 		r.turn.Leave()
 	}
 
-	wrong, stranger, elsewhere := settings(), settings(), settings()
+	wrong, anonymous, elsewhere := settings(), settings(), settings()
 	wrong.Password = "wrong"
-	stranger.TLS.Cert, stranger.TLS.Key = "", ""
+	anonymous.TLS.Cert, anonymous.TLS.Key = "", ""
 	elsewhere.Namespace = "elsewhere"
-	for name, module := range map[string]*caddyetcd.Engine{"wrong password": wrong, "no certificate": stranger, "another namespace": elsewhere} {
+	for name, module := range map[string]*caddyetcd.Engine{"wrong password": wrong, "no certificate": anonymous, "another namespace": elsewhere} {
 		if _, err := openModule(t, module).Enter(t.Context(), arrival); !errors.Is(err, serializer.ErrStorage) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -62,7 +62,7 @@ type guarded struct{ holder, greatest, value uint64 }
 
 // guardedModel is a register behind a lock that is taken by one at a time, with
 // growing tokens. Under the lock, one reads what the last one before has
-// written, and nobody's write is refused.
+// written, and no write is refused.
 var guardedModel = porcupine.Model{
 	Init: func() any { return guarded{} },
 	Step: func(state, input, output any) (bool, any) {

@@ -167,7 +167,7 @@ func TestLostAnswer(t *testing.T) {
 }
 
 // A key that appears again after it was deleted, by a request that was long on
-// its way, is nobody's. It must not hold the queue.
+// its way, is unowned. It must not hold the queue.
 func TestStray(t *testing.T) {
 	m := testetcd.Start(t)
 	c := m.Client(t)

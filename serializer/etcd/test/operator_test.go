@@ -130,7 +130,7 @@ func TestOperatorsKeys(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change func(holders string)
-		stays  bool // the key looks like a ticket, and nobody's process deletes it
+		stays  bool // the key looks like a ticket, and no process deletes it
 	}{
 		"nonsense":                   {func(string) { put("orderly/nonsense", "x"); put("orderly/a_/nonsense", "x") }, false},
 		"the holder's ticket, again": {func(key string) { put(key, "nonsense") }, false},
