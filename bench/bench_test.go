@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/bench/ids"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/library"
 )
 
 // The document's tables are those of the raw results beside it: nobody has edited
@@ -63,6 +65,24 @@ func TestTargetMet(t *testing.T) {
 		for _, target := range targets {
 			if got := target.met(); got != want {
 				t.Errorf("%+v is met: %s, want %s", target, got, want)
+			}
+		}
+	}
+}
+
+// Instructions were counted with 8,000 waiting in place of 50: each trial looked at its
+// queue only once the loop over lengths had ended.
+func TestInstructionTrials(t *testing.T) {
+	b := &bench{shm: t.TempDir(), disk: t.TempDir()}
+	trials := b.instructionTrials(func(_ context.Context, q library.Queueing, _ string) (float64, error) { return float64(q.Waiting), nil })
+	for _, trial := range trials {
+		values, err := trial.measure(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m, n := range values {
+			if n != float64(trial.Waiting) {
+				t.Errorf("%s, %s: counted with %.0f waiting", conditions(trial.Case), m, n)
 			}
 		}
 	}

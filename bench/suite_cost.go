@@ -95,13 +95,9 @@ func costTargets(all figures.Set) (ts []target) {
 // work is a trial of work in the library.
 func (q queue) work(callers, turns int, measure func(context.Context, library.Work) (figures.Values, error)) trial {
 	q.Clients = callers
-	return trial{q.Case, func(ctx context.Context) (figures.Values, error) {
-		engine, err := q.open()
-		if err != nil {
-			return nil, err
-		}
-		return measure(ctx, library.Work{Engine: engine, Callers: callers, Turns: turns / callers})
-	}}
+	return q.trial(func(ctx context.Context, e library.Engine, _ figures.Case) (figures.Values, error) {
+		return measure(ctx, library.Work{Engine: e, Callers: callers, Turns: turns / callers})
+	})
 }
 
 func (b *bench) weighLibrary(ctx context.Context) error {
@@ -146,23 +142,24 @@ func (b *bench) countInstructions(ctx context.Context) error {
 	if err != nil || b.quick {
 		return b.skip("instructions", err)
 	}
-	var trials []trial
+	return b.alternate(ctx, 1, b.instructionTrials(func(ctx context.Context, q library.Queueing, gogc string) (float64, error) {
+		return q.Instructions(ctx, valgrind, b.home, gogc)
+	})...)
+}
+
+func (b *bench) instructionTrials(count func(ctx context.Context, q library.Queueing, gogc string) (float64, error)) (trials []trial) {
 	for _, q := range b.queues()[:3] {
 		for _, q.Waiting = range []int{50, 8000} {
 			for gogc, m := range map[string]figures.Metric{"100": figures.Instructions, "off": figures.PureInstructions} {
-				trials = append(trials, trial{q.Case, func(ctx context.Context) (figures.Values, error) {
-					engine, err := q.open()
-					if err != nil {
-						return nil, err
-					}
+				trials = append(trials, q.trial(func(ctx context.Context, e library.Engine, at figures.Case) (figures.Values, error) {
 					// The first quarter is longer than the queue.
-					n, err := library.Queueing{Engine: engine, Waiting: q.Waiting, Turns: 80_000}.Instructions(ctx, valgrind, b.home, gogc)
+					n, err := count(ctx, library.Queueing{Engine: e, Waiting: at.Waiting, Turns: 80_000}, gogc)
 					return figures.Values{m: n}, err
-				}})
+				}))
 			}
 		}
 	}
-	return b.alternate(ctx, 1, trials...)
+	return trials
 }
 
 // weighRequests counts what a request allocates in Caddy, with the queue and without.

@@ -43,13 +43,19 @@ func (b *bench) queues() []queue {
 	}
 }
 
-// open is the engine in a new directory, if it needs one.
-func (q queue) open() (e library.Engine, err error) {
-	e.Engine = q.engine
-	if q.place != "" {
-		e.Dir, err = fresh(q.place)
-	}
-	return e, err
+// trial measures the engine in a new directory, if it needs one. The loop that makes
+// the trial may change q afterwards: measure is given the case that the trial is for.
+func (q queue) trial(measure func(context.Context, library.Engine, figures.Case) (figures.Values, error)) trial {
+	return trial{q.Case, func(ctx context.Context) (figures.Values, error) {
+		engine := library.Engine{Engine: q.engine}
+		if q.place != "" {
+			var err error
+			if engine.Dir, err = fresh(q.place); err != nil {
+				return nil, err
+			}
+		}
+		return measure(ctx, engine, q.Case)
+	}}
 }
 
 // predecessorMost bounds how many wait for the predecessor's algorithm: each of them
@@ -64,13 +70,9 @@ func measureWaiting(ctx context.Context, b *bench) error {
 				continue
 			}
 			q.Waiting = length
-			trials = append(trials, trial{q.Case, func(ctx context.Context) (figures.Values, error) {
-				engine, err := q.open()
-				if err != nil {
-					return nil, err
-				}
-				return library.Queueing{Engine: engine, Waiting: length, Turns: 1 << 20, Limit: b.window}.Run(ctx)
-			}})
+			trials = append(trials, q.trial(func(ctx context.Context, e library.Engine, at figures.Case) (figures.Values, error) {
+				return library.Queueing{Engine: e, Waiting: at.Waiting, Turns: 1 << 20, Limit: b.window}.Run(ctx)
+			}))
 		}
 		if err := b.alternate(ctx, b.runs, trials...); err != nil {
 			return err
