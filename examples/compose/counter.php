@@ -1,6 +1,6 @@
 <?php
-// A counter that two requests at once damage: what one writes, the other has
-// not read.
+// A counter that loses counts if two requests run at once: each writes without
+// having read what the other wrote.
 $file = sys_get_temp_dir() . '/count';
 $count = is_file($file) ? (int) file_get_contents($file) : 0;
 if ($_SERVER['REQUEST_METHOD'] === 'POST') {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # usage: try.sh <address of the site>
-# Adds fifty to the counter, all at once, without and with the queue.
+# Sends fifty requests at once, each of which adds one to the counter: without
+# the queue, then with it.
 for way in free turn; do
 	if ! curl -sf -X DELETE "$1/$way" >/dev/null ||
 		! curl -sf -Z --parallel-immediate --parallel-max 50 -X POST "$1/$way?[1-50]" >/dev/null 2>&1; then

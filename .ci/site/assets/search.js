@@ -8,7 +8,7 @@ const list = form.querySelector('ul');
 const count = form.querySelector('.count');
 const most = 12;
 
-let sections; // undefined until the index is wanted, then a promise of it
+let sections; // undefined until the index is needed, then a promise of it
 
 function load() {
 	sections ??= new Promise((resolve, reject) => {
@@ -55,7 +55,7 @@ function marked(node, text, words) {
 	node.append(text.slice(end));
 }
 
-// excerpt is what stands around the first of the words.
+// excerpt is the text around the first of the words.
 function excerpt(section, words) {
 	const at = Math.min(...words.map((w) => section.folded[2].indexOf(w)).filter((i) => i >= 0));
 	const from = Number.isFinite(at) ? Math.max(0, at - 50) : 0;
@@ -109,7 +109,7 @@ async function search() {
 	if (!words.length) return show([], []);
 	try {
 		const all = await load();
-		if (input.value !== query) return; // typed on meanwhile
+		if (input.value !== query) return; // the user has typed on meanwhile
 		show(all.map((section) => [score(section, words), section]).filter(([points]) => points > 0)
 			.sort(([a], [b]) => b - a).slice(0, most).map(([, section]) => section), words);
 	} catch (error) {
