@@ -178,8 +178,8 @@ func (id UniqueID) Time() time.Time {
 }
 
 // Addr returns the machine's IPv4 address in the classic and threaded layouts. With
-// a random node it is the first half of it. In the modern layout it is the zero
-// Addr.
+// a random node, it is the first half of the random bits. In the modern layout it
+// is the zero Addr.
 func (id UniqueID) Addr() netip.Addr {
 	if id.layout == Modern {
 		return netip.Addr{}

@@ -1,5 +1,5 @@
 // Package etcd makes the etcd engine a module of Caddy. The engine itself is the
-// library serializer/etcd, which does not know Caddy.
+// library serializer/etcd, which does not depend on Caddy.
 //
 //	xcaddy build --with github.com/orderly-http/caddy-orderly \
 //	    --with github.com/orderly-http/caddy-orderly/modules/etcd

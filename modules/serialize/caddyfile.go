@@ -14,9 +14,9 @@ import (
 )
 
 // ParseDirective sets up the serialize directive, whose routes take part in the
-// order of its block. One that applies to every request, and is the only one of
-// its site, needs none: Caddy then makes one route of it and its neighbours,
-// which costs every request less.
+// order of its block. A directive that applies to every request, and is the
+// only one of its site, needs no route of its own. Caddy then makes one route
+// of it and its neighbours, which costs every request less.
 func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
 	at := tokenPosition{h.File(), h.Line()}

@@ -89,10 +89,12 @@ func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
 }
 
 // SharedSpace is for an EngineModule whose engines may keep the same queues
-// though their keys differ: by other settings, not in another place.
+// even if their keys differ, because only other settings differ, not the
+// place.
 type SharedSpace interface {
-	// Space tells apart where queues are kept. In the same space, a queue of the
-	// same name is the same queue. Without it, the key does.
+	// Space identifies the place where queues are kept. In the same space, a
+	// queue of the same name is the same queue. Without this method, the key
+	// identifies the place.
 	Space(path string) string
 }
 

@@ -28,7 +28,7 @@ type waitingTemplate struct {
 	policy string // its Content-Security-Policy
 }
 
-// WaitingData is what a page of one's own is filled in with.
+// WaitingData is the data that a custom page shows.
 type WaitingData struct {
 	Lang string // the reader's language, such as en, if there are texts in it
 	Dir  string // the direction of its script: ltr or rtl

@@ -39,13 +39,13 @@ type Element[E any] interface {
 // Item makes the struct that embeds it an element of a [Queue], but of only one at a
 // time.
 type Item[E any] struct {
-	// Rule is the rule by which the ticket is in the queue. It is set before
-	// [Queue.Insert]; from then on, only [Queue.Identify] changes it.
+	// Rule is the rule of the ticket. It is set before [Queue.Insert]; from
+	// then on, only [Queue.Identify] changes it.
 	Rule Rule
 
-	// MaxWaiting is how many may wait from this ticket to the end of the queue, it
-	// included, before it is superseded; zero is any number. It is set before
-	// [Queue.Insert], of a local ticket only.
+	// MaxWaiting is how many may wait from this ticket, included, to the end of
+	// the queue before the ticket is superseded. Zero means any number. It is set
+	// before [Queue.Insert], and only for a local ticket.
 	MaxWaiting int
 
 	prev, next E

@@ -22,8 +22,8 @@ func (r Rule) Admits(ahead, shared int) bool {
 	return shared == 0 && ahead < max(r.Limit, 1)
 }
 
-// Capacity returns how many arrivals of this rule may be inside together. 0 is no
-// limit.
+// Capacity returns how many arrivals of this rule may be inside together. Zero
+// means no limit.
 func (r Rule) Capacity() int {
 	if r.Shared {
 		return max(r.Limit, 0)
