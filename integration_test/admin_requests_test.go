@@ -45,7 +45,7 @@ func TestAdminShowsRequests(t *testing.T) {
 			}
 		}
 		if list := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.Contains(list, "secret") {
-			t.Errorf("the list tells a query string: %s", list)
+			t.Errorf("the list shows a query string: %s", list)
 		}
 		for range 3 {
 			s.Next().Leave()
@@ -71,10 +71,10 @@ func TestAdminShowsOwnRequestsOnly(t *testing.T) {
 	other := s.join(t, "")
 	one, inside, two, q := s.holderAndWaiter(t, other)
 	if r := q.Tickets[0].Request; r == nil || r.Path != "/one" || r.TXID != "" || r.ClientIP != "127.0.0.1" {
-		t.Errorf("the own ticket is for %+v", r)
+		t.Errorf("this process's ticket is for %+v", r)
 	}
 	if r := q.Tickets[1].Request; r != nil || !q.Tickets[1].Entered.IsZero() {
-		t.Errorf("the other's ticket is for %+v", r)
+		t.Errorf("the other process's ticket is for %+v", r)
 	}
 	inside.Leave()
 	testcaddy.Await(t, one)

@@ -90,7 +90,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 }
 
-// try is like call, but returns what the browser says against the command.
+// try is like call, but returns the browser's error.
 func (b *browser) try(method string, params map[string]any, result any) error {
 	b.t.Helper()
 	b.calls++

@@ -209,9 +209,9 @@ func (c *caddy) ask(path string) string {
 	return r.Text
 }
 
-// adminAPI makes a request to the admin API. With every configuration comes a
-// new listener for it, and the old one may close on a connection that it has not
-// accepted yet; so what was not answered is said again.
+// adminAPI makes a request to the admin API. Every configuration has a new
+// listener for it, and the old one may close before it has accepted a
+// connection. So a request without an answer is repeated.
 func (c *caddy) adminAPI(method, path, body string, header ...string) (r testcaddy.Answer) {
 	for range 5 {
 		if r = do(c.admin, method, "http://admin"+path, body, header...); r.Err == nil {

@@ -178,17 +178,17 @@ func testEvict(t *testing.T, s *site) {
 	q := s.awaitTickets(t, 3)
 
 	if text, code := s.evict(t, q.Tickets[1].Token); code != 0 || !strings.Contains(text, "its request is refused") {
-		t.Errorf("evicting a waiting one: exit code %d: %s", code, text)
+		t.Errorf("evicting a waiter: exit code %d: %s", code, text)
 	}
 	if a := testcaddy.Await(t, two); a.StatusCode != 500 {
 		t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
 	}
 	if text, code := s.evict(t, q.Tickets[0].Token); code != 3 || !strings.Contains(text, "--force") {
-		t.Errorf("evicting one inside where nobody can say yes: exit code %d: %s", code, text)
+		t.Errorf("evicting a holder where nobody can confirm: exit code %d: %s", code, text)
 	}
 	s.Nobody()
 	if text, code := s.evict(t, q.Tickets[0].Token, "--force"); code != 0 || !strings.Contains(text, "has returned") {
-		t.Errorf("evicting one inside: exit code %d: %s", code, text)
+		t.Errorf("evicting a holder: exit code %d: %s", code, text)
 	}
 	<-inside.Gone
 	testcaddy.Await(t, one)

@@ -26,10 +26,10 @@ func TestFileConforms(t *testing.T) {
 	}{
 		{"with notification", func(*serializer.File) {}, nil},
 		{"without notification", (*serializer.File).Poll, nil},
-		// Bug: the ticket of another process counted as one that is alone until the
-		// next tick found out by which rule it was in its queue. So a ticket that may
-		// be inside with two others entered beside another process's reader, and a
-		// reader behind another process's readers waited for up to 100 ms.
+		// Bug: the ticket of another process counted as exclusive until the next tick
+		// found out which rule it had. So a ticket that may be inside with two others
+		// entered beside another process's reader, and a reader behind another
+		// process's readers waited for up to 100 ms.
 		{"without ticks", (*serializer.File).SlowTicks, []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,8 +52,8 @@ func TestFileConforms(t *testing.T) {
 	}
 }
 
-// checkLeft finds what engines leave in a directory besides the guard, and what one
-// asked the other for.
+// checkLeft fails the test if engines leave files in a directory besides guards and
+// requests to evict.
 func checkLeft(t testing.TB, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// costEnv has the name of a directory in which this test binary, run again
-// under strace, takes turns.
+// costEnv is the environment variable that names the directory in which this
+// test binary, run again under strace, takes turns.
 const costEnv = "ORDERLY_TEST_COST_DIR"
 
 // A turn makes at most eight system calls. Those of the runtime's scheduler do not count:
@@ -32,7 +32,7 @@ func TestSystemCallsOfATurn(t *testing.T) {
 	}
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Log("strace is not installed; TestDirectoryCallsOfATurn counts what can be counted without")
+		t.Log("strace is not installed; TestDirectoryCallsOfATurn counts what can be counted without it")
 		return
 	}
 	const little, much, most = 200, 1200, 8
@@ -112,8 +112,8 @@ func TestTurnsDoNotGrowWithTheQueue(t *testing.T) {
 	}
 }
 
-// costOfTurn is the processor's time for a turn while others wait. A holder that
-// leaves queues again.
+// costOfTurn returns the CPU time of a turn while others wait. A holder that
+// leaves joins the queue again.
 func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
 	const counted = 2000
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector's work is not the engine's
@@ -146,16 +146,17 @@ func costOfTurn(t *testing.T, e Engine, waiting int) time.Duration {
 	return used / counted
 }
 
-// processorTime is how long this process has been at work, on all processors.
+// processorTime returns the CPU time that this process has used, on all
+// processors.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// These bounds are those of a system that tells what changed in a directory.
+// These bounds apply to a system that reports what changed in a directory.
 
-// A turn asks seven things of the directory; with many callers, some of them
+// A turn makes seven calls to the directory; with many callers, some of them
 // share the guard.
 func TestDirectoryCallsOfATurn(t *testing.T) {
 	const n = 2048
@@ -175,7 +176,7 @@ func TestDirectoryCallsOfATurn(t *testing.T) {
 // The bounds are just above the current values, so that a new allocation is noticed.
 func TestAllocationsOfATurn(t *testing.T) {
 	if raceDetector {
-		return // it allocates, too
+		return // the race detector allocates, too
 	}
 	file, _ := openCounted(t)
 	for _, c := range []struct {
@@ -212,7 +213,7 @@ func TestMemoryOfOneWhoWaits(t *testing.T) {
 		done.Wait()
 		turn.Leave()
 		if each > most {
-			t.Errorf("%T: someone who waits takes %d bytes, more than %d", e, each, most)
+			t.Errorf("%T: a waiter takes %d bytes, more than %d", e, each, most)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 )
 
 // These tests keep the engines cheap. They count what does not depend on the
-// machine, and compare times only with others of the same moment; the figures
-// themselves are measured by the command in the folder bench.
+// machine, and compare times only with others of the same run. The command in
+// the folder bench measures the figures themselves.
 
-// countedDir counts what a turn asks of the directory. What the monitor asks by
-// the clock is not a turn's and not counted.
+// countedDir counts the calls that turns make to the directory. The monitor's
+// periodic calls belong to no turn, and are not counted.
 type countedDir struct {
 	lockDir
 	calls *dirCalls
@@ -22,7 +22,7 @@ type countedDir struct {
 type dirCalls struct {
 	guard, changes, last, setLast, create, remove atomic.Int64
 
-	busy sync.Mutex // held, it keeps everyone from the guard
+	busy sync.Mutex // while it is held, nobody gets the guard
 }
 
 func (d countedDir) lock() error {
@@ -71,7 +71,7 @@ func openCounted(t *testing.T) (*File, *dirCalls) {
 	return e, calls
 }
 
-// turns is n turns of one caller.
+// turns takes n turns as one caller.
 func turns(t testing.TB, e Engine, n int) {
 	a := arrival("a_")
 	a.Rule, a.Timeout = Rule{Limit: 1}, time.Minute
@@ -85,7 +85,7 @@ func turns(t testing.TB, e Engine, n int) {
 	}
 }
 
-// crowdedTurns is n turns of many callers.
+// crowdedTurns takes n turns with many callers.
 func crowdedTurns(t testing.TB, e Engine, callers, n int) {
 	var done sync.WaitGroup
 	for range callers {

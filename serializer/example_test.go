@@ -10,8 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Two callers want to be alone with something. The second one enters when the
-// first one has left.
+// Two callers need exclusive access to something. The second one enters when
+// the first one has left.
 func Example() {
 	ctx := context.Background()
 	engine := serializer.NewMemory(serializer.MemoryOptions{})
@@ -43,7 +43,7 @@ func Example() {
 }
 
 // A job that must not overlap with itself, whichever process runs it: it gives
-// up where another one is at it. The queue can be that of a Caddy.
+// up if another process is running it. The queue can be one that a Caddy uses.
 func ExampleOpenFile() {
 	dir, err := os.MkdirTemp("", "queues")
 	if err != nil {

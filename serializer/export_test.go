@@ -2,9 +2,9 @@ package serializer
 
 import "time"
 
-// Poll has an engine poll its directory, as one must that hears of nothing.
+// Poll makes an engine poll its directory, as it must on a system without
+// notification.
 func (f *File) Poll() { f.open = openDeaf }
 
-// SlowTicks leaves an engine, for longer than a test waits, with what it does without
-// ticks.
+// SlowTicks makes ticks so rare that a test sees what an engine does without them.
 func (f *File) SlowTicks() { f.tickTime = 30 * time.Second }

@@ -73,7 +73,8 @@ func TestChangeSignalIsInterrupted(t *testing.T) {
 	signal.interrupt()
 }
 
-// soleSignal is waited for, whatever the time.
+// soleSignal waits for the signal alone, and ignores the interval between
+// polls.
 type soleSignal struct{ changeSignal }
 
 func (s soleSignal) wait(time.Duration) (changed bool, err error) {
@@ -103,7 +104,7 @@ func TestWaiterHearsTheSignal(t *testing.T) {
 	}
 }
 
-// openSignal opens a directory and takes its signal over.
+// openSignal opens a directory and takes over its signal.
 func openSignal(t *testing.T, dir string) changeSignal {
 	t.Helper()
 	opened, err := openLockDir(dir, time.Now)

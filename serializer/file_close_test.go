@@ -24,7 +24,7 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 	select {
 	case files := <-left:
 		t.Fatalf("closed, and left in the lock directory: %v", files)
-	case <-time.After(50 * time.Millisecond): // a good one waits for what follows
+	case <-time.After(50 * time.Millisecond): // Close waits for the removal below
 	}
 	e.dir.removals.changing.Unlock()
 	e.dir.removeLeft()
@@ -33,8 +33,8 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 	}
 }
 
-// unheard is a directory whose changes its monitor never hears of: the syncs of others
-// always take them in first.
+// unheard is a directory of whose changes its monitor never learns: other syncs always
+// come first.
 type unheard struct {
 	lockDir
 	waiting chan struct{} // the monitor waits

@@ -37,8 +37,8 @@ func (h *hooked) probe(name string) (ownerProbe, error) {
 	return h.lockDir.probe(name)
 }
 
-// openHooked opens an engine and its directory. What fails, fails in each directory that
-// it opens.
+// openHooked opens an engine and its directory. A failing call fails in every directory
+// that it opens.
 func openHooked(t testing.TB, dir string) (*File, *hooked) {
 	t.Helper()
 	h := &hooked{failing: new(atomic.Pointer[error])}
@@ -51,8 +51,8 @@ func openHooked(t testing.TB, dir string) (*File, *hooked) {
 	return e, h
 }
 
-// deadOwner makes an owner who holds a ticket, and whose process has ended if
-// the function it returns is called.
+// deadOwner makes an owner that holds a ticket, and whose process ends when
+// the returned function is called.
 func deadOwner(t testing.TB, dir, queue string) (ticket string, die func()) {
 	t.Helper()
 	d := openOS(t, dir)
@@ -106,7 +106,7 @@ func TestDeadOwnerIsReapedLater(t *testing.T) {
 	stillWaits(t, next, "the owner lives")
 	h.fail(fs.ErrPermission)
 	die()
-	stillWaits(t, next, "nothing can be looked at")
+	stillWaits(t, next, "the tickets cannot be read")
 	h.fail(nil)
 	get(t, next).Leave()
 }

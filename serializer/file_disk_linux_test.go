@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultyDisk is a disk that fails, in the way of Linux: it reports that once, and then takes
-// what it could not write for written.
+// faultyDisk is a disk that fails as on Linux: it reports a failure once, and from then
+// on takes what it could not write for written.
 type faultyDisk struct {
 	*osDir
 
@@ -118,7 +118,7 @@ func TestFailureAheadOfTimeIsLogged(t *testing.T) {
 	f.mu.Unlock()
 	now = now.Add(reserveTime * 3 / 4)
 	enter(t, e, arrival("a_")).Leave()
-	waitUntil(t, "the log tells of it", func() bool { return strings.Contains(log.String(), unix.EIO.Error()) })
+	waitUntil(t, "the error is logged", func() bool { return strings.Contains(log.String(), unix.EIO.Error()) })
 	enter(t, e, arrival("a_")).Leave()
 	waitUntil(t, "the numbers are reserved", func() bool {
 		enter(t, e, arrival("a_")).Leave()

@@ -83,11 +83,12 @@ func TestBeforeTheFirstArrival(t *testing.T) {
 	turn.Leave()
 	waitUntil(t, "the queue is empty", func() bool { return length(t, e, "a_") == 0 })
 	if e.current() != nil {
-		t.Error("to be asked opened the directory")
+		t.Error("the questions opened the directory")
 	}
 }
 
-// It does not list the queues of other users of a directory that everybody may write to.
+// An engine does not list the queues of other users in a directory that everybody may
+// write to.
 func TestBeforeTheFirstArrivalOfOneUser(t *testing.T) {
 	dir := publicDir(t)
 	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)

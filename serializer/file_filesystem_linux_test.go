@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File systems limit the number of links to a file. Then another owner file is made.
+// File systems limit the number of links to a file. At the limit, another owner file
+// is made.
 func TestLinkLimit(t *testing.T) {
 	dir := t.TempDir()
 	var d *osDir
@@ -87,7 +88,7 @@ func TestLinksRefused(t *testing.T) {
 
 	first := enter(t, e, arrival("a_"))
 	if !d.noLinks.Load() {
-		t.Error("the engine did not notice")
+		t.Error("the engine did not notice that links are refused")
 	}
 	other := openAt(t, dir, 0)
 	next := started(other, arrival("a_"))

@@ -69,7 +69,8 @@ func TestLostNotificationsKeepNumbersGrowing(t *testing.T) {
 	}
 }
 
-// overflow makes more happen in a directory than notifications are kept for.
+// overflow makes more changes in a directory than the queue of notifications
+// holds.
 func overflow(t testing.TB, dir string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")

@@ -51,7 +51,7 @@ func TestInspectAgreesWithEngine(t *testing.T) {
 				done <- struct{}{}
 			}()
 		}
-		waitUntil(t, "the list is so", func() bool {
+		waitUntil(t, "the list is as expected", func() bool {
 			queues, err := f.Queues(ctx)
 			return err == nil && len(queues) == 2 && len(queues[0].Tickets) == i+1 && len(queues[1].Tickets) == i+1
 		})
@@ -99,7 +99,8 @@ func TestInspectUnownedFiles(t *testing.T) {
 		t.Fatalf("queues are %+v, error %v; expected one with two tickets", queues, err)
 	}
 	for i, ticket := range queues[0].Tickets {
-		// Bug: it counted as alive if its name was less than five minutes old.
+		// Bug: such a file counted as alive if the time in its name was less
+		// than five minutes ago.
 		if ticket.Owner != "not a ticket of Orderly" || ticket.Alive == nil || *ticket.Alive {
 			t.Errorf("ticket %d is %+v; expected an unowned file, not alive", i, ticket)
 		}
@@ -138,7 +139,7 @@ func TestEvictFrom(t *testing.T) {
 		t.Errorf("evicting from another queue: %v", err)
 	}
 	if _, err := EvictFrom(t.Context(), dir, "a_", turn.Token(), false); !errors.Is(err, ErrInside) {
-		t.Errorf("evicting one inside unasked: %v", err)
+		t.Errorf("evicting a holder without force: %v", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
@@ -146,7 +147,7 @@ func TestEvictFrom(t *testing.T) {
 		refused <- err
 	}()
 	var waiting uint64
-	waitUntil(t, "the list is so", func() bool {
+	waitUntil(t, "the list is as expected", func() bool {
 		queues, err := Inspect(dir)
 		if err != nil || len(queues[0].Tickets) < 2 {
 			return false
@@ -156,20 +157,20 @@ func TestEvictFrom(t *testing.T) {
 	})
 	evicted, err := EvictFrom(t.Context(), dir, "a_", waiting, false)
 	if err != nil || !evicted.Returned || evicted.Removed || evicted.Ticket.State != StateWaiting {
-		t.Errorf("evicting a waiting one: %+v, %v", evicted, err)
+		t.Errorf("evicting a waiter: %+v, %v", evicted, err)
 	}
 	if err := <-refused; !errors.Is(err, ErrEvicted) {
-		t.Errorf("the waiting one was told %v", err)
+		t.Errorf("the waiter got %v", err)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	evicted, err = EvictFrom(ctx, dir, "a_", turn.Token(), true)
 	if err != nil || evicted.Returned {
-		t.Errorf("evicting one inside that does not return: %+v, %v", evicted, err)
+		t.Errorf("evicting a holder that does not leave: %+v, %v", evicted, err)
 	}
 	if err := <-revoked; !errors.Is(err, ErrEvicted) {
-		t.Errorf("the one inside was told %v", err)
+		t.Errorf("the holder was revoked with %v", err)
 	}
 	turn.Leave()
 }

@@ -51,7 +51,7 @@ func TestLedgerIsASet(t *testing.T) {
 			i := rand.IntN(len(out))
 			own.strike(out[i])
 			if s := other.standing(out[i]); s != isOver {
-				t.Fatalf("%d stands", out[i])
+				t.Fatalf("%d was struck, and is %v", out[i], s)
 			}
 			out = slices.Delete(out, i, i+1)
 		}
@@ -119,7 +119,7 @@ func BenchmarkLedger(b *testing.B) {
 		}
 		own.strike(stamp)
 		if other.standing(stamp) != isOver {
-			b.Fatal("it stands")
+			b.Fatal("a number that was struck is still out")
 		}
 	}
 	own.close()

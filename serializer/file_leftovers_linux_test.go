@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clinging is a directory with files that cannot be removed. All are as old as can be.
+// clinging is a directory with files that cannot be removed. All of them look old.
 type clinging struct {
 	lockDir
 	stays  string      // a file that stays for ever

@@ -109,7 +109,7 @@ func TestHolderFileRemovedWhileStopped(t *testing.T) {
 			newcomer := openAt(t, dir, 0)
 			last, elsewhere := started(newcomer, arrival("a_")), started(newcomer, arrival("c_"))
 			stillWaits(t, next, "the holder is stopped, and its file missing")
-			stillWaits(t, last, "the holder is stopped, and its file missing; we never saw it")
+			stillWaits(t, last, "the holder is stopped, and its file missing; the newcomer never saw it")
 			stillWaits(t, elsewhere, "nobody can tell which queue the missing file is of")
 			holder.signal(t, how)
 			get(t, elsewhere).Leave()
@@ -215,8 +215,8 @@ func TestOwnerFileTruncated(t *testing.T) {
 	}
 }
 
-// Programs that clean up go by the times of files. A ticket has the times of its owner
-// file, however old that is.
+// Cleanup programs go by the times of files. A ticket has the times of its owner file,
+// however old that is.
 func TestFilesStayFresh(t *testing.T) {
 	dir := t.TempDir()
 	d := openOS(t, dir)

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every network file system that x/sys knows a number of is refused, and what is
-// on a disk of this machine is not. OrangeFS, PanFS and others were missing.
+// Every network file system whose number x/sys knows is refused, and file
+// systems on local disks are not. Bug: OrangeFS, PanFS and others were missing.
 func TestNetworkFileSystems(t *testing.T) {
 	for magic, network := range map[int64]bool{
 		unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true,
@@ -18,7 +18,7 @@ func TestNetworkFileSystems(t *testing.T) {
 		unix.EXT4_SUPER_MAGIC: false, unix.XFS_SUPER_MAGIC: false, unix.BTRFS_SUPER_MAGIC: false, unix.TMPFS_MAGIC: false,
 		unix.OVERLAYFS_SUPER_MAGIC: false, unix.F2FS_SUPER_MAGIC: false, unix.EXFAT_SUPER_MAGIC: false, 0x2fc12fc1: false,
 	} {
-		// Some systems have the number as a signed one of 32 bits.
+		// On some systems, the number is a signed integer of 32 bits.
 		for _, as := range []int64{magic, int64(int32(uint32(magic)))} {
 			if name := networkFileSystemOf(as); (name != "") != network {
 				t.Errorf("%#x: %q; expected a network file system: %t", as, name, network)

@@ -12,7 +12,7 @@ func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 	here, there := openAt(t, dir, 0), openAt(t, dir, 0)
 	reader := Arrival{Queue: "q", Rule: Rule{Shared: true}}
 	writer := Arrival{Queue: "q", MaxWaiting: 1, Timeout: patience}
-	enter(t, here, Arrival{Queue: "other"}).Leave() // it knows the directory now
+	enter(t, here, Arrival{Queue: "other"}).Leave() // this engine knows the directory now
 	first, second := enter(t, there, reader), enter(t, there, reader)
 	waiting := started(here, writer)
 	first.Leave()
@@ -23,7 +23,7 @@ func TestRemoteReadersInsideDoNotFillTheQueue(t *testing.T) {
 	waiting = started(here, writer)
 	stillWaits(t, waiting, "beside readers")
 	if _, err := here.Enter(context.Background(), writer); ReasonOf(err) != ReasonFull {
-		t.Errorf("where one waits already: %v", err)
+		t.Errorf("entering a full queue: %v", err)
 	}
 	first.Leave()
 	second.Leave()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pausedIn returns the state of a queue as it stands on the disk.
+// pausedIn returns the state of a queue as it is on the disk.
 func pausedIn(t *testing.T, dir, queue string) QueueState {
 	t.Helper()
 	states, err := Inspect(dir)
@@ -60,8 +60,8 @@ func TestPauseBeforeStart(t *testing.T) {
 	turn.Leave()
 }
 
-// From outside, a pause holds within moments, and the disk tells who is inside, also
-// for a queue of a paused group.
+// A pause from outside takes effect within moments, and the disk tells who is
+// inside. This also applies to a queue of a paused group.
 func TestPauseFromOutside(t *testing.T) {
 	dir := t.TempDir()
 	f := openAt(t, dir, 0)
@@ -154,9 +154,9 @@ func TestPauseNames(t *testing.T) {
 	}
 }
 
-// A process that has no ticket in a queue of a paused group, and everybody who looks from
-// outside, knows that the queue is paused and who is inside: the names alone do not tell,
-// for values are escaped, and another queue's name may look as if it were of the group.
+// A process without a ticket in a queue of a paused group knows that the queue is paused
+// and who is inside. So does everybody who looks from outside. The names alone do not
+// tell: values are escaped, and another queue's name may look like one of the group.
 func TestPausedGroupOfOthers(t *testing.T) {
 	for _, group := range []string{"user_{id}_", "50%_{id}_", "{id}"} {
 		t.Run(group, func(t *testing.T) {
@@ -251,7 +251,8 @@ func TestFitsGroup(t *testing.T) {
 	}
 }
 
-// A name that is too long for a pause was refused with the advice to see a Go name.
+// Bug: a name that is too long for a pause was refused with advice to look up an
+// identifier in Go.
 func TestPauseOfLongPrefix(t *testing.T) {
 	dir := t.TempDir()
 	longest := strings.Repeat("x", 213) + "{user}"
@@ -265,8 +266,8 @@ func TestPauseOfLongPrefix(t *testing.T) {
 	}
 }
 
-// An idle process resumed no queue if its directory had been removed, though nothing is
-// paused then.
+// Bug: an idle process failed to resume a queue if its directory had been removed,
+// although nothing is paused then.
 func TestResumeWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queues")
 	f := openAt(t, dir, 0)

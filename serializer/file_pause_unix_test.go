@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// A process of a version whose owner files say nothing of groups has one inside a queue of
-// a paused group. Nobody took that queue for paused, and so the holder for one that the
-// pause is waiting for. The name decides, unless somebody says that the queue has no group.
+// A process of an older version, whose owner files do not name groups, has a holder in a
+// queue of a paused group. Bug: to other processes, that queue was not paused, and they
+// did not wait for its holder. The name decides, unless an owner says that the queue has
+// no group.
 func TestPausedGroupOfOlderVersion(t *testing.T) {
 	dir := t.TempDir()
 	owner := openAt(t, dir, 0)
@@ -42,7 +43,7 @@ func TestPausedGroupOfOlderVersion(t *testing.T) {
 	plain.Leave()
 }
 
-// forgetGroups makes the owner files in a directory say nothing of groups.
+// forgetGroups removes the groups from the owner files in a directory.
 func forgetGroups(t *testing.T, dir string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, ownerFiles+"*"))

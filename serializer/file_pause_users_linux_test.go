@@ -27,9 +27,9 @@ func pausesOf(t *testing.T, dir string, uid int) (count int) {
 	return count
 }
 
-// Users who share a directory with the sticky bit cannot remove each other's pauses. A
-// second user's pause failed and held all the same, and its resumption did not say whose
-// pause remained.
+// Users who share a directory with the sticky bit cannot remove each other's pauses.
+// Bug: a second user's pause failed and yet took effect, and its resumption did not say
+// whose pause remained.
 func TestPauseBesideAnotherUsers(t *testing.T) {
 	needRoot(t)
 	dir := dirOf(t, group, 0o770|os.ModeSetgid|os.ModeSticky)
@@ -64,8 +64,8 @@ func TestPauseBesideAnotherUsers(t *testing.T) {
 	}
 }
 
-// Root followed a hard link with the name of a pause, a mark or an eviction marker, and
-// gave the file away that it led to.
+// Bug: root followed a hard link with the name of a pause, a mark or an eviction
+// marker, and gave away the file that it led to.
 func TestMarksFollowNoHardLinks(t *testing.T) {
 	needRoot(t)
 	for what, mark := range map[string]func(dir, name string) error{
@@ -112,8 +112,8 @@ func TestMarksFollowNoHardLinks(t *testing.T) {
 	}
 }
 
-// The pauses of several users need different names, but until they are resumed, they have
-// the same end. All but one seemed to end a moment before.
+// The pauses of several users need different names, but pauses that last until they are
+// resumed have the same end. Bug: all but one seemed to end a moment earlier.
 func TestPauseOfSeveralUsersUntilResumed(t *testing.T) {
 	dir := publicDir(t)
 	for _, user := range []int{alice, bob} {
@@ -175,8 +175,8 @@ func TestPauseMadeLongerByRoot(t *testing.T) {
 // guardName is the name of a user's guard in a directory that everybody may write to.
 func guardName(uid int) string { return guardFile + "-" + strconv.Itoa(uid) }
 
-// A user who puts something in the way of a pause, or of its end, does so for that user
-// only. Root's command stopped there, and left out the users after it.
+// A user who puts something in the way of a pause, or of its end, affects nobody else.
+// Bug: root's command stopped there, and skipped the remaining users.
 func TestPauseDespiteObstacle(t *testing.T) {
 	dir := publicDir(t)
 	for _, user := range []int{alice, bob} {
@@ -201,8 +201,8 @@ func TestPauseDespiteObstacle(t *testing.T) {
 	}
 }
 
-// Pauses that count for nobody here, and pauses that have ended, are no news. Each file of
-// another user that was gone again was logged as a pause.
+// Pauses that do not apply here, and pauses that have ended, are not logged. Bug: each
+// file of another user that was gone again was logged as a pause.
 func TestLogOfPausesThatDoNotCount(t *testing.T) {
 	dir := publicDir(t)
 	var log logBuffer

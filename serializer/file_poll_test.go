@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// scriptedSignal says what it is told to, and notes for how long it was asked.
+// scriptedSignal reports what the test has set, and records how long each wait
+// may take.
 type scriptedSignal struct {
 	changed []bool // and false, after the time is up
 	err     error

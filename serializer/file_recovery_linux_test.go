@@ -20,7 +20,7 @@ import (
 func TestRecoveryAfterKill(t *testing.T) {
 	const typical, worst = 50 * time.Millisecond, 250 * time.Millisecond
 	var took []time.Duration
-	for attempt := range 3 { // on a busy machine, the dying takes its time
+	for attempt := range 3 { // on a busy machine, a killed process may take time to end
 		took = recoveries(t, 9)
 		t.Logf("median %v, worst %v", took[len(took)/2], took[len(took)-1])
 		if took[len(took)/2] <= typical && took[len(took)-1] <= worst {
@@ -147,7 +147,7 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	opened := time.Now()
 	e, log := openLogged(t, dir)
 	next := started(e, arrival("a_"))
-	waitUntil(t, "it is waited for", func() bool {
+	waitUntil(t, "an arrival waits for it", func() bool {
 		return strings.Contains(log.String(), "waiting for") && strings.Contains(log.String(), filepath.Base(path))
 	})
 	age, open := e.unowned.age(filepath.Base(path)), time.Since(opened)

@@ -122,7 +122,7 @@ func linkedDirs(t testing.TB) (path string, lead func(to string)) {
 }
 
 // gatedEngine opens an engine that, once gate is set, tells when it is about to open the
-// directory again, and waits to be let.
+// directory again, and waits until it may.
 func gatedEngine(t testing.TB, path string) (e *File, gate *atomic.Bool, opening, goOn chan struct{}) {
 	t.Helper()
 	gate, opening, goOn = new(atomic.Bool), make(chan struct{}), make(chan struct{})

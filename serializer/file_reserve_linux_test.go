@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// machine is one whose disk forgets, in a power failure, what was not written to it
-// before: of the guard file, it keeps what it had when somebody last waited for the
-// disk, or anything newer.
+// machine is a computer that loses, in a power failure, what was not written to its
+// disk. Of the guard file, it keeps what the file held when somebody last waited
+// for the disk, or anything newer.
 type machine struct {
 	starts int
 
 	mu   sync.Mutex
-	disk []byte // the guard file, as it is there for sure
+	disk []byte // the guard file, as it certainly is on the disk
 }
 
 // forgetful is a directory on such a machine.
@@ -41,7 +41,7 @@ func (f *forgetful) confirm(bound uint64) error {
 	return err
 }
 
-// open opens a directory in the present start of the machine.
+// open opens a directory after the machine's latest start.
 func (m *machine) open(path string, clock func() time.Time) (lockDir, error) {
 	opened, err := openLockDir(path, clock)
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *machine) open(path string, clock func() time.Time) (lockDir, error) {
 	return &forgetful{opened, m, filepath.Join(path, guardFile)}, nil
 }
 
-// fail is a power failure: no process had the time to leave.
+// fail is a power failure: no process has time to leave.
 func (m *machine) fail(t *testing.T, dir string, newer bool) {
 	t.Helper()
 	m.starts++
@@ -126,7 +126,7 @@ func TestDiskIsNotWaitedForOften(t *testing.T) {
 	}
 }
 
-// disky counts how often the disk is waited for.
+// disky counts how often somebody waits for the disk.
 type disky struct {
 	lockDir
 	waits *atomic.Int64

@@ -23,7 +23,7 @@ type scene struct {
 	halt    []func(call int) haltMode // of the first processes
 }
 
-// witness is what happened.
+// witness records what happened.
 type witness struct {
 	mu       sync.Mutex
 	inside   map[*simProc]int
@@ -142,7 +142,8 @@ func (s scene) visit(w *witness, p *simProc, e *File) {
 	turn.Leave()
 }
 
-// settle wakes who was stopped, waits for the survivors, and ends the killed.
+// settle wakes the stopped processes, waits for the survivors, and ends the
+// killed ones.
 func (s scene) settle(w *witness, dir *simDir, survivors, victims *sync.WaitGroup) {
 	time.AfterFunc(stopTime, func() {
 		for _, p := range dir.procs {
@@ -252,8 +253,8 @@ func TestGuardLeftOut(t *testing.T) {
 
 func isOverlap(problem string) bool { return strings.HasPrefix(problem, "overlap") }
 
-// A process that takes an error in reading the directory for its end enters beside the
-// holder.
+// A process that takes an error in reading the directory for the end of the list
+// enters beside the holder.
 func TestScanErrorIgnored(t *testing.T) {
 	for wrong, want := range map[mutation]error{right: ErrTimeout, scanErrorIgnored: nil} {
 		dir := newSimDir()

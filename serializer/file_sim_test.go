@@ -451,8 +451,8 @@ func (b *simProbe) id() fileID   { return b.file.id }
 func (b *simProbe) owner() Owner { return b.file.about }
 func (b *simProbe) close()       {}
 
-// Reading a ledger is no call: nobody can be stopped in between and be told from
-// one who was stopped before.
+// Reading a ledger is no call: a stop in the middle of it has the same effect as
+// one before it.
 func (b *simProbe) standing(stamp uint64) standing {
 	b.proc.mu.Lock()
 	defer b.proc.mu.Unlock()

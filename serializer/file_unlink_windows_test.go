@@ -53,9 +53,9 @@ func TestDirectoryInPlaceOfTicket(t *testing.T) {
 	}
 }
 
-// Bug: the identity of a removed ticket was asked of its file, which could not always say.
-// It stayed among ours, and another process's file that was given the same one later
-// counted as unowned: a writer entered beside its reader.
+// Bug: the identity of a removed ticket was read from its file, which was not always
+// possible. It stayed among ours. If another process's file later got the same identity,
+// it counted as unowned, and a writer entered beside its reader.
 func TestIdentityOfRemovedTicket(t *testing.T) {
 	opened, err := openLockDir(t.TempDir(), time.Now)
 	if err != nil {

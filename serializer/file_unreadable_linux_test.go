@@ -122,14 +122,14 @@ func TestUnreadableOwnerIsLoggedOnce(t *testing.T) {
 	e.tickTime = time.Millisecond
 	touch(t, dir, leftoverOwner)
 	turn := enter(t, e, arrival("q_"))
-	waitUntil(t, "the log tells of it", func() bool { return strings.Contains(log.String(), leftoverOwner) })
+	waitUntil(t, "the error is logged", func() bool { return strings.Contains(log.String(), leftoverOwner) })
 	d := e.dir
 	for range 3 * time.Second / tickInterval { // as many ticks as there are in three seconds
 		d.tick()
 	}
 	turn.Leave()
 	if n := strings.Count(log.String(), "an owner file cannot be opened"); n != 1 {
-		t.Errorf("the log tells of it %d times", n)
+		t.Errorf("the error is logged %d times", n)
 	}
 	d.syncing.Lock()
 	defer d.syncing.Unlock()

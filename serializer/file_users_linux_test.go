@@ -174,7 +174,8 @@ func TestPlantedGuard(t *testing.T) {
 			p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
 			p.says(t, "open")
 			p.says(t, "inside")
-			// The names that are free again do not lead others of the user astray.
+			// Names that are free again do not lead the user's other processes
+			// astray.
 			for _, guard := range guardNames(true, alice)[:3] {
 				if err := os.Remove(filepath.Join(dir, guard)); err != nil {
 					t.Fatal(err)
@@ -200,8 +201,8 @@ func TestPlantedGuard(t *testing.T) {
 	}
 }
 
-// A link to a file of the user's own is refused: to leave it aside could part the
-// user's processes. And where all names are taken, the message says what to do.
+// A link to a file of the user's own is refused: to ignore it could separate the
+// user's processes. If all names are taken, the message says what to do.
 func TestGuardRefused(t *testing.T) {
 	t.Run("hard link", func(t *testing.T) {
 		dir := publicDir(t)
@@ -229,8 +230,8 @@ func TestGuardRefused(t *testing.T) {
 	})
 }
 
-// Two processes of a user that came to different guards, for a name became free
-// between them, find together.
+// Two processes of a user that found different guards, because a name became
+// free in between, agree on one.
 func TestGuardsOfOneUser(t *testing.T) {
 	dir := publicDir(t)
 	taken := plant(t, bob, "", dir, guardFile)
@@ -276,8 +277,8 @@ func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
 	}
 }
 
-// A guard that root had made before is given to the directory's owner when root
-// comes again; a file that only has its name is not.
+// A guard that root made earlier is given to the directory's owner when root
+// opens the directory again. A file that only has the guard's name is not.
 func TestRootGivesTheGuard(t *testing.T) {
 	needRoot(t)
 	for text, given := range map[string]int{"": alice, "01795238222032978000\n": alice, "a secret of root's, moved here": 0} {
@@ -301,8 +302,8 @@ func TestRootGivesTheGuard(t *testing.T) {
 	}
 }
 
-// A directory that root makes is its parent's owner's, unless everybody may write
-// to that one.
+// A directory that root makes belongs to its parent's owner, unless everybody may
+// write to the parent.
 func TestRootGivesDirectories(t *testing.T) {
 	needRoot(t)
 	for _, c := range []struct {
@@ -359,7 +360,7 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 }
 
 // The same user's links in the place of tickets and owner files are unowned files:
-// they are waited for, and not followed.
+// arrivals wait for them, and do not follow them.
 func TestPlantedTicket(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(t.TempDir(), "target")
@@ -438,9 +439,9 @@ func asUser(t testing.TB, uid int, do func()) {
 	do()
 }
 
-// Root pauses a queue in a directory that everybody may write to before anybody works
-// there: the pause applied to no user. What another user has paused before
-// its process ran was not in root's lists, and root could not end it.
+// Bug: if root paused a queue in a directory that everybody may write to, before
+// anybody used it, the pause applied to no user. A pause that another user had made
+// before its process ran was not in root's lists, and root could not end it.
 func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
 	dir := publicDir(t)
 	pausedForAlice := func(paused bool) {
@@ -461,7 +462,7 @@ func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
 		t.Error("the pause is not in the list")
 	}
 	pausedForAlice(true)
-	// What alice cannot end was said to be resumed.
+	// Bug: a pause that alice cannot end was reported as resumed.
 	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_", Resume: true}.start(t)
 	p.says(t, "open")
 	for _, way := range []string{"by the engine", "from outside"} {
@@ -487,7 +488,7 @@ func TestPauseInPublicDirectoryBeforeStart(t *testing.T) {
 	}
 	pausedForAlice(false)
 
-	// Once alice works there, root's pause is hers to end.
+	// Once alice uses the directory, she can end root's pause.
 	if err := PauseQueue(dir, "a_", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Whatever lies in the directory, reading its name never fails otherwise than
-// with an error; and what a name says, another name made of it says, too.
+// Reading the name of any file gives a ticket or an error. The name made of
+// that ticket reads as the same ticket.
 func FuzzParseTicket(f *testing.F) {
 	f.Add("a_0000160969386537851501000036794192.168.0.1")
 	f.Add("0000160969386537851500200036794::")
@@ -101,7 +101,8 @@ func FuzzParseOwner(f *testing.F) {
 	})
 }
 
-// The engine does not rely on its callers for where lock files lie.
+// The engine does not rely on its callers to keep lock files inside the
+// directory.
 func TestQueueThatCannotBeNamed(t *testing.T) {
 	e := openFile(t, t.TempDir())
 	defer e.Close()

@@ -38,7 +38,7 @@ func started(e Engine, a Arrival) <-chan result {
 	return done
 }
 
-// stillWaits makes sure that an arrival does not get in for a while, in which it
+// stillWaits makes sure that an arrival does not enter for a while in which it
 // would if it could.
 func stillWaits(t testing.TB, waiting <-chan result, why string) {
 	t.Helper()
@@ -69,8 +69,8 @@ func arrivalFor(timeout time.Duration) Arrival {
 	return a
 }
 
-// awaitQueue waits until a queue has that many tickets. It does not list them: that would
-// be most of what a test of thousands does.
+// awaitQueue waits until a queue has that many tickets. It does not list them: in a test
+// with thousands of tickets, that would take most of the time.
 func awaitQueue(t testing.TB, e Engine, n int) {
 	t.Helper()
 	waitUntil(t, "all are in the queue", func() bool {

@@ -102,7 +102,7 @@ func (h *helper) clock() time.Time {
 	return time.Now()
 }
 
-// process is a helper that runs.
+// process is a running helper.
 type process struct {
 	*exec.Cmd
 	stdin io.WriteCloser

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkSuperseding takes the time from an arrival to the refusal of the waiter that it
-// supersedes. Two file engines are as two processes.
+// BenchmarkSuperseding measures the time from an arrival to the refusal of the waiter
+// that it supersedes. Two file engines behave like two processes.
 func BenchmarkSuperseding(b *testing.B) {
 	for _, c := range []struct {
 		name    string

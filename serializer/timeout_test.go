@@ -59,8 +59,8 @@ func wantNoTimeouts(t *testing.T, all *timeouts) {
 	}
 }
 
-// A list that was left empty has a timer for a waiter that has gone. The next one must
-// not wait for shorter or longer because of that.
+// A list that was left empty has a timer for a waiter that has gone. The next waiter
+// must not be refused earlier or later because of that.
 func TestTimeoutInAnEmptyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewMemory(MemoryOptions{})
@@ -101,8 +101,8 @@ func TestGreatestTimeout(t *testing.T) {
 	})
 }
 
-// An engine in which each wait has another timeout must not keep a list for each, and one
-// that is closed none at all: the timers would keep it in memory.
+// An engine in which each wait has another timeout must not keep a list for each. A
+// closed engine must keep none: the timers would keep it in memory.
 func TestListsOfTimeoutsAreDropped(t *testing.T) {
 	e := NewMemory(MemoryOptions{})
 	turn := enter(t, e, arrival("a_"))

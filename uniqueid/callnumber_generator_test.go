@@ -226,7 +226,7 @@ func (s *hangingStore) NextRun(context.Context) (uint32, error) {
 	return <-s.answer, nil
 }
 
-// When the store did not come back, whoever wanted a call number waited for ever.
+// Bug: if the store did not answer, callers waited for a call number for ever.
 func TestCallNumberStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
@@ -261,8 +261,8 @@ func TestCallNumberStoreThatHangs(t *testing.T) {
 	})
 }
 
-// While the store hangs, the run at hand goes on. After that it is the error that
-// counts, and Close lets everybody go.
+// While the store hangs, numbers come from the current run. After that, callers
+// wait, and Close releases them with an error.
 func TestCallNumberPrefetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
@@ -292,8 +292,8 @@ func TestRunDoesNotComeRound(t *testing.T) {
 	}
 }
 
-// Cores that took a share of the run each left numbers behind: they came later than
-// greater ones, and were still there when other callers already got the error.
+// Bug: each core that took a share of the run left numbers behind. They came later
+// than greater ones, and were still there when other callers already got the error.
 func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 	store := &memoryStore{}
 	gen := NewCallNumberGenerator(store)

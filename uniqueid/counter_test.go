@@ -21,10 +21,10 @@ func TestCounterCountsInOrder(t *testing.T) {
 	}
 }
 
-// Two cores had to fetch the counter from each other for every number. A goroutine
-// that finds another at the counter goes on with numbers of its own: with more of
-// them if they were soon used up, else with the counter's. When the counter is
-// another one, it leaves the rest of them.
+// Bug: two cores had to fetch the counter from each other for every number. A
+// goroutine that meets another at the counter takes a share of numbers. If the
+// share is soon used up, it takes another; otherwise it returns to the counter.
+// When the counter is another one, it abandons the rest of its share.
 func TestCounterShare(t *testing.T) {
 	var l lane
 	var c, next counter

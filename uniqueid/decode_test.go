@@ -25,14 +25,14 @@ func TestDecode(t *testing.T) {
 		{"W4kEeX8AAQEAAHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAAHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2018-08-31T09:03:53Z","fields":{"address":"127.0.1.1","pid":29998,"counter":65128,"thread":0}}`}},
 		{"ZFJGec8R3U_ldaMTbxzC3wAAAAM", []string{`{"id":"ZFJGec8R3U_ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136f1c","counter":49887,"thread":3}}`}},
 		{"ZFJGec8R3U-ldaMTb@zC3wAAAAM", []string{`{"id":"ZFJGec8R3U-ldaMTb@zC3wAAAAM","scheme":"unique_id","layout":"modern","note":"in the alphabet of Apache 2.4.29 to 2.4.46","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136fec","counter":49887,"thread":3}}`}},
-		// With a - and neither @ nor _, a modern ID can be of either alphabet; only
-		// today's was said.
+		// With a - and neither @ nor _, a modern ID can be of either alphabet. Bug:
+		// only today's was named.
 		{"ZFJGec8R3U-ldaMTbxzC3wAAAAM", []string{
 			`{"id":"ZFJGec8R3U-ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fa575a3136f1c","counter":49887,"thread":3}}`,
 			`{"id":"ZFJGec8R3U-ldaMTbxzC3wAAAAM","scheme":"unique_id","layout":"modern","note":"in the alphabet of Apache 2.4.29 to 2.4.46","time":"2023-05-03T11:33:13Z","fields":{"root":"cf11dd4fe575a3136f1c","counter":49887,"thread":3}}`,
 		}},
-		// Random bits in the node were printed as an address, also where they could
-		// be none.
+		// Bug: random bits in the node were printed as an address, even if they
+		// could not be one.
 		{"PFobLP@oAQoAADA5AQI", []string{`{"id":"PFobLP@oAQoAADA5AQI","scheme":"unique_id","layout":"classic","note":"the node is random bits, for it is no address and pid","time":"2002-02-01T04:35:56Z","fields":{"node":"ffa8010a00003039","counter":258}}`}},
 		{"W4kEeX8AAQEAQHUu-mgAAAAA", []string{`{"id":"W4kEeX8AAQEAQHUu-mgAAAAA","scheme":"unique_id","layout":"threaded","note":"the node is random bits, for it is no address and pid","time":"2018-08-31T09:03:53Z","fields":{"node":"7f0001010040752e","counter":65128,"thread":0}}`}},
 		{"39f3c4aa5c7f2c2d33", []string{`{"id":"39f3c4aa5c7f2c2d33","scheme":"sharded_id","time":"2009-09-08T02:56:50.798003Z","fields":{"shard":3,"random":"9f3c"}}`}},

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// texts are where fuzzing starts: an ID of every kind, and what is nearly one.
+// texts are where fuzzing starts: an ID of every kind, and texts that are
+// nearly one.
 var texts = []string{
 	"", "x",
 	"cbpvimguo4hkaps9lf6g", "vvvvvvvvvvvvvvvvvvvg", "00000000000000000000", "vvvvvvvvvvvvvvvvvvvv",
@@ -86,7 +87,8 @@ func FuzzParseShardedIDOf(f *testing.F) {
 	})
 }
 
-// Whatever a text can be, its parser says so, too, and the other way round.
+// Decode finds a kind in a text if and only if the parser of that kind reads
+// the text.
 func FuzzDecode(f *testing.F) {
 	for _, text := range texts {
 		f.Add(text)

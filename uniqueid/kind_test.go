@@ -46,7 +46,7 @@ func TestKindsReadWhatTheyMake(t *testing.T) {
 	}
 }
 
-// Where a kind cannot have what it needs, there is an error and no ID.
+// If a kind lacks something that it needs, there is an error and no ID.
 func TestKindsWithoutSetup(t *testing.T) {
 	gone := errors.New("no such disk")
 	for _, tt := range []struct {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// long turns the uniqueness tests from a million IDs to fifty million:
+// long raises the uniqueness tests from a million IDs to fifty million:
 //
 //	go test -run 'Unique|Restart|Kill|Processes' -timeout 60m -v ./uniqueid -long
 var long = flag.Bool("long", false, "make 50 million IDs of each scheme and kill many more processes")
@@ -100,8 +100,8 @@ func uniqueIDKey(id UniqueID) key {
 	}
 }
 
-// makeFromAllCores makes n IDs in total, some on every core at once. In what
-// each goroutine makes, ascends must hold from one to the next.
+// makeFromAllCores makes n IDs in total, some on every core at once. In each
+// goroutine, ascends must hold from one ID to the next.
 func makeFromAllCores(t *testing.T, n int, ascends func(a, b key) bool, make1 func() key) []key {
 	t.Helper()
 	cores := runtime.GOMAXPROCS(0)

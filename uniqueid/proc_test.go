@@ -119,7 +119,7 @@ func (c *child) read(t *testing.T, n int) []key {
 	return keys
 }
 
-// kill ends the process as kill -9 does and takes what it had still written.
+// kill ends the process as kill -9 does, and reads what it had still written.
 func (c *child) kill(t *testing.T) []key {
 	t.Helper()
 	if err := c.cmd.Process.Kill(); err != nil {
@@ -134,7 +134,7 @@ func (c *child) kill(t *testing.T) []key {
 		keys = append(keys, key{binary.BigEndian.Uint64(rest), binary.BigEndian.Uint64(rest[8:])})
 	}
 	if err := c.cmd.Wait(); err == nil {
-		t.Error("a process that was killed ended well")
+		t.Error("a process that was killed ended without an error")
 	}
 	return keys
 }

@@ -25,8 +25,8 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-// On Windows the clock stands still for up to 16 ms, and each ID waited for its
-// next tick: 64 of them a second.
+// Bug: on Windows, where the clock stands still for up to 16 ms, each ID waited
+// for its next tick: 64 IDs a second.
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
 	gen := newShardedIDs(t, 1, WithClock(clock))

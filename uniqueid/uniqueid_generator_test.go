@@ -20,8 +20,9 @@ func TestUniqueIDUnique(t *testing.T) {
 	}
 }
 
-// Many times 65,536 classic IDs a second, for a tenth of a second or ten, in 19
-// characters whose time is within a second of the truth.
+// Many times 65,536 classic IDs a second, for a tenth of a second or for ten,
+// are all different. Each has 19 characters, and a time that is less than a
+// second old.
 func TestUniqueIDUniqueAtFullSpeed(t *testing.T) {
 	const perSecond = 5_000_000
 	duration := time.Duration(scaled(100, 10_000)) * time.Millisecond
@@ -45,7 +46,7 @@ func TestUniqueIDUniqueAtFullSpeed(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-// makePaced makes as many IDs a second, for as long, as it is told.
+// makePaced makes a number of IDs a second, for a time.
 func makePaced(t *testing.T, gen *UniqueIDGenerator, perSecond int, duration time.Duration) []key {
 	began := time.Now()
 	var keys []key
@@ -159,7 +160,7 @@ func TestUniqueIDClock(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-// When no fresh block is left to start anew with, the oldest second serves.
+// If no fresh block is left to start with, the IDs are of the oldest second.
 func TestUniqueIDClockSetTooOften(t *testing.T) {
 	start := time.Unix(1.7e9, 0)
 	clock := newFakeClock(0)
@@ -178,8 +179,8 @@ func TestUniqueIDClockSetTooOften(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-// Whatever arrives when, nothing repeats, and nothing that arrived within the
-// last 68 minutes has another second than its own.
+// Whenever requests arrive, no ID repeats, and the ID of a request that
+// arrived within the last 68 minutes has the request's own second.
 func TestUniqueIDProperty(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for layout := range layouts {

@@ -60,7 +60,7 @@ func TestUUIDv7WithoutTXID(t *testing.T) {
 	}
 }
 
-// More is masked: no caller can disturb what stands before it.
+// More is masked: no caller can change the bits before it.
 func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 	id := MakeTXID(time.UnixMilli(0), 0).UUIDv7(math.MaxUint32)
 	if want := "00000000-0000-7000-8000-0000000fffff"; id.String() != want {
@@ -68,7 +68,8 @@ func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 	}
 }
 
-// In one process UUIDs are made in ascending order and never twice, as txids.
+// In one process, UUIDs are made in ascending order and never twice, like
+// txids.
 func TestUUIDv7Unique(t *testing.T) {
 	gen := NewUUIDv7Generator()
 	keys := makeFromAllCores(t, scaled(1_000_000, 50_000_000), strictly, func() key {
@@ -93,13 +94,13 @@ func TestUUIDv7SortsAsTXIDs(t *testing.T) {
 	}
 }
 
-// Trace Context, level 2, wants the last 7 bytes of a trace ID to be random if
-// it says so in its flags. They are 36 bits of the txid and the 20 bits more.
-// Each must be set and must change in half of the IDs, also among those of one
+// Trace Context, level 2, requires the last 7 bytes of a trace ID to be random
+// if its flags say so. They are 36 bits of the txid and the 20 bits more. Each
+// must be set and must change in half of the IDs, also among those of one
 // goroutine and one millisecond, and neighbours must not follow each other.
 func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
-	// 20 bits of what the clock tells is more than there is; a coarse clock leaves
-	// all of it to random bits, a fine one little.
+	// The clock tells fewer than 20 bits. A coarse clock leaves all of them to
+	// random bits, a fine one few.
 	for name, tick := range map[string]time.Duration{
 		"fine":    200 * time.Nanosecond,
 		"coarse":  10 * time.Microsecond,

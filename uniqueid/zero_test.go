@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A field that was never set could be written, but what was written could not be
-// read back, and made the whole document or row unreadable.
+// Bug: a field that was never set could be written, but what was written could
+// not be read back, and made the whole document or row unreadable.
 func TestZeroValuesAreReadBack(t *testing.T) {
 	type document struct {
 		UUID  UUIDv7

@@ -8,7 +8,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/command"
 )
 
-// A word that is no command was answered with the help and exit code 0.
+// Bug: a word that is no command was answered with the help and exit code 0.
 func TestGroupRefusesUnknownCommands(t *testing.T) {
 	root := &cobra.Command{Use: "caddy", SilenceUsage: true, SilenceErrors: true}
 	group := &cobra.Command{Use: "group"}

@@ -44,7 +44,7 @@ func TestReplaceFile(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, path string){
 		"no file before": func(*testing.T, string) {},
 		"a file before":  func(t *testing.T, path string) { write(t, path, "a longer text than the next") },
-		"the rest of a process that died on the way": func(t *testing.T, path string) {
+		"left by a process that died while it wrote": func(t *testing.T, path string) {
 			write(t, path, "one")
 			write(t, path+".tmp", "half of a number, and more of it than the next has")
 		},
@@ -172,7 +172,8 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// A mark that cannot be written or read is an error, and not taken for none.
+// A mark that cannot be written or read is an error, and does not count as
+// missing.
 func TestMarkFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	write(t, path, "")

@@ -36,8 +36,8 @@ func TestReplaceFileIsPrivate(t *testing.T) {
 	wantPrivate(t, path, 0)
 }
 
-// The owner of the directory may put a link where the temporary file comes. What it
-// points to stays as it is.
+// The owner of the directory may put a link in the place of the temporary file.
+// What it points to stays as it is.
 func TestReplaceFileFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "number"), filepath.Join(t.TempDir(), "precious")
@@ -59,8 +59,8 @@ func TestSyncDirOfNoDirectory(t *testing.T) {
 	}
 }
 
-// What root makes belongs to the owner of the file before, or else of the
-// directory; what others make is theirs.
+// A file that root makes belongs to the owner of the file that it replaces, or
+// else of the directory. Files that other users make are theirs.
 func TestOwners(t *testing.T) {
 	dir := t.TempDir()
 	ofDir, ofFile := os.Geteuid(), os.Geteuid()

@@ -58,7 +58,7 @@ func TestMissingDirectory(t *testing.T) {
 	}
 }
 
-// Whom a lock keeps out, tried with two open files of one process.
+// Which locks exclude each other, tested with two open files of one process.
 func TestModes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	for _, test := range []struct {

@@ -38,7 +38,7 @@ func give(t *testing.T, path string, heirs ...string) uint32 {
 func TestGive(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	self := uint32(os.Geteuid())
-	wanted := self // who is not root can give nothing away
+	wanted := self // users other than root can give nothing away
 	if self == 0 {
 		wanted = somebody
 		if err := os.Chown(dir, somebody, somebody); err != nil {

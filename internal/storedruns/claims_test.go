@@ -112,7 +112,7 @@ func (s stepped) List(ctx context.Context, prefix string, recursive bool) ([]str
 	return s.memory.List(ctx, prefix, recursive)
 }
 
-// taker is a process that takes runs from a storage, a call at a time.
+// taker is a process that takes runs from a storage, one call at a time.
 type taker struct {
 	step  chan bool
 	ended chan struct{}
@@ -153,8 +153,8 @@ func (p *taker) finish() {
 	}
 }
 
-// Processes that nothing keeps apart, each of which may die before any call,
-// and whose calls are made in any order, never take one run twice.
+// Processes without a lock between them, each of which may die before any
+// call, never take a run twice. Their calls are made in any order.
 func TestClaimsInAnyOrder(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -188,7 +188,8 @@ func wantNoRepeat(t *testing.T, what string, processes []*taker) {
 }
 
 // A process that sleeps before any of its calls, while others take so many runs
-// that the marks of its own are removed, repeats none and puts nothing back.
+// that the marks of its own are removed, repeats no run, and makes later
+// processes repeat none.
 func TestClaimOfASleeper(t *testing.T) {
 	for slept := 0; ; slept++ {
 		m := newMemory()
@@ -204,7 +205,7 @@ func TestClaimOfASleeper(t *testing.T) {
 		after := newTaker(m, 3)
 		after.finish()
 		if len(after.runs) != 3 {
-			t.Errorf("a sleep before call %d: %d runs were to be had after it; expected 3", slept, len(after.runs))
+			t.Errorf("a sleep before call %d: %d runs were taken after it; expected 3", slept, len(after.runs))
 		}
 		wantNoRepeat(t, "a sleep before call "+strconv.Itoa(slept), []*taker{sleeper, others, after})
 		if !awake {
@@ -234,7 +235,7 @@ func TestTemporaryFilesAreNoMarks(t *testing.T) {
 	}
 }
 
-// A version that knew no claims stored the next run alone.
+// A version without claims stored only the next run.
 func TestClaimsGoOnFromStoredRun(t *testing.T) {
 	m := newMemory()
 	m.values[NextKey] = "8452\n"

@@ -13,8 +13,8 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// In a storage without a root, which is the working directory, the way up to the
-// root never ended, and the lock was kept.
+// Bug: in a storage without a root, which is the working directory, the way up
+// to the root never ended, and the lock was kept.
 func TestFilesWithoutRoot(t *testing.T) {
 	for _, root := range []string{"", ".", "./", "below", "below/", "./below/../other"} {
 		t.Run(root, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestFilesWithoutRoot(t *testing.T) {
 	}
 }
 
-// When the number alone was deleted, the runs started again from 0.
+// Bug: when only the number was deleted, the runs started again from 0.
 func TestNumberHasGone(t *testing.T) {
 	storage := &certmagic.FileStorage{Path: t.TempDir()}
 	if _, err := Next(t.Context(), storage); err != nil {
@@ -56,7 +56,8 @@ func TestNumberHasGone(t *testing.T) {
 	}
 }
 
-// A lock file of an older version says nothing. It did not mark itself.
+// The lock file of an older version is empty: that version wrote no mark into
+// it.
 func TestEmptyLockFileOfOlderVersion(t *testing.T) {
 	storage := &certmagic.FileStorage{Path: t.TempDir()}
 	file := storage.Filename(NextKey)

@@ -12,8 +12,8 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// When root took one run, all that it had made was root's, and the user of the
-// service got no more runs.
+// Bug: when root took a run, all files that it made belonged to root, and the
+// user of the service got no more runs.
 func TestWhatRootMakesIsTheOwners(t *testing.T) {
 	owner := os.Geteuid()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// long turns the test of recoveries from some dozens to ten thousand:
+// long raises the recoveries of their test from some dozens to ten thousand:
 //
 //	go test -run Recover -timeout 300m -v ./internal/storedruns -long
 var long = flag.Bool("long", false, "kill ten thousand processes in the middle of taking a run")

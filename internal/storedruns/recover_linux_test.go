@@ -19,9 +19,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
-// After a process had died while it held the lock of the storage, which was all
-// there was, several contenders got the lock at once, for certmagic lets more than
-// one clear a stale lock away: 45 of 995 recoveries gave one run to two.
+// Bug: the lock of the storage was the only protection. After a process had died
+// while it held that lock, several contenders got it at once, because certmagic
+// lets more than one clear away a stale lock. 45 of 995 recoveries gave one run to
+// two processes.
 func TestRecoverFromKilledHolder(t *testing.T) {
 	for _, tt := range []struct {
 		kind        string

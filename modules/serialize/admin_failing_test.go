@@ -39,8 +39,8 @@ func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
 	return value.(*sharedEngine)
 }
 
-// A directory that fails does not hide the queues of the others: the whole list
-// was answered with 500. And it never looks like an empty queue.
+// A directory that fails does not hide the queues of others, and never looks
+// like an empty queue. Bug: the whole list was answered with 500.
 func TestAdminWithFailingEngine(t *testing.T) {
 	working := serializer.NewMemory(serializer.MemoryOptions{Path: "/works"})
 	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})

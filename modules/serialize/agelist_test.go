@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The oldest is right whoever parts, and also where a request comes late with
-// its time.
+// The oldest age is right whoever leaves, even if a request reports its time
+// late.
 func TestAgeListKnowsTheOldest(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
@@ -31,7 +31,7 @@ func TestAgeListKnowsTheOldest(t *testing.T) {
 	}{{2, 9 * time.Second}, {3, 8 * time.Second}, {0, 6 * time.Second}, {1, 0}} {
 		c.remove(&entries[step.parts])
 		if got := c.oldest(at(10)); got != step.want {
-			t.Errorf("after %d has parted, the oldest is %v; expected %v", step.parts, got, step.want)
+			t.Errorf("after %d has left, the oldest is %v; expected %v", step.parts, got, step.want)
 		}
 	}
 	if !c.empty() || c.last != nil {
@@ -60,11 +60,11 @@ func TestAgeListOfManyGoroutines(t *testing.T) {
 	}
 	group.Wait()
 	if !c.empty() || c.last != nil {
-		t.Error("all have parted, and the ageList is not empty")
+		t.Error("all have left, and the ageList is not empty")
 	}
 }
 
-// BenchmarkAgeList is what a request pays for the ages in the metrics.
+// BenchmarkAgeList measures what the ages in the metrics cost a request.
 func BenchmarkAgeList(b *testing.B) {
 	var waiting, inside ageList
 	b.ReportAllocs()

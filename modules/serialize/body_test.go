@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// A body that fits in memory costs two pieces of memory: itself, and what it is
-// read from.
+// A body that fits in memory costs two allocations: itself, and its reader.
 func TestAllocationsOfABody(t *testing.T) {
 	text := bytes.Repeat([]byte("x"), 1<<10)
 	source := bytes.NewReader(text)
@@ -35,7 +34,8 @@ func TestAllocationsOfABody(t *testing.T) {
 	}
 }
 
-// Memory grows with what has come, up to what the buffer takes and one byte.
+// Memory grows with what has arrived, up to the size of the buffer and one
+// byte.
 func TestMemoryOfABody(t *testing.T) {
 	for _, c := range []struct{ come, length, limit, most int64 }{
 		{1, 1 << 20, 1 << 30, firstRead + 1},
@@ -58,9 +58,9 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// A proxy's transport may still read the body when another handler does, and
-// the end of the visit frees it meanwhile. Reads that were not guarded moved the
-// memory twice: the panic in the transport's goroutine ended the process.
+// A proxy's transport may still read the body when another handler does, and the
+// end of the visit may free it meanwhile. Bug: unguarded reads moved the memory
+// twice, and the panic in the transport's goroutine ended the process.
 func TestBodyReadByTwo(t *testing.T) {
 	const size = 96 << 10
 	sent := make([]byte, size)
@@ -91,7 +91,8 @@ func TestBodyReadByTwo(t *testing.T) {
 	}
 }
 
-// halfHeld returns a body that holds so much of what was sent.
+// halfHeld returns a body that holds the first part of what was sent, up to
+// the limits.
 func halfHeld(t *testing.T, sent []byte, memory, file int64) *heldBody {
 	held := &heldBody{rest: io.NopCloser(bytes.NewReader(sent))}
 	err := held.readMemory(memory, int64(len(sent)))
@@ -139,7 +140,7 @@ func countOf(text []byte) (counts [256]int) {
 	return counts
 }
 
-// Who frees or closes a body must not wait for a client that sends nothing: the
+// Freeing or closing a body must not wait for a client that sends nothing: the
 // reader may be blocked until the connection's deadline.
 func TestCloseOfABodyThatIsWaitedFor(t *testing.T) {
 	pipe, client := io.Pipe()
@@ -173,8 +174,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// The prefix alone took gRPC-Web, and whatever else begins so, for a dialogue:
-// their bodies were not read before the ticket.
+// Bug: gRPC-Web, and all other types that begin like gRPC, counted as a
+// dialogue: their bodies were not read before the ticket.
 func TestDialogues(t *testing.T) {
 	for _, c := range []struct {
 		method, contentType string

@@ -44,8 +44,8 @@ func TestOrderOfLines(t *testing.T) {
 	}
 }
 
-// A line that no request can reach is refused with its place and that of the
-// line which takes its requests.
+// A line that no request can reach is refused. The message names its position
+// and that of the line that takes its requests.
 func TestLineThatNeverApplies(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -77,9 +77,9 @@ func TestLineThatNeverApplies(t *testing.T) {
 	}
 }
 
-// In a route block, what stands between two lines may change the request. A directive
-// from a snippet was not seen, since its tokens have the lines of the snippet; the
-// configuration was refused.
+// In a route block, a directive between two lines may change the request. Bug: a
+// directive from a snippet was not found, because its tokens have the lines of the
+// snippet, and the configuration was refused.
 func TestLinesApart(t *testing.T) {
 	tests := []struct {
 		name, between string

@@ -35,7 +35,7 @@ func TestAllocationsOfARequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = s.Cleanup() }()
-			s.logger = zap.NewNop() // else every request is logged
+			s.logger = zap.NewNop() // otherwise every request is logged
 			served := 0
 			respond := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { served++; return nil })
 			free := allocations(t, respond.ServeHTTP)
@@ -52,7 +52,8 @@ func TestAllocationsOfARequest(t *testing.T) {
 	}
 }
 
-// allocations is how often a request allocates, with what it takes to make one.
+// allocations returns how often a request allocates, including what it takes to
+// make one.
 func allocations(t *testing.T, serve func(http.ResponseWriter, *http.Request) error) float64 {
 	t.Helper()
 	w, server := httptest.NewRecorder(), new(caddyhttp.Server)

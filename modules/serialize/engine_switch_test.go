@@ -18,7 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// opened is an engine as a handler has it, until the end of the test.
+// opened opens an engine as a handler does, until the end of the test.
 func opened(t *testing.T, module EngineModule, path string) *engineRef {
 	t.Helper()
 	e, err := openEngine(module, path, slog.New(slog.DiscardHandler))
@@ -33,14 +33,14 @@ func opened(t *testing.T, module EngineModule, path string) *engineRef {
 	return e
 }
 
-// arrival is one that is on its way through a queue.
+// arriving is a request on its way through a queue.
 type arriving struct {
 	turn chan serializer.Turn
 	err  chan error
 	stop context.CancelFunc
 }
 
-// arrives lets one come to the queue, and returns when it is in the queue.
+// arrives starts an arrival, and returns once it is in the queue.
 func arrives(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	t.Helper()
 	before := tickets(t)
@@ -67,7 +67,7 @@ func comes(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	return w
 }
 
-// tickets counts those who are in a queue of this process.
+// tickets counts the tickets in all queues of this process.
 func tickets(t *testing.T) (n int) {
 	t.Helper()
 	for _, q := range allQueues(t.Context()) {
@@ -114,7 +114,7 @@ func (w arriving) isRefused(t *testing.T, reason serializer.Reason) {
 	}
 }
 
-// out makes sure that nobody of these is inside after a while.
+// out makes sure that all of these still wait after a while.
 func out(t *testing.T, waiters ...arriving) {
 	t.Helper()
 	time.Sleep(30 * time.Millisecond)
@@ -125,15 +125,15 @@ func out(t *testing.T, waiters ...arriving) {
 	}
 }
 
-// engineModules are the ways to change engines.
+// engineChanges are the ways to change engines.
 var engineChanges = []struct{ before, after EngineModule }{
 	{FileEngine{}, MemoryEngine{}},
 	{MemoryEngine{}, FileEngine{}},
 }
 
-// A reload that changed the engine let a request in beside the old holder. The
-// first of the new engine waits for the last of the old one, and all keep their
-// order.
+// Bug: a reload that changed the engine let a request in beside the old holder.
+// The first request of the new engine waits for the last one of the old engine,
+// and all keep their order.
 func TestChangeOfEngine(t *testing.T) {
 	for _, c := range engineChanges {
 		t.Run(fmt.Sprintf("%T to %T", c.before, c.after), func(t *testing.T) {
@@ -179,8 +179,8 @@ func localQueueCount(path string) (n int) {
 	return n
 }
 
-// Whoever waits for the old engine to be left can be refused as in any queue,
-// and holds nobody up after that.
+// A request that waits for those of the old engine can be refused as in any
+// queue, and holds nobody up after that.
 func TestRefusedDuringChangeOfEngine(t *testing.T) {
 	for _, c := range engineChanges {
 		t.Run(fmt.Sprintf("%T to %T", c.before, c.after), func(t *testing.T) {
@@ -226,7 +226,8 @@ func TestRefusedDuringChangeOfEngine(t *testing.T) {
 	}
 }
 
-// An engine that closes sends those away who wait for its turn to come.
+// An engine that closes refuses the requests that wait for those of the former
+// engine.
 func TestCloseDuringChangeOfEngine(t *testing.T) {
 	dir := t.TempDir()
 	before, after := opened(t, MemoryEngine{}, dir), opened(t, FileEngine{}, dir)
@@ -239,8 +240,8 @@ func TestCloseDuringChangeOfEngine(t *testing.T) {
 	holder.Leave()
 }
 
-// A deployment moves a symbolic link, and a reload follows: the new configuration
-// used to let a request in beside the holder of the old one.
+// Bug: if a deployment moved a symbolic link, and a reload followed, the new
+// configuration let a request in beside the holder of the old one.
 func TestMovedLink(t *testing.T) {
 	for _, module := range []EngineModule{FileEngine{}, MemoryEngine{}} {
 		t.Run(fmt.Sprintf("%T", module), func(t *testing.T) {
@@ -275,8 +276,8 @@ func TestMovedLink(t *testing.T) {
 	}
 }
 
-// A directory that is missing below a link had two names, one before it was made
-// and one after, and so nested blocks of one queue waited for themselves.
+// Bug: a missing directory below a link had two names, one before it was made
+// and one after. So nested blocks of one queue waited for themselves.
 func TestMissingDirectoryBelowLink(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))); err != nil {
@@ -294,8 +295,8 @@ func TestMissingDirectoryBelowLink(t *testing.T) {
 
 var changesTime = flag.Duration("changes", 0, "how long TestChangesOfEngineAtRandom goes on; at least a round")
 
-// Whatever engines requests come by, wherever the link of their path leads, and
-// whatever becomes of them: nobody is inside beside another.
+// Whichever engines requests use, wherever the link of their path leads, and
+// however they end: nobody is inside beside another.
 func TestChangesOfEngineAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	start, rounds, entered, changed := time.Now(), 0, int64(0), 0
@@ -414,7 +415,7 @@ func (c *changes) run() {
 	}
 }
 
-// comes lets a request come. It hangs up, or loses patience, at random.
+// comes starts a request. It hangs up, or times out, at random.
 func (c *changes) comes(group *sync.WaitGroup) {
 	s := c.sites[c.random.IntN(len(c.sites))]
 	if !s.acquire() {
@@ -462,7 +463,8 @@ func (c *changes) leaves(s *site) {
 	c.inside[s]--
 }
 
-// Those who waited for the old engine join the new one in the order they came.
+// Requests that waited for the old engine join the new one in the order in
+// which they came.
 func TestOrderThroughChangeOfEngine(t *testing.T) {
 	const many = 50
 	for _, c := range engineChanges {

@@ -11,8 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// LoggingEngine is an engine of one's own: queues in memory, with a line in the
-// log when they are set up. In a Caddyfile it is:
+// LoggingEngine is a custom engine: queues in memory, with a line in the log
+// when they are set up. In a Caddyfile it is:
 //
 //	serialize {
 //		engine logging <name>

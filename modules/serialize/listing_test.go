@@ -31,9 +31,8 @@ type requester struct{}
 
 func (requester) Request() serializer.Request { return serializer.Request{Path: "/report"} }
 
-// Engines that differ in a setting such as ttl, and keep the same queues, listed
-// each queue twice, and a ticket in front of the second engine could not be
-// evicted.
+// Bug: engines that differ in a setting such as ttl, but keep the same queues,
+// listed each queue twice. A ticket of the second engine could not be evicted.
 func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	const space = "test:space"
 	ours := serializer.NewMemory(serializer.MemoryOptions{Path: space})
@@ -74,7 +73,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	}
 }
 
-// failingHere is an engine of the same space that cannot be read.
+// failingHere is an engine of the same space whose queues cannot be read.
 type failingHere struct{ failingEngine }
 
 func (failingHere) Path() string { return "test:space" }

@@ -8,9 +8,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// A placeholder that came out empty made `{env.NOPE}/q` to `/q`: another
-// directory, which Caddy then made. A relative path is another directory for
-// every place that Caddy is started in.
+// Bug: an empty placeholder turned `{env.NOPE}/q` into `/q`: another
+// directory, which Caddy then made. A relative path is another directory
+// wherever Caddy is started.
 func TestPathThatNamesNoDirectory(t *testing.T) {
 	t.Setenv("ORDERLY_EMPTY", "")
 	t.Setenv("ORDERLY_RELATIVE", "queues")

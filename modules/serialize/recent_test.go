@@ -82,8 +82,8 @@ func TestPrefersJSON(t *testing.T) {
 	}
 }
 
-// A clock from before 1970 made the ring's index negative, and the page panicked:
-// ten minutes back from January 1970 lies 1969.
+// Bug: a time before 1970 made the ring's index negative, and the page panicked. At the
+// start of 1970, the ring goes back to 1969.
 func TestRecentAtTheBeginningOfTime(t *testing.T) {
 	for _, now := range []time.Time{time.Unix(0, 0), time.Unix(299, 0), time.Unix(-1, 0), time.Unix(-86_400, 0)} {
 		var r recent

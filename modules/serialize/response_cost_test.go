@@ -37,7 +37,7 @@ func TestAllocationsOfAResponse(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = s.Cleanup() }()
-				s.logger = zap.NewNop() // else every request is logged
+				s.logger = zap.NewNop() // otherwise every request is logged
 				of[i] = allocations(t, func(w http.ResponseWriter, r *http.Request) error {
 					return s.ServeHTTP(forgetful{w}, r, respond)
 				})
@@ -50,7 +50,7 @@ func TestAllocationsOfAResponse(t *testing.T) {
 	}
 }
 
-// forgetful takes a response and forgets its body.
+// forgetful takes a response and discards its body.
 type forgetful struct{ http.ResponseWriter }
 
 func (forgetful) Write(p []byte) (int, error) { return len(p), nil }

@@ -33,7 +33,7 @@ type responsePlan struct {
 	head   http.Header
 	steps  []responseStep
 	ending error // of the handler; http.ErrAbortHandler is thrown
-	slow   bool  // the client reads so
+	slow   bool  // the client reads slowly
 }
 
 type responseStep struct {
@@ -59,7 +59,7 @@ func TestResponseIsTheSame(t *testing.T) {
 			}
 			got := server.get(t, plan, true)
 			if version == "3" && want.header["Content-Type"] == nil {
-				got.header.Del("Content-Type") // of large parts behind a status, it finds out no type
+				got.header.Del("Content-Type") // HTTP/3 detects no type of large parts after a status
 			}
 			if want.cut && plan.ending == http.ErrAbortHandler {
 				// How much of a response comes before it breaks off depends on time.
@@ -174,8 +174,8 @@ func (r response) String() string {
 	return fmt.Sprintf("%d, %v, %d bytes, trailer %v, cut off %t", r.status, r.header, len(r.body), r.trailer, r.cut)
 }
 
-// broken is what of a response that breaks off does not depend on time: its body
-// is the beginning of what was written.
+// broken returns what does not depend on time in a response that breaks off: its
+// body is the beginning of what was written.
 func (r response) broken(p *responsePlan) response {
 	total := 0
 	for _, step := range p.steps {
@@ -293,7 +293,7 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 	defer resp.Body.Close()
 	body, err := readAsPlanned(resp.Body, plan.slow)
 	resp.Header.Del("Date")
-	if s.version == "3" { // which sends what is set too late, if that is not much too late
+	if s.version == "3" { // HTTP/3 sends headers that are set too late, unless much too late
 		resp.Header.Del("X-Late")
 		resp.Header.Del("X-Declared")
 		resp.Header.Del("Link")
@@ -318,8 +318,9 @@ func readAsPlanned(from io.Reader, slow bool) ([]byte, error) {
 	}
 }
 
-// net/http refuses what is longer than announced, and so must the buffer: else
-// the sender, whose writes are others, would lose what comes before that.
+// net/http refuses what is longer than announced, and so must the buffer:
+// otherwise the sender, whose writes are different, would lose what comes
+// before that.
 func TestResponseLongerThanAnnounced(t *testing.T) {
 	w, err := serveOnce(t, 0, func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Length", "5")

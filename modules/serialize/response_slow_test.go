@@ -85,7 +85,7 @@ func askSlowly(t *testing.T, addr, path string, fields ...string) net.Conn {
 	return conn
 }
 
-// readAtLast reads what was asked for slowly, at once.
+// readAtLast reads the response to askSlowly, at once.
 func readAtLast(t *testing.T, conn net.Conn) (body []byte, err error) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(testcaddy.Patience))
@@ -100,8 +100,8 @@ const (
 	bufferOfTests            = 16 << 20
 )
 
-// A response that had begun when its handler failed kept the turn for the error
-// routes until the client had read it: a client that did not read held everybody up.
+// Bug: a response that had begun when its handler failed kept the turn for the error
+// routes until the client had read it. A client that did not read held everybody up.
 func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	s := newQueue(t, bufferOfTests)
 	s.errorRoutes = true
@@ -142,8 +142,8 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	}
 }
 
-// Where queues are within each other, the innermost turn of such a response was kept for
-// a second for each queue around it.
+// Bug: in nested queues, the innermost turn of such a response was kept for a second for
+// each queue around it.
 func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {
 	const depth = 5
 	failed := make(chan struct{})
@@ -182,8 +182,8 @@ func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {
 	}
 }
 
-// A handler's write deadlines went to Caddy's writer while the sender used that: a
-// data race. They hold for what the sender writes, then and afterwards.
+// Bug: a handler's write deadlines went to Caddy's writer while the sender used
+// that: a data race. They apply to what the sender writes, then and afterwards.
 func TestWriteDeadlineOfASlowReader(t *testing.T) {
 	for name, deadlines := range map[string][]time.Duration{
 		"late":       {200 * time.Millisecond},
@@ -222,9 +222,9 @@ func TestWriteDeadlineOfASlowReader(t *testing.T) {
 	}
 }
 
-// What a handler timeouts behind the queue had set was taken back when it returned:
-// its clients were cut off while they drained. Without write_idle, they were cut off
-// although they read all the time.
+// Bug: what a handler timeouts behind the queue had set was undone when it returned,
+// and its clients were cut off while they drained. Without write_idle, they were cut
+// off although they read all the time.
 func TestTimeoutsBehindTheQueue(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -266,8 +266,8 @@ func TestTimeoutsBehindTheQueue(t *testing.T) {
 	}
 }
 
-// What the server's own timeouts limit is again what it was, after the request and
-// for queues within queues.
+// The server's own timeouts are as before after the request, also with nested
+// queues.
 func TestTimeoutsAreGivenBack(t *testing.T) {
 	outer, inner := newQueue(t, bufferOfTests), newQueue(t, bufferOfTests)
 	inner.queue = "inner_"

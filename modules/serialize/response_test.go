@@ -28,9 +28,9 @@ func serveOnce(t *testing.T, hold time.Duration, next caddyhttp.HandlerFunc) (*h
 	return w, s.ServeHTTP(w, r, next)
 }
 
-// A handler that answers after its turn was revoked used to be heard: the client
-// got its response, though late and in somebody else's turn. Now it gets the
-// queue's, with nothing in its head that belongs to the handler's.
+// Bug: if a handler answered after its turn was revoked, the client got that
+// response, late and during somebody else's turn. Now the client gets the
+// queue's response, without the headers that describe the handler's.
 func TestResponseAfterRevocation(t *testing.T) {
 	w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		<-r.Context().Done()
@@ -52,7 +52,7 @@ func TestResponseAfterRevocation(t *testing.T) {
 	}
 }
 
-// A response that has begun cannot be taken back. Where the handler returned
+// A response that has begun cannot be taken back. Bug: if the handler returned
 // without an error, the client took the part for the whole.
 func TestResponseCutOff(t *testing.T) {
 	defer func() {
@@ -70,9 +70,9 @@ func TestResponseCutOff(t *testing.T) {
 	t.Errorf("the handler returned %v", err)
 }
 
-// A response of which the client had got nothing was cut off as well: the client
-// saw the connection end, without a status. reverse_proxy throws
-// http.ErrAbortHandler where it cannot write.
+// Bug: a response of which the client had got nothing was cut off as well: the
+// client saw the connection end, without a status. reverse_proxy panics with
+// http.ErrAbortHandler if it cannot write.
 func TestResponseTakenBack(t *testing.T) {
 	for _, throws := range []bool{false, true} {
 		w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
@@ -98,7 +98,7 @@ func TestResponseTakenBack(t *testing.T) {
 	}
 }
 
-// One that is complete stays so.
+// A response that is complete stays so.
 func TestResponseBeforeRevocation(t *testing.T) {
 	w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {
 		_, err := w.Write([]byte("hello"))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Retry-After took no account of concurrency (18 s were said where it was free
-// in 4), nor of the holds that go on: with 21 ahead it began at 1.
+// Bug: Retry-After took no account of concurrency (it said 18 s where a place
+// was free in 4), nor of the current holds: with 21 ahead, it began at 1.
 func TestRetryAfter(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestRetryAfter(t *testing.T) {
 		for _, age := range c.ages {
 			r.inside.insert(&ageEntry{queue: "a_"}, now.Add(-age))
 		}
-		r.inside.insert(&ageEntry{queue: "b_"}, now.Add(-time.Hour)) // is of no account
+		r.inside.insert(&ageEntry{queue: "b_"}, now.Add(-time.Hour)) // does not count
 		handler := &Handler{Concurrency: c.concurrency, meters: &meters{stats: r, holds: estimate}}
 		if c.readers {
 			handler.SharedMethods = []string{"GET"}

@@ -13,7 +13,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// What needs somebody comes first; the page went by name.
+// Queues that need attention come first. Bug: the page sorted them by name.
 func TestStatusJudges(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	inside := func(age time.Duration) serializer.TicketState {
@@ -95,8 +95,9 @@ func TestStatusTexts(t *testing.T) {
 	}
 }
 
-// Text has a contrast of 4.5 and more, what is drawn of 3: the bars of the longest
-// waits were too pale. axe looks at text only.
+// Text has a contrast of at least 4.5, and drawings have one of 3. Bug: the bars
+// of the longest waits were too pale, which axe does not find, because it checks
+// text only.
 func TestStatusContrast(t *testing.T) {
 	light, dark, ok := strings.Cut(statusCSS, "@media (prefers-color-scheme: dark)")
 	if !ok {

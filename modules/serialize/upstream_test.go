@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// The last connection that a proxy had was taken for the upstream of the body
-// for ever: where a client broke off its upload to another handler, such as
-// php_fastcgi after forward_auth, the idle connection of the proxy, by then
-// somebody else's, was closed half.
+// Bug: the last connection of a proxy counted as the upstream of the body for
+// ever. If a client broke off its upload to another handler, such as
+// php_fastcgi after forward_auth, the proxy's idle connection was half-closed.
+// By then, another request could use it.
 func TestUpstreamThatHasTheWholeRequest(t *testing.T) {
 	server := newUpstream(t)
 	for _, body := range []string{"", "x"} {
@@ -35,8 +35,8 @@ func TestUpstreamThatHasTheWholeRequest(t *testing.T) {
 	}
 }
 
-// When net/http says that a connection went back to the idle pool, others may
-// have it: it must be forgotten before.
+// When net/http says that a connection went back to the idle pool, other
+// requests may use it: it must be forgotten before.
 func TestUpstreamIsForgottenBeforeItIsIdle(t *testing.T) {
 	server := newUpstream(t)
 	u := new(upstream)
@@ -52,8 +52,8 @@ func TestUpstreamIsForgottenBeforeItIsIdle(t *testing.T) {
 	}
 }
 
-// Where the body breaks off while it is written, the upstream is told and waited
-// for, and the connection is lost to others.
+// If the body breaks off while it is written, the upstream is notified, the
+// visit waits for it, and nobody else gets the connection.
 func TestUpstreamOfABodyThatBreaksOff(t *testing.T) {
 	server := newUpstream(t)
 	u := new(upstream)
@@ -67,7 +67,7 @@ func TestUpstreamOfABodyThatBreaksOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ContentLength = 1 << 20
-	// An upstream that answers what breaks off may be quicker than the error.
+	// The upstream's answer to the incomplete body may come before the error.
 	response, err := server.Client().Do(r)
 	if err == nil {
 		_ = response.Body.Close()
@@ -83,7 +83,7 @@ func TestUpstreamOfABodyThatBreaksOff(t *testing.T) {
 	request(t.Context(), t, server, nil)
 }
 
-// A connection of HTTP/2 carries requests of others, too.
+// An HTTP/2 connection carries other requests, too.
 func TestUpstreamOverHTTP2(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(discard))
 	server.EnableHTTP2 = true

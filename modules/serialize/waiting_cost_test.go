@@ -23,7 +23,8 @@ func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket
 	return s, tickets
 }
 
-// keepManyBehind is keepMany, and returns what lets the first turn come.
+// keepManyBehind does what keepMany does, and also returns a function that
+// lets the first turn come.
 func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, tickets []*keptTicket, leave func()) {
 	b.Helper()
 	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)

@@ -11,8 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Bug: one browser that closed its page at once took the page from all others of its
-// address and User-Agent, for ten minutes. One that refuses cookies still waits with an
+// Bug: after one browser had closed its page at once, no other one of its address and
+// User-Agent got the page for ten minutes. One that refuses cookies still waits with an
 // open connection when it comes again.
 func TestWaitingMissedCookie(t *testing.T) {
 	s, _ := keepMany(t, MemoryEngine{}, 0)
@@ -63,8 +63,8 @@ func TestWaitingMissedCookie(t *testing.T) {
 	leaveAll(s, nil)
 }
 
-// stayAway makes it long ago that the ticket's browser was there, and waits until its
-// place is given up.
+// stayAway moves the last contact of the ticket's browser far into the past, and
+// waits until its place is given up.
 func (k *keptTicket) stayAway(since time.Time) {
 	keptTickets.mu.Lock()
 	k.contact, k.hold = since, 0
@@ -185,8 +185,8 @@ func (s *Handler) newNavigation() (*http.Request, *visit) {
 }
 
 // Bug: a request that waited for its first page lost its turn if it could not take it
-// within two seconds, for its process was stopped. Before that was noticed, it waited
-// for ever.
+// within two seconds, because its process was stopped. Before that was noticed, it
+// waited for ever.
 func TestWaitingTurnIsNotMissedBeforeThePage(t *testing.T) {
 	t.Parallel()
 	s, _, leave := keepManyBehind(t, MemoryEngine{}, 0)

@@ -7,7 +7,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Closing refuses all who wait or come, and tells those inside, who stay.
+// Closing refuses all waiters and arrivals, and notifies the holders, who
+// stay.
 func testClose(s *space) {
 	holder := s.enter(0, s.arrival())
 	waiter := s.start(0, s.arrival())
@@ -25,10 +26,10 @@ func testClose(s *space) {
 	if len(holder.revoked)+len(waiter.revoked)+len(late.revoked) > 0 {
 		s.Errorf("Revoke was called more than once, or for one that was not inside")
 	}
-	// What these say is up to the engine. They must return.
+	// What these calls return is up to the engine. But they must return.
 	_, _ = s.on(0).Queues(s.Context())
 	if err := s.evict(0, holder.arrival.Queue, holder.turn.Token()); err == nil {
-		s.Errorf("evicting one that has left a closed engine succeeded")
+		s.Errorf("evicting a holder that has left a closed engine succeeded")
 	}
 }
 
@@ -62,8 +63,8 @@ func testCloseBeforeReaders(s *space) {
 	s.await(closed)
 }
 
-// What an engine that closes does to its own visitors, those of another engine wait
-// for.
+// While one engine closes, the visitors of another engine wait until its holders
+// have left.
 func testCloseOne(s *space) {
 	holder := s.enter(0, s.arrival())
 	waiter := s.join(1, s.arrival())

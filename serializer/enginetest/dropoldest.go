@@ -19,7 +19,7 @@ func (v *visitor) superseded() {
 	_ = v.refused(serializer.ReasonSuperseded, serializer.ErrSuperseded)
 }
 
-// Where one may wait, the latest is the one that does; whoever is inside stays.
+// If one may wait, it is the latest; the holder stays.
 func testDropOldest(s *space) {
 	holder := s.enter(0, s.latest(1))
 	waiter := s.join(1, s.latest(1))
@@ -34,8 +34,8 @@ func testDropOldest(s *space) {
 	waiter.enters().leave()
 }
 
-// Of several that wait, the first to come is the first to go, and the others keep
-// their order.
+// Of several waiters, the first to come is the first to be superseded, and the
+// others keep their order.
 func testDropOldestOfSeveral(s *space) {
 	holder := s.enter(1, s.latest(3))
 	var queue []*visitor
@@ -51,7 +51,7 @@ func testDropOldestOfSeveral(s *space) {
 	}
 }
 
-// A burst comes at once: the first enters, and of the others the last.
+// Of many that come at once, the first enters, and after it only the last.
 func testDropOldestBurst(s *space) {
 	holder := s.enter(0, s.latest(1))
 	burst := make([]*visitor, 100)
@@ -82,9 +82,9 @@ func testDropOldestBurst(s *space) {
 	}
 }
 
-// Once the waiters behind one that is never superseded, such as one that came before a
-// reload or to a process that is stopped, were not superseded either, and the queue grew
-// beyond its length.
+// Bug: behind a waiter that is never superseded, such as one from before a reload or in
+// a stopped process, the others were not superseded either. So the queue grew beyond its
+// length.
 func testDropOldestBehindAnother(s *space) {
 	holder := s.enter(0, s.arrival())
 	patient := s.join(1, s.arrival())
@@ -101,8 +101,8 @@ func testDropOldestBehindAnother(s *space) {
 	waiter.enters().leave()
 }
 
-// Each queue counts for itself, a waiter that did not ask for it is not superseded,
-// and where a writer is, the readers behind it enter beside those inside.
+// Each queue has its own count. A waiter that did not ask for it is not superseded.
+// When a writer is superseded, the readers behind it enter beside those inside.
 func testDropOldestRules(s *space) {
 	first, other := s.enter(0, s.latest(1)), s.latest(1)
 	waiter := s.join(1, s.latest(1))

@@ -15,7 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Each engine that is wrong in one way is found out by the case that names it.
+// Each engine that is wrong in one way fails the case that is named beside it.
 func TestWrongEngines(t *testing.T) {
 	for _, c := range []struct {
 		wrong string
@@ -40,7 +40,7 @@ func TestWrongEngines(t *testing.T) {
 		{"the timeout is ignored", "timeout", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Timeout = 0 } }},
 		{"the timeout is too short", "timeout", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Timeout /= 2 } }},
 		{"a refused ticket is left", "timeout", func(e *wrongEngine) { e.enter = e.leaveTicket }},
-		{"a ticket of one who is gone is left", "caller gone", func(e *wrongEngine) { e.enter = e.leaveTicket }},
+		{"the ticket of a caller that is gone is left", "caller gone", func(e *wrongEngine) { e.enter = e.leaveTicket }},
 		{"MaxWaiting is ignored", "full", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = 0 } }},
 		{"MaxWaiting counts those inside", "full", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.MaxWaiting = max(a.MaxWaiting-1, 0) } }},
 		{"the latest is dropped", "dropping the oldest", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
@@ -68,7 +68,7 @@ func TestWrongEngines(t *testing.T) {
 		}},
 		{"groups are not paused", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "" } }},
 		{"all are of the group", "pause of a group", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Group = "{user}_" } }},
-		{"who waits during a pause is not superseded", "refusals during a pause", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
+		{"a waiter is not superseded during a pause", "refusals during a pause", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.DropOldest = false } }},
 		{"giving up does nothing", "giving up", func(e *wrongEngine) { e.wait = func(serializer.Wait) serializer.Wait { return idleWait{} } }},
 		{"giving up ends the turn", "giving up", func(e *wrongEngine) { e.turn = e.remember; e.wait = e.leaveOnGiveUp }},
 		{"done is called twice", "giving up", func(e *wrongEngine) {
@@ -89,7 +89,7 @@ func TestWrongEngines(t *testing.T) {
 		{"an evicted holder loses its turn at once", "evicting a holder", func(e *wrongEngine) { e.turn = e.remember; e.evict = e.evictAndLeave }},
 		{"evicting what is not there succeeds", "evicting nobody", func(e *wrongEngine) { e.evict = func(string, uint64) error { return nil } }},
 		{"closing does nothing", "closing", func(e *wrongEngine) { e.close = func() error { return nil } }},
-		{"a closing engine does not tell those inside", "closing", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Revoke = nil } }},
+		{"a closing engine does not revoke turns", "closing", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Revoke = nil } }},
 		{"a closing engine lets the next one in", "closing", func(e *wrongEngine) { e.turn = e.remember; e.close = e.leaveAndClose }},
 		{"a closing engine lets a writer in", "closing before readers", func(e *wrongEngine) { e.turn = e.remember; e.close = e.leaveAndClose }},
 		{"Joined is not called", "order of Joined", func(e *wrongEngine) { e.arrive = func(a *serializer.Arrival) { a.Joined = nil } }},
@@ -103,7 +103,7 @@ func TestWrongEngines(t *testing.T) {
 		{"names end at a zero byte", "queue names", func(e *wrongEngine) {
 			e.arrive = func(a *serializer.Arrival) { a.Queue, _, _ = strings.Cut(a.Queue, "\x00") }
 		}},
-		{"evicting frees a place by the wrong end", "random history", func(e *wrongEngine) { e.turn = e.remember; e.evict = e.evictAndLeave }},
+		{"an evicted holder loses its turn at once, in a history", "random history", func(e *wrongEngine) { e.turn = e.remember; e.evict = e.evictAndLeave }},
 	} {
 		t.Run(c.wrong, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +131,7 @@ func TestRightEngine(t *testing.T) {
 	})
 }
 
-// runOn runs a case and returns what it complains of.
+// runOn runs a case and returns its complaints.
 func runOn(t *testing.T, c testCase, open func() serializer.Engine) (complaints []string) {
 	r := &recorder{TB: t}
 	defer func() { complaints = r.complaints }()
@@ -147,7 +147,7 @@ func runOn(t *testing.T, c testCase, open func() serializer.Engine) (complaints 
 	return nil
 }
 
-// recorder is a test that may fail.
+// recorder records the failures of a case, so that the test itself goes on.
 type recorder struct {
 	testing.TB
 	mu         sync.Mutex
@@ -176,7 +176,7 @@ func (r *recorder) cleanUp() {
 	}
 }
 
-// wrongEngine is one that is right but for what is set here.
+// wrongEngine is a correct engine, except for the fields that are set.
 type wrongEngine struct {
 	*serializer.Memory
 	arrive func(*serializer.Arrival)
@@ -295,7 +295,7 @@ func (e *wrongEngine) Close() error {
 	return e.Memory.Close()
 }
 
-// swap sends each third visitor back to the end of its queue.
+// swap sends every third visitor back to the end of its queue.
 func (e *wrongEngine) swap(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
 	turn, err := e.Memory.Enter(ctx, a)
 	if err != nil || e.number.Add(1)%3 != 0 {
@@ -316,7 +316,7 @@ func (e *wrongEngine) passWriter(ctx context.Context, a serializer.Arrival) (ser
 	return e.Memory.Enter(ctx, a)
 }
 
-// lose forgets each third visitor.
+// lose forgets every third visitor.
 func (e *wrongEngine) lose(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
 	turn, err := e.Memory.Enter(ctx, a)
 	if err != nil || e.number.Add(1)%3 != 0 {
@@ -337,7 +337,7 @@ func (e *wrongEngine) leaveTicket(ctx context.Context, a serializer.Arrival) (se
 	return turn, err
 }
 
-// deaf does not hear of visitors that are gone, for a while.
+// deaf learns a second too late that a visitor is gone.
 func (e *wrongEngine) deaf(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
 	late, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // A waiter that is evicted, by its own engine or another, is refused. Its Revoke is
-// for those inside.
+// not called, because it holds no turn.
 func testEvictWaiter(s *space) {
 	for i := range len(s.engines) {
 		holder, waiter := s.enter(0, s.arrival()), s.join(0, s.arrival())
@@ -36,11 +36,11 @@ func testEvictHolder(s *space) {
 			s.Fatalf("evicting %v: %v", holder, err)
 		}
 		holder.told(serializer.ErrEvicted)
-		next.stillWaits("the evicted one has not left")
+		next.stillWaits("the evicted holder has not left")
 		if state, listed := holder.ticket(); !listed || state.State != serializer.StateInside {
 			s.Errorf("%v: in the list %+v; expected it inside until it leaves", holder, state)
 		}
-		_ = s.evict(i, holder.arrival.Queue, holder.turn.Token()) // may be refused; must not be told again
+		_ = s.evict(i, holder.arrival.Queue, holder.turn.Token()) // may fail; must not call Revoke again
 		holder.notTold()
 		holder.leave()
 		next.enters().leave()

@@ -29,8 +29,8 @@ var (
 	errTooLate = errors.New("given up too late")
 )
 
-// Those who join wait until their turn comes, or until they give up. Giving up again,
-// or what has ended already, does nothing.
+// Visitors that join wait until their turn comes, or until they give up. Giving up
+// again, or after the wait has ended, does nothing.
 func testGiveUp(s *space) {
 	s.joining = true
 	holder := s.enter(0, s.arrival())

@@ -2,9 +2,9 @@ package enginetest
 
 import "sync"
 
-// judge looks at all who enter: each must be allowed beside those inside whose
-// tickets are smaller, no ticket may be given out twice, and nobody may come after
-// one that was alone and has a greater ticket.
+// judge watches all visitors that enter. Each must be allowed beside the holders
+// whose tickets are smaller, and no ticket may be issued twice. Nobody may enter
+// after a visitor that was alone and has a greater ticket.
 type judge struct {
 	mu     sync.Mutex
 	queues map[string]*judged
@@ -30,13 +30,13 @@ func (j *judge) queue(name string) *judged {
 	return q
 }
 
-// enter notes that a visitor's Enter has returned.
+// enter records that a visitor's Enter has returned.
 func (j *judge) enter(v *visitor) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	q, token := j.queue(v.arrival.Queue), v.turn.Token()
 	if q.tokens[token] {
-		v.space.Errorf("%v: token %d was given out twice", v, token)
+		v.space.Errorf("%v: token %d was issued twice", v, token)
 	}
 	if token < q.last {
 		v.space.Errorf("%v: entered with token %d after one that was alone with %d", v, token, q.last)
@@ -67,7 +67,7 @@ func (q *judged) ahead(v *visitor) (ahead, shared int) {
 	return ahead, shared
 }
 
-// leave notes that a visitor is about to call Leave.
+// leave records that a visitor is about to call Leave.
 func (j *judge) leave(v *visitor) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// requester is one that says its name.
+// requester is a requester that returns its name.
 type requester string
 
 func (r requester) Request() serializer.Request { return serializer.Request{Path: string(r)} }
 
-// clockSlack is between the wall clock and the time in a list.
+// clockSlack is how far the time in a list may be from the wall clock.
 const clockSlack = time.Second
 
 // All engines list the same queues and tickets, in order; only what a process
-// knows of its own tickets is left to it.
+// knows of its own tickets may be missing from the lists of others.
 func testList(s *space) {
 	start := time.Now()
 	limited := s.ruled(serializer.Rule{Limit: 1})
@@ -80,7 +80,7 @@ func testListEmpty(s *space) {
 	}
 }
 
-// An engine that counts knows of the tickets it gave out.
+// An engine that counts knows the tickets that it issued.
 func testCount(s *space) {
 	counter, ok := s.on(0).(serializer.Counter)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// model is the promise in its plainest form: what should be after each step.
+// model is the promise in its simplest form: the expected state after each
+// step.
 type model struct {
 	arrivals []*expected
 }
@@ -102,7 +103,7 @@ func (m *model) numbers() (inside, waiting []int) {
 	return inside, waiting
 }
 
-// String tells of the queues, and of each visitor.
+// String describes the queues and each visitor.
 func (m *model) String() string {
 	var b strings.Builder
 	queues := make(map[string]bool)

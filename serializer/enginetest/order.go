@@ -44,7 +44,7 @@ func testOrder(s *space) {
 	}
 }
 
-// An arrival after Joined was called comes behind.
+// An arrival after Joined was called gets a later ticket.
 func testJoined(s *space) {
 	holder := s.enter(0, s.arrival())
 	var queue []*visitor
@@ -72,7 +72,7 @@ func testJoined(s *space) {
 	}
 }
 
-// Tokens grow from turn to turn, also where tickets were given up in between.
+// Tokens grow from turn to turn, even if tickets were given up in between.
 func testTokens(s *space) {
 	var last uint64
 	for i := range 30 {

@@ -14,7 +14,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Whatever comes in whatever order, after each step all is as the model says.
+// Whatever happens in whatever order, after each step everything is as the
+// model says.
 func testHistory(s *space) {
 	s.Logf("seed %d", s.Seed)
 	h := &history{space: s, rand: rand.New(rand.NewPCG(s.Seed, 0))}
@@ -41,10 +42,10 @@ type history struct {
 	model model
 }
 
-// someRules are by which visitors of random runs come.
+// someRules are the rules of the visitors in random runs.
 var someRules = []serializer.Rule{{}, {}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}}
 
-// step lets something happen that can happen now.
+// step makes something happen that is possible now.
 func (h *history) step(i int) {
 	h.Helper()
 	inside, waiting := h.model.numbers()
@@ -106,16 +107,16 @@ func (h *history) evictOne(who int) (what string) {
 	return fmt.Sprintf("%d is evicted", who)
 }
 
-// compare waits until all is as the model says, by the lists of all engines and by
-// what has become of the visitors.
+// compare waits until everything is as the model says: the lists of all engines,
+// and the state of all visitors.
 func (h *history) compare(after string) {
 	h.Helper()
 	want := h.model.String()
 	for _, e := range h.engines {
 		got := ""
 		for deadline := time.Now().Add(h.Patience); got != want; time.Sleep(200 * time.Microsecond) {
-			// A visitor that was refused has had a ticket, maybe: not if the list
-			// that is read afterwards does not show it.
+			// Read before the list: the ticket of a visitor that was refused must
+			// not be in a list that is read afterwards.
 			became := h.become()
 			if got = h.listed(e) + became; got != want && time.Now().After(deadline) {
 				h.Fatalf("%s:\nis       %s\nexpected %s", after, got, want)
@@ -124,7 +125,7 @@ func (h *history) compare(after string) {
 	}
 }
 
-// listed tells of the queues, by the list of an engine.
+// listed describes the queues, as an engine lists them.
 func (h *history) listed(e serializer.Engine) string {
 	h.Helper()
 	var b strings.Builder
@@ -139,7 +140,7 @@ func (h *history) listed(e serializer.Engine) string {
 	return b.String()
 }
 
-// become tells of the visitors.
+// become describes the visitors.
 func (h *history) become() string {
 	var b strings.Builder
 	for i, v := range h.visitors {
@@ -183,7 +184,7 @@ func testCrowd(s *space) {
 	}
 }
 
-// visit sends one visitor of a crowd. It reports whether that has come to its end.
+// visit sends one visitor of a crowd. It reports whether the visit has ended.
 func (s *space) visit(i int, r *rand.Rand) bool {
 	a := s.ruled(pick(r, someRules))
 	a.Queue = s.name(pick(r, []string{"a_", "a_", "b_"}))

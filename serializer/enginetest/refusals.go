@@ -21,8 +21,8 @@ func testTimeout(s *space) {
 	waiter.enters().leave()
 }
 
-// refuseLate sends visitors of little patience until one has got a ticket in its
-// time; on a busy machine that may take longer.
+// refuseLate sends visitors with short timeouts until one has got a ticket in
+// time. On a busy machine, that may take longer.
 func (s *space) refuseLate(i, position int) {
 	s.Helper()
 	hasty := 0 // refused before they knew of a ticket: they may have had one meanwhile
@@ -82,7 +82,7 @@ func testGone(s *space) {
 	third.enters().leave()
 }
 
-// A visitor that has hung up before it came does not wait.
+// A visitor that hung up before it came does not wait.
 func testGoneBefore(s *space) {
 	holder := s.enter(0, s.arrival())
 	for i := range len(s.engines) {

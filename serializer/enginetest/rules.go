@@ -6,7 +6,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Visitors of all rules queue behind each other; when each has left in turn, so
+// Visitors of all rules queue behind each other. Each time one has left, as
 // many have entered as the rule of admission says.
 func testTogether(s *space) {
 	alone, reader := serializer.Rule{}, serializer.Rule{Shared: true}

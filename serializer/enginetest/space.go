@@ -16,7 +16,7 @@ import (
 )
 
 // space is what one case works with: engines that share their queues, and the
-// visitors that it sent to them.
+// visitors that the case has sent to them.
 type space struct {
 	testing.TB
 	Options
@@ -39,7 +39,7 @@ type visitor struct {
 	answers atomic.Int32    // how often Join has called done
 	wait    serializer.Wait // of Join, once it has ended
 
-	done chan struct{} // closed when Enter has returned what follows, or Join has told it
+	done chan struct{} // closed when Enter or Join has delivered what follows
 	turn serializer.Turn
 	err  error
 	left bool
@@ -47,13 +47,14 @@ type visitor struct {
 	evicted bool // while it was inside
 }
 
-// on returns an engine. The numbers go round, so that cases may count visitors.
+// on returns an engine. The numbers wrap around, so that cases may count
+// visitors.
 func (s *space) on(i int) serializer.Engine { return s.engines[i%len(s.engines)] }
 
 // name is the name of a queue.
 func (s *space) name(text string) string { return s.QueueName(text) }
 
-// arrival is one to the queue of most cases.
+// arrival returns an arrival in the queue of most cases.
 func (s *space) arrival() serializer.Arrival {
 	return serializer.Arrival{Queue: s.name("a_"), Timeout: 2 * s.Patience}
 }
@@ -129,7 +130,7 @@ func (s *space) join(i int, a serializer.Arrival) *visitor {
 }
 
 // joins waits until Joined was called: a list that is read from elsewhere may show
-// the ticket before.
+// the ticket earlier.
 func (v *visitor) joins() {
 	v.space.Helper()
 	v.space.until(fmt.Sprintf("Joined is called for %v", v), func() bool { return v.joined.Load() > 0 || v.returned() })
@@ -180,8 +181,8 @@ func (v *visitor) stillWaits(why string) {
 	}
 }
 
-// busy has each engine let somebody in and out of another queue. An engine that
-// is about to do something wrong has had its time by then.
+// busy has a visitor enter and leave another queue of each engine. After that,
+// an engine that is about to do something wrong has had time to do it.
 func (s *space) busy() {
 	s.Helper()
 	for i := range 2 * len(s.engines) {
@@ -232,7 +233,7 @@ func (v *visitor) gone(e serializer.Engine) {
 	})
 }
 
-// told waits for the visitor to be told that its turn is taken back.
+// told waits until the visitor's turn is revoked.
 func (v *visitor) told(cause error) {
 	v.space.Helper()
 	select {
@@ -241,17 +242,17 @@ func (v *visitor) told(cause error) {
 			v.space.Errorf("%v: revoked with %v; expected %v", v, got, cause)
 		}
 	case <-time.After(v.space.Patience):
-		v.space.Fatalf("%v was not told that its turn is taken back", v)
+		v.space.Fatalf("%v: Revoke was not called", v)
 	}
 }
 
-// notTold makes sure that a visitor was told nothing more.
+// notTold makes sure that Revoke was not called for a visitor, or not again.
 func (v *visitor) notTold() {
 	v.space.Helper()
 	v.space.busy()
 	select {
 	case cause := <-v.revoked:
-		v.space.Errorf("%v was told %v, and should have been told nothing", v, cause)
+		v.space.Errorf("%v: Revoke was called with %v; expected no call", v, cause)
 	default:
 	}
 }
@@ -324,7 +325,7 @@ func (s *space) until(what string, ok func() bool) {
 	}
 }
 
-// end sends everybody away, and closes the engines.
+// end ends all visits, and closes the engines.
 func (s *space) end() {
 	s.mu.Lock()
 	visitors := s.visitors
@@ -351,7 +352,7 @@ func (s *space) end() {
 	}
 }
 
-// checkEmpty finds tickets that are left where all have gone.
+// checkEmpty finds tickets that are left after all visitors have gone.
 func (s *space) checkEmpty(e serializer.Engine) {
 	s.Helper()
 	for deadline := time.Now().Add(s.Patience); ; time.Sleep(time.Millisecond) {
@@ -360,7 +361,7 @@ func (s *space) checkEmpty(e serializer.Engine) {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.Errorf("tickets are left where all have gone: %+v", queues)
+			s.Errorf("tickets are left after all visitors have gone: %+v", queues)
 			return
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // The position is how many were ahead on arrival. A read of the queue may show a
-// ticket before the answer to its request comes. Where somebody had left between
-// the two, the position was counted anew, without the one who had left.
+// ticket before the answer to its request comes. Bug: if a caller ahead left
+// between the two, the position was counted again, without that caller.
 func TestPositionWhereReadOvertakesAnswer(t *testing.T) {
 	q := testQueue()
 	s := q.session
@@ -39,9 +39,9 @@ func TestPositionWhereReadOvertakesAnswer(t *testing.T) {
 	}
 }
 
-// A caller that has left and comes again sends one request: for the deletion and for
-// the ticket. What the ticket's owner then reads of the queue is without the deleted
-// ticket, else it would be deleted once more.
+// A caller that has left and comes again sends one request, for both the deletion
+// and the ticket. The request reads the queue after the deletion: the deleted ticket
+// would otherwise be deleted once more.
 func TestTicketCarriesDeletions(t *testing.T) {
 	e, s, _ := suspendedSession(t)
 	s.deleters = maxDeleters // nobody else sends them
@@ -69,9 +69,9 @@ func TestTicketCarriesDeletions(t *testing.T) {
 	}
 }
 
-// The answer to a request for a ticket was lost, and a read showed the ticket. Its
-// caller entered and left. The repetition of the request then made the ticket again,
-// and the next one waited for a second, until a read found it.
+// Bug: the answer to a request for a ticket was lost, and a read showed the ticket.
+// Its caller entered and left. The repeated request then made the ticket again, and
+// the next caller waited for a second, until a read found it.
 func TestTicketKnownBeforeRepetition(t *testing.T) {
 	e, s, _ := suspendedSession(t) // etcd does not answer
 	e.mu.Lock()
@@ -99,7 +99,7 @@ func TestTicketKnownBeforeRepetition(t *testing.T) {
 	}
 }
 
-// As above, but the repetition was on its way already.
+// As above, but the repeated request was already in flight.
 func TestTicketMadeAgain(t *testing.T) {
 	q := testQueue()
 	s := q.session

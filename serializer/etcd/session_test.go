@@ -12,8 +12,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// suspended is a clock that jumps, as one that counts suspended time does while
-// timers stand still.
+// suspended is a clock that jumps while timers stand still, as a clock that
+// counts suspended time does.
 type suspended struct {
 	mu   sync.Mutex
 	time time.Duration
@@ -64,9 +64,9 @@ func (s *session) waiter() *ticket {
 	return t
 }
 
-// After a suspend the lease may be over though no timer has noticed. Nobody
-// entered then by a new turn; now nobody enters by one that came just before,
-// either.
+// After a suspend, the lease may have expired although no timer has fired.
+// Nobody may enter then. Bug: a caller whose turn came just before the suspend
+// entered.
 func TestSuspendedWhileWaiting(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after time.Duration // the turn
@@ -94,7 +94,7 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 }
 
 // Timers that stood still must not keep a request inside after its lease: the
-// clock that goes on is looked at now and then.
+// engine regularly reads a clock that keeps running.
 func TestSuspendedInside(t *testing.T) {
 	e, s, clock := suspendedSession(t)
 	w := s.waiter()
@@ -114,7 +114,7 @@ func TestSuspendedInside(t *testing.T) {
 	}
 }
 
-// The clock must go on with the machine's.
+// The clock must advance with the machine's.
 func TestUptime(t *testing.T) {
 	before := uptime()
 	time.Sleep(time.Millisecond)
@@ -124,7 +124,7 @@ func TestUptime(t *testing.T) {
 }
 
 // etcd refuses a request that puts a key twice, or puts one in a range that it
-// deletes. Such a batch stopped all deletions.
+// deletes. Bug: such a batch stopped all deletions.
 func TestDeletionsThatShareARequest(t *testing.T) {
 	q := testQueue()
 	leaves := func(key string, rev int64) deletion { return deletion{queue: q, key: key, rev: rev} }

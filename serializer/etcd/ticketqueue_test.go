@@ -44,7 +44,7 @@ func FuzzTicketKeys(f *testing.F) {
 	})
 }
 
-// What cannot be read must make others wait rather than let them in.
+// A rule that cannot be read must make others wait rather than let them in.
 func TestRecordUnreadable(t *testing.T) {
 	if r := parseRecord([]byte("{")).rule(); r != (serializer.Rule{}) {
 		t.Errorf("rule %+v", r)
@@ -62,12 +62,13 @@ func testQueue() *ticketQueue {
 	return q
 }
 
-// model is a queue as it stands in etcd, beside what one process makes of it.
+// model is a queue as it is in etcd, beside the view that one process has of
+// it.
 type model struct {
 	*ticketQueue
 	random  *rand.Rand
 	rev     int64
-	tickets []*mvccpb.KeyValue // that stand, in order
+	tickets []*mvccpb.KeyValue // that exist, in order
 	rules   map[int64]serializer.Rule
 	ours    map[int64]*ticket // ours, by revision
 
@@ -92,8 +93,8 @@ func newModel(seed uint64) *model {
 	}
 }
 
-// TestQueueAgainstModel compares the queue in memory with the plainest way to
-// say the same: go through all tickets that stand, in order, each time.
+// TestQueueAgainstModel compares the queue in memory with the simplest
+// equivalent: to go through all existing tickets, in order, each time.
 func TestQueueAgainstModel(t *testing.T) {
 	for seed := range uint64(300) {
 		m := newModel(seed)
@@ -239,7 +240,8 @@ func (m *model) compare(t *testing.T, seed uint64, complete bool) {
 }
 
 // A ticket of ours that somebody else deletes is evicted if it waits, and
-// revoked if it is inside. Inside, it still keeps our others out.
+// revoked if it is inside. While it is inside, it still keeps our other
+// tickets out.
 func TestOurTicketDeleted(t *testing.T) {
 	m := newModel(1)
 	for len(m.ours) < 3 {
@@ -276,8 +278,8 @@ func TestOurTicketDeleted(t *testing.T) {
 	}
 }
 
-// A watch may report a deletion before the answer arrives that shows the
-// ticket. Nothing would report it again.
+// A watch may report a deletion before the answer that shows the ticket
+// arrives. Nothing would report it again.
 func TestDeletionHeardTooEarly(t *testing.T) {
 	m := newModel(1)
 	key := m.session.engine.keys.ticket("q", 2, 1)
@@ -322,9 +324,9 @@ func TestTicketReadAfterItsDeletion(t *testing.T) {
 	}
 }
 
-// A late request can make a ticket stand again. It may be read while the
-// deletion of the first one is under way. If it were passed over then, no later
-// read would show anything new.
+// A late request can make a ticket again. It may be read while the deletion of
+// the first one is under way. If it were passed over then, no later read would
+// show anything new.
 func TestStrayWhileLeaving(t *testing.T) {
 	m := newModel(1)
 	key := m.session.engine.keys.ticket("q", m.session.id, 1)

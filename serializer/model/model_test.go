@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The model as it is must hold, and with something left out it must not: else it
-// would not show anything.
+// The complete model must hold, and a model with a part left out must not:
+// otherwise the model would show nothing.
 func TestModel(t *testing.T) {
 	for _, tool := range []string{"spin", "gcc"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -28,7 +28,7 @@ func TestModel(t *testing.T) {
 		{"paused and resumed, two requests in one process", "-DPAUSES=2 -DPAIR -DCRASHES=0", "errors: 0"},
 		{"the latest supersedes", "-DDROPS -DCRASHES=1", "errors: 0"},
 		{"the latest supersedes, two requests in one process", "-DDROPS -DPAIR -DCRASHES=1 -DPAUSES=1", "errors: 0"},
-		{"resumed without a word", "-DPAUSES=1 -DCRASHES=0 -DNORESUME", "invalid end state"},
+		{"resumed without a notification", "-DPAUSES=1 -DCRASHES=0 -DNORESUME", "invalid end state"},
 		{"the wrong one superseded", "-DDROPS -DDROPSECOND -DCRASHES=0", "assertion violated"},
 		{"without ledgers", "-DREMOVALS=1 -DNOLEDGER", "assertion violated (inside==0)"},
 		{"ledgers not audited", "-DREMOVALS=1 -DCRASHES=0 -DNOAUDIT", "assertion violated (inside==0)"},

@@ -15,9 +15,9 @@ type ticket struct {
 func (t *ticket) Before(o *ticket) bool { return t.number < o.number }
 func (t *ticket) Local() bool           { return t.local }
 
-// A process that comes to a directory hears of the tickets there in no order.
-// It used to count each one that came before a ticket it had heard of as
-// inside, and so took too few of them for waiting: more could wait than
+// A process that opens a directory learns of the tickets there in no
+// particular order. Bug: it counted each one before a ticket that it already
+// knew as inside, and so too few as waiting. More could wait than
 // Arrival.MaxWaiting allows, and the lists showed too many inside.
 func TestTicketsHeardOfInNoOrder(t *testing.T) {
 	for _, c := range []struct {
@@ -89,8 +89,8 @@ func TestLateTicketBeforeLocalOne(t *testing.T) {
 	}
 }
 
-// Whatever comes, goes and is identified, in whatever order: the list is in order,
-// the counts are those of the tickets, and the border lets in what the rule lets in.
+// In whatever order tickets come, go and are identified, the list is in order, the
+// counts are those of the tickets, and the border admits what the rule admits.
 func TestQueueAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -160,7 +160,7 @@ func TestMutantsAreFound(t *testing.T) {
 				t.Errorf("not found: %v\n%s", err, out)
 			}
 			if stopAt(mutant.found) != "" && mutant.faults != "none" && !strings.Contains(string(out), "fault ") {
-				t.Errorf("it does not tell which faults were at work\n%s", out)
+				t.Errorf("the report does not say which faults were in progress\n%s", out)
 			}
 		})
 	}

@@ -153,8 +153,8 @@ func demandLogin(t *testing.T, endpoints ...string) *operator {
 	return o
 }
 
-// visitors go in and out of a queue by two engines until they are stopped, and
-// count those who were refused.
+// visitors enter and leave a queue through two engines until they are stopped,
+// and record refusals.
 type visitors struct {
 	stop  context.CancelFunc
 	group sync.WaitGroup
@@ -216,10 +216,10 @@ func (v *visitors) check(t *testing.T, when string) {
 	}
 }
 
-// Tokens of etcd's authentication end: after a time without use, when the
-// password or any right changes, when authentication is switched off. New
-// watches went over a stream that kept its old token; then nine of ten requests
-// timed out, for ever.
+// Tokens of etcd's authentication expire: after a time without use, when the
+// password or any right changes, and when authentication is switched off. Bug:
+// new watches used a stream that kept its old token. From then on, nine of ten
+// requests timed out.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel() // it mostly waits
 	servers := map[string]func(*testing.T, string) *testetcd.Member{
@@ -252,7 +252,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 	here, there := open(t, options, o.endpoints...), open(t, options, o.endpoints...)
 	startVisitors(here, there).check(t, "at first")
 
-	// A watch that is never ended keeps its stream.
+	// A watch that never ends keeps its stream open.
 	holder := enter(t, here, arrival("kept"))
 	waiting := join(t, there, arrival("kept"))
 	for range 2 {
@@ -291,8 +291,8 @@ func testTokensEnd(t *testing.T, o *operator) {
 	waitUntil(t, "the queue is empty", func() bool { return length(t, here, "a_") == 0 })
 }
 
-// A user who may no longer write cannot delete its tickets. It renewed its
-// lease all the same, and blocked all other machines.
+// A process whose user may no longer write cannot delete its tickets. Bug: it
+// renewed its lease all the same, and so blocked all other machines.
 func TestRightToWriteLost(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const ttl = 3 * time.Second
@@ -310,7 +310,7 @@ func TestRightToWriteLost(t *testing.T) {
 	holder.Leave()
 	(<-next).leave(t)
 	if took := time.Since(left); took > ttl+2*time.Second {
-		t.Errorf("the next one entered after %s; promised are %s", took, ttl+2*time.Second)
+		t.Errorf("the next one entered after %s; promised: at most %s", took, ttl+2*time.Second)
 	}
 	waitUntil(t, "the error names what is wrong", func() bool {
 		a := arrival("a_")

@@ -11,10 +11,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
-// Queues that were forgotten have their marks deleted as a range. Where one was
-// used again before that was sent, the deletion of its next ticket, which puts a
-// mark, went into the same request; etcd refuses a put in a deleted range, the
-// request was repeated for ever, and nothing was deleted any more.
+// The marks of forgotten queues are deleted as a range. Bug: if a queue was used
+// again before that, the deletion of its next ticket, which puts a mark, went
+// into the same request. etcd refuses a put in a deleted range, so the request
+// was repeated for ever, and nothing more was deleted.
 func TestForgottenQueueUsedAgain(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const queues = 50
@@ -22,7 +22,7 @@ func TestForgottenQueueUsedAgain(t *testing.T) {
 	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	name := func(i int) string { return fmt.Sprintf("u%d", i) }
 
-	// All requests that delete are under way at any time.
+	// These callers keep all requests for deletions under way all the time.
 	ctx, cancel := context.WithCancel(context.Background())
 	var busy, again sync.WaitGroup
 	for i := range 16 {

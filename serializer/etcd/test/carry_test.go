@@ -9,8 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// A caller that left and came again at once sent two requests, its new ticket often
-// first. etcd commits in rounds, so the next process waited for two of them.
+// Bug: a caller that left and came back at once sent two requests, often the one
+// for its new ticket first. etcd commits in rounds, so the next process waited for
+// two of them.
 func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 	m := testetcd.Start(t)
 	c, e := m.Client(t), open(t, etcd.Options{TTL: time.Minute}, m.URL)
@@ -28,7 +29,8 @@ func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 		turn.Leave()
 		turn = enter(t, e, arrival("a_"))
 	}
-	// A caller that the system stops between the two sends two.
+	// A caller that the system stops between leaving and coming back sends
+	// two.
 	if writes := revision() - before; writes > turns*3/2 {
 		t.Errorf("%d writes for %d turns", writes, turns)
 	}

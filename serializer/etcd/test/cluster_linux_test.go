@@ -48,7 +48,7 @@ func (p *process) start(t *testing.T) {
 	p.cmd = p.machine.command(p.program, p.args...)
 	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stderr = &p.output
-	// Should the test be killed, its processes are, too.
+	// If the test is killed, its processes are, too.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -90,7 +90,7 @@ func build(t *testing.T, dir string) (etcd, caddy string) {
 	t.Helper()
 	etcd, caddy = filepath.Join(dir, "etcdserver"), filepath.Join(dir, "caddy")
 	run(t, "go", "build", "-o", etcd, "./etcdserver")
-	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not know Caddy
+	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not depend on Caddy
 	return etcd, caddy
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// Engines on one cluster are to each other what processes on several machines are.
+// Engines on one cluster behave like processes on several machines.
 func TestEngineConforms(t *testing.T) {
 	m := testetcd.Start(t)
 	spaces := 0

@@ -10,7 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
-// crowd are callers of engines on one cluster, and what they have seen inside.
+// crowd is a number of callers of engines on one cluster, and what they have
+// seen inside.
 type crowd struct {
 	callers sync.WaitGroup
 	inside  atomic.Int64
@@ -19,7 +20,7 @@ type crowd struct {
 	turns, overlaps, inversions atomic.Int64
 }
 
-// comes has callers of an engine take so many turns each.
+// comes starts callers of an engine that take a number of turns each.
 func (c *crowd) comes(t *testing.T, e *etcd.Engine, callers, turns int, hold time.Duration) {
 	for range callers {
 		c.callers.Go(func() {
@@ -44,8 +45,8 @@ func (c *crowd) comes(t *testing.T, e *etcd.Engine, callers, turns int, hold tim
 	}
 }
 
-// wantOrder waits for all, and fails the test unless they took so many turns, one at a
-// time and in order.
+// wantOrder waits for all callers, and fails the test unless they took that many
+// turns, one at a time and in order.
 func (c *crowd) wantOrder(t *testing.T, turns int) {
 	t.Helper()
 	c.callers.Wait()

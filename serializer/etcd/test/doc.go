@@ -7,6 +7,6 @@
 //	go test -run TestHandOver -v -timeout 20m . -long            # figures beside a put and beside concurrency.Mutex
 //
 // The tests of faults put members and processes into network namespaces, which
-// takes root and iproute2; without, they are skipped. Some take the system's
-// etcd, on Debian from etcd-server.
+// needs root and iproute2; without these, the tests are skipped. Some need the
+// system's etcd, on Debian from etcd-server.
 package test

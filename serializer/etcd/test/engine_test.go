@@ -91,8 +91,7 @@ func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error)
 	}
 }
 
-// Engines on one cluster are to each other what processes on several machines
-// are.
+// Engines on one cluster behave like processes on several machines.
 func TestOneAtATimeInOrder(t *testing.T) {
 	m := testetcd.Start(t)
 	for _, engines := range []int{1, 2, 5} {
@@ -139,8 +138,8 @@ func TestQueues(t *testing.T) {
 	(<-waiting).leave(t)
 }
 
-// The plugin asks for the count before it reads a body: at once, and without a
-// word to etcd.
+// The plugin asks for the count before it reads a body, so the answer must
+// come at once, without a request to etcd.
 func TestCount(t *testing.T) {
 	m := testetcd.Start(t)
 	here, there, idle := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
@@ -159,8 +158,8 @@ func TestCount(t *testing.T) {
 	for _, e := range []*etcd.Engine{here, there, here} {
 		waiting = append(waiting, join(t, e, arrival("a_")))
 	}
-	// Of the waiting ones an engine counts its own: only they are sure to be in the
-	// way of another arrival here.
+	// An engine counts only its own waiters: only they are certain to be ahead of
+	// another arrival here.
 	check("three wait", map[*etcd.Engine][2]int{here: {1, 2}, there: {1, 1}})
 	holder.Leave()
 	for _, w := range waiting {
@@ -215,9 +214,9 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A queue of many, on two machines: nobody is forgotten, and the order stands
-// also where a long queue is not read anew each time, and where etcd takes few
-// operations in a transaction.
+// In a long queue on two machines, nobody is forgotten and the order holds.
+// That includes queues too long to be read anew each time, and an etcd that
+// takes few operations in a transaction.
 func TestLongQueue(t *testing.T) {
 	for name, operations := range map[string]uint{"etcd's default": 128, "few operations in a transaction": 8} {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 // long is for figures and for faults that take their time.
 var long = flag.Bool("long", false, "measure longer and with more faults")
 
-// open makes an engine, as one process has it, and waits until it has a lease. On a
-// busy machine etcd may be so slow that the first attempt fails; until the next one,
+// open makes an engine, as a process does, and waits until it has a lease. On a busy
+// machine etcd may be so slow that the first attempt fails; until the next one,
 // arrivals are refused.
 func open(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	t.Helper()
@@ -29,7 +29,7 @@ func open(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	return e
 }
 
-// openAlone makes an engine whose cluster need not be there.
+// openAlone makes an engine, and does not wait for its cluster.
 func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	t.Helper()
 	o.Endpoints = endpoints
@@ -78,7 +78,7 @@ func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
 	}
 }
 
-// lockedBuffer takes what a process says while the test reads it.
+// lockedBuffer collects the output of a process while the test reads it.
 type lockedBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -96,14 +96,14 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// TestMain keeps etcd's client quiet: it says on standard error what the tests
-// do to it.
+// TestMain silences etcd's client, which logs the faults that the tests cause
+// to standard error.
 func TestMain(m *testing.M) {
 	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// Tests that run beside each other here mostly wait.
+	// Tests that run in parallel here mostly wait.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

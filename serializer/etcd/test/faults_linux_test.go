@@ -7,8 +7,8 @@ import (
 )
 
 // TestFaults runs three Caddys and three members of etcd, each on a machine of
-// its own, kills, stops and cuts them off, and looks from behind the queue
-// whether two were ever inside at once.
+// its own. It kills them, stops them and cuts them off, and checks behind the
+// queue whether two were ever inside at once.
 func TestFaults(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const ttl = 5 * time.Second
@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 	defer o.mu.Unlock()
 	t.Logf("%d visits (answers: %s); overlaps without a check of the token: %d, all with a Caddy that was stopped or killed: %t",
 		o.entries, s.statuses(), o.overlaps, o.overlaps == o.forcedOverlaps())
-	t.Logf("writes of one after another had entered: %d accepted without a check of the token, 0 with it", o.late)
+	t.Logf("writes of a holder after the next one had entered: %d accepted without a check of the token, 0 with it", o.late)
 	if o.overlaps != o.forcedOverlaps() {
 		t.Error("two were inside though no process was stopped")
 	}
@@ -54,8 +54,8 @@ func (o *oracle) catchUp(t *testing.T) {
 	})
 }
 
-// forcedOverlaps counts the entries while one was inside whose Caddy was
-// stopped or killed. The caller holds the lock.
+// forcedOverlaps counts the entries beside a holder whose Caddy was stopped or
+// killed. The caller holds the lock.
 func (o *oracle) forcedOverlaps() (n int) {
 	for _, s := range o.history {
 		for _, other := range o.history {
@@ -68,24 +68,24 @@ func (o *oracle) forcedOverlaps() (n int) {
 	return n
 }
 
-// holder catches the one inside, and returns its Caddy.
+// holder catches the visit inside, and returns it and its Caddy.
 func (s *site) holder() (*hold, *process) {
 	visit := s.oracle.catch()
 	return visit, s.caddys[visit.client*len(s.caddys)/(3*len(s.caddys))]
 }
 
-// recovered reports how long nobody new has entered after a fault, and fails
-// the test if that was longer than promised.
+// recovered logs how long nobody new entered after a fault, and fails the test
+// if that was longer than promised.
 func (s *site) recovered(fault string, since, promised time.Duration) {
 	took := s.oracle.next(since) - since
 	s.t.Logf("%-45s next entry after %6.2f s (at most %.0f s)", fault, took.Seconds(), promised.Seconds())
 	if took > promised {
-		s.t.Errorf("%s: the next one entered after %s, promised are %s", fault, took, promised)
+		s.t.Errorf("%s: the next one entered after %s; promised: at most %s", fault, took, promised)
 	}
 }
 
-// stalled reports the longest time without an entry after a fault of etcd, from
-// now on until visitors come regularly.
+// stalled waits until visitors come again after a fault of etcd, and logs the
+// longest time without an entry.
 func (s *site) stalled(fault string, since time.Duration) {
 	s.works("after " + fault)
 	took := s.oracle.longestGap(since)
@@ -115,8 +115,8 @@ func (s *site) stopHolder() {
 	s.works("after SIGCONT")
 }
 
-// cutHolder cuts the Caddy inside off from etcd. It runs, so it must stop in
-// time.
+// cutHolder cuts the Caddy inside off from etcd. It keeps running, so it must
+// end its turn in time.
 func (s *site) cutHolder() {
 	_, caddy := s.holder()
 	since := s.oracle.now()
@@ -126,7 +126,7 @@ func (s *site) cutHolder() {
 	s.works("after the link is back")
 }
 
-// killLeader kills the member that leads. No lease should be lost over that.
+// killLeader kills the member that leads. No lease should be lost.
 func (s *site) killLeader() {
 	leader := s.waitLeader()
 	since := s.oracle.now()
@@ -147,8 +147,8 @@ func (s *site) cutLeader() {
 	leader.machine.heal(s.t)
 }
 
-// loseMajority kills two of three members. Nobody may enter on what a single
-// one says, and whoever is inside must stop.
+// loseMajority kills two of three members. Nobody may enter on the word of a
+// single member, and the holder must stop.
 func (s *site) loseMajority() {
 	visit, _ := s.holder()
 	since := s.oracle.now()
@@ -196,7 +196,7 @@ func (s *site) works(when string) {
 	waitUntil(s.t, "visitors come "+when, func() bool { return s.entries() > before+50 })
 }
 
-// waitLeader waits until one member leads, and alone.
+// waitLeader waits until exactly one member leads.
 func (s *site) waitLeader() (leader *process) {
 	waitUntil(s.t, "etcd has a leader", func() bool {
 		n := 0

@@ -20,7 +20,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// trio is three members of etcd, each a process of this machine.
+// trio is three members of etcd, each a process on this machine.
 type trio struct {
 	members   []*standing
 	endpoints []string
@@ -56,7 +56,8 @@ func (m *standing) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// startTrio starts them. arguments makes a member's, as the program wants them.
+// startTrio starts three members. The function arguments returns a member's
+// arguments, as the program expects them.
 func startTrio(t *testing.T, program string, arguments func(name, dir, client, peer, cluster string) []string) *trio {
 	t.Helper()
 	s := new(trio)
@@ -83,7 +84,7 @@ func startTrio(t *testing.T, program string, arguments func(name, dir, client, p
 	return s
 }
 
-// startDebianTrio runs three of this system's etcd.
+// startDebianTrio runs three members with the etcd of this system.
 func startDebianTrio(t *testing.T, more ...string) *trio {
 	t.Helper()
 	return startTrio(t, "etcd", func(name, dir, client, peer, cluster string) []string {
@@ -105,7 +106,7 @@ func freeAddressOn(t *testing.T, i int) string {
 	return l.Addr().String()
 }
 
-// entries notes when somebody entered, and why somebody was refused.
+// entries records when somebody entered, and why somebody was refused.
 type entries struct {
 	mu      sync.Mutex
 	inside  int
@@ -138,7 +139,7 @@ func (n *entries) visit(e *etcd.Engine) {
 	turn.Leave()
 }
 
-// write notes when a member answers a plain client.
+// write records when a member answers a plain client.
 func (n *entries) write(t *testing.T, endpoint string, stop <-chan struct{}) {
 	c := (&testetcd.Member{URL: endpoint}).Client(t)
 	for {
@@ -182,9 +183,9 @@ func (n *entries) gap(start, end time.Time) (gap time.Duration) {
 	return gap
 }
 
-// A member that is stopped says nothing, and its kernel goes on to answer for
-// it. All stood still for 13 seconds, leases were lost, and one that waited was
-// refused as evicted, which it was not.
+// A member that is stopped says nothing, but its kernel still acknowledges
+// data. Bug: everything stood still for 13 seconds, leases were lost, and a
+// waiter was refused as evicted, which it was not.
 func TestFrozenMember(t *testing.T) {
 	t.Parallel() // it mostly waits
 	dir := t.TempDir()
@@ -207,8 +208,8 @@ func TestFrozenMember(t *testing.T) {
 	}
 }
 
-// An etcd that endsLeases does so when its old leader wakes up. Then the holder is
-// revoked, and the next one may enter before it has left.
+// With endsLeases, etcd ends leases when its old leader wakes up. Then the holder
+// is revoked, and the next one may enter before the holder has left.
 func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 	const ttl = 5 * time.Second
 	n := &entries{refused: make(map[serializer.Reason]int)}
@@ -259,7 +260,7 @@ func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 		n.mu.Lock()
 		t.Logf("member %d frozen: longest time without an entry %.2f s, after it %.2f s; refused: %v", i, frozen.Seconds(), awake.Seconds(), n.refused)
 		if frozen > promised || awake > promised {
-			t.Errorf("member %d frozen: nobody entered for %s; promised are %s", i, max(frozen, awake), promised)
+			t.Errorf("member %d frozen: nobody entered for %s; promised: at most %s", i, max(frozen, awake), promised)
 		}
 		if n.refused[serializer.ReasonEvicted] > 0 {
 			t.Errorf("member %d frozen: %d refused as evicted", i, n.refused[serializer.ReasonEvicted])
@@ -280,8 +281,8 @@ func leasesLost(engines []*etcd.Engine) (n uint64) {
 	return n
 }
 
-// loseLease reports whether any of the engines loses a lease. One whose lease etcd has
-// ended knows it by its next keep-alive at the latest.
+// loseLease reports whether any of the engines loses a lease. An engine whose lease
+// etcd has ended learns that from its next keep-alive at the latest.
 func loseLease(engines []*etcd.Engine, before uint64, ttl time.Duration) bool {
 	for deadline := time.Now().Add(2 * ttl); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if leasesLost(engines) > before {

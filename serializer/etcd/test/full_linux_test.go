@@ -13,9 +13,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// A full etcd takes no puts, though it deletes. The deletion of a ticket puts a
-// mark; so it was refused, nothing was logged, and the next one waited for
-// nobody until its timeout.
+// A full etcd refuses puts, but still deletes. Bug: the deletion of a ticket
+// puts a mark, so it was refused. Nothing was logged, and the next caller
+// waited for nobody until its timeout.
 func TestEtcdFull(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *testetcd.Member{
 		"etcd 3.4": func(t *testing.T) *testetcd.Member {

@@ -28,7 +28,7 @@ type handOvers struct {
 	stop     time.Time
 }
 
-// visit is what one does inside: the lock finds out overlaps.
+// visit is what a caller does inside: the lock detects overlaps.
 func (h *handOvers) visit(hold time.Duration) {
 	now := time.Now()
 	if !h.mu.TryLock() {
@@ -44,7 +44,7 @@ func (h *handOvers) visit(hold time.Duration) {
 	h.stop = h.left
 }
 
-// figures are what a measurement comes to.
+// figures are the results of a measurement.
 type figures struct {
 	n           int
 	median, p99 time.Duration
@@ -65,7 +65,7 @@ func (f figures) String() string {
 	return fmt.Sprintf("%6d, median %9s, 99th percentile %9s, %6.0f/s", f.n, f.median.Round(time.Microsecond), f.p99.Round(time.Microsecond), f.rate)
 }
 
-// measure lets clients visit, one after the other, for a time.
+// measure has clients visit again and again, for a time.
 func measure(clients int, d time.Duration, visit func(client int, ctx context.Context, h *handOvers) error) (figures, error) {
 	h := &handOvers{start: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -90,9 +90,9 @@ func measure(clients int, d time.Duration, visit func(client int, ctx context.Co
 	return h.figures(), <-failures
 }
 
-// measurePuts is what one write takes, with a pause before each. A hand-over
+// measurePuts measures single writes, with a pause before each. A hand-over
 // comes after a pause, too, and a machine that has to wake up for it is slower
-// than one in full swing.
+// than a busy one.
 func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figures {
 	t.Helper()
 	var times []time.Duration
@@ -108,8 +108,8 @@ func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figur
 	return figuresOf(times, time.Since(start))
 }
 
-// measureSeen is the least that a hand-over between two processes can take: one
-// writes, and the other's watch tells of it. There is no lock in it and no lease.
+// measureSeen measures the least that a hand-over between two processes can take:
+// one writes, and the other's watch reports it. It involves no lock and no lease.
 func measureSeen(t *testing.T, m *testetcd.Member, pause, d time.Duration) figures {
 	t.Helper()
 	writer, reader := m.Client(t), m.Client(t)
@@ -131,11 +131,11 @@ func measureSeen(t *testing.T, m *testetcd.Member, pause, d time.Duration) figur
 	return figuresOf(times, time.Since(start))
 }
 
-// measureBaton has processes pass a baton on in a fixed ring, each by one put
-// that the next one's watch tells of. Beside that each puts something else, as
-// one that queues again does: in the same transaction, or by itself. There is no
-// lock in it, no lease and no order. No queue in etcd whose tickets are keys can
-// hand over in less than that of one transaction.
+// measureBaton has processes pass a baton around a fixed ring, each by one put
+// that the next one's watch reports. Each also puts something else, as a process
+// that queues again does: in the same transaction, or by itself. It involves no
+// lock, no lease and no order. No queue in etcd whose tickets are keys can hand
+// over faster than the baton in one transaction.
 func measureBaton(t *testing.T, m *testetcd.Member, together bool, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	h := new(handOvers)
@@ -171,8 +171,7 @@ func measureBaton(t *testing.T, m *testetcd.Member, together bool, clients int, 
 	return h.figures()
 }
 
-// measureMutex is etcd's own lock, with a session for each client, as it has to
-// be.
+// measureMutex measures etcd's own lock, which needs a session for each client.
 func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) figures {
 	t.Helper()
 	locks := make([]*concurrency.Mutex, clients)
@@ -220,11 +219,11 @@ func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold
 	return f
 }
 
-// TestHandOver prints figures beside a put and beside concurrency.Mutex, all of
-// one run, on one member whose disk is this machine's. Where nobody holds, the
-// machine is busy with tickets, and the rate is what counts; where each one
-// holds for a while, the others have their tickets and wait. There, the rate is
-// bounded by the holds, and docs/cluster.md says which row is slower than a mutex.
+// TestHandOver prints figures beside those of a put and of concurrency.Mutex, all
+// from one run, on one member whose disk is this machine's. Without a hold, the
+// machine is busy with tickets, and the rate is what counts. If each client holds
+// for a while, the others have their tickets and wait. Then the holds bound the
+// rate, and docs/cluster.md says which row is slower than a mutex.
 func TestHandOver(t *testing.T) {
 	d := 200 * time.Millisecond
 	if *long {

@@ -19,8 +19,8 @@ import (
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
 
-// register is the place behind the queue: it keeps one value, and refuses to
-// write by a smaller token than it has seen.
+// register is what the queue protects: it keeps one value, and refuses writes
+// with a smaller token than it has seen.
 type register struct {
 	mu              sync.Mutex
 	value, greatest uint64
@@ -60,8 +60,8 @@ const (
 // guarded is the state of the model.
 type guarded struct{ holder, greatest, value uint64 }
 
-// guardedModel is a register behind a lock that is taken by one at a time, with
-// growing tokens. Under the lock, one reads what the last one before has
+// guardedModel is a register behind a lock that one client holds at a time,
+// with growing tokens. Under the lock, a client reads what its predecessor has
 // written, and no write is refused.
 var guardedModel = porcupine.Model{
 	Init: func() any { return guarded{} },
@@ -95,9 +95,10 @@ func (h *history) add(client int, s step, output any, call, end int64) {
 	h.list = append(h.list, porcupine.Operation{ClientId: client, Input: s, Output: output, Call: call, Return: end})
 }
 
-// visit is a turn: it reads, writes, and leaves. Told to stop, it does no more.
+// visit is a turn: it reads, writes, and leaves. Once it is revoked, it does
+// nothing more.
 func (h *history) visit(e *etcd.Engine, r *register, client int, refused *atomic.Int64) {
-	var ended atomic.Int64 // when it was told to stop
+	var ended atomic.Int64 // when it was revoked
 	a := arrival("register")
 	a.Timeout = 30 * time.Second
 	a.Revoke = func(error) { ended.CompareAndSwap(0, h.now()) }
@@ -159,7 +160,7 @@ func besiege(t *testing.T) *besieged {
 	return b
 }
 
-// faults are what happens to it, each for a while.
+// faults are what happens to the cluster, each for a while.
 func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 	someone := func() *standing { return b.trio.members[rand.IntN(3)] }
 	part := func(parted bool, links []*relay) {
@@ -225,11 +226,12 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 	}
 }
 
-// TestHistories has clients of three processes take turns at a register, while
-// members are killed and frozen, links parted and broken, history is compacted,
-// tokens end and clocks are set, and looks whether what they have seen can be
-// explained by a lock with growing tokens. No process is stopped here, so
-// nobody may ever have been inside beside another; see TestFaults for that.
+// TestHistories has clients of three processes take turns at a register.
+// Meanwhile, members are killed and frozen, links are parted and broken,
+// history is compacted, tokens expire and clocks are set. The test checks
+// whether a lock with growing tokens explains what the clients have seen. No
+// process is stopped here, so two must never have been inside at once;
+// TestFaults stops processes, too.
 func TestHistories(t *testing.T) {
 	b := besiege(t)
 	r := new(register)
@@ -239,8 +241,8 @@ func TestHistories(t *testing.T) {
 		stall := b.round(h, r, refused, seen)
 		total += len(h.list) / 4
 		if stall > besiegedTTL/10 {
-			// The machine kept this process from running for as long as the
-			// margin is for: then two may be inside, as the documents say.
+			// The machine kept this process from running for longer than the
+			// margin: then two may be inside, as the documentation says.
 			stalled++
 		} else if result := porcupine.CheckOperationsTimeout(withState(h), h.list, 2*time.Minute); result != porcupine.Ok {
 			t.Fatalf("porcupine: a history of %d operations is %s", len(h.list), result)
@@ -249,13 +251,14 @@ func TestHistories(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d turns, %d refused, faults %v; %d rounds not judged, for this process did not run for %s", total, refused.Load(), seen, stalled, besiegedTTL/10)
+	t.Logf("%d turns, %d refused, faults %v; %d rounds not judged, because this process did not run for %s", total, refused.Load(), seen, stalled, besiegedTTL/10)
 	if total < 50 {
 		t.Errorf("only %d turns: the test shows nothing", total)
 	}
 }
 
-// withState is the model that begins with what earlier rounds have left.
+// withState returns the model, which begins with the state that earlier rounds
+// have left.
 func withState(h *history) porcupine.Model {
 	m := guardedModel
 	first := guarded{}
@@ -270,8 +273,8 @@ func withState(h *history) porcupine.Model {
 	return m
 }
 
-// round is some time with faults, and returns how long this process was not run
-// at worst.
+// round runs the clients for some time with faults, and returns the longest
+// time for which this process did not run.
 func (b *besieged) round(h *history, r *register, refused *atomic.Int64, seen map[string]int) (stall time.Duration) {
 	stop := make(chan struct{})
 	var group sync.WaitGroup
@@ -314,7 +317,7 @@ func longestStall(stop <-chan struct{}) (stall time.Duration) {
 	}
 }
 
-// The model must catch what it is there for.
+// The model must detect what it is meant to detect.
 func TestGuardedModel(t *testing.T) {
 	enter := func(token uint64, at int64) porcupine.Operation {
 		return porcupine.Operation{Input: step{stepEnter, token}, Call: at, Return: at}

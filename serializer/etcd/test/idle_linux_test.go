@@ -11,10 +11,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// A login that is refused costs etcd a tenth of a second of a processor. After
-// each attempt at a lease, a goroutine of its own tried ten times a second to
-// give back the lease that was never made, and logged in for that; so one Caddy
-// with a wrong password kept a processor of etcd busy.
+// A refused login costs etcd a tenth of a second of CPU time. Bug: after each
+// attempt at a lease, a goroutine tried ten times a second to give back the
+// lease that was never made, and logged in each time. So one Caddy with a wrong
+// password kept a processor of etcd busy.
 func TestWrongPasswordIsNoLoad(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t)
@@ -29,8 +29,9 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 	}
 }
 
-// While no member answered, each attempt at a lease left a goroutine behind, for
-// as long as the lease would have lived. No other test runs beside this one.
+// Bug: while no member answered, each attempt at a lease left a goroutine
+// behind, for as long as the lease would have lived. No other test runs beside
+// this one.
 func TestUnreachableForLong(t *testing.T) {
 	before := goroutines()
 	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+testetcd.FreeAddress(t))
@@ -58,8 +59,8 @@ func goroutines() (n int) {
 	return n
 }
 
-// Each time when a token had ended, new watches went over a new stream, and the
-// one before stayed open though nothing was watched there any more.
+// Bug: whenever a token had expired, new watches used a new stream, and the
+// previous one stayed open although nothing was watched there any more.
 func TestStreamsOfEndedTokens(t *testing.T) {
 	t.Parallel() // it mostly waits
 	m := startStandalone(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")

@@ -116,7 +116,7 @@ func TestTicketDeleted(t *testing.T) {
 }
 
 // A request whose answer is lost is sent again, and must not take a second
-// place: nobody would ever leave it.
+// ticket: nobody would ever give it back.
 func TestLostAnswer(t *testing.T) {
 	m := testetcd.Start(t)
 	c := m.Client(t)
@@ -147,7 +147,7 @@ func TestLostAnswer(t *testing.T) {
 		waitUntilEmpty(t, c)
 	}
 	puts := 0
-	quiet := time.After(time.Second) // longer than any request is on its way
+	quiet := time.After(time.Second) // longer than any request is in flight
 	for open := true; open; {
 		select {
 		case more := <-history:
@@ -160,14 +160,15 @@ func TestLostAnswer(t *testing.T) {
 			open = false
 		}
 	}
-	// A repetition on its way may make one again, which is deleted at once.
+	// A repeated request in flight may make a ticket again, which is deleted
+	// at once.
 	if puts > 6 {
 		t.Errorf("%d tickets were made for 5 arrivals", puts)
 	}
 }
 
-// A key that appears again after it was deleted, by a request that was long on
-// its way, is unowned. It must not hold the queue.
+// A key that a late request makes again after its deletion is unowned. It must
+// not block the queue.
 func TestStray(t *testing.T) {
 	m := testetcd.Start(t)
 	c := m.Client(t)
@@ -200,9 +201,10 @@ func TestStray(t *testing.T) {
 	waitUntilEmpty(t, c)
 }
 
-// A member was silent, another one made the ticket, and the silent one made it again
-// when it woke up, after the ticket was used and deleted. Nobody looked for it, for the
-// request had an answer, and other machines waited for it until their timeout.
+// Bug: a member was silent, and another one made the ticket. When the silent one woke
+// up, it made the ticket again, after its use and deletion. Nobody looked for it,
+// because the request had an answer, and other machines waited for it until their
+// timeout.
 func TestStrayOfSilentMember(t *testing.T) {
 	m := testetcd.Start(t)
 	c := m.Client(t)
@@ -239,7 +241,8 @@ func TestStrayOfSilentMember(t *testing.T) {
 	waitUntilEmpty(t, c)
 }
 
-// While etcd is away, nobody new enters; when it is back, the queue goes on.
+// While etcd is unreachable, nobody new enters; once it is back, the queue
+// continues.
 func TestRestart(t *testing.T) {
 	m := testetcd.Start(t)
 	here, there := open(t, etcd.Options{TTL: time.Minute}, m.URL), open(t, etcd.Options{TTL: time.Minute}, m.URL)

@@ -26,7 +26,7 @@ type machine struct {
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("network namespaces take root")
+		t.Skip("network namespaces need root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("no iproute2: ", err)
@@ -95,11 +95,11 @@ func (m *machine) slow(t *testing.T) string {
 			return discipline
 		}
 	}
-	t.Log("no queueing discipline of tc that slows a link is known here; TestSlowLink has a relay for that")
+	t.Log("tc has no queueing discipline here that slows a link; TestSlowLink uses a relay for that")
 	return ""
 }
 
-// quick makes it good again.
+// quick restores the machine's link.
 func (m *machine) quick(t *testing.T) {
 	t.Helper()
 	run(t, "ip", strings.Fields("netns exec "+m.space+" tc qdisc del dev eth0 root")...)

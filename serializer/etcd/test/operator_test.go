@@ -80,8 +80,8 @@ func TestNamespaceDeleted(t *testing.T) {
 	waitUntilEmpty(t, c)
 }
 
-// An operator deletes the ticket of a holder for whom nobody waits, while its
-// process is cut off from watches.
+// An operator deletes the ticket of a holder behind whom nobody waits, while
+// no watch reaches its process.
 func TestHolderDeletedUnwatched(t *testing.T) {
 	m := testetcd.Start(t)
 	c, link := m.Client(t), startRelay(t, m.URL)
@@ -139,9 +139,9 @@ func TestOperatorsKeys(t *testing.T) {
 			put("orderly/!evict/"+lease(key)+"/x", "a_")
 			put("orderly/!evict/"+lease(key)+"/1", "a_")
 		}, false},
-		"a ticket of no lease":      {func(string) { put("orderly/a_/1-1", "{}") }, true},
-		"the holder's ticket, anew": {func(key string) { del(key); put(key, "{}") }, true},
-		"a ticket of the holder's":  {func(key string) { put(fmt.Sprintf("orderly/a_/%s-77", lease(key)), "{}") }, true},
+		"a ticket of no lease":        {func(string) { put("orderly/a_/1-1", "{}") }, true},
+		"the holder's ticket, anew":   {func(key string) { del(key); put(key, "{}") }, true},
+		"another ticket of its lease": {func(key string) { put(fmt.Sprintf("orderly/a_/%s-77", lease(key)), "{}") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			holder := enter(t, here, arrival("a_"))
@@ -168,7 +168,7 @@ func TestOperatorsKeys(t *testing.T) {
 	}
 }
 
-// A ticket that has no caller, but its owner's lease, is deleted by the owner when
+// A ticket that has its owner's lease, but no caller, is deleted by the owner when
 // anybody evicts it.
 func TestStrayEvicted(t *testing.T) {
 	m := testetcd.Start(t)
@@ -226,7 +226,7 @@ func TestLoginDemandedLater(t *testing.T) {
 	(<-waiter).leave(t)
 	// A busy machine may keep etcd from ending the lease in time.
 	if took, promised := time.Since(left), max(ttl, <-ended)+2*time.Second; took > promised {
-		t.Errorf("the next one entered after %s; promised are %s", took, promised)
+		t.Errorf("the next one entered after %s; promised: at most %s", took, promised)
 	}
 	waitUntil(t, "the error asks for a password", func() bool {
 		_, err := unnamed.Enter(context.Background(), arrival("a_"))
@@ -241,8 +241,8 @@ func TestLoginDemandedLater(t *testing.T) {
 	}
 }
 
-// Tickets are evicted from another machine, also where their owner is cut off
-// just then: it does it as soon as it is back.
+// Tickets can be evicted from another machine, even while their owner is cut
+// off: the owner obeys as soon as it is back.
 func TestEvictedFromAnotherMachine(t *testing.T) {
 	m := testetcd.Start(t)
 	link := startRelay(t, m.URL)

@@ -12,8 +12,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// oracle is the place behind the queue. It notes who is inside from when to
-// when, on its own clock, and counts what a check of the token would reject.
+// oracle is the upstream behind the queue. It records who is inside from when
+// to when, on its own clock, and counts what a check of the token would
+// reject.
 type oracle struct {
 	start time.Time
 
@@ -23,7 +24,7 @@ type oracle struct {
 	overlaps int // with another
 	entries  int
 	greatest uint64
-	late     int // writes of one after another with a greater token has come
+	late     int // writes of a visit after one with a greater token has come
 	entered  *sync.Cond
 }
 
@@ -45,7 +46,7 @@ func newOracle() *oracle {
 
 func (o *oracle) now() time.Duration { return time.Since(o.start) }
 
-// serve listens at a path: a unix socket is reached from all network
+// serve listens at a path: a unix socket can be reached from all network
 // namespaces, whatever is done to the links between them.
 func (o *oracle) serve(t *testing.T, path string) {
 	t.Helper()
@@ -115,8 +116,7 @@ func (o *oracle) write(s *hold) {
 	}
 }
 
-// catch keeps whoever is inside there until its request is cancelled, and
-// returns the hold.
+// catch keeps a visit inside until its request is cancelled, and returns it.
 func (o *oracle) catch() *hold {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +233,7 @@ func (o *oracle) check(t *testing.T) {
 	}
 }
 
-// The harness must catch what it is there for.
+// The harness must detect what it is meant to detect.
 func TestOracle(t *testing.T) {
 	visit := func(token uint64, asked, came, went, forced time.Duration) *hold {
 		return &hold{token: token, asked: asked, came: came, went: went, forced: forced}

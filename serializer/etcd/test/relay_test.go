@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// relay stands between an engine and etcd, and spoils the link.
+// relay is a link between an engine and etcd that can be slowed, held and cut.
 type relay struct {
 	to       string
 	listener net.Listener

@@ -20,7 +20,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// restorable is a member whose data can be saved, and set back.
+// restorable is a member whose data can be saved and restored.
 type restorable struct {
 	*testetcd.Member
 	save    func() (file string)
@@ -64,7 +64,7 @@ func restorableModern(t *testing.T, bump uint64) restorable {
 }
 
 // restoreSnapshot does what etcdutl snapshot restore does, with --mark-compacted
-// where that must be.
+// where that is needed.
 func restoreSnapshot(t *testing.T, c snapshot.RestoreConfig) {
 	t.Helper()
 	c.MarkCompacted = c.RevisionBump > 0
@@ -94,10 +94,10 @@ func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
 }
 
 // A cluster that was restored from a snapshot numbers its keys from an earlier
-// revision on. Processes that ran through that kept their leases, which the
-// snapshot had, too, and what they knew of later revisions; so two were inside
+// revision on. Bug: processes that kept running kept their leases, which the
+// snapshot had, too, and what they knew of later revisions. So two were inside
 // until the revisions had come as far again. Where the revision is bumped, tokens
-// go on to grow.
+// keep growing.
 func TestRestoredFromSnapshot(t *testing.T) {
 	const bump = 1_000_000_000
 	for name, c := range map[string]struct {
@@ -172,12 +172,12 @@ func testRestored(t *testing.T, m restorable, grows bool) {
 			t.Errorf("revoked with %v", err)
 		}
 	case <-time.After(ttl / 2):
-		t.Error("one whose ticket the restored cluster does not have is still inside")
+		t.Error("a holder whose ticket the restored cluster does not have is still inside")
 	}
 	if r := <-waiter; !errors.Is(r.err, serializer.ErrLost) && !errors.Is(r.err, serializer.ErrEvicted) {
-		t.Errorf("one who waited with a ticket that the restored cluster does not have: %v", r.err)
+		t.Errorf("a waiter whose ticket the restored cluster does not have got %v", r.err)
 	} else {
-		t.Logf("who waited was told: %v", r.err)
+		t.Logf("the waiter got: %v", r.err)
 	}
 	holder.Leave()
 	group.Wait()

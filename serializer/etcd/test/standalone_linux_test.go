@@ -54,7 +54,7 @@ func startStandalone(t *testing.T, more ...string) *standalone {
 	return s
 }
 
-// waitReady waits until it answers, be it that a login is needed.
+// waitReady waits until etcd answers, even if only that a login is needed.
 func (s *standalone) waitReady(t *testing.T) {
 	t.Helper()
 	c := s.Client(t)
@@ -66,7 +66,7 @@ func (s *standalone) waitReady(t *testing.T) {
 	})
 }
 
-// freeze stops the process for a while; its kernel goes on to answer.
+// freeze stops the process for a while; its kernel still acknowledges data.
 func (s *standalone) freeze(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.process.signal(t, syscall.SIGSTOP)
@@ -95,7 +95,8 @@ func (s *standalone) restore(t *testing.T, snapshot, clusterToken string) {
 	s.waitReady(t)
 }
 
-// metric reads the sum of one of etcd's metrics whose line has all the texts.
+// metric sums up the values of one of etcd's metrics whose lines have all the
+// texts.
 func (s *standalone) metric(t *testing.T, name string, texts ...string) (sum float64) {
 	t.Helper()
 	answer, err := http.Get(s.URL + "/metrics")

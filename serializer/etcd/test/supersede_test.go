@@ -11,8 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// BenchmarkSuperseding takes the time from an arrival to the refusal of the waiter that it
-// supersedes, beside a single put: the arrival itself is one.
+// BenchmarkSuperseding measures the time from an arrival to the refusal of the waiter
+// that it supersedes, beside a single put: the arrival itself is one.
 func BenchmarkSuperseding(b *testing.B) {
 	m := testetcd.Start(b)
 	engines := []*etcd.Engine{open(b, etcd.Options{}, m.URL), openAlone(b, etcd.Options{}, m.URL)}
