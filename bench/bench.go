@@ -88,13 +88,7 @@ func raiseFileLimit() {
 
 // mostClients is how many clients the limit of open files allows: a proxy needs two
 // for each.
-func mostClients() int {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0
-	}
-	return int(min(limit.Cur, 1<<20))/2 - 200
-}
+func mostClients() int { return machine.FileLimit()/2 - 200 }
 
 // say reports progress.
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
@@ -120,7 +114,7 @@ func (b *bench) measureAll(ctx context.Context) error {
 			continue
 		}
 		if b.suite == "" {
-			if err := machine.WriteFile(filepath.Join(b.out, machineFile), machine.Describe(ctx, b.disk, b.shm)); err != nil {
+			if err := figures.WriteRows(filepath.Join(b.out, machineFile), machine.Describe(ctx, b.disk, b.shm)); err != nil {
 				return err
 			}
 		}

@@ -110,6 +110,18 @@ func (c *contest) start(ctx context.Context) (err error) {
 	return nil
 }
 
+// started is a trial with a new server.
+func (b *bench) started(who *contestant, at figures.Case, measure func(context.Context, *servers.Server) (figures.Values, error)) trial {
+	return trial{at, func(ctx context.Context) (figures.Values, error) {
+		server, err := who.start(ctx)
+		if err != nil {
+			return nil, b.skip(conditions(at), err)
+		}
+		defer server.Stop()
+		return measure(ctx, server)
+	}}
+}
+
 func (c *contest) stop() {
 	for _, who := range c.contestants {
 		if who.server != nil {

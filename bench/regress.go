@@ -35,11 +35,11 @@ func (b *bench) guardAgainst(ctx context.Context, commit string) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	b.suite, b.runs = "against", max(b.runs, leastPairs)
 	err = b.withBackend(ctx, func(backend *servers.Backend) error {
-		direct := &contest{bench: b, weighed: true, contestants: b.pair(before, "respond ok")}
+		direct := &contest{bench: b, weighed: true, contestants: b.pair(before, "respond", "respond ok")}
 		if err := direct.compare(ctx, each([]int{1, 32}, 0)); err != nil {
 			return err
 		}
-		proxy := &contest{bench: b, weighed: true, upstream: backend, contestants: b.pair(before, reverseProxy(backend))}
+		proxy := &contest{bench: b, weighed: true, upstream: backend, contestants: b.pair(before, "reverse_proxy", reverseProxy(backend))}
 		return proxy.compare(ctx, each([]int{32}, 0))
 	})
 	if err != nil {
@@ -75,17 +75,12 @@ func (b *bench) buildCommit(ctx context.Context, commit string) (program string,
 const beforeSetting = "before"
 
 // pair are the contestants of both, with each engine.
-func (b *bench) pair(before, handler string) (all []*contestant) {
+func (b *bench) pair(before, group, handler string) (all []*contestant) {
 	for _, dir := range []string{"", b.disk} {
 		then, now := b.serializing(dir, handler, 0), b.serializing(dir, handler, 0)
 		then.program, then.Setting = before, beforeSetting
+		then.Group, now.Group = group, group
 		all = append(all, then, now)
-	}
-	for _, who := range all {
-		who.Group = "respond"
-		if handler != "respond ok" {
-			who.Group = "reverse_proxy"
-		}
 	}
 	return all
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 )
 
 // report makes tables and plots of all the figures that lie in the folder, whenever
@@ -42,7 +41,7 @@ func report(o options) error {
 	}
 	blocks["targets"] = render(targetsTable(all))
 	fmt.Printf("\n== targets\n\n%s", blocks["targets"])
-	facts, err := machine.ReadFile(filepath.Join(o.out, machineFile))
+	facts, err := figures.ReadRows(filepath.Join(o.out, machineFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

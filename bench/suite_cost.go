@@ -211,19 +211,16 @@ func (b *bench) weighCrowds(ctx context.Context) error {
 			b.serializing(b.disk, reverseProxy(backend), 0),
 		} {
 			who.Waiting = crowd
-			trials = append(trials, trial{who.Case, func(ctx context.Context) (figures.Values, error) { return weighCrowd(ctx, who) }})
+			trials = append(trials, b.started(who, who.Case, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
+				return weighCrowd(ctx, server, who.serial)
+			}))
 		}
 		return b.alternate(ctx, b.runs, trials...)
 	})
 }
 
 // weighCrowd has many clients ask a new Caddy for what takes a minute.
-func weighCrowd(ctx context.Context, who *contestant) (figures.Values, error) {
-	server, err := who.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer server.Stop()
+func weighCrowd(ctx context.Context, server *servers.Server, serial bool) (figures.Values, error) {
 	// The first request brings Caddy to life.
 	first := load.Plan{Addrs: server.Addrs, Clients: 1, Path: new(servers.Backend).Path(time.Millisecond, 0), Patience: time.Second, Window: 100 * time.Millisecond}
 	if _, err := load.Run(ctx, first); err != nil {
@@ -242,7 +239,7 @@ func weighCrowd(ctx context.Context, who *contestant) (figures.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	if who.serial {
+	if serial {
 		if n, err := server.Tickets(ctx); err != nil || n != crowd {
 			return nil, errors.Join(err, fmt.Errorf("%d are in the queue, not %d", n, crowd))
 		}

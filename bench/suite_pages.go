@@ -38,34 +38,24 @@ func measurePages(ctx context.Context, b *bench) error {
 			for _, part := range []struct {
 				setting string
 				places  int
-				watch   func(*browsers, context.Context) // nil leaves them alone
+				watch   func(*browser, context.Context) // nil leaves them alone
 			}{
 				{keptPages, pick(b.quick, 2000, 100_000), nil},
-				{polledPages, pick(b.quick, 500, 10_000), (*browsers).poll},
-				{streamsPages, pick(b.quick, 500, 10_000), (*browsers).follow},
+				{polledPages, pick(b.quick, 500, 10_000), (*browser).poll},
+				{streamsPages, pick(b.quick, 500, 10_000), (*browser).watch},
 			} {
 				at := who.Case
 				at.Setting, at.Waiting = part.setting, part.places
-				trials = append(trials, trial{at, func(ctx context.Context) (figures.Values, error) {
-					server, err := who.start(ctx)
-					if err != nil {
-						return nil, err
-					}
-					defer server.Stop()
+				trials = append(trials, b.started(who, at, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
 					return watchPages(ctx, server, backend, part.places, part.watch)
-				}})
+				}))
 			}
 			seller := b.serializing(dir, reverseProxy(backend), 0, saleQueue...)
 			at := seller.Case
 			at.Setting, at.Clients, at.Hold = salePages, pick(b.quick, 500, 10_000), saleTurn
-			trials = append(trials, trial{at, func(ctx context.Context) (figures.Values, error) {
-				server, err := seller.start(ctx)
-				if err != nil {
-					return nil, err
-				}
-				defer server.Stop()
+			trials = append(trials, b.started(seller, at, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
 				return holdSale(ctx, server, backend, at.Clients)
-			}})
+			}))
 		}
 		return b.alternate(ctx, min(b.runs, 2), trials...)
 	})
@@ -73,7 +63,7 @@ func measurePages(ctx context.Context, b *bench) error {
 
 // watchPages gives browsers their places, and measures what they take: memory, and,
 // while they watch, the processor.
-func watchPages(ctx context.Context, server *servers.Server, backend *servers.Backend, places int, watch func(*browsers, context.Context)) (figures.Values, error) {
+func watchPages(ctx context.Context, server *servers.Server, backend *servers.Backend, places int, watch func(*browser, context.Context)) (figures.Values, error) {
 	plan := load.Plan{Addrs: server.Addrs, Clients: ahead, Path: backend.Path(aheadHold, 0)}
 	if watch == nil { // nothing moves
 		plan.Clients, plan.Path = 1, backend.Path(time.Hour, 0)
@@ -90,14 +80,17 @@ func watchPages(ctx context.Context, server *servers.Server, backend *servers.Ba
 	if err != nil {
 		return nil, err
 	}
-	bs := &browsers{url: "http://" + server.Addrs[0] + backend.Path(0, 0), cookies: make([]*http.Cookie, places)}
-	bs.client.Transport = &http.Transport{MaxIdleConnsPerHost: places}
-	defer bs.client.CloseIdleConnections()
+	transport := &http.Transport{MaxIdleConnsPerHost: places}
+	defer transport.CloseIdleConnections()
+	bs := make(browsers, places)
+	for i := range bs {
+		bs[i] = newBrowser("http://"+server.Addrs[0]+backend.Path(0, 0), transport, i)
+	}
 	if err := bs.arrive(ctx); err != nil {
 		return nil, err
 	}
 	if watch == nil {
-		bs.client.CloseIdleConnections()
+		transport.CloseIdleConnections()
 		if err := awaitTickets(ctx, server, places+1); err != nil {
 			return nil, err
 		}
@@ -106,7 +99,7 @@ func watchPages(ctx context.Context, server *servers.Server, backend *servers.Ba
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var done sync.WaitGroup
-	done.Go(func() { watch(bs, ctx) })
+	done.Go(func() { bs.spread(ctx, watch) })
 	defer done.Wait()
 	defer stop()
 	time.Sleep(pollPeriod + time.Second) // until all have come
@@ -134,25 +127,20 @@ func awaitTickets(ctx context.Context, server *servers.Server, n int) error {
 	return fmt.Errorf("fewer than %d are in the queue", n)
 }
 
-// browsers have a cookie each. Their addresses differ, as X-Forwarded-For has it.
-type browsers struct {
-	client  http.Client
-	url     string
-	cookies []*http.Cookie
-}
+type browsers []*browser
 
 // visitors is how many browsers ask at the same time.
 const visitors = 512
 
-// each calls a function for each browser, for many at the same time.
-func (bs *browsers) each(visit func(i int) error) error {
-	slots, errs := make(chan struct{}, visitors), make([]error, len(bs.cookies))
+// arrive gives each browser its place, many at the same time.
+func (bs browsers) arrive(ctx context.Context) error {
+	slots, errs := make(chan struct{}, visitors), make([]error, len(bs))
 	var done sync.WaitGroup
-	for i := range bs.cookies {
+	for i, p := range bs {
 		slots <- struct{}{}
 		done.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = visit(i)
+			errs[i] = p.arrive(ctx)
 		})
 	}
 	done.Wait()
@@ -164,73 +152,48 @@ func (bs *browsers) each(visit func(i int) error) error {
 	return nil
 }
 
-// ask sends a navigation of a browser. The caller closes the response.
-func (bs *browsers) ask(ctx context.Context, i int, live string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, bs.url, nil)
+func (p *browser) arrive(ctx context.Context) error {
+	resp, err := p.ask(ctx, false)
 	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Accept", "text/html")
-	r.Header.Set("X-Forwarded-For", fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
-	if live != "" {
-		r.Header.Set("Orderly-Waiting", live)
-	}
-	if bs.cookies[i] != nil {
-		r.AddCookie(bs.cookies[i])
-	}
-	return bs.client.Do(r)
-}
-
-// arrive gives each browser its place.
-func (bs *browsers) arrive(ctx context.Context) error {
-	return bs.each(func(i int) error {
-		resp, err := bs.ask(ctx, i, "")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusServiceUnavailable || len(resp.Cookies()) != 1 {
-			return fmt.Errorf("browser %d got no waiting page: %s", i, resp.Status)
-		}
-		bs.cookies[i] = resp.Cookies()[0]
-		_, err = io.Copy(io.Discard, resp.Body)
 		return err
-	})
-}
-
-// poll has each browser reload its page once in a period.
-func (bs *browsers) poll(ctx context.Context) {
-	bs.spread(ctx, func(i int) {
-		for ctx.Err() == nil {
-			bs.read(ctx, i, "")
-			load.Sleep(ctx, pollPeriod)
-		}
-	})
-}
-
-// follow has each browser hold a stream of events.
-func (bs *browsers) follow(ctx context.Context) {
-	bs.spread(ctx, func(i int) {
-		for ctx.Err() == nil {
-			bs.read(ctx, i, "live")
-		}
-	})
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable || len(resp.Cookies()) != 1 {
+		return fmt.Errorf("a browser got no waiting page: %s", resp.Status)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
 }
 
 // spread begins with all browsers within a period.
-func (bs *browsers) spread(ctx context.Context, live func(i int)) {
+func (bs browsers) spread(ctx context.Context, live func(*browser, context.Context)) {
 	var done sync.WaitGroup
-	for i := range bs.cookies {
+	for i, p := range bs {
 		done.Go(func() {
-			load.Sleep(ctx, pollPeriod*time.Duration(i)/time.Duration(len(bs.cookies)))
-			live(i)
+			load.Sleep(ctx, pollPeriod*time.Duration(i)/time.Duration(len(bs)))
+			live(p, ctx)
 		})
 	}
 	done.Wait()
 }
 
-func (bs *browsers) read(ctx context.Context, i int, live string) {
-	resp, err := bs.ask(ctx, i, live)
+// poll reloads the page once in a period.
+func (p *browser) poll(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.read(ctx, false)
+		load.Sleep(ctx, pollPeriod)
+	}
+}
+
+// watch holds a stream of events.
+func (p *browser) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		p.read(ctx, true)
+	}
+}
+
+func (p *browser) read(ctx context.Context, live bool) {
+	resp, err := p.ask(ctx, live)
 	if err != nil {
 		load.Sleep(ctx, time.Second)
 		return

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,13 +32,12 @@ var saleQueue = []string{
 
 // sale is what the browsers of a sale have seen.
 type sale struct {
-	url    string
 	missed atomic.Int64 // turns
 	failed atomic.Int64
 }
 
 func holdSale(ctx context.Context, server *servers.Server, backend *servers.Backend, people int) (figures.Values, error) {
-	s := &sale{url: "http://" + server.Addrs[0] + backend.Path(saleTurn, 0)}
+	s := new(sale)
 	before, err := server.ProcessorTime()
 	if err != nil {
 		return nil, err
@@ -51,7 +49,7 @@ func holdSale(ctx context.Context, server *servers.Server, backend *servers.Back
 	for i := range people {
 		shoppers.Go(func() {
 			load.Sleep(ctx, saleDoors*time.Duration(i)/time.Duration(people))
-			newShopper(s, transport, i).buy(ctx)
+			shopper{newBrowser("http://"+server.Addrs[0]+backend.Path(saleTurn, 0), transport, i), s}.buy(ctx)
 		})
 	}
 	shoppers.Wait()
@@ -76,22 +74,15 @@ func holdSale(ctx context.Context, server *servers.Server, backend *servers.Back
 
 // shopper is a browser with JavaScript.
 type shopper struct {
+	*browser
 	*sale
-	client http.Client
-	header http.Header
-}
-
-func newShopper(s *sale, transport *http.Transport, i int) *shopper {
-	return &shopper{s, http.Client{Transport: transport, Jar: newJar()}, http.Header{
-		"Accept": {"text/html"}, "X-Forwarded-For": {fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)},
-	}}
 }
 
 // saleTries is how many errors a browser survives.
 const saleTries = 20
 
 // buy goes to the shop until it is served.
-func (p *shopper) buy(ctx context.Context) {
+func (p shopper) buy(ctx context.Context) {
 	for errs := 0; ctx.Err() == nil; {
 		served, err := p.visit(ctx)
 		if served {
@@ -110,20 +101,8 @@ func (p *shopper) buy(ctx context.Context) {
 	}
 }
 
-func (p *shopper) ask(ctx context.Context, live bool) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Header = p.header.Clone()
-	if live {
-		r.Header.Set("Orderly-Waiting", "live")
-	}
-	return p.client.Do(r)
-}
-
 // visit loads the page.
-func (p *shopper) visit(ctx context.Context) (served bool, err error) {
+func (p shopper) visit(ctx context.Context) (served bool, err error) {
 	resp, err := p.ask(ctx, false)
 	if err != nil {
 		return false, err
@@ -145,7 +124,7 @@ func (p *shopper) visit(ctx context.Context) (served bool, err error) {
 
 // follow reads the events of the page until it is to be loaded again. Streams end now
 // and then, and a new one goes on.
-func (p *shopper) follow(ctx context.Context) error {
+func (p shopper) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		resp, err := p.ask(ctx, true)
 		if err != nil {
@@ -170,37 +149,3 @@ func awaitEvent(events io.Reader) bool {
 	}
 	return false
 }
-
-// jar keeps a browser's cookies. The one of the standard library takes more memory.
-type jar struct {
-	mu      sync.Mutex
-	cookies map[string]*http.Cookie
-}
-
-func newJar() *jar { return &jar{cookies: make(map[string]*http.Cookie)} }
-
-// SetCookies implements [http.CookieJar].
-func (j *jar) SetCookies(_ *url.URL, cookies []*http.Cookie) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, c := range cookies {
-		if c.MaxAge < 0 {
-			delete(j.cookies, c.Name)
-		} else {
-			j.cookies[c.Name] = c
-		}
-	}
-}
-
-// Cookies implements [http.CookieJar].
-func (j *jar) Cookies(*url.URL) (cookies []*http.Cookie) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, c := range j.cookies {
-		cookies = append(cookies, c)
-	}
-	return cookies
-}
-
-// Interface guards
-var _ http.CookieJar = (*jar)(nil)

@@ -96,20 +96,15 @@ func (b *bench) buffering(backend *servers.Backend) []*contestant {
 	}
 }
 
-// startedFor is a trial with a new server.
+// startedFor is a trial with a new server, whose promise the backend judges.
 func (b *bench) startedFor(who *contestant, at figures.Case, backend *servers.Backend, measure func(context.Context, []string) (figures.Values, error)) trial {
-	return trial{at, func(ctx context.Context) (figures.Values, error) {
-		server, err := who.start(ctx)
-		if err != nil {
-			return nil, b.skip(conditions(at), err)
-		}
-		defer server.Stop()
+	return b.started(who, at, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
 		values, err := measure(ctx, server.Addrs)
 		if err != nil {
 			return nil, err
 		}
 		return values, (&contest{upstream: backend}).guard(ctx, who, values)
-	}}
+	})
 }
 
 // answerBehind asks for a small answer while clients have asked for large ones that

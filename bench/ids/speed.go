@@ -5,10 +5,12 @@ package ids
 import (
 	"math"
 	"runtime"
-	"slices"
 	"sync"
-	"syscall"
+	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 )
 
 // Effort is how much is measured.
@@ -91,32 +93,18 @@ func together(generator Generator, n int) {
 
 // timed is how long f took, and how many cores the process had meanwhile.
 func timed(f func()) (took time.Duration, cores float64) {
-	before := processorTime()
+	before := machine.ProcessorTime()
 	began := time.Now()
 	f()
 	took = time.Since(began)
-	return took, float64(processorTime()-before) / float64(took)
-}
-
-// processorTime is what the process has had so far of all cores.
-func processorTime() time.Duration {
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return took, float64(machine.ProcessorTime()-before) / float64(took)
 }
 
 func allocations(generator Generator) float64 {
 	many := generator.Turn(10_000)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	generator.Prepared(func() { generator.Times(many) })
-	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(many)
+	return testing.AllocsPerRun(1, func() {
+		generator.Prepared(func() { generator.Times(many) })
+	}) / float64(many)
 }
 
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	return slices.Sorted(slices.Values(values))[len(values)/2]
-}
+func median(values []float64) float64 { return figures.Summarize(values).Median }

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -24,8 +23,8 @@ func (r *Row) fields() []any {
 	}
 }
 
-// Write writes the set as CSV. Fields that do not apply are empty.
-func (s Set) Write(w io.Writer) error {
+// WriteFile writes the set to a file. Fields that do not apply are empty.
+func (s Set) WriteFile(path string) error {
 	rows := [][]string{header}
 	for _, r := range s {
 		var row []string
@@ -34,7 +33,7 @@ func (s Set) Write(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	return csv.NewWriter(w).WriteAll(rows)
+	return WriteRows(path, rows)
 }
 
 func format(field any) string {
@@ -69,49 +68,49 @@ func parse(text string, field any) (err error) {
 	return err
 }
 
-// Read reads what Write wrote.
-func Read(r io.Reader) (Set, error) {
-	rows, err := csv.NewReader(r).ReadAll()
+// ReadFile reads a set from a file. Where there is none, the error is
+// fs.ErrNotExist.
+func ReadFile(path string) (Set, error) {
+	rows, err := ReadRows(path)
 	if err != nil {
 		return nil, err
 	}
 	if len(rows) == 0 || !slices.Equal(rows[0], header) {
-		return nil, fmt.Errorf("the first line is not %q", header)
+		return nil, fmt.Errorf("reading %s: the first line is not %q", path, header)
 	}
 	set := make(Set, len(rows)-1)
 	for i, row := range rows[1:] {
 		for j, field := range set[i].fields() {
 			if err := parse(row[j], field); err != nil {
-				return nil, fmt.Errorf("line %d, %s: %w", i+2, header[j], err)
+				return nil, fmt.Errorf("reading %s: line %d, %s: %w", path, i+2, header[j], err)
 			}
 		}
 	}
 	return set, nil
 }
 
-// WriteFile writes the set to a file.
-func (s Set) WriteFile(path string) error {
+// WriteRows writes a file of rows as CSV.
+func WriteRows(path string, rows [][]string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("writing figures: %w", err)
 	}
-	if err := errors.Join(s.Write(f), f.Close()); err != nil {
-		return fmt.Errorf("writing figures to %s: %w", path, err)
+	if err := errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil
 }
 
-// ReadFile reads a set from a file. Where there is none, the error is
-// fs.ErrNotExist.
-func ReadFile(path string) (Set, error) {
+// ReadRows reads what [WriteRows] wrote. All rows have as many fields as the first.
+func ReadRows(path string) ([][]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading figures: %w", err)
 	}
 	defer f.Close()
-	set, err := Read(f)
+	rows, err := csv.NewReader(f).ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("reading figures from %s: %w", path, err)
+		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
-	return set, nil
+	return rows, nil
 }

@@ -99,11 +99,10 @@ func (s Set) Ratio(c, base Case, m Metric) Summary { return Summarize(s.ratios(c
 func (s Set) Interval(c, base Case, m Metric) Summary {
 	sorted := slices.Sorted(slices.Values(s.ratios(c, base, m)))
 	n, out := len(sorted), 0
-	for p := math.Pow(0.5, float64(n)); out < n; out++ { // p is the chance of so many on one side
-		if p > 0.025 {
-			break
-		}
-		p += math.Pow(0.5, float64(n)) * binomial(n, out+1)
+	exactly := math.Pow(0.5, float64(n)) // the chance of just so many on one side, by the binomial law
+	for atMost := exactly; atMost <= 0.025; atMost += exactly {
+		out++
+		exactly *= float64(n-out+1) / float64(out)
 	}
 	out = max(out-1, 0)
 	all := Summarize(sorted)
@@ -111,14 +110,6 @@ func (s Set) Interval(c, base Case, m Metric) Summary {
 		all.Min, all.Max = sorted[out], sorted[n-1-out]
 	}
 	return all
-}
-
-func binomial(n, k int) float64 {
-	c := 1.0
-	for i := range k {
-		c = c * float64(n-i) / float64(i+1)
-	}
-	return c
 }
 
 func (s Set) ratios(c, base Case, m Metric) (ratios []float64) {

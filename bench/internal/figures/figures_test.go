@@ -1,8 +1,9 @@
 package figures
 
 import (
-	"bytes"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,21 +21,24 @@ func example() (s Set) {
 }
 
 func TestCSV(t *testing.T) {
-	var buf bytes.Buffer
-	if err := example().Write(&buf); err != nil {
+	file := filepath.Join(t.TempDir(), "figures.csv")
+	if err := example().WriteFile(file); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Read(&buf)
+	got, err := ReadFile(file)
 	if err != nil || !reflect.DeepEqual(got, example()) {
 		t.Errorf("read back %+v, %v", got, err)
 	}
 }
 
 func TestReadRefuses(t *testing.T) {
-	head := strings.Join(header, ",") + "\n"
+	head, file := strings.Join(header, ",")+"\n", filepath.Join(t.TempDir(), "figures.csv")
 	for _, text := range []string{"", "a,b\n", head + "x,1\n", head + "s,,x,,,one,,,,,1,m,1\n", head + "s,,x,,,,,,,,1,m,fast\n"} {
-		if set, err := Read(strings.NewReader(text)); err == nil {
-			t.Errorf("Read(%q) = %v, want an error", text, set)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if set, err := ReadFile(file); err == nil {
+			t.Errorf("%q was read as %v, want an error", text, set)
 		}
 	}
 }

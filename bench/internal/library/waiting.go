@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -60,13 +59,13 @@ func (q Queueing) turn(ctx context.Context, engine serializer.Engine) (figures.V
 		return nil, err
 	}
 	var worked time.Duration
-	c.began, worked = time.Now(), processorTime()
+	c.began, worked = time.Now(), machine.ProcessorTime()
 	close(c.start)
 	// The first that is done has the last turn. The others end with the process.
 	if err := <-done; err != nil {
 		return nil, err
 	}
-	return c.values(processorTime() - worked), nil
+	return c.values(machine.ProcessorTime() - worked), nil
 }
 
 // fill returns when all are in the queue.
@@ -123,12 +122,4 @@ func (c *carousel) values(worked time.Duration) figures.Values {
 	values[figures.Turn] = figures.Microseconds(c.last.Sub(c.began)) / float64(max(1, c.turns-1))
 	values[figures.TurnWork] = figures.Microseconds(worked) / float64(max(1, c.turns))
 	return values
-}
-
-// processorTime is how long this process has been at work, on all processors. Unlike
-// the clock, it does not count what other programs do meanwhile.
-func processorTime() time.Duration {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

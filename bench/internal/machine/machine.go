@@ -3,8 +3,6 @@ package machine
 
 import (
 	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -172,30 +170,19 @@ func descends(table map[int]procfs.ProcStat, pid, from int) bool {
 	return false
 }
 
-// WriteFile writes facts as CSV.
-func WriteFile(path string, facts [][]string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("writing the description of the machine: %w", err)
-	}
-	if err := errors.Join(csv.NewWriter(f).WriteAll(facts), f.Close()); err != nil {
-		return fmt.Errorf("writing the description of the machine: %w", err)
-	}
-	return nil
+// ProcessorTime is how long this process has been at work, on all processors. Unlike
+// the clock, it does not count what other programs do meanwhile.
+func ProcessorTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ReadFile reads what WriteFile wrote.
-func ReadFile(path string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the description of the machine: %w", err)
+// FileLimit is how many files each program may have open.
+func FileLimit() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
 	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	r.FieldsPerRecord = 2
-	facts, err := r.ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return facts, nil
+	return int(min(limit.Cur, 1<<20))
 }

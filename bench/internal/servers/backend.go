@@ -59,11 +59,8 @@ const mostPath = "/most"
 
 // Most is how many requests were inside at once since it was last asked.
 func (b *Backend) Most(ctx context.Context) (most int, err error) {
-	text, err := get(ctx, "http://"+b.Addr+mostPath)
-	if err != nil {
-		return 0, err
-	}
-	return most, json.Unmarshal(text, &most)
+	err = get(ctx, b.Addr, mostPath, &most)
+	return most, err
 }
 
 // Observe is Most as a figure.
@@ -91,21 +88,26 @@ func (b *Backend) Settle(ctx context.Context) error {
 // settleTime is longer than the longest time inside that is measured.
 const settleTime = 100 * time.Millisecond
 
-func get(ctx context.Context, url string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// get reads the JSON that a server answers with, unless nobody wants it.
+func get(ctx context.Context, addr, path string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Close = true
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %s", r.URL, resp.Status)
 	}
-	return io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || into == nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
 func init() { proc.Role("backend", serveBackend) }

@@ -2,7 +2,7 @@ package servers
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -96,16 +96,15 @@ func (c Caddy) startOne(ctx context.Context, home string) (*Server, error) {
 
 // MemStats are the runtime's figures of the first Caddy, after a garbage collection.
 func (s *Server) MemStats(ctx context.Context) (m runtime.MemStats, err error) {
-	if _, err := get(ctx, "http://"+s.admins[0]+"/debug/pprof/heap?gc=1"); err != nil {
+	if err := get(ctx, s.admins[0], "/debug/pprof/heap?gc=1", nil); err != nil {
 		return m, fmt.Errorf("asking caddy to collect its garbage: %w", err)
 	}
-	text, err := get(ctx, "http://"+s.admins[0]+"/debug/vars")
-	if err != nil {
+	vars := struct{ MemStats *runtime.MemStats }{&m}
+	if err := get(ctx, s.admins[0], "/debug/vars", &vars); err != nil {
 		return m, fmt.Errorf("asking caddy for its memory: %w", err)
 	}
-	vars := struct{ MemStats *runtime.MemStats }{&m}
-	if err := json.Unmarshal(text, &vars); err != nil || m.Mallocs == 0 {
-		return m, fmt.Errorf("reading caddy's memory: %w", err)
+	if m.Mallocs == 0 {
+		return m, errors.New("caddy does not tell its memory")
 	}
 	return m, nil
 }
@@ -113,13 +112,9 @@ func (s *Server) MemStats(ctx context.Context) (m runtime.MemStats, err error) {
 // Tickets is how many requests are in the queues of the first Caddy, inside or
 // waiting.
 func (s *Server) Tickets(ctx context.Context) (n int, err error) {
-	text, err := get(ctx, "http://"+s.admins[0]+"/serialize/queues")
-	if err != nil {
-		return 0, fmt.Errorf("asking caddy for its queues: %w", err)
-	}
 	var queues []struct{ Inside, Waiting int }
-	if err := json.Unmarshal(text, &queues); err != nil {
-		return 0, fmt.Errorf("reading caddy's queues: %w", err)
+	if err := get(ctx, s.admins[0], "/serialize/queues", &queues); err != nil {
+		return 0, fmt.Errorf("asking caddy for its queues: %w", err)
 	}
 	for _, q := range queues {
 		n += q.Inside + q.Waiting

@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 )
 
@@ -51,13 +49,7 @@ backend back
 }
 
 // Connections is how many the limit of open files allows: each takes two.
-func (HAProxy) Connections() uint64 {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 1000
-	}
-	return max(400, min(limit.Cur/2, 20_000)) - 300
-}
+func (HAProxy) Connections() int { return max(400, min(machine.FileLimit()/2, 20_000)) - 300 }
 
 // Nginx is a server with directives for its one site.
 type Nginx struct{ HTTP, Site string }
