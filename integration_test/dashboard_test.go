@@ -36,7 +36,7 @@ func metricSamples(t *testing.T, text string) (labels map[string][]string, value
 	return labels, values
 }
 
-// queries are all PromQL texts of a dashboard, wherever they stand.
+// queries are all PromQL texts of a dashboard, wherever they are.
 func queries(node any) (found []string) {
 	switch node := node.(type) {
 	case []any:

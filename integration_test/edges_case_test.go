@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// edgeCase is one case of [TestEdges]: a configuration, and clients that meet
-// it. It is plain data, so that it can be printed, shrunk and run again.
+// edgeCase is one case of [TestEdges]: a configuration, and clients for it. It
+// is plain data, so that it can be printed, shrunk and run again.
 type edgeCase struct {
 	Seed      uint64
 	Engine    string // file or memory
@@ -92,7 +92,7 @@ const (
 )
 
 // edgeStep is what the upstream does with one visit of a request; the last step
-// goes for all further ones.
+// applies to all further visits.
 type edgeStep struct {
 	Work   int    // ms
 	Do     string `json:",omitempty"` // one of the constants below
@@ -206,7 +206,7 @@ func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
 	return e.String()
 }
 
-// matchers defines the matchers, which hold within one site or route.
+// matchers defines the matchers, which apply within one site or route.
 func (e *edgeText) matchers() {
 	e.line("@fail header X-Fail *")
 	e.line("@missing not file")

@@ -76,7 +76,7 @@ func (c edgeClient) run(name, addr string, plan *edgePlan) *edgeAnswer {
 	return v.answer
 }
 
-// hangUpInTime hangs up when the client is to. It returns when the client has
+// hangUpInTime hangs up when the client should. It returns when the client has
 // ended.
 func (v *edgeVisitor) hangUpInTime() {
 	limit := time.After(patience)
@@ -225,7 +225,7 @@ func (v *edgeVisitor) writeHTTP1(conn net.Conn) error {
 func (v *edgeVisitor) readHTTP1(a *edgeAnswer, reader *bufio.Reader) (closes bool) {
 	for {
 		if v.Read == "never" {
-			// What comes holds in the buffers of the kernel.
+			// What comes fits in the buffers of the kernel.
 			<-time.After(ms(v.Limit))
 		}
 		resp, err := http.ReadResponse(reader, &http.Request{Method: v.Method})

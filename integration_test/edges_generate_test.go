@@ -258,7 +258,7 @@ func (g *edgeGenerator) size() int {
 	return size
 }
 
-// body gives a client a body that will not come whole.
+// body gives a client a body that will not arrive completely.
 func (g *edgeGenerator) body(client *edgeClient) {
 	client.Method = "POST"
 	client.Body = g.size()
@@ -280,8 +280,9 @@ func (g *edgeGenerator) upload(client *edgeClient) {
 	client.Limit = 1200
 }
 
-// stall lets a client stop reading or sending, or the upstream work, for longer
-// than a request may hold a queue with a hold_timeout, or else for a moment.
+// stall lets a client stop reading or sending, or the upstream work. With a
+// hold_timeout, that lasts longer than a request may hold a queue, otherwise
+// for a moment.
 func (g *edgeGenerator) stall(client *edgeClient, c *edgeCase) {
 	stall := 700
 	if slices.ContainsFunc(c.Queues, func(q edgeQueue) bool { return q.HoldTimeout > 0 }) {

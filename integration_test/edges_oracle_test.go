@@ -14,7 +14,7 @@ import (
 )
 
 // A turn that is revoked ends within a second, and a client that hangs up leaves
-// within one. A busy machine gets as much again, and half as much more.
+// within one. A busy machine gets a second and a half more.
 const (
 	promptly = time.Second
 	leeway   = 1500 * time.Millisecond
@@ -115,9 +115,9 @@ type passed struct {
 	inError bool // in the error routes
 }
 
-// passages reads the marks of a visit. Each queue is there once, as it was
-// passed first; that it was passed in the error routes, too, is noted. status is
-// that with which the request came to the error routes.
+// passages reads the marks of a visit. Each queue is listed once, as it was
+// passed first, with a note if it was passed in the error routes, too. status is
+// the one with which the request came to the error routes.
 func passages(v *edgeVisit) (found []passed, status string) {
 	for _, mark := range v.trail {
 		if rest, ok := strings.CutPrefix(mark, "!"); ok {
@@ -166,7 +166,7 @@ func (h *edgeHistory) evicted(p passed) time.Time {
 	return farFuture
 }
 
-// holds are the holds that a visit is.
+// holds are the holds of a visit, one for each queue whose turn it is part of.
 func (h *edgeHistory) holds(v *edgeVisit) (found []hold) {
 	a := h.answers[v.request]
 	if a == nil {
@@ -186,9 +186,9 @@ func (h *edgeHistory) holds(v *edgeVisit) (found []hold) {
 	return found
 }
 
-// protectedUntil is until when nobody else may be inside because of a visit. If
-// it may be cancelled, the turn may be handed on before the upstream notices
-// that, and even before it notices the request.
+// protectedUntil is the time until which nobody else may be inside because of a
+// visit. If it may be cancelled, the turn may be handed on before the upstream
+// notices that, and even before it notices the request.
 func (h *edgeHistory) protectedUntil(v *edgeVisit, a *edgeAnswer) time.Time {
 	cause := h.mayEnd(v, a)
 	wrongly := !v.cancelled.IsZero() && v.cancelled.Before(cause) && !h.lacksBody(v, a)
@@ -217,7 +217,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// mayEnd is from when on a visit may be cancelled, and its turn end.
+// mayEnd is the time from which a visit may be cancelled, and its turn may
+// end.
 func (h *edgeHistory) mayEnd(v *edgeVisit, a *edgeAnswer) time.Time {
 	end := farFuture
 	all, _ := passages(v)

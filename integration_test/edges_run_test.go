@@ -135,13 +135,12 @@ func (b *edgeBench) queues(process int, dir string) (found []queueState) {
 	r := b.caddies[process].adminAPI("GET", "/serialize/queues", "")
 	var all []queueState
 	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
-		return nil // the next look may have more luck
+		return nil // the next attempt may succeed
 	}
 	return slices.DeleteFunc(all, func(q queueState) bool { return q.Path != dir })
 }
 
-// watch looks at the tickets all the while, and evicts some, until it is
-// stopped.
+// watch keeps reading the tickets, and evicts some, until it is stopped.
 func (b *edgeBench) watch(h *edgeHistory, dir string) (stop func()) {
 	done := make(chan struct{})
 	started := time.Now()

@@ -60,7 +60,7 @@ func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	check(t, err)
 	u.addr = listener.Addr().String()
 	server := &http.Server{Handler: u}
-	// On a connection that has been used, Caddy tries again what breaks.
+	// On a connection that has been used, Caddy retries a request that breaks.
 	server.SetKeepAlivesEnabled(false)
 	done := make(chan struct{})
 	go func() {
@@ -111,7 +111,7 @@ func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 		plan.visits++
 		select {
 		case plan.arrived <- v:
-		default: // nobody wants to know of so many
+		default: // nobody reads so many
 		}
 	}
 	u.visits = append(u.visits, v)

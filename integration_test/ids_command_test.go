@@ -32,11 +32,12 @@ func TestIDsCommand(t *testing.T) {
 			`scheme\s+traceparent\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},
 		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `uuid_v7_first\s+018bcfe5-687b-7048-b456-789abcd00000\n`, ``},
 		{[]string{"decode", "018bcfe5687b7048b456789abcd54321"}, "", 0, `has 2 readings(.|\n)*uuid_v7(.|\n)*trace_id`, ``},
-		// With another scheme, --shards was ignored.
+		// Bug: with another scheme, --shards was ignored.
 		{[]string{"new", "--shards", "4"}, "", 1, `^$`, `--shards is for --scheme sharded_id; a txid has no shard`},
 		{[]string{"new", "--scheme", "uuid", "--shards", "4"}, "", 1, `^$`, `--scheme "uuid": expected txid`},
 		{[]string{"new", "--scheme", "traceparent"}, "", 1, `^$`, `--scheme "traceparent": expected txid`},
-		// An ID that begins with a hyphen was called an unknown flag, and no more.
+		// Bug: the error for an ID that begins with a hyphen said only that the
+		// flag is unknown.
 		{[]string{"decode", "------------------8"}, "", 1, `^$`, `begins with a hyphen write --, as in: caddy ids decode -- ID`},
 		{[]string{"decode", "-FobLMCoAQoAADA5AQI"}, "", 1, `^$`, `as in: caddy ids decode -- ID`},
 		{[]string{"decode", "--json", "--", "------------------8"}, "", 0, `"layout":"classic"`, ``},

@@ -93,7 +93,7 @@ func TestLoadErrors(t *testing.T) {
 			log := startInVain(t, s)
 			for _, want := range append(test.want, s.dir) {
 				if !strings.Contains(log, want) {
-					t.Errorf("the log does not tell of %q:\n%s", want, log)
+					t.Errorf("the log does not mention %q:\n%s", want, log)
 				}
 			}
 		})

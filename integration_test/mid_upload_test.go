@@ -11,9 +11,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// wantTurnKept hangs up in the middle of a large body, while an upstream works that
-// has begun at the head and does not look at it. It makes sure that the next request
-// enters only once the upstream has ended.
+// wantTurnKept hangs up in the middle of a large body. Meanwhile, an upstream works
+// that began at the head and does not read the body. It makes sure that the next
+// request enters only once the upstream has ended.
 func wantTurnKept(t *testing.T, c *caddy, upstream *testcaddy.Upstream) {
 	t.Helper()
 	conn := c.dial()

@@ -34,7 +34,7 @@ func TestNetworkFileSystem(t *testing.T) {
 	})
 	for _, want := range []string{"using lock directory", "network file system (FUSE)", "etcd engine"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log does not tell of %q:\n%s", want, log)
+			t.Errorf("the log does not mention %q:\n%s", want, log)
 		}
 	}
 }

@@ -280,7 +280,7 @@ func TestPauseCommands(t *testing.T) {
 			}
 			upstream.Open("last")
 			(<-last).Want(t, http.StatusOK)
-			// A pause that did not hold was said to be done.
+			// Bug: a pause that had no effect was reported as done.
 			if out, code := run("pause", "--prefix", "a_", "--for", "20ms"); code != 5 || !strings.Contains(out, "the pause has ended already") {
 				t.Errorf("pause --for 20ms: exit code %d: %s", code, out)
 			}
@@ -370,8 +370,8 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	}
 }
 
-// Bug: after a reload that changed the prefix, pause --wait said that nobody was inside,
-// although an earlier holder was in a queue that may belong to the paused prefix. Now it
+// Bug: after a reload that changed the prefix, pause --wait said that nobody was inside.
+// But an earlier holder was in a queue that may belong to the paused prefix. Now it
 // waits for that holder, and says so.
 func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	t.Parallel()

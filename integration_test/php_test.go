@@ -14,7 +14,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// counterScript counts its runs, and loses some if two are at it at once.
+// counterScript counts its runs, and loses some if two run at once.
 const counterScript = `<?php
 $count = (int) @file_get_contents("count");
 usleep(5000);

@@ -60,7 +60,7 @@ func TestPlaceholders(t *testing.T) {
 		if i > 0 && waited < float64(wait.Milliseconds()) {
 			t.Errorf("request %d: waited %v ms, want %v at least", i, waited, wait)
 		}
-		// It used to be passed on as it is written here, braces and all.
+		// Bug: it was passed on as it is written here, with its braces.
 		if reason := strings.TrimSpace(header.Get("X-Reason")); reason != "none" {
 			t.Errorf("request %d: reason %q", i, reason)
 		}

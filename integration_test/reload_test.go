@@ -13,7 +13,7 @@ import (
 )
 
 // Reloads under load with changed settings: no request fails, none overlap, and
-// the order goes on.
+// the order continues.
 //
 // What Caddy itself loses does not count, for it does so without serialize, too:
 // connections that the system had made for the listener of the old configuration

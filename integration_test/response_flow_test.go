@@ -137,7 +137,7 @@ func TestInterimAnswers(t *testing.T) {
 }
 
 // A script that has sent its whole page, with its length, and continues to work is still
-// inside, whatever the status and however the client reads.
+// inside. The status and the client's speed do not matter.
 func TestPHPWorksOnAfterAWholePage(t *testing.T) {
 	t.Parallel()
 	const log = `function note($what) { file_put_contents("log", $_GET["name"] . " $what " . hrtime(true) . "\n", FILE_APPEND | LOCK_EX); }

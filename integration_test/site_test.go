@@ -71,7 +71,8 @@ func (s *site) Reload(t *testing.T, caddyfile string) {
 	testcaddy.AwaitOneListener(t, s.host)
 }
 
-// caddyfile is that of a queue. Its requests outwait a slow machine.
+// caddyfile is that of a queue. Its requests wait long enough for a slow
+// machine.
 func (s *site) caddyfile(options string) string {
 	return `http://` + s.host + ` {
 	serialize {

@@ -11,8 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// newStatusSite is a site whose every request is queued, but for the
-// status page.
+// newStatusSite is a site whose every request is queued, except for the status
+// page.
 func newStatusSite(t *testing.T) *site {
 	t.Helper()
 	s := unstartedSite(t)
@@ -166,7 +166,8 @@ func TestStatusEscapesNames(t *testing.T) {
 	}
 }
 
-// checkPicture makes sure that a page has the right ground, and something on it.
+// checkPicture makes sure that a page has the right background, and something on
+// it.
 func checkPicture(text []byte, dark bool) error {
 	picture, err := png.Decode(bytes.NewReader(text))
 	if err != nil {
@@ -174,7 +175,7 @@ func checkPicture(text []byte, dark bool) error {
 	}
 	ground := color.GrayModel.Convert(picture.At(2, 2)).(color.Gray).Y
 	if (ground < 128) != dark {
-		return fmt.Errorf("the ground's brightness is %d", ground)
+		return fmt.Errorf("the background's brightness is %d", ground)
 	}
 	colors := make(map[color.Color]bool)
 	for x := range picture.Bounds().Dx() {

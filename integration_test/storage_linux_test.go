@@ -173,7 +173,7 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	took := time.Since(begin)
 	line := c.wantRefusalLogged("storage", "serializer_")
 	if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
-		t.Errorf("the log names not both path and error (%q): %v", fault.says, line)
+		t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
 	}
 	if lines, most := len(c.Log.Entries("refused")), 1+int(took/time.Second); lines > most {
 		t.Errorf("%d lines in the log for %d refusals in %v, want at most %d", lines, refusals, took, most)

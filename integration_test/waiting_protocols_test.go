@@ -15,8 +15,8 @@ import (
 
 // Bug: over HTTP/3, where a request does not say that it has no body, nobody got the page.
 //
-// Over TLS the cookie is one that no other site can set, in all versions of HTTP. Behind
-// a proxy that ends TLS it is, too, if that is trusted.
+// Over TLS the cookie is one that no other site can set, in all versions of HTTP. The
+// same applies behind a trusted proxy that ends TLS.
 func TestWaitingOverTLS(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
@@ -61,7 +61,7 @@ const waitingProxySite = `
 	}
 	reverse_proxy {$UPSTREAM}`
 
-// Only a trusted proxy is believed that the browser uses TLS.
+// That the browser uses TLS is believed only if a trusted proxy says so.
 func TestWaitingBehindTLS(t *testing.T) {
 	t.Parallel()
 	for servers, secure := range map[string]bool{"trusted_proxies static 127.0.0.0/8": true, "": false} {

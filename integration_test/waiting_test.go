@@ -94,7 +94,7 @@ func busySite(t *testing.T, page, options string) (s *site, leave func()) {
 }
 
 // waitingCaddyfile is that of a queue with a waiting page. Browsers ask for an icon by
-// themselves; that stands in no queue.
+// themselves; that request needs no turn.
 func (s *site) waitingCaddyfile(page, options string) string {
 	text := s.caddyfile("waiting_page {\n" + page + "\n}\n" + options)
 	return strings.Replace(text, "\tserialize {", "\trespond /favicon.ico 404\n\tserialize /favicon.ico off\n\tserialize {", 1)

@@ -35,8 +35,8 @@ func TestWaitingAnswerSparesTheNextTicket(t *testing.T) {
 	s.wantMetric(t, `caddy_serialize_kept_total{outcome="missed",queue="a_"}`, 0)
 }
 
-// Bug: of two tabs that were opened before the first had its page, the second one's
-// cookie replaced the first one's, and the earlier place was lost.
+// Bug: if two tabs were opened before the first had its page, the second one's
+// cookie replaced the first one's. The earlier place was lost.
 func TestWaitingTwoTabsAtOnce(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 300ms", "")

@@ -28,7 +28,7 @@ func TestFileConforms(t *testing.T) {
 		{"without notification", (*serializer.File).Poll, nil},
 		// Bug: the ticket of another process counted as exclusive until the next tick
 		// found out which rule it had. So a ticket that may be inside with two others
-		// entered beside another process's reader, and a reader behind another
+		// entered beside another process's reader. And a reader behind another
 		// process's readers waited for up to 100 ms.
 		{"without ticks", (*serializer.File).SlowTicks, []string{"evicting a waiter", "evicting a holder", "end of a pause", "random history", "many at once"}},
 	} {

@@ -97,7 +97,7 @@ func TestDeadOwnerIsReaped(t *testing.T) {
 }
 
 // Bug: if the tickets of a dead owner could not be read when its death was noticed, the
-// owner was forgotten, and arrivals waited for its tickets without end.
+// owner was forgotten. Arrivals waited for its tickets without end.
 func TestDeadOwnerIsReapedLater(t *testing.T) {
 	dir := t.TempDir()
 	_, die := deadOwner(t, dir, "a_")

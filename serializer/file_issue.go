@@ -205,9 +205,9 @@ func (d *directory) greatest() (stamp uint64) {
 	return stamp
 }
 
-// raise returns last, or more if somebody has written a number to the guard file that is
-// smaller than those of tickets in the batch's queues. A new ticket would be admitted
-// before these. Unowned files do not count, whatever their numbers are.
+// raise returns last. It returns more if somebody has written a number to the guard file
+// that is smaller than those of tickets in the batch's queues. A new ticket would be
+// admitted before these. Unowned files do not count, whatever their numbers are.
 func (d *directory) raise(batch []*ticket, last uint64) uint64 {
 	later := d.later(batch, last)
 	if later == nil {

@@ -71,8 +71,9 @@ type lockDir interface {
 	// whose files do not count here.
 	identify(name string) (fileID, error)
 
-	// age tells for how long a file has been as it is, by the clock of the file
-	// system, and never more than for how long the machine runs; 0 is not known.
+	// age returns how long a file has been as it is, by the clock of the file
+	// system. It is never longer than the machine has been running; 0 means
+	// unknown.
 	age(name string) time.Duration
 
 	// owns reports whether a file is a local owner file.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// If a lock file disappears, its owner may have removed it because the ticket is over, or
+// If a lock file disappears, its owner may have removed it because the ticket is over. Or
 // another program or a person may have done so. The owners' ledgers distinguish the two
 // cases: see [ledger]. If the owner says that the ticket is out, or if that is not known,
 // the ticket keeps its place in the queue. It is over when the owner has said so or has

@@ -65,7 +65,7 @@ func TestPauseBesideAnotherUsers(t *testing.T) {
 }
 
 // Bug: root followed a hard link with the name of a pause, a mark or an eviction
-// marker, and gave away the file that it led to.
+// marker. It gave away the file that the link led to.
 func TestMarksFollowNoHardLinks(t *testing.T) {
 	needRoot(t)
 	for what, mark := range map[string]func(dir, name string) error{

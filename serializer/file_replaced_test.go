@@ -79,8 +79,9 @@ func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: an engine that had retired a directory waited for the other processes there for
-// ever if the directory returned before they had noticed, because they never left it.
+// Bug: an engine that had retired a directory waited for the other processes there. If
+// the directory returned before they had noticed, they never left it, and the engine
+// waited for ever.
 func TestDirectoryPutBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	one, two := openAt(t, dir, 0), openAt(t, dir, 0)
@@ -186,7 +187,7 @@ func TestGivenUpOwnerFilesAreNotOurs(t *testing.T) {
 }
 
 // An engine that waits for the turns in an old directory returns to it if the path leads
-// there again, because others who have not noticed never leave it.
+// there again. Other engines that have not noticed never leave it.
 func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	path, lead := linkedDirs(t)
 	slow, gate, opening, goOn := gatedEngine(t, path)
@@ -344,7 +345,7 @@ func TestCloseWhileReplaced(t *testing.T) {
 }
 
 // Bug: an engine that was closed after its directory had been replaced did not
-// wait for the old one to be left, so its process ended and left its owner file.
+// wait until the old one was left. Its process ended and left its owner file.
 func TestCloseLeavesReplacedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	e, other := openAt(t, dir, 0), openAt(t, dir, 0)

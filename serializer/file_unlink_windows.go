@@ -13,7 +13,7 @@ import (
 
 // unlink removes a file, and frees its name at once. Other processes may have the file
 // open, to check whether its owner is alive. If deletion has no POSIX semantics, as on
-// FAT and in Wine 8, the name would stay until they close the file, and they would keep
+// FAT and in Wine 8, the name would stay until they close the file. They would keep
 // waiting.
 func (d *osDir) unlink(name string) error {
 	h, err := d.open(name, windows.DELETE, windows.OPEN_EXISTING)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Bug: where deletion has no POSIX semantics, a ticket that had left kept its name as long
-// as a waiter had it open, to see whether its owner lived. So the waiter saw it in the
+// Bug: without POSIX semantics of deletion, a finished ticket kept its name as long as a
+// waiter had it open, to see whether its owner lived. So the waiter saw it in the
 // directory until the next tick, and without ticks for ever.
 func TestNameGoesThoughFileIsOpen(t *testing.T) {
 	dir := t.TempDir()

@@ -113,8 +113,8 @@ func TestDamagedTicket(t *testing.T) {
 	}
 }
 
-// Bug: the log repeated an error every second for an owner file that could not be opened
-// though nothing depended on it, as long as the directory was open.
+// Bug: as long as the directory was open, the log repeated an error every second for an
+// owner file that could not be opened. But nothing depended on that file.
 func TestUnreadableOwnerIsLoggedOnce(t *testing.T) {
 	dir := t.TempDir()
 	log := new(logBuffer)
@@ -138,8 +138,8 @@ func TestUnreadableOwnerIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// Bug: an owner file that root had left in a service's directory, and which the service
-// could not open, kept all its requests from entering once the directory was replaced.
+// Bug: root had left an owner file in a service's directory that the service could not
+// open. Once the directory was replaced, the file kept all requests from entering.
 func TestRootsOwnerFileInReplacedDirectory(t *testing.T) {
 	needRoot(t)
 	dir := filepath.Join(dirOf(t, 0, 0o755), "locks")

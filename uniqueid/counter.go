@@ -26,7 +26,7 @@ type counter struct {
 // While one goroutine at a time asks, the numbers come in order and without gaps. Two
 // cores that count at the same moment would pass the counter's cache line back and forth
 // for every number. So a goroutine that finds another one at the counter takes 64 numbers
-// for its lane, which the address of its stack selects, and counts these by itself. If
+// for its lane, and counts these by itself. The address of its stack selects the lane. If
 // they last for less than a millisecond, it takes 64 more. The rest of a share is issued
 // after greater numbers. It is lost when the counter is given up, or when the lane takes
 // another share.

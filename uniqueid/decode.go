@@ -34,7 +34,8 @@ type Field struct {
 }
 
 // MarshalJSON returns an object. Its keys are id, scheme, layout and note (if any),
-// time (RFC 3339, if any) and fields, which is an object in the order of the bits.
+// time (RFC 3339, if any) and fields. The fields are an object in the order of the
+// bits.
 func (d Decoded) MarshalJSON() ([]byte, error) {
 	out := struct {
 		ID     string `json:"id"`

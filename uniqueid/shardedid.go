@@ -32,8 +32,8 @@ var shardedIDKind = Kind{
 	readings:   []reading{{shardedTailLen + 1, shardedMaxText, 16, decodeShardedID}},
 }
 
-// ShardedID is an ID that carries the number of the shard that its object
-// belongs to, as described in "UUID generation with shard numbers in PHP":
+// ShardedID is an ID that carries the number of its object's shard, as
+// described in "UUID generation with shard numbers in PHP":
 //
 //	shard, decimal   random   seconds, 1970    microseconds
 //	+--------------+--------+----------------+-------------+

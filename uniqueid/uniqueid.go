@@ -347,8 +347,8 @@ func nodeIsRandom(id UniqueID) bool {
 	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
 }
 
-// decodeEarlyModern parses the modern layout in the alphabet of Apache 2.4.29 to 2.4.46,
-// which has @ and - where the current one has - and _. A text with neither @ nor - is the
+// decodeEarlyModern parses the modern layout in the alphabet of Apache 2.4.29 to 2.4.46.
+// That has @ and - where the current one has - and _. A text with neither @ nor - is the
 // same in both. A text with a _ is in the current one.
 func decodeEarlyModern(text string) (Decoded, error) {
 	if strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {

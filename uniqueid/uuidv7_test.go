@@ -97,7 +97,7 @@ func TestUUIDv7SortsAsTXIDs(t *testing.T) {
 // Trace Context, level 2, requires the last 7 bytes of a trace ID to be random
 // if its flags say so. They are 36 bits of the txid and the 20 bits more. Each
 // must be set and must change in half of the IDs, also among those of one
-// goroutine and one millisecond, and neighbours must not follow each other.
+// goroutine and one millisecond. Neighbours must not follow each other.
 func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 	// The clock tells fewer than 20 bits. A coarse clock leaves all of them to
 	// random bits, a fine one few.

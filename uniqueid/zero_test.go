@@ -10,7 +10,7 @@ import (
 )
 
 // Bug: a field that was never set could be written, but what was written could
-// not be read back, and made the whole document or row unreadable.
+// not be read back. It made the whole document or row unreadable.
 func TestZeroValuesAreReadBack(t *testing.T) {
 	type document struct {
 		UUID  UUIDv7

@@ -88,7 +88,7 @@ func TestDocumentationIsWhole(t *testing.T) {
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			if name != "" && !strings.Contains(text, "`"+name+"`") && name != "off" {
-				t.Errorf("directives.md does not tell of %s", name)
+				t.Errorf("directives.md does not mention %s", name)
 			}
 		}
 	}

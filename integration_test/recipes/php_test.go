@@ -91,9 +91,9 @@ usleep(20000);
 echo "served ", $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "";
 `
 
-// With a matcher that looked for .php in the path, every address that reaches a
+// Bug: the matcher looked for .php in the path. An address that reaches a
 // script only by the rewrite of php_fastcgi, or with a path behind the script,
-// went past the queue.
+// bypassed the queue.
 func TestPHPApplication(t *testing.T) {
 	socket, root := startPHPFPM(t), shortDir(t)
 	for name, text := range map[string]string{

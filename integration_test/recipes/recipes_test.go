@@ -201,7 +201,7 @@ func TestAccessLogFields(t *testing.T) {
 	})
 	for _, e := range entries {
 		refused := e["status"] == 500.0
-		// The wait was a text, which no log system adds up.
+		// Bug: the wait was a text, which no log system can add up.
 		if _, isNumber := e["queue_wait_ms"].(float64); !isNumber || e["queue"] != "app_" || e["txid"] == nil || refused != (e["queue_refused"] == "queue_full") || refused != (e["queue_token"] == nil) {
 			t.Errorf("an entry is %v", e)
 		}
@@ -209,7 +209,8 @@ func TestAccessLogFields(t *testing.T) {
 }
 
 // A client that does not read holds nobody up, as long as the rest of its response
-// fits the buffer. In a smaller buffer it does not: else this test shows nothing.
+// fits the buffer. With a smaller buffer, it holds everybody up: otherwise, this
+// test would show nothing.
 func TestSlowReaders(t *testing.T) {
 	t.Run("of the recipe", func(t *testing.T) {
 		k := cook(t, "Slow readers", "localhost:9000", bigResponse(t))
@@ -257,8 +258,8 @@ func TestStatusPageBehindAPassword(t *testing.T) {
 	want(t, first, 200, "served 0")
 }
 
-// Files in mod_serializer's format are waited for, and removed by hand or by
-// their program they let the next one in.
+// Requests wait for files in mod_serializer's format. When such a file is
+// removed, by hand or by its program, the next request enters.
 func TestMovingFromModSerializer(t *testing.T) {
 	k := cook(t, "Moving from mod_serializer")
 	for _, path := range []string{"api/0", "api"} { // <Location /api> is both
@@ -288,8 +289,9 @@ func TestMovingFromModSerializer(t *testing.T) {
 	want(t, second, 200, "served api/1")
 }
 
-// What Apache merges, a snippet does. That each location then has the settings
-// of mod_serializer's document is shown by TestLocations, with the same lines.
+// A snippet does what merging does in Apache. TestLocations shows, with the
+// same lines, that each location then has the settings of mod_serializer's
+// document.
 func TestLocationsWithinLocations(t *testing.T) {
 	const heading = "Locations within locations"
 	tested, err := os.ReadFile(filepath.Join("..", "caddyfile_adapt", "mod_serializer.caddyfiletest"))

@@ -118,7 +118,8 @@ func columns(table string) (names []string) {
 	return names
 }
 
-// What the pages show of IDs is what the commands print, but for IDs that are made anew.
+// What the pages show of IDs is what the commands print, except for IDs that are made
+// anew.
 func TestDocumentedIDs(t *testing.T) {
 	t.Parallel()
 	pattern := regexp.MustCompile(`(?m)^ *\$ (?:\./)?caddy (ids .*)\n((?:[^$\n` + "`" + `].*\n)*)`)

@@ -187,9 +187,9 @@ func wantNoRepeat(t *testing.T, what string, processes []*taker) {
 	}
 }
 
-// A process that sleeps before any of its calls, while others take so many runs
-// that the marks of its own are removed, repeats no run, and makes later
-// processes repeat none.
+// A process sleeps before any of its calls, while others take so many runs that
+// its own marks are removed. It repeats no run, and makes later processes
+// repeat none.
 func TestClaimOfASleeper(t *testing.T) {
 	for slept := 0; ; slept++ {
 		m := newMemory()

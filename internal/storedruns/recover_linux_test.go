@@ -19,10 +19,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
-// Bug: the lock of the storage was the only protection. After a process had died
-// while it held that lock, several contenders got it at once, because certmagic
-// lets more than one clear away a stale lock. 45 of 995 recoveries gave one run to
-// two processes.
+// Bug: the lock of the storage was the only protection. After its holder had died,
+// several contenders got it at once, because certmagic lets more than one clear
+// away a stale lock. 45 of 995 recoveries gave one run to two processes.
 func TestRecoverFromKilledHolder(t *testing.T) {
 	for _, tt := range []struct {
 		kind        string

@@ -86,8 +86,9 @@ func (e nameless) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	return states, err
 }
 
-// Bug: an engine that did not name its place had none of the configuration's queues
-// in the list, and its own ones could not be asked for, for their path was empty.
+// Bug: if an engine did not name its place, the list had none of the
+// configuration's queues. The engine's own queues could not be asked for, because
+// their path was empty.
 func TestEngineWithoutPathGoesByItsKey(t *testing.T) {
 	e := serializer.NewMemory(serializer.MemoryOptions{})
 	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})

@@ -21,8 +21,8 @@ import (
 //  3. the line without a matcher.
 //
 // Caddy's own sorting knows only lines with at most one path. Each line
-// therefore returns a list of routes, which Caddy leaves in its order, and the
-// lists of a block are filled anew with every further line.
+// therefore returns a list of routes, which Caddy leaves in its order. Every
+// further line fills the lists of its block anew.
 //
 // In a route block the order is the one written, as for all directives there.
 

@@ -14,8 +14,8 @@ import (
 )
 
 // Requests meet the lines of a block in this order. Caddy's sorting alone leaves
-// a matcher with several paths, or with other conditions, where it was written,
-// and lets no line behind it pass, however specific.
+// a matcher with several paths, or with other conditions, where it was written.
+// No line behind it comes before it, however specific.
 func TestOrderOfLines(t *testing.T) {
 	tests := []struct {
 		name  string

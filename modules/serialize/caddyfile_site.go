@@ -142,8 +142,9 @@ func onlyOne(h httpcaddyfile.Helper) bool {
 }
 
 // nextGroup returns a name for a group of routes that no other group of the
-// configuration has. Caddy numbers its groups, but those of named routes apart, and
-// leaves out a route if the request has already used another one of its group's name.
+// configuration has. Caddy numbers its groups, but those of named routes separately.
+// It leaves out a route if the request has already used another one of its group's
+// name.
 func nextGroup(h httpcaddyfile.Helper) string {
 	values := []httpcaddyfile.ConfigValue{{Value: caddyhttp.Route{}}, {Value: caddyhttp.Route{}}}
 	h.GroupRoutes(values)

@@ -35,7 +35,7 @@ func (e *errorRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request, next cad
 	return next.ServeHTTP(w, r)
 }
 
-// unread replaces the error routes of a request whose client has hung up just before
+// unread replaces the error routes of a request whose client hung up just before
 // them, or was slow to read a response that had begun. No client reads the answer, or
 // takes it for one, and the turn is another request's.
 var unread = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {

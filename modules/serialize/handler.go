@@ -92,13 +92,13 @@ type Handler struct {
 	// lets it run to its end, `cancel` cancels it. Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
 
-	// The part of the request body that is read into memory before the request
-	// takes its ticket, in bytes or as a text such as `64KiB`. 0 means to read
-	// nothing ahead, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
+	// The part of the request body that is read into memory before the ticket
+	// is taken, in bytes or as a text such as `64KiB`. 0 means to read nothing
+	// ahead, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
 	// The part of the body beyond `buffer` that is read into an unnamed file in the
-	// system's temporary directory, in bytes or as a text such as `64MiB`. The next
+	// system's temporary directory. In bytes or as a text such as `64MiB`. The next
 	// handler reads the rest while the request is inside. 0 means to use no file.
 	// At most 1TiB. Default: `64MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`

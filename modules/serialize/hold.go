@@ -9,9 +9,9 @@ import (
 )
 
 // A turn lasts for as long as somebody uses it: the handlers behind the queue,
-// handlers of the same request that come to the queue again, and the error
-// routes, between the return of the handlers and their own. The request's
-// context says nothing about that: it also ends when the client hangs up.
+// and handlers of the same request that come to the queue again. After the
+// handlers have returned, the error routes use it. The request's context says
+// nothing about that: it also ends when the client hangs up.
 
 // openHold prepares the context of the hold. By default the hold outlives the
 // client. A PHP script does not stop when its client does, and the next request
@@ -60,9 +60,10 @@ func (v *visit) release() {
 	}
 }
 
-// errorRoutesPatience is how long the turn of a failed request waits for its
-// error routes when the client has hung up, or has not read what was written before
-// the error. They begin at once, unless another handler has dealt with the error.
+// errorRoutesPatience is how long the turn of a failed request waits for its error
+// routes. It applies if the client has hung up, or has not read what was written
+// before the error. Error routes begin at once, unless another handler has dealt
+// with the error.
 const errorRoutesPatience = time.Second
 
 // keep holds the turn for the error routes of a request that has failed. Where
@@ -158,8 +159,8 @@ func (v *visit) deliver(w *turnWriter, r *http.Request) {
 	w.deliver()
 }
 
-// limitKeep sees to it that a turn that is kept for error routes does not wait long
-// for a client that still reads what was written before the error.
+// limitKeep limits how long a turn that is kept for error routes waits for a client
+// that still reads what was written before the error.
 func (v *visit) limitKeep() {
 	v.mu.Lock()
 	kept, keep := v.kept, v.keeps

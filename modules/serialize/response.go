@@ -17,8 +17,8 @@ import (
 // turnWriter writes the response of handlers that are inside.
 //
 // It begins late: what net/http would keep until the handlers have returned, it
-// keeps itself. So the turn is handed over before a small response is written,
-// and a response can be taken back until the client may have got some of it.
+// keeps itself. So the turn is handed over before a small response is written.
+// And a response can be taken back until the client may have got some of it.
 // What comes after that goes through a buffer, or to the client itself where
 // that has no size.
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// The part of a file that the buffer does not take is given to the connection as the
-// file that it is, which lets the system send it.
+// The part of a file beyond the buffer is passed to the connection as a file, so
+// that the system can send it.
 func TestFileIsSentByTheSystem(t *testing.T) {
 	const size, buffer = 3 << 20, 256 << 10
 	path := filepath.Join(t.TempDir(), "file")

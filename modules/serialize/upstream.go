@@ -21,10 +21,10 @@ import (
 // connection is kept open until the upstream closes it. The upstream sees the end
 // of what it can read, as from any client that breaks off.
 //
-// A connection is known only while a request is written to it: from the end of
-// its head until net/http says that it was written, which comes before the
-// connection can go back to the transport's idle pool. So the connection of another
-// request is never touched.
+// A connection is known only while a request is written to it: from the end of its
+// head until net/http says that it was written. Only after that can the connection
+// go back to the transport's idle pool. So the connection of another request is
+// never touched.
 //
 // Two requests are written at once where a handler reads what the proxy before it still
 // sends. Each gets a part of the body, and net/http does not say which of them breaks

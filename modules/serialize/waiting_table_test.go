@@ -244,9 +244,9 @@ func TestWaitingClaimedTicketIsNotGivenUp(t *testing.T) {
 	v.close()
 }
 
-// Bug: if the turn came after it was looked for, and before the page was sent, the browser
-// got the page, and the turn waited for it by what an earlier page had told it. One that
-// got its first page had a second to come back, and was told to come in five.
+// Bug: if the turn came after it was looked for, and before the page was sent, the
+// browser got the page. The turn then waited for as long as an earlier page needed. One
+// that got its first page had a second to come back, and was told to come in five.
 func TestWaitingTurnComesWithThePage(t *testing.T) {
 	t.Parallel()
 	s, tickets, leave := keepManyBehind(t, MemoryEngine{}, 1)

@@ -31,7 +31,8 @@ func (t *keptTable) watch(k *keptTicket, seen time.Time) chan struct{} {
 }
 
 // passOnDelay is how long the other tabs of a browser wait after the one that was to
-// claim the turn has closed its stream, which it also does when it claims.
+// claim the turn has closed its stream. It also closes the stream when it claims the
+// turn.
 const passOnDelay = 500 * time.Millisecond
 
 func (t *keptTable) unwatch(k *keptTicket, w chan struct{}) {

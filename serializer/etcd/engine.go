@@ -26,13 +26,13 @@ import (
 // only if it does not exist. So a request whose answer was lost can be sent again
 // without taking a second ticket. No key is used for two tickets at a time.
 //
-// Turn. New tickets always come last. So once a process has read all tickets up to a
-// revision, it knows every ticket that can ever be before its own tickets up to there.
-// Later, tickets can only disappear. So admission is decided in memory. If the next
-// waiter is local, the turn passes through a channel. The finished ticket is deleted
-// afterwards: its successor already exists, so no other process sees a gap. One read of
-// the queue serves about half of the process's waiters, so its cost per hand-over does
-// not grow with the queue.
+// Turn. New tickets always come last. Once a process has read all tickets up to a
+// revision, it knows every ticket that can ever be before its own up to there. Later,
+// tickets can only disappear. So admission is decided in memory. If the next waiter is
+// local, the turn passes through a channel. The finished ticket is deleted afterwards:
+// its successor already exists, so no other process sees a gap. One read of the queue
+// serves about half of the process's waiters, so its cost per hand-over does not grow
+// with the queue.
 //
 // A caller that leaves and returns at once sends one request, for the deletion and the
 // new ticket. etcd commits in rounds: of two requests, one would wait for the other,

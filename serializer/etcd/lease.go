@@ -101,8 +101,8 @@ func (e *Engine) checkRights(ctx context.Context) error {
 }
 
 // margin is the time between the deadline and the end of the lease. It covers the time
-// that a holder needs to stop, clocks that run at different speeds, and a deposed etcd
-// leader that has not noticed it yet.
+// that a holder needs to stop, and clocks that run at different speeds. It also covers
+// a deposed etcd leader that has not noticed it yet.
 func margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
 
 // extendLocked moves the deadline. It counts from when the keep-alive was sent, because

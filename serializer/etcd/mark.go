@@ -11,9 +11,9 @@ import (
 //	left <revision>    the ticket was inside alone: no ticket before it is left
 //	gone <revision>    its caller gave up; tickets before it may still exist
 //
-// Without the mark, the next waiter would have to read the queue before it enters,
-// because a missing ticket says nothing about the tickets before it. Marks belong to the
-// lease, too, and are deleted when the process forgets the queue.
+// Without the mark, the next waiter would have to read the queue before it enters: a
+// missing ticket says nothing about the tickets before it. Marks belong to the lease,
+// too, and are deleted when the process forgets the queue.
 type mark struct {
 	rev  int64
 	left bool

@@ -21,9 +21,9 @@ import (
 
 // member is one server of the cluster and the connection to it.
 //
-// etcd's client library is not used. It hides which member answers, keeps the streams of
-// watches on the token with which they were opened, lets the endpoint's host override the
-// server name, and does not report why connections fail.
+// etcd's client library is not used. It hides which member answers, and keeps the streams
+// of watches on the token with which they were opened. It lets the endpoint's host
+// override the server name, and does not report why connections fail.
 type member struct {
 	endpoint string
 	host     string // and port

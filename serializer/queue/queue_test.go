@@ -89,7 +89,7 @@ func TestLateTicketBeforeLocalOne(t *testing.T) {
 	}
 }
 
-// In whatever order tickets come, go and are identified, the list is in order, the
+// Tickets come, go and are identified in any order. The list is in order, the
 // counts are those of the tickets, and the border admits what the rule admits.
 func TestQueueAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -20,6 +20,6 @@
 // processes, replaces the directory, takes permissions away, fills the disk, and steps
 // the clocks. See -h for the list.
 //
-// The exit status is 1 if it reports any of these, or if the queue took more than 250 ms
-// to continue after its holder was killed, or after a pause.
+// The exit status is 1 if it reports any of these. It is also 1 if the queue took more
+// than 250 ms to continue after its holder was killed, or after a pause.
 package main

@@ -12,8 +12,8 @@ import (
 )
 
 // A refused login costs etcd a tenth of a second of CPU time. Bug: after each
-// attempt at a lease, a goroutine tried ten times a second to give back the
-// lease that was never made, and logged in each time. So one Caddy with a wrong
+// attempt at a lease, a goroutine tried ten times a second to give back a lease
+// that was never made. It logged in each time. So one Caddy with a wrong
 // password kept a processor of etcd busy.
 func TestWrongPasswordIsNoLoad(t *testing.T) {
 	t.Parallel() // it mostly waits
