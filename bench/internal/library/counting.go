@@ -27,8 +27,7 @@ func count(ctx context.Context, role string, few, many any, turns int, home stri
 	}
 	perTurn := make(Calls)
 	for sign, task := range map[float64]any{-1: few, 1: many} {
-		_, err := proc.AskAll[any](ctx, role, []any{task}, tracer)
-		if err != nil {
+		if _, err := proc.Ask[any](ctx, role, task, tracer); err != nil {
 			return nil, fmt.Errorf("counting with %s: %w", tracer.Command[0], err)
 		}
 		text, err := os.ReadFile(file)

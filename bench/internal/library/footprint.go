@@ -29,7 +29,10 @@ func init() {
 
 // Run measures it in a process of its own.
 func (f Footprint) Run(ctx context.Context) (figures.Values, error) {
-	return proc.Ask[figures.Values](ctx, "footprint", f)
+	// The runtime would give goroutines larger or smaller first stacks from one
+	// collection of garbage to the next, by what others needed, and so weigh itself.
+	same := proc.Tracer{Env: []string{"GODEBUG=adaptivestackstart=0"}}
+	return proc.Ask[figures.Values](ctx, "footprint", f, same)
 }
 
 // turns counts the allocations of turns.
@@ -51,15 +54,17 @@ func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values
 	heap, stack := 0.0, 0.0
 	for range 2 { // the first crowd leaves goroutines that the next ones use again
 		over := make(chan struct{})
-		heap, stack = f.crowd(func() { <-over }, func() bool { return true })
+		var gone sync.WaitGroup
+		heap, stack = f.crowd(&gone, func() { <-over }, func() bool { return true })
 		close(over)
+		gone.Wait() // or their stacks would count as in use before the next crowd comes
 	}
 	turn, err := engine.Enter(ctx, arrival)
 	if err != nil {
 		return err
 	}
 	defer turn.Leave()
-	queuedHeap, queuedStack := f.crowd(
+	queuedHeap, queuedStack := f.crowd(new(sync.WaitGroup),
 		func() { _, _ = engine.Enter(ctx, arrival) }, // until the engine is closed
 		func() bool {
 			states, err := engine.Queues(ctx)
@@ -69,16 +74,17 @@ func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values
 	return nil
 }
 
-// crowd weighs goroutines that wait for something, once all of them do.
-func (f Footprint) crowd(wait func(), all func() bool) (heap, stack float64) {
+// crowd weighs goroutines that wait for something, once all of them do. They are done
+// when they no longer wait.
+func (f Footprint) crowd(done *sync.WaitGroup, wait func(), all func() bool) (heap, stack float64) {
 	before := memory()
 	var begun sync.WaitGroup
 	begun.Add(f.Waiting)
 	for range f.Waiting {
-		go func() {
+		done.Go(func() {
 			begun.Done()
 			wait()
-		}()
+		})
 	}
 	begun.Wait()
 	for waiting := false; !waiting; waiting = all() {

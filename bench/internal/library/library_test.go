@@ -56,12 +56,15 @@ func TestHandOvers(t *testing.T) {
 }
 
 func TestFootprint(t *testing.T) {
-	got, err := Footprint{Work{Engine: Engine{Engine: Memory}, Callers: 2, Turns: 1000}, 500}.Run(t.Context())
+	got, err := Footprint{Work{Engine: Engine{Engine: Memory}, Callers: 2, Turns: 1000}, 4000}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := got[figures.Allocations]; n < 1 || n > 50 || got[figures.WaiterHeap] < 100 || got[figures.WaiterHeap] > 10_000 {
 		t.Errorf("got %+v", got)
+	}
+	if got[figures.WaiterStack] < -100 {
+		t.Errorf("a waiter's stack is smaller than that of any goroutine: %+v", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func init() {
 
 // Run measures what a turn costs, in a process of its own.
 func (q Queueing) Run(ctx context.Context) (figures.Values, error) {
-	return proc.Ask[figures.Values](ctx, "queueing", q)
+	return proc.Ask[figures.Values](ctx, "queueing", q, proc.Tracer{})
 }
 
 // carousel is a queue in which every leaving holder queues again.

@@ -71,8 +71,8 @@ func Begin(ctx context.Context, name string, task any, report *bytes.Buffer, tra
 }
 
 // Ask has a process of its own play a role, and returns its report.
-func Ask[Report any](ctx context.Context, name string, task any) (report Report, err error) {
-	reports, err := AskAll[Report](ctx, name, []any{task}, Tracer{})
+func Ask[Report any](ctx context.Context, name string, task any, tracer Tracer) (report Report, err error) {
+	reports, err := AskAll[Report](ctx, name, []any{task}, tracer)
 	if err != nil {
 		return report, err
 	}
