@@ -6,7 +6,7 @@ import (
 )
 
 // ageList lists the requests of one prefix that wait, or those that are inside, in
-// the order in which they began. So the oldest is known at any time, also while
+// the order in which they began. So the oldest is known at any time, even while
 // nothing happens. Inserting and removing take a lock and no memory.
 type ageList struct {
 	mu          sync.Mutex

@@ -7,7 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 )
 
-// All handlers of a queue have to agree on dry_run. Otherwise some of its requests
+// All handlers of a queue must agree on dry_run. Otherwise, some of its requests
 // would wait for others that wait for nobody.
 
 // declaration is what the first handler of a queue says, and where.
@@ -16,7 +16,7 @@ type declaration struct {
 	at     string
 }
 
-// declarations are those of queues, by what tells these apart.
+// declarations are those of all queues, by the identity of the queue.
 type declarations[K comparable] map[K]declaration
 
 // agree refuses a handler that differs from an earlier one of its queue.
@@ -36,7 +36,7 @@ func (d declarations[K]) agree(queue K, prefix string, declared declaration) err
 	return fmt.Errorf("dry_run: queue %q is in a dry run at %s, and not at %s; it must be the same wherever the queue is used", prefix, with.at, without.at)
 }
 
-// lineIdentity tells queues apart in a Caddyfile, as far as their lines say.
+// lineIdentity identifies a queue in a Caddyfile, as far as its lines say.
 type lineIdentity struct{ path, prefix, engine string }
 
 // agreeInCaddyfile compares a line with the earlier ones. Only here is its number

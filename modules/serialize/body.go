@@ -52,7 +52,7 @@ func (s *Handler) bufferBody(body *heldBody, r *http.Request, v *visit) (err err
 		return nil
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
-		// net/http tells the client to go on when the body is first read.
+		// net/http tells the client to continue when the body is first read.
 		err = s.checkRoom(v)
 	}
 	if err == nil {

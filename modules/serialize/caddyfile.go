@@ -32,8 +32,8 @@ func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		return nil, err
 	}
 	values := h.NewRoute(matcher, s)
-	// Of a named route that is one route, Caddy keeps the first handler only; the
-	// group makes it two.
+	// If a named route is a single route, Caddy keeps only its first handler; the
+	// group makes it two routes.
 	if len(values) == 0 || matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}

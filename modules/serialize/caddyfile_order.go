@@ -150,8 +150,8 @@ func (b *serializeBlock) arrange(order []candidate) {
 		}
 		*slots[0] = line.routeFor(order[:n])
 		for _, rest := range slots[1:n] {
-			// Caddy joins neighbours that match alike, so a route without a
-			// handler leaves no trace.
+			// Caddy joins neighbours with the same matcher, so a route without
+			// a handler leaves no trace.
 			*rest = *slots[0]
 			rest.HandlersRaw = nil
 		}

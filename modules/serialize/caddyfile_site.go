@@ -13,8 +13,8 @@ import (
 )
 
 // Which lines belong together depends on where a directive stands: in which site and
-// block, and beside which other directives. Caddy does not tell a directive. This file
-// finds it out, and says so where it cannot.
+// block, and beside which other directives. Caddy does not tell a directive about
+// that. This file finds it out, and says so if it cannot.
 
 // tokenPosition is where a line begins in a Caddyfile.
 type tokenPosition struct {
@@ -25,7 +25,7 @@ type tokenPosition struct {
 func (p tokenPosition) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 // directiveBetween reports whether a directive other than serialize stands
-// between two serialize lines. Where that cannot be seen, there may be one.
+// between two serialize lines. If that cannot be seen, there may be one.
 func directiveBetween(h httpcaddyfile.Helper, first, second tokenPosition) bool {
 	tokens, ok := siteTokens(h)
 	from := slices.IndexFunc(tokens, first.isDirective)
@@ -62,8 +62,8 @@ func firstWords(tokens []caddyfile.Token) (words []string) {
 }
 
 // inRouteBlock reports whether the directive that is being parsed stands in a
-// route block. Caddy does not tell a directive what it stands in, except by who
-// has called it.
+// route block. A directive can learn that only from the function that has
+// called it.
 func inRouteBlock() bool {
 	const caller = "httpcaddyfile.parseSegmentAsConfig"
 	pcs := make([]uintptr, 32)
@@ -80,16 +80,16 @@ func inRouteBlock() bool {
 	}
 }
 
-// blockID tells blocks apart. Nested ones have a copy of the state of the block
-// around them; all sites share one state, but have addresses of their own.
+// blockID identifies a block. Nested blocks have a copy of the state of the
+// block around them. All sites share one state, but have separate addresses.
 type blockID struct{ state, site uintptr }
 
 func blockOf(h httpcaddyfile.Helper) blockID {
 	return blockID{reflect.ValueOf(h.BlockState).Pointer(), siteOf(h)}
 }
 
-// siteOf identifies the site that a directive stands in, by where its addresses
-// lie in memory; 0 means that there is no telling.
+// siteOf identifies the site that a directive stands in, by the position of its
+// addresses in memory; 0 means unknown.
 func siteOf(h httpcaddyfile.Helper) uintptr {
 	addresses := ofSite(h, "Keys")
 	if !addresses.IsValid() || addresses.Kind() != reflect.Slice {
@@ -99,7 +99,7 @@ func siteOf(h httpcaddyfile.Helper) uintptr {
 }
 
 // ofSite is a field of the site's block that a directive stands in. Caddy does
-// not export the block; the value is not valid where there is no such field.
+// not export the block; the value is not valid if there is no such field.
 func ofSite(h httpcaddyfile.Helper, field string) reflect.Value {
 	site := reflect.ValueOf(h).FieldByName("parentBlock")
 	if !site.IsValid() || site.Kind() != reflect.Struct {
@@ -109,7 +109,7 @@ func ofSite(h httpcaddyfile.Helper, field string) reflect.Value {
 }
 
 // siteTokens are the tokens of the site that a directive stands in. ok is false
-// where there is no telling.
+// if they are unknown.
 func siteTokens(h httpcaddyfile.Helper) (tokens []caddyfile.Token, ok bool) {
 	segments := ofSite(h, "Segments")
 	if !segments.IsValid() || segments.Type() != reflect.TypeFor[[]caddyfile.Segment]() {
@@ -129,7 +129,7 @@ func siteTokens(h httpcaddyfile.Helper) (tokens []caddyfile.Token, ok bool) {
 }
 
 // onlyOne reports whether there is one serialize directive in the site, whatever
-// block of the site it stands in. It is false where there is no telling.
+// block of the site it stands in. It is false if that is unknown.
 func onlyOne(h httpcaddyfile.Helper) bool {
 	count := 0
 	tokens, ok := siteTokens(h)

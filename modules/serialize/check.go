@@ -13,8 +13,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The checks below serve the Caddyfile, where the error names the line, and
-// JSON alike. Each error says what is allowed.
+// The checks below are for both the Caddyfile, where the error names the line,
+// and JSON. Each error says what is allowed.
 
 // check refuses settings that make no sense.
 func (s *Handler) check() error {

@@ -46,7 +46,8 @@ func (a *adminSource) queues(ctx context.Context) ([]serializer.QueueState, erro
 		for i := range q.Tickets {
 			t := &q.Tickets[i]
 			t.State, t.Token = command.Printable(t.State), command.Printable(t.Token)
-			// A server takes the tickets of the dead out as soon as it sees them.
+			// A server removes the tickets of dead owners as soon as it sees
+			// them.
 			if t.Alive == nil {
 				t.Alive = new(true)
 			}

@@ -90,8 +90,8 @@ func askAdmin(address, method, path string) ([]byte, error) {
 	return body, err
 }
 
-// explain reads an error of Caddy's client, which tells an answer from none in
-// its text only.
+// explain reads an error of Caddy's client: only its text says whether there
+// was an answer.
 func (a *adminSource) explain(err error) error {
 	_, answer, ok := strings.Cut(err.Error(), "HTTP ")
 	if !ok {

@@ -86,9 +86,10 @@ func countInside(queues, paused []serializer.QueueState) (inside int) {
 	return inside
 }
 
-// findDoubtful lists the queues that may be of a paused prefix though it does not pause
-// them: their tickets came by another prefix, such as that of before a reload. Who is
-// there must go; who comes later comes by a prefix that nobody has paused.
+// findDoubtful lists the queues that may belong to a paused prefix although it does not
+// pause them: their tickets came through another prefix, such as the one before a
+// reload. Those inside must leave. Later requests come through a prefix that nobody has
+// paused.
 func findDoubtful(queues, paused []serializer.QueueState) (doubtful []serializer.QueueState) {
 	for _, q := range queues {
 		fits := func(p serializer.QueueState) bool { return q.Path == p.Path && fitsPrefix(q, p.Prefix) }

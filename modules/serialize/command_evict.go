@@ -101,7 +101,7 @@ func (c *evictRun) failed(err error) (int, error) {
 	return caddy.ExitCodeFailedStartup, err
 }
 
-// askInside asks whether a ticket that is inside is to be evicted. Where nobody
+// askInside asks whether a ticket that is inside is to be evicted. If nobody
 // can answer, it is not.
 func askInside(cmd *cobra.Command, t serializer.TicketState) bool {
 	if !isTerminal(cmd.InOrStdin()) {

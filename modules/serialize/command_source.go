@@ -54,7 +54,7 @@ func (f *sourceFlags) addPrefix(cmd *cobra.Command, prefix *string, usage string
 	_ = cmd.RegisterFlagCompletionFunc("prefix", f.completePrefix)
 }
 
-// open finds the source. What is worth knowing about the choice goes to notes.
+// open finds the source. Remarks about the choice go to notes.
 func (f *sourceFlags) open(ctx context.Context, notes io.Writer) (queueSource, error) {
 	if f.path != "" {
 		return directorySource(f.path), nil
@@ -86,8 +86,8 @@ func prefixMatches(text, queue string) bool {
 	return queue == text || queue == serializer.QueueName(text)
 }
 
-// completePrefix offers the prefixes of the queues there are, as what the shell
-// completes.
+// completePrefix offers the prefixes of the existing queues to the shell's
+// completion.
 func (f *sourceFlags) completePrefix(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var prefixes []cobra.Completion
 	for _, q := range f.complete(cmd) {

@@ -18,7 +18,7 @@ type configuration struct {
 	passages []passage
 }
 
-// queueIdentity tells queues apart within a configuration. Prefixes with placeholders
+// queueIdentity identifies a queue within a configuration. Prefixes with placeholders
 // count as they are written.
 type queueIdentity struct{ space, prefix string }
 

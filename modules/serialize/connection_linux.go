@@ -9,7 +9,7 @@ import (
 const canSeeHangUp = true
 
 // hungUp reports whether the peer has closed a socket or its sending half, even if
-// there is unread data. net/http makes no difference between the two.
+// there is unread data. net/http does not distinguish the two.
 func hungUp(socket syscall.RawConn) (gone bool) {
 	err := socket.Control(func(fd uintptr) {
 		polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}

@@ -8,7 +8,7 @@ import (
 )
 
 // deadlines are the server's timeouts of one request. They count from its
-// start, and the time it waits in the queue is not to be taken off them.
+// start, but the time that it waits in the queue must not count.
 type deadlines struct {
 	conn   http.ResponseWriter // net/http's own
 	server *caddyhttp.Server

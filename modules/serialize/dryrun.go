@@ -30,7 +30,7 @@ func (s *Handler) openDoors() {
 	s.WhenFull, s.Buffer, s.BufferDisk = dropNewest, new(Size), new(Size)
 }
 
-// observe notes what a request has met in a dry run.
+// observe records what a request has met in a dry run.
 func (v *visit) observe(r *http.Request) {
 	s := v.handler
 	ahead := v.turn.Position()

@@ -79,7 +79,7 @@ func (s *Handler) configured() configuredQueue {
 	return configuredQueue{name: s.queue, limit: limit}
 }
 
-// limits are the limits of the queues whose names are known. Where handlers
+// limits are the limits of the queues whose names are known. If handlers
 // differ, it is the widest.
 func (e *sharedEngine) limits() map[string]int {
 	e.mu.Lock()
@@ -143,7 +143,7 @@ func describeRequests(states []serializer.QueueState) {
 func (e *sharedEngine) Path() string { return cmp.Or(e.Engine.Path(), e.key) }
 
 // unreadable lists the queues of an engine that cannot be read: those of the
-// configuration, or one without a name where none is known.
+// configuration, or one without a name if none is known.
 func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 	path, limits := e.Path(), e.limits()
 	if len(limits) == 0 {

@@ -67,7 +67,7 @@ func (t *localTurn) awaitEarlier(ctx context.Context, a *serializer.Arrival) err
 	return nil
 }
 
-// settle notes how the engine has answered.
+// settle records how the engine has answered.
 func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, error) {
 	if err != nil {
 		localQueues.leave(t)
@@ -78,9 +78,9 @@ func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, er
 	return t, nil
 }
 
-// join is Enter without a wait, and without a goroutine where the engine needs none. t
-// is the turn. done is called in a goroutine of its own when the wait has ended, with nil
-// if it has come.
+// join is Enter without a wait, and without a goroutine if the engine needs none. t is
+// the turn. done is called in a goroutine of its own when the wait has ended, with nil if
+// it has come.
 func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
 	t.engine = e.sharedEngine
 	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {

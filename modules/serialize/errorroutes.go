@@ -89,8 +89,9 @@ func holdErrorRoutes(ctx caddy.Context) bool {
 	return holdSubroutes(ctx, server)
 }
 
-// holdSubroutes does so for a handler in a named route. Named routes are provisioned
-// after the error routes have been compiled, except for the subroutes in these.
+// holdSubroutes does the same for a handler in a named route. Named routes are
+// provisioned after the error routes have been compiled, except for the subroutes in
+// these.
 func holdSubroutes(ctx caddy.Context, server *caddyhttp.Server) bool {
 	all := true
 	for _, route := range server.Errors.Routes {

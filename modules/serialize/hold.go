@@ -66,9 +66,9 @@ func (v *visit) release() {
 // with the error.
 const errorRoutesPatience = time.Second
 
-// keep holds the turn for the error routes of a request that has failed. Where
-// they do not come, because there are none or because another handler has dealt
-// with the error, the turn ends with the request.
+// keep holds the turn for the error routes of a request that has failed. If
+// they do not come, because there are none or another handler has dealt with
+// the error, the turn ends with the request.
 func (v *visit) keep(request context.Context) {
 	v.mu.Lock()
 	v.kept = true
@@ -121,8 +121,7 @@ func (v *visit) hasGivenUp() bool {
 
 // run lets a handler work inside the turn, with a context that ends with it. The
 // response goes through w. When the handler has finished, it calls end, which
-// may hand the turn over; what of the response the client has not taken by then,
-// it takes afterwards.
+// may hand the turn over. The client then takes the rest of the response.
 func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next caddyhttp.Handler, end func(error)) (err error) {
 	around := v.begin(w)
 	stop := func() bool { return true }
@@ -181,7 +180,7 @@ func (v *visit) begin(w *turnWriter) (around *turnWriter) {
 	return around
 }
 
-// finish takes back what begin did.
+// finish undoes what begin did.
 func (v *visit) finish(around *turnWriter) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -196,7 +195,7 @@ func (v *visit) isRunning() bool {
 }
 
 // resume lets a handler work inside a turn that the request has kept. Its
-// request may know another context by now, of which it keeps the values.
+// request may have another context by now, whose values it keeps.
 func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, end func(error)) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)

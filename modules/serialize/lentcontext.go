@@ -67,8 +67,8 @@ func (c *lentContext) Err() error { return c.current().Err() }
 func (c *lentContext) Value(key any) any { return c.current().Value(key) }
 
 // outlivingContext has the values of a context, and does not end with it. It is what
-// [context.WithoutCancel] makes, in the memory of a visit. It is for a parent only: what
-// asks it for a cause would be told that of the other context.
+// [context.WithoutCancel] makes, in the memory of a visit. It is for a parent only: if
+// asked for a cause, it would return that of the other context.
 type outlivingContext struct{ values context.Context }
 
 // Deadline implements [context.Context].

@@ -89,7 +89,7 @@ func (q *listedQueue) merge(o *listedQueue) {
 	}
 }
 
-// evict takes out a ticket. An engine that has no such ticket says so.
+// evict takes out a ticket. An engine without such a ticket returns an error.
 func (q *listedQueue) evict(ctx context.Context, token uint64) error {
 	err := serializer.ErrNoTicket
 	for _, engine := range q.engines {

@@ -9,13 +9,13 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Of the routes of a group, Caddy runs one for each request. It numbers the groups of
-// a Caddyfile's named routes apart from those of its sites (version 2.11), so two groups
-// can have one name. A request that has used the one is then led past the other, and
-// past the queues in it. serialize gives its own groups names that no other group has.
+// Of the routes of a group, Caddy runs one for each request. It numbers the groups of a
+// Caddyfile's named routes separately from those of its sites (version 2.11), so two
+// groups can have one name. A request that has used one of them then bypasses the other,
+// and the queues in it. serialize gives its own groups names that no other group has.
 // For a queue inside another group, such as handle blocks, all it can do is refuse.
 
-// checkNamedRoute returns an error if requests can be led past a handler that is being
+// checkNamedRoute returns an error if requests can bypass a handler that is being
 // provisioned in a named route.
 func checkNamedRoute(ctx caddy.Context) error {
 	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)

@@ -8,7 +8,7 @@ import (
 
 // A request that is inside one queue and comes to another one waits there. Two
 // requests that come to two queues in opposite orders can wait for each other until
-// a timeout. Where the routes of a configuration lead through queues in opposite
+// a timeout. If the routes of a configuration lead through queues in opposite
 // orders, the log says so when it is loaded.
 
 // passage is a handler that requests come to.

@@ -18,8 +18,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// A pause is kept by the engine, and so holds for all processes of its directory. It
-// has the name of a queue, or that of a prefix with placeholders, for all its queues.
+// The engine keeps a pause, so it applies to all processes of its directory. It has
+// the name of a queue, or that of a prefix with placeholders, for all its queues.
 
 // defaultPause is how long a pause lasts if nobody says so.
 const defaultPause = 10 * time.Minute
@@ -37,7 +37,7 @@ func untilText(until time.Time) string {
 	return "until " + until.Local().Format(time.DateTime)
 }
 
-// shortestPause does not end before all have heard of it.
+// shortestPause is long enough for all processes to learn of it.
 const shortestPause = 10 * time.Millisecond
 
 // parsePause reads how long a pause is to last, and returns its end. 0 is until it is

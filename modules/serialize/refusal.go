@@ -36,8 +36,8 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	return s.answerRefusal(w, v)
 }
 
-// refusal returns the refusal that an error means. Every error that is none itself is
-// the storage's.
+// refusal returns the refusal that an error means. Every error that is not a refusal
+// itself is one of the storage.
 func (v *visit) refusal(err error) *serializer.Refused {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
 		return refused
@@ -50,7 +50,7 @@ func hasFailed(refused *serializer.Refused) bool {
 	return refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost
 }
 
-// answerRefusal answers the request of v, which was refused, also when it comes to
+// answerRefusal answers the request of v, which was refused, even when it comes to
 // the queue again. Then the handler may be another one, with another
 // `error_response`. The status stays the same.
 func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {

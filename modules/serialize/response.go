@@ -19,15 +19,15 @@ import (
 // It begins late: what net/http would keep until the handlers have returned, it
 // keeps itself. So the turn is handed over before a small response is written.
 // And a response can be taken back until the client may have got some of it.
-// What comes after that goes through a buffer, or to the client itself where
-// that has no size.
+// What comes after that goes through a buffer, or to the client itself if the
+// buffer has no size.
 //
 // It outlives the client: it writes for as long as there is one, and then
-// swallows the rest. The handlers run on to their end, as if somebody still
+// swallows the rest. The handlers run to their end, as if somebody still
 // listened: only then is the upstream really free.
 //
-// The handlers do not outlive the turn. Once that is revoked, they can write no
-// more, and whatever blocks on the client is ended; see interrupt.
+// The handlers do not outlive the turn. Once it is revoked, they can write no
+// more, and whatever blocks on the client is interrupted; see interrupt.
 type turnWriter struct {
 	caddyhttp.ResponseWriterWrapper // to the client
 	turn                            context.Context
@@ -47,7 +47,7 @@ type turnWriter struct {
 	handlers   handlersContext
 	lent       lentContext // of the request, while the handlers run
 	gone       bool        // the client
-	refused    bool        // something was not written, for the turn was revoked
+	refused    bool        // something was not written, because the turn was revoked
 	unanswered bool        // the response was left to the queue
 	abandoned  bool        // what the client has not taken yet
 
@@ -178,7 +178,7 @@ func (w *turnWriter) allowsBody() bool {
 	return w.status >= 200 && w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
-// count notes that of the length announced so much has been written.
+// count records how much of the announced length has been written.
 func (w *turnWriter) count(written int64) {
 	if w.left >= 0 {
 		w.left = max(0, w.left-written)

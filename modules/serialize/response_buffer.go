@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// responseBuffer takes the body of a response off the handlers at once, and
+// responseBuffer takes the body of a response from the handlers at once, and
 // sends it as fast as the client takes it. Beyond its size, the handlers wait
 // for the client.
 //
 // It sends in a goroutine of its own, the sender, which runs only while the
-// client has not taken everything. The sender alone writes to the client then:
-// a response writer is not made for two. It only writes and flushes, for what a
-// header leads to in the writers around the queue belongs to the request's own
-// goroutine.
+// client has not taken everything. Then only the sender writes to the client,
+// because a response writer is not safe for two. It only writes and flushes:
+// the effects of a header in the writers around the queue belong to the
+// request's own goroutine.
 type responseBuffer struct {
 	size     int                 // in bytes
 	to       http.ResponseWriter // the client
@@ -80,14 +80,14 @@ func (b *responseBuffer) appendLocked(p []byte) int {
 	return n
 }
 
-// setLimits makes settings hold for what is written from now on.
+// setLimits applies settings to what is written from now on.
 func (b *responseBuffer) setLimits(s timeoutSettings) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limits = &s
 }
 
-// limitLocked makes the latest settings hold.
+// limitLocked applies the latest settings.
 func (b *responseBuffer) limitLocked() {
 	if b.limits != nil {
 		b.to = b.timeouts.apply(b.to, *b.limits)
@@ -133,7 +133,7 @@ func (b *responseBuffer) flushLocked() {
 	b.sendLocked()
 }
 
-// sendLocked sees to it that there is a sender.
+// sendLocked starts a sender unless there is one.
 func (b *responseBuffer) sendLocked() {
 	if !b.sending {
 		b.sending = true
@@ -241,8 +241,8 @@ func (b *responseBuffer) isSending() bool {
 	return b.sending
 }
 
-// awaitSent waits until the client has taken everything, for the handlers to
-// write to it themselves, with the writer that it returns.
+// awaitSent waits until the client has taken everything. The handlers can then
+// write to the client themselves, with the writer that it returns.
 func (b *responseBuffer) awaitSent() (http.ResponseWriter, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

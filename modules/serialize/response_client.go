@@ -27,8 +27,8 @@ func isClientGone(err error) bool {
 		!errors.Is(err, http.ErrHijacked) && !errors.Is(err, http.ErrNotSupported)
 }
 
-// outlives reports whether the handlers need not know of an error, for they run
-// on without their client.
+// outlives reports whether the handlers need not know of an error, because they
+// run on without their client.
 func (w *turnWriter) outlives(err error) bool {
 	if !isClientGone(err) || w.ends || errors.Is(err, errStopped) {
 		return false
@@ -37,7 +37,7 @@ func (w *turnWriter) outlives(err error) bool {
 	return true
 }
 
-// explain names the cause of an error where the turn was revoked.
+// explain names the cause of an error if the turn was revoked.
 func (w *turnWriter) explain(err error) error {
 	if !errors.Is(err, errStopped) {
 		return err

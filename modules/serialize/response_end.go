@@ -5,14 +5,14 @@ import (
 	"net/http"
 )
 
-// conclude decides what becomes of a response when the handlers have finished,
-// with err, or with what they have thrown. It returns with what they finish
+// conclude decides what becomes of a response when the handlers have finished
+// with err or a panic. It returns the error or the panic to finish with
 // instead.
 //
-// A response that is whole goes to the client, also when the turn was revoked
+// A response that is whole goes to the client, even if the turn was revoked
 // meanwhile. One that is not is taken back if the client has got nothing of it:
-// the client gets the queue's answer. Else it is broken off, for the client must
-// not take what it has got for the whole.
+// the client gets the queue's answer. Otherwise it is broken off, because the
+// client must not take the part that it has for the whole.
 func (v *visit) conclude(w *turnWriter, r *http.Request, err error, thrown any) (any, error) {
 	aborted := thrown == http.ErrAbortHandler
 	whole := err == nil && !aborted && !w.refused && !w.unanswered
@@ -82,8 +82,8 @@ func (w *turnWriter) deliverHeld() {
 	addTrailers(w.ResponseWriter.Header(), late)
 }
 
-// abandon drops what the client has not taken. It sees to it that the client has
-// a status at least, and ends what then still blocks.
+// abandon drops what the client has not taken. It makes sure that the client
+// gets at least a status, and ends what then still blocks.
 func (w *turnWriter) abandon() {
 	defer w.finish()
 	w.buffer.discard()

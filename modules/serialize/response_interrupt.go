@@ -66,11 +66,12 @@ func (w *turnWriter) interrupt() {
 // interruptLocked sets the deadlines of the connection. Not every connection has
 // them.
 //
-// The read deadline is left alone where nothing is read: there, net/http looks
-// for the end of the connection, takes a deadline for it, and cancels all later
-// requests on it. The write deadline resets a stream of HTTP/2 at once, also
-// where nothing is being written and there is an answer to come. So what the
-// sender writes is not interrupted before the handlers have finished.
+// The read deadline stays as it is while nothing is read: net/http then watches
+// for the end of the connection. It would take a deadline for that end, and
+// cancel all later requests on the connection. The write deadline resets a
+// stream of HTTP/2 at once, even if nothing is being written and an answer is
+// still to come. So what the sender writes is not interrupted before the
+// handlers have finished.
 func (w *turnWriter) interruptLocked(deadline time.Time) {
 	if w.hijacked != nil {
 		_ = w.hijacked.SetDeadline(deadline)

@@ -13,8 +13,8 @@ import (
 
 // handlersContext is the context of the handlers behind a queue. A handler
 // `timeouts` among them changes the write timeouts of Caddy's writer while it runs.
-// The sender may be using that, and goes on after the handler. So the handler gets
-// a copy to change, and the sender follows it.
+// The sender may be using that writer, and continues after the handler. So the
+// handler gets a copy to change, and the sender follows it.
 type handlersContext struct {
 	context.Context
 	writer *turnWriter

@@ -29,7 +29,8 @@ func isRevocation(cause error) bool {
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 
 // revoke takes the turn back: it cancels what runs in it and ends what blocks on
-// the client. So it does with the turns that the request has taken inside this one.
+// the client. It does the same with the turns that the request has taken inside
+// this one.
 func (v *visit) revoke(cause error) {
 	v.cancel(revocation{cause})
 	v.mu.Lock()

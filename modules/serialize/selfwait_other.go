@@ -4,5 +4,5 @@ package serialize
 
 import "net/netip"
 
-// dialedHere cannot be told on this system.
+// dialedHere returns false: it is implemented only for Linux.
 func dialedHere(netip.AddrPort) bool { return false }

@@ -129,7 +129,8 @@ func (s *prefixStats) isDry() bool {
 	return false
 }
 
-// paused is 1 if the queue of the prefix is paused, or all its queues, and else 0.
+// paused is 1 if the queue of the prefix is paused, or all its queues, otherwise
+// 0.
 func (s *prefixStats) paused(paused map[string][]*sharedEngine) float64 {
 	name := s.prefix
 	if !s.many() {

@@ -15,20 +15,21 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// upstream is the connection on which a proxy hands on a body that is still
-// being sent. Where the body breaks off, the proxy closes the connection and
-// has done, but the upstream, which began at the head, may work on. So the
-// connection is kept open until the upstream closes it. The upstream sees the end
-// of what it can read, as from any client that breaks off.
+// upstream is the connection on which a proxy passes on a body that is still
+// being sent. If the body breaks off, the proxy closes the connection and is
+// done. But the upstream, which began at the head, may work on. So the connection
+// is kept open until the upstream closes it. The upstream sees the end of what it
+// can read, as from any client that breaks off.
 //
 // A connection is known only while a request is written to it: from the end of its
 // head until net/http says that it was written. Only after that can the connection
 // go back to the transport's idle pool. So the connection of another request is
 // never touched.
 //
-// Two requests are written at once where a handler reads what the proxy before it still
+// Two requests are written at once if a handler reads what the proxy before it still
 // sends. Each gets a part of the body, and net/http does not say which of them breaks
-// off. So both connections are kept, and the one that net/http has not closed is given up.
+// off. So both connections are kept, and the one that net/http has not closed is given
+// up.
 type upstream struct {
 	mu      sync.Mutex
 	got     net.Conn   // of the proxy, before the head is written
@@ -93,10 +94,10 @@ func (u *upstream) use() {
 	u.got = nil
 }
 
-// wrote leaves the connection to the transport once its request is written. Where the
-// body broke off, it keeps the connection. It cannot for transports other than http, nor
-// over HTTP/2: there, no connection is known. A proxy that has its answer closes the body
-// before its end; its upstream is not waited for.
+// wrote leaves the connection to the transport once its request is written. If the body
+// broke off, it keeps the connection. It cannot do that for transports other than http,
+// nor over HTTP/2: there, no connection is known. A proxy that has its answer closes the
+// body before its end; its upstream is not waited for.
 func (u *upstream) wrote(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// duplicate returns nil: a socket cannot be had for a second time here.
+// duplicate returns nil: sockets are not duplicated on this system.
 func duplicate(syscall.RawConn) net.Conn { return nil }

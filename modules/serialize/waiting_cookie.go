@@ -16,8 +16,8 @@ import (
 // waitingQueue names a queue in cookies, without telling its name.
 type waitingQueue [16]byte
 
-// waitingQueue is the name of a queue for readers, or for all others. A ticket of the
-// one is none of the other.
+// waitingQueue is the name of a queue for readers, or for all others. A ticket of one
+// is not valid in the other.
 func (s *Handler) waitingQueue(queue string, reader bool) (id waitingQueue) {
 	text := s.engine.directory.path + "\x00" + queue
 	if reader {

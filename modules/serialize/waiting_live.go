@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The script of the page follows the place by a request of its own to the page's
-// address. The header tells it from an event stream of the application there. Other
-// sites' pages cannot send it, for browsers would ask first.
+// The script of the page follows the place by a separate request to the page's
+// address. The header distinguishes it from an event stream of the application
+// there. Other sites' pages cannot send it, because browsers would ask first.
 const (
 	liveHeader = "Orderly-Waiting"
 	liveValue  = "live"

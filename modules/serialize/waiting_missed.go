@@ -7,8 +7,8 @@ import (
 )
 
 // waitingClient is a client's address in a queue. It has one ticket at a time whose
-// cookie is to come back: else a program that drops cookies could fill the queue by
-// asking again.
+// cookie is to come back. Otherwise, a program that drops cookies could fill the
+// queue by asking again.
 type waitingClient struct {
 	queue waitingQueue
 	ip    string
@@ -49,10 +49,10 @@ func (t *keptTable) proveLocked(k *keptTicket) {
 	k.remembered = nil
 }
 
-// missedCookie is remembered of a place whose cookie has not come back. Its browser
-// may refuse cookies: then it comes again without a cookie, and has to wait with an open
-// connection, or it would never have a turn. Many browsers of one address look alike,
-// so only those wait for it that came when it was to come; else the next one.
+// missedCookie is remembered of a place whose cookie has not come back. Its browser may
+// refuse cookies: then it comes again without a cookie, and has to wait with an open
+// connection, or it would never have a turn. Many browsers of one address look alike. So
+// only those that come when it should come have to wait like that, or else the next one.
 type missedCookie struct {
 	given  time.Time // when the browser got the page
 	back   time.Time // when it was to come again
@@ -66,13 +66,13 @@ const (
 	maxMissed  = 10_000
 )
 
-// backEarly and claimGrace bound how far from the time it was told a browser comes back.
+// backEarly and claimGrace bound how far from the announced time a browser comes back.
 const backEarly = time.Second
 
 var agentSeed = maphash.MakeSeed()
 
-// agentHash tells the browsers in a queue apart, as far as that can be done without a
-// cookie.
+// agentHash distinguishes the browsers in a queue, as far as that is possible without
+// a cookie.
 func agentHash(queue waitingQueue, ip, userAgent string) uint64 {
 	return maphash.String(agentSeed, string(queue[:])+ip+"\x00"+userAgent)
 }

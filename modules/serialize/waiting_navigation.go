@@ -117,8 +117,8 @@ func (v *visit) takeTurnOrPlace(w http.ResponseWriter, r *http.Request, queue wa
 	}
 }
 
-// takeTurnOrPlaceOf takes the turn of a ticket. Its place is no longer that if the turn
-// comes while the place is found out.
+// takeTurnOrPlaceOf takes the turn of a ticket, or returns the place of one that
+// still waits. It tries again if the turn comes while it finds the place.
 func (v *visit) takeTurnOrPlaceOf(k *keptTicket) (place shownPlace, err error) {
 	for {
 		if err = v.takeTurnOf(k); !errors.Is(err, errStillWaiting) {
@@ -209,7 +209,7 @@ func (v *visit) gone(ctx context.Context, k *keptTicket) error {
 const elsewhereRefresh = time.Second
 
 // placeElsewhere is the place of a ticket that another process has, of those that a
-// browser brings. To be shown it is of no use to anybody but its browser, so the number
+// browser brings. To see it is of no use to anybody but its browser, so the number
 // needs no secret.
 func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place shownPlace, ok bool) {
 	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token uint64) bool { return token == 0 })

@@ -42,8 +42,8 @@ func (q *queueRules) precedes(later *queueRules) bool {
 	return q.configuration != later.configuration && q.prefix == later.prefix && !q.mixed && !later.mixed
 }
 
-// isAsStrict reports whether whoever is let in by one rule is never beside more than by
-// another.
+// isAsStrict reports whether one rule never admits a request beside more than another
+// rule would.
 func isAsStrict(one, other serializer.Rule) bool {
 	if one.Alone() {
 		return true

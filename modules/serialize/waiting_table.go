@@ -32,8 +32,8 @@ var keptTickets = &keptTable{
 }
 
 // keep puts a ticket into the table, and takes it off the request that watches it. It
-// reports false where that request has to wait with its connection, because the ticket
-// no longer waits, or because of its client: see [waitingClient].
+// reports false if that request has to wait with its connection, because the ticket no
+// longer waits, or because of its client: see [waitingClient].
 func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +153,8 @@ func (t *keptTable) browserOf(k *keptTicket) string {
 // sweepInterval is how often the table looks for browsers that have stopped coming.
 const sweepInterval = 250 * time.Millisecond
 
-// sweep ends the tickets of browsers that have stopped coming. It goes on for as long
-// as there are any tickets.
+// sweep ends the tickets of browsers that have stopped coming. It continues for as
+// long as there are any tickets.
 func (t *keptTable) sweep() {
 	now := time.Now()
 	t.mu.Lock()
@@ -172,8 +172,8 @@ func (t *keptTable) sweep() {
 	t.endAll(gone)
 }
 
-// hasStayedAwayLocked reports whether the browser has stopped coming. It has at least the
-// time until it was told to come.
+// hasStayedAwayLocked reports whether the browser has stopped coming. It has at least
+// until the time at which it should come back.
 func (k *keptTicket) hasStayedAwayLocked(now time.Time) bool {
 	return (k.state == keptWaiting || k.state == keptRefused) && len(k.watchers) == 0 && now.Sub(k.contact) > max(k.hold, k.refresh+claimGrace)
 }

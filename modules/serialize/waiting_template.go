@@ -58,8 +58,8 @@ func (WaitingData) Style() template.HTML {
 	return template.HTML("<style>" + waitingCSS + "</style>")
 }
 
-// Nothing runs on a page but its script, by its hash, and nothing is loaded. A page of
-// one's own may have styles, and pictures and fonts of its site.
+// Nothing runs on a page but its script, by its hash, and nothing is loaded. A custom
+// page may have styles, and pictures and fonts of its site.
 const (
 	strictPolicy = "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; script-src "
 	builtInStyle = "; img-src data:; style-src "

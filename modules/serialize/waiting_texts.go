@@ -199,7 +199,7 @@ func (t *waitingWords) span(d time.Duration) string {
 	return fmt.Sprintf("%d %s %d %s", tens/6, t.hour, tens%6*10, t.minute)
 }
 
-// chooseLanguage picks the language that a reader wants most, of those there are.
+// chooseLanguage picks the language that a reader prefers, of those available.
 func chooseLanguage(accept []string) string {
 	chosen, best := defaultLanguage, 0.0
 	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {

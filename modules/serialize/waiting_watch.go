@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// keptWatcher is a request that is told of a ticket's changes.
+// keptWatcher is a request that is notified of a ticket's changes.
 type keptWatcher struct {
 	changed chan struct{}
 	seen    time.Time // when the browser's user last looked at the page
