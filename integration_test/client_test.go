@@ -102,7 +102,7 @@ func inBackground(request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	return answer
 }
 
-// bringInside brings the request named holder inside. Where timeouts are short, a busy
+// bringInside brings the request named holder inside. If timeouts are short, a busy
 // machine may not even get the only ticket made in time; then it tries again.
 func bringInside(t testing.TB, upstream *testcaddy.Upstream, request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	t.Helper()

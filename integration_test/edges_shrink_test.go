@@ -28,8 +28,8 @@ func (b *edgeBench) shrink(c *edgeCase, found []*violation, within time.Duration
 	return c, found
 }
 
-// failsAgain tries a case twice, for not every run of it is the same. It returns
-// what was found, if that is of the same kind.
+// failsAgain tries a case twice, because not every run of it is the same. It
+// returns what was found, if that is of the same kind.
 func (b *edgeBench) failsAgain(c *edgeCase, kind string) []*violation {
 	for range 2 {
 		found, err := b.run(c)

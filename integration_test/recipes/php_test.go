@@ -131,7 +131,7 @@ func TestPHPApplication(t *testing.T) {
 	}
 	all.Wait()
 
-	// Where somebody is inside, scripts wait and static files do not.
+	// While somebody is inside, scripts wait and static files do not.
 	somebody := serializer.Ticket{Prefix: "shop_", Stamp: uint64(time.Now().UnixMicro())}
 	file := filepath.Join(k.dir, somebody.Name())
 	testcaddy.WriteFile(t, file, "")

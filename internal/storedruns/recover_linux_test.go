@@ -143,8 +143,8 @@ func (r *recovery) signal(t *testing.T, p *process, signal syscall.Signal) {
 	}
 }
 
-// isHeld tells whether a process has the lock of the kernel. Where there is
-// none, a process is always taking a run.
+// isHeld tells whether a process has the lock of the kernel. If there is none,
+// a process is always taking a run.
 func (r *recovery) isHeld(t *testing.T) bool {
 	t.Helper()
 	if r.kind == "lockless" {

@@ -75,8 +75,8 @@ func TestUnsureRule(t *testing.T) {
 	}
 }
 
-// A ticket that the engine hears of late and belongs before one of ours that is inside sends
-// nobody out.
+// If the engine learns late of a ticket that belongs before one of ours that is inside,
+// nobody is sent out.
 func TestLateTicketBeforeLocalOne(t *testing.T) {
 	var q Queue[*ticket]
 	ours := &ticket{number: 5, local: true}

@@ -96,7 +96,7 @@ func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
 // A cluster that was restored from a snapshot numbers its keys from an earlier
 // revision on. Bug: processes that kept running kept their leases, which the
 // snapshot had, too, and what they knew of later revisions. So two were inside
-// until the revisions had come as far again. Where the revision is bumped, tokens
+// until the revisions had come as far again. If the revision is bumped, tokens
 // keep growing.
 func TestRestoredFromSnapshot(t *testing.T) {
 	const bump = 1_000_000_000

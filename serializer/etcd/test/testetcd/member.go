@@ -40,8 +40,8 @@ func New(t testing.TB) *Member {
 }
 
 // FreeAddress returns an address of loopback that nobody listens on. Its port is none
-// of those that systems give to outgoing connections, for one of them might take it
-// before the member does.
+// of those that systems give to outgoing connections, because one of them might take
+// it before the member does.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
