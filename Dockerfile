@@ -4,11 +4,10 @@
 #     docker build -t orderly --build-arg ETCD=1 . # and the etcd engine
 #
 # Behind a proxy for Go modules: --build-arg GOPROXY=...
-ARG GO_VERSION=1.26
-ARG DEBIAN=bookworm
-
-FROM golang:${GO_VERSION}-${DEBIAN} AS build
-ARG CADDY_VERSION=v2.11.9
+# Dependabot follows the names of images only where they stand in full.
+FROM golang:1.26-bookworm AS build
+# Another version of Caddy than the one in go.mod.
+ARG CADDY_VERSION=
 ARG GOPROXY=https://proxy.golang.org,direct
 ARG ETCD=
 ENV GOPROXY=${GOPROXY} GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOFLAGS=-buildvcs=false
@@ -23,9 +22,10 @@ RUN module=github.com/orderly-http/caddy-orderly; \
     if [ -n "$ETCD" ]; then \
         set -- "$@" --with "$module/serializer/etcd@v0.0.0=/src/serializer/etcd" --with "$module/modules/etcd@v0.0.0=/src/modules/etcd"; \
     fi; \
-    XCADDY_SETCAP=0 xcaddy build "$CADDY_VERSION" --output /caddy "$@"
+    caddy=${CADDY_VERSION:-$(go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)} && \
+    XCADDY_SETCAP=0 xcaddy build "$caddy" --output /caddy "$@"
 
-FROM debian:${DEBIAN}-slim
+FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates curl libcap2-bin media-types \
     && rm -rf /var/lib/apt/lists/* \
