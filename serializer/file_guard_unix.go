@@ -66,14 +66,52 @@ func (d *osDir) readModes() error {
 		return &StorageError{"reading the mode of lock directory", d.path, err}
 	}
 	d.everybody = st.Mode&0o002 != 0
-	d.fileMode = 0o600 | uint32(st.Mode)&0o060
-	if d.everybody {
-		d.fileMode = 0o600
-	}
+	d.fileMode.Store(fileModeIn(uint32(st.Mode)))
 	d.uid, d.gid = st.Uid, st.Gid
 	d.where = fileID{uint64(st.Dev), st.Ino}
 	d.gives = unix.Geteuid() == 0 && !d.everybody && (st.Uid != 0 || st.Gid != 0)
 	return nil
+}
+
+// fileModeIn is the mode of files in a directory with a given mode. The directory's group
+// may use them as it may use the directory, unless everybody may write there.
+func fileModeIn(dir uint32) uint32 {
+	if dir&0o002 != 0 {
+		return 0o600
+	}
+	return 0o600 | dir&0o060
+}
+
+// widen gives the permanent files the permissions that the directory's mode has allowed
+// since they were made. Otherwise, the group could not use a directory that was opened to
+// it while this process worked there. Permissions are never taken away: the directory
+// itself keeps others out.
+func (d *osDir) widen() {
+	var st unix.Stat_t
+	if d.everybody || unix.Fstat(d.dir, &st) != nil {
+		return
+	}
+	mode := d.fileMode.Load() | fileModeIn(uint32(st.Mode))
+	if mode == d.fileMode.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fileMode.Store(mode)
+	for _, o := range d.ownerFiles() {
+		_ = unix.Fchmod(o.fd, mode)
+	}
+	d.widenGuard(d.guard)
+}
+
+// widenGuard gives the guard the permissions that the directory's mode allows. The umask
+// may have removed them, or the directory had another mode when the guard was made. Only
+// the guard's user can do that; others use the file as it is.
+func (d *osDir) widenGuard(fd int) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && d.fileMode.Load()&^uint32(st.Mode) != 0 && looksLikeGuard(fd, st.Size) {
+		_ = unix.Fchmod(fd, uint32(st.Mode)&0o777|d.fileMode.Load())
+	}
 }
 
 // findGuard returns the name of the guard, and whether the file exists.
@@ -123,7 +161,7 @@ func (d *osDir) takeGuard(name string, there bool) error {
 	if !there {
 		flags |= unix.O_CREAT | unix.O_EXCL
 	}
-	fd, err := d.openat(name, flags, d.fileMode)
+	fd, err := d.openat(name, flags, d.fileMode.Load())
 	if err != nil {
 		return err
 	}
@@ -143,25 +181,21 @@ func (d *osDir) takeGuard(name string, there bool) error {
 		return err
 	}
 	d.guard, d.id = fd, fileID{uint64(st.Dev), st.Ino}
-	if !there || d.gives && st.Uid == 0 && d.looksLikeGuard(st.Size) {
+	if !there || d.gives && st.Uid == 0 && looksLikeGuard(fd, st.Size) {
 		d.give(fd)
 	}
-	if st.Size == 0 {
-		// The umask may have removed bits that the directory's mode allows. Only the
-		// guard's user can restore them; others use the file as it is.
-		_ = unix.Fchmod(fd, d.fileMode)
-	}
+	d.widenGuard(fd)
 	return nil
 }
 
-// looksLikeGuard reports whether a file owned by root may be given away. A user who may
-// write to the directory could have moved a different file here.
-func (d *osDir) looksLikeGuard(size int64) bool {
+// looksLikeGuard reports whether a file may be given away or opened to others. A user who
+// may write to the directory could have moved a different file here.
+func looksLikeGuard(fd int, size int64) bool {
 	if size == 0 {
 		return true
 	}
 	var text [guardSize]byte
-	n, err := unix.Pread(d.guard, text[:], 0)
+	n, err := unix.Pread(fd, text[:], 0)
 	if err != nil || n != guardSize || text[guardSize-1] != '\n' {
 		return false
 	}

@@ -41,11 +41,8 @@ func openOutside(path string) (*outsideDir, error) {
 		d.close()
 		return nil, &StorageError{"reading the mode of lock directory", path, err}
 	}
-	d.fileMode = 0o600 | uint32(st.Mode)&0o060
+	d.fileMode.Store(fileModeIn(uint32(st.Mode)))
 	d.private = st.Mode&0o002 == 0
-	if !d.private {
-		d.fileMode = 0o600
-	}
 	return d, nil
 }
 

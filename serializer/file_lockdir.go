@@ -53,6 +53,9 @@ type lockDir interface {
 	// them alone.
 	refresh()
 
+	// widen gives the permanent files the permissions that the directory's mode allows.
+	widen()
+
 	// changes reports what has happened in the directory since the last call, in order.
 	// If events were lost, it reports listing, and then appeared for every file that
 	// exists. Before listing, it may report some of the events. The name is valid only

@@ -33,7 +33,7 @@ type osDir struct {
 	guardNumber int // index of the guard's name in guardNames
 
 	everybody bool // the directory is world-writable: only our files count
-	fileMode  uint32
+	fileMode  atomic.Uint32
 	uid, gid  uint32 // of the directory
 	gives     bool   // files made by this process are given to the directory's owner
 

@@ -104,6 +104,7 @@ func (d *directory) tick() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	s := &d.syncer
+	s.sys.widen()
 	s.openBarredOwners()
 	s.reapDead()
 	if d.isRetired() {

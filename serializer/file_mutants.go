@@ -51,8 +51,8 @@ func (*noGuard) unlock()     {}
 // noGroup makes files that only their user can open, whatever the mode of the directory.
 func noGroup(d lockDir) lockDir {
 	files := d.(*osDir)
-	files.fileMode = 0o600
-	_ = unix.Fchmod(files.guard, files.fileMode)
+	files.fileMode.Store(0o600)
+	_ = unix.Fchmod(files.guard, files.fileMode.Load())
 	return d
 }
 

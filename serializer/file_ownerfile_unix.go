@@ -139,7 +139,7 @@ func randomName() string { return strings.ToLower(rand.Text()[:16]) }
 // so that a reader who finds it also finds everything else. The caller holds the guard,
 // so nobody considers the file abandoned before it is locked.
 func (d *osDir) newOwnerFile(name string, k ownerKind, withLedger bool) (_ *ownerFile, err error) {
-	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode)
+	fd, err := d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, d.fileMode.Load())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (d *osDir) newOwnerFile(name string, k ownerKind, withLedger bool) (_ *owne
 	if err := lockOwnerFile(uintptr(fd)); err != nil {
 		return nil, err
 	}
-	_ = unix.Fchmod(fd, d.fileMode)
+	_ = unix.Fchmod(fd, d.fileMode.Load())
 	if withLedger {
 		if o.ledger, err = newLedger(fd); err != nil {
 			return nil, err

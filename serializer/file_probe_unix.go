@@ -145,7 +145,7 @@ func (d *osDir) mark(name string) error {
 // makeEmpty makes an empty file, and nothing if the name is taken. The caller may give the
 // file away, so it must not be a link to another one.
 func (d *osDir) makeEmpty(name string) (fd int, err error) {
-	return d.openat(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, d.fileMode)
+	return d.openat(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, d.fileMode.Load())
 }
 
 func isEmptyFile(st *unix.Stat_t) bool {

@@ -403,6 +403,45 @@ func TestGroupSharesQueues(t *testing.T) {
 	second.leave(t)
 }
 
+// Bug: a directory was opened to a group while a process worked there. That process's
+// files stayed closed to the group, as did the guard for good, even after a restart.
+func TestDirectoryOpenedToGroup(t *testing.T) {
+	needRoot(t)
+	dir := dirOf(t, group, 0o700)
+	first := helper{Dir: dir, Queue: "a_"}.start(t)
+	first.says(t, "open")
+	first.says(t, "inside")
+	if err := os.Chmod(dir, 0o770|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, "the files are open to the group", func() bool { return openToGroup(t, dir) })
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_", Timeout: patience}.start(t)
+	second.says(t, "open")
+	first.leave(t)
+	second.says(t, "inside")
+	second.leave(t)
+
+	if err := os.Chmod(filepath.Join(dir, guardFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	helper{Dir: dir, Queue: "a_"}.start(t).says(t, "open")
+	if !openToGroup(t, dir) {
+		t.Error("the guard stays closed to the group")
+	}
+}
+
+// openToGroup reports whether the group may read and write all files of a directory.
+func openToGroup(t testing.TB, dir string) bool {
+	t.Helper()
+	names := filesOf(t, dir)
+	for _, name := range names {
+		if st, err := os.Lstat(filepath.Join(dir, name)); err == nil && st.Mode()&0o060 != 0o060 {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
 // Bug: only the guard's user could keep it from looking old, and read the file system's
 // clock from it. Users who share it through a group could not.
 func TestTouchOfSharedFile(t *testing.T) {
