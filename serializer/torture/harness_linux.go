@@ -392,8 +392,10 @@ func (h *harness) troubles(during time.Duration) string {
 	return ""
 }
 
-// refusals counts the refused arrivals of a process, except for timeouts.
+// refusals counts the refused arrivals of a process, except for timeouts, and its attempts
+// to open an engine that failed.
 func (h *harness) refusals(slot int) (n uint64) {
+	n = h.get(control(slot, ctlOpenErrors))
 	for g := range h.goroutines {
 		n += h.get(goroutineWord(slot, g, goOutcomes+storage)) + h.get(goroutineWord(slot, g, goOutcomes+other))
 	}
