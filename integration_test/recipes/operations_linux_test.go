@@ -1,0 +1,90 @@
+package recipes
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// The commands of the page for operators print what the page shows.
+func TestOperationsConsole(t *testing.T) {
+	t.Parallel()
+	const (
+		page      = "operations.md"
+		caddyfile = `http://shop.example.com {
+	unique_ids
+	serialize {
+		path {$TMPDIR}/queues
+		prefix checkout_
+	}
+	reverse_proxy 127.0.0.1:1 {
+		lb_try_duration 5m
+	}
+}
+http://:8080 {
+	serialize {
+		path {$TMPDIR}/queues
+		prefix shop_
+	}
+	respond up
+}
+`
+	)
+	var script strings.Builder
+	script.WriteString("PATH=$PWD:$PATH\n./caddy run --config Caddyfile 2>log &\n" + answers("localhost:8080") +
+		"for i in 41 42 43; do curl -s -X POST -H 'Host: shop.example.com' localhost/checkout/$i >answer$i &\ndone\n" +
+		"until caddy serialize queues --prefix checkout_ | grep -q 'waiting 2'; do sleep 0.1; done\n" +
+		`token=$(caddy serialize queues --prefix checkout_ --json | grep -oP '"token": ?"\K\d+' | tail -1)` + "\n")
+	var shown []string
+	for _, heading := range []string{"caddy serialize queues", "The admin API", "caddy serialize evict", "caddy serialize pause", "caddy serialize resume"} {
+		for _, block := range blocks(t, page, heading, "console") {
+			command, text := console(t, block)
+			shown = append(shown, text)
+			script.WriteString("echo '== next'\n" + strings.NewReplacer("%2Fvar%2Flib%2Fcaddy%2Fqueues", `$(printf %s "$PWD/queues" | sed 's|/|%2F|g')`,
+				"/var/lib/caddy/queues", "$PWD/queues", "1795312155028791", "$token").Replace(command) + "\n")
+		}
+	}
+	printed := strings.Split(testcaddy.Shell(t, script.String(), map[string]string{"Caddyfile": caddyfile}), "== next\n")[1:]
+	if len(shown) != 6 || len(printed) != len(shown) {
+		t.Fatalf("the page has %d commands, which printed %q", len(shown), printed)
+	}
+	wantColumns(t, printed[0], shown[0])
+	wantColumns(t, printed[1], shown[1])
+	var got, want map[string]any
+	for text, to := range map[string]*map[string]any{printed[2]: &got, blocks(t, page, "The admin API", "json")[0]: &want} {
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+	}
+	if !slices.Equal(fields(got, ""), fields(want, "")) {
+		t.Errorf("the admin API answers with %q; the page shows %q", fields(got, ""), fields(want, ""))
+	}
+	vary := regexp.MustCompile(`\d{16}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|/\S+/queues`)
+	for i := 3; i < len(shown); i++ {
+		if got, want := vary.ReplaceAllString(printed[i], "…"), vary.ReplaceAllString(shown[i], "…"); got != want {
+			t.Errorf("a command printed %q; the page shows %q", got, want)
+		}
+	}
+}
+
+// fields are the names of an object's fields, with those of its objects and of the first
+// object of each array.
+func fields(object map[string]any, above string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		value := object[name]
+		name = above + name
+		names = append(names, name)
+		if array, ok := value.([]any); ok && len(array) > 0 {
+			value = array[0]
+		}
+		if inner, ok := value.(map[string]any); ok {
+			names = append(names, fields(inner, name+".")...)
+		}
+	}
+	return names
+}
