@@ -51,6 +51,10 @@ func TestVersionsAgree(t *testing.T) {
 		}
 		return found[1]
 	}
+	goreleaser := regexp.MustCompile(`GoReleaser (2\.\d+\.\d+) was run`).FindStringSubmatch(textOf(t, "docs/contributing.md"))
+	if goreleaser == nil {
+		t.Fatal("docs/contributing.md does not say which GoReleaser was run")
+	}
 	caddy, golang := version(`github.com/caddyserver/caddy/v2 (v\S+)`), version(`(?m)^go (\d+\.\d+)`)
 	for folder, text := range modules {
 		if found := regexp.MustCompile(`github.com/caddyserver/caddy/v2 (v\S+)`).FindStringSubmatch(text); found != nil && found[1] != caddy {
@@ -67,6 +71,8 @@ func TestVersionsAgree(t *testing.T) {
 		{".github/workflows/ci.yml", `go-version: "(1\.\d+)\.x"`, golang},
 		{".github/workflows/ci.yml", `\bgo(1\d+)\b`, strings.ReplaceAll(golang, ".", "")},
 		{".github/workflows/release.yml", `go-version: "(1\.\d+)\.x"`, golang},
+		{".github/workflows/ci.yml", `(?m)^ +version: (\S+)`, "v" + goreleaser[1]},
+		{".github/workflows/release.yml", `(?m)^ +version: (\S+)`, "v" + goreleaser[1]},
 	} {
 		found := regexp.MustCompile(c.pattern).FindAllStringSubmatch(textOf(t, c.file), -1)
 		if len(found) == 0 {
@@ -74,7 +80,7 @@ func TestVersionsAgree(t *testing.T) {
 		}
 		for _, match := range found {
 			if match[1] != c.want {
-				t.Errorf("%s says %s; go.mod says %s", c.file, match[0], c.want)
+				t.Errorf("%s says %s; it should be %s", c.file, match[0], c.want)
 			}
 		}
 	}
@@ -136,6 +142,38 @@ func TestActionsArePinned(t *testing.T) {
 	}
 	if len(commits) < 8 {
 		t.Errorf("the workflows use only %d actions", len(commits))
+	}
+}
+
+// Bug: programs that the release workflow downloaded ran in the job whose token may write,
+// and every checkout left its token in a file.
+func TestTokensStayWithGitHub(t *testing.T) {
+	workflows, err := filepath.Glob(".github/workflows/*.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writing int
+	for _, workflow := range workflows {
+		text := textOf(t, workflow)
+		for _, step := range regexp.MustCompile(`(?m)^      - uses: actions/checkout@.*\n((?: {8}.*\n)*)`).FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(step[1], "persist-credentials: false") {
+				t.Errorf("%s leaves the token in a checkout", workflow)
+			}
+		}
+		for _, job := range regexp.MustCompile(`(?m)^  (\S+):\n((?:    .*\n|\n)+)`).FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(job[2], ": write") {
+				continue
+			}
+			writing++
+			for _, uses := range regexp.MustCompile(`uses: (\S+)`).FindAllStringSubmatch(job[2], -1) {
+				if !strings.HasPrefix(uses[1], "actions/") || strings.HasPrefix(uses[1], "actions/checkout@") {
+					t.Errorf("the job %s of %s may write, and runs %s", job[1], workflow, uses[1])
+				}
+			}
+		}
+	}
+	if writing != 2 {
+		t.Errorf("%d jobs may write; expected those that publish the book and a release", writing)
 	}
 }
 
