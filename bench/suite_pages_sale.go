@@ -62,8 +62,12 @@ func holdSale(ctx context.Context, server *servers.Server, backend *servers.Back
 	if err != nil {
 		return nil, err
 	}
-	if most, err := backend.Most(ctx); err != nil || most > saleInside {
-		return nil, fmt.Errorf("%d were inside at once (%w)", most, err)
+	most, err := backend.Most(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if most > saleInside {
+		return nil, fmt.Errorf("%d were inside at once", most)
 	}
 	busy := time.Duration(people) * saleTurn / saleInside
 	return figures.Values{

@@ -81,3 +81,13 @@ func TestParseCounts(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// Bug: a queue that admitted nobody in time had turns of less than no time.
+func TestNoTurnInTime(t *testing.T) {
+	for turns := range 2 {
+		c := &carousel{began: time.Now(), turns: turns}
+		if got := c.values(time.Second); len(got) > 0 {
+			t.Errorf("after %d turns: %v", turns, got)
+		}
+	}
+}

@@ -115,9 +115,13 @@ func (c *carousel) note(entered time.Time) (over bool) {
 	return over
 }
 
+// values are empty if there was no second turn in time: then nobody knows what one takes.
 func (c *carousel) values(worked time.Duration) figures.Values {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.turns < 2 {
+		return figures.Values{}
+	}
 	values := passes(c.passed)
 	values[figures.Turn] = figures.Microseconds(c.last.Sub(c.began)) / float64(max(1, c.turns-1))
 	values[figures.TurnWork] = figures.Microseconds(worked) / float64(max(1, c.turns))
