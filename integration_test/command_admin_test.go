@@ -2,11 +2,15 @@ package integration_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -70,6 +74,38 @@ func TestCommandAsksServer(t *testing.T) {
 		s.NextNamed("two").Leave()
 		testcaddy.Await(t, two)
 	})
+}
+
+// Bug: of a server that answers, the command showed that the owners of all tickets are
+// alive. A file of another program has no owner.
+func TestCommandShowsWhoIsAlive(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	one, inside, two, _ := s.holderAndWaiter(t, s.join(t, ""))
+	file := filepath.Join(s.dir, serializer.Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro())}.Name())
+	testcaddy.WriteFile(t, file, "")
+	s.awaitTickets(t, 3)
+	for _, from := range [][]string{{"--address", s.Admin}, {"--path", s.dir}} {
+		var alive []string
+		for _, ticket := range listed(t, from...)[0].Tickets {
+			switch {
+			case ticket.Alive == nil:
+				alive = append(alive, "?")
+			default:
+				alive = append(alive, fmt.Sprint(*ticket.Alive))
+			}
+		}
+		if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
+			t.Errorf("%v: alive are %v; expected %v", from, alive, want)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	inside.Leave()
+	testcaddy.Await(t, one)
+	s.NextNamed("two").Leave()
+	testcaddy.Await(t, two)
 }
 
 // If no server answers, the commands say so and read the default directory.

@@ -210,15 +210,28 @@ func (d *directory) close(why error) (idle, leaving bool) {
 
 // states describes the queues for people.
 func (d *directory) states() []QueueState {
-	me := self(ownerKind{}, time.Time{}).String()
+	me := ownerSeen{name: self(ownerKind{}, time.Time{}).String(), alive: new(true)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return queueStates(d.path, d.queues, d.pausing.ends, d.clock(), func(t *ticket) string {
+	return queueStates(d.path, d.queues, d.pausing.ends, d.clock(), func(t *ticket) ownerSeen {
 		if t.Local() {
 			return me
 		}
-		return t.owner
+		return ownerSeen{name: t.owner, alive: t.ownerAlive()}
 	})
+}
+
+// ownerAlive reports whether a remote ticket's owner is alive, or nil if that is not
+// known. The tickets of an owner that is found dead are taken out. Nobody can tell whose a
+// file is that cannot be opened.
+func (t *ticket) ownerAlive() *bool {
+	switch {
+	case t.known:
+		return new(true)
+	case t.unowned:
+		return new(false)
+	}
+	return nil
 }
 
 // queueLocked returns the queue with a given name, for a ticket that joins it.

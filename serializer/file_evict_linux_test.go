@@ -63,7 +63,7 @@ func TestBeforeTheFirstArrival(t *testing.T) {
 	turn := enter(t, openAt(t, dir, 0), a)
 	e := openAt(t, dir, 0)
 	q := queueOf(t, e, "a_")
-	if q.Inside != 1 || q.Path != dir || q.Tickets[0].Token != tokenText(turn.Token()) || q.Tickets[0].Alive != nil {
+	if q.Inside != 1 || q.Path != dir || q.Tickets[0].Token != tokenText(turn.Token()) || !isTrue(q.Tickets[0].Alive) {
 		t.Errorf("the queue is %+v", q)
 	}
 	for _, c := range []struct {

@@ -155,18 +155,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	states := queueStates(path, s.queues, s.pauses, time.Now(), func(t *ticket) string { return s.owners[t].name })
-	for _, q := range states {
-		if len(q.Tickets) == 0 {
-			continue // a paused queue without tickets
-		}
-		t := s.queues[q.Prefix].First()
-		for i := range q.Tickets {
-			q.Tickets[i].Alive = s.owners[t].alive
-			t = t.Next()
-		}
-	}
-	return states
+	return queueStates(path, s.queues, s.pauses, time.Now(), func(t *ticket) ownerSeen { return s.owners[t] })
 }
 
 // Evicted is the result of an eviction from outside.

@@ -33,11 +33,6 @@ func (f *File) queuesOutside() (states []QueueState, err error) {
 		states = s.states(d.path)
 		return nil
 	})
-	for _, q := range states {
-		for i := range q.Tickets {
-			q.Tickets[i].Alive = nil // as for an open directory, which does not check it
-		}
-	}
 	return states, err
 }
 

@@ -67,6 +67,28 @@ func TestUnreadableOwnerInReplacedDirectory(t *testing.T) {
 	}
 }
 
+// Bug: the list of an engine that works in a directory did not say whose owners are alive,
+// so the command showed `yes` for all of them.
+func TestAliveInOpenDirectory(t *testing.T) {
+	dir := t.TempDir()
+	unowned, barred := Ticket{Prefix: "unowned_", Stamp: minStamp}.Name(), Ticket{Prefix: "barred_", Stamp: minStamp}.Name()
+	touch(t, dir, unowned)
+	touch(t, dir, barred)
+	e := openUnreadable(t, dir, nil, fs.ErrPermission, func(name string) bool { return name == barred })
+	defer enter(t, e, arrival("local_")).Leave()
+	defer enter(t, openAt(t, dir, 0), arrival("remote_")).Leave()
+	waitUntil(t, "all are listed", func() bool {
+		queues, err := e.Queues(t.Context())
+		return err == nil && len(queues) == 4
+	})
+	for queue, want := range map[string]*bool{"local_": new(true), "remote_": new(true), "unowned_": new(false), "barred_": nil} {
+		ticket := queueOf(t, e, queue).Tickets[0]
+		if got := ticket.Alive; (got == nil) != (want == nil) || isTrue(got) != isTrue(want) {
+			t.Errorf("%s is %+v; is its owner known: %t, and alive: %t", queue, ticket, want != nil, isTrue(want))
+		}
+	}
+}
+
 // If a ticket is linked to such a file, nobody can tell whether its owner is still
 // inside. The requests behind it are refused with its name, as in a directory that is not
 // replaced, and enter when it is gone. Bug: they waited until they timed out.

@@ -151,8 +151,8 @@ func (m *Memory) Path() string { return m.path }
 func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	self := fmt.Sprintf("pid %d", os.Getpid())
-	return queueStates(m.path, m.queues, m.pauses, m.clock(), func(*ticket) string { return self }), nil
+	self := ownerSeen{name: fmt.Sprintf("pid %d", os.Getpid()), alive: new(true)}
+	return queueStates(m.path, m.queues, m.pauses, m.clock(), func(*ticket) ownerSeen { return self }), nil
 }
 
 // Count implements [Counter].
@@ -238,7 +238,7 @@ func appendRevoke(revokes []func(error), w *waiter) []func(error) {
 }
 
 // queueStates describes queues for people, ordered by prefix.
-func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time.Time, owner func(*ticket) string) []QueueState {
+func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time.Time, ownerOf func(*ticket) ownerSeen) []QueueState {
 	states := make([]QueueState, 0, len(queues))
 	for name, end := range p {
 		if queues[name] == nil {
@@ -252,7 +252,8 @@ func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time
 		}
 		for t := range q.All() {
 			ts := t.state(now)
-			ts.Owner = owner(t)
+			owner := ownerOf(t)
+			ts.Owner, ts.Alive = owner.name, owner.alive
 			s.Add(ts, t.Rule)
 		}
 		states = append(states, s)

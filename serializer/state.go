@@ -53,7 +53,7 @@ type TicketState struct {
 	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
 	Client  string    `json:"client"`           // address and port
 	Owner   string    `json:"owner"`            // the process, for people
-	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if that was not checked, or is not known
+	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if the engine does not know
 
 	// Requester is that of the [Arrival], if this process serves it. Request is for its
 	// answer. Engines leave Request nil, because they would have to ask while they hold

@@ -46,9 +46,7 @@ func (a *adminSource) queues(ctx context.Context) ([]serializer.QueueState, erro
 		for i := range q.Tickets {
 			t := &q.Tickets[i]
 			t.State, t.Token = command.Printable(t.State), command.Printable(t.Token)
-			// A server removes the tickets of dead owners as soon as it sees
-			// them.
-			if t.Alive == nil {
+			if t.Alive == nil && t.Request != nil { // this server serves it, whatever its engine knows
 				t.Alive = new(true)
 			}
 		}

@@ -72,7 +72,7 @@ func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (in
 		if err := c.print(out, source, queues); err != nil {
 			return caddy.ExitCodeFailedStartup, fmt.Errorf("writing the list: %w", err)
 		}
-		if !hinted && unreadable(queues) {
+		if _, asked := source.(*adminSource); !asked && !hinted && unreadable(queues) {
 			hinted = true
 			fmt.Fprintf(cmd.ErrOrStderr(), "some lock files in %s may not be opened by this user, so their owners and rules are unknown; "+
 				"run this as the user of the server, or as root\n", source)
