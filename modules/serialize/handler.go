@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -197,7 +198,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	}
 	s.configureEngine(1)
 	s.errorRoutes = holdErrorRoutes(ctx)
-	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun}, s.meters)
+	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun, time.Duration(*s.Timeout)}, s.meters)
 	watchConnections(ctx)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -30,6 +31,7 @@ type prefixUse struct {
 	limit       int // how many may be inside; 0 is no limit
 	queueLength int // how many may wait; 0 is no limit
 	dryRun      bool
+	timeout     time.Duration // the longest wait; 0 is no limit
 }
 
 var (
@@ -115,6 +117,20 @@ func (s *prefixStats) widest(limit func(prefixUse) int) (widest int, known bool)
 		widest = serializer.Wider(widest, limit(use))
 	}
 	return widest, known
+}
+
+// longestWait is how long a request may wait in a queue. If handlers differ, it is the
+// longest. limited is false if there is no limit, and without a handler.
+func (s *prefixStats) longestWait() (longest time.Duration, limited bool) {
+	statsMu.Lock()
+	defer statsMu.Unlock()
+	for use := range s.uses {
+		if use.timeout == 0 {
+			return 0, false
+		}
+		longest, limited = max(longest, use.timeout), true
+	}
+	return longest, limited
 }
 
 // isDry reports whether a handler uses the prefix for a dry run.

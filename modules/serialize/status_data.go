@@ -118,11 +118,13 @@ func (q *statusQueue) matches(filter string) bool {
 // statusQueues are the queues of the engines, with the stats of their prefixes, and
 // one for each other prefix, such as those with placeholders.
 func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
-	byName := make(map[string]*prefixStats)
+	byName, byGroup := make(map[string]*prefixStats), make(map[string]*prefixStats)
 	listed := make(map[*prefixStats]bool)
 	all := allStats()
 	for _, r := range all {
-		if !r.many() {
+		if r.many() {
+			byGroup[r.prefix] = r
+		} else {
 			byName[serializer.QueueName(r.prefix)] = r
 		}
 	}
@@ -132,8 +134,12 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statusQueue) {
 			groups[r] = state.PausedUntil
 			continue
 		}
-		q := newStatusQueue(state, now)
-		if r := byName[state.Prefix]; r != nil && r.isIn(state.Path) {
+		prefixes := []*prefixStats{byName[state.Prefix].in(state.Path)}
+		for _, group := range state.Groups {
+			prefixes = append(prefixes, byGroup[group].in(state.Path))
+		}
+		q := newStatusQueue(state, now, longestWait(prefixes))
+		if r := prefixes[0]; r != nil {
 			listed[r] = true
 			q.addStats(r, now)
 		}
@@ -163,8 +169,25 @@ func groupOf(all []*prefixStats, state serializer.QueueState) *prefixStats {
 	return all[i]
 }
 
-// newStatusQueue is a queue as its engine lists it.
-func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
+// longestWait is how long a request may wait in a queue of some prefixes, of which some
+// are not known (nil); 0 if there is no limit, or none is known.
+func longestWait(prefixes []*prefixStats) (longest time.Duration) {
+	for _, r := range prefixes {
+		if r == nil {
+			continue
+		}
+		wait, limited := r.longestWait()
+		if !limited {
+			return 0
+		}
+		longest = max(longest, wait)
+	}
+	return longest
+}
+
+// newStatusQueue is a queue as its engine lists it. longestWait is how long a request may
+// wait in it; 0 if there is no limit, or none is known.
+func newStatusQueue(state listedQueue, now time.Time, longestWait time.Duration) *statusQueue {
 	q := &statusQueue{
 		PausedUntil: state.PausedUntil, Path: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
 		Inside: state.Inside, Waiting: state.Waiting, Tickets: state.Tickets[:min(len(state.Tickets), maxStatusTickets)],
@@ -175,7 +198,10 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, age.Seconds())
 		case t.Entered.IsZero(): // in another process: its age includes its wait
-			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age-defaultTimeout)
+			q.OldestInside = max(q.OldestInside, age.Seconds())
+			if longestWait > 0 {
+				q.held = max(q.held, age-longestWait)
+			}
 		default:
 			q.OldestInside, q.held = max(q.OldestInside, age.Seconds()), max(q.held, age)
 		}
@@ -188,6 +214,14 @@ func newStatusQueue(state listedQueue, now time.Time) *statusQueue {
 
 // many reports whether the prefix names more than one queue.
 func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
+
+// in returns the prefix if it is used in a path, otherwise nil.
+func (s *prefixStats) in(path string) *prefixStats {
+	if s == nil || !s.isIn(path) {
+		return nil
+	}
+	return s
+}
 
 // isIn reports whether the prefix is used in a path. The path of an engine without a
 // directory is a name of its own, so a single use always matches.

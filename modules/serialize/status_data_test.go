@@ -28,6 +28,7 @@ func TestStatusJudges(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		tickets         []serializer.TicketState
+		timeout         time.Duration
 		length          int
 		failed, refused int64
 		refusedNow      int64
@@ -40,9 +41,11 @@ func TestStatusJudges(t *testing.T) {
 		{name: "short waits", tickets: []serializer.TicketState{inside(time.Second), waits(time.Second)}},
 		{name: "stuck", tickets: []serializer.TicketState{inside(20 * time.Minute), waits(time.Minute), waits(time.Second)},
 			badge: "stuck", level: badTrouble, says: "A request has been inside for 20 min while 2 wait."},
-		{name: "stuck elsewhere", tickets: []serializer.TicketState{remote(20 * time.Minute), waits(time.Second)},
+		{name: "stuck elsewhere", tickets: []serializer.TicketState{remote(20 * time.Minute), waits(time.Second)}, timeout: time.Minute,
 			badge: "stuck", level: badTrouble, says: "A request has been inside for 19 min while another one waits."},
-		{name: "may have waited elsewhere", tickets: []serializer.TicketState{remote(100 * time.Second), waits(time.Second)}},
+		{name: "may have waited elsewhere", tickets: []serializer.TicketState{remote(100 * time.Second), waits(time.Second)}, timeout: time.Minute},
+		{name: "may have waited for long elsewhere", tickets: []serializer.TicketState{remote(5 * time.Minute), waits(time.Second)}, timeout: 10 * time.Minute},
+		{name: "may have waited elsewhere for any time", tickets: []serializer.TicketState{remote(time.Hour), waits(time.Second)}},
 		{name: "slow", tickets: []serializer.TicketState{inside(time.Second), waits(31 * time.Second)}, badge: "slow", level: someTrouble, says: "31 s"},
 		{name: "full", tickets: []serializer.TicketState{inside(time.Second), waits(0), waits(0)}, length: 2, badge: "full", level: someTrouble, says: "2 wait"},
 		{name: "refusing", refused: 3, refusedNow: 1, badge: "refusing", level: someTrouble, says: "A request was refused in the last minute."},
@@ -53,7 +56,7 @@ func TestStatusJudges(t *testing.T) {
 		for _, ticket := range c.tickets {
 			state.Add(ticket, serializer.Rule{})
 		}
-		q := newStatusQueue(listedQueue{QueueState: state}, now)
+		q := newStatusQueue(listedQueue{QueueState: state}, now, c.timeout)
 		q.QueueLength, q.Failed, q.Refused, q.refusedNow = c.length, c.failed, c.refused, c.refusedNow
 		q.diagnose()
 		if q.badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {
@@ -68,6 +71,51 @@ func TestStatusJudges(t *testing.T) {
 	}
 	if order != "c_b_d_a_" {
 		t.Errorf("the order is %s; expected c_b_d_a_", order)
+	}
+}
+
+// listing is an engine whose queues another process serves.
+type listing struct {
+	*serializer.Memory
+	states []serializer.QueueState
+}
+
+func (l listing) Queues(context.Context) ([]serializer.QueueState, error) { return l.states, nil }
+
+// Bug: whatever the queue's timeout was, a request of another process counted as inside
+// since a minute after it came. One that had waited for longer made the queue look stuck.
+func TestStatusKnowsTheTimeout(t *testing.T) {
+	const path, queue = "/timeout", "anna_"
+	for _, c := range []struct {
+		name, prefix string
+		timeouts     []time.Duration // of the handlers with the prefix
+		badge        string
+	}{
+		{"short", queue, []time.Duration{time.Minute}, "stuck"},
+		{"long", queue, []time.Duration{time.Hour}, ""},
+		{"different", queue, []time.Duration{time.Hour, time.Minute}, ""},
+		{"none", queue, []time.Duration{0, time.Minute}, ""},
+		{"short, of a prefix with placeholders", "{user}_", []time.Duration{time.Minute}, "stuck"},
+		{"long, of a prefix with placeholders", "{user}_", []time.Duration{time.Hour}, ""},
+		{"not known", "other_", []time.Duration{time.Minute}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			state := serializer.QueueState{Path: path, Prefix: queue, Groups: []string{"{user}_"}}
+			state.Add(serializer.TicketState{State: serializer.StateInside, Since: time.Now().Add(-10 * time.Minute)}, serializer.Rule{})
+			state.Add(serializer.TicketState{State: serializer.StateWaiting, Since: time.Now()}, serializer.Rule{})
+			share(t, "test:timeout", listing{serializer.NewMemory(serializer.MemoryOptions{Path: path}), []serializer.QueueState{state}})
+			for _, timeout := range c.timeouts {
+				t.Cleanup(openStats(c.prefix, prefixUse{path: path, timeout: timeout}, newMeters(metrics(), c.prefix)))
+			}
+			queues := statusQueues(t.Context(), time.Now())
+			i := slices.IndexFunc(queues, func(q *statusQueue) bool { return q.Prefix == queue && q.Path == path })
+			if i < 0 {
+				t.Fatalf("%s is not listed", queue)
+			}
+			if got := queues[i]; got.badge != c.badge {
+				t.Errorf("the queue is %q, %q; expected %q", got.badge, got.Trouble, c.badge)
+			}
+		})
 	}
 }
 
