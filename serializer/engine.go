@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -120,7 +121,7 @@ var (
 // Reason is the reason of a refusal, in one word.
 type Reason string
 
-// The reasons of a refusal.
+// The reasons of a refusal. A new one needs a line in causes.
 const (
 	ReasonTimeout    Reason = "timeout"
 	ReasonFull       Reason = "queue_full"
@@ -131,9 +132,32 @@ const (
 	ReasonGone       Reason = "gone" // the caller's context was done
 )
 
+// causes are all reasons of refusal, each with the errors that mean it.
+var causes = []struct {
+	reason Reason
+	errs   []error
+}{
+	{ReasonTimeout, []error{ErrTimeout}},
+	{ReasonFull, []error{ErrFull}},
+	{ReasonSuperseded, []error{ErrSuperseded}},
+	{ReasonEvicted, []error{ErrEvicted}},
+	{ReasonLost, []error{ErrLost}},
+	{ReasonStorage, []error{ErrStorage, ErrClosed}},
+	{ReasonGone, nil}, // whatever ended the context
+}
+
+// Reasons returns all reasons of a refusal.
+func Reasons() []Reason {
+	reasons := make([]Reason, 0, len(causes))
+	for _, c := range causes {
+		reasons = append(reasons, c.reason)
+	}
+	return reasons
+}
+
 // Refused is the error of [Engine.Enter].
 type Refused struct {
-	Reason   Reason
+	Reason   Reason // one of [Reasons]; the Caddy plugin takes any other for ReasonStorage
 	Queue    string
 	Position int    // how many were ahead on arrival, as far as known
 	Token    uint64 // of the ticket given up; 0 if none had been issued
@@ -163,20 +187,10 @@ func (e *StorageError) Unwrap() []error { return []error{ErrStorage, e.Err} }
 // ReasonOf returns the reason for the cause of a refusal. For a cause that this package
 // does not know, which must be that of a context, it is [ReasonGone].
 func ReasonOf(err error) Reason {
-	switch {
-	case errors.Is(err, ErrTimeout):
-		return ReasonTimeout
-	case errors.Is(err, ErrFull):
-		return ReasonFull
-	case errors.Is(err, ErrSuperseded):
-		return ReasonSuperseded
-	case errors.Is(err, ErrEvicted):
-		return ReasonEvicted
-	case errors.Is(err, ErrLost):
-		return ReasonLost
-	case errors.Is(err, ErrStorage), errors.Is(err, ErrClosed):
-		return ReasonStorage
-	default:
-		return ReasonGone
+	for _, c := range causes {
+		if slices.ContainsFunc(c.errs, func(cause error) bool { return errors.Is(err, cause) }) {
+			return c.reason
+		}
 	}
+	return ReasonGone
 }

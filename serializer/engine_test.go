@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,4 +148,27 @@ func benchmarkEngine(b *testing.B, e Engine, clients int) {
 		})
 	}
 	group.Wait()
+}
+
+// No reason is missing from the list, by which the metrics count.
+func TestReasons(t *testing.T) {
+	text, err := os.ReadFile("engine.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []Reason
+	for _, match := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		declared = append(declared, Reason(match[1]))
+	}
+	if len(declared) == 0 || !slices.Equal(declared, Reasons()) {
+		t.Errorf("declared are %q; listed are %q", declared, Reasons())
+	}
+	for err, want := range map[error]Reason{
+		ErrTimeout: ReasonTimeout, ErrFull: ReasonFull, ErrSuperseded: ReasonSuperseded, ErrEvicted: ReasonEvicted, ErrLost: ReasonLost,
+		ErrStorage: ReasonStorage, ErrClosed: ReasonStorage, context.Canceled: ReasonGone,
+	} {
+		if got := ReasonOf(fmt.Errorf("wrapped: %w", err)); got != want {
+			t.Errorf("%v is refused for %q; expected %q", err, got, want)
+		}
+	}
 }

@@ -67,8 +67,8 @@ func (v *visit) outcome(cause error) string {
 // has none because the storage fails.
 func (s *Handler) turnAway(w http.ResponseWriter, r *http.Request, v *visit, next caddyhttp.Handler, err error) error {
 	v.body.freeWith(r.Context())
-	refused := v.refusal(err)
-	if !s.DryRun || !hasFailed(refused) {
+	refused := refusalOf(v.queue, err)
+	if !s.DryRun || !isFailure(refused.Reason) {
 		return s.refuse(w, r, v, err)
 	}
 	s.meters.count(string(refused.Reason))

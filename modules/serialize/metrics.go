@@ -22,12 +22,13 @@ const (
 )
 
 // outcomes are all outcomes of requests.
-var outcomes = []string{
-	outcomeEntered, outcomeSkipped, outcomeWouldEnter, outcomeWouldWait,
-	string(serializer.ReasonTimeout), string(serializer.ReasonFull), string(serializer.ReasonGone),
-	string(serializer.ReasonStorage), string(serializer.ReasonLost), string(serializer.ReasonEvicted),
-	string(serializer.ReasonSuperseded),
-}
+var outcomes = func() []string {
+	all := []string{outcomeEntered, outcomeSkipped, outcomeWouldEnter, outcomeWouldWait}
+	for _, reason := range serializer.Reasons() {
+		all = append(all, string(reason))
+	}
+	return all
+}()
 
 // outcomeInside is the outcome of a request that was inside. cause says why its
 // hold ended early, if it did.

@@ -46,7 +46,7 @@ func (r *recent) entered(now time.Time, waited time.Duration) {
 func (r *recent) refused(now time.Time, reason serializer.Reason) {
 	s := r.at(now)
 	s.refused.Add(1)
-	if reason == serializer.ReasonStorage || reason == serializer.ReasonLost {
+	if isFailure(reason) {
 		s.failed.Add(1)
 	}
 }

@@ -3,6 +3,7 @@ package serialize
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -13,7 +14,7 @@ import (
 
 // refuse answers a request that does not get a turn.
 func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
-	refused := v.refusal(err)
+	refused := refusalOf(v.queue, err)
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
@@ -27,7 +28,7 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
 
 	status := s.ErrorCode
-	if hasFailed(refused) {
+	if isFailure(refused.Reason) {
 		status = http.StatusServiceUnavailable
 	}
 	s.emitRefusal(r.Context(), v, refused, status)
@@ -36,18 +37,25 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	return s.answerRefusal(w, v)
 }
 
-// refusal returns the refusal that an error means. Every error that is not a refusal
-// itself is one of the storage.
-func (v *visit) refusal(err error) *serializer.Refused {
-	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+// refusalOf returns the refusal from a queue that an error means. Every error that is not
+// a refusal itself is one of the storage. So is a refusal for a reason that only its
+// engine knows.
+func refusalOf(queue string, err error) *serializer.Refused {
+	refused, ok := errors.AsType[*serializer.Refused](err)
+	if !ok {
+		return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
+	}
+	if slices.Contains(serializer.Reasons(), refused.Reason) {
 		return refused
 	}
-	return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: v.queue, Err: err}
+	known := *refused
+	known.Reason = serializer.ReasonStorage
+	return &known
 }
 
-// hasFailed reports whether a request was refused because the queue does not work.
-func hasFailed(refused *serializer.Refused) bool {
-	return refused.Reason == serializer.ReasonStorage || refused.Reason == serializer.ReasonLost
+// isFailure reports whether a request was refused because the queue does not work.
+func isFailure(reason serializer.Reason) bool {
+	return reason == serializer.ReasonStorage || reason == serializer.ReasonLost
 }
 
 // answerRefusal answers the request of v, which was refused, even when it comes to

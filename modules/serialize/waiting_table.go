@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"crypto/rand"
-	"errors"
 	"sync"
 	"time"
 
@@ -181,8 +180,8 @@ func (k *keptTicket) hasStayedAwayLocked(now time.Time) bool {
 // countGone counts a ticket whose browser has stopped coming.
 func (k *keptTicket) countGone(was keptState) {
 	outcome, reason := keptGivenUp, serializer.ReasonGone
-	if refused, ok := errors.AsType[*serializer.Refused](k.refusal); ok && was == keptRefused {
-		outcome, reason = keptDenied, refused.Reason
+	if was == keptRefused {
+		outcome, reason = keptDenied, refusalOf(k.name, k.refusal).Reason
 	}
 	k.meters.countKept(outcome)
 	k.meters.count(string(reason))

@@ -33,6 +33,7 @@ func TestWrongEngines(t *testing.T) {
 		{"out of order, seen by the judge", "many at once", func(e *wrongEngine) { e.turn = oldToken }},
 		{"a waiter is lost", "order", func(e *wrongEngine) { e.enter = e.lose }},
 		{"a waiter is lost in a crowd", "many at once", func(e *wrongEngine) { e.enter = e.lose }},
+		{"a reason of its own", "many at once", func(e *wrongEngine) { e.enter = e.invent }},
 		{"a waiter is lost in a history", "random history", func(e *wrongEngine) { e.enter = e.lose }},
 		{"a token repeats", "tokens grow", func(e *wrongEngine) { e.turn = sameToken }},
 		{"the position is wrong", "order", func(e *wrongEngine) { e.turn = noPosition }},
@@ -325,6 +326,15 @@ func (e *wrongEngine) lose(ctx context.Context, a serializer.Arrival) (serialize
 	turn.Leave()
 	<-ctx.Done()
 	return nil, &serializer.Refused{Reason: serializer.ReasonGone, Queue: a.Queue, Err: context.Cause(ctx)}
+}
+
+// invent refuses for a reason that nobody else knows.
+func (e *wrongEngine) invent(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
+	turn, err := e.Memory.Enter(ctx, a)
+	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		refused.Reason = "mood"
+	}
+	return turn, err
 }
 
 // leaveTicket leaves a ticket for each visitor that is refused.

@@ -110,6 +110,16 @@ func (v *visitor) enter(ctx context.Context) {
 		v.space.Errorf("%v: %v", v, v.err)
 	case v.err == nil:
 		v.space.judge.enter(v)
+	default:
+		v.checkReason()
+	}
+}
+
+// checkReason makes sure that a refusal has a reason that callers know.
+func (v *visitor) checkReason() {
+	refused, ok := errors.AsType[*serializer.Refused](v.err)
+	if ok && !slices.Contains(serializer.Reasons(), refused.Reason) {
+		v.space.Errorf("%v: refused for %q: %v; expected a reason of %q", v, refused.Reason, refused.Err, serializer.Reasons())
 	}
 }
 
