@@ -60,18 +60,28 @@ func (v *visit) release() {
 	}
 }
 
-// errorRoutesPatience is how long the turn of a failed request waits for its error
-// routes. It applies if the client has hung up, or has not read what was written
-// before the error. Error routes begin at once, unless another handler has dealt
-// with the error.
-const errorRoutesPatience = time.Second
+const (
+	// errorRoutesPatience is how long the turn of a failed request waits for its error
+	// routes. It applies if the client has hung up, or has not read what was written
+	// before the error. Error routes begin at once, unless another handler has dealt
+	// with the error.
+	errorRoutesPatience = time.Second
+
+	// errorRoutesDelay is how long the turn outlasts a request that ends later. A
+	// handler around the queue may end the context just before the error routes begin.
+	errorRoutesDelay = 20 * time.Millisecond
+)
 
 // keep holds the turn for the error routes of a request that has failed. If
 // they do not come, because there are none or another handler has dealt with
 // the error, the turn ends with the request.
 func (v *visit) keep(request context.Context) {
+	patience := errorRoutesDelay
+	if request.Err() != nil { // the client has hung up
+		patience = errorRoutesPatience
+	}
 	v.mu.Lock()
-	v.kept = true
+	v.kept, v.patience = true, patience
 	v.keeps++
 	keep := v.keeps
 	v.mu.Unlock()
@@ -89,8 +99,11 @@ func (v *visit) takeOver() bool {
 
 // giveUp ends the use that keep has left, if nobody has taken it over since.
 func (v *visit) giveUp(keep int) {
-	if v.handler.errorRoutes && v.isKept(keep) {
-		time.Sleep(errorRoutesPatience)
+	v.mu.Lock()
+	kept, patience := v.kept && v.keeps == keep, v.patience
+	v.mu.Unlock()
+	if kept && v.handler.errorRoutes {
+		time.Sleep(patience)
 	}
 	v.giveUpNow(keep)
 }
@@ -105,12 +118,6 @@ func (v *visit) giveUpNow(keep int) {
 	if kept {
 		v.release()
 	}
-}
-
-func (v *visit) isKept(keep int) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.kept && v.keeps == keep
 }
 
 func (v *visit) hasGivenUp() bool {
@@ -162,6 +169,7 @@ func (v *visit) deliver(w *turnWriter, r *http.Request) {
 // that still reads what was written before the error.
 func (v *visit) limitKeep() {
 	v.mu.Lock()
+	v.patience = errorRoutesPatience // it may hang up before it has read all
 	kept, keep := v.kept, v.keeps
 	v.mu.Unlock()
 	if kept {

@@ -142,6 +142,36 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	}
 }
 
+// Bug: if a handler around the queue dealt with the error of a request, the turn was kept
+// for a second longer, for error routes that did not come.
+func TestErrorThatAnotherHandlerDealsWith(t *testing.T) {
+	const requests = 5
+	s := newQueue(t, defaultResponseBuffer)
+	s.errorRoutes = true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+		err := s.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return errors.New("failed") }))
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	defer server.Close()
+	start := time.Now()
+	for range requests {
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusTeapot {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	}
+	if took := time.Since(start); took > (requests-1)*errorRoutesPatience {
+		t.Errorf("%d requests took %v", requests, took)
+	}
+}
+
 // Bug: in nested queues, the innermost turn of such a response was kept for a second for
 // each queue around it.
 func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {

@@ -48,12 +48,13 @@ type visit struct {
 
 	uploading bool // the client may still send parts of the body
 
-	mu         sync.Mutex // guards the fields below
-	uses       int        // of the turn, which ends with the last one
-	kept       bool       // one use is reserved for the error routes
-	keeps      int        // how often one was reserved
-	givenUp    bool       // the error routes did not run in time
-	revoked    bool       // the turn was
+	mu         sync.Mutex    // guards the fields below
+	uses       int           // of the turn, which ends with the last one
+	kept       bool          // one use is reserved for the error routes
+	keeps      int           // how often one was reserved
+	patience   time.Duration // for which one is reserved after the request's end
+	givenUp    bool          // the error routes did not run in time
+	revoked    bool          // the turn was
 	revokedFor error
 	current    *turnWriter // of the handlers that run now, or nil
 	inner      *visit      // to another queue, begun last inside this one; or nil
