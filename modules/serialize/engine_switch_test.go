@@ -49,6 +49,19 @@ func arrives(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	return w
 }
 
+// enterBy takes a turn in the way in which a request does: see visit.enter.
+func enterBy(ctx context.Context, e *engineRef, a serializer.Arrival) (serializer.Turn, error) {
+	v := &visit{handler: &Handler{engine: e}, engine: e, queue: a.Queue}
+	err := v.arrive(ctx, &a)
+	if err == nil {
+		v.turn, err = e.Engine.Enter(ctx, a)
+	}
+	if _, settleErr := v.local.settle(v.turn, err); settleErr != nil {
+		return nil, settleErr
+	}
+	return &v.local, nil
+}
+
 func comes(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -57,7 +70,7 @@ func comes(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 		a.Queue = "a_"
 	}
 	go func() {
-		turn, err := e.Enter(ctx, a)
+		turn, err := enterBy(ctx, e, a)
 		if err != nil {
 			w.err <- err
 			return
@@ -433,7 +446,7 @@ func (c *changes) comes(group *sync.WaitGroup) {
 	group.Go(func() {
 		defer c.close(s)
 		defer stop()
-		turn, err := s.Enter(ctx, a)
+		turn, err := enterBy(ctx, s.engineRef, a)
 		if err != nil {
 			return
 		}
@@ -478,7 +491,7 @@ func TestOrderThroughChangeOfEngine(t *testing.T) {
 			for i := range many {
 				n := tickets(t)
 				group.Go(func() {
-					turn, err := after.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+					turn, err := enterBy(t.Context(), after, serializer.Arrival{Queue: "a_"})
 					if err != nil {
 						t.Error(err)
 						return

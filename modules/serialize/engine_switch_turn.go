@@ -26,16 +26,6 @@ type localPlace struct {
 	generation *generation
 }
 
-// Enter takes a turn from the engine, once all requests have left that came to the
-// queue earlier with another engine.
-func (e *engineRef) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
-	t := new(localTurn)
-	if err := t.arrive(ctx, e, &a); err != nil {
-		return nil, err
-	}
-	return t.settle(e.Engine.Enter(ctx, a))
-}
-
 // arrive returns once a request may join the engine's queue behind all requests of any
 // engine. One that is inside the queue would wait for itself.
 func (v *visit) arrive(ctx context.Context, a *serializer.Arrival) error {
@@ -78,9 +68,9 @@ func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, er
 	return t, nil
 }
 
-// join is Enter without a wait, and without a goroutine if the engine needs none. t is
-// the turn. done is called in a goroutine of its own when the wait has ended, with nil if
-// it has come.
+// join asks for a turn without waiting for it, and without a goroutine if the engine needs
+// none. t is the turn. done is called in a goroutine of its own when the wait has ended,
+// with nil if it has come.
 func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
 	t.engine = e.sharedEngine
 	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {

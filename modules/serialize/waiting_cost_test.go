@@ -37,7 +37,7 @@ func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, ticke
 	if s.engine, err = openEngine(module, b.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		b.Fatal(err)
 	}
-	inside, err := s.engine.Enter(b.Context(), serializer.Arrival{Queue: s.queue})
+	inside, err := enterBy(b.Context(), s.engine, serializer.Arrival{Queue: s.queue})
 	if err != nil {
 		b.Fatal(err)
 	}
