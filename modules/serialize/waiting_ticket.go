@@ -86,17 +86,14 @@ var errBrowserGone = errors.New("the browser stopped coming while it waited")
 // newKeptTicket takes a ticket for a request. It takes over a reference to the engine.
 func (s *Handler) newKeptTicket(r *http.Request, v *visit, queue waitingQueue, engine *engineRef) *keptTicket {
 	described := v.describeRequest(r.Context())
+	// Clones, so that the rest of the request does not stay in memory.
+	described.Host, described.Path, described.ClientIP = strings.Clone(described.Host), strings.Clone(described.Path), strings.Clone(described.ClientIP)
 	var a serializer.Arrival
 	s.describe(&a, r, v.queue)
 	k := &keptTicket{
 		queue: queue, rule: a.Rule, rules: s.rules, name: v.queue, engine: engine, meters: s.meters,
 		hold: time.Duration(*s.WaitingPage.Hold), arrived: time.Now(),
-		// Clones, so that the rest of the request does not stay in memory.
-		request: serializer.Request{
-			Method: described.Method, Host: strings.Clone(described.Host), Path: strings.Clone(described.Path),
-			ClientIP: strings.Clone(described.ClientIP), TXID: described.TXID,
-		},
-		agent: agentHash(queue, v.clientIP, r.UserAgent()),
+		request: described, agent: agentHash(queue, v.clientIP, r.UserAgent()),
 	}
 	if len(s.SharedMethods) == 0 {
 		k.capacity = s.Concurrency
