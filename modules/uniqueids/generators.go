@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,11 +49,12 @@ func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
 	return &generators{byPlaceholder: byPlaceholder, detach: detach}, nil
 }
 
-// generatorsOf returns generators of all kinds, by placeholder.
+// generatorsOf returns generators of all kinds but the notations of the txid, by
+// placeholder.
 func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
 	all := make(map[string]*generator)
 	for _, kind := range uniqueid.Kinds() {
-		if kind.New == nil {
+		if kind.New == nil || slices.Contains(txidNotations, kind.Scheme) {
 			continue
 		}
 		generate, err := kind.New(setup)

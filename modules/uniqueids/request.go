@@ -47,6 +47,10 @@ func (ids *requestIDs) log() {
 	}
 }
 
+// txidNotations are the schemes of which a request's ID follows from its txid. For them,
+// replace needs no generator.
+var txidNotations = []string{"txid", "uuid_v7", "trace_id", "traceparent"}
+
 // replace is the replacer's view of the IDs.
 func (ids *requestIDs) replace(key string) (any, bool) {
 	switch key {
