@@ -29,7 +29,7 @@ func init() { caddy.RegisterModule(Handler{}) }
 // `{http.request.call_number}` | 47 bits, 8 characters of base62, never twice; from run numbers in Caddy's storage
 // `{http.request.uuid_v7}` | the txid as a UUIDv7 (RFC 9562): same millisecond, same 54 random bits, 20 more
 // `{http.request.trace_id}` | the 128 bits of the UUIDv7 as 32 hex digits, for W3C Trace Context
-// `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`, with the flags sampled and random
+// `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`; the flags are `03`, sampled and random, or `01` if the ID was adopted
 //
 // If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those of
 // its span. The txid and the UUIDv7 then remain the request's own, since other
