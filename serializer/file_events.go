@@ -133,8 +133,11 @@ func (s *syncer) noteLocked(kind change, name []byte) {
 			s.noteUnmarkedLocked(string(name))
 		}
 	case closed:
-		if bytes.HasPrefix(name, []byte(ownerFiles)) {
+		switch {
+		case bytes.HasPrefix(name, []byte(ownerFiles)):
 			s.found.closed = append(s.found.closed, string(name))
+		case bytes.HasPrefix(name, []byte(guardFile)):
+			s.others = true // see announce
 		}
 	}
 }

@@ -5,6 +5,7 @@ package serializer
 import (
 	"errors"
 	"io"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +49,13 @@ func (d *osDir) last() (uint64, error) {
 func (d *osDir) setLast(stamp uint64) error {
 	var buf [guardSize]byte
 	return d.writeGuard(append(appendDigits(buf[:0], stamp, stampDigits), '\n'), 0)
+}
+
+// announce closes the guard file, opened for writing, which is an event in the directory.
+func (d *osDir) announce() {
+	if fd, err := d.openat(filepath.Base(d.guardPath), unix.O_WRONLY, 0); err == nil {
+		_ = unix.Close(fd)
+	}
 }
 
 func (d *osDir) writeGuard(text []byte, at int64) error {

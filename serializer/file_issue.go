@@ -325,9 +325,10 @@ const recheckTime = time.Millisecond
 // that holds the new guard has then seen the directory without these tickets. So they are
 // refused, and the error is errReplaced.
 func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced error) {
+	var err error
 	d.removals.changing.Lock()
 	for _, t := range joined {
-		err := replaced
+		err = replaced
 		if err == nil {
 			err = d.sys.create(t.name, t.Stamp, t.kind())
 		}
@@ -341,6 +342,9 @@ func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced err
 		d.linked(t, err)
 	}
 	d.removals.changing.Unlock()
+	if err != nil { // the last number has no file that shows the others that it was issued
+		d.sys.announce()
+	}
 	d.removeLeft()
 	return replaced
 }

@@ -28,6 +28,10 @@ type lockDir interface {
 	last() (uint64, error)
 	setLast(uint64) error
 
+	// announce makes other processes read the last number again. They do so by themselves
+	// when a lock file appears, but a number may have none.
+	announce()
+
 	// reservation reads how far numbers are reserved, and setBound reserves more. Both
 	// need the guard. confirm returns when a bound is on the disk.
 	reservation() (reservation, error)

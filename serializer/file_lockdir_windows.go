@@ -117,6 +117,7 @@ func (d *osDir) create(name string, _ uint64, k ownerKind) error { return d.rest
 func (d *osDir) leave(name string, _ uint64) error { return d.remove(name) }
 func (d *osDir) restoreOwner(string) error         { return nil }
 func (d *osDir) refresh()                          {}
+func (d *osDir) announce()                         {}
 func (d *osDir) widen()                            {}
 
 func (d *osDir) restore(name string, k ownerKind) error {

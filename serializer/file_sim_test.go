@@ -312,6 +312,7 @@ func (p *simProc) leave(name string, stamp uint64) error {
 
 func (p *simProc) restoreOwner(string) error { p.call(); return nil }
 func (p *simProc) refresh()                  {}
+func (p *simProc) announce()                 {}
 func (p *simProc) widen()                    {}
 
 func (p *simProc) ownerName(k ownerKind) string {
