@@ -87,6 +87,7 @@ func (s *session) state(queue string, tickets []*mvccpb.KeyValue, ends map[strin
 			Arrived: r.Since,
 			Client:  r.Client,
 			Owner:   r.Owner,
+			Alive:   new(kv.Lease != 0), // the key ends with its owner's lease
 		}
 		w := s.tickets[string(kv.Key)]
 		open = open && r.rule().Admits(q.Inside, shared)

@@ -129,6 +129,11 @@ func TestQueues(t *testing.T) {
 			b.Tickets[0].Client != "192.168.0.1:36794" || time.Since(b.Tickets[1].Since).Abs() > time.Minute {
 			t.Errorf("%s: %+v", name, b.Tickets)
 		}
+		// Bug: lists said nothing of the owners of other processes' tickets, though a key
+		// shows that its owner's lease has not ended.
+		if b.Tickets[0].Alive == nil || !*b.Tickets[0].Alive {
+			t.Errorf("%s: the holder is not known to be alive", name)
+		}
 		if known := name == "here"; b.Limit != 1 || b.Tickets[0].Arrived.IsZero() || b.Tickets[0].Entered.IsZero() == known {
 			t.Errorf("%s: limit %d, %+v", name, b.Limit, b.Tickets[0])
 		}
