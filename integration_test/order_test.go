@@ -5,7 +5,6 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,23 +20,6 @@ func newSites(t *testing.T, engine, options string) []*site {
 		return []*site{first}
 	}
 	return []*site{first, first.join(t, options)}
-}
-
-// together waits for so many requests to enter side by side, and for nobody
-// else to do so.
-func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visit) {
-	t.Helper()
-	var got []string
-	for range names {
-		v := s.Next()
-		visitors, got = append(visitors, v), append(got, v.Name)
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, names) {
-		t.Fatalf("%v entered; expected %v", got, names)
-	}
-	s.Nobody()
-	return visitors
 }
 
 // The rules and the order of arrival determine who is inside together, whichever process

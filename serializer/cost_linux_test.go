@@ -47,6 +47,15 @@ func TestSystemCallsOfATurn(t *testing.T) {
 	}
 }
 
+// crowdedTurns takes n turns with many callers.
+func crowdedTurns(t testing.TB, e Engine, callers, n int) {
+	var done sync.WaitGroup
+	for range callers {
+		done.Go(func() { turns(t, e, n/callers) })
+	}
+	done.Wait()
+}
+
 func takeTracedTurns(t *testing.T, dir string) {
 	callers, _ := strconv.Atoi(os.Getenv(costEnv + "_CALLERS"))
 	n, _ := strconv.Atoi(os.Getenv(costEnv + "_TURNS"))
@@ -152,6 +161,11 @@ func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// sum counts a use of the guard as three calls: lock, check and unlock.
+func (c *dirCalls) sum() int64 {
+	return 3*c.guard.Load() + c.changes.Load() + c.last.Load() + c.setLast.Load() + c.create.Load() + c.remove.Load()
 }
 
 // These bounds apply to a system that reports what changed in a directory.

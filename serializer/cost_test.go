@@ -55,11 +55,6 @@ func (d countedDir) leave(name string, stamp uint64) error {
 
 func (d countedDir) remove(name string) error { d.calls.remove.Add(1); return d.lockDir.remove(name) }
 
-// sum counts a use of the guard as three calls: lock, check and unlock.
-func (c *dirCalls) sum() int64 {
-	return 3*c.guard.Load() + c.changes.Load() + c.last.Load() + c.setLast.Load() + c.create.Load() + c.remove.Load()
-}
-
 func openCounted(t *testing.T) (*File, *dirCalls) {
 	calls := new(dirCalls)
 	e := openFile(t, t.TempDir())
@@ -83,15 +78,6 @@ func turns(t testing.TB, e Engine, n int) {
 		}
 		turn.Leave()
 	}
-}
-
-// crowdedTurns takes n turns with many callers.
-func crowdedTurns(t testing.TB, e Engine, callers, n int) {
-	var done sync.WaitGroup
-	for range callers {
-		done.Go(func() { turns(t, e, n/callers) })
-	}
-	done.Wait()
 }
 
 // Callers that arrive while the guard is busy get their tickets in one batch.

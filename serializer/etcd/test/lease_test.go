@@ -55,13 +55,7 @@ func TestDeadline(t *testing.T) {
 
 	link.hold(false)
 	link.cut()
-	waitUntil(t, "the process has a lease again", func() bool {
-		turn, err := cutOff.Enter(context.Background(), arrival("a_"))
-		if err == nil {
-			turn.Leave()
-		}
-		return err == nil
-	})
+	enterSoon(t, cutOff, "a_")
 	holder.Leave()
 	waitUntilEmpty(t, c)
 }
@@ -86,13 +80,7 @@ func TestLeaseRevoked(t *testing.T) {
 		t.Errorf("revoked with %v", err)
 	}
 	holder.Leave()
-	waitUntil(t, "the process has another lease", func() bool {
-		turn, err := e.Enter(context.Background(), arrival("a_"))
-		if err == nil {
-			turn.Leave()
-		}
-		return err == nil
-	})
+	enterSoon(t, e, "a_")
 	waitUntilEmpty(t, c)
 }
 
@@ -281,13 +269,7 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("listing queues: %v", err)
 	}
 	m.Start(t)
-	waitUntil(t, "the engine has found the cluster", func() bool {
-		turn, err := e.Enter(context.Background(), arrival("a_"))
-		if err == nil {
-			turn.Leave()
-		}
-		return err == nil
-	})
+	enterSoon(t, e, "a_")
 }
 
 // History is compacted away while many wait, and connections break.
