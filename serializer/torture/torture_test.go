@@ -153,11 +153,17 @@ func TestMutantsAreFound(t *testing.T) {
 		{"hasty", "supersede", "wronged"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
-			out, err := exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", stopAt(mutant.found), "-quiet",
-				"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", limitOf(mutant.found), "-handovers", "1000000").CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 || count(string(out), mutant.found) == 0 {
-				t.Errorf("not found: %v\n%s", err, out)
+			var out []byte
+			found := false
+			for try := 0; try < 3 && !found; try++ { // a run may throw too few faults
+				var err error
+				out, err = exec.Command(program, "-engine", mutant.name, "-faults", mutant.faults, "-stop", stopAt(mutant.found), "-quiet",
+					"-procs", "4", "-goroutines", "16", "-pace", "30ms", "-limit", limitOf(mutant.found), "-handovers", "1000000").CombinedOutput()
+				var exit *exec.ExitError
+				found = errors.As(err, &exit) && exit.ExitCode() == 1 && count(string(out), mutant.found) > 0
+			}
+			if !found {
+				t.Errorf("not found\n%s", out)
 			}
 			if stopAt(mutant.found) != "" && mutant.faults != "none" && !strings.Contains(string(out), "fault ") {
 				t.Errorf("the report does not say which faults were in progress\n%s", out)
