@@ -88,12 +88,11 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	for _, from := range [][]string{{"--address", s.Admin}, {"--path", s.dir}} {
 		var alive []string
 		for _, ticket := range listed(t, from...)[0].Tickets {
-			switch {
-			case ticket.Alive == nil:
-				alive = append(alive, "?")
-			default:
-				alive = append(alive, fmt.Sprint(*ticket.Alive))
+			text := "?"
+			if ticket.Alive != nil {
+				text = fmt.Sprint(*ticket.Alive)
 			}
+			alive = append(alive, text)
 		}
 		if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
 			t.Errorf("%v: alive are %v; expected %v", from, alive, want)
