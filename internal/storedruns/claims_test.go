@@ -238,13 +238,13 @@ func TestTemporaryFilesAreNoMarks(t *testing.T) {
 // A version without claims stored only the next run.
 func TestClaimsGoOnFromStoredRun(t *testing.T) {
 	m := newMemory()
-	m.values[NextKey] = "8452\n"
+	m.values[nextKey] = "8452\n"
 	p := newTaker(m, 2)
 	p.finish()
-	if !slices.Equal(p.runs, []uint32{8452, 8453}) || m.values[NextKey] != "8454" {
-		t.Errorf("took %v, stored %q", p.runs, m.values[NextKey])
+	if !slices.Equal(p.runs, []uint32{8452, 8453}) || m.values[nextKey] != "8454" {
+		t.Errorf("took %v, stored %q", p.runs, m.values[nextKey])
 	}
-	m.values[NextKey] = "100" // put back by somebody
+	m.values[nextKey] = "100" // put back by somebody
 	q := newTaker(m, 1)
 	q.finish()
 	if !slices.Equal(q.runs, []uint32{8454}) {
@@ -256,7 +256,7 @@ func TestRunsUsedUp(t *testing.T) {
 	dir := t.TempDir()
 	for kind, storage := range storages {
 		storage := storage(dir + "/" + kind)
-		if err := storage.Store(t.Context(), NextKey, []byte("1073741823")); err != nil {
+		if err := storage.Store(t.Context(), nextKey, []byte("1073741823")); err != nil {
 			t.Fatal(err)
 		}
 		if run, err := Next(t.Context(), storage); err != nil || run != uniqueid.MaxRun {
@@ -272,7 +272,7 @@ func TestStoredRunIsNoNumber(t *testing.T) {
 	for kind, storage := range storages {
 		for _, text := range []string{"", "x", "-1", "1073741825", "1 2"} {
 			storage := storage(t.TempDir())
-			if err := storage.Store(t.Context(), NextKey, []byte(text)); err != nil {
+			if err := storage.Store(t.Context(), nextKey, []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 			if run, err := Next(t.Context(), storage); err == nil || !strings.Contains(err.Error(), "expected a whole number") {

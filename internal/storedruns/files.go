@@ -23,7 +23,7 @@ import (
 //
 // The error wraps [errors.ErrUnsupported] if there are no kernel locks.
 func nextInFiles(ctx context.Context, storage *certmagic.FileStorage) (uint32, error) {
-	path := storage.Filename(NextKey) + ".lock"
+	path := storage.Filename(nextKey) + ".lock"
 	if err := durable.MakeDirs(filepath.Dir(path)); err != nil {
 		return 0, fmt.Errorf("making the directory of the run numbers: %w", err)
 	}
@@ -48,7 +48,7 @@ func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File)
 	if run > uniqueid.MaxRun {
 		return 0, uniqueid.ErrRunsExhausted
 	}
-	file := storage.Filename(NextKey)
+	file := storage.Filename(nextKey)
 	if err := durable.ReplaceFile(file, strconv.FormatUint(run+1, 10)); err != nil {
 		return 0, fmt.Errorf("storing the next run number in %s: %w", file, err)
 	}
@@ -66,7 +66,7 @@ func countOn(ctx context.Context, storage *certmagic.FileStorage, lock *os.File)
 
 // missing returns an error if the number existed but is gone.
 func missing(storage *certmagic.FileStorage, lock *os.File) error {
-	file := storage.Filename(NextKey)
+	file := storage.Filename(nextKey)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -85,7 +85,7 @@ func missing(storage *certmagic.FileStorage, lock *os.File) error {
 // been synced, but not its name. The root may be empty: then it is the working directory.
 func syncDirs(ctx context.Context, storage *certmagic.FileStorage) error {
 	root := filepath.Clean(storage.Path)
-	dir := filepath.Dir(storage.Filename(NextKey))
+	dir := filepath.Dir(storage.Filename(nextKey))
 	for {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -37,7 +37,7 @@ func TestNumberHasGone(t *testing.T) {
 	if _, err := Next(t.Context(), storage); err != nil {
 		t.Fatal(err)
 	}
-	file := storage.Filename(NextKey)
+	file := storage.Filename(nextKey)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestNumberHasGone(t *testing.T) {
 // it.
 func TestEmptyLockFileOfOlderVersion(t *testing.T) {
 	storage := &certmagic.FileStorage{Path: t.TempDir()}
-	file := storage.Filename(NextKey)
+	file := storage.Filename(nextKey)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ import (
 
 const (
 	directory = "orderly/call_numbers"
-	// NextKey is the key of the next run number.
-	NextKey = directory + "/next_run"
+	// nextKey is the key of the next run number.
+	nextKey = directory + "/next_run"
 	// lockName is the name of the storage's lock.
 	lockName = "orderly_call_numbers"
 )
@@ -63,25 +63,25 @@ func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32,
 
 // loadNext returns the next run number, 0 if none is stored.
 func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
-	text, err := storage.Load(ctx, NextKey)
+	text, err := storage.Load(ctx, nextKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", NextKey, storage, err)
+		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", nextKey, storage, err)
 	}
 	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil || run > uniqueid.MaxRun+1 {
 		return 0, fmt.Errorf("reading the next run number from %s in %v: %q is none; expected a whole number up to %d",
-			NextKey, storage, text, uint64(uniqueid.MaxRun)+1)
+			nextKey, storage, text, uint64(uniqueid.MaxRun)+1)
 	}
 	return run, nil
 }
 
 // storeNext stores the next run number and reads it back.
 func storeNext(ctx context.Context, storage certmagic.Storage, next uint64) error {
-	if err := storage.Store(ctx, NextKey, strconv.AppendUint(nil, next, 10)); err != nil {
-		return fmt.Errorf("storing the next run number as %s in %v: %w", NextKey, storage, err)
+	if err := storage.Store(ctx, nextKey, strconv.AppendUint(nil, next, 10)); err != nil {
+		return fmt.Errorf("storing the next run number as %s in %v: %w", nextKey, storage, err)
 	}
 	return checkNext(ctx, storage, next)
 }
@@ -93,7 +93,7 @@ func checkNext(ctx context.Context, storage certmagic.Storage, next uint64) erro
 		return err
 	}
 	if stored != next {
-		return fmt.Errorf("reading back the next run number from %s in %v: found %d; expected %d", NextKey, storage, stored, next)
+		return fmt.Errorf("reading back the next run number from %s in %v: found %d; expected %d", nextKey, storage, stored, next)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (r *recovery) isHeld(t *testing.T) bool {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // one attempt
-	lock, err := filelock.Lock(ctx, filepath.Join(r.dir, NextKey+".lock"))
+	lock, err := filelock.Lock(ctx, filepath.Join(r.dir, nextKey+".lock"))
 	if errors.Is(err, context.Canceled) {
 		return true
 	}

@@ -30,8 +30,8 @@ func (s *Handler) openDoors() {
 	s.WhenFull, s.Buffer, s.BufferDisk = dropNewest, new(Size), new(Size)
 }
 
-// observe records what a request has met in a dry run.
-func (v *visit) observe(r *http.Request) {
+// recordDryRun records what a request has met in a dry run.
+func (v *visit) recordDryRun(r *http.Request) {
 	s := v.handler
 	ahead := v.turn.Position()
 	s.meters.atOnce.Observe(float64(ahead + 1))

@@ -121,7 +121,7 @@ func (v *visit) describeRequest(ctx context.Context) serializer.Request {
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
 	if s.DryRun {
-		v.observe(r)
+		v.recordDryRun(r)
 	}
 	s.meters.startHold(v)
 	v.logEntered()

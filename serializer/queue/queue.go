@@ -132,10 +132,6 @@ func (q *Queue[E]) Remote() int { return q.length - q.local }
 // All returns the tickets in order. The loop may remove the ticket that it is at.
 func (q *Queue[E]) All() iter.Seq[E] { return From(q.first) }
 
-// Waiters returns the tickets behind the border in order. The loop may remove the
-// ticket that it is at.
-func (q *Queue[E]) Waiters() iter.Seq[E] { return From(q.border) }
-
 // From returns a ticket, which may be nil, and those behind it in order. The loop
 // may remove the ticket that it is at.
 func From[E Element[E]](e E) iter.Seq[E] {

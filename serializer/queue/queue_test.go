@@ -160,7 +160,7 @@ func checkQueue(t *testing.T, q *Queue[*ticket], model []*ticket) {
 			t.Error("a ticket is inside behind one that waits")
 		}
 	}
-	if waiters := slices.Collect(q.Waiters()); !slices.Equal(waiters, model[inside:]) {
+	if waiters := slices.Collect(From(q.Border())); !slices.Equal(waiters, model[inside:]) {
 		t.Errorf("%d wait; expected %d", len(waiters), len(model)-inside)
 	}
 	got := [...]int{q.Len(), q.Inside(), q.Waiting(), q.Local(), q.LocalInside(), q.LocalWaiting(), q.Remote()}

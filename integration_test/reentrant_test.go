@@ -12,7 +12,7 @@ import (
 )
 
 // A reentrant request passes. Otherwise, it would wait for itself until the timeout.
-func TestComingByAgain(t *testing.T) {
+func TestReentrant(t *testing.T) {
 	t.Parallel()
 	const queue = `serialize {
 		path {$DIR}

@@ -12,7 +12,7 @@ import (
 // Bug: serialize passed on a copy of the request, and Caddy's placeholders referred to
 // the original. They did not show changes by later handlers. A handler that read the body
 // through a placeholder left none for the upstream.
-func TestPlaceholdersBehindQueue(t *testing.T) {
+func TestPlaceholdersOfUpstream(t *testing.T) {
 	t.Parallel()
 	names := []string{
 		"http.request.method", "http.request.uri", "http.request.uri.path", "http.request.uri.path.file",
