@@ -67,7 +67,8 @@ func (d *osDir) readModes() error {
 	}
 	d.everybody = st.Mode&0o002 != 0
 	d.fileMode.Store(fileModeIn(uint32(st.Mode)))
-	d.uid, d.gid = st.Uid, st.Gid
+	d.uid = st.Uid
+	d.gid.Store(st.Gid)
 	d.where = fileID{uint64(st.Dev), st.Ino}
 	d.gives = unix.Geteuid() == 0 && !d.everybody && (st.Uid != 0 || st.Gid != 0)
 	return nil
@@ -82,35 +83,49 @@ func fileModeIn(dir uint32) uint32 {
 	return 0o600 | dir&0o060
 }
 
-// widen gives the permanent files the permissions that the directory's mode has allowed
-// since they were made. Otherwise, the group could not use a directory that was opened to
-// it while this process worked there. Permissions are never taken away: the directory
-// itself keeps others out.
+// widen gives the permanent files the group of the directory, and the permissions that its
+// mode has allowed since they were made. Otherwise, the group could not use a directory that
+// was opened to it while this process worked there. Permissions are never taken away: the
+// directory itself keeps others out.
 func (d *osDir) widen() {
 	var st unix.Stat_t
 	if d.everybody || unix.Fstat(d.dir, &st) != nil {
 		return
 	}
 	mode := d.fileMode.Load() | fileModeIn(uint32(st.Mode))
-	if mode == d.fileMode.Load() {
+	if mode == d.fileMode.Load() && st.Gid == d.gid.Load() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fileMode.Store(mode)
+	d.gid.Store(st.Gid)
 	for _, o := range d.ownerFiles() {
-		_ = unix.Fchmod(o.fd, mode)
+		d.openToGroup(o.fd)
 	}
 	d.widenGuard(d.guard)
 }
 
-// widenGuard gives the guard the permissions that the directory's mode allows. The umask
-// may have removed them, or the directory had another mode when the guard was made. Only
-// the guard's user can do that; others use the file as it is.
+// widenGuard gives the guard the group of the directory, and the permissions that its mode
+// allows. The umask may have removed them, or the directory had another mode when the guard
+// was made. Only the guard's user can do that; others use the file as it is.
 func (d *osDir) widenGuard(fd int) {
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil && d.fileMode.Load()&^uint32(st.Mode) != 0 && looksLikeGuard(fd, st.Size) {
-		_ = unix.Fchmod(fd, uint32(st.Mode)&0o777|d.fileMode.Load())
+	if unix.Fstat(fd, &st) == nil && looksLikeGuard(fd, st.Size) {
+		d.openToGroup(fd)
+	}
+}
+
+// openToGroup opens a file to the directory's group. If the file belongs to another group
+// and this process may not change that, it stays as it is: the other group must not get in.
+func (d *osDir) openToGroup(fd int) {
+	var st unix.Stat_t
+	gid := d.gid.Load()
+	if unix.Fstat(fd, &st) != nil || st.Gid != gid && unix.Fchown(fd, -1, int(gid)) != nil {
+		return
+	}
+	if mode := d.fileMode.Load(); mode&^uint32(st.Mode) != 0 {
+		_ = unix.Fchmod(fd, uint32(st.Mode)&0o777|mode)
 	}
 }
 

@@ -34,8 +34,9 @@ type osDir struct {
 
 	everybody bool // the directory is world-writable: only our files count
 	fileMode  atomic.Uint32
-	uid, gid  uint32 // of the directory
-	gives     bool   // files made by this process are given to the directory's owner
+	uid       uint32        // of the directory
+	gid       atomic.Uint32 // of the directory
+	gives     bool          // files made by this process are given to the directory's owner
 
 	mu      sync.Mutex
 	owners  map[ownerKind]*ownerFile

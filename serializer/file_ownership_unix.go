@@ -74,7 +74,7 @@ func giveDir(path, parent string) error {
 // other processes of the same user can use it.
 func (d *osDir) give(fd int) {
 	if d.gives {
-		_ = unix.Fchown(fd, int(d.uid), int(d.gid))
+		_ = unix.Fchown(fd, int(d.uid), int(d.gid.Load()))
 	}
 }
 

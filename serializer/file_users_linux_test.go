@@ -404,14 +404,15 @@ func TestGroupSharesQueues(t *testing.T) {
 }
 
 // Bug: a directory was opened to a group while a process worked there. That process's
-// files stayed closed to the group, as did the guard for good, even after a restart.
+// files stayed closed to the group, as did the guard for good, even after a restart. Later,
+// they were opened to the group that they had before.
 func TestDirectoryOpenedToGroup(t *testing.T) {
 	needRoot(t)
-	dir := dirOf(t, group, 0o700)
+	dir := dirOf(t, 0, 0o700)
 	first := helper{Dir: dir, Queue: "a_"}.start(t)
 	first.says(t, "open")
 	first.says(t, "inside")
-	if err := os.Chmod(dir, 0o770|os.ModeSetgid); err != nil {
+	if err := errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
 	waitUntil(t, "the files are open to the group", func() bool { return openToGroup(t, dir) })
@@ -435,7 +436,8 @@ func openToGroup(t testing.TB, dir string) bool {
 	t.Helper()
 	names := filesOf(t, dir)
 	for _, name := range names {
-		if st, err := os.Lstat(filepath.Join(dir, name)); err == nil && st.Mode()&0o060 != 0o060 {
+		var st unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, name), &st); err == nil && (st.Mode&0o060 != 0o060 || st.Gid != group) {
 			return false
 		}
 	}
