@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -44,13 +45,11 @@ func (AdminAPI) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-const adminQueues = "/serialize/queues"
-
 // Routes implements [caddy.AdminRouter].
 func (AdminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{
-		{Pattern: adminQueues, Handler: caddy.AdminHandlerFunc(serveQueues)},
-		{Pattern: adminQueues + "/", Handler: caddy.AdminHandlerFunc(serveQueue)},
+		{Pattern: queueapi.Path, Handler: caddy.AdminHandlerFunc(serveQueues)},
+		{Pattern: queueapi.Path + "/", Handler: caddy.AdminHandlerFunc(serveQueue)},
 	}
 }
 
@@ -90,11 +89,11 @@ func serveQueue(w http.ResponseWriter, r *http.Request) error {
 // splitQueuePath returns the queue of a URL, and the token or the action, if any. It reads the
 // escaped path, where a slash in a queue's name differs from one between segments.
 func splitQueuePath(u *url.URL) (queue, token string, err error) {
-	segments := strings.Split(strings.TrimPrefix(u.EscapedPath(), adminQueues+"/"), "/")
+	segments := strings.Split(strings.TrimPrefix(u.EscapedPath(), queueapi.Path+"/"), "/")
 	if len(segments) > 2 {
 		return "", "", adminError(http.StatusNotFound, fmt.Errorf(
 			"%s: expected %s/<queue> or %s/<queue>/<token>; the queue is its path, a slash and its prefix, URL-escaped as one segment, such as %s",
-			u.Path, adminQueues, adminQueues, url.PathEscape("/tmp/"+defaultPrefix)))
+			u.Path, queueapi.Path, queueapi.Path, url.PathEscape("/tmp/"+defaultPrefix)))
 	}
 	for i, segment := range segments {
 		if segments[i], err = url.PathUnescape(segment); err != nil {
@@ -102,7 +101,7 @@ func splitQueuePath(u *url.URL) (queue, token string, err error) {
 		}
 	}
 	if segments[0] == "" {
-		return "", "", adminError(http.StatusNotFound, fmt.Errorf("no queue is named; %s lists them", adminQueues))
+		return "", "", adminError(http.StatusNotFound, fmt.Errorf("no queue is named; %s lists them", queueapi.Path))
 	}
 	if len(segments) == 1 {
 		return segments[0], "", nil
@@ -141,7 +140,7 @@ func evictTicket(ctx context.Context, queue, token string) (ticket serializer.Ti
 	if err != nil {
 		return ticket, err
 	}
-	ticket, ok := found.ticket(strconv.FormatUint(number, 10))
+	ticket, ok := found.Ticket(strconv.FormatUint(number, 10))
 	if !ok {
 		return ticket, adminError(http.StatusNotFound, fmt.Errorf("queue %s has no ticket %d", queue, number))
 	}
@@ -171,7 +170,7 @@ func findQueue(ctx context.Context, queue string) (listedQueue, error) {
 		return listedQueue{}, adminError(http.StatusInternalServerError, fmt.Errorf("looking for queue %s: %w", queue, failed))
 	}
 	return listedQueue{}, adminError(http.StatusNotFound, fmt.Errorf(
-		"this process has no queue %s; %s lists those it has", queue, adminQueues))
+		"this process has no queue %s; %s lists those it has", queue, queueapi.Path))
 }
 
 // allow refuses all methods except the given ones.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -60,7 +61,7 @@ func TestAdminWithFailingEngine(t *testing.T) {
 		{"/%2Fworks%2Fa_", 200, `"inside":1`},
 		{"/%2Fworks%2Fb_", 500, "/gone"},
 	} {
-		status, text := ask(t, adminQueues+c.path)
+		status, text := ask(t, queueapi.Path+c.path)
 		if status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
 		}
@@ -99,7 +100,7 @@ func TestEngineWithoutPathGoesByItsKey(t *testing.T) {
 	share(t, "test:nameless", nameless{e}).configure(configuredQueue{name: "b_", limit: 1}, 1)
 	for _, queue := range []string{"a_", "b_"} {
 		want := `"path":"test:nameless","prefix":"` + queue + `"`
-		if status, text := ask(t, adminQueues+"/test%3Anameless%2F"+queue); status != http.StatusOK || !strings.Contains(text, want) {
+		if status, text := ask(t, queueapi.Path+"/test%3Anameless%2F"+queue); status != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("queue %s: %d %s; expected 200 with %s", queue, status, text, want)
 		}
 	}

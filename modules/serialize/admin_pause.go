@@ -6,23 +6,18 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The actions of the admin API on a queue.
-const (
-	actionPause  = "pause"
-	actionResume = "resume"
-)
-
-func isAction(segment string) bool { return segment == actionPause || segment == actionResume }
+func isAction(segment string) bool { return segment == queueapi.Pause || segment == queueapi.Resume }
 
 // servePause pauses a queue or resumes it. The answer is the queue, or the queues
 // where a prefix is named without a path.
 func servePause(w http.ResponseWriter, r *http.Request, queue, action string) error {
 	query := r.URL.Query()
 	for name := range query {
-		if name != "for" || action != actionPause {
+		if name != "for" || action != queueapi.Pause {
 			return adminError(http.StatusBadRequest, fmt.Errorf("%s takes no parameter %q; pause takes for, resume none", action, name))
 		}
 	}
@@ -40,7 +35,7 @@ func servePause(w http.ResponseWriter, r *http.Request, queue, action string) er
 // text of a duration, or "" for the default. byPath tells whether the queue was named
 // with its path. The error is one of the admin API.
 func changePause(ctx context.Context, queue, action, length string) (states []serializer.QueueState, byPath bool, err error) {
-	until, err := parsePause(length)
+	until, err := queueapi.ParsePause(length)
 	if err != nil {
 		return nil, false, adminError(http.StatusBadRequest, err)
 	}
@@ -49,7 +44,7 @@ func changePause(ctx context.Context, queue, action, length string) (states []se
 		return nil, false, pauseError(err)
 	}
 	for _, p := range found {
-		if action == actionPause {
+		if action == queueapi.Pause {
 			err = p.pause(ctx, until)
 		} else {
 			err = p.resume(ctx)
@@ -68,8 +63,8 @@ func changePause(ctx context.Context, queue, action, length string) (states []se
 
 func pauseError(err error) error {
 	switch {
-	case errors.Is(err, errNoQueue):
-		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, adminQueues))
+	case errors.Is(err, queueapi.ErrNoQueue):
+		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, queueapi.Path))
 	case errors.Is(err, serializer.ErrOthersPause):
 		return adminError(http.StatusForbidden, fmt.Errorf("%w; as that user, \"caddy serialize resume --path\" does it", err))
 	case errors.Is(err, errCannotPause):

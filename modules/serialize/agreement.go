@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lineorder"
 )
 
 // All handlers of a queue must agree on dry_run. Otherwise, some of its requests
@@ -41,7 +43,7 @@ type lineIdentity struct{ path, prefix, engine string }
 
 // agreeInCaddyfile compares a line with the earlier ones. Only here is its number
 // known, for the error.
-func (s *Handler) agreeInCaddyfile(h httpcaddyfile.Helper, at tokenPosition) error {
+func (s *Handler) agreeInCaddyfile(h httpcaddyfile.Helper, at lineorder.Position) error {
 	if s.Off {
 		return nil
 	}

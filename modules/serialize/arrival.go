@@ -2,10 +2,10 @@ package serialize
 
 import (
 	"net/http"
-	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -41,7 +41,7 @@ func (v *visit) describe(a *serializer.Arrival, r *http.Request) {
 // describe fills in what the handler asks of a queue for a request.
 func (s *Handler) describe(a *serializer.Arrival, r *http.Request, queue string) {
 	a.Queue = queue
-	a.Client = clientOf(r)
+	a.Client = connection.Peer(r)
 	a.Rule = s.ruleOf(r)
 	a.MaxWaiting = s.QueueLength
 	a.DropOldest = s.WhenFull == dropOldest
@@ -50,12 +50,3 @@ func (s *Handler) describe(a *serializer.Arrival, r *http.Request, queue string)
 }
 
 func (s *Handler) isReader(r *http.Request) bool { return slices.Contains(s.SharedMethods, r.Method) }
-
-// clientOf is the address of the connection's peer, or the zero value without IP.
-func clientOf(r *http.Request) netip.AddrPort {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return addr
-}

@@ -3,7 +3,6 @@ package serialize
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -24,14 +25,14 @@ func (s *Handler) readBody(w http.ResponseWriter, r *http.Request, v *visit) err
 	if !hasBody(r) || isDialogue(r) {
 		return nil
 	}
-	if held, ok := r.Body.(*heldBody); ok && held.ended {
+	if held, ok := r.Body.(*heldbody.Body); ok && held.Ended() {
 		return nil // an outer queue has read it
 	}
-	body := &heldBody{rest: r.Body}
+	body := heldbody.New(r.Body)
 	if err := s.bufferBody(body, r, v); err != nil {
 		err = bodyFailure(r.Context(), v.queue, err)
-		body.free()
-		r.Body = &failedBody{r.Body, err}
+		body.Free()
+		r.Body = heldbody.Failed(r.Body, err)
 		if r.ProtoMajor == 1 {
 			// Caddy hides the length of the remaining body from net/http, which would
 			// wait for the rest before it answers.
@@ -40,34 +41,30 @@ func (s *Handler) readBody(w http.ResponseWriter, r *http.Request, v *visit) err
 		return err
 	}
 	r.Body = body
-	if body.file != nil || !body.ended {
+	if body.InFile() || !body.Ended() {
 		v.body = body
 	}
 	return nil
 }
 
 // bufferBody reads as much of the body as the settings say.
-func (s *Handler) bufferBody(body *heldBody, r *http.Request, v *visit) (err error) {
+func (s *Handler) bufferBody(body *heldbody.Body, r *http.Request, v *visit) error {
 	if *s.Buffer == 0 {
 		return nil
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
 		// net/http tells the client to continue when the body is first read.
-		err = s.checkRoom(v)
-	}
-	if err == nil {
-		err = body.readMemory(int64(*s.Buffer), r.ContentLength)
-	}
-	if err == nil && *s.BufferDisk > 0 {
-		if err = s.checkRoom(v); err == nil {
-			err = body.readFile(int64(*s.BufferDisk))
+		if err := s.checkRoom(v); err != nil {
+			return err
 		}
 	}
-	if err == io.EOF {
-		body.ended = true
-		return nil
+	if err := body.ReadMemory(int64(*s.Buffer), r.ContentLength); err != nil || body.Ended() || *s.BufferDisk == 0 {
+		return err
 	}
-	return err
+	if err := s.checkRoom(v); err != nil {
+		return err
+	}
+	return body.ReadFile(int64(*s.BufferDisk))
 }
 
 func hasBody(r *http.Request) bool {
@@ -76,8 +73,8 @@ func hasBody(r *http.Request) bool {
 
 // isUploading reports whether the client may still send parts of the body.
 func isUploading(r *http.Request) bool {
-	held, ok := r.Body.(*heldBody)
-	return hasBody(r) && !(ok && held.ended)
+	held, ok := r.Body.(*heldbody.Body)
+	return hasBody(r) && !(ok && held.Ended())
 }
 
 // isDialogue reports whether the client may send the body only in reply to the
@@ -129,7 +126,7 @@ func bodyFailure(ctx context.Context, queue string, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status = http.StatusRequestTimeout
 	case ctx.Err() != nil:
-		status = statusClientClosed
+		status = response.StatusClientClosed
 	}
 	// caddyhttp.Error keeps the status of an error that has one, such as 413.
 	refused.Err = caddyhttp.Error(status, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lineorder"
 )
 
 // ParseDirective sets up the serialize directive, whose routes take part in the
@@ -19,7 +20,7 @@ import (
 // of it and its neighbours, which costs every request less.
 func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next() // directive name, so that errors have a line
-	at := tokenPosition{h.File(), h.Line()}
+	at := lineorder.PositionOf(h)
 	matcher, err := h.ExtractMatcherSet()
 	if err != nil {
 		return nil, err
@@ -34,10 +35,10 @@ func ParseDirective(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	values := h.NewRoute(matcher, s)
 	// If a named route is a single route, Caddy keeps only its first handler; the
 	// group makes it two routes.
-	if len(values) == 0 || matcher == nil && onlyOne(h) && !h.IsNamedRoute() {
+	if len(values) == 0 || matcher == nil && lineorder.OnlyOne(h) && !h.IsNamedRoute() {
 		return values, nil
 	}
-	routes, err := addSerializeLine(h, at, matcher, values[0].Value.(caddyhttp.Route))
+	routes, err := lineorder.Add(h, at, matcher, values[0].Value.(caddyhttp.Route))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -61,7 +62,7 @@ func checkPath(path string) error {
 func checkPrefix(prefix string) error {
 	switch {
 	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.
-	case strings.ContainsAny(placeholder.ReplaceAllString(prefix, ""), `/\`):
+	case strings.ContainsAny(queueapi.Placeholder.ReplaceAllString(prefix, ""), `/\`):
 		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)
 	case serializer.AmbiguousQueueName(prefix):
 		return fmt.Errorf("prefix %q: it must not end in four zeros and a digit, for that is how timestamps start", prefix)

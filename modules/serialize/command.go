@@ -1,18 +1,9 @@
 package serialize
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"os/signal"
-
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
-	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/commands"
 )
 
 // serializeCommands are the commands "caddy serialize ...".
@@ -27,44 +18,5 @@ By default, the commands ask a running Caddy through its admin API, and find all
 of its queues, with any engine and in any directory. If no Caddy answers, they
 say so and read the default directory. With --path, they read that directory
 instead; it does not matter how many servers run, if any.`,
-	CobraFunc: addSerializeCommands,
-}
-
-// Exit codes of the commands, besides 0 and 1.
-const (
-	exitNoTicket   = 2
-	exitInside     = 3 // and not confirmed
-	exitNotObeyed  = 4
-	exitPauseEnded = 5 // before the command was done
-)
-
-func addSerializeCommands(cmd *cobra.Command) {
-	command.Group(cmd, queuesCommand(), evictCommand(), pauseCommand(), resumeCommand())
-}
-
-// explainStorage says what to do about a directory that cannot be read.
-func explainStorage(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w; name the path of the serialize directive with --path", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run this as the user of the server, or as root", err)
-	}
-	return err
-}
-
-// isTerminal reports whether somebody sits at the other end of a file.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// exiting makes Caddy's main function end with the code that run returns. The context
-// of run ends when the command is interrupted.
-func exiting(run func(context.Context, *cobra.Command, []string) (int, error)) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
-		defer stop()
-		return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) { return run(ctx, cmd, args) })(cmd, args)
-	}
+	CobraFunc: commands.Add,
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
 // deadlines are the server's timeouts of one request. They count from its
@@ -18,9 +20,6 @@ type deadlines struct {
 	write  caddyhttp.IdleDeadline // of the writer, as it was
 }
 
-// farAway stands for a wait without a timeout.
-const farAway = 365 * 24 * time.Hour
-
 // stopDeadlines sets the request's deadlines aside for a wait of at most limit
 // (0 is for ever). It returns nil if the server has none.
 func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) *deadlines {
@@ -29,11 +28,11 @@ func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) 
 		return nil
 	}
 	if limit == 0 {
-		limit = farAway
+		limit = response.FarAway
 	}
-	d := &deadlines{conn: innermost(w), server: server}
+	d := &deadlines{conn: response.Innermost(w), server: server}
 	d.reader, _ = caddyhttp.IdleTimeoutsFromContext(r.Context())
-	d.writer = callersIdleWriter(r.Context())
+	d.writer = response.CallersIdleWriter(r.Context())
 	if d.reader != nil {
 		d.read = d.reader.Deadline
 	}
@@ -47,18 +46,6 @@ func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) 
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Time{})
 	return d
-}
-
-// innermost is the response writer below all wrappers. Those of Caddy would
-// cut a deadline down to one that has passed.
-func innermost(w http.ResponseWriter) http.ResponseWriter {
-	for {
-		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return w
-		}
-		w = wrapper.Unwrap()
-	}
 }
 
 // shift moves the deadlines that Caddy computes for every read and write.

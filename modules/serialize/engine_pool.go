@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -151,7 +152,7 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 	}
 	for prefix, limit := range limits {
 		state := withTickets(serializer.QueueState{Path: path, Prefix: prefix, Limit: limit})
-		queues = append(queues, listedQueue{QueueState: state, Error: err.Error(), engines: []*sharedEngine{e}, failure: err})
+		queues = append(queues, listedQueue{Queue: queueapi.Queue{QueueState: state, Error: err.Error()}, engines: []*sharedEngine{e}, failure: err})
 	}
 	return queues
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -199,7 +200,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	s.configureEngine(1)
 	s.errorRoutes = holdErrorRoutes(ctx)
 	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun, time.Duration(*s.Timeout)}, s.meters)
-	watchConnections(ctx)
+	connection.Register(ctx)
 	return nil
 }
 

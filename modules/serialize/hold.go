@@ -3,9 +3,14 @@ package serialize
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lentcontext"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
 // A turn lasts for as long as somebody uses it: the handlers behind the queue,
@@ -19,7 +24,7 @@ import (
 func (v *visit) openHold(r *http.Request) {
 	parent := r.Context()
 	if v.handler.OnDisconnect == onDisconnectFinish {
-		v.parent.values = parent
+		v.parent.Values = parent
 		parent = &v.parent
 	}
 	v.ctx, v.cancel = context.WithCancelCause(parent)
@@ -129,30 +134,49 @@ func (v *visit) hasGivenUp() bool {
 // run lets a handler work inside the turn, with a context that ends with it. The
 // response goes through w. When the handler has finished, it calls end, which
 // may hand the turn over. The client then takes the rest of the response.
-func (v *visit) run(ctx context.Context, w *turnWriter, r *http.Request, next caddyhttp.Handler, end func(error)) (err error) {
+func (v *visit) run(ctx context.Context, w *response.Writer, r *http.Request, next caddyhttp.Handler, end func(error)) (err error) {
 	around := v.begin(w)
-	stop := func() bool { return true }
-	if w.ends {
-		stop = context.AfterFunc(r.Context(), w.hangUp)
-	}
 	defer func() {
 		thrown := recover()
-		stop()
 		v.finish(around)
-		thrown, err = v.conclude(w, r, err, thrown)
+		thrown, err = w.Conclude(r, err, thrown)
 		end(err)
 		v.deliver(w, r)
 		if thrown != nil {
 			panic(thrown)
 		}
 	}()
-	w.handlers = handlersContext{ctx, w}
-	return w.lent.serve(&w.handlers, w, r, v.following(next))
+	return w.Serve(ctx, r, v.following(next))
+}
+
+// initWriter makes w write to the client of a request.
+func (v *visit) initWriter(w *response.Writer, to http.ResponseWriter, r *http.Request) {
+	s := v.handler
+	w.Init(to, r, response.Settings{
+		Turn: v.ctx, EndsWithClient: s.OnDisconnect != onDisconnectFinish, Uploading: v.uploading,
+		BufferSize: int(*s.ResponseBuffer), Logger: s.logger,
+	})
+}
+
+// following is the next handler. A body that was not read to its end before the ticket
+// may break off while the upstream reads it; then the turn lasts until the upstream has
+// closed the connection.
+func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
+	if v.body == nil || v.body.Ended() || v.handler.OnDisconnect != onDisconnectFinish {
+		return next
+	}
+	u := new(connection.Upstream)
+	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		hold := r.Context()
+		err := new(lentcontext.Context).Serve(httptrace.WithClientTrace(hold, u.Trace()), w, r, next)
+		u.Await(hold)
+		return err
+	})
 }
 
 // deliver brings what is left of a response to its client.
-func (v *visit) deliver(w *turnWriter, r *http.Request) {
-	if w.isDraining() {
+func (v *visit) deliver(w *response.Writer, r *http.Request) {
+	if w.IsDraining() {
 		draining := &v.handler.meters.counts.draining
 		draining.Add(1)
 		defer draining.Add(-1)
@@ -161,8 +185,7 @@ func (v *visit) deliver(w *turnWriter, r *http.Request) {
 			inner.limitKeep() // its response is a part of this one
 		}
 	}
-	defer w.timeouts.finish()
-	w.deliver()
+	w.Deliver()
 }
 
 // limitKeep limits how long a turn that is kept for error routes waits for a client
@@ -178,18 +201,18 @@ func (v *visit) limitKeep() {
 }
 
 // begin makes w the writer that a revocation acts on, and returns the one before.
-func (v *visit) begin(w *turnWriter) (around *turnWriter) {
+func (v *visit) begin(w *response.Writer) (around *response.Writer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	around, v.current = v.current, w
 	if v.revoked {
-		w.limit(answerTime)
+		w.RevokeSoon()
 	}
 	return around
 }
 
 // finish undoes what begin did.
-func (v *visit) finish(around *turnWriter) {
+func (v *visit) finish(around *response.Writer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.current = around
@@ -212,7 +235,7 @@ func (v *visit) resume(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if v.ctx.Err() != nil {
 		follow() // AfterFunc is about to do that
 	}
-	writer := new(turnWriter)
+	writer := new(response.Writer)
 	v.initWriter(writer, w, r)
 	return v.run(ctx, writer, r, next, end)
 }

@@ -5,16 +5,13 @@ import (
 	"context"
 	"slices"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
-	serializer.QueueState
-
-	// Why the queue could not be read. Its numbers then say nothing.
-	Error string `json:"error,omitempty"`
-
+	queueapi.Queue
 	engines []*sharedEngine // that it is in
 	failure error
 }
@@ -31,7 +28,7 @@ func allQueues(ctx context.Context) []listedQueue {
 			continue
 		}
 		for _, state := range states {
-			queues = append(queues, listedQueue{QueueState: withTickets(state), engines: []*sharedEngine{engine}})
+			queues = append(queues, listedQueue{Queue: queueapi.Queue{QueueState: withTickets(state)}, engines: []*sharedEngine{engine}})
 		}
 	}
 	slices.SortStableFunc(queues, func(a, b listedQueue) int {
@@ -98,14 +95,6 @@ func (q *listedQueue) evict(ctx context.Context, token uint64) error {
 		}
 	}
 	return err
-}
-
-func (q *listedQueue) ticket(token string) (serializer.TicketState, bool) {
-	i := slices.IndexFunc(q.Tickets, func(t serializer.TicketState) bool { return t.Token == token })
-	if i < 0 {
-		return serializer.TicketState{}, false
-	}
-	return q.Tickets[i], true
 }
 
 // openEngines are the engines in use. The pool is not held while they are

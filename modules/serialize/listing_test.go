@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -62,7 +63,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	if q.Tickets[0].Request == nil || q.Tickets[0].Request.Path != "/report" {
 		t.Errorf("the ticket is listed without its request: %+v", q.Tickets[0])
 	}
-	if status, text := ask(t, adminQueues+"/test%3Aspace%2Fa_"); status != http.StatusOK {
+	if status, text := ask(t, queueapi.Path+"/test%3Aspace%2Fa_"); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
 	if _, err := evictTicket(t.Context(), space+"/a_", strconv.FormatUint(turn.Token(), 10)); err != nil {

@@ -9,6 +9,9 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -45,7 +48,7 @@ func (v *visit) logEntered() {
 
 func (v *visit) logLeft(held time.Duration, cause error) {
 	level, message := zap.DebugLevel, "left"
-	if isRevocation(cause) {
+	if response.IsRevocation(cause) {
 		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
 	if c := v.handler.logger.Check(level, message); c != nil {
@@ -84,7 +87,7 @@ func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refu
 // selfWaitHint names the likely cause of a timeout if this server has made the
 // request itself.
 func selfWaitHint(r *http.Request, refused *serializer.Refused) zap.Field {
-	if refused.Reason != serializer.ReasonTimeout || !cameFromHere(r) {
+	if refused.Reason != serializer.ReasonTimeout || !connection.CameFromHere(r) {
 		return zap.Skip()
 	}
 	return zap.String("hint", "this server made the request itself: perhaps a request that is inside waits for this one, "+
@@ -152,9 +155,9 @@ func (v *visit) inside(ctx context.Context) (inside []string) {
 // insideText describes a ticket in a log entry. Of a request of another process, only
 // the peer of its connection is known.
 func insideText(t serializer.TicketState) string {
-	text := whoseText(t)
+	text := queueapi.RequestOf(t)
 	if t.Request != nil && t.Request.TXID != "" {
-		text += ", txid " + txidText(t.Request)
+		text += ", txid " + queueapi.TXIDText(t.Request)
 	}
 	return text + ", " + command.Printable(t.Owner)
 }

@@ -6,54 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The engine keeps a pause, so it applies to all processes of its directory. It has
 // the name of a queue, or that of a prefix with placeholders, for all its queues.
 
-// defaultPause is how long a pause lasts if nobody says so.
-const defaultPause = 10 * time.Minute
-
-var (
-	errCannotPause = errors.New("the engine cannot pause queues")
-	errNoQueue     = errors.New("no such queue")
-)
-
-// untilText is the end of a pause for people.
-func untilText(until time.Time) string {
-	if !until.Before(serializer.Resumed) {
-		return "until it is resumed"
-	}
-	return "until " + until.Local().Format(time.DateTime)
-}
-
-// shortestPause is long enough for all processes to learn of it.
-const shortestPause = 10 * time.Millisecond
-
-// parsePause reads how long a pause is to last, and returns its end. 0 is until it is
-// resumed, for which the end is the zero time.
-func parsePause(text string) (until time.Time, err error) {
-	length := defaultPause
-	if text != "" {
-		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
-			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
-		}
-	}
-	if length == 0 {
-		return until, nil
-	}
-	return time.Now().Add(length), nil
-}
+var errCannotPause = errors.New("the engine cannot pause queues")
 
 // Pause implements [serializer.Pauser].
 func (e *sharedEngine) Pause(ctx context.Context, queue string, until time.Time) error {
@@ -97,7 +61,7 @@ func (e *sharedEngine) isAt(path string) bool {
 // one from a configuration or from a list.
 func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, ok bool, err error) {
 	groups := e.groupNames()
-	if long := expandShorthands(prefix); slices.Contains(groups, long) {
+	if long := queueapi.ExpandShorthands(prefix); slices.Contains(groups, long) {
 		return long, true, nil
 	}
 	states, err := e.Queues(ctx)
@@ -112,15 +76,6 @@ func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, 
 	}
 	return escaped, slices.ContainsFunc(groups, func(group string) bool { return serializer.FitsGroup(escaped, group) }), nil
 }
-
-// expandShorthands replaces the shorthands of placeholders, as the Caddyfile does.
-func expandShorthands(prefix string) string {
-	text := caddyfile.Segment{{Text: prefix}}
-	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&text)
-	return text[0].Text
-}
-
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
 // pausable is a queue or a group of queues in the engines of one place.
 type pausable struct {
@@ -143,7 +98,7 @@ func findPausable(ctx context.Context, queue string) (found []pausable, byPath b
 	found, err = pausableIn(ctx, queue, func(*sharedEngine) bool { return true })
 	failed = append(failed, err)
 	if len(found) == 0 {
-		return nil, false, cmp.Or(errors.Join(failed...), fmt.Errorf("%w: %s", errNoQueue, queue))
+		return nil, false, cmp.Or(errors.Join(failed...), fmt.Errorf("%w: %s", queueapi.ErrNoQueue, queue))
 	}
 	return found, false, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -17,7 +18,7 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	refused := refusalOf(v.queue, err)
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
-		return v.fail(caddyhttp.Error(statusClientClosed, err))
+		return v.fail(caddyhttp.Error(response.StatusClientClosed, err))
 	}
 	now := time.Now()
 	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
@@ -70,7 +71,3 @@ func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
 	_, err := w.Write([]byte(s.ErrorResponse.Body))
 	return err
 }
-
-// statusClientClosed is recorded for a client that has gone, as by nginx and by
-// Caddy's reverse proxy.
-const statusClientClosed = 499

@@ -160,8 +160,8 @@ func (p *pattern) next(size int) []byte {
 	return text
 }
 
-// response is what a client gets.
-type response struct {
+// received is what a client gets.
+type received struct {
 	status  int
 	header  http.Header
 	trailer http.Header
@@ -170,13 +170,13 @@ type response struct {
 	stuck   bool // it never ends
 }
 
-func (r response) String() string {
+func (r received) String() string {
 	return fmt.Sprintf("%d, %v, %d bytes, trailer %v, cut off %t", r.status, r.header, len(r.body), r.trailer, r.cut)
 }
 
 // broken returns what does not depend on time in a response that breaks off: its
 // body is the beginning of what was written.
-func (r response) broken(p *responsePlan) response {
+func (r received) broken(p *responsePlan) received {
 	total := 0
 	for _, step := range p.steps {
 		total += step.size
@@ -184,7 +184,7 @@ func (r response) broken(p *responsePlan) response {
 	if text := string(newPattern().next(total)); strings.HasPrefix(text, r.body) {
 		r.body = text
 	}
-	return response{body: r.body, cut: true}
+	return received{body: r.body, cut: true}
 }
 
 // responseServer answers by the plan of the moment, with a queue or without.
@@ -275,7 +275,7 @@ func (s *responseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // get asks for the response of a plan, over a connection of its own.
-func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got response) {
+func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got received) {
 	t.Helper()
 	s.now.Store(&responseAsked{plan, queue})
 	transport, closeIt := s.transport()
@@ -288,7 +288,7 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 	}
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
-		return response{cut: true}
+		return received{cut: true}
 	}
 	defer resp.Body.Close()
 	body, err := readAsPlanned(resp.Body, plan.slow)
@@ -298,7 +298,7 @@ func (s *responseServer) get(t *testing.T, plan *responsePlan, queue bool) (got 
 		resp.Header.Del("X-Declared")
 		resp.Header.Del("Link")
 	}
-	return response{resp.StatusCode, resp.Header, resp.Trailer, string(body), err != nil, ctx.Err() != nil}
+	return received{resp.StatusCode, resp.Header, resp.Trailer, string(body), err != nil, ctx.Err() != nil}
 }
 
 func readAsPlanned(from io.Reader, slow bool) ([]byte, error) {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
 // newQueue provisions a handler with the memory engine.
@@ -179,9 +180,9 @@ func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {
 	failed := make(chan struct{})
 	var next caddyhttp.Handler = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		_, _ = w.Write(bytes.Repeat([]byte("x"), moreThanAConnectionHolds))
-		inner := &w.(*turnWriter).buffer
+		inner := w.(*response.Writer)
 		testcaddy.Eventually(t, "the queues around have it all", func() error {
-			if inner.isSending() {
+			if inner.IsDraining() {
 				return errors.New("not yet")
 			}
 			return nil
@@ -307,7 +308,7 @@ func TestTimeoutsAreGivenBack(t *testing.T) {
 	_, own := caddyhttp.IdleTimeoutsFromContext(r.Context())
 	err := outer.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 		return inner.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			if got := callersIdleWriter(r.Context()); got != own {
+			if got := response.CallersIdleWriter(r.Context()); got != own {
 				t.Error("the writer of the server is not found behind two queues")
 			}
 			return h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
@@ -316,50 +317,8 @@ func TestTimeoutsAreGivenBack(t *testing.T) {
 			}))
 		}))
 	}))
-	if got := settingsOf(own).timeout; err != nil || got != time.Minute {
+	if got := own.Deadline.Timeout; err != nil || got != time.Minute {
 		t.Errorf("the timeout is %v then, %v", got, err)
-	}
-}
-
-// The memory of a client that reads nothing is bounded, however its response is
-// written.
-func TestMemoryOfASlowReader(t *testing.T) {
-	for _, size := range []Size{1, 1000, 256 << 10, 1 << 20} {
-		s := newQueue(t, size)
-		s.OnDisconnect = onDisconnectCancel
-		buffers := make(chan *responseBuffer, 1)
-		var written atomic.Int64
-		addr, _ := serveBehind(t, s, time.Minute, func(w http.ResponseWriter, _ *http.Request) error {
-			buffers <- &w.(*turnWriter).buffer
-			write := func(size int) bool {
-				n, err := w.Write(make([]byte, size))
-				written.Add(int64(n))
-				return err == nil
-			}
-			for i := 1; write(i % 50_000); i++ {
-				if i%3 == 0 {
-					_ = http.NewResponseController(w).Flush()
-				}
-			}
-			return nil
-		}, func(http.ResponseWriter, *http.Request) error { return nil })
-		conn := askSlowly(t, addr, "/")
-		b := <-buffers
-		testcaddy.Eventually(t, "the handler waits for the client", func() error {
-			before := written.Load()
-			time.Sleep(200 * time.Millisecond)
-			return wantCount(written.Load(), max(before, 1))
-		})
-		b.mu.Lock()
-		kept := 1 // that is being written
-		for p := b.first; p != nil; p = p.next {
-			kept++
-		}
-		b.mu.Unlock()
-		if most := int(size)/pieceSize + 2; kept > most {
-			t.Errorf("response_buffer %d: %d pieces are kept, expected at most %d", size, kept, most)
-		}
-		_ = conn.Close()
 	}
 }
 

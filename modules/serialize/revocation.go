@@ -1,30 +1,12 @@
 package serialize
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
-
-// revocation is the cause of a hold that its queue has ended, not its client. The
-// next handlers must take it for an ordinary cancellation. Otherwise reverse_proxy
-// would count a failure of the upstream, and try again while it holds the turn.
-type revocation struct{ error }
-
-// Is makes a revocation equal to [context.Canceled].
-func (revocation) Is(target error) bool { return target == context.Canceled }
-
-// Unwrap returns why the queue has ended the hold.
-func (r revocation) Unwrap() error { return r.error }
-
-func isRevocation(cause error) bool {
-	_, ok := errors.AsType[revocation](cause)
-	return ok
-}
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 
@@ -32,13 +14,13 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 // the client. It does the same with the turns that the request has taken inside
 // this one.
 func (v *visit) revoke(cause error) {
-	v.cancel(revocation{cause})
+	v.cancel(response.NewRevocation(cause, revocationStatus(cause)))
 	v.mu.Lock()
 	v.revoked, v.revokedFor = true, cause
 	w, inner := v.current, v.inner
 	v.mu.Unlock()
 	if w != nil {
-		w.revoke()
+		w.Revoke()
 	}
 	if inner != nil {
 		inner.revoke(cause)
@@ -63,17 +45,10 @@ func (v *visit) revokeDry(cause error) {
 	}
 }
 
-// explain replaces the error of a handler whose turn was revoked by the cause.
-func (v *visit) explain(w *turnWriter, err error) error {
-	if err == nil && !w.unanswered {
-		return nil
+// revocationStatus is the status of the answer to a request whose turn was revoked.
+func revocationStatus(cause error) int {
+	if errors.Is(cause, errHoldTimeout) {
+		return http.StatusGatewayTimeout
 	}
-	revoked, ok := errors.AsType[revocation](context.Cause(v.ctx))
-	switch {
-	case !ok:
-		return err
-	case errors.Is(revoked, errHoldTimeout):
-		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.error)
-	}
-	return caddyhttp.Error(http.StatusServiceUnavailable, revoked.error)
+	return http.StatusServiceUnavailable
 }

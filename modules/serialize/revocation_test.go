@@ -3,6 +3,8 @@ package serialize
 import (
 	"context"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
 // Bug: a revocation did not reach an inner turn that began after it, if the client had
@@ -14,7 +16,7 @@ func TestRevocationReachesALaterTurn(t *testing.T) {
 	outer.cancel(context.Canceled)
 	outer.revoke(errHoldTimeout)
 	outer.nest(inner)
-	if cause := context.Cause(inner.ctx); !isRevocation(cause) {
+	if cause := context.Cause(inner.ctx); !response.IsRevocation(cause) {
 		t.Errorf("the inner turn goes on: %v", cause)
 	}
 }

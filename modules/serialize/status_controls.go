@@ -11,6 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
 
 // statusControl is the request of a control of the status page.
@@ -24,11 +26,11 @@ type statusControl struct {
 // statusActions are the actions of the controls. They return the answer, or an error
 // of the admin API.
 var statusActions = map[string]func(*http.Request, statusControl) (any, error){
-	actionPause: func(r *http.Request, c statusControl) (any, error) {
+	queueapi.Pause: func(r *http.Request, c statusControl) (any, error) {
 		states, _, err := changePause(r.Context(), c.Queue, c.Action, c.For)
 		return states, err
 	},
-	actionResume: func(r *http.Request, c statusControl) (any, error) {
+	queueapi.Resume: func(r *http.Request, c statusControl) (any, error) {
 		states, _, err := changePause(r.Context(), c.Queue, c.Action, "")
 		return states, err
 	},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -56,7 +57,7 @@ func TestStatusJudges(t *testing.T) {
 		for _, ticket := range c.tickets {
 			state.Add(ticket, serializer.Rule{})
 		}
-		q := newStatusQueue(listedQueue{QueueState: state}, now, c.timeout)
+		q := newStatusQueue(listedQueue{Queue: queueapi.Queue{QueueState: state}}, now, c.timeout)
 		q.QueueLength, q.Failed, q.Refused, q.refusedNow = c.length, c.failed, c.refused, c.refusedNow
 		q.diagnose()
 		if q.badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {

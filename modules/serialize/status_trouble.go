@@ -3,6 +3,8 @@ package serialize
 import (
 	"fmt"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
 
 // troubleLevel is how bad it is.
@@ -30,7 +32,7 @@ func (q *statusQueue) diagnose() {
 		q.note(worstTrouble, "error", "The queue cannot be read.")
 	}
 	if q.PausedUntil != nil {
-		q.note(someTrouble, "paused", fmt.Sprintf("Paused %s: nobody enters, and all keep their places.", untilText(*q.PausedUntil)))
+		q.note(someTrouble, "paused", fmt.Sprintf("Paused %s: nobody enters, and all keep their places.", queueapi.UntilText(*q.PausedUntil)))
 	}
 	if stuck {
 		q.note(badTrouble, "stuck", fmt.Sprintf("A request has been inside for %s while %s.", spanText(q.held.Seconds()), othersWait(q.Waiting)))

@@ -12,6 +12,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lentcontext"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -30,7 +34,7 @@ type visit struct {
 
 	ctx    context.Context // of the hold
 	cancel context.CancelCauseFunc
-	parent outlivingContext // of ctx, if the hold outlives the client
+	parent lentcontext.Outliving // of ctx, if the hold outlives the client
 
 	failure *caddyhttp.HandlerError // why it never had a turn, or nil
 	refused bool                    // by the queue; then failure is set, too
@@ -42,9 +46,9 @@ type visit struct {
 	idle    time.Duration // for which the turn waited for a browser with the waiting page
 	entered time.Time
 	ended   atomic.Bool
-	body    *heldBody   // nil if all of it is in memory
-	writer  turnWriter  // of the next handlers
-	timer   *time.Timer // of hold_timeout
+	body    *heldbody.Body  // nil if all of it is in memory
+	writer  response.Writer // of the next handlers
+	timer   *time.Timer     // of hold_timeout
 
 	uploading bool // the client may still send parts of the body
 
@@ -56,8 +60,8 @@ type visit struct {
 	givenUp    bool          // the error routes did not run in time
 	revoked    bool          // the turn was
 	revokedFor error
-	current    *turnWriter // of the handlers that run now, or nil
-	inner      *visit      // to another queue, begun last inside this one; or nil
+	current    *response.Writer // of the handlers that run now, or nil
+	inner      *visit           // to another queue, begun last inside this one; or nil
 
 	next *visit // the request's previous visit, or nil
 }
@@ -75,7 +79,7 @@ func (s *Handler) newVisit(r *http.Request, repl *caddy.Replacer, vars map[strin
 // stack: an arrival is large, and no other function has one.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	clocks := stopDeadlines(w, r, time.Duration(*v.handler.Timeout))
-	watch := watchClient(r)
+	watch := connection.Watch(r)
 	span := v.startWait(r.Context())
 	v.handler.meters.startWait(&v.age, v.queue, time.Now())
 	var a serializer.Arrival
@@ -85,7 +89,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		v.turn, err = v.engine.Engine.Enter(r.Context(), a)
 	}
 	v.settle(err)
-	watch.unwatch()
+	watch.Unwatch()
 	clocks.restart(v.waited)
 	v.endWait(span, err)
 	return err
@@ -141,7 +145,7 @@ func (v *visit) end(r *http.Request, err error) {
 	}
 	v.keep(r.Context())
 	if !v.handler.errorRoutes {
-		replaceContext(v.ctx, r) // cancels error routes outside the turn when the turn ends
+		lentcontext.Replace(v.ctx, r) // cancels error routes outside the turn when the turn ends
 	}
 }
 
@@ -160,7 +164,7 @@ func (v *visit) leave() {
 	}
 	v.turn.Leave()
 	v.close()
-	v.body.free()
+	v.body.Free()
 	s.meters.endHold(v, held)
 	s.meters.count(v.outcome(cause))
 	v.logLeft(held, cause)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
 // The script of the page follows the place by a separate request to the page's
@@ -70,7 +72,7 @@ func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k 
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("X-Content-Type-Options", "nosniff")
 	begun, clocks := time.Now(), stopDeadlines(w, r, 0)
-	l := &liveStream{w: w, control: http.NewResponseController(innermost(w)), language: chooseLanguage(r.Header.Values("Accept-Language"))}
+	l := &liveStream{w: w, control: http.NewResponseController(response.Innermost(w)), language: chooseLanguage(r.Header.Values("Accept-Language"))}
 	defer func() {
 		_ = l.control.SetWriteDeadline(time.Time{}) // the connection's next request has its own
 		clocks.restart(time.Since(begun))

@@ -13,6 +13,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -36,8 +38,8 @@ func (v *visit) isNavigation(r *http.Request) bool {
 // sendsBody reports whether a GET has a body, which no browser's navigation has. Over
 // HTTP/3 that shows only when it is read.
 func sendsBody(r *http.Request) bool {
-	if held, ok := r.Body.(*heldBody); ok && held.ended {
-		return len(held.memory) > 0 || held.fileSize > 0
+	if held, ok := r.Body.(*heldbody.Body); ok && held.Ended() {
+		return !held.IsEmpty()
 	}
 	return hasBody(r) && (r.ProtoMajor < 3 || r.ContentLength > 0)
 }
@@ -160,11 +162,11 @@ const askAgain = time.Second
 func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket) (err error) {
 	s := v.handler
 	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
-	client := watchClient(r)
+	client := connection.Watch(r)
 	span := v.startWait(r.Context())
 	changes := keptTickets.watch(k, k.arrived)
 	defer func() {
-		client.unwatch()
+		client.Unwatch()
 		clocks.restart(time.Since(k.arrived))
 		if errors.Is(err, errStillWaiting) {
 			v.endKept(span)
