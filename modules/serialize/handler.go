@@ -13,7 +13,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/routes"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -133,7 +135,7 @@ type Handler struct {
 	queue        string // the queue's name, if the prefix has no placeholders
 	pauseGroup   string // the prefix, if it has placeholders
 	rule, shared serializer.Rule
-	rules        *queueRules
+	rules        *configuration.Rules
 	group        string                                // of the handler's route
 	errorRoutes  bool                                  // all error routes of the server run inside the turn
 	refusals     *throttle.Throttle[serializer.Reason] // of log entries
@@ -165,7 +167,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 // Provision applies the defaults, checks the settings and opens the engine, in this
 // order. A rejected configuration must leave no directory and no metric behind.
 func (s *Handler) Provision(ctx caddy.Context) error {
-	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routeGroup(ctx)
+	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routes.Group(ctx)
 	if s.Off {
 		return nil
 	}
@@ -187,7 +189,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if err := s.joinConfiguration(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if err := checkNamedRoute(ctx); err != nil {
+	if err := routes.CheckNamed(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	if err := s.openMeters(ctx); err != nil {
@@ -198,7 +200,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.configureEngine(1)
-	s.errorRoutes = holdErrorRoutes(ctx)
+	s.errorRoutes = routes.HoldErrors(ctx, newErrorRoutes)
 	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun, time.Duration(*s.Timeout)}, s.meters)
 	connection.Register(ctx)
 	return nil
@@ -217,7 +219,7 @@ func (s *Handler) Validate() error {
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	defer reopenGroup(r.Context(), s.group)
+	defer routes.Reopen(r.Context(), s.group)
 	if s.Off {
 		return next.ServeHTTP(w, r)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -20,7 +21,7 @@ type keptTicket struct {
 	queue    waitingQueue
 	name     string // of the queue
 	rule     serializer.Rule
-	rules    *queueRules // of its configuration
+	rules    *configuration.Rules // of its configuration
 	engine   *engineRef
 	meters   *meters
 	capacity int // how many may be inside; 0 if there are readers

@@ -1,4 +1,6 @@
-package serialize
+// Package routes knows where a handler stands among the routes of a configuration, while
+// Caddy provisions it.
+package routes
 
 import (
 	"fmt"
@@ -8,9 +10,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// place is where a handler stands in a configuration: a step for each list of routes
+// Place is where a handler stands in a configuration: a step for each list of routes
 // around it, the outermost first.
-type place struct {
+type Place struct {
 	server string
 	steps  []step
 }
@@ -25,9 +27,9 @@ type step struct {
 	terminal bool
 }
 
-// placeOf is the place of a handler that is being provisioned. It has no steps in a
+// PlaceOf is the place of a handler that is being provisioned. It has no steps in a
 // named route, which may be invoked from anywhere.
-func placeOf(ctx caddy.Context) (at place) {
+func PlaceOf(ctx caddy.Context) (at Place) {
 	if server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); server != nil {
 		at.server = server.Name()
 		found, ok := stepOf(server, server.Routes, server.Errors)
@@ -72,7 +74,7 @@ func unfinishedStep(owner any, routes caddyhttp.RouteList) (step, bool) {
 
 // String is the path of the place in the configuration's JSON, without the numbers of
 // handlers.
-func (p place) String() string {
+func (p Place) String() string {
 	var text strings.Builder
 	text.WriteString("apps/http/servers/" + p.server)
 	for i, s := range p.steps {
@@ -87,10 +89,10 @@ func (p place) String() string {
 	return text.String()
 }
 
-// precedes reports whether requests can come to this handler, and from there to a
+// Precedes reports whether requests can come to this handler, and from there to a
 // later one of the configuration. Two routes with matchers count only if they are
 // the same route: their matchers may exclude each other.
-func (p place) precedes(later place) bool {
+func (p Place) Precedes(later Place) bool {
 	if p.server != later.server || len(p.steps) == 0 || len(later.steps) == 0 {
 		return false
 	}

@@ -1,4 +1,4 @@
-package serialize
+package routes
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// routeGroup is the group of the route whose handler is being provisioned, or "".
-func routeGroup(ctx caddy.Context) string {
+// Group is the group of the route whose handler is being provisioned, or "".
+func Group(ctx caddy.Context) string {
 	lineage := ctx.Modules() // the last one is the handler
 	if len(lineage) < 2 {
 		return ""
@@ -28,9 +28,9 @@ func routeGroup(ctx caddy.Context) string {
 // request.
 const groupsKey = caddy.CtxKey("route_group")
 
-// reopenGroup lets the routes of a group match again. Otherwise a request that error
+// Reopen lets the routes of a group match again. Otherwise a request that error
 // routes bring to a named route again would bypass its queue.
-func reopenGroup(ctx context.Context, group string) {
+func Reopen(ctx context.Context, group string) {
 	if group == "" {
 		return
 	}

@@ -1,4 +1,4 @@
-package serialize
+package routes
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 // and the queues in it. serialize gives its own groups names that no other group has.
 // For a queue inside another group, such as handle blocks, all it can do is refuse.
 
-// checkNamedRoute returns an error if requests can bypass a handler that is being
+// CheckNamed returns an error if requests can bypass a handler that is being
 // provisioned in a named route.
-func checkNamedRoute(ctx caddy.Context) error {
+func CheckNamed(ctx caddy.Context) error {
 	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server == nil || areUnfinished(server.Routes) || server.Errors != nil && areUnfinished(server.Errors.Routes) {
 		return nil // named routes come last
