@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,6 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 	two := b.going(t, "tab/two")
 	s.awaitTickets(t, 4)
 	wantPage(t, b.take(t, one))
-	b.waits(t, "tab/one") // its cookie has come back, so the second tab gets a page, too
 	wantPage(t, b.take(t, two))
 	if len(b.cookies) != 2 {
 		t.Fatalf("cookies %v; expected two", b.cookies)
@@ -65,6 +65,27 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 	b.isServed(t, "tab/two")
 	s.NextNamed("between").Leave()
 	testcaddy.Await(t, between)
+}
+
+// Bug: the browsers of one address got their pages one by one.
+func TestWaitingManyBehindOneAddress(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 5s\nhold 30s", "")
+	var visitors []*visitor
+	var pages []<-chan testcaddy.Answer
+	for i := range 10 { // all arrive before the first one has its page
+		b := newVisitor(s)
+		visitors = append(visitors, b)
+		pages = append(pages, b.going(t, strconv.Itoa(i)))
+		s.awaitTickets(t, i+2)
+	}
+	for i, b := range visitors { // no cookie has come back until all have their page
+		wantPage(t, b.take(t, pages[i]))
+	}
+	leave()
+	for i, b := range visitors {
+		b.isServed(t, strconv.Itoa(i))
+	}
 }
 
 // rulesSite is a site with several handlers for one queue.

@@ -2,72 +2,15 @@ package serialize
 
 import (
 	"hash/maphash"
-	"maps"
+	"slices"
 	"time"
 )
-
-// waitingClient is a client's address in a queue. It has one ticket at a time whose
-// cookie is to come back. Otherwise, a program that drops cookies could fill the
-// queue by asking again.
-type waitingClient struct {
-	queue waitingQueue
-	ip    string
-}
-
-func (k *keptTicket) client() waitingClient { return waitingClient{k.queue, k.request.ClientIP} }
-
-// proofTime is how long the others of an address wait for a cookie to come back. A
-// browser with JavaScript sends it at once.
-const proofTime = 5 * time.Second
-
-// passUnprovenLocked reports whether a ticket may be the one of its client whose cookie
-// is to come back.
-func (t *keptTable) passUnprovenLocked(k *keptTicket, now time.Time) bool {
-	other := t.unproven[k.client()]
-	if other == nil {
-		return true
-	}
-	other.awaited = other.awaited || other.agent == k.agent && other.missed().isBack(k.arrived)
-	if now.Before(other.contact.Add(min(other.refresh, proofTime) + claimGrace)) {
-		return false
-	}
-	t.rememberLocked(other, now)
-	other.unproven = false
-	delete(t.unproven, k.client())
-	return true
-}
-
-// proveLocked notes that a ticket's cookie has come back.
-func (t *keptTable) proveLocked(k *keptTicket) {
-	if k.unproven {
-		k.unproven = false
-		delete(t.unproven, k.client())
-	}
-	if k.remembered != nil && t.missed[k.agent] == k.remembered {
-		delete(t.missed, k.agent) // it came late
-	}
-	k.remembered = nil
-}
-
-// missedCookie is remembered of a place whose cookie has not come back. Its browser may
-// refuse cookies: then it comes again without a cookie, and has to wait with an open
-// connection, or it would never have a turn. Many browsers of one address look alike. So
-// only those that come when it should come have to wait like that, or else the next one.
-type missedCookie struct {
-	given  time.Time // when the browser got the page
-	back   time.Time // when it was to come again
-	until  time.Time // when to forget it
-	waited bool      // somebody waits instead of it, or has
-}
 
 // Cookies that were missed are remembered for a time, and not too many of them.
 const (
 	missedTime = 10 * time.Minute
 	maxMissed  = 10_000
 )
-
-// backEarly and claimGrace bound how far from the announced time a browser comes back.
-const backEarly = time.Second
 
 var agentSeed = maphash.MakeSeed()
 
@@ -77,42 +20,74 @@ func agentHash(queue waitingQueue, ip, userAgent string) uint64 {
 	return maphash.String(agentSeed, string(queue[:])+ip+"\x00"+userAgent)
 }
 
+// missedCookies remembers cookies that did not come back.
+type missedCookies struct {
+	byAgent map[uint64][]*sentCookie // by agentHash
+	oldest  []missedCookie           // in the order in which they are forgotten
+}
+
+type missedCookie struct {
+	*sentCookie
+	agent uint64
+}
+
+func (m *missedCookies) add(agent uint64, c *sentCookie, now time.Time) {
+	for len(m.oldest) > 0 && now.After(m.oldest[0].until) {
+		m.remove(m.oldest[0].agent, m.oldest[0].sentCookie)
+		m.oldest = m.oldest[1:]
+	}
+	if len(m.oldest) < maxMissed {
+		c.until = now.Add(missedTime)
+		m.byAgent[agent] = append(m.byAgent[agent], c)
+		m.oldest = append(m.oldest, missedCookie{c, agent})
+	}
+}
+
+func (m *missedCookies) remove(agent uint64, c *sentCookie) {
+	rest := slices.DeleteFunc(m.byAgent[agent], func(other *sentCookie) bool { return other == c })
+	if m.byAgent[agent] = rest; len(rest) == 0 {
+		delete(m.byAgent, agent)
+	}
+}
+
+// find returns the cookie that a browser may have got and refused, or nil: first one that
+// it comes in time for, and that nobody else waits for.
+func (m *missedCookies) find(k *keptTicket, now time.Time) (found *sentCookie) {
+	for _, c := range m.byAgent[k.agent] {
+		back := c.isBack(k.arrived)
+		switch {
+		case now.After(c.until), !k.arrived.After(c.given), c.waited && !back:
+		case back && !c.waited:
+			return c
+		case found == nil:
+			found = c
+		}
+	}
+	return found
+}
+
+// waitForLocked notes that a ticket's browser waits instead of one that got a cookie.
+func (k *keptTicket) waitForLocked(c *sentCookie) { c.waited, k.waitsFor = true, c }
+
 // refusesLocked reports whether the ticket's browser may be one that refuses cookies.
-func (t *keptTable) refusesLocked(k *keptTicket) bool {
-	if k.waitsFor != nil {
+func (t *keptTable) refusesLocked(k *keptTicket, now time.Time) bool {
+	if k.waitsFor != nil && !k.waitsFor.proven {
 		return true
 	}
 	if k.lost {
 		return false // it has sent the cookie of its earlier place
 	}
-	m := t.missed[k.agent]
-	if m == nil || time.Now().After(m.until) || !k.arrived.After(m.given) || m.waited && !m.isBack(k.arrived) {
+	c := t.missed.find(k, now)
+	if c == nil {
 		return false
 	}
-	m.waited, k.waitsFor = true, m
+	k.waitForLocked(c)
 	return true
 }
 
 // rememberLocked remembers a ticket whose cookie has not come back.
 func (t *keptTable) rememberLocked(k *keptTicket, now time.Time) {
-	if !k.unproven {
-		return
+	if c := k.cookie; c != nil && c.until.IsZero() {
+		t.missed.add(k.agent, c, now)
 	}
-	if len(t.missed) >= maxMissed {
-		maps.DeleteFunc(t.missed, func(_ uint64, m *missedCookie) bool { return now.After(m.until) })
-	}
-	if len(t.missed) < maxMissed {
-		k.remembered = k.missed()
-		t.missed[k.agent] = k.remembered
-	}
-}
-
-// missed is what to remember of a ticket whose cookie does not come back.
-func (k *keptTicket) missed() *missedCookie {
-	return &missedCookie{given: k.contact, back: k.contact.Add(k.refresh), until: time.Now().Add(missedTime), waited: k.awaited}
-}
-
-// isBack reports whether a browser came about when the one that missed was to come.
-func (m *missedCookie) isBack(arrived time.Time) bool {
-	return arrived.After(m.given) && arrived.After(m.back.Add(-backEarly)) && arrived.Before(m.back.Add(claimGrace))
 }

@@ -15,8 +15,8 @@ import (
 type keptTable struct {
 	mu       sync.Mutex
 	byID     map[ticketID]*keptTicket
-	unproven map[waitingClient]*keptTicket
-	missed   map[uint64]*missedCookie // by agentHash
+	unproven map[waitingClient][]*keptTicket // whose cookies have not come back
+	missed   missedCookies
 	sweeping bool
 	closed   bool // the process is exiting: nobody can come for a place
 }
@@ -26,23 +26,24 @@ type ticketID [16]byte
 
 var keptTickets = &keptTable{
 	byID:     make(map[ticketID]*keptTicket),
-	unproven: make(map[waitingClient]*keptTicket),
-	missed:   make(map[uint64]*missedCookie),
+	unproven: make(map[waitingClient][]*keptTicket),
+	missed:   missedCookies{byAgent: make(map[uint64][]*sentCookie)},
 }
 
 // keep puts a ticket into the table, and takes it off the request that watches it. It
 // reports false if that request has to wait with its connection, because the ticket no
-// longer waits, or because of its client: see [waitingClient].
+// longer waits, or because of its client: see [maxUnproven] and [sentCookie].
 func (t *keptTable) keep(k *keptTicket, w chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || k.state != keptWaiting || !t.passUnprovenLocked(k, time.Now()) || t.refusesLocked(k) {
+	now := time.Now()
+	if t.closed || k.state != keptWaiting || !t.passUnprovenLocked(k, now) || t.refusesLocked(k, now) {
 		return false
 	}
 	_, _ = rand.Read(k.id[:]) // never fails
-	k.kept, k.unproven = true, true
-	k.contact, k.refresh = time.Now(), claimWindow // its request is still here, and takes a turn that comes before the page
-	t.byID[k.id], t.unproven[k.client()] = k, k
+	k.kept, t.byID[k.id] = true, k
+	k.contact, k.refresh = now, claimWindow // its request is still here, and takes a turn that comes before the page
+	t.addUnprovenLocked(k, newSentCookie(now, k.refresh))
 	t.unwatchLocked(k, w)
 	k.meters.counts.kept.Add(1)
 	if !t.sweeping {
@@ -115,6 +116,9 @@ func (t *keptTable) expect(k *keptTicket, refresh time.Duration) bool {
 		return false
 	}
 	k.contact, k.refresh, k.live = time.Now(), refresh, false
+	if k.cookie != nil {
+		k.cookie.given, k.cookie.back = k.contact, k.contact.Add(refresh)
+	}
 	return true
 }
 
@@ -126,8 +130,8 @@ func (t *keptTable) overLocked(k *keptTicket) (was keptState) {
 		k.kept = false
 		k.meters.counts.kept.Add(-1)
 		delete(t.byID, k.id)
-		if k.unproven {
-			delete(t.unproven, k.client())
+		if k.cookie != nil {
+			t.removeUnprovenLocked(k)
 		}
 	}
 	k.wakeLocked()

@@ -68,13 +68,14 @@ func TestWaitingMissedCookie(t *testing.T) {
 func (k *keptTicket) stayAway(since time.Time) {
 	keptTickets.mu.Lock()
 	k.contact, k.hold = since, 0
+	c := k.cookie
+	c.given, c.back = since, since.Add(k.refresh)
 	keptTickets.mu.Unlock()
 	for over := false; !over; runtime.Gosched() {
 		time.Sleep(time.Millisecond)
 		keptTickets.mu.Lock()
-		over = k.state == keptOver
-		if m := keptTickets.missed[k.agent]; m != nil {
-			m.until = since.Add(missedTime)
+		if over = k.state == keptOver; over {
+			c.until = since.Add(missedTime)
 		}
 		keptTickets.mu.Unlock()
 	}
@@ -272,48 +273,124 @@ func TestWaitingTurnComesWithThePage(t *testing.T) {
 	v.close()
 }
 
-// Bug: a client that threw its page away kept all others of its address from theirs for
-// as long as its place was kept.
-func TestWaitingUnprovenIsPassedOn(t *testing.T) {
+// Bug: browsers of one address got their pages one by one, each when the cookie of the
+// last had come back. Only one that may be a browser that has its page already must wait.
+func TestWaitingPagesOfOneAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
-		refresh time.Duration // of the page that was thrown away
-		unseen  time.Duration // since then
-		want    bool          // the next one gets the page
+		other   bool          // the next one looks different
+		arrived time.Duration // when it arrived, since the page was given that is to come back after 5 s
+		now     time.Duration
+		want    bool // it gets the page
 	}{
-		{"at once", 5 * time.Second, 0, false},
-		{"while it may come", 5 * time.Second, 5900 * time.Millisecond, false},
-		{"when it should have come", 5 * time.Second, 6100 * time.Millisecond, true},
-		{"near its turn", time.Second, 2100 * time.Millisecond, true},
-		{"far from its turn", 20 * time.Minute, 6100 * time.Millisecond, true},
+		{"another browser", true, 0, 0, true},
+		{"arrived before the page was given", false, -time.Second, 0, true},
+		{"looks the same", false, time.Second, 2 * time.Second, false},
+		{"looks the same, while the first may come", false, time.Second, 5900 * time.Millisecond, false},
+		{"comes when the first should come", false, 5 * time.Second, 7 * time.Second, false},
+		{"comes instead of the first", false, time.Second, 7 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s, _ := keepMany(t, MemoryEngine{}, 0)
-			first, changes := s.arriveFrom(t, "192.0.2.1")
-			first.agent++ // another browser of the address
-			if !keptTickets.keep(first, changes) || !keptTickets.expect(first, c.refresh) {
-				t.Fatal("the first one does not get the page")
-			}
-			keptTickets.mu.Lock()
-			first.contact = first.contact.Add(-c.unseen)
-			keptTickets.mu.Unlock()
+			first := s.getsPage(t)
 			next, changes := s.arriveFrom(t, "192.0.2.1")
+			keptTickets.mu.Lock()
+			given := time.Now().Add(-c.now)
+			first.contact, first.cookie.given, first.cookie.back = given, given, given.Add(5*time.Second)
+			next.arrived = given.Add(c.arrived)
+			if c.other {
+				next.agent++
+			}
+			keptTickets.mu.Unlock()
 			if kept := keptTickets.keep(next, changes); kept != c.want {
-				t.Errorf("the next one gets the page: %t", kept)
+				t.Errorf("the next one gets the page: %t; expected %t", kept, c.want)
 			}
 			if found, _ := keptTickets.find(first.id, first.queue); found == nil {
 				t.Error("the first one has lost its place")
 			}
 			keptTickets.mu.Lock()
-			if keptTickets.missed[first.agent] != nil {
+			if len(keptTickets.missed.byAgent[first.agent]) > 0 {
 				t.Error("its cookie has come back, and is still missed")
 			}
 			keptTickets.mu.Unlock()
+			if !c.want && !keptTickets.keep(next, changes) {
+				t.Error("the next one does not get the page when the cookie has come back")
+			}
 			leaveAll(s, []*keptTicket{first, next})
 		})
 	}
+}
+
+// getsPage gives a browser the page, which is to come again after five seconds.
+func (s *Handler) getsPage(t *testing.T) *keptTicket {
+	t.Helper()
+	k, changes := s.arriveFrom(t, "192.0.2.1")
+	k.arrived = time.Now().Add(-time.Minute)
+	if !keptTickets.keep(k, changes) || !keptTickets.expect(k, 5*time.Second) {
+		t.Fatal("a browser does not get the page")
+	}
+	return k
+}
+
+// A program that drops cookies holds few places without a connection, whatever it calls
+// itself. Browsers of its address get the page again when cookies come back.
+func TestWaitingCookiesDropped(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	var tickets []*keptTicket
+	for range maxUnproven {
+		tickets = append(tickets, s.getsPage(t))
+	}
+	next, changes := s.arriveFrom(t, "192.0.2.1")
+	next.agent++
+	if keptTickets.keep(next, changes) {
+		t.Error("one more gets the page")
+	}
+	other, otherChanges := s.arriveFrom(t, "192.0.2.2")
+	if !keptTickets.keep(other, otherChanges) {
+		t.Error("a browser of another address does not get the page")
+	}
+	keptTickets.find(tickets[0].id, tickets[0].queue)
+	if !keptTickets.keep(next, changes) {
+		t.Error("it does not get the page after a cookie has come back")
+	}
+	leaveAll(s, append(tickets, next, other))
+	keptTickets.mu.Lock()
+	defer keptTickets.mu.Unlock()
+	for _, k := range tickets {
+		if left := keptTickets.unproven[k.client()]; len(left) > 0 {
+			t.Fatalf("%d of them are still in the table", len(left))
+		}
+	}
+}
+
+// Several browsers of one address that look alike refuse cookies. Each waits with an open
+// connection when it comes again, and no other one.
+func TestWaitingCookiesRefusedBySeveral(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	given := time.Now().Add(-time.Minute)
+	const n = 3
+	var tickets []*keptTicket
+	for range n {
+		tickets = append(tickets, s.getsPage(t))
+	}
+	for _, k := range tickets {
+		k.stayAway(given)
+	}
+	tickets = nil
+	for i := range n + 1 {
+		k, changes := s.arriveFrom(t, "192.0.2.1")
+		tickets = append(tickets, k)
+		k.arrived = given.Add(5 * time.Second)
+		if i == n {
+			k.arrived = given.Add(time.Second)
+		}
+		if kept := keptTickets.keep(k, changes); kept != (i == n) {
+			t.Errorf("browser %d gets the page: %t", i, kept)
+		}
+	}
+	leaveAll(s, tickets)
 }
 
 // Bug: a browser that refuses cookies had a place for each time that it was reloaded

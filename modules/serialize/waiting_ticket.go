@@ -41,12 +41,11 @@ type keptTicket struct {
 
 	// Guarded by the table.
 	state    keptState
-	id       ticketID // once it is in the table
-	kept     bool     // it is in the table
-	unproven bool     // its cookie has not come back yet
-	awaited  bool     // somebody waits who may be its browser, without the cookie
-	live     bool     // the latest page followed its place, and does not come by Refresh
-	delayed  bool     // its turn has waited longer, for a browser that came just in time
+	id       ticketID    // once it is in the table
+	kept     bool        // it is in the table
+	cookie   *sentCookie // nil once it has come back
+	live     bool        // the latest page followed its place, and does not come by Refresh
+	delayed  bool        // its turn has waited longer, for a browser that came just in time
 	local    localTurn
 	refusal  error         // why it has no turn
 	revoked  error         // the engine has taken the turn back
@@ -58,8 +57,7 @@ type keptTicket struct {
 	watchers []keptWatcher // the one that was looked at last is last
 	claimant *visit
 
-	remembered *missedCookie // that its cookie did not come back in time
-	waitsFor   *missedCookie // its browser may be the one that missed, so it waits with an open connection
+	waitsFor *sentCookie // its browser may be the one that refused it, so it waits with an open connection
 }
 
 type keptState uint8
