@@ -248,7 +248,7 @@ func (f *File) retire(d *directory) {
 
 	f.log.Warn("the lock directory was replaced; holders finish first, and waiters are refused",
 		"path", f.path, "inside", inside, "refused", len(lost))
-	d.removeTickets(lost)
+	d.removeDismissed(lost...)
 }
 
 // parted implements [directoryOwner].

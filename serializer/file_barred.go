@@ -90,7 +90,7 @@ func (d *directory) refuseBarred() {
 		d.logRepeated(slog.LevelError, "a lock file cannot be opened, so nobody can tell whether its owner is alive; requests behind it are refused",
 			"path", filepath.Join(d.path, t.name), "error", t.barred.err)
 	}
-	d.removeTickets(refused)
+	d.removeDismissed(refused...)
 }
 
 // barredHead returns the first barred ticket ahead of all local ones, if a local ticket

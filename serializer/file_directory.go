@@ -200,7 +200,7 @@ func (d *directory) close(why error) (idle, leaving bool) {
 	for _, revoke := range revokes {
 		revoke(ErrClosed)
 	}
-	d.removeTickets(dismissed)
+	d.removeDismissed(dismissed...)
 	d.release()
 
 	d.mu.Lock()

@@ -199,19 +199,57 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// Bug: the same happened if the unowned file appeared while the ticket was made.
+// Bug: the same happened if the unowned file appeared while the ticket was made, above all
+// if the ticket was taken out at the same moment. And nobody waited for that file.
 func TestNameTakenMeanwhile(t *testing.T) {
-	dir := t.TempDir()
-	e := openAt(t, dir, 0)
-	taken := ""
-	e.open = func(path string, clock func() time.Time) (lockDir, error) {
-		d, err := openLockDir(path, clock)
-		return &intruder{d, func(name string) { taken = name; touch(t, dir, name) }}, err
-	}
-	_, err := e.Enter(t.Context(), arrival("a_"))
-	wantRefusal(t, err, ReasonStorage, fs.ErrExist)
-	if _, err := os.Lstat(filepath.Join(dir, taken)); err != nil {
-		t.Errorf("the unowned file: %v", err)
+	for _, c := range []struct {
+		name    string
+		takeOut func(e *File, taken Ticket) error
+		cause   error
+	}{
+		{"in the queue", func(*File, Ticket) error { return nil }, fs.ErrExist},
+		{"superseded", func(e *File, taken Ticket) error {
+			taken.Stamp++
+			touch(t, e.path, taken.Name())
+			return e.dir.sync(true)
+		}, ErrSuperseded},
+		{"evicted", func(e *File, taken Ticket) error { return e.Evict(t.Context(), "a_", taken.Stamp) }, ErrEvicted},
+		{"directory replaced", func(e *File, _ Ticket) error { e.retire(e.dir); return nil }, errReplaced},
+		{"engine closed", func(e *File, _ Ticket) error { return e.Close() }, ErrClosed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			e := openAt(t, dir, 0)
+			holder := enter(t, openAt(t, dir, 0), arrival("a_"))
+			taken := ""
+			e.open = func(path string, clock func() time.Time) (lockDir, error) {
+				d, err := openLockDir(path, clock)
+				return &intruder{d, func(name string) {
+					if taken != "" {
+						return
+					}
+					taken = name
+					touch(t, dir, name)
+					parsed, _ := ParseTicket(name)
+					if err := c.takeOut(e, parsed); err != nil {
+						t.Error(err)
+					}
+				}}, err
+			}
+			a := arrival("a_")
+			a.MaxWaiting, a.DropOldest = 1, true
+			if _, err := e.Enter(t.Context(), a); !errors.Is(err, c.cause) {
+				t.Error(err)
+			}
+			waitUntil(t, "the batch is done", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
+			if _, err := os.Lstat(filepath.Join(dir, taken)); err != nil {
+				t.Fatalf("the unowned file: %v", err)
+			}
+			holder.Leave()
+			if c.cause != ErrClosed {
+				stillWaits(t, started(e, arrival("a_")), "the unowned file is first")
+			}
+		})
 	}
 }
 

@@ -157,19 +157,26 @@ func (s *syncer) noteNewLocked(name string) {
 		s.noteMarkLocked(name)
 		return
 	}
-	parsed, err := ParseTicket(name)
-	if err != nil {
-		return // not a lock file
-	}
-	t := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: parsed, name: name, seen: s.listings}
-	s.tickets[name] = t
-	s.others = true
-	q := s.queueLocked(t.Prefix)
-	q.insert(t)
-	s.advanceLocked(q)
-	if s.sys.checksUsers() || q.special > 0 || len(s.pausing.ends) > 0 {
+	t := s.noteTicketLocked(name)
+	if t != nil && (s.sys.checksUsers() || t.queue.special > 0 || len(s.pausing.ends) > 0) {
 		s.found.unknown = append(s.found.unknown, t)
 	}
+}
+
+// noteTicketLocked puts a remote ticket into its queue. It returns nil if the file is not a
+// lock file.
+func (d *directory) noteTicketLocked(name string) *ticket {
+	parsed, err := ParseTicket(name)
+	if err != nil {
+		return nil
+	}
+	t := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: parsed, name: name, seen: d.listings}
+	d.tickets[name] = t
+	d.others = true
+	q := d.queueLocked(t.Prefix)
+	q.insert(t)
+	d.advanceLocked(q)
+	return t
 }
 
 func (s *syncer) noteGoneLocked(t *ticket) {

@@ -40,7 +40,7 @@ func (d *directory) evict(t *ticket) (revoke func(error)) {
 	}
 	d.dismissLocked(t, ErrEvicted)
 	d.mu.Unlock()
-	d.removeTicket(t)
+	d.removeDismissed(t)
 	return nil
 }
 

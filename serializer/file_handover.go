@@ -94,7 +94,7 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 	return granted
 }
 
-// grantLinked admits a local ticket. If its file is still being made, linked does so
+// grantLinked admits a local ticket. If its file is still being made, noteMade does so
 // later.
 func grantLinked(t *ticket) {
 	if t.linked {

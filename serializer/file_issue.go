@@ -332,14 +332,15 @@ func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced err
 		if err == nil {
 			err = d.sys.create(t.name, t.Stamp, t.kind())
 		}
-		if err == nil && time.Since(checked) > recheckTime {
+		made := err == nil
+		if made && time.Since(checked) > recheckTime {
 			err, checked = d.sys.check(), time.Now()
 		}
 		if err == errReplaced {
 			replaced = err
 			err = &StorageError{"making lock file in", d.path, errReplaced}
 		}
-		d.linked(t, err)
+		d.noteMade(t, made, err)
 	}
 	d.removals.changing.Unlock()
 	if err != nil { // the last number has no file that shows the others that it was issued
@@ -349,36 +350,49 @@ func (d *directory) createAll(joined []*ticket, checked time.Time) (replaced err
 	return replaced
 }
 
-// linked notes whether the file of a ticket was made.
-func (d *directory) linked(t *ticket, err error) {
+// noteMade notes whether the file of a ticket was made, and why the ticket is refused. A
+// file that was not made is not removed: it may be another program's.
+func (d *directory) noteMade(t *ticket, made bool, err error) {
 	d.mu.Lock()
 	switch {
-	case t.out: // refused in the meantime
-		d.mu.Unlock()
-		d.removeTicket(t)
-	case err != nil:
+	case !made:
+		d.dismissLocked(t, err)
+		d.forgetUnmadeLocked(t, errors.Is(err, fs.ErrExist))
+	case err != nil, t.out: // refused now, or in the meantime
 		d.dismissLocked(t, err)
 		d.mu.Unlock()
-		if !errors.Is(err, fs.ErrExist) { // an existing file is somebody else's
-			d.removeTicket(t)
-		}
+		d.removeTicket(t)
+		return
 	case t.givenUp:
 		t.linked = true
 		d.mu.Unlock()
 		d.leave(t)
+		return
 	default:
 		t.linked = true
 		t.seen = d.listings
 		if t.Admitted() {
 			t.grant()
 		}
-		d.mu.Unlock()
+	}
+	d.mu.Unlock()
+}
+
+// forgetUnmadeLocked forgets a ticket whose file was not made. If another program has taken
+// the file's name, arrivals wait for that file, unless an event said that it is gone.
+func (d *directory) forgetUnmadeLocked(t *ticket, taken bool) {
+	if d.tickets[t.name] != t {
+		return
+	}
+	delete(d.tickets, t.name)
+	if taken {
+		d.noteTicketLocked(t.name)
 	}
 }
 
 // dismiss refuses tickets whose files were not made.
 func (d *directory) dismiss(joined []*ticket, err error) {
 	for _, t := range joined {
-		d.linked(t, err)
+		d.noteMade(t, false, err)
 	}
 }

@@ -16,9 +16,13 @@ func (d *directory) removeTicket(t *ticket) {
 	}
 }
 
-func (d *directory) removeTickets(tickets []*ticket) {
+// removeDismissed removes the files of refused tickets. A file that was still being made is
+// removed when it has been made; see noteMade.
+func (d *directory) removeDismissed(tickets ...*ticket) {
 	for _, t := range tickets {
-		d.removeTicket(t)
+		if t.linked { // which changes no more
+			d.removeTicket(t)
+		}
 	}
 }
 

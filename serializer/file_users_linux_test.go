@@ -426,9 +426,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	helper{Dir: dir, Queue: "a_"}.start(t).says(t, "open")
-	if !openToGroup(t, dir) {
-		t.Error("the guard stays closed to the group")
-	}
+	waitUntil(t, "the guard is open to the group again", func() bool { return openToGroup(t, dir) })
 }
 
 // openToGroup reports whether the group may read and write all files of a directory.
