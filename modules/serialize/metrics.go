@@ -259,7 +259,7 @@ func (m *meters) endWait(age *ageEntry, waited time.Duration) {
 // startHold notes that a request has entered.
 func (m *meters) startHold(v *visit) {
 	m.counts.inside.Add(1)
-	m.stats.recent.entered(v.entered, v.waited)
+	m.stats.recent.Entered(v.entered, v.waited)
 	v.age.queue = v.queue
 	m.stats.inside.insert(&v.age, v.entered)
 }

@@ -73,7 +73,7 @@ func describeRefusal(repl *caddy.Replacer, v *visit, refused *serializer.Refused
 // would make it a text in the log.
 type waitMS float64
 
-func newWaitMS(d time.Duration) waitMS { return waitMS(inMilliseconds(int64(d))) }
+func newWaitMS(d time.Duration) waitMS { return waitMS(float64(d.Microseconds()) / 1000) }
 
 // Format implements [fmt.Formatter].
 func (w waitMS) Format(f fmt.State, _ rune) { _, _ = f.Write(w.text()) }

@@ -22,7 +22,7 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 	}
 	now := time.Now()
 	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.stats.recent.refused(now, refused.Reason)
+		s.meters.stats.recent.Refused(now, isFailure(refused.Reason))
 	}
 	s.logRefusal(r, v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -17,7 +18,7 @@ import (
 type prefixStats struct {
 	prefix string
 	counts *counts
-	recent recent
+	recent statuspage.Recent
 
 	waiting, inside ageList
 

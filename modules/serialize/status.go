@@ -4,18 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"go.uber.org/zap"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
 // Status answers with a live page that shows the queues of this process, those in
@@ -114,12 +114,12 @@ func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
 		header.Set("Content-Type", "application/json")
 		return send(w, r, append(text, '\n'))
 	}
-	text, err := renderStatus(data, s.Controls)
+	text, err := statuspage.Render(data, s.Controls)
 	if err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
 	}
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", statusPolicy())
+	header.Set("Content-Security-Policy", statuspage.Policy())
 	header.Set("Referrer-Policy", "no-referrer")
 	return send(w, r, text)
 }
@@ -136,35 +136,7 @@ func send(w http.ResponseWriter, r *http.Request, body []byte) error {
 
 // prefersJSON reports whether a client would rather have JSON than HTML.
 func prefersJSON(accept []string) bool {
-	return quality(accept, "application/json") > quality(accept, "text/html")
-}
-
-// quality is a type's quality value, 0 to 1, by the most specific media range in an
-// Accept header.
-func quality(accept []string, mime string) (q float64) {
-	kind, _, _ := strings.Cut(mime, "/")
-	best := 0
-	for _, text := range strings.Split(strings.Join(accept, ","), ",") {
-		name, params, _ := strings.Cut(text, ";")
-		specific := slices.Index([]string{"*/*", kind + "/*", mime}, strings.ToLower(strings.TrimSpace(name))) + 1
-		if specific > best {
-			best, q = specific, qualityParam(params)
-		}
-	}
-	return q
-}
-
-func qualityParam(params string) float64 {
-	for param := range strings.SplitSeq(params, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if !strings.EqualFold(name, "q") {
-			continue
-		}
-		if q, err := strconv.ParseFloat(value, 64); err == nil {
-			return min(max(q, 0), 1)
-		}
-	}
-	return 1
+	return webpage.Quality(accept, "application/json") > webpage.Quality(accept, "text/html")
 }
 
 // Interface guards

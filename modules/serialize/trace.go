@@ -38,7 +38,7 @@ func (v *visit) endWait(span trace.Span, err error) {
 	}
 	span.SetAttributes(
 		attribute.String("serialize.queue", v.queue),
-		attribute.Float64("serialize.wait_ms", inMilliseconds(int64(v.waited))),
+		attribute.Float64("serialize.wait_ms", float64(newWaitMS(v.waited))),
 	)
 	if v.id != nil {
 		span.SetAttributes(attribute.String("serialize.txid", v.id.TXID()))

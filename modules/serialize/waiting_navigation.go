@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -50,7 +51,7 @@ func isAbsentOr(value, wanted string) bool { return value == "" || value == want
 func acceptsHTML(accept []string) bool {
 	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		name, params, _ := strings.Cut(text, ";")
-		if strings.EqualFold(strings.TrimSpace(name), "text/html") && qualityParam(params) > 0 {
+		if strings.EqualFold(strings.TrimSpace(name), "text/html") && webpage.QualityParam(params) > 0 {
 			return true
 		}
 	}

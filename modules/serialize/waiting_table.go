@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -150,7 +151,7 @@ func (t *keptTable) browserOf(k *keptTicket) string {
 	case len(k.watchers) > 0:
 		return "live page"
 	}
-	return "page seen " + spanText(time.Since(k.contact).Seconds()) + " ago"
+	return "page seen " + statuspage.Span(time.Since(k.contact).Seconds()) + " ago"
 }
 
 // sweepInterval is how often the table looks for browsers that have stopped coming.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
 var (
@@ -69,7 +71,7 @@ const (
 var builtInWaiting = sync.OnceValue(func() *waitingTemplate {
 	return &waitingTemplate{
 		template.Must(template.New("waiting").Parse(waitingHTML)),
-		strictPolicy + sourceHash(waitingJS) + builtInStyle + sourceHash(waitingCSS),
+		strictPolicy + webpage.SourceHash(waitingJS) + builtInStyle + webpage.SourceHash(waitingCSS),
 	}
 })
 
@@ -97,7 +99,7 @@ func loadWaitingTemplate(file string) (*waitingTemplate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file %s: %w", path, err)
 	}
-	t := &waitingTemplate{parsed, strictPolicy + sourceHash(waitingJS) + ownStyle}
+	t := &waitingTemplate{parsed, strictPolicy + webpage.SourceHash(waitingJS) + ownStyle}
 	var errs []error
 	for _, place := range []shownPlace{{}, {place: 12, estimate: time.Minute, lost: true}, {turn: true}, {place: 2, paused: true}} {
 		if _, err := t.render(defaultLanguage, place, 1); err != nil {

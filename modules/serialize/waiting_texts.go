@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
 // waitingWords are the texts of the waiting page in one language. They avoid numbers
@@ -208,7 +210,7 @@ func chooseLanguage(accept []string) string {
 		if waitingTexts[primary] == nil {
 			continue
 		}
-		if q := qualityParam(params); q > best {
+		if q := webpage.QualityParam(params); q > best {
 			chosen, best = primary, q
 		}
 	}

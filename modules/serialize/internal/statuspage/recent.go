@@ -1,11 +1,9 @@
-package serialize
+package statuspage
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The status page shows this many spans of time.
@@ -15,9 +13,9 @@ const (
 	lastMinute  = int(time.Minute / recentSpan)
 )
 
-// recent counts the outcomes of the last ten minutes in a ring of spans. Counting a
+// Recent counts the outcomes of the last ten minutes in a ring of spans. Counting a
 // request takes a few atomic additions and no lock, except for the first in a span.
-type recent struct {
+type Recent struct {
 	mu   sync.Mutex // held while a span is reused
 	ring [recentSpans]span
 }
@@ -30,8 +28,8 @@ type span struct {
 	waited, longest  atomic.Int64 // nanoseconds, of those that entered
 }
 
-// entered notes that a request has entered.
-func (r *recent) entered(now time.Time, waited time.Duration) {
+// Entered notes that a request has entered.
+func (r *Recent) Entered(now time.Time, waited time.Duration) {
 	s := r.at(now)
 	s.entered.Add(1)
 	s.waited.Add(int64(waited))
@@ -42,11 +40,11 @@ func (r *recent) entered(now time.Time, waited time.Duration) {
 	}
 }
 
-// refused notes that a request was refused.
-func (r *recent) refused(now time.Time, reason serializer.Reason) {
+// Refused notes that a request was refused; failed says that the storage has failed.
+func (r *Recent) Refused(now time.Time, failed bool) {
 	s := r.at(now)
 	s.refused.Add(1)
-	if isFailure(reason) {
+	if failed {
 		s.failed.Add(1)
 	}
 }
@@ -61,7 +59,7 @@ func spanNumber(t time.Time) int64 {
 }
 
 // at returns the span of a time, empty if it is new.
-func (r *recent) at(now time.Time) *span {
+func (r *Recent) at(now time.Time) *span {
 	number := spanNumber(now)
 	s := &r.ring[number%recentSpans]
 	if s.number.Load() == number {
@@ -80,8 +78,8 @@ func (r *recent) at(now time.Time) *span {
 	return s
 }
 
-// recentCounts are the spans up to now, the oldest first.
-type recentCounts struct {
+// Counts are the spans up to now, the oldest first.
+type Counts struct {
 	Entered []int64   `json:"entered"`         // requests that entered
 	Refused []int64   `json:"refused"`         // requests that were refused
 	Failed  []int64   `json:"failed"`          // of the refused: because the storage failed
@@ -89,9 +87,9 @@ type recentCounts struct {
 	Longest []float64 `json:"wait_longest_ms"` // of those that entered
 }
 
-// counts reads the ring.
-func (r *recent) counts(now time.Time) recentCounts {
-	c := recentCounts{
+// Counts reads the ring.
+func (r *Recent) Counts(now time.Time) Counts {
+	c := Counts{
 		Entered: make([]int64, recentSpans), Refused: make([]int64, recentSpans), Failed: make([]int64, recentSpans),
 		Mean: make([]float64, recentSpans), Longest: make([]float64, recentSpans),
 	}
@@ -113,11 +111,11 @@ func (r *recent) counts(now time.Time) recentCounts {
 }
 
 // AllEntered is how many requests have entered.
-func (c *recentCounts) AllEntered() int64 { return sum(c.Entered) }
+func (c *Counts) AllEntered() int64 { return sum(c.Entered) }
 
 // MeanNow is the mean wait of those that entered in the last minute, in
 // milliseconds.
-func (c *recentCounts) MeanNow() float64 {
+func (c *Counts) MeanNow() float64 {
 	entered, waited := int64(0), 0.0
 	for i := recentSpans - lastMinute; i < recentSpans; i++ {
 		entered += c.Entered[i]

@@ -1,4 +1,4 @@
-package serialize
+package statuspage
 
 import (
 	"fmt"
@@ -24,8 +24,8 @@ const (
 	longWait   = 30 * time.Second
 )
 
-// diagnose fills in the queue's trouble, the worst first.
-func (q *statusQueue) diagnose() {
+// Diagnose fills in the queue's trouble, the worst first.
+func (q *Queue) Diagnose() {
 	q.Trouble = make([]string, 0)
 	stuck := q.Waiting > 0 && q.held >= stuckAfter
 	if q.Error != "" {
@@ -35,7 +35,7 @@ func (q *statusQueue) diagnose() {
 		q.note(someTrouble, "paused", fmt.Sprintf("Paused %s: nobody enters, and all keep their places.", queueapi.UntilText(*q.PausedUntil)))
 	}
 	if stuck {
-		q.note(badTrouble, "stuck", fmt.Sprintf("A request has been inside for %s while %s.", spanText(q.held.Seconds()), othersWait(q.Waiting)))
+		q.note(badTrouble, "stuck", fmt.Sprintf("A request has been inside for %s while %s.", Span(q.held.Seconds()), othersWait(q.Waiting)))
 	}
 	if q.Failed > 0 {
 		q.note(badTrouble, "failing", fmt.Sprintf("%s refused in the last 10 minutes because the storage failed; the log says why.", requestsWere(q.Failed)))
@@ -44,7 +44,7 @@ func (q *statusQueue) diagnose() {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %s, and no more may.", othersWait(q.Waiting)))
 	}
 	if !stuck && q.PausedUntil == nil && !q.Many && q.OldestWaiting >= longWait.Seconds() {
-		q.note(someTrouble, "slow", fmt.Sprintf("A request has waited for %s.", spanText(q.OldestWaiting)))
+		q.note(someTrouble, "slow", fmt.Sprintf("A request has waited for %s.", Span(q.OldestWaiting)))
 	}
 	switch {
 	case q.refusedNow > 0:
@@ -55,7 +55,7 @@ func (q *statusQueue) diagnose() {
 }
 
 // note adds a trouble. The first one of the worst level sets the badge.
-func (q *statusQueue) note(level troubleLevel, badge, text string) {
+func (q *Queue) note(level troubleLevel, badge, text string) {
 	if level > q.level {
 		q.level, q.badge = level, badge
 	}
@@ -75,3 +75,6 @@ func requestsWere(n int64) string {
 	}
 	return fmt.Sprintf("%d requests were", n)
 }
+
+// Badge is the worst trouble in a word.
+func (q *Queue) Badge() string { return q.badge }

@@ -1,10 +1,9 @@
-package serialize
+package statuspage
 
 import (
 	"bytes"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"html/template"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -32,42 +32,37 @@ var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
 		"style":   func() template.CSS { return template.CSS(statusCSS) },
 		"script":  func() template.JS { return template.JS(statusJS) },
-		"span":    spanText,
-		"ms":      func(milliseconds float64) string { return spanText(milliseconds / 1000) },
+		"span":    Span,
+		"ms":      func(milliseconds float64) string { return Span(milliseconds / 1000) },
 		"count":   countText,
 		"counted": counted,
 	}).Parse(statusHTML))
 })
 
-// statusPolicy is the page's Content-Security-Policy. It allows just the style
+// Policy is the page's Content-Security-Policy. It allows just the style
 // and script of the page, by their hashes, so nothing that comes with the data
 // could ever run. The form is the filter, for those without JavaScript.
-var statusPolicy = sync.OnceValue(func() string {
+var Policy = sync.OnceValue(func() string {
 	return "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'" +
-		"; style-src " + sourceHash(statusCSS) + "; script-src " + sourceHash(statusJS)
+		"; style-src " + webpage.SourceHash(statusCSS) + "; script-src " + webpage.SourceHash(statusJS)
 })
-
-// sourceHash is the source expression of a policy for a text.
-func sourceHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
 
 // shownStatus is the page's data, ready to be shown.
 type shownStatus struct {
-	statusData
+	Data
 	Queues []shownQueue
 }
 
 type shownQueue struct {
-	*statusQueue
+	*Queue
 	Controls bool
 	Recent   *recentPlot
 	now      time.Time
 }
 
-func renderStatus(data statusData, controls bool) ([]byte, error) {
-	shown := shownStatus{statusData: data}
+// Render is the page. controls says whether it can evict, pause and resume.
+func Render(data Data, controls bool) ([]byte, error) {
+	shown := shownStatus{Data: data}
 	for _, q := range data.Queues {
 		shown.Queues = append(shown.Queues, shownQueue{q, controls, plotOf(q.Recent), data.Time})
 	}
@@ -103,9 +98,6 @@ func (q shownQueue) Worst() string {
 	}
 	return ""
 }
-
-// Badge is the worst trouble in a word.
-func (q shownQueue) Badge() string { return q.badge }
 
 // More is how many tickets are not shown.
 func (q shownQueue) More() int { return max(q.Inside+q.Waiting-len(q.Tickets), 0) }
@@ -144,7 +136,7 @@ type shownTicket struct {
 // For is the age of the wait or of the hold. Of a holder of another process, only its
 // arrival is known.
 func (t shownTicket) For() string {
-	age := spanText(max(t.now.Sub(t.Since), 0).Seconds())
+	age := Span(max(t.now.Sub(t.Since), 0).Seconds())
 	if t.State == serializer.StateInside && t.Entered.IsZero() {
 		return "at most " + age
 	}
@@ -173,11 +165,11 @@ func (t shownTicket) Client() string {
 
 // Page says what the browser of the ticket does, if it has the waiting page.
 func (t shownTicket) Page() string {
-	k, ok := t.Requester.(*keptTicket)
+	k, ok := t.Requester.(interface{ Browser() string })
 	if !ok {
 		return ""
 	}
-	return keptTickets.browserOf(k)
+	return k.Browser()
 }
 
 // TXID is the request's name in logs, if it has one.
@@ -190,13 +182,13 @@ func (t shownTicket) TXID() string {
 
 // recentPlot draws what happened lately.
 type recentPlot struct {
-	*recentCounts
+	*Counts
 	Most, Scale float64 // milliseconds
 	MostRefused int64
 }
 
 // plotOf returns nil where there is nothing to draw.
-func plotOf(recent *recentCounts) *recentPlot {
+func plotOf(recent *Counts) *recentPlot {
 	if recent == nil {
 		return nil
 	}
@@ -238,8 +230,8 @@ func roundUp(ms float64) float64 {
 	}
 }
 
-// spanText is a time for people.
-func spanText(seconds float64) string {
+// Span is a time for people.
+func Span(seconds float64) string {
 	text := func(value float64, unit string) string {
 		digits := 0
 		if value < 10 {
@@ -282,8 +274,7 @@ func counted(n int, one, more string) string {
 }
 
 // DryRunText sums up a dry run.
-func (q *statusQueue) DryRunText() string {
-	waiting := q.Outcomes[outcomeWouldWait]
-	all := waiting + q.Outcomes[outcomeWouldEnter]
-	return fmt.Sprintf("Dry run: nobody waits. %s of %s would have waited.", countText(waiting), counted(int(all), "request", "requests"))
+func (q *Queue) DryRunText() string {
+	all := q.WouldWait + q.WouldEnter
+	return fmt.Sprintf("Dry run: nobody waits. %s of %s would have waited.", countText(q.WouldWait), counted(int(all), "request", "requests"))
 }
