@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -133,7 +134,7 @@ func memoryInUse() [2]int64 {
 // BenchmarkWaitingPage measures a browser that comes again and gets the page again.
 func BenchmarkWaitingPage(b *testing.B) {
 	s, tickets := keepMany(b, MemoryEngine{}, 10_000)
-	s.WaitingPage.page = builtInWaiting()
+	s.WaitingPage.page = waitingpage.BuiltIn()
 	var at int
 	for b.Loop() {
 		k := tickets[at%len(tickets)]

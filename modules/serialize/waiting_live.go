@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 )
 
 // The script of the page follows the place by a separate request to the page's
@@ -72,7 +73,7 @@ func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k 
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("X-Content-Type-Options", "nosniff")
 	begun, clocks := time.Now(), stopDeadlines(w, r, 0)
-	l := &liveStream{w: w, control: http.NewResponseController(response.Innermost(w)), language: chooseLanguage(r.Header.Values("Accept-Language"))}
+	l := &liveStream{w: w, control: http.NewResponseController(response.Innermost(w)), language: waitingpage.ChooseLanguage(r.Header.Values("Accept-Language"))}
 	defer func() {
 		_ = l.control.SetWriteDeadline(time.Time{}) // the connection's next request has its own
 		clocks.restart(time.Since(begun))
@@ -128,9 +129,9 @@ func (l *liveStream) look(k *keptTicket, changes chan struct{}) (done bool, err 
 	return false, l.place(liveEventPlace, k.shown())
 }
 
-func (l *liveStream) place(event string, place shownPlace) error {
-	texts := waitingTexts[l.language]
-	data, err := json.Marshal(livePlace{texts.title(place), texts.place(place), texts.estimate(place)})
+func (l *liveStream) place(event string, place waitingpage.Place) error {
+	texts := waitingpage.In(l.language)
+	data, err := json.Marshal(livePlace{texts.Title(place), texts.Place(place), texts.Estimate(place)})
 	if err != nil {
 		return fmt.Errorf("waiting page: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -81,7 +81,7 @@ func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *vis
 	case errors.Is(err, errStillWaiting):
 		v.cancel(nil)
 		cookies.give(w, r, k)
-		return s.sendPage(w, r, v, place, place.refresh(k.hold))
+		return s.sendPage(w, r, v, place, place.Refresh(k.hold))
 	case err != nil:
 		v.cancel(nil)
 		cookies.take(w, r)
@@ -99,17 +99,17 @@ var (
 
 // takeTurnOrPlace takes the turn of a browser's ticket, or of a new one if it has none.
 // If it still waits, it returns the place to show.
-func (v *visit) takeTurnOrPlace(w http.ResponseWriter, r *http.Request, queue waitingQueue, k *keptTicket, lost bool) (*keptTicket, shownPlace, error) {
+func (v *visit) takeTurnOrPlace(w http.ResponseWriter, r *http.Request, queue waitingQueue, k *keptTicket, lost bool) (*keptTicket, waitingpage.Place, error) {
 	for {
 		if k == nil {
 			engine, err := v.handler.acquireEngine()
 			if err != nil {
-				return nil, shownPlace{}, err
+				return nil, waitingpage.Place{}, err
 			}
 			k = v.handler.newKeptTicket(r, v, queue, engine)
 			k.lost = lost
 			if err := v.awaitTurn(w, r, k); !errors.Is(err, errStillWaiting) {
-				return k, shownPlace{}, err
+				return k, waitingpage.Place{}, err
 			}
 		}
 		place, err := v.takeTurnOrPlaceOf(k)
@@ -122,14 +122,14 @@ func (v *visit) takeTurnOrPlace(w http.ResponseWriter, r *http.Request, queue wa
 
 // takeTurnOrPlaceOf takes the turn of a ticket, or returns the place of one that
 // still waits. It tries again if the turn comes while it finds the place.
-func (v *visit) takeTurnOrPlaceOf(k *keptTicket) (place shownPlace, err error) {
+func (v *visit) takeTurnOrPlaceOf(k *keptTicket) (place waitingpage.Place, err error) {
 	for {
 		if err = v.takeTurnOf(k); !errors.Is(err, errStillWaiting) {
 			return place, err
 		}
 		place = k.shown()
-		place.lost = k.lost
-		if keptTickets.expect(k, place.refresh(k.hold)) {
+		place.Lost = k.lost
+		if keptTickets.expect(k, place.Refresh(k.hold)) {
 			return place, err
 		}
 	}
@@ -188,7 +188,7 @@ func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket)
 			return v.gone(r.Context(), k)
 		case <-timer.C:
 			switch place := k.shown(); {
-			case place.turn: // the turn is on its way to this request
+			case place.Turn: // the turn is on its way to this request
 				timer.Reset(time.Millisecond)
 			case keptTickets.keep(k, changes):
 				return errStillWaiting
@@ -214,10 +214,10 @@ const elsewhereRefresh = time.Second
 // placeElsewhere is the place of a ticket that another process has, of those that a
 // browser brings. To see it is of no use to anybody but its browser, so the number
 // needs no secret.
-func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place shownPlace, ok bool) {
+func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place waitingpage.Place, ok bool) {
 	tokens = slices.DeleteFunc(slices.Clone(tokens), func(token uint64) bool { return token == 0 })
 	if len(tokens) == 0 || !s.engine.acquire() {
-		return shownPlace{}, false
+		return waitingpage.Place{}, false
 	}
 	defer s.releaseEngine(s.engine)
 	places := &s.engine.places
@@ -227,34 +227,23 @@ func (s *Handler) placeElsewhere(queue string, tokens []uint64) (place shownPlac
 		places.readSince(s.engine.sharedEngine, time.Now())
 		t, ok = places.remote(queue, tokens)
 	}
-	return shownPlace{place: t.place, turn: t.inside, paused: t.paused}, ok
-}
-
-// refresh is how soon a browser without JavaScript comes again: often when its turn is
-// near, and several times within hold. It is in whole seconds.
-func (p shownPlace) refresh(hold time.Duration) time.Duration {
-	most := max(hold/3, time.Second).Truncate(time.Second)
-	if p.estimate == 0 {
-		return min(most, 5*time.Second)
-	}
-	half := time.Duration(math.Ceil((p.estimate / 2).Seconds())) * time.Second
-	return min(max(half, time.Second), most)
+	return waitingpage.Place{Place: t.place, Turn: t.inside, Paused: t.paused}, ok
 }
 
 // sendPage answers with the page.
-func (s *Handler) sendPage(w http.ResponseWriter, r *http.Request, v *visit, place shownPlace, refresh time.Duration) error {
-	language := chooseLanguage(r.Header.Values("Accept-Language"))
-	text, err := s.WaitingPage.page.render(language, place, int(refresh.Seconds()))
+func (s *Handler) sendPage(w http.ResponseWriter, r *http.Request, v *visit, place waitingpage.Place, refresh time.Duration) error {
+	language := waitingpage.ChooseLanguage(r.Header.Values("Accept-Language"))
+	text, err := s.WaitingPage.page.Render(language, place, int(refresh.Seconds()))
 	if err != nil {
 		return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("waiting page: %w", err)))
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", language)
-	h.Set("Content-Security-Policy", s.WaitingPage.page.policy)
+	h.Set("Content-Security-Policy", s.WaitingPage.page.Policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Retry-After", s.retryAfter(v.queue, max(place.place-1, 0), time.Now()))
+	h.Set("Retry-After", s.retryAfter(v.queue, max(place.Place-1, 0), time.Now()))
 	h.Set("Refresh", strconv.Itoa(int(refresh.Seconds())))
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(http.StatusServiceUnavailable)

@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 )
 
 // WaitingPage answers waiting browsers with a page that shows their place. A browser
@@ -29,7 +30,7 @@ type WaitingPage struct {
 	// the configuration is loaded. Default: the built-in page.
 	File string `json:"file,omitempty"`
 
-	page *waitingTemplate
+	page *waitingpage.Template
 	stop chan struct{} // closed when the server stops: live pages go to its successor
 }
 
@@ -60,7 +61,7 @@ func checkPageHold(hold time.Duration) error {
 
 // provision loads the page.
 func (p *WaitingPage) provision(ctx caddy.Context) (err error) {
-	if p.page, err = loadWaitingTemplate(p.File); err != nil {
+	if p.page, err = waitingpage.Load(p.File); err != nil {
 		return err
 	}
 	p.stop = make(chan struct{})

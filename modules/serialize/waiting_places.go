@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -192,24 +193,15 @@ func (p *placeReader) remote(queue string, tokens []uint64) (t remoteTicket, ok 
 	return t, ok
 }
 
-// shownPlace is where a browser stands, as its page shows it.
-type shownPlace struct {
-	place    int           // 1 is the next; 0 is not known yet
-	turn     bool          // its turn has come
-	paused   bool          // nobody enters
-	estimate time.Duration // until its turn; 0 is not known
-	lost     bool          // it had an earlier ticket, which is gone
-}
-
 // shown is the ticket's place as of now.
-func (k *keptTicket) shown() shownPlace {
+func (k *keptTicket) shown() waitingpage.Place {
 	if k.token.Load() == 0 {
 		k.engine.places.find(k)
 	} else {
 		k.engine.places.read(k.engine.sharedEngine)
 	}
 	place := int(k.place.Load())
-	return shownPlace{
-		place: place, turn: place == 0 && k.token.Load() != 0, paused: k.paused.Load(), estimate: time.Duration(k.estimate.Load()),
+	return waitingpage.Place{
+		Place: place, Turn: place == 0 && k.token.Load() != 0, Paused: k.paused.Load(), Estimate: time.Duration(k.estimate.Load()),
 	}
 }

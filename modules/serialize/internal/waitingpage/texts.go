@@ -1,4 +1,4 @@
-package serialize
+package waitingpage
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
-// waitingWords are the texts of the waiting page in one language. They avoid numbers
+// Texts are the texts of the waiting page in one language. They avoid numbers
 // with nouns, which have many forms in some languages.
-type waitingWords struct {
+type Texts struct {
 	heading     string
 	number      string // with the place
 	next        string // one who is the next
@@ -34,7 +34,7 @@ type waitingWords struct {
 
 const defaultLanguage = "en"
 
-var waitingTexts = map[string]*waitingWords{
+var languages = map[string]*Texts{
 	"en": {
 		heading: "Waiting in line", number: "You are number %d in line.", next: "You are next.", joining: "You are in line.",
 		about: "It will take about %s.", unknown: "How long it will take is not known yet.",
@@ -154,43 +154,48 @@ var waitingTexts = map[string]*waitingWords{
 	},
 }
 
-// title is the title of the page, with the place in front: tabs show little of it.
-func (t *waitingWords) title(p shownPlace) string {
+// In returns the texts in a language.
+func In(language string) *Texts { return languages[language] }
+
+// Title is the title of the page, with the place in front: tabs show little of it.
+func (t *Texts) Title(p Place) string {
 	switch {
-	case p.turn:
+	case p.Turn:
 		return t.turn
-	case p.place == 0:
+	case p.Place == 0:
 		return t.heading
 	}
-	return fmt.Sprintf("(%d) %s", p.place, t.heading)
+	return fmt.Sprintf("(%d) %s", p.Place, t.heading)
 }
 
-func (t *waitingWords) place(p shownPlace) string {
+// Place says where the browser stands.
+func (t *Texts) Place(p Place) string {
 	switch {
-	case p.turn:
+	case p.Turn:
 		return t.turn
-	case p.place == 0:
+	case p.Place == 0:
 		return t.joining
-	case p.place == 1:
+	case p.Place == 1:
 		return t.next
 	}
-	return fmt.Sprintf(t.number, p.place)
+	return fmt.Sprintf(t.number, p.Place)
 }
 
-func (t *waitingWords) estimate(p shownPlace) string {
+// Estimate says how long it will take.
+func (t *Texts) Estimate(p Place) string {
 	switch {
-	case p.turn:
+	case p.Turn:
 		return ""
-	case p.paused:
+	case p.Paused:
 		return t.paused
-	case p.estimate == 0:
+	case p.Estimate == 0:
 		return t.unknown
 	}
-	return fmt.Sprintf(t.about, t.span(p.estimate))
+	return fmt.Sprintf(t.about, t.span(p.Estimate))
 }
 
 // span is a time, rounded up as befits a guess.
-func (t *waitingWords) span(d time.Duration) string {
+func (t *Texts) span(d time.Duration) string {
 	switch {
 	case d <= time.Minute:
 		return fmt.Sprintf("%.0f %s", 10*math.Ceil(d.Seconds()/10), t.second)
@@ -201,13 +206,13 @@ func (t *waitingWords) span(d time.Duration) string {
 	return fmt.Sprintf("%d %s %d %s", tens/6, t.hour, tens%6*10, t.minute)
 }
 
-// chooseLanguage picks the language that a reader prefers, of those available.
-func chooseLanguage(accept []string) string {
+// ChooseLanguage picks the language that a reader prefers, of those available.
+func ChooseLanguage(accept []string) string {
 	chosen, best := defaultLanguage, 0.0
 	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		tag, params, _ := strings.Cut(text, ";")
 		primary, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
-		if waitingTexts[primary] == nil {
+		if languages[primary] == nil {
 			continue
 		}
 		if q := webpage.QualityParam(params); q > best {

@@ -1,4 +1,5 @@
-package serialize
+// Package waitingpage is the page that shows waiting browsers their place.
+package waitingpage
 
 import (
 	"bytes"
@@ -24,14 +25,14 @@ var (
 	waitingJS string
 )
 
-// waitingTemplate is a page, ready to be filled in.
-type waitingTemplate struct {
-	*template.Template
-	policy string // its Content-Security-Policy
+// Template is a page, ready to be filled in.
+type Template struct {
+	page   *template.Template
+	Policy string // its Content-Security-Policy
 }
 
-// WaitingData is the data that a custom page shows.
-type WaitingData struct {
+// Data is the data that a custom page shows.
+type Data struct {
 	Lang string // the reader's language, such as en, if there are texts in it
 	Dir  string // the direction of its script: ltr or rtl
 
@@ -51,12 +52,12 @@ type WaitingData struct {
 }
 
 // Script is what makes the page live. It belongs before the end of the body.
-func (WaitingData) Script() template.HTML {
+func (Data) Script() template.HTML {
 	return template.HTML("<script>" + waitingJS + "</script>")
 }
 
 // Style is the style of the built-in page.
-func (WaitingData) Style() template.HTML {
+func (Data) Style() template.HTML {
 	return template.HTML("<style>" + waitingCSS + "</style>")
 }
 
@@ -68,21 +69,22 @@ const (
 	ownStyle     = "; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:"
 )
 
-var builtInWaiting = sync.OnceValue(func() *waitingTemplate {
-	return &waitingTemplate{
+// BuiltIn is the page without a file.
+var BuiltIn = sync.OnceValue(func() *Template {
+	return &Template{
 		template.Must(template.New("waiting").Parse(waitingHTML)),
 		strictPolicy + webpage.SourceHash(waitingJS) + builtInStyle + webpage.SourceHash(waitingCSS),
 	}
 })
 
-// maxWaitingFile bounds the page: it is sent to everybody who waits, again and again.
-const maxWaitingFile = 1 << 20
+// maxFile bounds the page: it is sent to everybody who waits, again and again.
+const maxFile = 1 << 20
 
-// loadWaitingTemplate loads a page, and fills it in once to see that it can be. Empty
+// Load loads a page, and fills it in once to see that it can be. Empty
 // is the built-in page.
-func loadWaitingTemplate(file string) (*waitingTemplate, error) {
+func Load(file string) (*Template, error) {
 	if file == "" {
-		return builtInWaiting(), nil
+		return BuiltIn(), nil
 	}
 	path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
 	if err != nil {
@@ -92,34 +94,35 @@ func loadWaitingTemplate(file string) (*waitingTemplate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the page: %w", err)
 	}
-	if len(text) > maxWaitingFile {
+	if len(text) > maxFile {
 		return nil, fmt.Errorf("file %s: a page of %d bytes; expected at most 1MiB", path, len(text))
 	}
 	parsed, err := template.New("page").Parse(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("file %s: %w", path, err)
 	}
-	t := &waitingTemplate{parsed, strictPolicy + webpage.SourceHash(waitingJS) + ownStyle}
+	t := &Template{parsed, strictPolicy + webpage.SourceHash(waitingJS) + ownStyle}
 	var errs []error
-	for _, place := range []shownPlace{{}, {place: 12, estimate: time.Minute, lost: true}, {turn: true}, {place: 2, paused: true}} {
-		if _, err := t.render(defaultLanguage, place, 1); err != nil {
+	for _, place := range []Place{{}, {Place: 12, Estimate: time.Minute, Lost: true}, {Turn: true}, {Place: 2, Paused: true}} {
+		if _, err := t.Render(defaultLanguage, place, 1); err != nil {
 			errs = append(errs, fmt.Errorf("file %s: %w", path, err))
 		}
 	}
 	return t, errors.Join(errs...)
 }
 
-func (t *waitingTemplate) render(language string, place shownPlace, refresh int) ([]byte, error) {
-	texts := waitingTexts[language]
+// Render fills in the page. refresh is in seconds.
+func (t *Template) Render(language string, place Place, refresh int) ([]byte, error) {
+	texts := In(language)
 	direction := "ltr"
 	if texts.rightToLeft {
 		direction = "rtl"
 	}
 	var page bytes.Buffer
-	err := t.Execute(&page, WaitingData{
+	err := t.page.Execute(&page, Data{
 		Lang: language, Dir: direction,
-		Place: place.place, Wait: place.estimate, Paused: place.paused, Lost: place.lost, Refresh: refresh,
-		Title: texts.title(place), Heading: texts.heading, PlaceText: texts.place(place), EstimateText: texts.estimate(place),
+		Place: place.Place, Wait: place.Estimate, Paused: place.Paused, Lost: place.Lost, Refresh: refresh,
+		Title: texts.Title(place), Heading: texts.heading, PlaceText: texts.Place(place), EstimateText: texts.Estimate(place),
 		KeepText: texts.keep, ReloadText: texts.reloads, LostText: texts.lost,
 		TurnText: texts.turn, UsedText: texts.used, AgainText: texts.again, OfflineText: texts.offline,
 	})
