@@ -99,13 +99,15 @@ func (p *documentedPackage) add(decl ast.Decl) {
 	}
 }
 
-// typeName is the name of T, *T or []T if T is of the same package.
+// typeName is the name of T, *T, []T or T[P] if T is of the same package.
 func typeName(expr ast.Expr) string {
 	switch e := expr.(type) {
 	case *ast.StarExpr:
 		return typeName(e.X)
 	case *ast.ArrayType:
 		return typeName(e.Elt)
+	case *ast.IndexExpr:
+		return typeName(e.X)
 	case *ast.Ident:
 		return e.Name
 	}

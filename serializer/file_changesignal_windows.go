@@ -11,10 +11,11 @@ import (
 // windowsSignal is a change notification. It reports that a name was added or removed,
 // and has no buffer of changes that could overflow.
 type windowsSignal struct {
-	changes windows.Handle
+	changes      windows.Handle
+	interruption windows.Handle // an event
 
-	mu           sync.Mutex
-	interruption windows.Handle // an event; 0 once closed
+	mu     sync.Mutex
+	closed bool
 }
 
 // newChangeSignal watches a directory. If that fails, it returns nil, and the directory
@@ -61,7 +62,7 @@ func (s *windowsSignal) wait(timeout time.Duration) (changed bool, err error) {
 func (s *windowsSignal) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.interruption != 0 {
+	if !s.closed {
 		_ = windows.SetEvent(s.interruption)
 	}
 }
@@ -71,5 +72,5 @@ func (s *windowsSignal) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = windows.CloseHandle(s.interruption)
-	s.interruption = 0
+	s.closed = true
 }

@@ -100,7 +100,7 @@ func (d *osDir) widen() {
 	defer d.mu.Unlock()
 	d.fileMode.Store(mode)
 	d.gid.Store(st.Gid)
-	for _, o := range d.ownerFiles() {
+	for _, o := range d.ownerFilesLocked() {
 		d.openToGroup(o.fd)
 	}
 	d.widenGuard(d.guard)

@@ -25,16 +25,17 @@ type ownLedger struct {
 // disk is an error here. Later, a write to mapped memory could not report it.
 func newLedger(fd int) (*ownLedger, error) {
 	l := &ownLedger{fd: fd}
-	if err := l.resize(ledgerSize); err != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.resizeLocked(ledgerSize); err != nil {
 		return nil, fmt.Errorf("making its ledger: %w", err)
 	}
 	l.set(markWord, ledgerMark)
 	return l, nil
 }
 
-// resize enlarges the ledger to a size in bytes. The caller holds mu or the only
-// reference.
-func (l *ownLedger) resize(size int) error {
+// resizeLocked enlarges the ledger to a size in bytes.
+func (l *ownLedger) resizeLocked(size int) error {
 	old := max(len(l.mem)-ledgerOffset, 0)
 	if _, err := unix.Pwrite(l.fd, make([]byte, size-old), int64(ledgerOffset+old)); err != nil {
 		return err
@@ -43,7 +44,7 @@ func (l *ownLedger) resize(size int) error {
 	if err != nil {
 		return err
 	}
-	l.unmap()
+	l.unmapLocked()
 	l.mem, l.ledger = mem, ledgerIn(mem)
 	return nil
 }
@@ -57,7 +58,7 @@ func ledgerIn(mem []byte) ledger {
 	return ledger{unsafe.Slice((*uint64)(unsafe.Pointer(&list[0])), len(list)/8)}
 }
 
-func (l *ownLedger) unmap() {
+func (l *ownLedger) unmapLocked() {
 	if l.mem != nil {
 		_ = unix.Munmap(l.mem)
 		l.mem, l.ledger = nil, ledger{}
@@ -71,19 +72,19 @@ func (l *ownLedger) add(stamp uint64) (err error) {
 	if l.mem == nil {
 		return errLedgerGone
 	}
-	if fault := sheltered(func() { err = l.addOrGrow(stamp) }); fault != nil {
+	if fault := sheltered(func() { err = l.addOrGrowLocked(stamp) }); fault != nil {
 		return fault
 	}
 	return err
 }
 
-func (l *ownLedger) addOrGrow(stamp uint64) error {
+func (l *ownLedger) addOrGrowLocked(stamp uint64) error {
 	err := l.ledger.add(stamp)
 	if err != errLedgerFull {
 		return err
 	}
 	if !l.compact() {
-		if err := l.resize(2 * (len(l.mem) - ledgerOffset)); err != nil {
+		if err := l.resizeLocked(2 * (len(l.mem) - ledgerOffset)); err != nil {
 			return fmt.Errorf("making room in the ledger: %w", err)
 		}
 	}
@@ -102,7 +103,7 @@ func (l *ownLedger) merge(stamps []uint64) (err error) {
 		slices.Sort(all)
 		all = slices.Compact(all)
 		for len(all) >= l.room() && err == nil {
-			err = l.resize(2 * (len(l.mem) - ledgerOffset))
+			err = l.resizeLocked(2 * (len(l.mem) - ledgerOffset))
 		}
 		if err == nil {
 			l.replace(all)
@@ -135,7 +136,7 @@ func (l *ownLedger) outstanding() (stamps []uint64) {
 func (l *ownLedger) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unmap()
+	l.unmapLocked()
 }
 
 // otherLedger is the ledger of another process's owner file. It is not safe for

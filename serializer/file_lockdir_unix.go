@@ -38,13 +38,12 @@ type osDir struct {
 	gid       atomic.Uint32 // of the directory
 	gives     bool          // files made by this process are given to the directory's owner
 
-	mu      sync.Mutex
-	owners  map[ownerKind]*ownerFile
-	used    []*ownerFile // full or removed files to which tickets are still linked
-	ids     map[fileID]bool
-	tickets map[string]*ownerFile // if there are no hard links
-
-	ledgerFile *ownerFile // the owner file with the ledger for tickets of all kinds
+	mu         sync.Mutex
+	owners     map[ownerKind]*ownerFile
+	used       []*ownerFile // full or removed files to which tickets are still linked
+	ids        map[fileID]bool
+	tickets    map[string]*ownerFile // if there are no hard links
+	ledgerFile *ownerFile            // the owner file with the ledger for tickets of all kinds
 
 	striking sync.Mutex
 	ledgers  []*ownLedger // of ledgerFile and its predecessors

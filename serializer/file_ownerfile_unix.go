@@ -31,20 +31,20 @@ func (o *ownerFile) close() {
 	_ = unix.Close(o.fd)
 }
 
-// needLedger makes an owner file with a ledger if no owner file has one.
-func (d *osDir) needLedger(k ownerKind) error {
+// needLedgerLocked makes an owner file with a ledger if no owner file has one.
+func (d *osDir) needLedgerLocked(k ownerKind) error {
 	if d.ledgerFile != nil {
 		return nil
 	}
 	if d.owners[k] != nil {
-		d.giveUp(k)
+		d.giveUpLocked(k)
 	}
-	_, err := d.owner(k)
+	_, err := d.ownerLocked(k)
 	return err
 }
 
-// giveUp makes the next ticket of a kind use another owner file.
-func (d *osDir) giveUp(k ownerKind) {
+// giveUpLocked makes the next ticket of a kind use another owner file.
+func (d *osDir) giveUpLocked(k ownerKind) {
 	d.used = append(d.used, d.owners[k])
 	delete(d.owners, k)
 }
@@ -55,13 +55,13 @@ func (d *osDir) giveUp(k ownerKind) {
 func (d *osDir) restoreOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, o := range d.ownerFiles() {
+	for _, o := range d.ownerFilesLocked() {
 		if o.name != name || o.ledger == nil || len(o.ledger.outstanding()) == 0 {
 			continue
 		}
 		err := unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(o.fd), d.dir, name, unix.AT_SYMLINK_FOLLOW)
 		if err != nil && err != unix.EEXIST {
-			_, err = d.renew(o)
+			_, err = d.renewLocked(o)
 		}
 		if err != nil && err != unix.EEXIST {
 			return &StorageError{"putting back owner file", filepath.Join(d.path, name), err}
@@ -70,28 +70,28 @@ func (d *osDir) restoreOwner(name string) error {
 	return nil
 }
 
-// renew makes an owner file that replaces one whose name is gone. The tickets that are
+// renewLocked makes an owner file that replaces one whose name is gone. The tickets that are
 // linked to the old file stay local: the lock is on the file, not on its name. But a
 // process that starts to work in the directory must find them in a ledger.
-func (d *osDir) renew(old *ownerFile) (*ownerFile, error) {
+func (d *osDir) renewLocked(old *ownerFile) (*ownerFile, error) {
 	if d.owners[old.kind] == old {
-		d.giveUp(old.kind)
+		d.giveUpLocked(old.kind)
 	}
 	if d.ledgerFile == old {
 		d.ledgerFile = nil
 	}
-	if err := d.needLedger(old.kind); err != nil {
+	if err := d.needLedgerLocked(old.kind); err != nil {
 		return nil, err
 	}
-	if err := d.passOn(old); err != nil {
+	if err := d.passOnLocked(old); err != nil {
 		return nil, err
 	}
-	return d.owner(old.kind)
+	return d.ownerLocked(old.kind)
 }
 
-// passOn merges the ledger of an old owner file into the current one. No number is struck
+// passOnLocked merges the ledger of an old owner file into the current one. No number is struck
 // out in the meantime.
-func (d *osDir) passOn(old *ownerFile) error {
+func (d *osDir) passOnLocked(old *ownerFile) error {
 	if old.ledger == nil {
 		return nil
 	}
@@ -100,12 +100,12 @@ func (d *osDir) passOn(old *ownerFile) error {
 	return d.ledgerFile.ledger.merge(old.ledger.outstanding())
 }
 
-// ownerFiles lists the local owner files. The caller holds mu.
-func (d *osDir) ownerFiles() []*ownerFile {
+// ownerFilesLocked lists the local owner files.
+func (d *osDir) ownerFilesLocked() []*ownerFile {
 	return slices.AppendSeq(slices.Clone(d.used), maps.Values(d.owners))
 }
 
-func (d *osDir) owner(k ownerKind) (*ownerFile, error) {
+func (d *osDir) ownerLocked(k ownerKind) (*ownerFile, error) {
 	if o := d.owners[k]; o != nil {
 		return o, nil
 	}
@@ -113,20 +113,20 @@ func (d *osDir) owner(k ownerKind) (*ownerFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.owners[k] = o
+	d.owners[k], d.ids[o.id] = o, true
 	if o.ledger != nil {
 		d.ledgerFile = o
-		d.noteLedgers()
+		d.noteLedgersLocked()
 	}
 	return o, nil
 }
 
-// noteLedgers updates the list of ledgers. The caller holds mu.
-func (d *osDir) noteLedgers() {
+// noteLedgersLocked updates the list of ledgers.
+func (d *osDir) noteLedgersLocked() {
 	d.striking.Lock()
 	defer d.striking.Unlock()
 	d.ledgers = nil
-	for _, o := range d.ownerFiles() {
+	for _, o := range d.ownerFilesLocked() {
 		if o.ledger != nil {
 			d.ledgers = append(d.ledgers, o.ledger)
 		}
@@ -173,7 +173,6 @@ func (d *osDir) newOwnerFile(name string, k ownerKind, withLedger bool) (_ *owne
 		return nil, err
 	}
 	o.id = fileID{uint64(st.Dev), st.Ino}
-	d.ids[o.id] = true
 	return o, nil
 }
 
@@ -197,13 +196,13 @@ func (d *osDir) disown() {
 	}
 	d.used = nil
 	clear(d.ids) // from here on, other processes' files may have the same IDs
-	d.noteLedgers()
+	d.noteLedgersLocked()
 }
 
 func (d *osDir) refresh() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, o := range d.ownerFiles() {
+	for _, o := range d.ownerFilesLocked() {
 		touchFile(o.fd)
 	}
 	touchFile(d.guard)

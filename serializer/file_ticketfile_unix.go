@@ -11,19 +11,19 @@ import (
 func (d *osDir) create(name string, stamp uint64, k ownerKind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.noteOut(stamp, k); err != nil {
+	if err := d.noteOutLocked(stamp, k); err != nil {
 		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
 	}
-	err := d.make(name, k)
+	err := d.makeLocked(name, k)
 	if err != nil {
 		d.strike(stamp)
 	}
 	return err
 }
 
-// noteOut writes a ticket's number to the ledger. A damaged ledger is replaced.
-func (d *osDir) noteOut(stamp uint64, k ownerKind) error {
-	if err := d.needLedger(k); err != nil {
+// noteOutLocked writes a ticket's number to the ledger. A damaged ledger is replaced.
+func (d *osDir) noteOutLocked(stamp uint64, k ownerKind) error {
+	if err := d.needLedgerLocked(k); err != nil {
 		return err
 	}
 	err := d.ledgerFile.ledger.add(stamp)
@@ -31,7 +31,7 @@ func (d *osDir) noteOut(stamp uint64, k ownerKind) error {
 		return err
 	}
 	d.ledgerFile = nil
-	if err := d.needLedger(k); err != nil {
+	if err := d.needLedgerLocked(k); err != nil {
 		return err
 	}
 	return d.ledgerFile.ledger.add(stamp)
@@ -54,22 +54,22 @@ func (d *osDir) leave(name string, stamp uint64) error {
 func (d *osDir) restore(name string, k ownerKind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.make(name, k)
+	return d.makeLocked(name, k)
 }
 
-// make makes a ticket's file. The caller holds mu.
-func (d *osDir) make(name string, k ownerKind) error {
-	err := d.link(name, k)
+// makeLocked makes a ticket's file.
+func (d *osDir) makeLocked(name string, k ownerKind) error {
+	err := d.linkLocked(name, k)
 	if err == unix.EMLINK {
 		// The owner file has as many links as the file system allows.
-		d.giveUp(k)
-		err = d.link(name, k)
+		d.giveUpLocked(k)
+		err = d.linkLocked(name, k)
 	}
 	if noHardLinks(err) {
 		d.noLinks.Store(true)
 	}
 	if d.noLinks.Load() {
-		err = d.createFile(name, k)
+		err = d.createFileLocked(name, k)
 	}
 	if err != nil {
 		return &StorageError{"making lock file", filepath.Join(d.path, name), err}
@@ -83,25 +83,25 @@ func noHardLinks(err error) bool {
 	return err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP
 }
 
-func (d *osDir) link(name string, k ownerKind) error {
+func (d *osDir) linkLocked(name string, k ownerKind) error {
 	if d.noLinks.Load() {
 		return unix.EOPNOTSUPP
 	}
-	o, err := d.owner(k)
+	o, err := d.ownerLocked(k)
 	if err != nil {
 		return err
 	}
 	err = linkat(d.dir, o.name, name)
 	if err == unix.ENOENT {
-		if o, err = d.renew(o); err == nil { // somebody else removed the owner file
+		if o, err = d.renewLocked(o); err == nil { // somebody else removed the owner file
 			err = linkat(d.dir, o.name, name)
 		}
 	}
 	return err
 }
 
-// createFile makes a ticket as a separate locked file.
-func (d *osDir) createFile(name string, k ownerKind) error {
+// createFileLocked makes a ticket as a separate locked file.
+func (d *osDir) createFileLocked(name string, k ownerKind) error {
 	o, err := d.newOwnerFile(name, k, false)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (d *osDir) createFile(name string, k ownerKind) error {
 		old.close()
 		delete(d.ids, old.id)
 	}
-	d.tickets[name] = o
+	d.tickets[name], d.ids[o.id] = o, true
 	return nil
 }
 

@@ -115,22 +115,22 @@ func (m *Memory) settle(t *ticket, err error) (turn bool) {
 	if t.Admitted() && err == ErrTimeout {
 		return true
 	}
-	m.remove(t)
+	m.removeLocked(t)
 	return false
 }
 
 // leave implements [ticketEngine].
 func (m *Memory) leave(t *ticket) {
 	m.mu.Lock()
-	granted := m.remove(t)
+	granted := m.removeLocked(t)
 	m.mu.Unlock()
 	if granted {
 		yield()
 	}
 }
 
-// remove takes a ticket out and admits the next ones. It reports whether it admitted any.
-func (m *Memory) remove(t *ticket) (granted bool) {
+// removeLocked takes a ticket out and admits the next ones. It reports whether it admitted any.
+func (m *Memory) removeLocked(t *ticket) (granted bool) {
 	if t.out {
 		return false
 	}
@@ -181,7 +181,7 @@ func (m *Memory) evict(queue string, token uint64) (revoke func(error), err erro
 	if t.Admitted() {
 		return t.takeRevoke(), nil
 	}
-	m.remove(t)
+	m.removeLocked(t)
 	t.refuse(ErrEvicted)
 	return nil, nil
 }

@@ -143,7 +143,7 @@ func (g *CallNumberGenerator) prefetch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.next == nil && g.fetch == nil {
-		g.beginFetch()
+		g.beginFetchLocked()
 	}
 }
 
@@ -184,11 +184,11 @@ func (g *CallNumberGenerator) swap(used *run) (*fetch, error) {
 	if g.failure != nil && int64(g.clock.Monotonic()) < g.askAgain.Load() {
 		return nil, g.failure
 	}
-	return g.beginFetch(), nil
+	return g.beginFetchLocked(), nil
 }
 
-// beginFetch asks the store in a new goroutine. The caller holds the mutex.
-func (g *CallNumberGenerator) beginFetch() *fetch {
+// beginFetchLocked asks the store in a new goroutine.
+func (g *CallNumberGenerator) beginFetchLocked() *fetch {
 	f := &fetch{done: make(chan struct{})}
 	g.fetch = f
 	g.failure = nil
@@ -232,7 +232,7 @@ func (g *CallNumberGenerator) endFetch(f *fetch, number uint32, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.fetch = nil
-	if err := g.accept(number, err); err != nil {
+	if err := g.acceptLocked(number, err); err != nil {
 		g.failure = err
 		g.askAgain.Store(int64(g.clock.Monotonic() + retryAfter))
 	}
@@ -242,9 +242,9 @@ func (g *CallNumberGenerator) endFetch(f *fetch, number uint32, err error) {
 	}
 }
 
-// accept keeps a run for use. A store may go back, for example because it was restored
+// acceptLocked keeps a run for use. A store may go back, for example because it was restored
 // from a copy. It then does not know that it has issued later runs.
-func (g *CallNumberGenerator) accept(number uint32, err error) error {
+func (g *CallNumberGenerator) acceptLocked(number uint32, err error) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("taking the next run: %w", err)

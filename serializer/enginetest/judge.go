@@ -17,7 +17,7 @@ type judged struct {
 	last   uint64          // the greatest one of those that were alone
 }
 
-func (j *judge) queue(name string) *judged {
+func (j *judge) queueLocked(name string) *judged {
 	q := j.queues[name]
 	if q != nil {
 		return q
@@ -34,7 +34,7 @@ func (j *judge) queue(name string) *judged {
 func (j *judge) enter(v *visitor) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	q, token := j.queue(v.arrival.Queue), v.turn.Token()
+	q, token := j.queueLocked(v.arrival.Queue), v.turn.Token()
 	if q.tokens[token] {
 		v.space.Errorf("%v: token %d was issued twice", v, token)
 	}
@@ -71,5 +71,5 @@ func (q *judged) ahead(v *visitor) (ahead, shared int) {
 func (j *judge) leave(v *visitor) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.queue(v.arrival.Queue).inside, v)
+	delete(j.queueLocked(v.arrival.Queue).inside, v)
 }

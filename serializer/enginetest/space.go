@@ -24,8 +24,8 @@ type space struct {
 	judge   judge
 	joining bool // visitors enter by Join
 
-	mu       sync.Mutex
 	visitors []*visitor
+	arriving sync.Mutex // held while visitors grows
 }
 
 // visitor is one arrival.
@@ -81,10 +81,10 @@ func (s *space) startIn(ctx context.Context, i int, a serializer.Arrival) *visit
 		}
 	}
 	a.Revoke = func(cause error) { v.revoked <- cause }
-	s.mu.Lock()
+	s.arriving.Lock()
 	s.visitors = append(s.visitors, v)
 	a.Client = clientOf(len(s.visitors))
-	s.mu.Unlock()
+	s.arriving.Unlock()
 	v.arrival = a
 	go v.enter(ctx)
 	return v
@@ -337,9 +337,9 @@ func (s *space) until(what string, ok func() bool) {
 
 // end ends all visits, and closes the engines.
 func (s *space) end() {
-	s.mu.Lock()
+	s.arriving.Lock()
 	visitors := s.visitors
-	s.mu.Unlock()
+	s.arriving.Unlock()
 	for _, v := range visitors {
 		v.hangUp(errEnd)
 	}

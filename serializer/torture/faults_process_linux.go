@@ -92,10 +92,11 @@ func (h *harness) kill(s *slot, measured bool) bool {
 		return false
 	}
 	defer s.Unlock()
-	return h.killLocked(s, measured)
+	return h.killHeld(s, measured)
 }
 
-func (h *harness) killLocked(s *slot, measured bool) bool {
+// killHeld kills a process whose slot is held.
+func (h *harness) killHeld(s *slot, measured bool) bool {
 	s.killed = true
 	h.timeline.at("kill", s.number)
 	h.oracle.killed(s.number, measured)
@@ -163,7 +164,7 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 // wakeOrKill continues a stopped process, or sometimes kills it.
 func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
 	if h.has("kill") && r.IntN(5) == 0 {
-		return h.killLocked(s, false)
+		return h.killHeld(s, false)
 	}
 	return s.cmd.Process.Signal(syscall.SIGCONT) == nil
 }

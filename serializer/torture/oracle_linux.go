@@ -10,7 +10,14 @@ import (
 	"time"
 )
 
-// oracle reads the log and judges it.
+// oracle reads the log and lets the judge judge it, while the harness notes what it does
+// to the processes.
+type oracle struct {
+	mu sync.Mutex // held while the judge is in use
+	judge
+}
+
+// judge is what the oracle knows, and what it has found.
 //
 // A process that is killed counts as inside until just before the signal was sent. After
 // that, the next one may enter.
@@ -19,7 +26,7 @@ import (
 // finish first. An engine that was opened later cannot know of them. So the two may
 // overlap, and one may have the smaller token; nothing else is excused. When the last
 // number is lost, tokens may decrease once, relative to callers that had left.
-type oracle struct {
+type judge struct {
 	*shared
 	start int64
 	next  int // the next record to read
@@ -30,8 +37,6 @@ type oracle struct {
 	examples  []string
 	shown     []moment // when the examples happened
 	recovered []time.Duration
-
-	mu        sync.Mutex
 	deaths    map[int]death   // by number of the process
 	slots     map[int]int     // by number of the process: its slot, while it runs
 	engines   map[int][]int64 // by number of a process that has ended: when its engines were opened
@@ -76,7 +81,7 @@ const (
 const never int64 = math.MaxInt64
 
 func newOracle(s *shared, queues []testQueue) *oracle {
-	o := &oracle{shared: s, start: now(), deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}
+	o := &oracle{judge: judge{shared: s, start: now(), deaths: make(map[int]death), slots: make(map[int]int), engines: make(map[int][]int64)}}
 	o.pauses.known = make(map[engineID]map[int]knowledge)
 	for _, q := range queues {
 		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
@@ -117,43 +122,43 @@ func (o *oracle) catchUp() {
 }
 
 // death returns when a process was killed, if it was.
-func (o *oracle) death(process int) (death, bool) {
-	d, ok := o.deaths[process]
+func (j *judge) death(process int) (death, bool) {
+	d, ok := j.deaths[process]
 	return d, ok
 }
 
-func (o *oracle) enter(e record) {
-	o.entries++
-	q := &o.queues[e.queue]
+func (j *judge) enter(e record) {
+	j.entries++
+	q := &j.queues[e.queue]
 	for _, h := range q.inside {
-		if d, dead := o.death(h.process); dead && e.at >= d.at {
-			o.reap(q, h, d, e)
+		if d, dead := j.death(h.process); dead && e.at >= d.at {
+			j.reap(q, h, d, e)
 		}
 	}
-	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return o.excused(h, e) }); !q.fits(e, others) {
-		o.found.overlaps++
-		o.tell(append(others, e), "overlap in %q: %s while %s inside", q.prefix, o.describe(e), o.describe(others...))
+	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return j.excused(h, e) }); !q.fits(e, others) {
+		j.found.overlaps++
+		j.tell(append(others, e), "overlap in %q: %s while %s inside", q.prefix, j.describe(e), j.describe(others...))
 	}
 	q.inside[e.who] = e
-	o.checkOrder(q, e)
-	o.checkPause(q, e)
+	j.checkOrder(q, e)
+	j.checkPause(q, e)
 	if q.keep > 0 {
 		q.arrivals = append(q.arrivals, e)
 	}
 }
 
 // reap ends the hold of a process that was killed. e is the next entry.
-func (o *oracle) reap(q *queueOracle, h record, d death, e record) {
+func (j *judge) reap(q *queueOracle, h record, d death, e record) {
 	delete(q.inside, h.who)
 	if q.kind != exclusive || !d.measured || e.arrived > d.at {
 		return
 	}
-	for _, t := range o.troubled {
+	for _, t := range j.troubled {
 		if t.from < e.at && d.at < t.to {
 			return
 		}
 	}
-	o.recovered = append(o.recovered, time.Duration(e.at-d.at))
+	j.recovered = append(j.recovered, time.Duration(e.at-d.at))
 }
 
 // fits reports whether e may be inside with others.
@@ -170,19 +175,19 @@ func (q *queueOracle) fits(e record, others []record) bool {
 // checkOrder compares the token with earlier ones. Readers, and arrivals in a limited
 // queue, are admitted in order, but their records may be in a different order. So each is
 // compared only with those that it must have waited for.
-func (o *oracle) checkOrder(q *queueOracle, e record) {
+func (j *judge) checkOrder(q *queueOracle, e record) {
 	before := q.last
 	switch {
 	case q.kind == limited:
-		o.checkRecent(q, e)
+		j.checkRecent(q, e)
 		return
 	case q.kind == mixed && e.shared:
 		before = q.lastWriter
 	}
 	if e.token <= before.token {
-		if !o.forgiven(before, e) {
-			o.found.inverted++
-			o.tell([]record{before, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before))
+		if !j.forgiven(before, e) {
+			j.found.inverted++
+			j.tell([]record{before, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before))
 		}
 		q.last, q.lastWriter = e, record{}
 	}
@@ -195,16 +200,16 @@ func (o *oracle) checkOrder(q *queueOracle, e record) {
 }
 
 // checkRecent checks how many smaller tokens entered after each recent one.
-func (o *oracle) checkRecent(q *queueOracle, e record) {
+func (j *judge) checkRecent(q *queueOracle, e record) {
 	for i := range q.recent {
 		before := &q.recent[i]
-		if before.token < e.token || o.forgiven(before.record, e) {
+		if before.token < e.token || j.forgiven(before.record, e) {
 			continue
 		}
 		before.by++
 		if before.by == limit {
-			o.found.inverted++
-			o.tell([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, o.describe(e), o.describe(before.record))
+			j.found.inverted++
+			j.tell([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before.record))
 		}
 	}
 	if len(q.recent) == recentKept {
@@ -214,53 +219,53 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 }
 
 // excused reports whether two holders may overlap because the directory was replaced.
-func (o *oracle) excused(a, b record) bool {
-	return slices.ContainsFunc(o.replaced, func(m moment) bool {
-		return o.unknown(m, a, b) || o.unknown(m, b, a)
+func (j *judge) excused(a, b record) bool {
+	return slices.ContainsFunc(j.replaced, func(m moment) bool {
+		return j.unknown(m, a, b) || j.unknown(m, b, a)
 	})
 }
 
 // forgiven reports whether the token of e may be smaller than that of an earlier entry.
-func (o *oracle) forgiven(before, e record) bool {
-	return o.excused(before, e) || slices.ContainsFunc(o.forgotten, func(m moment) bool {
+func (j *judge) forgiven(before, e record) bool {
+	return j.excused(before, e) || slices.ContainsFunc(j.forgotten, func(m moment) bool {
 		return before.arrived < m.to && e.at > m.from
 	})
 }
 
 // unknown reports whether old's ticket may be from before the moment, and young's engine
 // from after it.
-func (o *oracle) unknown(m moment, old, young record) bool {
-	return old.arrived < m.to && o.opened(young) > m.from
+func (j *judge) unknown(m moment, old, young record) bool {
+	return old.arrived < m.to && j.opened(young) > m.from
 }
 
 // opened returns when the engine of a record had first worked in the directory.
-func (o *oracle) opened(r record) int64 {
-	if times := o.engines[r.process]; times != nil {
+func (j *judge) opened(r record) int64 {
+	if times := j.engines[r.process]; times != nil {
 		return times[r.engine%enginesKept]
 	}
-	if slot, ok := o.slots[r.process]; ok {
-		return int64(o.get(control(slot, ctlEngines+r.engine%enginesKept)))
+	if slot, ok := j.slots[r.process]; ok {
+		return int64(j.get(control(slot, ctlEngines+r.engine%enginesKept)))
 	}
 	return math.MaxInt64
 }
 
 // tell keeps an example, and when it happened: from its first arrival to its last entry.
-func (o *oracle) tell(records []record, format string, args ...any) {
-	if len(o.examples) == examplesKept {
+func (j *judge) tell(records []record, format string, args ...any) {
+	if len(j.examples) == examplesKept {
 		return
 	}
-	o.examples = append(o.examples, fmt.Sprintf(format, args...))
+	j.examples = append(j.examples, fmt.Sprintf(format, args...))
 	m := moment{from: math.MaxInt64}
 	for _, r := range records {
 		m.from, m.to = min(m.from, r.arrived), max(m.to, r.at)
 	}
-	o.shown = append(o.shown, m)
+	j.shown = append(j.shown, m)
 }
 
 // describe lists the contents of records, with times in milliseconds since the start of
 // the run.
-func (o *oracle) describe(records ...record) string {
-	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
+func (j *judge) describe(records ...record) string {
+	ms := func(t int64) float64 { return float64(t-j.start) / 1e6 }
 	var b strings.Builder
 	for _, r := range records {
 		what := "alone"
@@ -268,7 +273,7 @@ func (o *oracle) describe(records ...record) string {
 			what = "shared"
 		}
 		fmt.Fprintf(&b, "[process %d.%d opened %.3f goroutine %d token %d %s arrived %.3f entered %.3f]",
-			r.process, r.engine, ms(o.opened(r)), r.goroutine, r.token, what, ms(r.arrived), ms(r.at))
+			r.process, r.engine, ms(j.opened(r)), r.goroutine, r.token, what, ms(r.arrived), ms(r.at))
 	}
 	return b.String()
 }

@@ -60,19 +60,19 @@ func (o *oracle) endPause(p *pauseSpan, at int64, ordered bool) {
 }
 
 // know notes what an engine says about a pause.
-func (o *oracle) know(r record) {
+func (j *judge) know(r record) {
 	id := engineID{r.process, r.engine}
-	if o.pauses.known[id] == nil {
-		o.pauses.known[id] = make(map[int]knowledge)
+	if j.pauses.known[id] == nil {
+		j.pauses.known[id] = make(map[int]knowledge)
 	}
-	o.pauses.known[id][r.queue] = knowledge{o.pauses.spans[r.arrived-1], r.token}
+	j.pauses.known[id][r.queue] = knowledge{j.pauses.spans[r.arrived-1], r.token}
 }
 
 // checkPause judges an entry by the pauses of its queue.
-func (o *oracle) checkPause(q *queueOracle, e record) {
-	if k, ok := o.pauses.known[engineID{e.process, e.engine}][e.queue]; ok && e.at < k.pause.to && e.token > k.token {
-		o.found.intruded++
-		o.tell([]record{e}, "intrusion in %q: %s while it was paused; no token after %d should have entered", q.prefix, o.describe(e), k.token)
+func (j *judge) checkPause(q *queueOracle, e record) {
+	if k, ok := j.pauses.known[engineID{e.process, e.engine}][e.queue]; ok && e.at < k.pause.to && e.token > k.token {
+		j.found.intruded++
+		j.tell([]record{e}, "intrusion in %q: %s while it was paused; no token after %d should have entered", q.prefix, j.describe(e), k.token)
 		return
 	}
 	p := q.paused
@@ -82,30 +82,30 @@ func (o *oracle) checkPause(q *queueOracle, e record) {
 	switch {
 	case e.at > p.to:
 		q.paused = nil
-		if !o.disturbed(p.to, e.at) {
-			o.noteResumption(p, e)
+		if !j.disturbed(p.to, e.at) {
+			j.noteResumption(p, e)
 		}
-	case e.at > p.set && !o.disturbed(p.set, e.at):
-		o.pauses.late = append(o.pauses.late, time.Duration(e.at-p.set))
+	case e.at > p.set && !j.disturbed(p.set, e.at):
+		j.pauses.late = append(j.pauses.late, time.Duration(e.at-p.set))
 	}
 }
 
-func (o *oracle) noteResumption(p *pauseSpan, e record) {
+func (j *judge) noteResumption(p *pauseSpan, e record) {
 	took := time.Duration(e.at - p.to)
 	if took > recoveryLimit {
-		o.tell([]record{e, {arrived: p.set, at: p.to}}, "nobody entered %q for %v after pause %d had ended: next was %s", o.queues[e.queue].prefix, took, p.number, o.describe(e))
+		j.tell([]record{e, {arrived: p.set, at: p.to}}, "nobody entered %q for %v after pause %d had ended: next was %s", j.queues[e.queue].prefix, took, p.number, j.describe(e))
 	}
 	if p.ordered {
-		o.pauses.resumed = append(o.pauses.resumed, took)
+		j.pauses.resumed = append(j.pauses.resumed, took)
 	} else {
-		o.pauses.ended = append(o.pauses.ended, took)
+		j.pauses.ended = append(j.pauses.ended, took)
 	}
 }
 
 // disturbed reports whether a fault other than a pause was in progress in a period.
-func (o *oracle) disturbed(from, to int64) bool {
+func (j *judge) disturbed(from, to int64) bool {
 	faults := 0
-	for _, t := range o.troubled {
+	for _, t := range j.troubled {
 		if t.from < to && from < t.to {
 			faults++
 		}

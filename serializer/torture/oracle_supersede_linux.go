@@ -33,14 +33,14 @@ func (o *oracle) checkLatest() {
 
 // checkArrival judges one of the arrivals in order. An arrival that was superseded must
 // not have entered, and enough others must have come after it.
-func (o *oracle) checkArrival(q *queueOracle, i int, r record) {
+func (j *judge) checkArrival(q *queueOracle, i int, r record) {
 	if !r.ousted {
 		return
 	}
 	for _, neighbour := range q.arrivals[max(i-1, 0):min(i+2, len(q.arrivals))] {
-		if neighbour.token == r.token && !neighbour.refused && !o.forgiven(r, neighbour) {
-			o.found.wronged++
-			o.tell([]record{r, neighbour}, "superseded in %q, and entered: %s", q.prefix, o.describe(r, neighbour))
+		if neighbour.token == r.token && !neighbour.refused && !j.forgiven(r, neighbour) {
+			j.found.wronged++
+			j.tell([]record{r, neighbour}, "superseded in %q, and entered: %s", q.prefix, j.describe(r, neighbour))
 		}
 	}
 	later := 0
@@ -52,19 +52,19 @@ func (o *oracle) checkArrival(q *queueOracle, i int, r record) {
 			later++
 		}
 	}
-	if later < q.keep && !o.incomplete(r) {
-		o.found.wronged++
-		o.tell([]record{r}, "superseded in %q, and only %d came later: %s", q.prefix, later, o.describe(r))
+	if later < q.keep && !j.incomplete(r) {
+		j.found.wronged++
+		j.tell([]record{r}, "superseded in %q, and only %d came later: %s", q.prefix, later, j.describe(r))
 	}
 }
 
 // incomplete reports whether the log may lack arrivals from the time of this one: those
 // of processes that were killed, and those in another directory.
-func (o *oracle) incomplete(r record) bool {
-	for _, d := range o.deaths {
+func (j *judge) incomplete(r record) bool {
+	for _, d := range j.deaths {
 		if d.at > r.arrived && d.at < r.at+int64(longTimeout+graceTime) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(o.replaced, func(m moment) bool { return m.to > r.arrived && m.from < r.at })
+	return slices.ContainsFunc(j.replaced, func(m moment) bool { return m.to > r.arrived && m.from < r.at })
 }
