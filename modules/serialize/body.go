@@ -53,7 +53,7 @@ func (s *Handler) bufferBody(body *heldbody.Body, r *http.Request, v *visit) err
 		return nil
 	}
 	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
-		// net/http tells the client to continue when the body is first read.
+		// net/http asks the client to continue when the body is first read.
 		if err := s.checkRoom(v); err != nil {
 			return err
 		}

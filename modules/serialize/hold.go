@@ -159,7 +159,7 @@ func (v *visit) initWriter(w *response.Writer, to http.ResponseWriter, r *http.R
 }
 
 // following is the next handler. A body that was not read to its end before the ticket
-// may break off while the upstream reads it; then the turn lasts until the upstream has
+// may break off while the upstream reads it. Then the turn lasts until the upstream has
 // closed the connection.
 func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 	if v.body == nil || v.body.Ended() || v.handler.OnDisconnect != onDisconnectFinish {

@@ -172,8 +172,8 @@ func (m *metricSet) Collect(to chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, s := range allStats() {
 		gauge(m.paused, s.paused(paused), s.prefix)
-		if limit, known := s.limit(); known {
-			gauge(m.limit, float64(limit), s.prefix)
+		if u := s.usage(); len(u.paths) > 0 {
+			gauge(m.limit, float64(u.limit), s.prefix)
 		}
 		gauge(m.oldestInside, s.inside.oldest(now).Seconds(), s.prefix)
 		gauge(m.oldestWaiting, s.waiting.oldest(now).Seconds(), s.prefix)

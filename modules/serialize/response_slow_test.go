@@ -144,7 +144,7 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 }
 
 // Bug: if a handler around the queue dealt with the error of a request, the turn was kept
-// for a second longer, for error routes that did not come.
+// for a second longer. It waited for error routes that did not come.
 func TestErrorThatAnotherHandlerDealsWith(t *testing.T) {
 	const requests = 5
 	s := newQueue(t, defaultResponseBuffer)

@@ -83,67 +83,33 @@ func allStats() []*prefixStats {
 	return slices.SortedFunc(maps.Values(statsByPrefix), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
 }
 
-// directories are the paths that the prefix is used in, in order.
-func (s *prefixStats) directories() []string {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	var paths []string
-	for use := range s.uses {
-		paths = append(paths, use.path)
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
+// prefixUsage is how all handlers use a prefix. If they differ, each limit is the widest.
+type prefixUsage struct {
+	prefixUse
+	paths []string // in order; none without a handler
 }
 
-// limit is how many requests may be inside a queue. If handlers differ, it is the
-// widest. known is false without a handler.
-func (s *prefixStats) limit() (limit int, known bool) {
-	return s.widest(func(use prefixUse) int { return use.limit })
-}
-
-// queueLength is how many requests may wait in a queue; 0 is no limit. If handlers
-// differ, it is the widest.
-func (s *prefixStats) queueLength() int {
-	length, _ := s.widest(func(use prefixUse) int { return use.queueLength })
-	return length
-}
-
-func (s *prefixStats) widest(limit func(prefixUse) int) (widest int, known bool) {
+func (s *prefixStats) usage() (u prefixUsage) {
 	statsMu.Lock()
 	defer statsMu.Unlock()
 	for use := range s.uses {
-		if !known {
-			widest, known = limit(use), true
+		if len(u.paths) == 0 {
+			u.prefixUse = use
 		}
-		widest = serializer.Wider(widest, limit(use))
-	}
-	return widest, known
-}
-
-// longestWait is how long a request may wait in a queue. If handlers differ, it is the
-// longest. limited is false if there is no limit, and without a handler.
-func (s *prefixStats) longestWait() (longest time.Duration, limited bool) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	for use := range s.uses {
-		if use.timeout == 0 {
-			return 0, false
-		}
-		longest, limited = max(longest, use.timeout), true
-	}
-	return longest, limited
-}
-
-// isDry reports whether a handler uses the prefix for a dry run.
-func (s *prefixStats) isDry() bool {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	for use := range s.uses {
-		if use.dryRun {
-			return true
+		u.paths = append(u.paths, use.path)
+		u.limit = serializer.Wider(u.limit, use.limit)
+		u.queueLength = serializer.Wider(u.queueLength, use.queueLength)
+		u.dryRun = u.dryRun || use.dryRun
+		switch {
+		case use.timeout == 0:
+			u.timeout = 0
+		case u.timeout > 0:
+			u.timeout = max(u.timeout, use.timeout)
 		}
 	}
-	return false
+	slices.Sort(u.paths)
+	u.paths = slices.Compact(u.paths)
+	return u
 }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise
@@ -153,7 +119,7 @@ func (s *prefixStats) paused(paused map[string][]*sharedEngine) float64 {
 	if !s.many() {
 		name = serializer.QueueName(name)
 	}
-	for _, path := range s.directories() {
+	for _, path := range s.usage().paths {
 		if slices.ContainsFunc(paused[name], func(e *sharedEngine) bool { return e.isAt(path) }) {
 			return 1
 		}

@@ -79,15 +79,15 @@ func groupOf(all []*prefixStats, state serializer.QueueState) *prefixStats {
 	return all[i]
 }
 
-// longestWait is how long a request may wait in a queue of some prefixes, of which some
-// are not known (nil); 0 if there is no limit, or none is known.
+// longestWait is how long a request may wait in a queue of some prefixes. One that is not
+// known is nil. It is 0 if there is no limit, or none is known.
 func longestWait(prefixes []*prefixStats) (longest time.Duration) {
 	for _, r := range prefixes {
 		if r == nil {
 			continue
 		}
-		wait, limited := r.longestWait()
-		if !limited {
+		wait := r.usage().timeout
+		if wait == 0 {
 			return 0
 		}
 		longest = max(longest, wait)
@@ -109,15 +109,15 @@ func (s *prefixStats) in(path string) *prefixStats {
 // isIn reports whether the prefix is used in a path. The path of an engine without a
 // directory is a name of its own, so a single use always matches.
 func (s *prefixStats) isIn(path string) bool {
-	paths := s.directories()
+	paths := s.usage().paths
 	return len(paths) <= 1 || slices.Contains(paths, path)
 }
 
 // status is the sum of a prefix's queues, without asking an engine.
 func (s *prefixStats) status(now time.Time) *statuspage.Queue {
-	limit, _ := s.limit()
+	u := s.usage()
 	q := &statuspage.Queue{
-		Prefix: s.prefix, Paths: s.directories(), Many: s.many(), Limit: limit, Tickets: make([]serializer.TicketState, 0),
+		Prefix: s.prefix, Paths: u.paths, Many: s.many(), Limit: u.limit, Tickets: make([]serializer.TicketState, 0),
 		Inside: int(s.counts.inside.Load()), Waiting: int(s.counts.waiting.Load()),
 		OldestInside: s.inside.oldest(now).Seconds(), OldestWaiting: s.waiting.oldest(now).Seconds(),
 	}
@@ -127,7 +127,8 @@ func (s *prefixStats) status(now time.Time) *statuspage.Queue {
 
 // addTo adds the counts and the recent past of a prefix.
 func (s *prefixStats) addTo(q *statuspage.Queue, now time.Time) {
-	q.QueueLength, q.DryRun = s.queueLength(), s.isDry()
+	u := s.usage()
+	q.QueueLength, q.DryRun = u.queueLength, u.dryRun
 	q.Outcomes = make(map[string]int64)
 	for outcome, count := range s.counts.outcomes {
 		q.Outcomes[outcome] = count.Load()

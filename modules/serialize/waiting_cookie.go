@@ -38,7 +38,7 @@ type waitingCookies struct {
 	age     int      // seconds for which a new one is kept; 0 is until the browser ends
 }
 
-// lostTime is how long after the longest wait a browser may come and be told that its
+// lostTime is how long after the longest wait a browser may come and learn that its
 // place is gone. Browsers that never come again must not keep all cookies that they ever
 // got: a prefix with placeholders has a cookie for each queue.
 const lostTime = 24 * time.Hour

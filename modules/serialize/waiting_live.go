@@ -25,11 +25,11 @@ func isLive(r *http.Request) bool {
 	return value == liveValue
 }
 
-// liveSeen is when somebody last looked at the page, as its script says: for how many
-// seconds nobody has.
+// liveSeen is when somebody last saw the page. Its script says for how many seconds
+// nobody has.
 func liveSeen(r *http.Request) time.Time {
 	_, unseen, _ := strings.Cut(r.Header.Get(liveHeader), " ")
-	seconds, _ := strconv.ParseUint(unseen, 10, 31) // without it, somebody looks
+	seconds, _ := strconv.ParseUint(unseen, 10, 31) // without it, somebody sees it now
 	return time.Now().Add(-time.Duration(seconds) * time.Second)
 }
 
@@ -43,7 +43,7 @@ const (
 )
 
 const (
-	livePeriod     = time.Second      // between two looks at the place
+	livePeriod     = time.Second      // between two reports of the place
 	liveTime       = 30 * time.Second // of a stream. A new one shows that the browser is still there
 	liveWriteLimit = 10 * time.Second
 	liveSilence    = 10 * time.Second // before a comment shows proxies that the stream lives
@@ -97,7 +97,7 @@ func (l *liveStream) follow(r *http.Request, k *keptTicket, stop <-chan struct{}
 	ticker := time.NewTicker(livePeriod)
 	defer ticker.Stop()
 	for end := time.Now().Add(liveTime); time.Now().Before(end); {
-		if done, err := l.look(k, changes); done || err != nil {
+		if done, err := l.report(k, changes); done || err != nil {
 			return err
 		}
 		select {
@@ -112,13 +112,13 @@ func (l *liveStream) follow(r *http.Request, k *keptTicket, stop <-chan struct{}
 	return nil
 }
 
-// look sends what has become of the ticket.
-func (l *liveStream) look(k *keptTicket, changes chan struct{}) (done bool, err error) {
-	switch state, first := keptTickets.look(k, changes); {
+// report sends what has become of the ticket.
+func (l *liveStream) report(k *keptTicket, changes chan struct{}) (done bool, err error) {
+	switch state, first := keptTickets.watched(k, changes); {
 	case state == keptUsed:
 		return true, l.send(liveEventUsed, "{}")
 	case state == keptOver:
-		return true, nil // the next stream tells what has become of the browser's place
+		return true, nil // the next stream says what has become of the browser's place
 	case state == keptRefused:
 		return true, l.send(liveEventTurn, "{}")
 	case state == keptReady && first:

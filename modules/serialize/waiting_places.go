@@ -80,8 +80,8 @@ func (p *placeReader) readOnce(e *sharedEngine, from, end time.Time) {
 }
 
 // begin returns the reading that is under way, or a new one. It returns nil if the
-// latest is from a certain time or later, or if it is too early for a new one; then it
-// says for how long.
+// latest is from a certain time or later. It also does if it is too early for a new one,
+// and says for how long.
 func (p *placeReader) begin(e *sharedEngine, from time.Time) (reading chan struct{}, pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -156,12 +156,12 @@ func TestWaitingTabSeenLast(t *testing.T) {
 		watchers = append(watchers, watch(header))
 	}
 	for i, w := range watchers {
-		if _, first := keptTickets.look(tickets[0], w); first != (i == 3) {
+		if _, first := keptTickets.watched(tickets[0], w); first != (i == 3) {
 			t.Errorf("tab %d is to take the turn: %t", i, first)
 		}
 	}
 	keptTickets.unwatch(tickets[0], watchers[3])
-	if _, first := keptTickets.look(tickets[0], watchers[1]); !first {
+	if _, first := keptTickets.watched(tickets[0], watchers[1]); !first {
 		t.Error("the visible tab does not take the turn")
 	}
 	leaveAll(s, tickets)

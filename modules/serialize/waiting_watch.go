@@ -8,11 +8,11 @@ import (
 // keptWatcher is a request that is notified of a ticket's changes.
 type keptWatcher struct {
 	changed chan struct{}
-	seen    time.Time // when the browser's user last looked at the page
+	seen    time.Time // when the browser's user last saw the page
 }
 
 // watch returns a channel that gets a message when the ticket changes, until unwatch.
-// While somebody watches, the browser is there. seen is when its user last looked.
+// While somebody watches, the browser is there. seen is when its user last saw the page.
 func (t *keptTable) watch(k *keptTicket, seen time.Time) chan struct{} {
 	w := make(chan struct{}, 1)
 	t.mu.Lock()
@@ -53,20 +53,20 @@ func (t *keptTable) unwatchLocked(k *keptTicket, w chan struct{}) {
 	k.contact = time.Now()
 }
 
-// look returns the ticket's state, and whether a watcher is the one to claim the turn:
-// the one that was looked at last.
-func (t *keptTable) look(k *keptTicket, w chan struct{}) (state keptState, first bool) {
+// watched returns the ticket's state, and whether a watcher is the one to claim the turn:
+// the one whose page was seen last.
+func (t *keptTable) watched(k *keptTicket, w chan struct{}) (state keptState, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return k.state, len(k.watchers) > 0 && k.watchers[len(k.watchers)-1].changed == w
 }
 
-// wakeLocked tells all watchers that something has changed.
+// wakeLocked notifies all watchers of a change.
 func (k *keptTicket) wakeLocked() {
 	for _, w := range k.watchers {
 		select {
 		case w.changed <- struct{}{}:
-		default: // it has been told, and has not looked yet
+		default: // it has a message already
 		}
 	}
 }

@@ -20,7 +20,7 @@ type adminSource struct{ address string }
 
 const (
 	// evictPatience is how long the owner of a waiting ticket may take to give
-	// it up. It looks ten times a second.
+	// it up. It checks ten times a second.
 	evictPatience = 3 * time.Second
 
 	adminPoll = 50 * time.Millisecond
@@ -97,7 +97,7 @@ func (a *adminSource) evict(ctx context.Context, prefix string, token uint64, in
 	return a.awaitEviction(ctx, path, evicted)
 }
 
-// findTicket looks for a ticket in the queues with a prefix: there may be several
+// findTicket finds a ticket in the queues with a prefix: there may be several
 // in different directories. queue is its name in the admin API.
 func findTicket(queues []serializer.QueueState, prefix string, token uint64) (queue string, ticket serializer.TicketState, ok bool) {
 	text := strconv.FormatUint(token, 10)
@@ -137,7 +137,7 @@ func (a *adminSource) awaitEviction(ctx context.Context, path string, evicted se
 	}
 }
 
-// ticket looks for a ticket in the queue at a path of the admin API.
+// ticket finds a ticket in the queue at a path of the admin API.
 func (a *adminSource) ticket(ctx context.Context, path, token string) (t serializer.TicketState, there bool, err error) {
 	var queue serializer.QueueState
 	err = a.ask(ctx, http.MethodGet, path, &queue)

@@ -19,7 +19,7 @@ const (
 	emptyPoll = 50 * time.Millisecond
 
 	// emptyTime is for how long nobody must have been inside. Another process may
-	// let one in until it knows of the pause; it looks ten times a second.
+	// let one in until it knows of the pause; it checks ten times a second.
 	emptyTime = 500 * time.Millisecond
 )
 
@@ -68,13 +68,13 @@ func isPaused(queues, paused []serializer.QueueState) bool {
 	return true
 }
 
-// fitsPrefix reports whether a queue looks like one of a prefix with placeholders.
+// fitsPrefix reports whether a queue may be one of a prefix with placeholders.
 func fitsPrefix(q serializer.QueueState, prefix string) bool {
 	return queueapi.Placeholder.MatchString(prefix) && serializer.FitsGroup(q.Prefix, prefix)
 }
 
 // countInside counts those inside the paused queues, and in those of their prefixes. A
-// queue that is not paused only looks as if it were of a prefix.
+// queue that is not paused is not one of the prefix, though its name fits.
 func countInside(queues, paused []serializer.QueueState) (inside int) {
 	for _, q := range queues {
 		of := func(p serializer.QueueState) bool {

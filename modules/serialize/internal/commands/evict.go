@@ -124,5 +124,5 @@ func evictionText(prefix string, e serializer.Evicted) string {
 	case e.Returned:
 		return what + "evicted; its request was cancelled and has returned, so the next may enter"
 	}
-	return what + "evicted; its request was told to stop but has not returned yet. The next enters when it has"
+	return what + "evicted; its request was cancelled but has not returned yet. The next enters when it has"
 }

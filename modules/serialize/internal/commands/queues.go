@@ -135,7 +135,7 @@ func (c *queuesRun) print(out io.Writer, source queueSource, queues []serializer
 	return err
 }
 
-// where says which queues were looked at.
+// where says which queues were read.
 func (c *queuesRun) where(source queueSource) string {
 	if _, ok := source.(directorySource); ok {
 		return fmt.Sprintf("in %s", source)

@@ -1,5 +1,5 @@
-// Package connection looks at the sockets below requests: at clients that hang up while
-// they wait, at upstreams that work on, and at requests of this process to itself.
+// Package connection watches the sockets below requests: clients that hang up while they
+// wait, upstreams that work on, and requests of this process to itself.
 package connection
 
 import (

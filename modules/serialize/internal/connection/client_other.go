@@ -4,7 +4,7 @@ package connection
 
 import "syscall"
 
-// canSeeHangUp says whether this system can tell that a socket was closed while it
+// canSeeHangUp says whether this system can detect that a socket was closed while it
 // still has unread data.
 const canSeeHangUp = false
 

@@ -107,8 +107,8 @@ func (u *Upstream) keepLocked() {
 	u.writing = nil
 }
 
-// Await tells the upstreams whose connections were kept, if any, that nothing more will
-// come. It returns when they have closed them, or the hold is over.
+// Await ends the sending half of the connections that were kept, if any. It returns when
+// the upstreams have closed them, or the hold is over.
 func (u *Upstream) Await(hold context.Context) {
 	u.mu.Lock()
 	kept := u.kept

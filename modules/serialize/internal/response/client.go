@@ -8,7 +8,7 @@ import (
 
 // onClient does what may block on the client, unless the turn is revoked.
 func (w *Writer) onClient(write func() error) error {
-	w.busy.Add(1) // before the look at revoked; see interrupt
+	w.busy.Add(1) // before revoked is read; see interrupt
 	defer w.busy.Add(-1)
 	if w.revoked.Load() {
 		return errStopped

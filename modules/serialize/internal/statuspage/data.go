@@ -1,5 +1,5 @@
 // Package statuspage is the page that shows the queues of a process: its data, what it
-// says is wrong, and its look.
+// says is wrong, and its presentation.
 package statuspage
 
 import (
