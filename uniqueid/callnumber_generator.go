@@ -56,11 +56,11 @@ type CallNumberGenerator struct {
 	// nanoseconds. It is never while a run is ready or being fetched.
 	askAgain atomic.Int64
 
-	mu      sync.Mutex
-	next    *run   // fetched in advance
-	fetch   *fetch // in progress
-	failure error  // of the last fetch or of an overdue one, until the next begins
-	last    int64  // the last run from the store, -1 before the first
+	mu      sync.Mutex // methods whose names end in Locked require it
+	next    *run       // fetched in advance
+	fetch   *fetch     // in progress
+	failure error      // of the last fetch or of an overdue one, until the next begins
+	last    int64      // the last run from the store, -1 before the first
 }
 
 // never is a time that askAgain does not reach.

@@ -1,74 +1,74 @@
 package uniqueid
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
-	"fmt"
-	"time"
+	"slices"
+	"strings"
 )
 
-// Decoded is one reading of an ID's text under one scheme.
-type Decoded struct {
-	// Text is the ID.
-	Text string
-	// Scheme is txid, unique_id, sharded_id, call_number, uuid_v7, trace_id or
-	// traceparent.
-	Scheme string
-	// Layout is the layout of a unique_id: classic, threaded or modern. For
-	// other schemes it is empty.
-	Layout string
-	// Note is a remark on this reading, for people, or empty.
-	Note string
-	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
-	// no time.
-	Time time.Time
-	// Fields are the other fields, in the order of the bits.
-	Fields []Field
-}
-
-// Field is a named part of an ID.
-type Field struct {
-	Name string
-	// Value is a string or a uint64.
-	Value any
-}
-
-// MarshalJSON returns an object. Its keys are id, scheme, layout and note (if any),
-// time (RFC 3339, if any) and fields. The fields are an object in the order of the
-// bits.
-func (d Decoded) MarshalJSON() ([]byte, error) {
-	out := struct {
-		ID     string `json:"id"`
-		Scheme string `json:"scheme"`
-		Layout string `json:"layout,omitempty"`
-		Note   string `json:"note,omitempty"`
-		Time   string `json:"time,omitempty"`
-		Fields fields `json:"fields"`
-	}{d.Text, d.Scheme, d.Layout, d.Note, "", d.Fields}
-	if !d.Time.IsZero() {
-		out.Time = d.Time.Format(time.RFC3339Nano)
+// Decode returns every possible reading of text. Most texts have one. Some have two,
+// because the alphabets overlap. A sharded_id with a two-digit shard looks like a
+// classic unique_id, and one with a three-digit shard like a txid. A - in a modern
+// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a trace
+// ID, and may be a UUIDv7 without its hyphens.
+//
+// The readings come in a fixed order, the most likely first. If there is none, the
+// error contains a [*ParseError] for every scheme whose length matches, or one about
+// the length.
+func Decode(text string) ([]Decoded, error) {
+	var found []Decoded
+	var errs []error
+	for _, r := range readings {
+		if len(text) < r.shortest || len(text) > r.longest {
+			continue
+		}
+		decoded, err := r.decode(text)
+		if errors.Is(err, errSameReading) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		found = append(found, decoded)
 	}
-	return json.Marshal(out)
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case len(errs) > 0:
+		return nil, errors.Join(errs...)
+	}
+	return nil, lengthError("id", text, allLengths())
 }
+
+// reading is one way to read a text.
+type reading struct {
+	shortest, longest int // in characters
+	// alphabet is the number of different characters.
+	alphabet int
+	decode   func(string) (Decoded, error)
+}
+
+// readings are the readings of all kinds, the most likely first: a text in a small
+// alphabet is seldom a text in a larger alphabet by chance.
+var readings = func() (all []reading) {
+	for _, kind := range kinds {
+		all = append(all, kind.readings...)
+	}
+	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(a.alphabet, b.alphabet) })
+	return all
+}()
 
 // errSameReading means that another decoder has the same to say, or more.
 var errSameReading = errors.New("another reading says as much")
 
-// fields are written as an object that keeps their order.
-type fields []Field
-
-// MarshalJSON returns an object with a key for every field.
-func (f fields) MarshalJSON() ([]byte, error) {
-	object := []byte{'{'}
-	for i, field := range f {
-		if i > 0 {
-			object = append(object, ',')
-		}
-		value, err := json.Marshal(field.Value)
-		if err != nil {
-			return nil, fmt.Errorf("writing the field %s: %w", field.Name, err)
-		}
-		object = fmt.Appendf(object, "%q:%s", field.Name, value)
+// allLengths lists the numbers of characters of all kinds.
+func allLengths() string {
+	var lengths []string
+	for _, kind := range kinds {
+		lengths = append(lengths, kind.characters+" ("+kind.Scheme+")")
 	}
-	return append(object, '}'), nil
+	last := len(lengths) - 1
+	return strings.Join(lengths[:last], ", ") + " or " + lengths[last] + " characters"
 }

@@ -1,12 +1,9 @@
 package uniqueid
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -58,67 +55,4 @@ func standalone[T fmt.Stringer](make func() T) func(Setup) (Generate, error) {
 	return func(Setup) (Generate, error) {
 		return func(context.Context, time.Time) (string, error) { return make().String(), nil }, nil
 	}
-}
-
-// reading is one way to read a text.
-type reading struct {
-	shortest, longest int // in characters
-	// alphabet is the number of different characters.
-	alphabet int
-	decode   func(string) (Decoded, error)
-}
-
-// readings are the readings of all kinds, the most likely first: a text in a small
-// alphabet is seldom a text in a larger alphabet by chance.
-var readings = func() (all []reading) {
-	for _, kind := range kinds {
-		all = append(all, kind.readings...)
-	}
-	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(a.alphabet, b.alphabet) })
-	return all
-}()
-
-// Decode returns every possible reading of text. Most texts have one. Some have two,
-// because the alphabets overlap. A sharded_id with a two-digit shard looks like a
-// classic unique_id, and one with a three-digit shard like a txid. A - in a modern
-// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a trace
-// ID, and may be a UUIDv7 without its hyphens.
-//
-// The readings come in a fixed order, the most likely first. If there is none, the
-// error contains a [*ParseError] for every scheme whose length matches, or one about
-// the length.
-func Decode(text string) ([]Decoded, error) {
-	var found []Decoded
-	var errs []error
-	for _, r := range readings {
-		if len(text) < r.shortest || len(text) > r.longest {
-			continue
-		}
-		decoded, err := r.decode(text)
-		if errors.Is(err, errSameReading) {
-			continue
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		found = append(found, decoded)
-	}
-	switch {
-	case len(found) > 0:
-		return found, nil
-	case len(errs) > 0:
-		return nil, errors.Join(errs...)
-	}
-	return nil, lengthError("id", text, allLengths())
-}
-
-// allLengths lists the numbers of characters of all kinds.
-func allLengths() string {
-	var lengths []string
-	for _, kind := range kinds {
-		lengths = append(lengths, kind.characters+" ("+kind.Scheme+")")
-	}
-	last := len(lengths) - 1
-	return strings.Join(lengths[:last], ", ") + " or " + lengths[last] + " characters"
 }

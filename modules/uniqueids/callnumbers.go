@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
 
-	"github.com/orderly-http/caddy-orderly/internal/storedruns"
+	"github.com/orderly-http/caddy-orderly/modules/uniqueids/internal/storedruns"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 

@@ -90,14 +90,29 @@ func (g *generator) logFailure(logger *zap.Logger, err error) {
 // uniqueIDGenerators are the generators of unique_id in this process, by configured
 // layout and node. There are as many as configurations have named. They are never
 // released: a new one with the same node could repeat their IDs.
-var uniqueIDGenerators = struct {
-	sync.Mutex
+var uniqueIDGenerators = generatorTable{all: make(map[string]*uniqueid.UniqueIDGenerator)}
+
+type generatorTable struct {
+	mu  sync.Mutex
 	all map[string]*uniqueid.UniqueIDGenerator
-}{all: make(map[string]*uniqueid.UniqueIDGenerator)}
+}
+
+// get returns the generator with a given key, which it makes if there is none.
+func (t *generatorTable) get(key string, layout uniqueid.Layout, node uniqueid.Node) (*uniqueid.UniqueIDGenerator, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.all[key]; g != nil {
+		return g, nil
+	}
+	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
+	if err != nil {
+		return nil, fmt.Errorf("setting up unique_id: %w", err)
+	}
+	t.all[key] = g
+	return g, nil
+}
 
 func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
-	uniqueIDGenerators.Lock()
-	defer uniqueIDGenerators.Unlock()
 	layout, err := uniqueid.ParseLayout(u.Layout)
 	if err != nil {
 		return nil, fmt.Errorf("layout: %w", err)
@@ -113,15 +128,7 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
-	if g := uniqueIDGenerators.all[key]; g != nil {
-		return g, nil
-	}
-	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
-	if err != nil {
-		return nil, fmt.Errorf("setting up unique_id: %w", err)
-	}
-	uniqueIDGenerators.all[key] = g
-	return g, nil
+	return uniqueIDGenerators.get(key, layout, node)
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

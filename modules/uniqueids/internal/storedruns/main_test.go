@@ -14,7 +14,7 @@ import (
 
 // long raises the recoveries of their test from some dozens to ten thousand:
 //
-//	go test -run Recover -timeout 300m -v ./internal/storedruns -long
+//	go test -run Recover -timeout 300m -v ./modules/uniqueids/internal/storedruns -long
 var long = flag.Bool("long", false, "kill ten thousand processes in the middle of taking a run")
 
 const (
