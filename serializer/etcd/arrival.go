@@ -19,6 +19,7 @@ const doubtTime = time.Minute
 
 // arrive requests a ticket. It returns an error only if no ticket can result.
 func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
+	value := newRecord(e.owner, a, e.now())
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -28,14 +29,13 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 		return nil, e.storageError("entering", serializer.ErrLost)
 	}
 	q := s.queueLocked(a.Queue)
-	q.noteGroup(a.Group)
+	q.noteGroupLocked(a.Group)
 	if a.MaxWaiting > 0 && !a.DropOldest && q.LocalWaiting() >= a.MaxWaiting {
 		return nil, serializer.ErrFull
 	}
-	snapshot := q.empty() || a.MaxWaiting > 0
+	snapshot := q.emptyLocked() || a.MaxWaiting > 0
 	t := s.newTicketLocked(a)
-	t.value = newRecord(e.owner, a, e.now())
-	t.snapshot = snapshot
+	t.value, t.snapshot = value, snapshot
 	q.making++
 	go s.take(t, s.carriedLocked())
 	return t, nil
@@ -123,7 +123,7 @@ func (s *session) notTaken(t *ticket, err error) {
 	defer e.mu.Unlock()
 	t.queue.making--
 	if !t.joined {
-		t.refuse(e.storageError("taking a ticket from etcd", err))
+		t.refuseLocked(e.storageError("taking a ticket from etcd", err))
 		s.dropLocked(t)
 	}
 }
@@ -144,34 +144,34 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 		s.deleteLocked(deletion{queue: q, key: t.key, rev: rev})
 	}
 	if !overtaken && !t.refused {
-		q.join(t, rev)
+		q.joinLocked(t, rev)
 		t.position = max(int(look.Count)-1, 0)
 	}
 	if t.snapshot {
-		q.apply(look.Kvs, answer.Header.Revision)
+		q.applyLocked(look.Kvs, answer.Header.Revision)
 		if t.joined && !overtaken && s.tickets[t.key] == t {
-			t.position = q.ahead(t)
+			t.position = q.aheadLocked(t)
 		}
 	}
 	if t.refused {
 		s.dropLocked(t)
 		return
 	}
-	q.advance()
-	if t.full() {
-		t.refuse(serializer.ErrFull)
+	q.advanceLocked()
+	if t.fullLocked() {
+		t.refuseLocked(serializer.ErrFull)
 		s.dropLocked(t)
 		return
 	}
-	q.update()
+	q.updateLocked()
 }
 
-// full reports whether too many are waiting ahead of a ticket.
-func (t *ticket) full() bool {
+// fullLocked reports whether too many are waiting ahead of a ticket.
+func (t *ticket) fullLocked() bool {
 	if t.arrival.MaxWaiting == 0 || t.arrival.DropOldest || t.Admitted() || t.vanished {
 		return false
 	}
-	return t.queue.ahead(t)-t.queue.Inside() >= t.arrival.MaxWaiting
+	return t.queue.aheadLocked(t)-t.queue.Inside() >= t.arrival.MaxWaiting
 }
 
 // readAnswer extracts the ticket's revision and what was read of the queue.

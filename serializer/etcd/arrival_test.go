@@ -24,8 +24,8 @@ func TestPositionWhereReadOvertakesAnswer(t *testing.T) {
 		tickets = append(tickets, &mvccpb.KeyValue{Key: []byte(s.engine.keys.ticket("q", 2, uint64(slot+1))), CreateRevision: rev})
 	}
 	tickets = append(tickets, &mvccpb.KeyValue{Key: []byte(waiter.key), CreateRevision: 7})
-	q.apply(tickets, 8)
-	q.heard(string(tickets[0].Key), 9)
+	q.applyLocked(tickets, 8)
+	q.heardLocked(string(tickets[0].Key), 9)
 	s.taken(waiter, &pb.TxnResponse{
 		Header:    &pb.ResponseHeader{Revision: 7},
 		Succeeded: true,
@@ -49,7 +49,7 @@ func TestTicketCarriesDeletions(t *testing.T) {
 	q := t1.queue
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t1.queue.advance()
+	t1.queue.advanceLocked()
 	s.dropLocked(t1)
 	again := s.newTicketLocked(serializer.Arrival{Queue: "q"})
 	carried := s.carriedLocked()
@@ -85,7 +85,7 @@ func TestTicketKnownBeforeRepetition(t *testing.T) {
 		close(done)
 	}()
 	e.mu.Lock()
-	q.apply([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
+	q.applyLocked([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
 	e.mu.Unlock()
 	select {
 	case <-done:
@@ -106,7 +106,7 @@ func TestTicketMadeAgain(t *testing.T) {
 	s.deleters = maxDeleters // nobody sends what this test looks at
 	waiter := s.newTicketLocked(serializer.Arrival{Queue: "q"})
 	q.making++
-	q.apply([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
+	q.applyLocked([]*mvccpb.KeyValue{{Key: []byte(waiter.key), CreateRevision: 7}}, 7)
 	s.dropLocked(waiter)
 	s.settleDeletions(s.deletions, 8)
 	s.deletions = nil

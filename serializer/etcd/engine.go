@@ -71,6 +71,15 @@ import (
 // process without the right to write stops renewing: it could not delete its tickets,
 // and the others would wait for them.
 //
+// # Locks
+//
+// Engine.mu guards sessions, queues and tickets. A method that needs it ends in Locked.
+// While it is held, no other lock is taken, nothing is sent to etcd, and no function of
+// the user is called: neither [serializer.Arrival.Joined] nor
+// [serializer.Arrival.Revoke], the clock or the logger. So no lock comes after it. The
+// locks of a member come in this order: loggingIn or opening, then member.mu. Those of a
+// feed come in this one: sending, then feed.mu.
+//
 // # Why it is safe, and how far
 //
 // While all processes run and their clocks tick at about the same rate, a process gives
@@ -305,6 +314,7 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	if err != nil {
 		return nil, refusal(a, 0, 0, err)
 	}
+	defer t.notifyListed()
 	if err := t.await(ctx); err != nil {
 		return e.settle(t, err)
 	}
@@ -374,12 +384,12 @@ func (e *Engine) Close() error {
 func (s *session) dismissLocked(err error) (revokes []func(error)) {
 	for _, t := range s.tickets {
 		if t.granted {
-			if revoke := t.takeRevoke(); revoke != nil {
+			if revoke := t.takeRevokeLocked(); revoke != nil {
 				revokes = append(revokes, revoke)
 			}
 			continue
 		}
-		t.refuse(err)
+		t.refuseLocked(err)
 		if t.joined || t.vanished {
 			s.dropLocked(t)
 		} // else taken gives up the ticket once it exists

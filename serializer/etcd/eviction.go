@@ -39,9 +39,9 @@ func (s *session) evict(queue string, token uint64) bool {
 	switch {
 	case t == nil:
 	case t.granted:
-		revoke = t.takeRevoke()
+		revoke = t.takeRevokeLocked()
 	default:
-		t.refuse(serializer.ErrEvicted)
+		t.refuseLocked(serializer.ErrEvicted)
 		s.dropLocked(t)
 	}
 	e.mu.Unlock()
@@ -138,7 +138,7 @@ func (s *session) evictUnclaimed(queue string, rev int64) {
 		case t == nil:
 			s.deleteLocked(deletion{key: key, rev: rev})
 		case !t.joined:
-			t.refuse(serializer.ErrEvicted) // taken gives the ticket up
+			t.refuseLocked(serializer.ErrEvicted) // taken gives the ticket up
 		}
 	}
 }

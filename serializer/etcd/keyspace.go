@@ -25,7 +25,6 @@ import (
 type keyspace string
 
 const (
-	service   = "!" // the start of the names of keys that are not tickets
 	evictions = "!evict/"
 	marks     = "!left/"
 	pauses    = "!pause/"

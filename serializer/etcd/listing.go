@@ -6,13 +6,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // Queues implements [serializer.Engine]. It lists the queues of the namespace at one
@@ -39,9 +39,6 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 			}
 			continue
 		}
-		if strings.HasPrefix(string(kv.Key), string(e.keys)+service) {
-			continue
-		}
 		if queue, _, ok := e.keys.parseTicket(string(kv.Key)); ok {
 			tickets[queue] = append(tickets[queue], kv)
 		}
@@ -55,56 +52,71 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	return states, nil
 }
 
+// listedTicket is a ticket's key, and its value.
+type listedTicket struct {
+	*mvccpb.KeyValue
+	record
+}
+
 // state describes one queue.
-func (s *session) state(queue string, tickets []*mvccpb.KeyValue, ends map[string]time.Time) serializer.QueueState {
-	slices.SortFunc(tickets, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *session) state(queue string, keys []*mvccpb.KeyValue, ends map[string]time.Time) serializer.QueueState {
+	e, now := s.engine, s.engine.now()
 	q := serializer.QueueState{Path: e.Path(), Prefix: queue, Tickets: []serializer.TicketState{}}
-	var groups []string
-	for _, kv := range tickets {
-		groups = append(groups, parseRecord(kv.Value).Group)
-	}
-	for _, group := range groups {
-		if group != "" && !slices.Contains(q.Groups, group) {
+	tickets := make([]listedTicket, len(keys))
+	slices.SortFunc(keys, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	for i, kv := range keys {
+		tickets[i] = listedTicket{kv, parseRecord(kv.Value)}
+		if group := tickets[i].Group; group != "" && !slices.Contains(q.Groups, group) {
 			q.Groups = append(q.Groups, group)
 		}
 	}
-	if end := pauseEnd(queue, groups, func(name string) time.Time { return ends[name] }); !end.IsZero() {
+	if end := pauseEnd(queue, q.Groups, func(name string) time.Time { return ends[name] }); !end.IsZero() {
 		q.PausedUntil = &end
 	}
-	shared, open := 0, true
-	for _, kv := range tickets {
-		if _, left := s.leaving[string(kv.Key)]; left {
-			continue
-		}
-		r := parseRecord(kv.Value)
-		t := serializer.TicketState{
-			Token:   strconv.FormatInt(kv.CreateRevision, 10),
-			State:   serializer.StateWaiting,
-			Since:   r.Since,
-			Arrived: r.Since,
-			Client:  r.Client,
-			Owner:   r.Owner,
-			Alive:   new(kv.Lease != 0), // the key ends with its owner's lease
-		}
-		w := s.tickets[string(kv.Key)]
-		open = open && r.rule().Admits(q.Inside, shared)
-		isInside := open
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	tickets = slices.DeleteFunc(tickets, func(t listedTicket) bool {
+		_, left := s.leaving[string(t.Key)]
+		return left
+	})
+	inside := admitted(tickets)
+	for i, t := range tickets {
+		state, local := t.state(), s.tickets[string(t.Key)]
+		isInside := i < inside
 		if q.PausedUntil != nil {
-			isInside = r.Inside || w != nil && w.granted
+			isInside = t.Inside || local != nil && local.granted
 		}
 		if isInside {
-			t.State = serializer.StateInside
-			if r.Shared {
-				shared++
-			}
+			state.State = serializer.StateInside
 		}
-		if w != nil {
-			w.describe(&t, e.now())
+		if local != nil {
+			local.describeLocked(&state, now)
 		}
-		q.Add(t, r.rule())
+		q.Add(state, t.rule())
 	}
 	return q
+}
+
+// admitted returns how many tickets of a queue may be inside. They are the first ones.
+func admitted(tickets []listedTicket) int {
+	var q queue.Queue[*ticket]
+	for _, t := range tickets {
+		q.InsertBefore(&ticket{Item: queue.Item[*ticket]{Rule: t.rule()}}, nil)
+	}
+	for q.Admit() != nil {
+	}
+	return q.Inside()
+}
+
+// state describes a waiter, as its owner does.
+func (t listedTicket) state() serializer.TicketState {
+	return serializer.TicketState{
+		Token:   strconv.FormatInt(t.CreateRevision, 10),
+		State:   serializer.StateWaiting,
+		Since:   t.Since,
+		Arrived: t.Since,
+		Client:  t.Client,
+		Owner:   t.Owner,
+		Alive:   new(t.Lease != 0), // the key ends with its owner's lease
+	}
 }

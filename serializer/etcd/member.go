@@ -246,7 +246,7 @@ func (m *member) login(ctx context.Context, refused string) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("logging in as %q: %w", m.username, err)
 	}
-	m.noteLogin(err)
+	m.noteLoginLocked(err)
 	if err != nil {
 		return "", err
 	}
@@ -256,8 +256,8 @@ func (m *member) login(ctx context.Context, refused string) (string, error) {
 	return m.token, nil
 }
 
-// noteLogin notes how long to wait before the next login.
-func (m *member) noteLogin(err error) {
+// noteLoginLocked notes how long to wait before the next login.
+func (m *member) noteLoginLocked(err error) {
 	if !errors.Is(err, rpctypes.ErrAuthFailed) {
 		m.refusal, m.loginPause = nil, 0
 		return

@@ -156,10 +156,7 @@ func (e *Engine) changePause(ctx context.Context, queue string, known knownPause
 		return e.storageError("changing a pause in", err)
 	}
 	known.rev = answer.Header.Revision
-	e.mu.Lock()
-	s.notePauseLocked(queue, known)
-	s.applyPausesLocked()
-	e.mu.Unlock()
+	s.learnPauses(map[string]knownPause{queue: known})
 	e.revokePause(firstOf(answer.Responses[0].GetResponseRange().GetKvs()).Lease) // the key no longer belongs to it
 	return nil
 }

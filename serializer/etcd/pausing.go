@@ -30,22 +30,20 @@ func (s *session) readPauses(ctx context.Context) error {
 
 // takePauses applies a read of all pauses.
 func (s *session) takePauses(kvs []*mvccpb.KeyValue, rev int64) {
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	found := make(map[string]bool)
+	found := make(map[string]knownPause)
 	for _, kv := range kvs {
-		if queue, ok := e.keys.paused(string(kv.Key)); ok {
-			found[queue] = true
-			s.notePauseOfLocked(kv)
+		if queue, ok := s.engine.keys.paused(string(kv.Key)); ok {
+			found[queue] = s.readPause(kv)
 		}
 	}
+	s.engine.mu.Lock()
 	for queue := range s.pauses {
-		if !found[queue] {
-			s.notePauseLocked(queue, knownPause{rev: rev})
+		if _, ok := found[queue]; !ok {
+			found[queue] = knownPause{rev: rev}
 		}
 	}
-	s.applyPausesLocked()
+	s.engine.mu.Unlock()
+	s.learnPauses(found)
 }
 
 // servePauses keeps the session's pauses in step with etcd until the session is over.
@@ -59,25 +57,22 @@ func (s *session) servePauses() {
 }
 
 func (s *session) handlePauses(events []*mvccpb.Event) {
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	changes := make(map[string]knownPause)
 	for _, event := range events {
-		if event.Type == mvccpb.Event_PUT {
-			s.notePauseOfLocked(event.Kv)
-		} else if queue, ok := e.keys.paused(string(event.Kv.Key)); ok {
-			s.notePauseLocked(queue, knownPause{rev: event.Kv.ModRevision})
+		queue, ok := s.engine.keys.paused(string(event.Kv.Key))
+		switch {
+		case !ok:
+		case event.Type == mvccpb.Event_PUT:
+			changes[queue] = s.readPause(event.Kv)
+		default:
+			changes[queue] = knownPause{rev: event.Kv.ModRevision}
 		}
 	}
-	s.applyPausesLocked()
+	s.learnPauses(changes)
 }
 
-// notePauseOfLocked notes a pause's key.
-func (s *session) notePauseOfLocked(kv *mvccpb.KeyValue) {
-	queue, ok := s.engine.keys.paused(string(kv.Key))
-	if !ok {
-		return
-	}
+// readPause reads the value of a pause's key.
+func (s *session) readPause(kv *mvccpb.KeyValue) knownPause {
 	p, err := parsePause(kv.Value)
 	if err != nil {
 		s.engine.log.Error("a pause in etcd cannot be read", "key", string(kv.Key), "error", err)
@@ -86,25 +81,24 @@ func (s *session) notePauseOfLocked(kv *mvccpb.KeyValue) {
 	if length := p.length(); length > 0 {
 		known.end = s.engine.clock() + length
 	}
-	s.notePauseLocked(queue, known)
+	return known
 }
 
-// notePauseLocked notes a change of a pause, unless this change or a later one is known.
-func (s *session) notePauseLocked(queue string, p knownPause) {
-	known, ok := s.pauses[queue]
-	if s.over || ok && known.rev >= p.rev {
-		return
-	}
-	s.pauses[queue] = p
-}
-
-// applyPausesLocked pauses and resumes queues, and sets a timer for the first end.
-func (s *session) applyPausesLocked() {
+// learnPauses notes changes of pauses, unless the same or later ones are known. Then it
+// pauses and resumes queues.
+func (s *session) learnPauses(changes map[string]knownPause) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
 	if s.over {
 		return
 	}
+	for queue, p := range changes {
+		if known, ok := s.pauses[queue]; !ok || known.rev < p.rev {
+			s.pauses[queue] = p
+		}
+	}
 	for _, q := range s.queues {
-		q.applyPause()
+		q.applyPauseLocked()
 	}
 	s.endPausesLocked()
 }
@@ -174,25 +168,25 @@ func pauseEnd(queue string, groups []string, endOf func(name string) time.Time) 
 	return end
 }
 
-// noteGroup notes the group of an arrival.
-func (q *ticketQueue) noteGroup(group string) {
+// noteGroupLocked notes the group of an arrival.
+func (q *ticketQueue) noteGroupLocked(group string) {
 	if group != "" && !slices.Contains(q.groups, group) {
 		q.groups = append(q.groups, group)
-		q.setPause()
+		q.setPauseLocked()
 	}
 }
 
-func (q *ticketQueue) setPause() {
+func (q *ticketQueue) setPauseLocked() {
 	end := pauseEnd(q.name, q.groups, func(name string) time.Time { return q.session.pauses[name].until })
 	q.SetPaused(!end.IsZero())
 }
 
-// applyPause admits waiters if the pause is over. Otherwise, it writes for other
+// applyPauseLocked admits waiters if the pause is over. Otherwise, it writes for other
 // processes which local tickets are inside.
-func (q *ticketQueue) applyPause() {
-	q.setPause()
+func (q *ticketQueue) applyPauseLocked() {
+	q.setPauseLocked()
 	if !q.Paused() {
-		q.update()
+		q.updateLocked()
 		return
 	}
 	for t := range q.All() {
@@ -204,11 +198,11 @@ func (q *ticketQueue) applyPause() {
 	if q.stale == 0 && q.Remote() > 0 {
 		q.stale = q.covered // so that the queue is read again: other processes write the same
 	}
-	q.update()
+	q.updateLocked()
 }
 
-// passInside moves the border of a paused queue past the remote tickets that are inside.
-func (q *ticketQueue) passInside() {
+// passInsideLocked moves the border of a paused queue past the remote tickets that are inside.
+func (q *ticketQueue) passInsideLocked() {
 	for t := q.Border(); q.Paused() && t != nil && !t.Local() && t.inside; t = q.Border() {
 		q.Pass()
 	}

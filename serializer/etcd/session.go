@@ -23,7 +23,7 @@ type session struct {
 
 	clusterID uint64 // of the cluster that granted the lease
 
-	// The engine's lock guards the rest.
+	// Engine.mu guards the rest.
 
 	deadline time.Duration // by the engine's clock; see margin
 	renewed  time.Duration // when the last answered keep-alive was sent
@@ -105,10 +105,10 @@ func (s *session) lose(cause error) {
 			delete(s.tickets, key)
 			e.ticketGoneLocked()
 			waiting++
-			t.refuse(lossOf(t, err))
+			t.refuseLocked(lossOfLocked(t, err))
 			continue
 		}
-		if revoke := t.takeRevoke(); revoke != nil {
+		if revoke := t.takeRevokeLocked(); revoke != nil {
 			revokes = append(revokes, revoke)
 		}
 	}
@@ -127,9 +127,9 @@ func (s *session) lose(cause error) {
 	}
 }
 
-// lossOf is why a waiter is refused when the session is lost. If it had no ticket yet,
+// lossOfLocked is why a waiter is refused when the session is lost. If it had no ticket yet,
 // there was nothing to lose: then the storage has failed.
-func lossOf(t *ticket, lost error) error {
+func lossOfLocked(t *ticket, lost error) error {
 	if t.joined {
 		return lost
 	}
@@ -180,7 +180,7 @@ func (s *session) evicted(waiters []*ticket) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	for _, t := range waiters {
-		t.refuse(serializer.ErrEvicted)
+		t.refuseLocked(serializer.ErrEvicted)
 		s.dropLocked(t)
 	}
 }
@@ -199,15 +199,15 @@ func (s *session) dropLocked(t *ticket) {
 		return
 	}
 	left := t.granted && t.Rule.Alone() && !t.vanished
-	if t.joined && !t.deletedWaiting() {
-		t.queue.remove(t)
+	if t.joined && !t.deletedWaitingLocked() {
+		t.queue.removeLocked(t)
 	}
 	slot := t.slot
 	if t.doubtful {
 		slot = 0
 	}
 	s.deleteLocked(deletion{queue: t.queue, key: t.key, rev: t.rev, slot: slot, left: left})
-	t.queue.update()
+	t.queue.updateLocked()
 }
 
 // complain logs an error that concerns no particular caller, at most once a second.

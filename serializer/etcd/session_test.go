@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -59,7 +62,7 @@ func (s *session) waiter() *ticket {
 	defer e.mu.Unlock()
 	s.queues["q"] = q
 	t := s.newTicketLocked(serializer.Arrival{Queue: "q"})
-	q.join(t, 5)
+	q.joinLocked(t, 5)
 	q.covered = 5
 	return t
 }
@@ -82,7 +85,7 @@ func TestSuspendedWhileWaiting(t *testing.T) {
 			w := s.waiter()
 			clock.sleep(test.before)
 			e.mu.Lock()
-			w.queue.update()
+			w.queue.updateLocked()
 			granted := w.granted
 			e.mu.Unlock()
 			clock.sleep(test.after)
@@ -101,7 +104,7 @@ func TestSuspendedInside(t *testing.T) {
 	revoked := make(chan error, 1)
 	w.arrival.Revoke = func(err error) { revoked <- err }
 	e.mu.Lock()
-	w.queue.update()
+	w.queue.updateLocked()
 	e.mu.Unlock()
 	clock.sleep(time.Minute)
 	select {
@@ -112,6 +115,51 @@ func TestSuspendedInside(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("still inside long after the lease")
 	}
+}
+
+// Bug: the engine read the user's clock and wrote to the user's log while it held its
+// lock. A function that asks the engine anything then stopped all queues.
+func TestFunctionsOfUserWithoutLock(t *testing.T) {
+	e, s, _ := suspendedSession(t)
+	s.pauses = make(map[string]knownPause)
+	var clock, log atomic.Int64
+	called := func(what string, calls *atomic.Int64) {
+		calls.Add(1)
+		free := make(chan struct{})
+		go func() {
+			e.Count("q")
+			close(free)
+		}()
+		select {
+		case <-free:
+		case <-time.After(10 * time.Second):
+			t.Errorf("the %s is called under the lock", what)
+		}
+	}
+	e.now = func() time.Time {
+		called("clock", &clock)
+		return time.Now()
+	}
+	e.log = slog.New(slog.NewTextHandler(writer(func() { called("log", &log) }), nil))
+	if _, err := e.arrive(s, serializer.Arrival{Queue: "q"}); err != nil {
+		t.Error(err)
+	}
+	value := []byte(newRecord("test", serializer.Arrival{}, time.Time{}))
+	s.state("q", []*mvccpb.KeyValue{{Key: []byte(e.keys.ticket("q", s.id, 1)), CreateRevision: 7, Value: value}}, nil)
+	pause := &mvccpb.KeyValue{Key: []byte(e.keys.pause("q")), Value: []byte("?")}
+	s.takePauses([]*mvccpb.KeyValue{pause}, 8)
+	s.handlePauses([]*mvccpb.Event{{Type: mvccpb.Event_PUT, Kv: pause}})
+	if clock.Load() < 2 || log.Load() < 2 {
+		t.Errorf("called the clock %d times, the log %d times", clock.Load(), log.Load())
+	}
+}
+
+// writer is called for each line that is written.
+type writer func()
+
+func (w writer) Write(line []byte) (int, error) {
+	w()
+	return len(line), nil
 }
 
 // The clock must advance with the machine's.

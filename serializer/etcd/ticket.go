@@ -10,8 +10,8 @@ import (
 )
 
 // ticket is one place in a queue, of this process or of another. One of this
-// process is the engine's [serializer.Turn]. The engine's lock guards everything
-// but ready and left.
+// process is the engine's [serializer.Turn]. Engine.mu guards everything but listed,
+// ready and left.
 type ticket struct {
 	queue.Item[*ticket]
 	key     string
@@ -26,10 +26,11 @@ type waiter struct {
 	arrival serializer.Arrival
 	session *session
 	queue   *ticketQueue
-	value   string     // of the key
-	slot    uint64     // in the key; see ticketQueue.slot
-	after   int64      // up to this revision, the key was that of another ticket
-	ready   chan error // has room for its one message: nil for the turn, or why it will not come
+	value   string        // of the key
+	slot    uint64        // in the key; see ticketQueue.slot
+	after   int64         // up to this revision, the key was that of another ticket
+	listed  chan struct{} // has room for its one message: the position is fixed
+	ready   chan error    // has room for its one message: nil for the turn, or why it will not come
 	left    atomic.Bool
 
 	snapshot bool // the request for the ticket also reads the whole queue
@@ -47,7 +48,10 @@ type waiter struct {
 // newTicketLocked makes a local ticket that etcd does not know yet.
 func (s *session) newTicketLocked(a serializer.Arrival) *ticket {
 	q := s.queueLocked(a.Queue)
-	t := &ticket{waiter: &waiter{arrival: a, session: s, queue: q, ready: make(chan error, 1), slot: q.slot(), after: s.deleted}}
+	t := &ticket{waiter: &waiter{
+		arrival: a, session: s, queue: q, slot: q.slotLocked(), after: s.deleted,
+		listed: make(chan struct{}, 1), ready: make(chan error, 1),
+	}}
 	t.key = s.engine.keys.ticket(a.Queue, s.id, t.slot)
 	t.Rule = a.Rule
 	if a.DropOldest {
@@ -77,14 +81,14 @@ func (t *ticket) Leave() {
 	}
 }
 
-// grant gives the caller its turn.
-func (t *ticket) grant() {
+// grantLocked gives the caller its turn.
+func (t *ticket) grantLocked() {
 	t.granted, t.entered = true, time.Now()
 	t.ready <- nil
 }
 
-// refuse gives the caller the reason why its turn will not come.
-func (t *ticket) refuse(err error) {
+// refuseLocked gives the caller the reason why its turn will not come.
+func (t *ticket) refuseLocked(err error) {
 	if t.granted || t.refused {
 		return
 	}
@@ -92,8 +96,8 @@ func (t *ticket) refuse(err error) {
 	t.ready <- err
 }
 
-// describe adds to a ticket's state what only this process knows.
-func (t *ticket) describe(state *serializer.TicketState, now time.Time) {
+// describeLocked adds to a ticket's state what only this process knows.
+func (t *ticket) describeLocked(state *serializer.TicketState, now time.Time) {
 	state.Requester = t.arrival.Requester
 	if t.granted {
 		state.Entered = now.Add(-time.Since(t.entered)).UTC()
@@ -101,12 +105,12 @@ func (t *ticket) describe(state *serializer.TicketState, now time.Time) {
 	}
 }
 
-// deletedWaiting reports whether somebody else deleted the ticket while it waited. Such a
+// deletedWaitingLocked reports whether somebody else deleted the ticket while it waited. Such a
 // ticket is not listed.
-func (t *ticket) deletedWaiting() bool { return t.vanished && !t.granted }
+func (t *ticket) deletedWaitingLocked() bool { return t.vanished && !t.granted }
 
-// takeRevoke returns the callback that revokes the caller's turn, but only once.
-func (t *ticket) takeRevoke() func(error) {
+// takeRevokeLocked returns the callback that revokes the caller's turn, but only once.
+func (t *ticket) takeRevokeLocked() func(error) {
 	if t.revoked || t.arrival.Revoke == nil {
 		return nil
 	}
@@ -116,11 +120,30 @@ func (t *ticket) takeRevoke() func(error) {
 
 // await returns nil once the turn has come, and otherwise why it has not.
 func (t *ticket) await(ctx context.Context) error {
+	for {
+		select {
+		case <-t.listed:
+			t.notifyJoined()
+		case err := <-t.ready:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// notifyListed calls Joined if the ticket was listed and await has not noticed it.
+func (t *ticket) notifyListed() {
 	select {
-	case err := <-t.ready:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-t.listed:
+		t.notifyJoined()
+	default:
+	}
+}
+
+func (t *ticket) notifyJoined() {
+	if t.arrival.Joined != nil {
+		t.arrival.Joined()
 	}
 }
 

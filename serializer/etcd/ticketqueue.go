@@ -19,7 +19,7 @@ import (
 // vanish. So a missing event makes a waiter wait too long, never too short.
 //
 // Admitted tickets are always the first ones, because admission depends only on the
-// tickets before. The engine's lock guards everything here but changed.
+// tickets before. Engine.mu guards everything here but changed.
 type ticketQueue struct {
 	session *session
 	name    string
@@ -60,16 +60,16 @@ func (s *session) queueLocked(name string) *ticketQueue {
 			changed: make(chan struct{}, 1),
 		}
 		s.queues[name] = q
-		q.setPause()
+		q.setPauseLocked()
 		go q.follow()
 	}
 	return q
 }
 
-// slot returns a number for the key of another ticket. Numbers are reused: etcd keeps a
+// slotLocked returns a number for the key of another ticket. Numbers are reused: etcd keeps a
 // deleted key in its index until the next compaction, and a read of the queue goes
 // through all keys in the index.
-func (q *ticketQueue) slot() uint64 {
+func (q *ticketQueue) slotLocked() uint64 {
 	if n := len(q.free); n > 0 {
 		slot := q.free[n-1]
 		q.free = q.free[:n-1]
@@ -79,11 +79,11 @@ func (q *ticketQueue) slot() uint64 {
 	return q.slots
 }
 
-// empty reports whether no local ticket is listed or requested.
-func (q *ticketQueue) empty() bool { return q.making == 0 && q.Local() == 0 }
+// emptyLocked reports whether no local ticket is listed or requested.
+func (q *ticketQueue) emptyLocked() bool { return q.making == 0 && q.Local() == 0 }
 
-// insert puts a ticket before another one, or at the end if that is nil.
-func (q *ticketQueue) insert(t, before *ticket) {
+// insertLocked puts a ticket before another one, or at the end if that is nil.
+func (q *ticketQueue) insertLocked(t, before *ticket) {
 	q.InsertBefore(t, before)
 	if !t.Local() {
 		q.remote[t.key] = t
@@ -97,8 +97,8 @@ func (q *ticketQueue) insert(t, before *ticket) {
 	}
 }
 
-// remove takes a ticket out.
-func (q *ticketQueue) remove(t *ticket) {
+// removeLocked takes a ticket out.
+func (q *ticketQueue) removeLocked(t *ticket) {
 	switch {
 	case q.remote[t.key] == t:
 		delete(q.remote, t.key)
@@ -106,13 +106,13 @@ func (q *ticketQueue) remove(t *ticket) {
 			q.doomed--
 		}
 	case t.Local() && !t.Admitted():
-		q.settled(t)
+		q.settledLocked(t)
 	}
 	q.Remove(t)
 }
 
-// settled notes that a local ticket no longer waits. It is still listed.
-func (q *ticketQueue) settled(t *ticket) {
+// settledLocked notes that a local ticket no longer waits. It is still listed.
+func (q *ticketQueue) settledLocked(t *ticket) {
 	if t.rev > q.covered {
 		q.uncovered--
 	}
@@ -124,30 +124,28 @@ func (q *ticketQueue) settled(t *ticket) {
 	}
 }
 
-// join lists a local ticket that is now known to exist.
-func (q *ticketQueue) join(t *ticket, rev int64) {
-	q.joinBefore(t, rev, q.behind(rev))
+// joinLocked lists a local ticket that is now known to exist.
+func (q *ticketQueue) joinLocked(t *ticket, rev int64) {
+	q.joinBeforeLocked(t, rev, q.behindLocked(rev))
 }
 
-// behind returns the first ticket with a greater number, or nil.
-func (q *ticketQueue) behind(rev int64) (before *ticket) {
+// behindLocked returns the first ticket with a greater number, or nil.
+func (q *ticketQueue) behindLocked(rev int64) (before *ticket) {
 	for e := q.Last(); e != nil && e.rev > rev; e = e.Prev() {
 		before = e
 	}
 	return before
 }
 
-func (q *ticketQueue) joinBefore(t *ticket, rev int64, before *ticket) {
+func (q *ticketQueue) joinBeforeLocked(t *ticket, rev int64, before *ticket) {
 	t.rev, t.joined = rev, true
-	q.insert(t, before)
-	if t.arrival.Joined != nil {
-		t.arrival.Joined()
-	}
+	q.insertLocked(t, before)
+	t.listed <- struct{}{}
 }
 
-// ahead counts the tickets before t. It searches from the end, because t is usually
+// aheadLocked counts the tickets before t. It searches from the end, because t is usually
 // there.
-func (q *ticketQueue) ahead(t *ticket) int {
+func (q *ticketQueue) aheadLocked(t *ticket) int {
 	n := q.Len() - 1
 	for later := t.Next(); later != nil; later = later.Next() {
 		n--
@@ -155,39 +153,39 @@ func (q *ticketQueue) ahead(t *ticket) int {
 	return n
 }
 
-// advance admits the next tickets while the rule allows it, and grants the turn to local
+// advanceLocked admits the next tickets while the rule allows it, and grants the turn to local
 // ones. A closing engine refuses its waiters one after the other. None of them may enter
 // because the one before it has gone.
-func (q *ticketQueue) advance() {
-	q.passInside()
+func (q *ticketQueue) advanceLocked() {
+	q.passInsideLocked()
 	if q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
 	for next := q.Border(); next != nil && next.rev <= q.covered && q.Admit() != nil; next = q.Border() {
 		if next.Local() {
-			q.settled(next)
-			next.grant()
+			q.settledLocked(next)
+			next.grantLocked()
 		}
 	}
 }
 
-// supersede refuses the first local waiter with more waiters behind it than it allows.
+// supersedeLocked refuses the first local waiter with more waiters behind it than it allows.
 // The queue is then updated again, because there may be another one. All tickets before
 // the waiter must be known.
-func (q *ticketQueue) supersede() {
+func (q *ticketQueue) supersedeLocked() {
 	t := q.Superseded(q.doomed)
 	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
-	t.refuse(serializer.ErrSuperseded)
+	t.refuseLocked(serializer.ErrSuperseded)
 	q.session.dropLocked(t)
 }
 
-// update admits and refuses waiters after a change, and wakes the watcher.
-func (q *ticketQueue) update() {
-	q.advance()
-	q.supersede()
-	if q.empty() {
+// updateLocked admits and refuses waiters after a change, and wakes the watcher.
+func (q *ticketQueue) updateLocked() {
+	q.advanceLocked()
+	q.supersedeLocked()
+	if q.emptyLocked() {
 		q.idle = time.Now()
 	}
 	q.signal()
@@ -201,9 +199,9 @@ func (q *ticketQueue) signal() {
 	}
 }
 
-// apply applies a read of the whole queue: the tickets that existed at a revision.
-func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
-	q.synced(rev)
+// applyLocked applies a read of the whole queue: the tickets that existed at a revision.
+func (q *ticketQueue) applyLocked(tickets []*mvccpb.KeyValue, rev int64) {
+	q.syncedLocked(rev)
 	q.unsure = q.unsure && rev < q.missed
 	if rev <= q.covered {
 		return
@@ -211,18 +209,18 @@ func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	slices.SortFunc(tickets, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
 	at, position := q.First(), 0
 	for _, kv := range tickets {
-		at = q.skipGone(at, kv.CreateRevision)
+		at = q.skipGoneLocked(at, kv.CreateRevision)
 		if at != nil && at.rev == kv.CreateRevision {
-			at.noteInside(kv)
+			at.noteInsideLocked(kv)
 			at = at.Next()
 			position++
 			continue
 		}
-		if q.meet(kv, rev, at, position) {
+		if q.meetLocked(kv, rev, at, position) {
 			position++
 		}
 	}
-	q.skipGone(at, rev+1)
+	q.skipGoneLocked(at, rev+1)
 	q.covered = rev
 	q.uncovered = 0
 	for t := q.Last(); t != nil && t.rev > rev; t = t.Prev() {
@@ -232,27 +230,27 @@ func (q *ticketQueue) apply(tickets []*mvccpb.KeyValue, rev int64) {
 	}
 }
 
-// synced notes that the tickets before the first local waiter are known as of a revision.
-func (q *ticketQueue) synced(rev int64) {
+// syncedLocked notes that the tickets before the first local waiter are known as of a revision.
+func (q *ticketQueue) syncedLocked(rev int64) {
 	if rev >= q.stale {
 		q.stale = 0
 	}
 }
 
-// skipGone takes out the tickets from at on that are older than rev, because the read did
+// skipGoneLocked takes out the tickets from at on that are older than rev, because the read did
 // not show them. It returns the first ticket that is not older.
-func (q *ticketQueue) skipGone(at *ticket, rev int64) *ticket {
+func (q *ticketQueue) skipGoneLocked(at *ticket, rev int64) *ticket {
 	for at != nil && at.rev < rev {
 		next := at.Next()
-		q.gone(at)
+		q.goneLocked(at)
 		at = next
 	}
 	return at
 }
 
-// meet handles an unlisted ticket that a read at revision rev has shown. It reports
+// meetLocked handles an unlisted ticket that a read at revision rev has shown. It reports
 // whether the ticket counts.
-func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, position int) bool {
+func (q *ticketQueue) meetLocked(kv *mvccpb.KeyValue, rev int64, before *ticket, position int) bool {
 	key, s := string(kv.Key), q.session
 	_, lease, ok := s.engine.keys.parseTicket(key)
 	if !ok {
@@ -263,8 +261,8 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 	}
 	if lease != s.id {
 		remote := &ticket{key: key, rev: kv.CreateRevision}
-		q.read(remote, kv.Value)
-		q.insert(remote, before)
+		q.readLocked(remote, kv.Value)
+		q.insertLocked(remote, before)
 		q.unsure = q.unsure || rev < q.missed
 		return true
 	}
@@ -278,13 +276,13 @@ func (q *ticketQueue) meet(kv *mvccpb.KeyValue, rev int64, before *ticket, posit
 	}
 	// The read has overtaken the answer to the ticket's request.
 	t.position = position
-	q.joinBefore(t, kv.CreateRevision, before)
+	q.joinBeforeLocked(t, kv.CreateRevision, before)
 	return true
 }
 
-// arrived handles a ticket that a watch reports. It is listed, like local tickets whose
+// arrivedLocked handles a ticket that a watch reports. It is listed, like local tickets whose
 // requests were answered, but it is not admitted until it is covered.
-func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
+func (q *ticketQueue) arrivedLocked(kv *mvccpb.KeyValue) {
 	key, rev := string(kv.Key), kv.CreateRevision
 	_, lease, ok := q.session.engine.keys.parseTicket(key)
 	if !ok || lease == q.session.id {
@@ -294,19 +292,19 @@ func (q *ticketQueue) arrived(kv *mvccpb.KeyValue) {
 		if known.rev < rev { // its deletion was not reported
 			q.stale = max(q.stale, rev)
 		}
-		known.noteInside(kv)
+		known.noteInsideLocked(kv)
 		return
 	}
 	if rev <= max(q.covered, q.passedUpTo) {
 		return
 	}
 	t := &ticket{key: key, rev: rev}
-	q.read(t, kv.Value)
-	q.insert(t, q.behind(rev))
+	q.readLocked(t, kv.Value)
+	q.insertLocked(t, q.behindLocked(rev))
 }
 
-// read parses a remote ticket's value, before the ticket is listed.
-func (q *ticketQueue) read(t *ticket, value []byte) {
+// readLocked parses a remote ticket's value, before the ticket is listed.
+func (q *ticketQueue) readLocked(t *ticket, value []byte) {
 	r := parseRecord(value)
 	t.Rule, t.inside = r.rule(), r.Inside
 	if r.Max > 0 && q.Waiting() >= r.Max {
@@ -315,39 +313,39 @@ func (q *ticketQueue) read(t *ticket, value []byte) {
 	}
 }
 
-// noteInside notes that a remote ticket is inside, as its owner says.
-func (t *ticket) noteInside(kv *mvccpb.KeyValue) {
+// noteInsideLocked notes that a remote ticket is inside, as its owner says.
+func (t *ticket) noteInsideLocked(kv *mvccpb.KeyValue) {
 	if !t.Local() && !t.inside && t.rev == kv.CreateRevision && kv.ModRevision != kv.CreateRevision {
 		t.inside = parseRecord(kv.Value).Inside
 	}
 }
 
-// heard handles the deletion of a key. The key may have been reused, before or after. So
+// heardLocked handles the deletion of a key. The key may have been reused, before or after. So
 // a ticket has gone only if it is older than the deletion.
-func (q *ticketQueue) heard(key string, deleted int64) {
+func (q *ticketQueue) heardLocked(key string, deleted int64) {
 	q.missed = max(q.missed, deleted)
 	t := q.remote[key]
 	if ours := q.session.tickets[key]; ours != nil && ours.joined {
 		t = ours
 	}
 	if t != nil && t.rev < deleted {
-		q.gone(t)
+		q.goneLocked(t)
 	}
 }
 
-// passed notes that a ticket was inside alone and has left: all tickets before it have
+// passedLocked notes that a ticket was inside alone and has left: all tickets before it have
 // gone, too.
-func (q *ticketQueue) passed(rev int64) {
+func (q *ticketQueue) passedLocked(rev int64) {
 	q.passedUpTo = max(q.passedUpTo, rev)
-	q.skipGone(q.First(), rev+1)
+	q.skipGoneLocked(q.First(), rev+1)
 }
 
-// gone notes that a ticket no longer exists. If it is local, somebody else deleted it, or
+// goneLocked notes that a ticket no longer exists. If it is local, somebody else deleted it, or
 // it disappeared with the lease. A waiter has then lost its place. A holder is revoked,
 // but keeps other local waiters out until it leaves.
-func (q *ticketQueue) gone(t *ticket) {
+func (q *ticketQueue) goneLocked(t *ticket) {
 	if !t.Local() {
-		q.remove(t)
+		q.removeLocked(t)
 		return
 	}
 	if t.vanished {
@@ -355,12 +353,12 @@ func (q *ticketQueue) gone(t *ticket) {
 	}
 	t.vanished = true
 	if t.granted {
-		if revoke := t.takeRevoke(); revoke != nil {
+		if revoke := t.takeRevokeLocked(); revoke != nil {
 			go revoke(serializer.ErrLost)
 		}
 		return
 	}
-	q.remove(t)
+	q.removeLocked(t)
 	s := q.session
 	s.missing = append(s.missing, t)
 	if !s.searching {

@@ -114,8 +114,8 @@ func TestQueueAgainstModel(t *testing.T) {
 			case 6:
 				m.lateRev, m.lateTickets = m.rev, slices.Clone(m.tickets)
 			case 7:
-				m.apply(slices.Clone(m.lateTickets), m.lateRev)
-				m.update()
+				m.applyLocked(slices.Clone(m.lateTickets), m.lateRev)
+				m.updateLocked()
 			case 8:
 				m.session.evicted(m.session.nextMissing())
 				m.session.searching = true
@@ -155,8 +155,8 @@ func (m *model) stands(key string) bool {
 func (m *model) answer() {
 	for rev, w := range m.ours {
 		if !w.joined && !w.refused {
-			m.join(w, rev)
-			m.update()
+			m.joinLocked(w, rev)
+			m.updateLocked()
 			return
 		}
 	}
@@ -188,17 +188,17 @@ func (m *model) hear() {
 	if n := len(m.events); n > 0 {
 		event := m.events[m.random.IntN(n)]
 		if event.mark.left && m.random.IntN(2) == 0 {
-			m.passed(event.mark.rev)
+			m.passedLocked(event.mark.rev)
 		} else {
-			m.heard(event.key, event.deleted)
+			m.heardLocked(event.key, event.deleted)
 		}
-		m.update()
+		m.updateLocked()
 	}
 }
 
 func (m *model) sync() {
-	m.apply(slices.Clone(m.tickets), m.rev)
-	m.update()
+	m.applyLocked(slices.Clone(m.tickets), m.rev)
+	m.updateLocked()
 }
 
 // compare checks that nobody was admitted too early and, where all is known,
@@ -283,17 +283,17 @@ func TestOurTicketDeleted(t *testing.T) {
 func TestDeletionHeardTooEarly(t *testing.T) {
 	m := newModel(1)
 	key := m.session.engine.keys.ticket("q", 2, 1)
-	m.heard(key, 10)
-	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 5}}, 8)
+	m.heardLocked(key, 10)
+	m.applyLocked([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 5}}, 8)
 	if !m.unsure {
 		t.Error("the queue relies on a watch that has reported already")
 	}
-	m.apply(nil, 10)
+	m.applyLocked(nil, 10)
 	if m.unsure || m.Len() != 0 {
 		t.Errorf("after a read: unsure %t, %d tickets", m.unsure, m.Len())
 	}
-	m.heard(key, 10)
-	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 11}}, 12)
+	m.heardLocked(key, 10)
+	m.applyLocked([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 11}}, 12)
 	if m.unsure {
 		t.Error("the deletion of an earlier ticket makes the queue unsure of a later one")
 	}
@@ -307,18 +307,18 @@ func TestTicketReadAfterItsDeletion(t *testing.T) {
 	remote := &mvccpb.KeyValue{Key: []byte(q.session.engine.keys.ticket("q", 2, 1)), CreateRevision: 5}
 	waiter := q.session.newTicketLocked(serializer.Arrival{Queue: "q"})
 	ours := &mvccpb.KeyValue{Key: []byte(waiter.key), CreateRevision: 7}
-	q.join(waiter, 7)
-	q.apply([]*mvccpb.KeyValue{remote, ours}, 8)
-	q.heard(string(remote.Key), 10)
-	q.update()
+	q.joinLocked(waiter, 7)
+	q.applyLocked([]*mvccpb.KeyValue{remote, ours}, 8)
+	q.heardLocked(string(remote.Key), 10)
+	q.updateLocked()
 	if !waiter.granted {
 		t.Error("the waiter is not admitted after the deletion")
 	}
-	q.apply([]*mvccpb.KeyValue{remote, ours}, 9)
+	q.applyLocked([]*mvccpb.KeyValue{remote, ours}, 9)
 	if !q.unsure {
 		t.Error("the queue relies on a ticket that has gone")
 	}
-	q.apply([]*mvccpb.KeyValue{ours}, 10)
+	q.applyLocked([]*mvccpb.KeyValue{ours}, 10)
 	if q.unsure || q.Len() != 1 || q.Inside() != 1 {
 		t.Errorf("after a read: unsure %t, %d tickets, %d inside", q.unsure, q.Len(), q.Inside())
 	}
@@ -331,8 +331,8 @@ func TestStrayWhileLeaving(t *testing.T) {
 	m := newModel(1)
 	key := m.session.engine.keys.ticket("q", m.session.id, 1)
 	m.session.deleteLocked(deletion{queue: m.ticketQueue, key: key, rev: 20})
-	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 30)
-	m.apply([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 31)
+	m.applyLocked([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 30)
+	m.applyLocked([]*mvccpb.KeyValue{{Key: []byte(key), CreateRevision: 30}}, 31)
 	if n := len(m.session.deletions); n != 2 || m.session.deletions[1].rev != 30 {
 		t.Errorf("%d deletions, want one of each ticket", n)
 	}

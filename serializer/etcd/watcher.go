@@ -105,12 +105,12 @@ func (q *ticketQueue) task() task {
 		t.rev = max(t.rev, last.rev)
 	}
 	if q.first == nil {
-		t.retire = q.empty() && q.leaving == 0 && !t.check && time.Since(q.idle) > lingerTime
+		t.retire = q.emptyLocked() && q.leaving == 0 && !t.check && time.Since(q.idle) > lingerTime
 		if t.retire {
 			q.retireLocked()
 		}
 		// While its watch was interrupted, a holder may have lost its ticket.
-		t.sync, t.rev = q.unsure && !q.empty(), max(t.rev, q.missed)
+		t.sync, t.rev = q.unsure && !q.emptyLocked(), max(t.rev, q.missed)
 		return t
 	}
 	// Up to half of the local waiters may be uncovered. So one read serves many of them,
@@ -136,7 +136,7 @@ func (q *ticketQueue) retireLocked() {
 // last one is enough. Any other waiter may enter when one of many tickets goes. A waiter
 // that may be superseded must learn of all arrivals.
 func (q *ticketQueue) blockerLocked() (target string, arrivals bool) {
-	last := q.blockerOf(q.first)
+	last := q.blockerOfLocked(q.first)
 	switch {
 	case q.Bounded():
 		return q.prefix, true
@@ -149,8 +149,8 @@ func (q *ticketQueue) blockerLocked() (target string, arrivals bool) {
 	}
 }
 
-// blockerOf returns the last remote ticket before t, or nil. t may be nil.
-func (q *ticketQueue) blockerOf(t *ticket) *ticket {
+// blockerOfLocked returns the last remote ticket before t, or nil. t may be nil.
+func (q *ticketQueue) blockerOfLocked(t *ticket) *ticket {
 	if t == nil || q.Remote() == 0 {
 		return nil
 	}
@@ -257,19 +257,19 @@ func (w *watcher) handleOurs(events []*mvccpb.Event) {
 		if i == 0 || event.Kv.ModRevision != events[i-1].Kv.ModRevision {
 			e.measureLocked(w.session.answered, event.Kv.ModRevision)
 		}
-		w.heard(string(event.Kv.Key), event.Kv.ModRevision)
+		w.heardLocked(string(event.Kv.Key), event.Kv.ModRevision)
 	}
-	w.update()
+	w.updateLocked()
 }
 
 // handleTickets handles deletions of remote tickets, and new ones if they are reported.
 func (w *watcher) handleTickets(events []*mvccpb.Event) {
 	w.handle(events, func(event *mvccpb.Event) {
 		if event.Type == mvccpb.Event_PUT {
-			w.arrived(event.Kv)
+			w.arrivedLocked(event.Kv)
 			return
 		}
-		w.heard(string(event.Kv.Key), event.Kv.ModRevision)
+		w.heardLocked(string(event.Kv.Key), event.Kv.ModRevision)
 	})
 }
 
@@ -283,9 +283,9 @@ func (w *watcher) handleMarks(events []*mvccpb.Event) {
 		case event.Type == mvccpb.Event_DELETE || !ok: // its process has ended, or has forgotten the queue
 			w.stale = max(w.stale, rev)
 		case m.left:
-			w.passed(m.rev)
+			w.passedLocked(m.rev)
 		default:
-			w.heard(keys.marked(string(event.Kv.Key)), rev)
+			w.heardLocked(keys.marked(string(event.Kv.Key)), rev)
 		}
 	})
 }
@@ -297,15 +297,15 @@ func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
 	e := w.session.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	first, before := w.first, w.blockerOf(w.first)
+	first, before := w.first, w.blockerOfLocked(w.first)
 	for _, event := range events {
 		each(event)
 	}
-	now := w.blockerOf(w.first)
+	now := w.blockerOfLocked(w.first)
 	if now != nil && now != before && w.first == first && first.Rule.Alone() {
 		w.stale = max(w.stale, events[len(events)-1].Kv.ModRevision)
 	}
-	w.update()
+	w.updateLocked()
 }
 
 // sync reads the queue as of the given revision or later. If agreed is true, a majority
@@ -323,8 +323,8 @@ func (w *watcher) sync(rev int64, agreed bool) error {
 	}
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
-	w.apply(answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
-	w.update()
+	w.applyLocked(answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
+	w.updateLocked()
 	return nil
 }
 
@@ -363,11 +363,11 @@ func (w *watcher) verify(tickets []*ticket, rev int64, agreed bool) error {
 	for i, t := range tickets {
 		now := firstOf(answer.Responses[i].GetResponseRange().Kvs)
 		if w.remote[t.key] == t && now.CreateRevision != t.rev {
-			w.gone(t)
+			w.goneLocked(t)
 		}
 	}
-	w.synced(answer.Header.Revision)
-	w.update()
+	w.syncedLocked(answer.Header.Revision)
+	w.updateLocked()
 	return nil
 }
 
