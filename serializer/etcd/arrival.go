@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -46,14 +45,14 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 // fails, the deletions that it carries are sent separately.
 func (s *session) take(t *ticket, carried []deletion) {
 	for tries := 0; ; tries++ {
-		answer, several, err := s.commitSeveral(tries, s.ticketRequest(t, carried))
+		answer, err := s.commit(tries, s.ticketRequest(t, carried))
 		s.noteDenial(err)
-		if several || err != nil {
+		if answer.several || err != nil {
 			s.noteDoubt(t)
 		}
 		if err == nil {
-			s.settleDeletions(carried, answer.Header.Revision)
-			s.taken(t, answer)
+			s.settleDeletions(carried, answer.rev())
+			s.taken(t, answer.TxnResponse)
 			return
 		}
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -159,8 +158,7 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	}
 	q.advanceLocked()
 	if t.fullLocked() {
-		t.refuseLocked(serializer.ErrFull)
-		s.dropLocked(t)
+		s.rejectLocked(t, serializer.ErrFull)
 		return
 	}
 	q.updateLocked()
@@ -181,13 +179,4 @@ func readAnswer(answer *pb.TxnResponse) (rev int64, look *pb.RangeResponse) {
 		return answer.Header.Revision, look
 	}
 	return firstOf(answer.Responses[0].GetResponseRange().Kvs).CreateRevision, look
-}
-
-func (e *Engine) storageError(op string, err error) error {
-	return &serializer.StorageError{Op: op, Path: e.where, Err: err}
-}
-
-// evictionError adds the ticket that was to be evicted.
-func evictionError(queue string, token uint64, err error) error {
-	return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 }

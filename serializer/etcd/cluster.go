@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -57,16 +58,8 @@ func patienceOf(ttl time.Duration) time.Duration {
 	return min(max(ttl/10, 200*time.Millisecond), 500*time.Millisecond)
 }
 
-func (c *cluster) current() *member { return c.members[c.preferred.Load()] }
-
-// distrust makes a member other than m the preferred one.
-func (c *cluster) distrust(m *member) {
-	for i, other := range c.members {
-		if other == m {
-			c.replace(int64(i), int64((i+1)%len(c.members)))
-		}
-	}
-}
+// distrust makes another member the preferred one.
+func (c *cluster) distrust(i int64) { c.replace(i, (i+1)%int64(len(c.members))) }
 
 // replace changes the preferred member, unless it has changed in the meantime.
 func (c *cluster) replace(from, to int64) {
@@ -109,7 +102,8 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 	next()
 	patience := time.NewTimer(c.patience)
 	defer patience.Stop()
-	var faults faults
+	var none T
+	var failed error // why members did not answer, on one line
 	for {
 		select {
 		case a := <-answers:
@@ -118,21 +112,23 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 				if a.member != first {
 					c.replace(first, a.member)
 				}
-				return a.value, fault{c.members[a.member], a.err}.explained()
+				return a.value, c.members[a.member].explain(a.err)
 			}
-			faults.add(c.members[a.member], a.err)
+			err := c.members[a.member].explain(a.err)
+			if failed != nil {
+				err = fmt.Errorf("%w; %w", failed, err)
+			}
+			failed = err
 		case <-patience.C:
 		case <-ctx.Done():
-			var none T
-			return none, faults.summary(ctx.Err())
+			return none, cmp.Or(failed, ctx.Err())
 		}
 		switch {
 		case asked < n:
 			next()
 			patience.Reset(c.patience)
 		case open == 0:
-			var none T
-			return none, faults.summary(nil)
+			return none, failed
 		}
 	}
 }
@@ -170,54 +166,15 @@ func codeOf(err error) codes.Code {
 	return codes.OK // not from a member
 }
 
-// faults are the errors of the members that did not answer.
-type faults struct{ list []fault }
-
-type fault struct {
-	member *member
-	err    error
-}
-
-func (f *faults) add(m *member, err error) { f.list = append(f.list, fault{m, err}) }
-
-// summary combines the faults into one error. ended is why the wait ended; it is nil if
-// all members have failed.
-func (f *faults) summary(ended error) error {
-	switch {
-	case len(f.list) == 0:
-		return ended
-	case len(f.list) == 1:
-		return f.list[0].explained()
-	}
-	errs := make([]error, len(f.list))
-	for i, fault := range f.list {
-		errs[i] = fault.explained()
-	}
-	return &severalFaults{errs}
-}
-
-// severalFaults is errors.Join on one line.
-type severalFaults struct{ errs []error }
-
-func (s *severalFaults) Error() string {
-	texts := make([]string, len(s.errs))
-	for i, err := range s.errs {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (s *severalFaults) Unwrap() []error { return s.errs }
-
-// explained adds the member to the error, preceded by an explanation if there is one.
-func (f fault) explained() error {
-	if f.err == nil {
+// explain adds the member to its error, preceded by an explanation if there is one.
+func (m *member) explain(err error) error {
+	if err == nil {
 		return nil
 	}
-	if hint := hintFor(f.err, f.member.secure()); hint != "" {
-		return fmt.Errorf("member %s: %s: %w", f.member.endpoint, hint, f.err)
+	if hint := hintFor(err, m.secure()); hint != "" {
+		return fmt.Errorf("member %s: %s: %w", m.endpoint, hint, err)
 	}
-	return fmt.Errorf("member %s: %w", f.member.endpoint, f.err)
+	return fmt.Errorf("member %s: %w", m.endpoint, err)
 }
 
 // diagnose finds out more about members that closed a connection without an error. A
@@ -229,7 +186,7 @@ func (c *cluster) diagnose(err error) error {
 			continue
 		}
 		if found := m.listen(); found != nil && hintFor(found, true) != "" {
-			return fmt.Errorf("%w; %w", fault{m, found}.explained(), err)
+			return fmt.Errorf("%w; %w", m.explain(found), err)
 		}
 	}
 	return err

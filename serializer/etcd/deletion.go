@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -153,7 +152,7 @@ func (s *session) deleteOnce(tries int, batch []deletion, marks marking) (rev in
 	if err != nil {
 		return 0, err
 	}
-	return answer.Header.Revision, nil
+	return answer.rev(), nil
 }
 
 // marking is whether deletions of tickets also put marks.
@@ -182,31 +181,6 @@ func (s *session) deletion(d deletion, marks marking) *pb.TxnRequest {
 		txn.Success = append(txn.Success, erase(key, ""))
 	}
 	return txn
-}
-
-// commit sends a transaction. etcd may carry it out twice.
-func (s *session) commit(tries int, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
-	answer, _, err := s.commitSeveral(tries, txn)
-	return answer, err
-}
-
-// commitSeveral also returns whether a member may still carry out the transaction later;
-// see askSeveral.
-func (s *session) commitSeveral(tries int, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, attemptTime(tries))
-	defer cancel()
-	least := s.reached()
-	if serializable(txn) {
-		least = 0 // the member may be behind
-	}
-	answer, several, err = s.engine.askSeveral(ctx, txn)
-	if err != nil {
-		return nil, several, err
-	}
-	if err := s.checkHistory(answer.Header, least); err != nil {
-		return nil, several, err
-	}
-	return answer, several, nil
 }
 
 func (s *session) nextDeletions() []deletion {

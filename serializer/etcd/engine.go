@@ -2,9 +2,7 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -140,164 +138,8 @@ type Engine struct {
 	lost     atomic.Uint64               // number of leases lost
 }
 
-// Options say where and how an [Engine] keeps its queues.
-type Options struct {
-	// Endpoints are the URLs of the cluster's members, with the port, such as
-	// https://10.0.0.1:2379. At least one is required.
-	Endpoints []string
-
-	// Namespace is the prefix of all keys. Queues in different namespaces are
-	// independent. No namespace should begin with another namespace and a
-	// slash. Default: orderly/.
-	Namespace string
-
-	// TTL is the time to live of the process's lease: how long others wait for
-	// a process that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
-	TTL time.Duration
-
-	// Username and Password are for etcd's authentication. Default: none.
-	Username, Password string
-
-	// TLS is the configuration for https endpoints. Default: the system's authorities,
-	// and no client certificate.
-	TLS *tls.Config
-
-	// Clock is the source of the times that people see in lists. The order does not
-	// depend on it. Default: [time.Now].
-	Clock func() time.Time
-
-	// Log receives the start and loss of leases, and errors. Default: none.
-	Log *slog.Logger
-}
-
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly/"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
-)
-
-// Open makes an engine. It does not wait for the cluster. Arrivals wait while a lease
-// is being requested. If that fails, they are refused with [serializer.ReasonStorage]
-// until the engine, which keeps trying, has a lease. The error is for invalid options.
-func Open(o Options) (*Engine, error) {
-	if len(o.Endpoints) == 0 {
-		return nil, errors.New("opening etcd engine: no endpoints")
-	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
-	}
-	if o.TTL < MinTTL || o.TTL > MaxTTL || o.TTL%time.Second != 0 {
-		return nil, fmt.Errorf("opening etcd engine: time to live %s; expected whole seconds from %s to %s", o.TTL, MinTTL, MaxTTL)
-	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	c, err := newCluster(o.Endpoints, o.TLS, o.Username, o.Password, patienceOf(o.TTL))
-	if err != nil {
-		return nil, fmt.Errorf("opening etcd engine: %w", err)
-	}
-	e := &Engine{
-		keys:    keyspace(o.Namespace),
-		where:   strings.Join(o.Endpoints, ","),
-		owner:   self(),
-		ttl:     o.TTL,
-		cluster: c,
-		clock:   uptime,
-		now:     o.Clock,
-		log:     o.Log,
-		ended:   make(chan struct{}),
-		changed: make(chan struct{}),
-	}
-	e.ctx, e.stop = context.WithCancel(context.Background())
-	go e.run()
-	return e, nil
-}
-
 // Path returns etcd: and the namespace, without a slash at the end.
 func (e *Engine) Path() string { return "etcd:" + strings.TrimSuffix(string(e.keys), "/") }
-
-// run keeps a session until the engine is closed and its last holder has left.
-func (e *Engine) run() {
-	defer close(e.ended)
-	defer e.giveBack()
-	id := newLeaseID()
-	for e.ctx.Err() == nil {
-		s, err := e.begin(e.ctx, id)
-		if err != nil {
-			e.fail(err)
-			sleep(e.ctx, 5*retryPause)
-			continue
-		}
-		id = newLeaseID()
-		if e.use(s) {
-			e.log.Info("got a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
-			go s.serveEvictions()
-			go s.servePauses()
-			s.keepAlive()
-		}
-	}
-}
-
-// use makes s the session that tickets are taken in.
-func (e *Engine) use(s *session) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ctx.Err() != nil || s.over {
-		return false
-	}
-	e.session = s
-	e.announceLocked(nil)
-	return true
-}
-
-// fail notes why there is no session, and logs it if the reason is new.
-func (e *Engine) fail(err error) {
-	e.mu.Lock()
-	first := e.failure == nil || e.logged != err.Error()
-	e.announceLocked(err)
-	e.logged = err.Error()
-	e.mu.Unlock()
-	if first && e.ctx.Err() == nil {
-		e.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", e.where, "namespace", string(e.keys), "error", err)
-	}
-}
-
-// announceLocked wakes the goroutines that wait for a session.
-func (e *Engine) announceLocked(failure error) {
-	e.failure = failure
-	close(e.changed)
-	e.changed = make(chan struct{})
-}
-
-// current returns the session. While a lease is being requested, it waits for the result.
-func (e *Engine) current(ctx context.Context) (*session, error) {
-	for {
-		e.mu.Lock()
-		s, failure, closed, changed := e.session, e.failure, e.closed, e.changed
-		e.mu.Unlock()
-		switch {
-		case closed:
-			return nil, e.storageError("using etcd", serializer.ErrClosed)
-		case s != nil:
-			return s, nil
-		case failure != nil:
-			return nil, e.storageError("using etcd", failure)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
 
 // Enter implements [serializer.Engine].
 func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
@@ -324,6 +166,28 @@ func (e *Engine) Enter(ctx context.Context, a serializer.Arrival) (serializer.Tu
 	return t, nil
 }
 
+// current returns the session. While a lease is being requested, it waits for the result.
+func (e *Engine) current(ctx context.Context) (*session, error) {
+	for {
+		e.mu.Lock()
+		s, failure, closed, changed := e.session, e.failure, e.closed, e.changed
+		e.mu.Unlock()
+		switch {
+		case closed:
+			return nil, e.storageError("using etcd", serializer.ErrClosed)
+		case s != nil:
+			return s, nil
+		case failure != nil:
+			return nil, e.storageError("using etcd", failure)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // holds checks the lease again after the wait. Since the turn came, the process may have
 // been stopped, or the machine suspended.
 func (e *Engine) holds(t *ticket) bool {
@@ -344,10 +208,7 @@ func (e *Engine) settle(t *ticket, err error) (serializer.Turn, error) {
 	if t.granted && errors.Is(err, serializer.ErrTimeout) && t.session.standsLocked() {
 		return t, nil
 	}
-	t.refused = true
-	if t.joined || t.vanished {
-		t.session.dropLocked(t)
-	} // else taken gives up the ticket once it exists
+	t.session.rejectLocked(t, err)
 	return nil, refusal(t.arrival, t.position, t.Token(), err)
 }
 
@@ -358,77 +219,40 @@ func (e *Engine) leave(t *ticket) {
 	t.session.dropLocked(t)
 }
 
-// Close implements [serializer.Engine]. If no ticket is left, it revokes the lease;
-// otherwise, the last ticket to leave does.
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	e.announceLocked(e.failure)
-	var revokes []func(error)
-	if e.session != nil {
-		revokes = e.session.dismissLocked(e.storageError("waiting in etcd", serializer.ErrClosed))
+// rejectLocked refuses a waiter, and gives up its ticket. A ticket that is not known to
+// exist is given up by taken.
+func (s *session) rejectLocked(t *ticket, err error) {
+	t.refuseLocked(err)
+	if t.joined {
+		s.dropLocked(t)
 	}
-	left := e.stopIfLeftLocked()
-	e.mu.Unlock()
-	for _, revoke := range revokes {
-		revoke(serializer.ErrClosed)
-	}
-	if left {
-		<-e.ended
-	}
-	return nil
 }
 
-// dismissLocked refuses all waiters, and returns the callbacks that revoke the
-// turns of those inside.
-func (s *session) dismissLocked(err error) (revokes []func(error)) {
-	for _, t := range s.tickets {
-		if t.granted {
-			if revoke := t.takeRevokeLocked(); revoke != nil {
-				revokes = append(revokes, revoke)
-			}
-			continue
-		}
-		t.refuseLocked(err)
-		if t.joined || t.vanished {
-			s.dropLocked(t)
-		} // else taken gives up the ticket once it exists
+// dropLocked gives up a ticket: it takes it out of its queue, and deletes its key.
+func (s *session) dropLocked(t *ticket) {
+	if s.tickets[t.key] != t {
+		return
 	}
-	return revokes
+	delete(s.tickets, t.key)
+	s.engine.ticketGoneLocked()
+	if s.over {
+		s.forgetIfLeftLocked()
+		return
+	}
+	left := t.granted && t.Rule.Alone() && !t.vanished
+	if t.joined && (t.granted || !t.vanished) { // it is listed
+		t.queue.removeLocked(t)
+	}
+	slot := t.slot
+	if t.doubtful {
+		slot = 0
+	}
+	s.deleteLocked(deletion{queue: t.queue, key: t.key, rev: t.rev, slot: slot, left: left})
+	t.queue.updateLocked()
 }
 
-// ticketGoneLocked notes that one of our tickets has gone.
-func (e *Engine) ticketGoneLocked() {
-	e.tickets--
-	e.stopIfLeftLocked()
-}
-
-// stopIfLeftLocked stops a closed engine without tickets.
-func (e *Engine) stopIfLeftLocked() bool {
-	if !e.closed || e.tickets > 0 {
-		return false
-	}
-	e.stop()
-	return true
-}
-
-// giveBack ends the last session. All keys that are not deleted yet go with the
-// lease.
-func (e *Engine) giveBack() {
-	e.mu.Lock()
-	s := e.session
-	if s != nil {
-		s.finishLocked()
-	}
-	e.mu.Unlock()
-	if s != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), attemptTime(0))
-		defer cancel()
-		if err := e.revoke(ctx, s.id); err != nil {
-			e.log.Warn("the lease could not be revoked; it will expire", "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "error", err)
-		}
-	}
-	e.cluster.close()
+func (e *Engine) storageError(op string, err error) error {
+	return &serializer.StorageError{Op: op, Path: e.where, Err: err}
 }
 
 var _ serializer.Engine = (*Engine)(nil)

@@ -34,20 +34,17 @@ func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 func (s *session) evict(queue string, token uint64) bool {
 	e := s.engine
 	e.mu.Lock()
-	var revoke func(error)
+	revoke := func(error) {}
 	t := s.findLocked(queue, int64(token))
 	switch {
 	case t == nil:
 	case t.granted:
 		revoke = t.takeRevokeLocked()
 	default:
-		t.refuseLocked(serializer.ErrEvicted)
-		s.dropLocked(t)
+		s.rejectLocked(t, serializer.ErrEvicted)
 	}
 	e.mu.Unlock()
-	if revoke != nil {
-		revoke(serializer.ErrEvicted)
-	}
+	revoke(serializer.ErrEvicted)
 	return t != nil
 }
 
@@ -73,7 +70,7 @@ func (s *session) askEviction(ctx context.Context, queue string, rev int64) erro
 	if err != nil {
 		return s.engine.storageError("reading the queue", err)
 	}
-	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range found.kvs(0) {
 		_, lease, ok := keys.parseTicket(string(kv.Key))
 		if !ok || kv.CreateRevision != rev {
 			continue
@@ -129,7 +126,7 @@ func (s *session) evictUnclaimed(queue string, rev int64) {
 	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
-	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range found.kvs(0) {
 		key := string(kv.Key)
 		if kv.CreateRevision != rev {
 			continue
@@ -138,7 +135,7 @@ func (s *session) evictUnclaimed(queue string, rev int64) {
 		case t == nil:
 			s.deleteLocked(deletion{key: key, rev: rev})
 		case !t.joined:
-			t.refuseLocked(serializer.ErrEvicted) // taken gives the ticket up
+			s.rejectLocked(t, serializer.ErrEvicted)
 		}
 	}
 }
@@ -153,4 +150,43 @@ func (s *session) evictAsked(kv *mvccpb.KeyValue) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.deleteLocked(deletion{key: key})
+}
+
+// evictionError adds the ticket that was to be evicted.
+func evictionError(queue string, token uint64, err error) error {
+	return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
+}
+
+// search finds out why tickets of waiters are missing: either the lease has ended, or
+// somebody has deleted them.
+func (s *session) search() {
+	for s.ctx.Err() == nil {
+		missing := s.nextMissing()
+		if missing == nil {
+			return
+		}
+		for s.ctx.Err() == nil && s.renew(attemptTime(1)) != nil {
+			sleep(s.ctx, retryPause)
+		}
+		if s.ctx.Err() == nil {
+			s.evicted(missing)
+		}
+	}
+}
+
+func (s *session) nextMissing() (missing []*ticket) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	missing, s.missing = s.missing, nil
+	s.searching = missing != nil
+	return missing
+}
+
+// evicted refuses waiters whose tickets somebody has deleted.
+func (s *session) evicted(waiters []*ticket) {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	for _, t := range waiters {
+		s.rejectLocked(t, serializer.ErrEvicted)
+	}
 }

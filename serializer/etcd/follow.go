@@ -40,7 +40,7 @@ func (s *session) followOnce(r keyRange) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", r.what, err)
 	}
-	r.found(before.Responses[0].GetResponseRange().Kvs, before.Header.Revision)
+	r.found(before.kvs(0), before.rev())
 	select {
 	case <-ended:
 		return nil // the member ended it; the next watch goes to another one

@@ -42,7 +42,7 @@ func (e *Engine) begin(ctx context.Context, id int64) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking etcd for a lease: %w", silence(e.cluster.diagnose(err)))
 	}
-	s.clusterID = lease.header.GetClusterId()
+	s.ttl, s.clusterID = time.Duration(lease.ttl)*time.Second, lease.header.GetClusterId()
 	s.ctx, s.end = context.WithCancel(e.ctx)
 	if err := s.readPauses(ctx); err != nil {
 		s.end()
@@ -96,7 +96,7 @@ func silence(err error) error {
 // renews leases even without these rights.
 func (e *Engine) checkRights(ctx context.Context) error {
 	key := string(e.keys) + probe
-	_, err := e.ask(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{erase(key, ""), get(keyOf(key))}})
+	_, err := e.request(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{erase(key, ""), get(keyOf(key))}})
 	return err
 }
 
@@ -108,8 +108,8 @@ func margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millis
 // extendLocked moves the deadline. It counts from when the keep-alive was sent, because
 // etcd cannot have renewed the lease earlier.
 func (s *session) extendLocked(sent time.Duration, seconds int64) {
-	s.ttl = time.Duration(seconds) * time.Second
-	deadline := sent + s.ttl - margin(s.ttl)
+	ttl := time.Duration(seconds) * time.Second
+	deadline := sent + ttl - margin(ttl)
 	if s.timer != nil && (!s.standsLocked() || deadline <= s.deadline) {
 		return // the answer came too late, or out of order
 	}
@@ -217,16 +217,21 @@ func (s *session) denialNow() error {
 	return s.denial
 }
 
-// forget revokes a lost lease once its last holder has left, so that others need not wait
-// for its end. It keeps trying until that end: without a majority of its members, etcd
-// revokes no lease.
-func (s *session) forget(until time.Duration) {
+// forgetIfLeftLocked revokes a lost lease once its last holder has left, so that others
+// need not wait for its end.
+func (s *session) forgetIfLeftLocked() {
+	if len(s.tickets) == 0 {
+		go s.forget()
+	}
+}
+
+// forget keeps trying to revoke a lease until it has ended: without a majority of its
+// members, etcd revokes no lease.
+func (s *session) forget() {
 	e := s.engine
+	until := e.clock() + 2*s.ttl
 	for pause := retryPause; e.ctx.Err() == nil && e.clock() < until; pause = min(2*pause, maxForgetPause) {
-		ctx, cancel := context.WithTimeout(e.ctx, attemptTime(0))
-		err := e.revoke(ctx, s.id)
-		cancel()
-		if err == nil {
+		if e.revoke(e.ctx, s.id) == nil {
 			return
 		}
 		sleep(e.ctx, pause)
@@ -237,6 +242,8 @@ const maxForgetPause = time.Second
 
 // revoke ends a lease, if there is one.
 func (e *Engine) revoke(ctx context.Context, lease int64) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime(0))
+	defer cancel()
 	_, err := ask(ctx, e.cluster, func(ctx context.Context, m *member) (struct{}, error) { return struct{}{}, m.revoke(ctx, lease) })
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil

@@ -29,7 +29,7 @@ func (e *Engine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	}
 	tickets := make(map[string][]*mvccpb.KeyValue)
 	ends := make(map[string]time.Time)
-	for _, kv := range found.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range found.kvs(0) {
 		if queue, ok := e.keys.paused(string(kv.Key)); ok {
 			if p, err := parsePause(kv.Value); err == nil {
 				ends[queue] = p.Until

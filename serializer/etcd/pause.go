@@ -128,12 +128,9 @@ func (e *Engine) leasePause(ctx context.Context, length time.Duration) (id int64
 // revokePause gives back the lease of a pause that was changed. If that fails, the lease
 // ends by itself.
 func (e *Engine) revokePause(lease int64) {
-	if lease == 0 {
-		return
+	if lease != 0 {
+		_ = e.revoke(e.ctx, lease)
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, attemptTime(0))
-	defer cancel()
-	_ = e.revoke(ctx, lease)
 }
 
 // Resume implements [serializer.Pauser].
@@ -155,9 +152,9 @@ func (e *Engine) changePause(ctx context.Context, queue string, known knownPause
 	if err != nil {
 		return e.storageError("changing a pause in", err)
 	}
-	known.rev = answer.Header.Revision
+	known.rev = answer.rev()
 	s.learnPauses(map[string]knownPause{queue: known})
-	e.revokePause(firstOf(answer.Responses[0].GetResponseRange().GetKvs()).Lease) // the key no longer belongs to it
+	e.revokePause(firstOf(answer.kvs(0)).Lease) // the key no longer belongs to it
 	return nil
 }
 

@@ -24,7 +24,7 @@ func (s *session) readPauses(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading pauses from etcd: %w", err)
 	}
-	s.takePauses(found.Responses[0].GetResponseRange().Kvs, found.Header.Revision)
+	s.takePauses(found.kvs(0), found.rev())
 	return nil
 }
 

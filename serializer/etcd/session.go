@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -34,7 +33,6 @@ type session struct {
 	trouble  error // why the last keep-alive failed
 	queues   map[string]*ticketQueue
 	tickets  map[string]*ticket // by key; the key exists or may come to exist
-	insiders int                // remaining holders of a lost session
 
 	pauses  map[string]knownPause // by the name of the queue or group
 	unpause *time.Timer           // runs at the first end of a pause
@@ -48,28 +46,57 @@ type session struct {
 	searching bool      // a goroutine is finding out why they are missing
 }
 
-// request sends a transaction once, within the time allowed for one request. etcd may
-// carry it out twice.
-func (e *Engine) request(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestAttempt)
-	defer cancel()
-	return e.ask(ctx, txn)
+// run keeps a session until the engine is closed and its last holder has left.
+func (e *Engine) run() {
+	defer close(e.ended)
+	defer e.giveBack()
+	id := newLeaseID()
+	for e.ctx.Err() == nil {
+		s, err := e.begin(e.ctx, id)
+		if err != nil {
+			e.fail(err)
+			sleep(e.ctx, 5*retryPause)
+			continue
+		}
+		id = newLeaseID()
+		if e.use(s) {
+			e.log.Info("got a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
+			go s.serveEvictions()
+			go s.servePauses()
+			s.keepAlive()
+		}
+	}
 }
 
-func (e *Engine) ask(ctx context.Context, txn *pb.TxnRequest) (*pb.TxnResponse, error) {
-	answer, _, err := e.askSeveral(ctx, txn)
-	return answer, err
+// use makes s the session that tickets are taken in.
+func (e *Engine) use(s *session) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ctx.Err() != nil || s.over {
+		return false
+	}
+	e.session = s
+	e.announceLocked(nil)
+	return true
 }
 
-// askSeveral also returns whether several members were asked. A silent member may carry
-// out the transaction long after another one's answer.
-func (e *Engine) askSeveral(ctx context.Context, txn *pb.TxnRequest) (answer *pb.TxnResponse, several bool, err error) {
-	var asked atomic.Int32
-	answer, err = ask(ctx, e.cluster, func(ctx context.Context, m *member) (*pb.TxnResponse, error) {
-		asked.Add(1)
-		return m.commit(ctx, txn)
-	})
-	return answer, asked.Load() > 1, err
+// fail notes why there is no session, and logs it if the reason is new.
+func (e *Engine) fail(err error) {
+	e.mu.Lock()
+	first := e.failure == nil || e.logged != err.Error()
+	e.announceLocked(err)
+	e.logged = err.Error()
+	e.mu.Unlock()
+	if first && e.ctx.Err() == nil {
+		e.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", e.where, "namespace", string(e.keys), "error", err)
+	}
+}
+
+// announceLocked wakes the goroutines that wait for a session.
+func (e *Engine) announceLocked(failure error) {
+	e.failure = failure
+	close(e.changed)
+	e.changed = make(chan struct{})
 }
 
 // watch begins a watch at the preferred member. A member that does not answer is no
@@ -78,10 +105,10 @@ func (s *session) watch(tries int, request *pb.WatchCreateRequest, handle func([
 	c := s.engine.cluster
 	ctx, cancel := context.WithTimeout(s.ctx, c.patience<<min(tries, 3))
 	defer cancel()
-	m := c.current()
-	w, rev, err := m.watch(ctx, request, handle, lost)
+	preferred := c.preferred.Load()
+	w, rev, err := c.members[preferred].watch(ctx, request, handle, lost)
 	if err != nil && s.ctx.Err() == nil && !denied(err) {
-		c.distrust(m)
+		c.distrust(preferred)
 	}
 	s.reach(rev)
 	return w, rev, err
@@ -108,12 +135,10 @@ func (s *session) lose(cause error) {
 			t.refuseLocked(lossOfLocked(t, err))
 			continue
 		}
-		if revoke := t.takeRevokeLocked(); revoke != nil {
-			revokes = append(revokes, revoke)
-		}
+		revokes = append(revokes, t.takeRevokeLocked())
 	}
-	s.insiders = len(s.tickets)
-	inside := s.insiders
+	inside := len(s.tickets)
+	s.forgetIfLeftLocked()
 	e.mu.Unlock()
 
 	for _, revoke := range revokes {
@@ -122,9 +147,6 @@ func (s *session) lose(cause error) {
 	e.log.Warn("the lease was lost; holders are told to stop, and waiters are refused",
 		"namespace", string(e.keys), "inside", inside, "waiting", waiting, "error", cause)
 	e.lost.Add(1)
-	if inside == 0 {
-		go s.forget(e.clock() + 2*s.ttl)
-	}
 }
 
 // lossOfLocked is why a waiter is refused when the session is lost. If it had no ticket yet,
@@ -150,66 +172,6 @@ func (s *session) finishLocked() {
 	}
 }
 
-// search finds out why tickets of waiters are missing: either the lease has ended, or
-// somebody has deleted them.
-func (s *session) search() {
-	for s.ctx.Err() == nil {
-		missing := s.nextMissing()
-		if missing == nil {
-			return
-		}
-		for s.ctx.Err() == nil && s.renew(attemptTime(1)) != nil {
-			sleep(s.ctx, retryPause)
-		}
-		if s.ctx.Err() == nil {
-			s.evicted(missing)
-		}
-	}
-}
-
-func (s *session) nextMissing() (missing []*ticket) {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	missing, s.missing = s.missing, nil
-	s.searching = missing != nil
-	return missing
-}
-
-// evicted refuses waiters whose tickets somebody has deleted.
-func (s *session) evicted(waiters []*ticket) {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	for _, t := range waiters {
-		t.refuseLocked(serializer.ErrEvicted)
-		s.dropLocked(t)
-	}
-}
-
-// dropLocked gives up a ticket: it takes it out of its queue, and deletes its key.
-func (s *session) dropLocked(t *ticket) {
-	if s.tickets[t.key] != t {
-		return
-	}
-	delete(s.tickets, t.key)
-	s.engine.ticketGoneLocked()
-	if s.over {
-		if s.insiders--; s.insiders == 0 {
-			go s.forget(s.engine.clock() + 2*s.ttl)
-		}
-		return
-	}
-	left := t.granted && t.Rule.Alone() && !t.vanished
-	if t.joined && !t.deletedWaitingLocked() {
-		t.queue.removeLocked(t)
-	}
-	slot := t.slot
-	if t.doubtful {
-		slot = 0
-	}
-	s.deleteLocked(deletion{queue: t.queue, key: t.key, rev: t.rev, slot: slot, left: left})
-	t.queue.updateLocked()
-}
-
 // complain logs an error that concerns no particular caller, at most once a second.
 func (s *session) complain(queue string, err error) {
 	e := s.engine
@@ -221,21 +183,5 @@ func (s *session) complain(queue string, err error) {
 	}
 	if _, ok := e.failures.Allow(struct{}{}); ok {
 		e.log.Error("a request to etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
-	}
-}
-
-const retryPause = 100 * time.Millisecond
-
-// attemptTime is how long to wait for the cluster's answer before a request is repeated.
-func attemptTime(tries int) time.Duration { return time.Second << min(tries/3, 2) }
-
-// longestAttempt is how long a request may take if it is not repeated.
-const longestAttempt = 5 * time.Second
-
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

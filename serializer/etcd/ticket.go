@@ -38,7 +38,6 @@ type waiter struct {
 	refused  bool // the caller has its error, or has given up
 	granted  bool // the caller has its turn
 	told     bool // granted is written to the key, or about to be, because the queue is paused
-	revoked  bool // the caller was asked to leave
 	vanished bool // somebody else deleted the key
 	doubtful bool // a request for the ticket was not answered: the key must not be used again
 	position int
@@ -47,6 +46,9 @@ type waiter struct {
 
 // newTicketLocked makes a local ticket that etcd does not know yet.
 func (s *session) newTicketLocked(a serializer.Arrival) *ticket {
+	if a.Joined == nil {
+		a.Joined = func() {}
+	}
 	q := s.queueLocked(a.Queue)
 	t := &ticket{waiter: &waiter{
 		arrival: a, session: s, queue: q, slot: q.slotLocked(), after: s.deleted,
@@ -105,17 +107,15 @@ func (t *ticket) describeLocked(state *serializer.TicketState, now time.Time) {
 	}
 }
 
-// deletedWaitingLocked reports whether somebody else deleted the ticket while it waited. Such a
-// ticket is not listed.
-func (t *ticket) deletedWaitingLocked() bool { return t.vanished && !t.granted }
-
 // takeRevokeLocked returns the callback that revokes the caller's turn, but only once.
+// After that, it returns one that does nothing.
 func (t *ticket) takeRevokeLocked() func(error) {
-	if t.revoked || t.arrival.Revoke == nil {
-		return nil
+	revoke := t.arrival.Revoke
+	t.arrival.Revoke = nil
+	if revoke == nil {
+		return func(error) {}
 	}
-	t.revoked = true
-	return t.arrival.Revoke
+	return revoke
 }
 
 // await returns nil once the turn has come, and otherwise why it has not.
@@ -123,7 +123,7 @@ func (t *ticket) await(ctx context.Context) error {
 	for {
 		select {
 		case <-t.listed:
-			t.notifyJoined()
+			t.arrival.Joined()
 		case err := <-t.ready:
 			return err
 		case <-ctx.Done():
@@ -136,14 +136,8 @@ func (t *ticket) await(ctx context.Context) error {
 func (t *ticket) notifyListed() {
 	select {
 	case <-t.listed:
-		t.notifyJoined()
-	default:
-	}
-}
-
-func (t *ticket) notifyJoined() {
-	if t.arrival.Joined != nil {
 		t.arrival.Joined()
+	default:
 	}
 }
 

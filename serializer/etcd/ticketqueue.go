@@ -177,8 +177,7 @@ func (q *ticketQueue) supersedeLocked() {
 	if t == nil || t.rev > q.covered || q.session.engine.closed || !q.session.standsLocked() {
 		return
 	}
-	t.refuseLocked(serializer.ErrSuperseded)
-	q.session.dropLocked(t)
+	q.session.rejectLocked(t, serializer.ErrSuperseded)
 }
 
 // updateLocked admits and refuses waiters after a change, and wakes the watcher.
@@ -353,9 +352,7 @@ func (q *ticketQueue) goneLocked(t *ticket) {
 	}
 	t.vanished = true
 	if t.granted {
-		if revoke := t.takeRevokeLocked(); revoke != nil {
-			go revoke(serializer.ErrLost)
-		}
+		go t.takeRevokeLocked()(serializer.ErrLost)
 		return
 	}
 	q.removeLocked(t)

@@ -323,7 +323,7 @@ func (w *watcher) sync(rev int64, agreed bool) error {
 	}
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
-	w.applyLocked(answer.Responses[0].GetResponseRange().Kvs, answer.Header.Revision)
+	w.applyLocked(answer.kvs(0), answer.rev())
 	w.updateLocked()
 	return nil
 }
@@ -361,34 +361,12 @@ func (w *watcher) verify(tickets []*ticket, rev int64, agreed bool) error {
 	w.session.engine.mu.Lock()
 	defer w.session.engine.mu.Unlock()
 	for i, t := range tickets {
-		now := firstOf(answer.Responses[i].GetResponseRange().Kvs)
+		now := firstOf(answer.kvs(i))
 		if w.remote[t.key] == t && now.CreateRevision != t.rev {
 			w.goneLocked(t)
 		}
 	}
-	w.syncedLocked(answer.Header.Revision)
+	w.syncedLocked(answer.rev())
 	w.updateLocked()
 	return nil
-}
-
-// read reads at one revision, which is rev or later. Unless agreed is true, one member
-// answers from its own state, which is cheap. If that state is too old, a majority must
-// confirm the answer.
-func (s *session) read(rev int64, agreed bool, reads ...*pb.RangeRequest) (answer *pb.TxnResponse, err error) {
-	for tries := range 3 {
-		agreed = agreed || tries > 0
-		txn := new(pb.TxnRequest)
-		for _, r := range reads {
-			txn.Success = append(txn.Success, get(&pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, KeysOnly: r.KeysOnly, Serializable: !agreed}))
-		}
-		answer, err = s.commit(tries, txn)
-		switch {
-		case err != nil:
-		case answer.Header.Revision >= rev:
-			return answer, nil
-		case agreed: // although etcd has reported rev
-			return nil, s.checkHistory(answer.Header, rev)
-		}
-	}
-	return nil, err
 }

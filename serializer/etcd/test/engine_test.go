@@ -41,16 +41,16 @@ func (r result) leave(t testing.TB) {
 	r.turn.Leave()
 }
 
-// join starts an arrival and returns once it has its ticket.
+// join starts an arrival and returns once its position is fixed.
 func join(t testing.TB, e serializer.Engine, a serializer.Arrival) <-chan result {
 	t.Helper()
-	before := length(t, e, a.Queue)
-	done := make(chan result, 1)
+	joined, done := make(chan struct{}, 1), make(chan result, 1)
+	a.Joined = func() { joined <- struct{}{} }
 	go func() {
 		turn, err := e.Enter(context.Background(), a)
 		done <- result{turn, err}
 	}()
-	waitUntil(t, "the arrival has its ticket", func() bool { return length(t, e, a.Queue) > before || len(done) > 0 })
+	waitUntil(t, "the arrival has joined", func() bool { return len(joined) > 0 || len(done) > 0 })
 	return done
 }
 
