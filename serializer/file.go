@@ -62,10 +62,26 @@ import (
 // of other processes (file_owners.go) and their missing files (file_missing.go). The
 // monitor (file_monitor.go) checks what no event reports.
 //
-// Locks are taken in this order: File.mu, directory.syncing, directory.mu. A method
-// whose name ends in Locked requires the lock of its type; in a directory, that is mu.
-// A directory holds no lock when it calls its engine, so the engine may call the
-// directory while it holds its own lock.
+// # Locks
+//
+// A method whose name ends in Locked requires the lock mu of its type. While a lock is
+// held, only locks below it in this list are taken:
+//
+//	File.mu            arrivals, and which directories there are
+//	directory.syncing  the syncer: what is known from the files
+//	removals.changing  only one thread changes the directory
+//	directory.mu       queues and tickets
+//	osDir.mu           owner files
+//	osDir.striking     the list of the ledgers
+//	ownLedger.mu       one ledger
+//
+// The other locks are leaves: nothing else is locked while one of them is held. They are
+// those of the timeouts, the removals, the unowned files, the log, and the wait for a
+// change. So is the lock of [Memory].
+//
+// A directory holds none of its locks when it calls its engine. [Arrival.Joined] and
+// [Arrival.Revoke] are called without locks, and the log is written without locks
+// (file_log.go).
 //
 // # What was rejected
 //
@@ -102,6 +118,7 @@ type File struct {
 	open    func(path string, clock func() time.Time) (lockDir, error)
 	unowned *unownedFiles
 	waits   waits
+	written *laterHandler // behind log
 
 	mu       sync.Mutex
 	arrivals []*ticket // that have no number yet, in order
@@ -132,8 +149,11 @@ func (s *fileSettings) logRepeated(level slog.Level, message string, attrs ...an
 
 // FileOptions adjust a [File]. The zero value suits most uses.
 type FileOptions struct {
-	Clock func() time.Time // the time for ticket numbers; nil means [time.Now]
-	Log   *slog.Logger     // nil means no log
+	// Clock is the time for ticket numbers. It must not call the engine. Nil means
+	// [time.Now].
+	Clock func() time.Time
+
+	Log *slog.Logger // nil means no log
 }
 
 // OpenFile makes an engine on a directory. It makes the directory if it is missing. It
@@ -157,11 +177,13 @@ func newFile(path string, o FileOptions, open func(string, func() time.Time) (lo
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	log := &laterHandler{Handler: o.Log.Handler()}
 	return &File{
-		fileSettings: fileSettings{path: path, clock: o.Clock, log: o.Log, lines: new(throttle.Throttle[string]),
+		fileSettings: fileSettings{path: path, clock: o.Clock, log: slog.New(log), lines: new(throttle.Throttle[string]),
 			unownedTime: unownedTime, tickTime: tickInterval},
 		open:    open,
 		unowned: newUnownedFiles(),
+		written: log,
 	}
 }
 
@@ -334,6 +356,12 @@ const closeTime = time.Second
 // Close implements [Engine]. If no turn is out, it waits until the directory is cleaned
 // up; if holders were revoked, it waits only for a moment.
 func (f *File) Close() error {
+	f.close()
+	f.written.wait(closeTime)
+	return nil
+}
+
+func (f *File) close() {
 	closed := &StorageError{"waiting in lock directory", f.path, ErrClosed}
 	f.mu.Lock()
 	f.closed = true
@@ -353,7 +381,7 @@ func (f *File) Close() error {
 	f.mu.Unlock()
 	if d == nil {
 		awaitAll(old)
-		return nil
+		return
 	}
 	idle, leaving := d.close(closed)
 	awaitAll(old)
@@ -366,7 +394,6 @@ func (f *File) Close() error {
 		case <-time.After(closeTime):
 		}
 	}
-	return nil
 }
 
 // awaitAll waits until the directories are shut, but at most for closeTime: another

@@ -132,9 +132,9 @@ func TestUnownedFileIsAbandoned(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v", err)
 	}
-	if text := log.String(); !strings.Contains(text, "abandoned") || !strings.Contains(text, filepath.Base(path)) {
-		t.Errorf("log: %s", text)
-	}
+	waitUntil(t, "it is logged", func() bool {
+		return strings.Contains(log.String(), "abandoned") && strings.Contains(log.String(), filepath.Base(path))
+	})
 }
 
 // Bug: the five minutes began anew with each process, although the file was an hour old.

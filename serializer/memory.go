@@ -29,7 +29,7 @@ type Memory struct {
 // MemoryOptions adjust a [Memory]. The zero value suits most uses.
 type MemoryOptions struct {
 	Path  string           // returned by Path; empty means "memory"
-	Clock func() time.Time // the time for ticket numbers; nil means [time.Now]
+	Clock func() time.Time // the time for ticket numbers, which must not call the engine; nil means [time.Now]
 }
 
 // NewMemory makes an engine without queues.
