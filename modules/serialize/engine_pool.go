@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -107,7 +108,7 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 	for i := range states {
 		states[i].Path = cmp.Or(states[i].Path, path)
 	}
-	states = e.withConfigured(localQueues.list(e, path, states), path)
+	states = e.withConfigured(engineswitch.List(e, path, states), path)
 	describeRequests(states)
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
@@ -159,7 +160,7 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 
 // Evict implements [serializer.Engine].
 func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) error {
-	if localQueues.evict(e, queue, token) {
+	if engineswitch.Evict(e, queue, token) {
 		return nil
 	}
 	return e.Engine.Evict(ctx, queue, token)
@@ -167,7 +168,7 @@ func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) er
 
 // Close implements [serializer.Engine].
 func (e *sharedEngine) Close() error {
-	localQueues.refuseAll(e, serializer.ErrClosed)
+	engineswitch.RefuseAll(e, serializer.ErrClosed)
 	return e.Engine.Close()
 }
 

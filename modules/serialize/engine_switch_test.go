@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -56,7 +57,7 @@ func enterBy(ctx context.Context, e *engineRef, a serializer.Arrival) (serialize
 	if err == nil {
 		v.turn, err = e.Engine.Enter(ctx, a)
 	}
-	if _, settleErr := v.local.settle(v.turn, err); settleErr != nil {
+	if _, settleErr := v.local.Settle(v.turn, err); settleErr != nil {
 		return nil, settleErr
 	}
 	return &v.local, nil
@@ -176,20 +177,9 @@ func TestChangeOfEngine(t *testing.T) {
 			out(t, late)
 			turn.Leave()
 			late.enters(t).Leave()
-			within(t, "no local queues", func() bool { return localQueueCount(dir) == 0 })
+			within(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
 		})
 	}
-}
-
-func localQueueCount(path string) (n int) {
-	localQueues.mu.Lock()
-	defer localQueues.mu.Unlock()
-	for name := range localQueues.byName {
-		if name.path == path {
-			n++
-		}
-	}
-	return n
 }
 
 // A request that waits for those of the old engine can be refused as in any
@@ -234,7 +224,7 @@ func TestRefusedDuringChangeOfEngine(t *testing.T) {
 			out(t, last)
 			holder.Leave()
 			last.enters(t).Leave()
-			within(t, "no local queues", func() bool { return localQueueCount(dir) == 0 })
+			within(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
 		})
 	}
 }
@@ -423,7 +413,7 @@ func (c *changes) run() {
 	for _, s := range c.sites {
 		c.close(s)
 	}
-	if n := localQueueCount(c.link) + localQueueCount(c.real[0]) + localQueueCount(c.real[1]); n != 0 {
+	if n := engineswitch.Count(c.link) + engineswitch.Count(c.real[0]) + engineswitch.Count(c.real[1]); n != 0 {
 		c.t.Errorf("seed %d: %d local queues are left", c.seed, n)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lentcontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
@@ -40,7 +41,7 @@ type visit struct {
 	refused bool                    // by the queue; then failure is set, too
 
 	turn    serializer.Turn
-	local   localTurn
+	local   engineswitch.Turn
 	age     ageEntry // in the list of those that wait, then of those inside
 	waited  time.Duration
 	idle    time.Duration // for which the turn waited for a browser with the waiting page
@@ -97,8 +98,8 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 
 // settle notes how the wait has ended.
 func (v *visit) settle(err error) {
-	if v.local.engine != nil { // else the request is inside the queue already
-		v.turn, _ = v.local.settle(v.turn, err)
+	if v.local.Arrived() { // else the request is inside the queue already
+		v.turn, _ = v.local.Settle(v.turn, err)
 	}
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(v.age.since)

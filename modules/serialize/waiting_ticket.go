@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -46,7 +47,7 @@ type keptTicket struct {
 	cookie   *sentCookie // nil once it has come back
 	live     bool        // the latest page followed its place, and does not come by Refresh
 	delayed  bool        // its turn has waited longer, for a browser that came just in time
-	local    localTurn
+	local    engineswitch.Turn
 	refusal  error         // why it has no turn
 	revoked  error         // the engine has taken the turn back
 	came     time.Time     // when the turn came

@@ -15,7 +15,7 @@ func (t *keptTable) settle(k *keptTicket, err error) {
 	if err == nil && k.revoked != nil {
 		err = k.revocationLocked()
 	}
-	entered := k.local.entered
+	entered := k.local.Entered()
 	over := k.state == keptOver
 	switch {
 	case over:

@@ -1,7 +1,6 @@
-package serialize
+package engineswitch
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -9,10 +8,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// localTurn is a request's way through its local queues, and then its turn.
-type localTurn struct {
+// Turn is a request's way through its local queues, and then its turn.
+type Turn struct {
 	serializer.Turn
-	engine   *sharedEngine
+	engine   serializer.Engine
 	places   []localPlace
 	one      [1]localPlace // the memory of places, for most requests
 	wait     *engineWait   // nil if the engine's queue could be joined at once
@@ -26,19 +25,11 @@ type localPlace struct {
 	generation *generation
 }
 
-// arrive returns once a request may join the engine's queue behind all requests of any
-// engine. One that is inside the queue would wait for itself.
-func (v *visit) arrive(ctx context.Context, a *serializer.Arrival) error {
-	if v.insideElsewhere() {
-		return nil
-	}
-	return v.local.arrive(ctx, v.engine, a)
-}
-
-// arrive returns once the engine's queue may be joined, with what is left of the arrival.
-func (t *localTurn) arrive(ctx context.Context, e *engineRef, a *serializer.Arrival) error {
-	t.engine = e.sharedEngine
-	if err := localQueues.arrive(t, e.directory.names, a); err != nil {
+// Arrive returns once the engine's queue may be joined, with what is left of the arrival.
+// names are the names of the queue's directory.
+func (t *Turn) Arrive(ctx context.Context, engine serializer.Engine, names []string, a *serializer.Arrival) error {
+	t.engine = engine
+	if err := localQueues.arrive(t, names, a); err != nil {
 		return err
 	}
 	if t.wait == nil {
@@ -48,7 +39,7 @@ func (t *localTurn) arrive(ctx context.Context, e *engineRef, a *serializer.Arri
 }
 
 // awaitEarlier waits until all requests have left that came with another engine.
-func (t *localTurn) awaitEarlier(ctx context.Context, a *serializer.Arrival) error {
+func (t *Turn) awaitEarlier(ctx context.Context, a *serializer.Arrival) error {
 	if err := t.wait.await(ctx); err != nil {
 		localQueues.leave(t)
 		return t.wait.refused(err)
@@ -57,8 +48,14 @@ func (t *localTurn) awaitEarlier(ctx context.Context, a *serializer.Arrival) err
 	return nil
 }
 
-// settle records how the engine has answered.
-func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, error) {
+// Arrived reports whether the request has arrived in a queue here.
+func (t *Turn) Arrived() bool { return t.engine != nil }
+
+// Entered reports whether the request has got its turn.
+func (t *Turn) Entered() bool { return t.entered }
+
+// Settle records how the engine has answered.
+func (t *Turn) Settle(turn serializer.Turn, err error) (serializer.Turn, error) {
 	if err != nil {
 		localQueues.leave(t)
 		return nil, err
@@ -68,21 +65,21 @@ func (t *localTurn) settle(turn serializer.Turn, err error) (serializer.Turn, er
 	return t, nil
 }
 
-// join asks for a turn without waiting for it, and without a goroutine if the engine needs
-// none. t is the turn. done is called in a goroutine of its own when the wait has ended,
-// with nil if it has come.
-func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) serializer.Wait {
-	t.engine = e.sharedEngine
-	if err := localQueues.arrive(t, e.directory.names, &a); err != nil {
+// Join asks for a turn without waiting for it, and without a goroutine if the engine needs
+// none. from is asked for the turns of engine. done is called in a goroutine of its own
+// when the wait has ended, with nil if the turn has come.
+func (t *Turn) Join(engine, from serializer.Engine, names []string, a serializer.Arrival, done func(error)) serializer.Wait {
+	t.engine = engine
+	if err := localQueues.arrive(t, names, &a); err != nil {
 		go done(err)
 		return cancelWait(func(error) {})
 	}
 	settle := func(turn serializer.Turn, err error) {
-		_, err = t.settle(turn, err)
+		_, err = t.Settle(turn, err)
 		done(err)
 	}
 	if t.wait == nil {
-		return serializer.Join(t.engine.Engine, a, settle)
+		return serializer.Join(from, a, settle)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
@@ -90,7 +87,7 @@ func (e *engineRef) join(t *localTurn, a serializer.Arrival, done func(error)) s
 			done(err)
 			return
 		}
-		settle(t.engine.Engine.Enter(ctx, a))
+		settle(from.Enter(ctx, a))
 	}()
 	return cancelWait(cancel)
 }
@@ -101,26 +98,14 @@ type cancelWait context.CancelCauseFunc
 // GiveUp implements [serializer.Wait].
 func (w cancelWait) GiveUp(cause error) { w(cause) }
 
-// insideElsewhere reports whether the request is inside this queue already, by
-// another engine. Then it holds the turn among all requests of this process.
-func (v *visit) insideElsewhere() bool {
-	at := cmp.Or(v.engine, v.handler.engine).directory // one that is still to take its ticket has none yet
-	for outer := v.next; outer != nil; outer = outer.next {
-		if outer.turn != nil && !outer.ended.Load() && outer.queue == v.queue && outer.engine.directory.same(at) {
-			return true
-		}
-	}
-	return false
-}
-
 // Leave implements [serializer.Turn].
-func (t *localTurn) Leave() {
+func (t *Turn) Leave() {
 	t.Turn.Leave()
 	localQueues.leave(t)
 }
 
 // Position implements [serializer.Turn].
-func (t *localTurn) Position() int {
+func (t *Turn) Position() int {
 	if t.wait == nil {
 		return t.Turn.Position()
 	}
@@ -130,7 +115,7 @@ func (t *localTurn) Position() int {
 // remaining is the arrival for the engine after a wait here. It has no limit of
 // waiters: a request that was accepted is not refused because the queue has grown
 // since, unless a later one supersedes it.
-func (t *localTurn) remaining() serializer.Arrival {
+func (t *Turn) remaining() serializer.Arrival {
 	a := t.wait.arrival
 	if !a.DropOldest {
 		a.MaxWaiting = 0
@@ -144,10 +129,10 @@ func (t *localTurn) remaining() serializer.Arrival {
 
 // supersedeLocked refuses the first pending request of t's queues, of those that may
 // be superseded. Those that have joined the engine's queue are left to the engine.
-func (t *localTurn) supersedeLocked() {
+func (t *Turn) supersedeLocked() {
 	for _, p := range t.places {
 		for _, g := range p.queue.generations {
-			i := slices.IndexFunc(g.pending, func(o *localTurn) bool { return !o.wait.ended && o.wait.arrival.DropOldest })
+			i := slices.IndexFunc(g.pending, func(o *Turn) bool { return !o.wait.ended && o.wait.arrival.DropOldest })
 			if i >= 0 {
 				g.pending[i].wait.endLocked(serializer.ErrSuperseded)
 				return
@@ -157,7 +142,7 @@ func (t *localTurn) supersedeLocked() {
 }
 
 // joinedLocked ends the request's time as pending, if it was.
-func (t *localTurn) joinedLocked() {
+func (t *Turn) joinedLocked() {
 	if t.wait == nil {
 		return
 	}
@@ -170,7 +155,7 @@ func (t *localTurn) joinedLocked() {
 }
 
 // advanceLocked lets the next pending request of each of t's queues go on.
-func (t *localTurn) advanceLocked() {
+func (t *Turn) advanceLocked() {
 	for _, p := range t.places {
 		p.queue.advanceLocked()
 	}

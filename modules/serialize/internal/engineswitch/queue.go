@@ -1,4 +1,6 @@
-package serialize
+package engineswitch
+
+import "github.com/orderly-http/caddy-orderly/serializer"
 
 // localQueue is one queue as the requests of this process see it. Nearly always it
 // has one generation. All its methods need the lock of [localQueueTable].
@@ -13,15 +15,15 @@ type localName struct{ path, queue string }
 
 // generation is a row of consecutive requests that use the same engine.
 type generation struct {
-	engine   *sharedEngine
-	requests int          // that have arrived and not left
-	inside   int          // of these, those that hold a turn
-	pending  []*localTurn // of these, in order, those that may not have joined the engine's queue yet
+	engine   serializer.Engine
+	requests int     // that have arrived and not left
+	inside   int     // of these, those that hold a turn
+	pending  []*Turn // of these, in order, those that may not have joined the engine's queue yet
 }
 
 // freeLocked reports whether a request may go straight to its engine: there is no
 // request with another engine, and none is pending.
-func (l *localQueue) freeLocked(engine *sharedEngine) bool {
+func (l *localQueue) freeLocked(engine serializer.Engine) bool {
 	return len(l.generations) == 0 ||
 		len(l.generations) == 1 && l.generations[0].engine == engine && len(l.generations[0].pending) == 0
 }
@@ -34,7 +36,7 @@ func (l *localQueue) countLocked() (requests, inside int) {
 }
 
 // joinLocked adds a request at the end.
-func (l *localQueue) joinLocked(engine *sharedEngine) *generation {
+func (l *localQueue) joinLocked(engine serializer.Engine) *generation {
 	n := len(l.generations)
 	if n == 0 || l.generations[n-1].engine != engine {
 		l.addLocked(engine)
@@ -46,7 +48,7 @@ func (l *localQueue) joinLocked(engine *sharedEngine) *generation {
 }
 
 // addLocked begins a generation, in the memory of an ended one if there is one.
-func (l *localQueue) addLocked(engine *sharedEngine) {
+func (l *localQueue) addLocked(engine serializer.Engine) {
 	n := len(l.generations)
 	if n < cap(l.generations) {
 		l.generations = l.generations[:n+1]
@@ -60,7 +62,7 @@ func (l *localQueue) addLocked(engine *sharedEngine) {
 }
 
 // firstLocked is the first pending request of the first generation, or nil.
-func (l *localQueue) firstLocked() *localTurn {
+func (l *localQueue) firstLocked() *Turn {
 	if len(l.generations) == 0 || len(l.generations[0].pending) == 0 {
 		return nil
 	}
