@@ -149,15 +149,6 @@ func (v *visit) run(ctx context.Context, w *response.Writer, r *http.Request, ne
 	return w.Serve(ctx, r, v.following(next))
 }
 
-// initWriter makes w write to the client of a request.
-func (v *visit) initWriter(w *response.Writer, to http.ResponseWriter, r *http.Request) {
-	s := v.handler
-	w.Init(to, r, response.Settings{
-		Turn: v.ctx, EndsWithClient: s.OnDisconnect != onDisconnectFinish, Uploading: v.uploading,
-		BufferSize: int(*s.ResponseBuffer), Logger: s.logger,
-	})
-}
-
 // following is the next handler. A body that was not read to its end before the ticket
 // may break off while the upstream reads it. Then the turn lasts until the upstream has
 // closed the connection.
@@ -172,20 +163,6 @@ func (v *visit) following(next caddyhttp.Handler) caddyhttp.Handler {
 		u.Await(hold)
 		return err
 	})
-}
-
-// deliver brings what is left of a response to its client.
-func (v *visit) deliver(w *response.Writer, r *http.Request) {
-	if w.IsDraining() {
-		draining := &v.handler.meters.counts.draining
-		draining.Add(1)
-		defer draining.Add(-1)
-		v.limitKeep()
-		for inner := latestVisit(r); inner != nil && inner != v; inner = inner.next {
-			inner.limitKeep() // its response is a part of this one
-		}
-	}
-	w.Deliver()
 }
 
 // limitKeep limits how long a turn that is kept for error routes waits for a client

@@ -19,24 +19,6 @@ import (
 
 var errCannotPause = errors.New("the engine cannot pause queues")
 
-// Pause implements [serializer.Pauser].
-func (e *sharedEngine) Pause(ctx context.Context, queue string, until time.Time) error {
-	pauser, ok := e.Engine.(serializer.Pauser)
-	if !ok {
-		return fmt.Errorf("pausing queue %q in %s: %w", queue, e.Path(), errCannotPause)
-	}
-	return pauser.Pause(ctx, queue, until)
-}
-
-// Resume implements [serializer.Pauser].
-func (e *sharedEngine) Resume(ctx context.Context, queue string) error {
-	pauser, ok := e.Engine.(serializer.Pauser)
-	if !ok {
-		return fmt.Errorf("resuming queue %q in %s: %w", queue, e.Path(), errCannotPause)
-	}
-	return pauser.Resume(ctx, queue)
-}
-
 // configureGroup adds by to the number of handlers that use a prefix with
 // placeholders.
 func (e *sharedEngine) configureGroup(prefix string, by int) {
@@ -132,17 +114,20 @@ func addPausable(all []pausable, name string, e *sharedEngine) []pausable {
 
 // pause pauses the queue in all engines that it is in.
 func (p pausable) pause(ctx context.Context, until time.Time) error {
-	for _, e := range p.engines {
-		if err := e.Pause(ctx, p.name, until); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.each("pausing", func(e serializer.Pauser) error { return e.Pause(ctx, p.name, until) })
 }
 
 func (p pausable) resume(ctx context.Context) error {
+	return p.each("resuming", func(e serializer.Pauser) error { return e.Resume(ctx, p.name) })
+}
+
+func (p pausable) each(doing string, do func(serializer.Pauser) error) error {
 	for _, e := range p.engines {
-		if err := e.Resume(ctx, p.name); err != nil {
+		pauser, ok := e.Engine.(serializer.Pauser)
+		if !ok {
+			return fmt.Errorf("%s queue %q in %s: %w", doing, p.name, e.Path(), errCannotPause)
+		}
+		if err := do(pauser); err != nil {
 			return err
 		}
 	}

@@ -48,11 +48,8 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// ParseStatusDirective sets up the serialize_status directive. Syntax:
-//
-//	serialize_status [<matcher>] {
-//	    controls
-//	}
+// ParseStatusDirective sets up the serialize_status directive, which may have a matcher.
+// Its syntax is that of [Status.UnmarshalCaddyfile].
 func ParseStatusDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	s := new(Status)
 	return s, s.UnmarshalCaddyfile(h.Dispenser)

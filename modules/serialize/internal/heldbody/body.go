@@ -3,7 +3,6 @@
 package heldbody
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -174,13 +173,6 @@ func (b *Body) freeLocked() {
 	if b.file != nil {
 		_ = b.file.Close() // it has no name, and is not read again
 		b.file = nil
-	}
-}
-
-// FreeWith closes the file when a context is done.
-func (b *Body) FreeWith(ctx context.Context) {
-	if b != nil {
-		context.AfterFunc(ctx, b.Free)
 	}
 }
 
