@@ -42,7 +42,7 @@ func TestCaddyfileAdapt(t *testing.T) {
 // adapt returns what a Caddyfile is adapted to, or the error.
 func (c *caddy) adapt(caddyfile string) string {
 	c.t.Helper()
-	r := c.adminAPI("POST", "/adapt", caddyfile, "Content-Type: text/caddyfile")
+	r := c.API("POST", "/adapt", caddyfile, "Content-Type", "text/caddyfile")
 	if r.Err != nil {
 		c.t.Fatal(r.Err)
 	}

@@ -32,7 +32,7 @@ func TestAdminShowsQueues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
 		s := newSite(t, "engine "+engine)
 		idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":1,"inside":0,"waiting":0,"tickets":[]}]`, s.dir)
-		if text := testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text; strings.TrimSpace(text) != idle {
+		if text := s.Ask("/serialize/queues"); strings.TrimSpace(text) != idle {
 			t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
 		}
 		one, inside, two, q := s.holderAndWaiter(t, s)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bodies of any size arrive complete, with a length or chunked, in pieces of any size.
@@ -216,7 +217,7 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 			reverse_proxy {$UPSTREAM}`})
 		holder := c.holder(t)
 		waiter := c.getting("/?name=waiter")
-		eventually(t, patience, "one waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), `"waiting":1`) })
+		wait.Until(t, "one waits", func() bool { return strings.Contains(c.Ask("/serialize/queues"), `"waiting":1`) })
 		// Nor is the whole of a large body waited for.
 		for _, request := range []string{expecting("full"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
 			conn := c.dial()

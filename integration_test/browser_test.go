@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // browser is a page in a Chromium, which is spoken to by its DevTools protocol:
@@ -108,7 +109,7 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	if _, err := b.in.Write(append(text, 0)); err != nil {
 		b.t.Fatalf("sending %s to chromium: %v", method, err)
 	}
-	_ = b.replies.SetReadDeadline(time.Now().Add(3 * testcaddy.Patience))
+	_ = b.replies.SetReadDeadline(time.Now().Add(3 * wait.Patience))
 	for {
 		text, err := b.reader.ReadBytes(0)
 		if err != nil {
@@ -183,7 +184,7 @@ func (b *browser) evaluate(expression string, result any) error {
 // until waits until an expression is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	testcaddy.Eventually(b.t, expression, func() error {
+	wait.Eventually(b.t, expression, func() error {
 		var is bool
 		var text string
 		if err := b.evaluate(expression, &is); err != nil || is {

@@ -3,23 +3,18 @@
 package integration_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-const patience = testcaddy.Patience
+const patience = wait.Patience
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
 // {$PORT}, {$DIR} and {$UPSTREAM} and what env names are filled in.
@@ -42,15 +37,13 @@ type user struct{ uid, gid uint32 }
 
 // caddy is a Caddy process.
 type caddy struct {
-	*testcaddy.Process
-	t       testing.TB
-	setup   setup
-	dir     string // the lock directory
-	home    string
-	port    int
-	url     string // of the site
-	control string // the socket of the admin API
-	admin   *http.Client
+	*testcaddy.Server
+	t     testing.TB
+	setup setup
+	dir   string // the lock directory
+	home  string
+	port  int
+	url   string // of the site
 }
 
 // start starts a Caddy process and waits until it serves. It is killed when the
@@ -58,7 +51,7 @@ type caddy struct {
 func start(t testing.TB, s setup) *caddy {
 	t.Helper()
 	c := launch(t, s)
-	c.AwaitText("serving initial configuration")
+	c.AwaitLoaded()
 	return c
 }
 
@@ -80,27 +73,40 @@ func launch(t testing.TB, s setup) *caddy {
 	if c.dir == "" {
 		c.dir = tempDir(t)
 	}
-	c.control = filepath.Join(c.home, "admin")
-	c.admin = unixClient(c.control)
 	c.port = s.freePort(t)
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
 		scheme, host = "https", "localhost"
 	}
 	c.url = fmt.Sprintf("%s://%s:%d", scheme, host, c.port)
-	config := filepath.Join(c.home, "Caddyfile")
-	writeFile(t, config, c.caddyfile(s))
-	if s.user != nil {
-		check(t, os.Chown(c.home, int(s.user.uid), int(s.user.gid)))
+	settings := testcaddy.Settings{
+		Caddyfile: c.caddyfile(s), Home: c.home, Admin: "unix/" + filepath.Join(c.home, "admin"),
+		Env: c.env(), Files: s.files, Launcher: s.launcher,
 	}
-	c.run("run", "--config", config, "--adapter", "caddyfile")
+	if u := s.user; u != nil {
+		check(t, os.Chown(c.home, int(u.uid), int(u.gid)))
+		settings.System = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.gid}}
+	}
+	c.Server = testcaddy.Launch(t, settings)
 	return c
+}
+
+// env is the environment of the process.
+func (c *caddy) env() []string {
+	env := []string{"CERTIFICATE=" + certificate.cert, "KEY=" + certificate.key, "SITE=" + c.url, "DIR=" + c.dir, fmt.Sprintf("PORT=%d", c.port)}
+	if c.setup.upstream != nil {
+		env = append(env, "UPSTREAM="+c.setup.upstream.Addr)
+	}
+	for name, value := range c.setup.env {
+		env = append(env, name+"="+value)
+	}
+	return env
 }
 
 // caddyfile is the whole Caddyfile of a setup.
 func (c *caddy) caddyfile(s setup) string {
 	return fmt.Sprintf(`{
-	admin unix/{$ADMIN}
+	admin {$ADMIN}
 	persist_config off
 	auto_https off
 	log {
@@ -148,32 +154,10 @@ func (s setup) freePort(t testing.TB) int {
 	return int(netip.MustParseAddrPort(addr(t)).Port())
 }
 
-// run runs the command caddy as the setup says.
-func (c *caddy) run(args ...string) {
-	cmd := testcaddy.CommandIn(c.t, c.home, args...)
-	cmd.Env = append(cmd.Env, "CERTIFICATE="+certificate.cert, "KEY="+certificate.key,
-		"ADMIN="+c.control, "SITE="+c.url, "DIR="+c.dir, fmt.Sprintf("PORT=%d", c.port))
-	if c.setup.upstream != nil {
-		cmd.Env = append(cmd.Env, "UPSTREAM="+c.setup.upstream.Addr)
-	}
-	for name, value := range c.setup.env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
-	if launcher := c.setup.launcher; launcher != nil {
-		cmd.Path = testcaddy.Need(c.t, launcher[0], "apt-get install util-linux")
-		cmd.Args = slices.Concat(launcher, cmd.Args)
-	}
-	cmd.ExtraFiles = c.setup.files
-	if u := c.setup.user; u != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: u.uid, Gid: u.gid}}
-	}
-	c.Process = testcaddy.StartProcess(c.t, cmd)
-}
-
 // reload loads a setup into the running process, and waits until only the new
 // configuration takes connections.
 func (c *caddy) reload(s setup) error {
-	err := c.load("text/caddyfile", c.caddyfile(s))
+	err := c.Load("text/caddyfile", c.caddyfile(s))
 	c.awaitOneListener()
 	return err
 }
@@ -186,52 +170,6 @@ func (c *caddy) awaitOneListener() {
 
 // host is the site's address and port.
 func (c *caddy) host() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
-
-// load loads a configuration through the admin API.
-func (c *caddy) load(contentType, config string) error {
-	r := c.adminAPI("POST", "/load", config, "Content-Type: "+contentType)
-	if r.Err != nil {
-		return r.Err
-	}
-	if r.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d: %s", r.StatusCode, r.Text)
-	}
-	return nil
-}
-
-// ask gets a path of the admin API.
-func (c *caddy) ask(path string) string {
-	c.t.Helper()
-	r := c.adminAPI("GET", path, "")
-	if r.Err != nil || r.StatusCode != http.StatusOK {
-		c.t.Fatalf("admin API, %s: %v", path, r)
-	}
-	return r.Text
-}
-
-// adminAPI makes a request to the admin API. Every configuration has a new
-// listener for it, and the old one may close before it has accepted a
-// connection. So a request without an answer is repeated.
-func (c *caddy) adminAPI(method, path, body string, header ...string) (r testcaddy.Answer) {
-	for range 5 {
-		if r = do(c.admin, method, "http://admin"+path, body, header...); r.Err == nil {
-			break
-		}
-	}
-	return r
-}
-
-func unixClient(socket string) *http.Client {
-	return &http.Client{
-		Timeout: patience,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", socket)
-			},
-		},
-	}
-}
 
 func tempDir(t testing.TB) string {
 	t.Helper()
@@ -247,26 +185,5 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until something is so.
-func eventually(t testing.TB, within time.Duration, what string, so func() bool) {
-	t.Helper()
-	if err := poll(within, so); err != nil {
-		t.Fatalf("%s: not so after %v", what, within)
-	}
-}
-
-var errNotSo = errors.New("not so")
-
-func poll(within time.Duration, so func() bool) error {
-	for end := time.Now().Add(within); ; time.Sleep(2 * time.Millisecond) {
-		if so() {
-			return nil
-		}
-		if time.Now().After(end) {
-			return errNotSo
-		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The certificates are of authorities that Caddy makes for each process.
@@ -108,7 +109,7 @@ func bringInside(t testing.TB, upstream *testcaddy.Upstream, request func() test
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		answer := inBackground(request)
-		eventually(t, patience, "the holder is inside, or refused", func() bool {
+		wait.Until(t, "the holder is inside, or refused", func() bool {
 			return upstream.Visit("holder") != nil || len(answer) > 0
 		})
 		if upstream.Visit("holder") != nil {

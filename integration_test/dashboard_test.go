@@ -63,7 +63,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	answer := s.send(t, "GET", "one")
 	s.NextNamed("one").Leave()
 	testcaddy.Await(t, answer)
-	labels, _ := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
+	labels, _ := metricSamples(t, s.Ask("/metrics"))
 
 	text, err := os.ReadFile("../docs/grafana-dashboard.json")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	}
 	visitors := s.together(t, "0", "1")
 	gauge := func(name string) float64 {
-		_, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
+		_, values := metricSamples(t, s.Ask("/metrics"))
 		value, err := strconv.ParseFloat(values[name+`{queue="a_"}`], 64)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -161,7 +161,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 		testcaddy.Await(t, answer)
 	}
 	s.Eventually("the queue is forgotten", func() error {
-		if _, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text); values[inside+`{queue="a_"}`] != "" {
+		if _, values := metricSamples(t, s.Ask("/metrics")); values[inside+`{queue="a_"}`] != "" {
 			return errors.New("there still is an age")
 		}
 		return nil

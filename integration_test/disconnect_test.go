@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // hangUpAfterTenth makes a request, and hangs up a tenth of a second after it
@@ -20,7 +21,7 @@ func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived fun
 	t.Helper()
 	ctx, hangUp := context.WithCancel(t.Context())
 	answer := inBackground(func() testcaddy.Answer { return doContext(ctx, client, "GET", url, nil) })
-	eventually(t, patience, "the request has arrived", arrived)
+	wait.Until(t, "the request has arrived", arrived)
 	time.Sleep(100 * time.Millisecond)
 	hangUp()
 	if r := <-answer; r.Err == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // latest is a site where the latest request wins.
@@ -150,7 +151,7 @@ func TestLatestWinsAcrossEngines(t *testing.T) {
 		if waiting != nil {
 			(<-waiting).Want(t, http.StatusConflict)
 		} else {
-			eventually(t, patience, "the request waits", func() bool { return strings.Contains(c.ask("/serialize/queues"), "former engine") })
+			wait.Until(t, "the request waits", func() bool { return strings.Contains(c.Ask("/serialize/queues"), "former engine") })
 		}
 		waiting = next
 	}

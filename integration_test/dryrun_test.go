@@ -175,8 +175,8 @@ func TestDryRunStatus(t *testing.T) {
 func TestDryRunDisagreement(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: "respond old"})
-	err := c.load("application/json", `{
-		"admin": {"listen": "unix/`+c.control+`"},
+	err := c.Load("application/json", `{
+		"admin": {"listen": "`+c.Admin+`"},
 		"apps": {"http": {"servers": {"main": {
 			"listen": ["127.0.0.1:0"],
 			"routes": [

@@ -168,7 +168,7 @@ func (e *edgeText) line(format string, args ...any) {
 func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
 	e := &edgeText{unguarded: unguarded}
 	e.line("{")
-	e.line("admin unix/{$ADMIN}")
+	e.line("admin {$ADMIN}")
 	e.line("persist_config off")
 	e.line("auto_https off")
 	e.line("log {")

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -76,10 +77,10 @@ func TestEdgesOracle(t *testing.T) {
 		{name: "held too long", queue: edgeQueue{HoldTimeout: 500}, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, want: "held too long"},
 		{name: "held after eviction", queue: plain, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, evict: 45, want: "held too long"},
 		{name: "left in the queue", queue: plain, ticket: &edgeTicket{port: 1, waiting: at(9000)}, a: &edgeAnswer{port: 1, hungUp: at(40)}, want: "left in the queue"},
-		{name: "left the line", queue: plain, ticket: &edgeTicket{port: 1, waiting: at(500)}, a: &edgeAnswer{port: 1, hungUp: at(40)}},
+		{name: "left the queue", queue: plain, ticket: &edgeTicket{port: 1, waiting: at(500)}, a: &edgeAnswer{port: 1, hungUp: at(40)}},
 
-		{name: "no answer", queue: plain, a: &edgeAnswer{client: get, err: errNotSo}, want: "no answer"},
-		{name: "no answer to who hung up", queue: plain, a: &edgeAnswer{client: edgeClient{HangUp: hangUpTime}, err: errNotSo}},
+		{name: "no answer", queue: plain, a: &edgeAnswer{client: get, err: io.EOF}, want: "no answer"},
+		{name: "no answer to who hung up", queue: plain, a: &edgeAnswer{client: edgeClient{HangUp: hangUpTime}, err: io.EOF}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // edgeBench runs cases, one after the other, with Caddy processes that it keeps.
@@ -40,7 +42,7 @@ func (b *edgeBench) load(c *edgeCase, dir string) error {
 		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: map[string]string{"UPSTREAM": b.upstream.addr}}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
-		if err := process.load("text/caddyfile", c.caddyfile(dir, 0, b.unguarded)); err != nil {
+		if err := process.Load("text/caddyfile", c.caddyfile(dir, 0, b.unguarded)); err != nil {
 			return fmt.Errorf("loading the configuration: %w\n%s", err, c.caddyfile(dir, 0, b.unguarded))
 		}
 		process.awaitOneListener()
@@ -57,7 +59,7 @@ func (b *edgeBench) reload(c *edgeCase, dir string) (wait func() error) {
 		for _, process := range b.caddies[:c.Processes] {
 			all.Go(func() {
 				time.Sleep(ms(when))
-				if err := process.load("text/caddyfile", c.caddyfile(dir, i+1, b.unguarded)); err != nil {
+				if err := process.Load("text/caddyfile", c.caddyfile(dir, i+1, b.unguarded)); err != nil {
 					failures <- fmt.Errorf("reloading: %w", err)
 				}
 			})
@@ -88,8 +90,8 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 			h.answers[a.request] = a
 		}
 	}
-	if err := poll(patience, b.upstream.idle); err != nil {
-		return nil, fmt.Errorf("the upstream still works: %w", err)
+	if !wait.Poll(patience, b.upstream.idle) {
+		return nil, errors.New("the upstream still works")
 	}
 	if err := reload(); err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ type queueState struct {
 }
 
 func (b *edgeBench) queues(process int, dir string) (found []queueState) {
-	r := b.caddies[process].adminAPI("GET", "/serialize/queues", "")
+	r := b.caddies[process].API("GET", "/serialize/queues", "")
 	var all []queueState
 	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
 		return nil // the next attempt may succeed
@@ -203,7 +205,7 @@ func (b *edgeBench) evict(h *edgeHistory, process int, states []queueState) bool
 		}
 		id := edgeTicketID{q.Prefix, q.Tickets[0].Token}
 		h.evictions = append(h.evictions, edgeEviction{id, time.Now()})
-		b.caddies[process].adminAPI("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+id.token, "")
+		b.caddies[process].API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+id.token, "")
 		return true
 	}
 	return false
@@ -212,7 +214,7 @@ func (b *edgeBench) evict(h *edgeHistory, process int, states []queueState) bool
 // empties waits until nobody is in the queues any more, and no lock file is left.
 func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
 	var left map[string]bool
-	err := poll(2*(promptly+leeway), func() bool {
+	if wait.Poll(2*(promptly+leeway), func() bool {
 		left = make(map[string]bool)
 		for process := range c.Processes {
 			for _, q := range b.queues(process, dir) {
@@ -225,8 +227,7 @@ func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
 			left["lock file "+file] = true
 		}
 		return len(left) == 0
-	})
-	if err == nil {
+	}) {
 		return nil
 	}
 	return &violation{"left behind", fmt.Sprintf("%v, though all clients and all work have ended", slices.Sorted(maps.Keys(left)))}
@@ -237,12 +238,11 @@ func (b *edgeBench) fresh(c *edgeCase) *violation {
 	for process := range c.Processes {
 		for _, path := range []string{"/a", "/b", "/c"} {
 			var r testcaddy.Answer
-			err := poll(patience, func() bool {
+			if !wait.Poll(patience, func() bool {
 				// A busy machine may take longer than a short timeout.
 				r = do(b.caddies[process].freshClient(), "GET", b.caddies[process].url+path, "")
 				return r.Err == nil && r.Header.Get("Retry-After") == ""
-			})
-			if err != nil {
+			}) {
 				return &violation{"stuck", fmt.Sprintf("a new request for %s of process %d: %v", path, process, r)}
 			}
 		}

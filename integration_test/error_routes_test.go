@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 const (
@@ -70,13 +71,13 @@ func startErrorRoutes(t *testing.T, upstream *testcaddy.Upstream, site, more, js
 // error route that is a proxy and no subroute.
 func (c *caddy) loadErrorRoutes(upstream *testcaddy.Upstream, handler, named string) {
 	c.t.Helper()
-	config := `{"admin": {"listen": "unix/ADMIN"}, "apps": {
+	config := `{"admin": {"listen": "ADMIN"}, "apps": {
 		"tls": {"certificates": {"load_files": [{"certificate": "CERT", "key": "KEY"}]}},
 		"http": {"servers": {"srv0": {"listen": [":PORT"], "automatic_https": {"disable": true}, "tls_connection_policies": [{}],
 			"routes": [{"handle": [` + handler + `]}], "named_routes": ` + named + `, "errors": {"routes": [{"handle": [PROXY]}]}}}}}}`
-	config = strings.NewReplacer("ADMIN", c.control, "CERT", certificate.cert, "KEY", certificate.key, "PORT", fmt.Sprint(c.port), "DIR", c.dir,
+	config = strings.NewReplacer("ADMIN", c.Admin, "CERT", certificate.cert, "KEY", certificate.key, "PORT", fmt.Sprint(c.port), "DIR", c.dir,
 		"PROXY", `{"handler": "reverse_proxy", "upstreams": [{"dial": "`+upstream.Addr+`"}]}`).Replace(config)
-	check(c.t, c.load("application/json", config))
+	check(c.t, c.Load("application/json", config))
 	c.awaitOneListener()
 }
 
@@ -148,7 +149,7 @@ func TestErrorRoutesNotHeld(t *testing.T) {
 func (c *caddy) wantTurnHeld(upstream *testcaddy.Upstream, holder string) {
 	c.t.Helper()
 	second := c.getting("/?name=second&gate")
-	eventually(c.t, patience, "two are in the queue", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
+	wait.Until(c.t, "two are in the queue", func() bool { return len(lockFiles(c.t, c.dir)) >= 2 })
 	time.Sleep(200 * time.Millisecond) // for one that does not wait
 	upstream.WantNever("second")
 	upstream.Open(holder)
@@ -274,7 +275,7 @@ func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
 					}
 					answered++
 				}
-				eventually(t, patience, "the next one is served in time", func() bool { return c.get("/?name=next").StatusCode == http.StatusOK })
+				wait.Until(t, "the next one is served in time", func() bool { return c.get("/?name=next").StatusCode == http.StatusOK })
 				upstream.WantOrder()
 				c.wantNoTickets()
 			})

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -101,7 +103,7 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 `)
 	server := testcaddy.Daemon(t, apache, "-X", "-f", config)
 	var id string
-	testcaddy.Eventually(t, "apache answers", func() error {
+	wait.Eventually(t, "apache answers", func() error {
 		select {
 		case <-server.Ended:
 			t.Fatalf("apache ended: %v", server.Err)
@@ -122,7 +124,7 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 	// Apache before 2.4.47 used another alphabet, and an ID with a "-" but no "_"
 	// may be of either.
 	if !slices.ContainsFunc(readings, func(d uniqueid.Decoded) bool {
-		age := testcaddy.Age(d.Time)
+		age := time.Since(d.Time).Seconds()
 		return d.Layout == "modern" && age >= -1 && age <= 60
 	}) {
 		t.Errorf("%q, made just now, reads as %+v", id, readings)

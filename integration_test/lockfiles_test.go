@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // guardFile is the one file that stays in a lock directory for good.
@@ -35,7 +37,7 @@ func fileNames(t testing.TB, dir string) (names []string) {
 // awaitTickets waits until there are n tickets in the lock directory.
 func (c *caddy) awaitTickets(n int) {
 	c.t.Helper()
-	if err := poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }); err != nil {
+	if !wait.Poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }) {
 		c.t.Fatalf("%d tickets in the lock directory: not so after %v, but %v", n, patience, lockFiles(c.t, c.dir))
 	}
 }
@@ -44,7 +46,7 @@ func (c *caddy) awaitTickets(n int) {
 // a moment. A ticket is removed after the turn has been handed on.
 func (c *caddy) wantNoTickets() {
 	c.t.Helper()
-	if err := poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == 0 }); err != nil {
+	if !wait.Poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == 0 }) {
 		c.t.Errorf("tickets left behind: %v", lockFiles(c.t, c.dir))
 	}
 }

@@ -2,7 +2,10 @@
 
 package integration_test
 
-import "github.com/orderly-http/caddy-orderly/internal/testcaddy"
+import (
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
 
 type entry = testcaddy.Entry
 
@@ -16,7 +19,7 @@ func (c *caddy) awaitEntryOf(message string) entry {
 func (c *caddy) awaitEntry(what string, wanted func(entry) bool) entry {
 	c.t.Helper()
 	var found []entry
-	eventually(c.t, patience, what, func() bool {
+	wait.Until(c.t, what, func() bool {
 		found = c.Log.All(wanted)
 		return len(found) > 0
 	})

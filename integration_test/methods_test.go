@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // engines are the engines that every test of the rules of admission runs with.
@@ -62,8 +63,8 @@ func TestSkipMethods(t *testing.T) {
 func (c *caddy) awaitWaiting(n int) {
 	c.t.Helper()
 	var state string
-	if err := poll(patience, func() bool {
-		state = c.ask("/serialize/queues")
+	if !wait.Poll(patience, func() bool {
+		state = c.Ask("/serialize/queues")
 		var queues []struct{ Waiting int }
 		waiting := 0
 		decodeInto(c.t, state, &queues)
@@ -71,8 +72,8 @@ func (c *caddy) awaitWaiting(n int) {
 			waiting += q.Waiting
 		}
 		return waiting == n
-	}); err != nil {
-		c.t.Fatalf("%d wait: not so, but %s", n, state)
+	}) {
+		c.t.Fatalf("%d wait; expected otherwise: %s", n, state)
 	}
 }
 

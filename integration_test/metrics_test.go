@@ -9,12 +9,13 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // metric returns the value of a metric, as the admin API shows it, or nothing.
 func (c *caddy) metric(name string) string {
 	c.t.Helper()
-	for line := range strings.Lines(c.ask("/metrics")) {
+	for line := range strings.Lines(c.Ask("/metrics")) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}
@@ -25,7 +26,7 @@ func (c *caddy) metric(name string) string {
 func (c *caddy) wantMetric(name, value string) {
 	c.t.Helper()
 	var got string
-	if poll(patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) != nil {
+	if !wait.Poll(patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) {
 		c.t.Errorf("%s is %q, want %s", name, got, value)
 	}
 }
@@ -85,7 +86,7 @@ func TestMetrics(t *testing.T) {
 		c.wantMetric(requests(outcome), "0")
 	}
 	// The label is the configured prefix; it does not grow with traffic.
-	for line := range strings.Lines(c.ask("/metrics")) {
+	for line := range strings.Lines(c.Ask("/metrics")) {
 		if strings.HasPrefix(line, "caddy_serialize_") && !strings.Contains(line, queue) {
 			t.Errorf("another label: %s", line)
 		}

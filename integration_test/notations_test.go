@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -56,7 +57,7 @@ func TestNotationsOfOneID(t *testing.T) {
 		for range 5 {
 			n := askNotations(t, url)
 			uuid := n.wantOneID(t)
-			if age := testcaddy.Age(uuid.Time()); age < -1 || age > 60 {
+			if age := time.Since(uuid.Time()).Seconds(); age < -1 || age > 60 {
 				t.Errorf("%s was made %v seconds ago", n.uuid, age)
 			}
 			parent := n.wantTraceparent(t, n.trace, "03")
@@ -237,7 +238,7 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 				t.Errorf("a request before has the same ID: %+v", n)
 			}
 			seen[n.txid], seen[n.uuid] = true, true
-			testcaddy.Eventually(t, "the access log has the txid and the trace", func() error {
+			wait.Eventually(t, "the access log has the txid and the trace", func() error {
 				for line := range strings.Lines(server.Log.String()) {
 					if strings.Contains(line, `"txid":"`+n.txid+`"`) && strings.Contains(line, `"traceID":"`+n.trace+`"`) {
 						return nil

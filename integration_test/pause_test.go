@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -33,7 +34,7 @@ const pausedSite = `
 func (c *caddy) queue(prefix string) (found serializer.QueueState) {
 	c.t.Helper()
 	var queues []serializer.QueueState
-	decodeInto(c.t, c.ask("/serialize/queues"), &queues)
+	decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
 	for _, q := range queues {
 		if q.Prefix == prefix {
 			return q
@@ -45,7 +46,7 @@ func (c *caddy) queue(prefix string) (found serializer.QueueState) {
 // awaitQueue waits until so many are inside a queue, and so many wait.
 func (c *caddy) awaitQueue(prefix string, inside, waiting int) {
 	c.t.Helper()
-	eventually(c.t, patience, fmt.Sprintf("inside %s are %d, and %d wait", prefix, inside, waiting), func() bool {
+	wait.Until(c.t, fmt.Sprintf("inside %s are %d, and %d wait", prefix, inside, waiting), func() bool {
 		q := c.queue(prefix)
 		return q.Inside == inside && q.Waiting == waiting
 	})
@@ -53,7 +54,7 @@ func (c *caddy) awaitQueue(prefix string, inside, waiting int) {
 
 // order asks the admin API to pause or resume a queue.
 func (c *caddy) order(prefix, action string) testcaddy.Answer {
-	return c.adminAPI("POST", "/serialize/queues/"+url.PathEscape(c.dir+"/"+prefix)+"/"+action, "")
+	return c.API("POST", "/serialize/queues/"+url.PathEscape(c.dir+"/"+prefix)+"/"+action, "")
 }
 
 // pause pauses a queue, and resume resumes it.
@@ -160,7 +161,7 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	two.awaitQueue("a_", 1, 1)
 	one.pause("a_", "1h")
 	one.Kill()
-	eventually(t, patience, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
+	wait.Until(t, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
 	upstream.Open("holder")
 	(<-holder).Want(t, http.StatusOK)
 	two.awaitQueue("a_", 0, 1)
@@ -194,7 +195,7 @@ func TestPauseNonsense(t *testing.T) {
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
 		{"POST", "a_", "stop", 405, "expected DELETE"},
 	} {
-		r := c.adminAPI(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
+		r := c.API(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
 		if r.StatusCode != test.status || !strings.Contains(r.Text, test.says) {
 			t.Errorf("%s %s of %s: %v, want %d with %q", test.method, test.action, test.prefix, r, test.status, test.says)
 		}
@@ -236,7 +237,7 @@ func TestPauseCommands(t *testing.T) {
 			t.Parallel()
 			upstream := testcaddy.NewUpstream(t)
 			c := start(t, setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")})
-			from := []string{"--address", "unix/" + c.control}
+			from := []string{"--address", c.Admin}
 			if through == "directory" {
 				from = []string{"--path", c.dir}
 			}
@@ -250,7 +251,7 @@ func TestPauseCommands(t *testing.T) {
 				out, code := run("pause", "--prefix", "a_", "--for", "1h", "--wait")
 				waited <- fmt.Sprint(code, " ", out)
 			}()
-			eventually(t, patience, "the queue is paused", func() bool { return c.queue("a_").PausedUntil != nil })
+			wait.Until(t, "the queue is paused", func() bool { return c.queue("a_").PausedUntil != nil })
 			first := c.getting("/?name=first")
 			c.awaitQueue("a_", 1, 1)
 			if len(waited) > 0 {
@@ -338,13 +339,13 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 			upstream.AwaitEntry("unrelated")
 			other.get("/user?name=ben&user=ben").Want(t, http.StatusOK) // so that it works in the directory
 			owner.awaitQueue(test.ann, 1, 1)
-			for _, from := range [][]string{{"--address", "unix/" + other.control}, {"--path", owner.dir}} {
+			for _, from := range [][]string{{"--address", other.Admin}, {"--path", owner.dir}} {
 				waited := inBackground(func() testcaddy.Answer {
 					out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", test.prefix, "--for", "5m", "--wait"}, from...)...)
 					return testcaddy.Answer{Response: &http.Response{StatusCode: code}, Text: out + errs}
 				})
 				for _, c := range []*caddy{owner, other} {
-					eventually(t, patience, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
+					wait.Until(t, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
 				}
 				if holder != nil {
 					upstream.Open("holder")
@@ -384,13 +385,13 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	check(t, c.reload(s))
 	says := "w_7_ in " + c.dir + ": not paused, for its requests came by w_{http.request.uri.query.u}_; waiting for the 1 that are there\nnobody is inside\n"
 	var waited []<-chan testcaddy.Answer
-	for _, from := range [][]string{{"--address", "unix/" + c.control}, {"--path", c.dir}} {
+	for _, from := range [][]string{{"--address", c.Admin}, {"--path", c.dir}} {
 		waited = append(waited, inBackground(func() testcaddy.Answer {
 			out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "w_{header.X-U}_", "--for", "5m", "--wait"}, from...)...)
 			return testcaddy.Answer{Response: &http.Response{StatusCode: code}, Text: out + errs}
 		}))
 	}
-	eventually(t, patience, "the prefix is paused", func() bool { return c.queue("w_{http.request.header.X-U}_").PausedUntil != nil })
+	wait.Until(t, "the prefix is paused", func() bool { return c.queue("w_{http.request.header.X-U}_").PausedUntil != nil })
 	for _, back := range waited {
 		select {
 		case r := <-back:
@@ -415,7 +416,7 @@ func TestPauseOfValueWithSlash(t *testing.T) {
 		out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "k_a/b_"}, args...)...)
 		return out + errs, code
 	}
-	for _, from := range [][]string{{"--address", "unix/" + c.control}, {"--path", c.dir}} {
+	for _, from := range [][]string{{"--address", c.Admin}, {"--path", c.dir}} {
 		if out, code := pause(from...); code != 0 || !strings.HasPrefix(out, "k_a%2Fb_ in "+c.dir+": paused until ") {
 			t.Errorf("%v: exit code %d: %s", from, code, out)
 		}
@@ -432,7 +433,7 @@ func TestResumeWithoutAnAnswer(t *testing.T) {
 	c.pause("a_", "10m")
 	c.Stop()
 	elsewhere := t.TempDir()
-	_, errs, code := output(t, []string{"TMPDIR=" + elsewhere}, "serialize", "resume", "--address", "unix/"+c.control, "--prefix", "a_")
+	_, errs, code := output(t, []string{"TMPDIR=" + elsewhere}, "serialize", "resume", "--address", c.Admin, "--prefix", "a_")
 	c.Continue()
 	if code != 1 || !strings.Contains(errs, "has not answered in time") {
 		t.Errorf("exit code %d: %s", code, errs)
@@ -507,7 +508,7 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 		t.Errorf("somebody entered %v before the end of the pause", early)
 	}
 	upstream.WantOrder("holder", "first")
-	eventually(t, patience, "the file of the pause is gone", func() bool {
+	wait.Until(t, "the file of the pause is gone", func() bool {
 		files, _ := filepath.Glob(filepath.Join(s.dir, ".orderly-[pi]*"))
 		return len(files) == 0
 	})

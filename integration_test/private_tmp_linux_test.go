@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Caddy's packaged unit has PrivateTmp=true: its temporary directory is not the shell's.
@@ -28,12 +29,12 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 	first := c.getting("/?name=first&gate")
 	upstream.AwaitEntry("first")
 	second := c.getting("/?name=second")
-	eventually(t, patience, "both are in the queue", func() bool { return strings.Count(c.ask("/serialize/queues"), `"token"`) == 2 })
+	wait.Until(t, "both are in the queue", func() bool { return strings.Count(c.Ask("/serialize/queues"), `"token"`) == 2 })
 
 	if names := fileNames(t, tmp); len(names) != 0 {
 		t.Fatalf("the temporary directory is not private: %q", names)
 	}
-	list := c.serialize("queues", "--json", "--address", "unix/"+c.control)
+	list := c.serialize("queues", "--json", "--address", c.Admin)
 	var queues []struct {
 		Path, Prefix    string
 		Inside, Waiting int
@@ -43,7 +44,7 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 	if len(queues) != 1 || queues[0].Inside != 1 || queues[0].Waiting != 1 || queues[0].Path != tmp {
 		t.Fatalf("the command lists %s", list)
 	}
-	c.serialize("evict", "--prefix", "serializer_", "--address", "unix/"+c.control, queues[0].Tickets[1].Token)
+	c.serialize("evict", "--prefix", "serializer_", "--address", c.Admin, queues[0].Tickets[1].Token)
 	(<-second).Want(t, http.StatusInternalServerError)
 	upstream.Open("first")
 	(<-first).Want(t, http.StatusOK)

@@ -196,8 +196,8 @@ func TestConfigurationReadBack(t *testing.T) {
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{site: "respond old"})
 	config := strings.NewReplacer("$PORT", c.url[strings.LastIndex(c.url, ":"):], "$DIR", c.dir,
-		"$UPSTREAM", upstream.Addr, "$ADMIN", c.control).Replace(`{
-		"admin": {"listen": "unix/$ADMIN", "config": {"persist": false}},
+		"$UPSTREAM", upstream.Addr, "$ADMIN", c.Admin).Replace(`{
+		"admin": {"listen": "$ADMIN", "config": {"persist": false}},
 		"apps": {"http": {"servers": {"main": {
 			"listen": ["$PORT"],
 			"automatic_https": {"disable": true},
@@ -221,7 +221,7 @@ func TestConfigurationReadBack(t *testing.T) {
 			]}]
 		}}}}
 	}`)
-	check(t, c.load("application/json", config))
+	check(t, c.Load("application/json", config))
 	c.awaitOneListener()
 	holder := inBackground(func() testcaddy.Answer { return do(newClient(t, "1.1"), "POST", c.url+"/?name=holder&gate", "") })
 	upstream.AwaitEntry("holder")
@@ -231,11 +231,11 @@ func TestConfigurationReadBack(t *testing.T) {
 	}
 	upstream.Open("holder")
 	(<-holder).Want(t, http.StatusOK)
-	compareAdapted(t, c.ask("/config/"), config)
+	compareAdapted(t, c.Ask("/config/"), config)
 
 	var queueLength int
 	path := "/config/apps/http/servers/main/routes/0/handle/1/queue_length"
-	check(t, json.Unmarshal([]byte(c.ask(path)), &queueLength))
+	check(t, json.Unmarshal([]byte(c.Ask(path)), &queueLength))
 	if queueLength != 7 {
 		t.Errorf("queue_length read back as %d", queueLength)
 	}
@@ -262,8 +262,8 @@ func TestWrongJSON(t *testing.T) {
 	c := start(t, setup{site: "respond old"})
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := c.load("application/json", `{
-				"admin": {"listen": "unix/`+c.control+`"},
+			err := c.Load("application/json", `{
+				"admin": {"listen": "`+c.Admin+`"},
 				"apps": {"http": {"servers": {"main": {
 					"listen": ["127.0.0.1:0"],
 					"routes": [{"handle": [{"handler": "serialize", "path": "`+c.dir+`", `+test.handler+`}]}]

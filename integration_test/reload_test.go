@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Reloads under load with changed settings: no request fails, none overlap, and
@@ -62,12 +63,12 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	for round := 1; round <= reloads; round++ {
 		before := served.Load()
-		eventually(t, patience, "requests are served", func() bool { return served.Load() >= before+clients || t.Failed() })
+		wait.Until(t, "requests are served", func() bool { return served.Load() >= before+clients || t.Failed() })
 		s.site = site(round)
 		check(t, c.reload(s))
 	}
 	last := served.Load()
-	eventually(t, patience, "requests are served", func() bool { return served.Load() >= last+clients || t.Failed() })
+	wait.Until(t, "requests are served", func() bool { return served.Load() >= last+clients || t.Failed() })
 	stop.Store(true)
 	all.Wait()
 	upstream.WantAlone()
@@ -126,7 +127,7 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	c.get("/").Want(t, http.StatusOK)
 	s.site = "respond new"
 	check(t, c.reload(s))
-	eventually(t, patience, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
+	wait.Until(t, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
 	c.wantOnlyGuard()
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // grpcUpstream speaks as gRPC does: over HTTP/2 without TLS, messages with a length
@@ -152,7 +154,7 @@ func TestPHPWorksOnAfterAWholePage(t *testing.T) {
 		for i, path := range []string{"/length.php?size=4", "/length.php?size=3000", "/length.php?size=200000", "/empty.php?status=204", "/empty.php?status=304"} {
 			name := fmt.Sprintf("%d%d", len(option), i)
 			first := c.getting(path + "&name=first" + name)
-			eventually(t, patience, "the first has begun", func() bool { return strings.Contains(php.read(t, "log"), "first"+name+" begins") })
+			wait.Until(t, "the first has begun", func() bool { return strings.Contains(php.read(t, "log"), "first"+name+" begins") })
 			c.get("/length.php?size=1&name=second"+name).Want(t, http.StatusOK)
 			if r := <-first; r.Err != nil {
 				t.Error(r)

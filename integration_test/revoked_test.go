@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
@@ -24,7 +25,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 			if a := testcaddy.Await(t, one); a.StatusCode != 503 {
 				t.Errorf("the evicted request got %d; expected 503", a.StatusCode)
 			}
-			if took := time.Since(start); took > testcaddy.Patience/2 {
+			if took := time.Since(start); took > wait.Patience/2 {
 				t.Errorf("it took %s", took)
 			}
 		})

@@ -130,7 +130,7 @@ func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Vi
 func (s *site) queues(t *testing.T) []serializer.QueueState {
 	t.Helper()
 	var queues []serializer.QueueState
-	fromJSON(t, testcaddy.Get(t, "http://"+s.Admin+"/serialize/queues").Text, &queues)
+	fromJSON(t, s.Ask("/serialize/queues"), &queues)
 	return queues
 }
 

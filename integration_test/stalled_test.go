@@ -134,11 +134,11 @@ func (c *caddy) evictInside() {
 		Path, Prefix string
 		Tickets      []struct{ Token, State string }
 	}
-	check(c.t, json.Unmarshal([]byte(c.ask("/serialize/queues")), &queues))
+	check(c.t, json.Unmarshal([]byte(c.Ask("/serialize/queues")), &queues))
 	for _, queue := range queues {
 		for _, ticket := range queue.Tickets {
 			if ticket.State == "inside" {
-				r := c.adminAPI("DELETE", "/serialize/queues/"+url.PathEscape(queue.Path+"/"+queue.Prefix)+"/"+ticket.Token, "")
+				r := c.API("DELETE", "/serialize/queues/"+url.PathEscape(queue.Path+"/"+queue.Prefix)+"/"+ticket.Token, "")
 				if r.Err != nil || r.StatusCode >= 300 {
 					c.t.Fatalf("evicting: %v", r)
 				}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -89,7 +90,7 @@ func TestInnerTrustStripsStrangersHeader(t *testing.T) {
 	if txid, header, _ := strings.Cut(ask(t, "http://"+addr+"/own", "X-Request-Id", "abc"), "|"); header != txid {
 		t.Errorf("the header field with the txid %s became %q", txid, header)
 	}
-	testcaddy.Eventually(t, "the log says that the second has no say", func() error {
+	wait.Eventually(t, "the log says that the second has no say", func() error {
 		if !strings.Contains(server.Log.String(), "unique_ids before it has named the request") {
 			return errors.New("it does not")
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // serialized is a site behind a queue.
@@ -135,7 +136,7 @@ func arrive(t *testing.T, c *caddy, upstream *testcaddy.Upstream, name string) <
 		return doContext(ctx, newClient(t, "1.1"), "GET", c.url+"/?work=1ms&name="+name, nil)
 	})
 	ticket := fmt.Sprintf("002%08d127.0.0.1", <-port)
-	eventually(t, patience, name+" has a ticket", func() bool {
+	wait.Until(t, name+" has a ticket", func() bool {
 		return upstream.Visit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
 			return strings.HasSuffix(file, ticket)
 		})

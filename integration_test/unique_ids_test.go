@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -37,7 +38,7 @@ http://`+addr+` {
 // from it; then it is sent again.
 func ask(t *testing.T, url string, header ...string) (text string) {
 	t.Helper()
-	testcaddy.Eventually(t, "the request is answered", func() (err error) {
+	wait.Eventually(t, "the request is answered", func() (err error) {
 		text, err = tryAsk(t, url, header...)
 		return err
 	})

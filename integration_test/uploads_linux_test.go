@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // bodyFiles is how many files for bodies a process has open. It fails the test
@@ -61,19 +62,19 @@ func TestBodyFileIsFreed(t *testing.T) {
 	do(client, "POST", c.url+"/?name=served", body).Want(t, http.StatusOK)
 	do(client, "POST", c.url+"/deaf", body).Want(t, http.StatusOK)
 	do(client, "POST", c.url+"/?name=failed&status=500", body).Want(t, http.StatusInternalServerError)
-	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
+	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 
 	holder := c.holder(t)
 	refused := inBackground(func() testcaddy.Answer { return do(client, "POST", c.url+"/late?name=refused", body) })
-	eventually(t, patience, "a body is in a file", func() bool { return c.bodyFiles(dir) == 1 })
+	wait.Until(t, "a body is in a file", func() bool { return c.bodyFiles(dir) == 1 })
 	conn := c.dial()
 	_, err := io.WriteString(conn, head("broken", 1<<20)+body[:100<<10])
 	check(t, err)
-	eventually(t, patience, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
+	wait.Until(t, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
 	check(t, conn.Close())
-	eventually(t, patience, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
+	wait.Until(t, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
 	(<-refused).Want(t, http.StatusInternalServerError)
-	eventually(t, patience, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
+	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 	upstream.Open("holder")
 	(<-holder).Want(t, http.StatusOK)
 }
@@ -108,7 +109,7 @@ func TestBodyFileDiskFull(t *testing.T) {
 		}
 	}
 	upstream.WantNever("full")
-	eventually(t, patience, "the log names path and error", func() bool {
+	wait.Until(t, "the log names path and error", func() bool {
 		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")

@@ -31,10 +31,10 @@ func TestRootBesideService(t *testing.T) {
 	byHand.AwaitEnd()
 	<-holder
 	upstream.Open("root")
-	byHand.run("validate", "--config", filepath.Join(byHand.home, "Caddyfile"), "--adapter", "caddyfile")
-	byHand.AwaitEnd()
-	if byHand.Err != nil {
-		t.Errorf("caddy validate: %v", byHand.Err)
+	validate := testcaddy.CommandIn(t, byHand.home, "validate", "--config", filepath.Join(byHand.home, "Caddyfile"), "--adapter", "caddyfile")
+	validate.Env = append(append(validate.Env, "ADMIN="+byHand.Admin), byHand.env()...)
+	if _, errs, code := testcaddy.OutputOf(t, validate); code != 0 {
+		t.Errorf("caddy validate: %s", errs)
 	}
 
 	s.user = service

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // goTo goes to an address without waiting for the answer.
@@ -196,7 +197,7 @@ func TestWaitingTabIsClosed(t *testing.T) {
 	b.visit("about:blank")
 	closed := time.Now()
 	s.awaitTickets(t, 1)
-	if after := time.Since(closed); after > testcaddy.Patience/2 {
+	if after := time.Since(closed); after > wait.Patience/2 {
 		t.Errorf("the place was free after %v", after)
 	}
 	leave()
@@ -253,7 +254,7 @@ func TestWaitingFiftyBrowsers(t *testing.T) {
 	}
 	// A browser that takes more than two seconds to reload loses its place. On a busy machine
 	// some do, and enter after the others.
-	_, values := metricSamples(t, testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text)
+	_, values := metricSamples(t, s.Ask("/metrics"))
 	missed, err := strconv.Atoi(values[`caddy_serialize_kept_total{outcome="missed",queue="a_"}`])
 	if err != nil {
 		t.Fatal(err)

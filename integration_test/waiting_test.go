@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // visitor is a browser without JavaScript: it sends what browsers send, and keeps
@@ -124,7 +125,7 @@ func (s *site) joinWaiting(t *testing.T, page string) *site {
 // before may arrive before its turn passes on. Then the page comes once more.
 func (b *visitor) isServed(t *testing.T, name string) {
 	t.Helper()
-	for end := time.Now().Add(testcaddy.Patience); time.Now().Before(end); {
+	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {
 		answer := b.going(t, name)
 		select {
 		case v := <-b.site.Entries():
@@ -317,7 +318,7 @@ func TestWaitingTurnIsMissed(t *testing.T) {
 func (s *site) wantMetric(t *testing.T, series string, want float64) {
 	t.Helper()
 	s.Eventually(fmt.Sprintf("%s is %v", series, want), func() error {
-		text := testcaddy.Get(t, "http://"+s.Admin+"/metrics").Text
+		text := s.Ask("/metrics")
 		if !strings.Contains(text, fmt.Sprintf("%s %v\n", series, want)) {
 			return fmt.Errorf("metrics:\n%s", onlyLines(text, "caddy_serialize_kept", "caddy_serialize_idle_seconds_"))
 		}

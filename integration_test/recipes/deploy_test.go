@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // php-fpm is restarted under load by the commands of the recipe, and no request
@@ -49,7 +50,7 @@ func TestDeploy(t *testing.T) {
 	awaitMore := func(count *atomic.Int64, what string) {
 		t.Helper()
 		before := count.Load()
-		testcaddy.Eventually(t, what, func() error {
+		wait.Eventually(t, what, func() error {
 			if now := count.Load(); now < before+50 {
 				return fmt.Errorf("%d more", now-before)
 			}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Without the queue, some writers find the database locked.
@@ -133,7 +134,7 @@ func TestOneGPU(t *testing.T) {
 	hangUp()
 	select {
 	case <-cancelled:
-	case <-time.After(testcaddy.Patience):
+	case <-time.After(wait.Patience):
 		t.Fatal("the upstream still generates for a client that has gone")
 	}
 	g := <-second

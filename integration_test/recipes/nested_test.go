@@ -41,7 +41,7 @@ func (k *kitchen) drain(t *testing.T, n int, answers ...<-chan testcaddy.Answer)
 func (k *kitchen) queue(t *testing.T, prefix string) (found serializer.QueueState) {
 	t.Helper()
 	var queues []serializer.QueueState
-	if err := json.Unmarshal([]byte(testcaddy.Get(t, "http://"+k.Admin+"/serialize/queues").Text), &queues); err != nil {
+	if err := json.Unmarshal([]byte(k.Ask("/serialize/queues")), &queues); err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range queues {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -26,7 +27,7 @@ func startProcess(t *testing.T, network, addr, program string, args ...string) (
 	t.Cleanup(func() {
 		stopProcess(process)
 	})
-	testcaddy.Eventually(t, program+" listens", func() error {
+	wait.Eventually(t, program+" listens", func() error {
 		conn, err := net.Dial(network, addr)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -50,7 +51,7 @@ func startPostgreSQL(t *testing.T) *postgreSQL {
 		_ = server.Wait()
 		_ = log.Close()
 	})
-	testcaddy.Eventually(t, "PostgreSQL answers", func() error {
+	wait.Eventually(t, "PostgreSQL answers", func() error {
 		return db.command(t, "pg_isready", "--host", db.dir, "--quiet").Run()
 	})
 	db.query(t, "template1", "CREATE DATABASE shop")

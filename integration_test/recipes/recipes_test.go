@@ -128,7 +128,7 @@ func TestDefaultsForManySites(t *testing.T) {
 			HTTP struct{ Servers map[string]any }
 		}
 	}
-	text := testcaddy.Get(t, "http://"+k.Admin+"/config/").Text
+	text := k.Ask("/config/")
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		t.Fatal(err)
 	}

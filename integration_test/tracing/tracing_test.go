@@ -20,6 +20,7 @@ import (
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -88,7 +89,7 @@ func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 		if err != nil || answer.Text != sent.TraceID().String() {
 			t.Fatalf("Caddy sent %v, %v; the upstream's code is in trace %q", sent, err, answer.Text)
 		}
-		testcaddy.Eventually(t, "the span has ended", func() error {
+		wait.Eventually(t, "the span has ended", func() error {
 			if len(u.spans.Ended()) <= i {
 				return errors.New("it goes on")
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Process is a program that a test has started: a Caddy, or another one.
@@ -76,7 +78,7 @@ func (p *Process) AwaitEnd() {
 	p.t.Helper()
 	select {
 	case <-p.Ended:
-	case <-time.After(Patience):
+	case <-time.After(wait.Patience):
 		p.t.Fatalf("process %d has not ended", p.PID)
 	}
 }
@@ -88,7 +90,7 @@ func (p *Process) AwaitText(text string) {
 	case <-p.Log.seen(text):
 	case <-p.Ended:
 		p.t.Fatalf("process %d ended before it wrote %q: %v", p.PID, text, p.Err)
-	case <-time.After(Patience):
+	case <-time.After(wait.Patience):
 		p.t.Fatalf("process %d does not write %q", p.PID, text)
 	}
 }

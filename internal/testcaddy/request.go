@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Answer is the complete response to a request of a test, or the error. In case of an
@@ -34,8 +36,18 @@ func (a Answer) Want(t testing.TB, status int) Answer {
 	return a
 }
 
-// Send sends a request and delivers its answer later.
+// Send sends a request and delivers its answer later. header is names and values in turn.
 func Send(t testing.TB, method, url, body string, header ...string) <-chan Answer {
+	t.Helper()
+	r := newRequest(t, method, url, body, header...)
+	answers := make(chan Answer, 1)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: StayHere}
+	go func() { answers <- Do(client, r) }()
+	return answers
+}
+
+// newRequest makes a request. header is names and values in turn.
+func newRequest(t testing.TB, method, url, body string, header ...string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -44,10 +56,7 @@ func Send(t testing.TB, method, url, body string, header ...string) <-chan Answe
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	answers := make(chan Answer, 1)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: StayHere}
-	go func() { answers <- Do(client, r) }()
-	return answers
+	return r
 }
 
 // StayHere keeps an [http.Client] from following redirects.
@@ -73,7 +82,7 @@ func Await(t testing.TB, answers <-chan Answer) Answer {
 			t.Fatalf("sending a request: %v", a.Err)
 		}
 		return a
-	case <-time.After(Patience):
+	case <-time.After(wait.Patience):
 		t.Fatal("waited in vain for an answer")
 		return Answer{}
 	}

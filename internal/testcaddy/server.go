@@ -1,32 +1,47 @@
 package testcaddy
 
 import (
+	"context"
 	"errors"
-	"io"
+	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Server is a running Caddy with an admin API.
 type Server struct {
 	*Process
-	Admin string // host:port
+	Admin string // the address of the admin API: host:port or unix//path
+
+	client *http.Client // of the admin API
 }
 
-// Start runs Caddy with a Caddyfile until the end of the test. It adds a global option
-// for the admin API to the Caddyfile. If the Caddyfile has its own global options, they
-// must contain "admin {$ADMIN}".
+// Settings describe a Caddy process.
+type Settings struct {
+	Caddyfile string               // with the global option "admin {$ADMIN}"
+	Admin     string               // {$ADMIN}; the default is a free port
+	Home      string               // its home directory; the default is a new one
+	Env       []string             // more environment variables, as NAME=value
+	Files     []*os.File           // open files for it, from number 3 on
+	System    *syscall.SysProcAttr // such as the user who runs it
+	Launcher  []string             // a command of util-linux that runs the command in its last arguments
+}
+
+// Start runs Caddy with a Caddyfile until the end of the test, and waits until it has
+// loaded it. It adds a global option for the admin API to the Caddyfile. If the Caddyfile
+// has its own global options, they must contain "admin {$ADMIN}".
 func Start(t testing.TB, caddyfile string, env ...string) *Server {
 	t.Helper()
-	admin := ReserveAddr(t)
-	file := filepath.Join(TempDir(t), "Caddyfile")
-	WriteFile(t, file, withAdmin(caddyfile))
-	cmd := Command(t, "run", "--config", file, "--adapter", "caddyfile")
-	cmd.Env = append(append(cmd.Env, "ADMIN="+admin), env...)
-	s := &Server{Process: StartProcess(t, cmd), Admin: admin}
-	s.awaitAdmin()
+	s := Launch(t, Settings{Caddyfile: withAdmin(caddyfile), Env: env})
+	s.AwaitLoaded()
 	return s
 }
 
@@ -37,9 +52,70 @@ func withAdmin(caddyfile string) string {
 	return "{\n\tadmin {$ADMIN}\n}\n" + caddyfile
 }
 
-// awaitAdmin returns when the configuration is loaded: only then does the admin API
+// Launch runs Caddy until the end of the test, and does not wait for it.
+func Launch(t testing.TB, settings Settings) *Server {
+	t.Helper()
+	if settings.Admin == "" {
+		settings.Admin = ReserveAddr(t)
+	}
+	if settings.Home == "" {
+		settings.Home = TempDir(t)
+	}
+	file := filepath.Join(settings.Home, "Caddyfile")
+	WriteFile(t, file, settings.Caddyfile)
+	cmd := CommandIn(t, settings.Home, "run", "--config", file, "--adapter", "caddyfile")
+	cmd.Env = append(append(cmd.Env, "ADMIN="+settings.Admin), settings.Env...)
+	cmd.ExtraFiles, cmd.SysProcAttr = settings.Files, settings.System
+	if launcher := settings.Launcher; launcher != nil {
+		cmd.Path = Need(t, launcher[0], "apt-get install util-linux")
+		cmd.Args = slices.Concat(launcher, cmd.Args)
+	}
+	return &Server{Process: StartProcess(t, cmd), Admin: settings.Admin, client: adminClient(settings.Admin)}
+}
+
+// adminClient is an HTTP client that reaches the admin API at any host name.
+func adminClient(address string) *http.Client {
+	network := "tcp"
+	if socket, ok := strings.CutPrefix(address, "unix/"); ok {
+		network, address = "unix", socket
+	}
+	return &http.Client{
+		Timeout: wait.Patience,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, address)
+			},
+		},
+	}
+}
+
+// API sends a request to the admin API. Every configuration has a new listener for it,
+// and the old one may close before it has accepted a connection. So a request without an
+// answer is repeated. It also works when the test is over, for its cleanup.
+func (s *Server) API(method, path, body string, header ...string) (a Answer) {
+	s.t.Helper()
+	host := s.Admin
+	if strings.HasPrefix(host, "unix/") {
+		host = "admin"
+	}
+	for range 5 {
+		if a = Do(s.client, newRequest(s.t, method, "http://"+host+path, body, header...).WithContext(context.Background())); a.Err == nil {
+			break
+		}
+	}
+	return a
+}
+
+// Ask gets a path of the admin API, and returns the text.
+func (s *Server) Ask(path string) string {
+	s.t.Helper()
+	return s.API(http.MethodGet, path, "").Want(s.t, http.StatusOK).Text
+}
+
+// AwaitLoaded returns when the configuration is loaded: only then does the admin API
 // return one. The log may not show it.
-func (s *Server) awaitAdmin() {
+func (s *Server) AwaitLoaded() {
 	s.t.Helper()
 	s.Eventually("caddy has its configuration", func() error {
 		select {
@@ -47,36 +123,35 @@ func (s *Server) awaitAdmin() {
 			s.t.Fatalf("caddy ended: %v", s.Err)
 		default:
 		}
-		resp, err := http.Get("http://" + s.Admin + "/config/")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if strings.TrimSpace(string(text)) == "null" {
+		a := s.API(http.MethodGet, "/config/", "")
+		if a.Err == nil && strings.TrimSpace(a.Text) == "null" {
 			return errors.New("no configuration yet")
 		}
-		return err
+		return a.Err
 	})
+}
+
+// Load loads a configuration in a format such as text/caddyfile.
+func (s *Server) Load(contentType, config string) error {
+	s.t.Helper()
+	a := s.API(http.MethodPost, "/load", config, "Content-Type", contentType)
+	if a.Err == nil && a.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d: %s", a.StatusCode, a.Text)
+	}
+	return a.Err
 }
 
 // Reload loads another Caddyfile.
 func (s *Server) Reload(caddyfile string) {
 	s.t.Helper()
-	text := strings.ReplaceAll(withAdmin(caddyfile), "{$ADMIN}", s.Admin)
-	resp, err := http.Post("http://"+s.Admin+"/load", "text/caddyfile", strings.NewReader(text))
-	if err != nil {
+	if err := s.Load("text/caddyfile", withAdmin(caddyfile)); err != nil {
 		s.t.Fatalf("reloading caddy: %v", err)
-	}
-	defer resp.Body.Close()
-	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-		s.t.Fatalf("reloading caddy: %s: %s", resp.Status, answer)
 	}
 	AwaitOneListener(s.t, s.Admin)
 }
 
-// Eventually calls try until it returns nil, or Patience has passed.
+// Eventually waits until try returns nil.
 func (s *Server) Eventually(what string, try func() error) {
 	s.t.Helper()
-	Eventually(s.t, what, try)
+	wait.Eventually(s.t, what, try)
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // AwaitOneListener waits until only one socket listens at an address. After a reload, the
@@ -13,7 +15,7 @@ import (
 // it.
 func AwaitOneListener(t testing.TB, addr string) {
 	t.Helper()
-	Eventually(t, "one socket listens at "+addr, func() error {
+	wait.Eventually(t, "one socket listens at "+addr, func() error {
 		if n := sockets(addr, "0A", ""); n > 1 {
 			return fmt.Errorf("%d do", n)
 		}
@@ -25,7 +27,7 @@ func AwaitOneListener(t testing.TB, addr string) {
 // all been read.
 func AwaitAllRead(t testing.TB, addr string, connections int) {
 	t.Helper()
-	Eventually(t, "all is read that was sent to "+addr, func() error {
+	wait.Eventually(t, "all is read that was sent to "+addr, func() error {
 		if n := sockets(addr, "01", ":00000000"); n < connections {
 			return fmt.Errorf("of %d connections only", n)
 		}

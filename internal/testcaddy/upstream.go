@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Upstream is a server behind a queue. It records when each request is inside, on the
@@ -262,7 +264,7 @@ func (u *Upstream) Next() *Visit {
 	select {
 	case v := <-u.entered:
 		return &v
-	case <-time.After(Patience):
+	case <-time.After(wait.Patience):
 		u.t.Fatal("waited in vain for a request to enter")
 		return nil
 	}
@@ -305,7 +307,7 @@ func (u *Upstream) AwaitExit(name string) *Visit {
 
 func (u *Upstream) await(what, name string, so func(*Visit) bool) (v *Visit) {
 	u.t.Helper()
-	Eventually(u.t, what, func() error {
+	wait.Eventually(u.t, what, func() error {
 		if v = u.Visit(name); v == nil || !so(v) {
 			return fmt.Errorf("there were %v", u.Order())
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/timeouts"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
@@ -89,7 +89,7 @@ func askSlowly(t *testing.T, addr, path string, fields ...string) net.Conn {
 // readAtLast reads the response to askSlowly, at once.
 func readAtLast(t *testing.T, conn net.Conn) (body []byte, err error) {
 	t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(testcaddy.Patience))
+	_ = conn.SetReadDeadline(time.Now().Add(wait.Patience))
 	text, err := io.ReadAll(conn)
 	_, body, _ = bytes.Cut(text, []byte("\r\n\r\n"))
 	return body, err
@@ -121,8 +121,8 @@ func TestSlowReaderOfAFailedResponse(t *testing.T) {
 	})
 
 	slow := askSlowly(t, addr, "/slow")
-	testcaddy.Eventually(t, "the slow client drains", func() error { return wantCount(s.meters.counts.draining.Load(), 1) })
-	client := &http.Client{Timeout: testcaddy.Patience}
+	wait.Eventually(t, "the slow client drains", func() error { return wantCount(s.meters.counts.draining.Load(), 1) })
+	client := &http.Client{Timeout: wait.Patience}
 	resp, err := client.Get("http://" + addr + "/next")
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestSlowReaderOfAFailedResponseInNestedQueues(t *testing.T) {
 	var next caddyhttp.Handler = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		_, _ = w.Write(bytes.Repeat([]byte("x"), moreThanAConnectionHolds))
 		inner := w.(*response.Writer)
-		testcaddy.Eventually(t, "the queues around have it all", func() error {
+		wait.Eventually(t, "the queues around have it all", func() error {
 			if inner.IsDraining() {
 				return errors.New("not yet")
 			}
@@ -245,7 +245,7 @@ func TestWriteDeadlineOfASlowReader(t *testing.T) {
 				}
 				return
 			}
-			testcaddy.Eventually(t, "the deadline has passed", func() error { return wantCount(served.Load(), 1) })
+			wait.Eventually(t, "the deadline has passed", func() error { return wantCount(served.Load(), 1) })
 			if body, _ := readAtLast(t, conn); len(body) >= moreThanAConnectionHolds {
 				t.Error("the client got everything")
 			}
@@ -339,7 +339,7 @@ func TestFullDuplex(t *testing.T) {
 		return err
 	}, nil)
 	conn := askSlowly(t, addr, "/", "Transfer-Encoding: chunked")
-	_ = conn.SetDeadline(time.Now().Add(testcaddy.Patience))
+	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
@@ -42,7 +43,7 @@ func TestCaddy(t *testing.T) {
 	c := m.Client(t)
 	var last uint64
 	for _, i := range []int{0, 1, 0} {
-		testcaddy.Eventually(t, "the Caddy serves", func() error {
+		wait.Eventually(t, "the Caddy serves", func() error {
 			a := testcaddy.Get(t, "http://"+addrs[i])
 			if a.StatusCode != http.StatusOK {
 				return fmt.Errorf("%s", a.Status)
@@ -75,7 +76,7 @@ func TestCaddy(t *testing.T) {
 
 func checkMetrics(t *testing.T, caddy *testcaddy.Server) {
 	t.Helper()
-	text := testcaddy.Get(t, "http://"+caddy.Admin+"/metrics").Text
+	text := caddy.Ask("/metrics")
 	for _, line := range []string{
 		`caddy_serialize_etcd_lease{path="etcd:orderly"} 1`,
 		`caddy_serialize_etcd_leases_lost_total{path="etcd:orderly"} 0`,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
@@ -24,7 +25,7 @@ func queues(t *testing.T, caddy *testcaddy.Server) (queues []serializer.QueueSta
 // awaitTickets waits until all queues together have a number of tickets.
 func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
 	t.Helper()
-	testcaddy.Eventually(t, fmt.Sprintf("there are %d tickets", want), func() error {
+	wait.Eventually(t, fmt.Sprintf("there are %d tickets", want), func() error {
 		n := 0
 		for _, q := range queues(t, caddy) {
 			n += len(q.Tickets)

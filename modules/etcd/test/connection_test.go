@@ -13,7 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -101,7 +101,7 @@ func TestConnectionFaults(t *testing.T) {
 				return
 			}
 			// A busy machine may be too slow to find the cause at the first attempt.
-			testcaddy.Eventually(t, fmt.Sprintf("the error says %q", test.want), func() error {
+			wait.Eventually(t, fmt.Sprintf("the error says %q", test.want), func() error {
 				_, err := e.Enter(t.Context(), arrival)
 				if !errors.Is(err, serializer.ErrStorage) {
 					t.Fatalf("got %v; want a refusal for the storage", err)

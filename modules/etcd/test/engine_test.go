@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -60,7 +60,7 @@ func enableLogin(t *testing.T, m *testetcd.Member, info *transport.TLSInfo) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), testcaddy.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if err := testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ var arrival = serializer.Arrival{Queue: "a_", Timeout: 20 * time.Second}
 // enterSoon enters as soon as possible, and leaves.
 func enterSoon(t *testing.T, e serializer.Engine) {
 	t.Helper()
-	testcaddy.Eventually(t, "arrivals enter", func() error {
+	wait.Eventually(t, "arrivals enter", func() error {
 		turn, err := e.Enter(t.Context(), arrival)
 		if err == nil {
 			turn.Leave()
@@ -94,7 +94,7 @@ func enterLater(t *testing.T, e serializer.Engine, tickets int) <-chan result {
 		turn, err := e.Enter(t.Context(), arrival)
 		done <- result{turn, err}
 	}()
-	testcaddy.Eventually(t, fmt.Sprintf("the queue has %d tickets", tickets), func() error {
+	wait.Eventually(t, fmt.Sprintf("the queue has %d tickets", tickets), func() error {
 		if n := len(ticketsOf(t, e)); n != tickets {
 			return fmt.Errorf("it has %d", n)
 		}

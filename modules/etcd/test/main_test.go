@@ -12,6 +12,7 @@ import (
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The test binary is Caddy as well; see package testcaddy.
@@ -40,7 +41,7 @@ func leases(t *testing.T, c *clientv3.Client) int {
 // awaitLeases waits until etcd has a number of leases.
 func awaitLeases(t *testing.T, c *clientv3.Client, want int) {
 	t.Helper()
-	testcaddy.Eventually(t, fmt.Sprintf("there are %d leases", want), func() error {
+	wait.Eventually(t, fmt.Sprintf("there are %d leases", want), func() error {
 		if n := leases(t, c); n != want {
 			return fmt.Errorf("there are %d", n)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
@@ -43,7 +44,7 @@ func TestWaitingPage(t *testing.T) {
 	waits(addrs[0])
 	inside.Leave()
 	testcaddy.Await(t, first)
-	testcaddy.Eventually(t, "the turn has come", func() error {
+	wait.Eventually(t, "the turn has come", func() error {
 		if all := queues(t, one); len(all) != 1 || all[0].Inside != 1 || all[0].Waiting != 1 {
 			return fmt.Errorf("queues %+v", all)
 		}

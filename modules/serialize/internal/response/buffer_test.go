@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The memory of a client that reads nothing is bounded, however its response is
@@ -38,7 +38,7 @@ func TestMemoryOfASlowReader(t *testing.T) {
 			return nil
 		}))
 		b := <-buffers
-		testcaddy.Eventually(t, "the handler waits for the client", func() error {
+		wait.Eventually(t, "the handler waits for the client", func() error {
 			before := written.Load()
 			time.Sleep(200 * time.Millisecond)
 			if written.Load() != max(before, 1) {

@@ -1,0 +1,59 @@
+// Package wait lets tests wait for what happens in other goroutines and processes: for a
+// condition with a deadline, and never for a fixed time.
+package wait
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Patience is how long a test waits for an event without a promised time. It is long
+// because machines under load are slow.
+const Patience = time.Minute
+
+// interval is the time between two calls that check a condition.
+const interval = 2 * time.Millisecond
+
+// Until waits until a condition holds, and fails the test when Patience has passed.
+func Until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	UntilWithin(t, Patience, what, holds)
+}
+
+// UntilWithin is like [Until], with a limit that the test knows.
+func UntilWithin(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	if !Poll(limit, holds) {
+		t.Fatalf("waited in vain for %v until %s", limit, what)
+	}
+}
+
+// Poll reports whether a condition holds before a limit has passed.
+func Poll(limit time.Duration, holds func() bool) bool {
+	for end := time.Now().Add(limit); !holds(); time.Sleep(interval) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// Eventually calls try until it returns nil. It fails the test with the last error when
+// Patience has passed.
+func Eventually(t testing.TB, what string, try func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s: %v", what, err)
+		case <-time.After(interval):
+		}
+	}
+}
