@@ -32,51 +32,37 @@ type sharedEngine struct {
 	places placeReader // for the waiting page
 
 	mu         sync.Mutex
-	configured uses[configuredQueue] // queues whose names are known
-	groups     uses[string]          // prefixes with placeholders
+	configured map[configuredQueue]int // how many handlers use each
 }
 
-// configuredQueue is a queue whose name is known beforehand, as one handler has
-// it.
+// configuredQueue is a queue whose name is known beforehand, as one handler has it, or
+// all queues of a prefix with placeholders.
 type configuredQueue struct {
 	name  string
-	limit int // how many may be inside; 0 is no limit
-}
-
-// uses counts how many handlers use each of several things.
-type uses[K comparable] map[K]int
-
-func (u *uses[K]) add(key K, by int) {
-	if *u == nil {
-		*u = make(uses[K])
-	}
-	if (*u)[key] += by; (*u)[key] == 0 {
-		delete(*u, key)
-	}
+	limit int  // how many may be inside; 0 is no limit
+	group bool // the name is a prefix with placeholders
 }
 
 // configure adds by to the number of handlers that use a queue.
 func (e *sharedEngine) configure(queue configuredQueue, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.configured.add(queue, by)
-}
-
-// configureEngine adds by to the number of handlers that use the queue, or the prefix
-// with placeholders.
-func (s *Handler) configureEngine(by int) {
-	if s.placeholders {
-		s.engine.configureGroup(s.Prefix, by)
-		return
+	if e.configured == nil {
+		e.configured = make(map[configuredQueue]int)
 	}
-	s.engine.configure(s.configured(), by)
+	if e.configured[queue] += by; e.configured[queue] == 0 {
+		delete(e.configured, queue)
+	}
 }
 
-// configured is the handler's queue, if its prefix has no placeholders.
+// configured is the handler's queue, or all queues of its prefix.
 func (s *Handler) configured() configuredQueue {
 	limit := s.rule.Capacity()
 	if len(s.SharedMethods) > 0 {
 		limit = s.shared.Capacity()
+	}
+	if s.placeholders {
+		return configuredQueue{name: s.Prefix, limit: limit, group: true}
 	}
 	return configuredQueue{name: s.queue, limit: limit}
 }
@@ -88,6 +74,9 @@ func (e *sharedEngine) limits() map[string]int {
 	defer e.mu.Unlock()
 	limits := make(map[string]int, len(e.configured))
 	for queue := range e.configured {
+		if queue.group {
+			continue
+		}
 		limit, again := limits[queue.name]
 		if !again {
 			limit = queue.limit

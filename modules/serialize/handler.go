@@ -199,7 +199,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if s.engine, err = openEngine(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	s.configureEngine(1)
+	s.engine.configure(s.configured(), 1)
 	s.errorRoutes = routes.HoldErrors(ctx, newErrorRoutes)
 	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun, time.Duration(*s.Timeout)}, s.meters)
 	connection.Register(ctx)
@@ -270,7 +270,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	s.configureEngine(-1)
+	s.engine.configure(s.configured(), -1)
 	s.closeStats()
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,18 +18,16 @@ import (
 
 var errCannotPause = errors.New("the engine cannot pause queues")
 
-// configureGroup adds by to the number of handlers that use a prefix with
-// placeholders.
-func (e *sharedEngine) configureGroup(prefix string, by int) {
+// groupNames are the prefixes with placeholders that handlers use.
+func (e *sharedEngine) groupNames() (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.groups.add(prefix, by)
-}
-
-func (e *sharedEngine) groupNames() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Collect(maps.Keys(e.groups))
+	for queue := range e.configured {
+		if queue.group {
+			names = append(names, queue.name)
+		}
+	}
+	return names
 }
 
 // isAt reports whether the engine keeps its queues at a path, which may be the
