@@ -273,8 +273,8 @@ func (f *File) retire(d *directory) {
 	d.removeDismissed(lost...)
 }
 
-// parted implements [directoryOwner].
-func (f *File) parted(last uint64) {
+// noteLast implements [directoryOwner].
+func (f *File) noteLast(last uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = max(f.last, last)
@@ -284,7 +284,7 @@ func (f *File) parted(last uint64) {
 func (f *File) mayShut(d *directory) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.issuing && !f.closed && !d.isSucceeded() || !d.idle() {
+	if f.issuing && !f.closed && !d.hasSuccessor() || !d.idle() {
 		return false
 	}
 	if f.dir == d {
@@ -330,7 +330,7 @@ func (f *File) Count(queue string) (inside, waiting int) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.queues[queue].counts()
+	return d.queues.byName[queue].counts()
 }
 
 // Evict implements [Engine]. For a ticket of another process, it makes a file in the

@@ -79,7 +79,7 @@ func (t *ticket) barLocked(err error) {
 func (d *directory) refuseBarred() {
 	d.mu.Lock()
 	var refused, inTheWay []*ticket
-	for _, q := range d.queues {
+	for _, q := range d.queues.byName {
 		if t := q.barredHead(); t != nil {
 			inTheWay = append(inTheWay, t)
 			refused = append(refused, d.dismissBehindLocked(t)...)

@@ -2,7 +2,6 @@ package serializer
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,33 +15,25 @@ type directory struct {
 	nudge   chan struct{} // wakes the monitor
 	done    chan struct{} // closed when the monitor has ended
 
-	removals removals
-	pausing  pausing // guarded by mu
+	removals  removals
+	leftovers *leftovers
+	numbers   numberReserve
 
-	mu        sync.Mutex // guards what follows, and the tickets
-	queues    map[string]*ticketQueue
-	tickets   map[string]*ticket // by name; a local ticket stays until an event says that its file is gone
-	owned     int                // local tickets
-	users     int                // calls in progress that need sys
-	blocked   int                // queues in which a local ticket waits for another process
-	leftovers map[string]bool    // files that could not be removed; true for local tickets
-	others    bool               // another process has issued a ticket since this one recorded the last number
-	listings  uint64             // number of times the directory was listed
-	retired   bool
-	parted    bool    // retired, and when last checked, left by all processes or back at its path
-	unparted  *barred // why parted cannot be determined
-	succeeded bool    // another directory was opened in its place; parted was determined after that
-	orders    int     // number of times succeeded was set
-	closing   bool    // the engine is closing
-	idleSince time.Time
+	mu         sync.Mutex // guards what follows, and the tickets
+	queues     ticketQueues
+	tickets    map[string]*ticket    // by name; a local ticket stays until an event says that its file is gone
+	owned      int                   // local tickets
+	users      int                   // calls in progress that need sys
+	blocked    int                   // queues in which a local ticket waits for another process
+	pauseFiles map[string]*pauseFile // by name
+	others     bool                  // another process has issued a ticket since this one recorded the last number
+	listings   uint64                // number of times the directory was listed
+	retirement retirement
+	closing    bool // the engine is closing
+	idleSince  time.Time
 
 	syncing sync.Mutex // guards the syncer
 	syncer  syncer
-
-	looked     int           // orders+1 at the last check for remaining processes; used by the monitor
-	started    bool          // a restart of the machine has been taken into account; used by the issuing goroutine
-	reserved   atomic.Uint64 // numbers up to this one may be issued
-	confirming atomic.Bool   // a goroutine is waiting for the disk
 }
 
 // directoryOwner is the engine that a directory reports to. Its methods are called
@@ -51,8 +42,8 @@ type directoryOwner interface {
 	// retire stops using a directory that was replaced.
 	retire(*directory)
 
-	// parted reports the last number that was issued in a replaced directory.
-	parted(last uint64)
+	// noteLast reports the last number that was issued in a replaced directory.
+	noteLast(last uint64)
 
 	// mayShut reports whether a directory is no longer needed. If so, the engine stops
 	// using it.
@@ -70,11 +61,13 @@ func newDirectory(owner directoryOwner, sys lockDir, settings *fileSettings, uno
 		unowned:      unowned,
 		nudge:        make(chan struct{}, 1),
 		done:         make(chan struct{}),
-		queues:       make(map[string]*ticketQueue),
+		queues:       newTicketQueues(),
 		tickets:      make(map[string]*ticket),
-		leftovers:    make(map[string]bool),
-		pausing:      newPausing(),
+		leftovers:    newLeftovers(),
+		pauseFiles:   make(map[string]*pauseFile),
+		numbers:      numberReserve{sys: sys},
 		others:       true,
+		retirement:   retirement{version: 1},
 		idleSince:    time.Now(),
 	}
 	d.syncer = newSyncer(d)
@@ -107,7 +100,7 @@ func (d *directory) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.users--
-	if !d.busyLocked() && (d.closing || d.retired) { // nothing keeps it open
+	if !d.busyLocked() && (d.closing || d.retirement.retired) { // nothing keeps it open
 		d.hurry()
 	}
 }
@@ -126,57 +119,10 @@ func (d *directory) idle() bool {
 		return false
 	case d.closing:
 		return true
-	case d.retired:
-		return d.parted && (d.succeeded || time.Since(d.idleSince) >= lingerTime)
+	case d.retirement.retired:
+		return d.retirement.vacant && (d.retirement.hasSuccessor || time.Since(d.idleSince) >= lingerTime)
 	}
-	return !d.owesRemovalLocked() && time.Since(d.idleSince) >= lingerTime
-}
-
-func (d *directory) isRetired() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.retired
-}
-
-func (d *directory) isParted() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.parted
-}
-
-func (d *directory) isSucceeded() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.succeeded
-}
-
-// setSucceeded records that another directory was opened in place of a replaced one, or
-// that it is no longer there. What was known about the processes left in the replaced one
-// may be outdated, since that directory may have been back in the meantime. So it is
-// checked again. If the new directory is the same one with another guard, its tickets
-// show who is there.
-func (d *directory) setSucceeded(by fileID, succeeded bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.orders++
-	d.succeeded = succeeded
-	d.parted = succeeded && by == d.sys.place()
-	d.wake()
-}
-
-// retire refuses all waiters and returns their tickets; the caller must remove the files.
-// inside is the number of holders. It returns false if the directory was already retired.
-func (d *directory) retire(why error) (inside int, lost []*ticket, retired bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.retired {
-		return 0, nil, false
-	}
-	d.retired = true
-	d.idleSince = time.Now()
-	lost = d.dismissWaitingLocked(why)
-	d.wake()
-	return d.owned, lost, true
+	return !d.leftovers.haveOurs() && time.Since(d.idleSince) >= lingerTime
 }
 
 // beginClosing makes the directory close once it is idle, and reports whether it is busy
@@ -213,7 +159,7 @@ func (d *directory) states() []QueueState {
 	me := ownerSeen{name: self(ownerKind{}, time.Time{}).String(), alive: new(true)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return queueStates(d.path, d.queues, d.pausing.ends, d.clock(), func(t *ticket) ownerSeen {
+	return d.queues.states(d.path, d.clock(), func(t *ticket) ownerSeen {
 		if t.Local() {
 			return me
 		}
@@ -232,33 +178,6 @@ func (t *ticket) ownerAlive() *bool {
 		return new(false)
 	}
 	return nil
-}
-
-// queueLocked returns the queue with a given name, for a ticket that joins it.
-func (d *directory) queueLocked(prefix string) *ticketQueue {
-	q := d.queues[prefix]
-	if q == nil {
-		q = &ticketQueue{prefix: prefix, marks: d.pausing.marks}
-		d.queues[prefix] = q
-		if len(d.pausing.ends) > 0 {
-			q.setPause(d.pausing.ends.end(q))
-		}
-	}
-	return q
-}
-
-// noteGroupLocked notes that a queue has tickets of a group.
-func (d *directory) noteGroupLocked(q *ticketQueue, group string) {
-	if q.noteGroup(group) && len(d.pausing.ends) > 0 {
-		q.setPause(d.pausing.ends.end(q))
-	}
-}
-
-// noteOwnerLocked notes that a queue has tickets of an owner.
-func (d *directory) noteOwnerLocked(q *ticketQueue, o Owner) {
-	if q.noteOwner(o) && len(d.pausing.ends) > 0 {
-		q.setPause(d.pausing.ends.end(q))
-	}
 }
 
 // remoteTickets lists the remote tickets that satisfy wanted and are still in their

@@ -122,7 +122,7 @@ func TestFailureAheadOfTimeIsLogged(t *testing.T) {
 	enter(t, e, arrival("a_")).Leave()
 	waitUntil(t, "the numbers are reserved", func() bool {
 		enter(t, e, arrival("a_")).Leave()
-		return e.dir.reserved.Load() > uint64(now.Add(reserveTime/4).UnixMicro())
+		return e.dir.numbers.confirmed.Load() > uint64(now.Add(reserveTime/4).UnixMicro())
 	})
 	if !f.onDisk() {
 		t.Error("what reserves the numbers is not on the disk")

@@ -158,7 +158,7 @@ func (s *syncer) noteNewLocked(name string) {
 		return
 	}
 	t := s.noteTicketLocked(name)
-	if t != nil && (s.sys.checksUsers() || t.queue.special > 0 || len(s.pausing.ends) > 0) {
+	if t != nil && (s.sys.checksUsers() || t.queue.special > 0 || len(s.queues.pauses) > 0) {
 		s.found.unknown = append(s.found.unknown, t)
 	}
 }
@@ -173,7 +173,7 @@ func (d *directory) noteTicketLocked(name string) *ticket {
 	t := &ticket{Item: queue.Item[*ticket]{Unsure: true}, Ticket: parsed, name: name, seen: d.listings}
 	d.tickets[name] = t
 	d.others = true
-	q := d.queueLocked(t.Prefix)
+	q := d.queues.open(t.Prefix)
 	q.insert(t)
 	d.advanceLocked(q)
 	return t

@@ -12,7 +12,7 @@ func (d *directory) evictToken(queue string, token uint64) error {
 		return err
 	}
 	d.mu.Lock()
-	t := d.queues[queue].find(token)
+	t := d.queues.byName[queue].find(token)
 	d.mu.Unlock()
 	switch {
 	case t == nil:

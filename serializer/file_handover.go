@@ -72,7 +72,7 @@ func (d *directory) takeOutLocked(t *ticket) {
 // refuses those that are superseded, and forgets the queue if it is empty. It reports
 // whether it admitted a local ticket.
 func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
-	if !d.retired {
+	if !d.retirement.retired {
 		granted = q.advance(grantLinked)
 		for t := q.Superseded(0); t != nil; t = q.Superseded(0) {
 			d.supersedeLocked(t)
@@ -88,9 +88,7 @@ func (d *directory) advanceLocked(q *ticketQueue) (granted bool) {
 			d.blocked--
 		}
 	}
-	if q.Len() == 0 {
-		delete(d.queues, q.prefix)
-	}
+	d.queues.closeIfEmpty(q)
 	return granted
 }
 
@@ -125,7 +123,7 @@ func (d *directory) dismissLocked(t *ticket, why error) {
 // caller must remove their files. A queue advances only when all of them are out. So none
 // of them enters because the one before it has gone.
 func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
-	for _, q := range d.queues {
+	for _, q := range d.queues.byName {
 		for t := range q.All() {
 			if t.Local() && !(t.Admitted() && t.linked) {
 				d.takeOutLocked(t)
@@ -140,7 +138,7 @@ func (d *directory) dismissWaitingLocked(why error) (dismissed []*ticket) {
 
 // takeRevokesLocked returns the callbacks that revoke the turns of local holders.
 func (d *directory) takeRevokesLocked() (revokes []func(error)) {
-	for _, q := range d.queues {
+	for _, q := range d.queues.byName {
 		for t := range q.All() {
 			if t.Local() {
 				revokes = appendRevoke(revokes, t.waiter)

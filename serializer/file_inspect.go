@@ -58,14 +58,12 @@ func Inspect(path string) ([]QueueState, error) {
 
 // sighting is a snapshot of a lock directory, seen from outside.
 type sighting struct {
-	queues map[string]*ticketQueue
+	queues ticketQueues
 	owners map[*ticket]ownerSeen
-	pauses pauses
-	marks  map[uint64]uint64
 }
 
 func newSighting() *sighting {
-	return &sighting{queues: make(map[string]*ticketQueue), owners: make(map[*ticket]ownerSeen), pauses: make(pauses), marks: make(map[uint64]uint64)}
+	return &sighting{queues: newTicketQueues(), owners: make(map[*ticket]ownerSeen)}
 }
 
 // ownerSeen is what is known about a ticket's owner.
@@ -114,19 +112,15 @@ func survey(d *outsideDir) (*sighting, error) {
 		}
 		s.add(&ticket{Item: queue.Item[*ticket]{Rule: owner.about.Rule}, Ticket: t, name: name, known: true}, owner)
 	}
-	s.applyPauses()
-	for _, q := range s.queues {
+	for _, q := range s.queues.byName {
+		s.queues.setPause(q)
 		q.advance(nil) // without a grant callback: no ticket here is local
 	}
 	return s, nil
 }
 
 func (s *sighting) add(t *ticket, owner ownerSeen) {
-	q := s.queues[t.Prefix]
-	if q == nil {
-		q = &ticketQueue{prefix: t.Prefix}
-		s.queues[t.Prefix] = q
-	}
+	q := s.queues.open(t.Prefix)
 	if owner.ours || owner.about.GroupUnknown {
 		q.noteOwner(owner.about)
 	}
@@ -155,7 +149,7 @@ func (d *outsideDir) ask(t Ticket, name, user string) (ownerSeen, error) {
 
 // states describes the queues for people.
 func (s *sighting) states(path string) []QueueState {
-	return queueStates(path, s.queues, s.pauses, time.Now(), func(t *ticket) ownerSeen { return s.owners[t] })
+	return s.queues.states(path, time.Now(), func(t *ticket) ownerSeen { return s.owners[t] })
 }
 
 // Evicted is the result of an eviction from outside.
@@ -224,7 +218,7 @@ func (d *outsideDir) find(queue string, token uint64) (*outsideDir, *sighting, *
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if t := s.queues[queue].find(token); t != nil {
+		if t := s.queues.byName[queue].find(token); t != nil {
 			return view, s, t, nil
 		}
 	}

@@ -96,7 +96,7 @@ func (f *File) issueBatch(batch []*ticket) error {
 	if err != nil {
 		return err
 	}
-	if last, err = d.afterStart(last); err != nil {
+	if last, err = d.numbers.afterStart(last); err != nil {
 		return err
 	}
 	d.identifyFor(batch)
@@ -231,7 +231,7 @@ func (d *directory) later(batch []*ticket, last uint64) (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range batch {
-		q := d.queues[t.Prefix]
+		q := d.queues.byName[t.Prefix]
 		if q == nil {
 			continue
 		}
@@ -250,7 +250,7 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 	switch {
 	case d.closing: // everybody who had joined was refused
 		return nil, last, &StorageError{"entering lock directory", d.path, ErrClosed}
-	case d.retired:
+	case d.retirement.retired:
 		return nil, last, errReplaced
 	}
 	joined := batch[:0]
@@ -258,8 +258,8 @@ func (d *directory) join(batch []*ticket, last uint64) ([]*ticket, uint64, error
 		if t.givenUp || t.out {
 			continue
 		}
-		q := d.queueLocked(t.Prefix)
-		d.noteGroupLocked(q, t.group)
+		q := d.queues.open(t.Prefix)
+		d.queues.noteGroup(q, t.group)
 		if err := d.joinLocked(q, t, last); err != nil {
 			t.refuse(err)
 		} else {
@@ -307,10 +307,14 @@ func (d *directory) numberLocked(t *ticket, last uint64) bool {
 
 // record reserves and records the last number that is being issued.
 func (d *directory) record(last uint64) error {
-	if err := d.reserve(last); err != nil {
+	next, err := d.numbers.reserve(last)
+	if err != nil {
 		return err
 	}
-	err := d.sys.setLast(last)
+	if next > 0 {
+		d.confirmLater(next)
+	}
+	err = d.sys.setLast(last)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.others = err != nil

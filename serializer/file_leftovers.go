@@ -6,7 +6,48 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 )
+
+// leftovers are the files that could not be removed.
+type leftovers struct {
+	mu   sync.Mutex
+	ours map[string]bool // by name: whether the file belongs to a local ticket
+}
+
+func newLeftovers() *leftovers { return &leftovers{ours: make(map[string]bool)} }
+
+func (l *leftovers) add(name string, ours bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ours[name] = ours
+}
+
+func (l *leftovers) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ours, name)
+}
+
+func (l *leftovers) names() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.ours))
+}
+
+// haveOurs reports whether other processes wait for a file that this process must remove.
+// Files of dead owners and of other programs do not keep the directory open: the next
+// process will find them.
+func (l *leftovers) haveOurs() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ours := range l.ours {
+		if ours {
+			return true
+		}
+	}
+	return false
+}
 
 // removeTicket removes the file of a local ticket that is over.
 func (d *directory) removeTicket(t *ticket) {
@@ -42,33 +83,14 @@ func (d *directory) removed(name string, ours bool, err error) {
 		return
 	}
 	d.logRepeated(slog.LevelError, "a lock file could not be removed; trying again", "path", path, "error", err)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.leftovers[name] = ours
+	d.leftovers.add(name, ours)
 }
 
 // clearLeftovers tries to remove the leftover files again.
 func (d *directory) clearLeftovers() {
-	d.mu.Lock()
-	names := slices.Collect(maps.Keys(d.leftovers))
-	d.mu.Unlock()
-	for _, name := range names {
+	for _, name := range d.leftovers.names() {
 		if d.sys.remove(name) == nil {
-			d.mu.Lock()
-			delete(d.leftovers, name)
-			d.mu.Unlock()
+			d.leftovers.forget(name)
 		}
 	}
-}
-
-// owesRemovalLocked reports whether other processes wait for a file that this process
-// must remove. Files of dead owners and of other programs do not keep the directory open:
-// the next process will find them.
-func (d *directory) owesRemovalLocked() bool {
-	for _, ours := range d.leftovers {
-		if ours {
-			return true
-		}
-	}
-	return false
 }

@@ -79,11 +79,7 @@ func TestLeftoverThatStays(t *testing.T) {
 	turn.Leave()
 	next := started(openAt(t, dir, 0), arrival("a_"))
 	d := e.dir
-	waitUntil(t, "the file could not be removed", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.owesRemovalLocked()
-	})
+	waitUntil(t, "the file could not be removed", d.leftovers.haveOurs)
 	d.clearLeftovers()
 	c.closed.Store(false)
 	get(t, next).Leave()
@@ -123,7 +119,7 @@ func TestDirectoryWithTicketName(t *testing.T) {
 	}
 	d := e.dir
 	d.mu.Lock()
-	n := len(d.leftovers)
+	n := len(d.leftovers.ours)
 	d.mu.Unlock()
 	if n != 0 {
 		t.Errorf("%d files are tried again", n)

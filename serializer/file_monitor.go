@@ -1,9 +1,6 @@
 package serializer
 
 import (
-	"errors"
-	"io/fs"
-	"path/filepath"
 	"time"
 )
 
@@ -30,7 +27,7 @@ func (d *directory) monitor() {
 	next := time.Now().Add(d.tickTime)
 	for !d.owner.mayShut(d) {
 		d.await(time.Until(next))
-		d.part()
+		d.checkVacancy()
 		d.syncQuietly()
 		if time.Now().Before(next) {
 			continue
@@ -64,7 +61,7 @@ func (d *directory) await(timeout time.Duration) {
 func (d *directory) waitsForRemote() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.blocked > 0 && !d.retired
+	return d.blocked > 0 && !d.retirement.retired
 }
 
 // syncQuietly syncs, and only logs errors. Arrivals that need a ticket report them.
@@ -125,7 +122,7 @@ func (d *directory) tick() {
 func (d *directory) firstUnknown() (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, q := range d.queues {
+	for _, q := range d.queues.byName {
 		if !q.blocked {
 			continue
 		}
@@ -148,107 +145,6 @@ func (s *syncer) refresh() {
 	}
 	s.refreshed = time.Now()
 	s.sys.refresh()
-}
-
-// part gives up a replaced directory once it has no local tickets, and checks under its
-// guard whether all other processes have left it. Once another directory is open in its
-// place, nobody issues tickets in this one any more: processes look for the guard at its
-// path.
-func (d *directory) part() {
-	orders, deserted := d.deserted()
-	if !deserted || d.looked > orders && !d.syncer.seemsLeft() {
-		return
-	}
-	d.sys.disown()
-	last, left, err := d.lastSync()
-	if err == nil {
-		d.looked = orders + 1
-	}
-	if err == nil && last < maxStamp {
-		d.owner.parted(last)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notPartedLocked(err)
-	if orders == d.orders { // otherwise, it is outdated
-		d.parted = err == nil && (left || !d.succeeded && d.sys.here())
-	}
-}
-
-// seemsLeft reports whether all known owners have left a replaced directory, or the
-// directory is back. Other processes need its guard to leave it. So until then, this
-// process does not take it again.
-func (s *syncer) seemsLeft() bool { return len(s.owners) == 0 || s.sys.here() }
-
-// notPartedLocked notes why a replaced directory cannot be given up; nil means that it
-// can.
-func (d *directory) notPartedLocked(err error) {
-	switch {
-	case err == nil:
-		d.unparted = nil
-	case d.unparted == nil:
-		d.unparted = &barred{since: time.Now(), err: err}
-	default:
-		d.unparted.err = err
-	}
-}
-
-// unpartedTime is how long it must have been impossible to give up a replaced directory.
-// It is far longer than the engine needs to find out which files are barred.
-const unpartedTime = 5 * barredTime
-
-// inTheWay returns why nobody can tell whether a replaced directory is left, once that
-// has lasted. Arrivals that wait for it are then refused.
-func (d *directory) inTheWay() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.unparted == nil || time.Since(d.unparted.since) < unpartedTime {
-		return nil
-	}
-	return d.unparted.err
-}
-
-// deserted reports whether only other processes may still use a replaced directory.
-func (d *directory) deserted() (orders int, deserted bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.orders, d.retired && !d.parted && !d.busyLocked()
-}
-
-// lastSync syncs a replaced directory under its guard. It returns the last number that
-// was issued there, and whether no other process works there any more. After an error,
-// the monitor tries again.
-func (d *directory) lastSync() (last uint64, left bool, err error) {
-	err = d.sys.lock()
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	if err == nil {
-		defer d.sys.unlock()
-		last, err = d.syncer.syncReplaced()
-	}
-	if err != nil {
-		d.syncer.complainAbout("", err)
-		return 0, false, err
-	}
-	d.syncer.reapDead()
-	return last, len(d.syncer.owners) == 0, nil
-}
-
-var errUnread = errors.New("it cannot be read yet")
-
-// syncReplaced is the part of lastSync under the guard. If the directory was deleted,
-// there is nothing to sync.
-func (s *syncer) syncReplaced() (last uint64, err error) {
-	if last, err = s.sys.last(); err != nil {
-		return 0, err
-	}
-	if err := s.sync(true); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
-	if s.found.owners != nil {
-		return 0, &StorageError{"reading owner file", filepath.Join(s.path, s.found.owners[0]), errUnread}
-	}
-	return last, s.barredTicket()
 }
 
 // shut frees what the directory holds.

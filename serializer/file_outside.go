@@ -40,7 +40,7 @@ func (f *File) queuesOutside() (states []QueueState, err error) {
 func (f *File) evictOutside(queue string, token uint64) error {
 	found := false
 	err := f.surveyOutside(func(d *outsideDir, s *sighting) error {
-		t := s.queues[queue].find(token)
+		t := s.queues.byName[queue].find(token)
 		if found = t != nil; !found {
 			return nil
 		}

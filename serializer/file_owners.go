@@ -95,7 +95,7 @@ func (d *directory) unknownAhead(batch []*ticket) (tickets []*ticket) {
 	defer d.mu.Unlock()
 	var done *ticketQueue
 	for _, arrival := range batch {
-		q := d.queues[arrival.Prefix]
+		q := d.queues.byName[arrival.Prefix]
 		if q == nil || q == done || q.unnamed == 0 {
 			continue
 		}
@@ -146,7 +146,7 @@ func (s *syncer) identify(t *ticket) {
 	case err == nil:
 		t.barred = nil
 		t.owner = o.owner().String()
-		s.noteOwnerLocked(t.queue, o.owner())
+		s.queues.noteOwner(t.queue, o.owner())
 		t.queue.identify(t, o.owner().Rule)
 		s.advanceLocked(t.queue)
 	}

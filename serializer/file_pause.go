@@ -312,19 +312,11 @@ func (d *outsideDir) pauseFiles(queue string) (names []string, err error) {
 // notePause notes a file that is a pause or a mark.
 func (s *sighting) notePause(name string) {
 	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok && strings.HasPrefix(name, insideFiles) {
-		s.marks[stamp] = 0
+		s.queues.marks[stamp] = 0
 	}
 	queue, end, err := parsePause(name)
-	if err == nil && strings.HasPrefix(name, pauseFiles) && end.After(time.Now()) && end.After(s.pauses[queue]) {
-		s.pauses[queue] = end
-	}
-}
-
-// applyPauses applies the pauses and marks to the queues.
-func (s *sighting) applyPauses() {
-	for _, q := range s.queues {
-		q.marks = s.marks
-		q.setPause(s.pauses.end(q))
+	if err == nil && strings.HasPrefix(name, pauseFiles) && end.After(time.Now()) && end.After(s.queues.pauses[queue]) {
+		s.queues.pauses[queue] = end
 	}
 }
 

@@ -9,40 +9,29 @@ import (
 	"time"
 )
 
-// pausing is what is known about the pauses in a directory.
-type pausing struct {
-	files map[string]*pauseFile // by name
-	ends  pauses
-	marks map[uint64]uint64 // by token: the last listing that showed the mark or preceded it
-}
-
+// pauseFile is a pause in a directory.
 type pauseFile struct {
 	queue string // empty if the name cannot be read
 	end   time.Time
 	seen  uint64 // the last listing that showed the file or preceded it
 }
 
-func newPausing() pausing {
-	return pausing{files: make(map[string]*pauseFile), ends: make(pauses), marks: make(map[uint64]uint64)}
-}
-
 // notePauseLocked notes a pause file. The pause takes effect at once, so that later
 // changes, which are noted next, admit nobody.
 func (s *syncer) notePauseLocked(name string) {
-	p := &s.pausing
-	if known := p.files[name]; known != nil {
+	if known := s.pauseFiles[name]; known != nil {
 		known.seen = s.listings
 		return
 	}
 	queue, end, _ := parsePause(name)
-	p.files[name] = &pauseFile{queue, end, s.listings}
+	s.pauseFiles[name] = &pauseFile{queue, end, s.listings}
 	s.found.pauses = append(s.found.pauses, name)
 	s.applyPausesLocked()
 }
 
 func (s *syncer) noteResumedLocked(name string) {
-	if s.pausing.files[name] != nil {
-		delete(s.pausing.files, name)
+	if s.pauseFiles[name] != nil {
+		delete(s.pauseFiles, name)
 		s.applyPausesLocked()
 	}
 }
@@ -53,8 +42,8 @@ func (s *syncer) noteMarkLocked(name string) {
 	if !ok {
 		return
 	}
-	s.pausing.marks[stamp] = s.listings
-	for _, q := range s.queues {
+	s.queues.marks[stamp] = s.listings
+	for _, q := range s.queues.byName {
 		if first := q.Border(); q.Paused() && first != nil && first.Stamp == stamp {
 			s.advanceLocked(q)
 		}
@@ -63,19 +52,18 @@ func (s *syncer) noteMarkLocked(name string) {
 
 func (s *syncer) noteUnmarkedLocked(name string) {
 	if stamp, ok := parseDigits(strings.TrimPrefix(name, insideFiles)); ok {
-		delete(s.pausing.marks, stamp)
+		delete(s.queues.marks, stamp)
 	}
 }
 
 // sweepPausesLocked forgets the pauses and marks that the listing did not show.
 func (s *syncer) sweepPausesLocked() {
-	p := &s.pausing
-	for stamp, seen := range p.marks {
+	for stamp, seen := range s.queues.marks {
 		if seen < s.listings {
-			delete(p.marks, stamp)
+			delete(s.queues.marks, stamp)
 		}
 	}
-	for name, file := range p.files {
+	for name, file := range s.pauseFiles {
 		if file.seen < s.listings {
 			s.noteResumedLocked(name)
 		}
@@ -84,15 +72,16 @@ func (s *syncer) sweepPausesLocked() {
 
 // applyPausesLocked pauses and resumes queues to match the files.
 func (d *directory) applyPausesLocked() {
-	p, now := &d.pausing, time.Now()
-	clear(p.ends)
-	for _, file := range p.files {
-		if file.queue != "" && file.end.After(now) && file.end.After(p.ends[file.queue]) {
-			p.ends[file.queue] = file.end
+	now := time.Now()
+	ends := d.queues.pauses
+	clear(ends)
+	for _, file := range d.pauseFiles {
+		if file.queue != "" && file.end.After(now) && file.end.After(ends[file.queue]) {
+			ends[file.queue] = file.end
 		}
 	}
-	for _, q := range d.queues {
-		q.setPause(p.ends.end(q))
+	for _, q := range d.queues.byName {
+		d.queues.setPause(q)
 		d.advanceLocked(q)
 	}
 }
@@ -111,7 +100,7 @@ func (s *syncer) followPause(name string) {
 	}
 	if errors.Is(err, errNotOurs) && !ofRoot(path) {
 		s.mu.Lock()
-		if file := s.pausing.files[name]; file != nil {
+		if file := s.pauseFiles[name]; file != nil {
 			file.queue = ""
 			s.applyPausesLocked()
 		}
@@ -141,10 +130,10 @@ func (s *syncer) markInside() {
 func (d *directory) unmarked() (tickets []*ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.pausing.ends) == 0 {
+	if len(d.queues.pauses) == 0 {
 		return nil
 	}
-	for _, q := range d.queues {
+	for _, q := range d.queues.byName {
 		if !q.Paused() || q.LocalInside() == 0 {
 			continue
 		}
@@ -172,10 +161,10 @@ func (d *directory) takeEndedPauses() (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	for name, file := range d.pausing.files {
+	for name, file := range d.pauseFiles {
 		if file.queue != "" && !file.end.After(now) {
 			names = append(names, name)
-			delete(d.pausing.files, name)
+			delete(d.pauseFiles, name)
 		}
 	}
 	if names != nil {
@@ -187,17 +176,17 @@ func (d *directory) takeEndedPauses() (names []string) {
 func (d *directory) takeStaleMarks() (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.pausing.marks) == 0 {
+	if len(d.queues.marks) == 0 {
 		return nil
 	}
 	standing := make(map[uint64]bool)
 	for _, t := range d.tickets {
 		standing[t.Stamp] = true
 	}
-	for stamp := range d.pausing.marks {
+	for stamp := range d.queues.marks {
 		if !standing[stamp] {
 			names = append(names, insideName(stamp))
-			delete(d.pausing.marks, stamp)
+			delete(d.queues.marks, stamp)
 		}
 	}
 	return names

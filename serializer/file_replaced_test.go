@@ -152,7 +152,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	gate.Store(true)
 	gone, left := slow.directory(), other.directory()
 	lead("nowhere")
-	waitUntil(t, "both have turned away", func() bool { return gone.isRetired() && left.isParted() })
+	waitUntil(t, "both have turned away", func() bool { return gone.isRetired() && left.isVacant() })
 	next := started(slow, arrival("a_"))
 	<-opening // and is stopped there
 	lead("first")
@@ -207,7 +207,7 @@ func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	<-opening
 	lead("second")
 	close(goOn)
-	waitUntil(t, "the second directory is open", first.isSucceeded)
+	waitUntil(t, "the second directory is open", first.hasSuccessor)
 	stillWaits(t, next, "somebody is inside the first")
 	lead("first")
 	unnoticed.syncing.Unlock()

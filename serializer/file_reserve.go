@@ -2,6 +2,7 @@ package serializer
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,84 +25,90 @@ type reservation struct {
 	outdated  bool   // written before the last boot
 }
 
+// numberReserve are the numbers that the issuing goroutine may use.
+type numberReserve struct {
+	sys        lockDir
+	started    bool          // a restart of the machine has been taken into account
+	confirmed  atomic.Uint64 // numbers up to this one may be issued
+	confirming atomic.Bool   // a goroutine is waiting for the disk
+}
+
 // afterStart returns the number after which numbering continues. If the guard file was
 // last written before the last boot, that is the end of the reservation. The caller holds
 // the guard.
-func (d *directory) afterStart(last uint64) (uint64, error) {
-	if d.started {
+func (n *numberReserve) afterStart(last uint64) (uint64, error) {
+	if n.started {
 		return last, nil
 	}
-	r, err := d.sys.reservation()
+	r, err := n.sys.reservation()
 	if err != nil {
 		return last, err
 	}
-	d.started = true
+	n.started = true
 	if r.outdated && r.bound < maxStamp {
 		last = max(last, r.bound)
 	}
 	if !r.outdated {
-		d.reserved.Store(r.confirmed)
+		n.confirmed.Store(r.confirmed)
 	}
 	return last, nil
 }
 
 // reserve makes sure that numbers up to last may be issued. It waits for the disk only if
-// they were not reserved in advance. The caller holds the guard.
-func (d *directory) reserve(last uint64) error {
-	reserved := d.reserved.Load()
+// they were not reserved in advance. If next is not 0, that bound is to be confirmed while
+// tickets are issued. The caller holds the guard.
+func (n *numberReserve) reserve(last uint64) (next uint64, err error) {
+	confirmed := n.confirmed.Load()
 	enough := min(last+reserveAhead/2, maxStamp)
-	if enough <= reserved {
-		return nil
+	if enough <= confirmed {
+		return 0, nil
 	}
-	r, err := d.sys.reservation() // another process may have reserved them
+	r, err := n.sys.reservation() // another process may have reserved them
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if r.outdated {
 		r = reservation{}
 	}
 	if r.confirmed >= enough {
-		d.reserved.Store(r.confirmed)
-		return nil
+		n.confirmed.Store(r.confirmed)
+		return 0, nil
 	}
-	ahead := last <= max(reserved, r.confirmed)
-	if ahead && d.confirming.Load() {
-		return nil
+	ahead := last <= max(confirmed, r.confirmed)
+	if ahead && n.confirming.Load() {
+		return 0, nil
 	}
 	if r.bound < enough {
 		r.bound = min(last+reserveAhead, maxStamp)
 	}
 	// Write it even if it is already there: the disk may have lost it.
-	if err := d.sys.setBound(r.bound); err != nil {
-		return err
+	if err := n.sys.setBound(r.bound); err != nil {
+		return 0, err
 	}
 	if ahead {
-		d.confirmLater(r.bound)
-		return nil
+		return r.bound, nil
 	}
-	return d.confirm(r.bound)
+	return 0, n.confirm(r.bound)
 }
 
 // confirm flushes a bound to the disk.
-func (d *directory) confirm(bound uint64) error {
-	if err := d.sys.confirm(bound); err != nil {
+func (n *numberReserve) confirm(bound uint64) error {
+	if err := n.sys.confirm(bound); err != nil {
 		return err
 	}
-	d.reserved.Store(bound)
+	n.confirmed.Store(bound)
 	return nil
 }
 
 // confirmLater confirms a bound in the background, while tickets are issued. If it fails,
 // the batch that needs the numbers tries again, and is refused if that fails, too.
 func (d *directory) confirmLater(bound uint64) {
-	if !d.confirming.CompareAndSwap(false, true) {
-		return
-	}
+	d.numbers.confirming.Store(true)
 	d.use()
 	go func() {
 		defer d.release()
-		defer d.confirming.Store(false)
-		if err := d.confirm(bound); err != nil {
+		defer d.numbers.confirming.Store(false)
+		if err := d.numbers.confirm(bound); err != nil {
 			d.logRepeated(slog.LevelError, "ticket numbers could not be reserved in advance; trying again", "error", err)
 		}
 	}()

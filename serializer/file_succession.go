@@ -34,7 +34,7 @@ func (f *File) openNext() (lockDir, error) {
 // their path.
 func (f *File) awaitOldTurns() error {
 	for {
-		out, err := f.anyReplaced(func(d *directory) bool { return !d.isParted() })
+		out, err := f.anyReplaced(func(d *directory) bool { return !d.isVacant() })
 		if !out || err != nil {
 			return err
 		}
@@ -45,25 +45,25 @@ func (f *File) awaitOldTurns() error {
 // succeed waits until the replaced directories are shut in favor of one opened in their
 // place. It reports false if that one is no longer at the path.
 func (f *File) succeed(sys lockDir) (there bool, err error) {
-	f.setSucceeded(sys.place(), true)
+	f.setSuccessor(sys.place(), true)
 	for {
 		out, err := f.anyReplaced(func(*directory) bool { return true })
 		switch {
 		case !out && err == nil:
 			return true, nil
 		case err != nil, sys.check() == errReplaced:
-			f.setSucceeded(fileID{}, false)
+			f.setSuccessor(fileID{}, false)
 			return false, err
 		}
 		time.Sleep(pollInterval)
 	}
 }
 
-func (f *File) setSucceeded(by fileID, succeeded bool) {
+func (f *File) setSuccessor(place fileID, opened bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, d := range f.replaced {
-		d.setSucceeded(by, succeeded)
+		d.setSuccessor(place, opened)
 	}
 }
 
@@ -76,7 +76,7 @@ func (f *File) anyReplaced(is func(*directory) bool) (found bool, err error) {
 		return false, &StorageError{"entering lock directory", f.path, ErrClosed}
 	}
 	for _, d := range f.replaced {
-		if err := d.inTheWay(); err != nil {
+		if err := d.whyUnclear(); err != nil {
 			return false, err
 		}
 		found = found || is(d)

@@ -78,13 +78,13 @@ func awaitQueue(t testing.TB, e Engine, n int) {
 		case *Memory:
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return e.queues["a_"].Len() == n
+			return e.queues.byName["a_"].Len() == n
 		case *File:
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.dir.mu.Lock()
 			defer e.dir.mu.Unlock()
-			return !e.issuing && e.dir.queues["a_"].Len() == n
+			return !e.issuing && e.dir.queues.byName["a_"].Len() == n
 		}
 		return false
 	})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 )
@@ -19,8 +18,7 @@ type Memory struct {
 	waits waits
 
 	mu      sync.Mutex
-	queues  map[string]*ticketQueue
-	pauses  pauses
+	queues  ticketQueues
 	unpause *time.Timer // runs at the first end of a pause
 	last    uint64
 	closed  bool
@@ -37,7 +35,7 @@ func NewMemory(o MemoryOptions) *Memory {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, queues: make(map[string]*ticketQueue), pauses: make(pauses)}
+	return &Memory{path: cmp.Or(o.Path, "memory"), clock: o.Clock, queues: newTicketQueues()}
 }
 
 // Enter implements [Engine].
@@ -67,7 +65,8 @@ func (m *Memory) arrive(t *ticket) error {
 	if m.closed {
 		return ErrClosed
 	}
-	q := m.queueLocked(t)
+	q := m.queues.open(t.Prefix)
+	m.queues.noteGroup(q, t.group)
 	t.position = q.Len()
 	if t.max > 0 && q.Waiting() >= t.max {
 		return ErrFull
@@ -82,28 +81,14 @@ func (m *Memory) arrive(t *ticket) error {
 	return nil
 }
 
-// queueLocked returns the queue that a ticket will join.
-func (m *Memory) queueLocked(t *ticket) *ticketQueue {
-	q := m.queues[t.Prefix]
-	isNew := q == nil
-	if isNew {
-		q = &ticketQueue{prefix: t.Prefix}
-		m.queues[t.Prefix] = q
-	}
-	if q.noteGroup(t.group) || isNew {
-		q.setPause(m.pauses.end(q))
-	}
-	return q
-}
-
 // advanceLocked admits all tickets that may enter, and refuses waiters that are
 // superseded. It reports whether it admitted any.
 func (m *Memory) advanceLocked(q *ticketQueue) (granted bool) {
-	granted = q.advance(grant)
+	granted = q.advance((*ticket).grant)
 	for t := q.Superseded(0); t != nil; t = q.Superseded(0) {
 		q.remove(t)
 		t.refuse(ErrSuperseded)
-		granted = q.advance(grant) || granted
+		granted = q.advance((*ticket).grant) || granted
 	}
 	return granted
 }
@@ -138,9 +123,7 @@ func (m *Memory) removeLocked(t *ticket) (granted bool) {
 	q := t.queue
 	q.remove(t)
 	granted = m.advanceLocked(q)
-	if q.Len() == 0 {
-		delete(m.queues, q.prefix)
-	}
+	m.queues.closeIfEmpty(q)
 	return granted
 }
 
@@ -152,14 +135,14 @@ func (m *Memory) Queues(context.Context) ([]QueueState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	self := ownerSeen{name: fmt.Sprintf("pid %d", os.Getpid()), alive: new(true)}
-	return queueStates(m.path, m.queues, m.pauses, m.clock(), func(*ticket) ownerSeen { return self }), nil
+	return m.queues.states(m.path, m.clock(), func(*ticket) ownerSeen { return self }), nil
 }
 
 // Count implements [Counter].
 func (m *Memory) Count(queue string) (inside, waiting int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.queues[queue].counts()
+	return m.queues.byName[queue].counts()
 }
 
 // Evict implements [Engine].
@@ -174,7 +157,7 @@ func (m *Memory) Evict(_ context.Context, queue string, token uint64) error {
 func (m *Memory) evict(queue string, token uint64) (revoke func(error), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.queues[queue].find(token)
+	t := m.queues.byName[queue].find(token)
 	if t == nil {
 		return nil, fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, ErrNoTicket)
 	}
@@ -200,7 +183,7 @@ func (m *Memory) close() (revokes []func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	for _, q := range m.queues {
+	for _, q := range m.queues.byName {
 		for t := range q.All() {
 			if t.Admitted() {
 				revokes = appendRevoke(revokes, t.waiter)
@@ -211,55 +194,6 @@ func (m *Memory) close() (revokes []func(error)) {
 		}
 	}
 	return revokes
-}
-
-func grant(t *ticket) { t.grant() }
-
-// nextStamp returns the number of the next ticket: the time, but always greater than the
-// last number, whatever the clock does.
-func nextStamp(now time.Time, last uint64) uint64 {
-	return max(uint64(max(now.UnixMicro(), minStamp)), last+1)
-}
-
-// takeRevoke returns the callback that revokes a holder's turn, but only once.
-func (w *waiter) takeRevoke() func(error) {
-	revoke := w.revoke
-	w.revoke = nil
-	return revoke
-}
-
-// appendRevoke appends the callback that revokes a holder's turn, unless it has been
-// taken.
-func appendRevoke(revokes []func(error), w *waiter) []func(error) {
-	if revoke := w.takeRevoke(); revoke != nil {
-		revokes = append(revokes, revoke)
-	}
-	return revokes
-}
-
-// queueStates describes queues for people, ordered by prefix.
-func queueStates(path string, queues map[string]*ticketQueue, p pauses, now time.Time, ownerOf func(*ticket) ownerSeen) []QueueState {
-	states := make([]QueueState, 0, len(queues))
-	for name, end := range p {
-		if queues[name] == nil {
-			states = append(states, QueueState{Path: path, Prefix: name, PausedUntil: &end, Tickets: []TicketState{}})
-		}
-	}
-	for _, q := range queues {
-		s := QueueState{Path: path, Prefix: q.prefix, Groups: slices.Clone(q.groups)}
-		if !q.pausedUntil.IsZero() {
-			s.PausedUntil = new(q.pausedUntil)
-		}
-		for t := range q.All() {
-			ts := t.state(now)
-			owner := ownerOf(t)
-			ts.Owner, ts.Alive = owner.name, owner.alive
-			s.Add(ts, t.Rule)
-		}
-		states = append(states, s)
-	}
-	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
-	return states
 }
 
 // Interface guards

@@ -16,7 +16,7 @@ func (m *Memory) Pause(_ context.Context, queue string, until time.Time) error {
 	if m.closed {
 		return ErrClosed
 	}
-	m.pauses[queue] = end
+	m.queues.pauses[queue] = end
 	m.applyPausesLocked()
 	return nil
 }
@@ -25,7 +25,7 @@ func (m *Memory) Pause(_ context.Context, queue string, until time.Time) error {
 func (m *Memory) Resume(_ context.Context, queue string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.pauses, queue)
+	delete(m.queues.pauses, queue)
 	m.applyPausesLocked()
 	return nil
 }
@@ -33,16 +33,16 @@ func (m *Memory) Resume(_ context.Context, queue string) error {
 // applyPausesLocked applies the current pauses to all queues. Queues whose pause is over
 // admit again.
 func (m *Memory) applyPausesLocked() {
-	m.pauses.takeEnded(time.Now())
-	for _, q := range m.queues {
-		q.setPause(m.pauses.end(q))
+	m.queues.pauses.takeEnded(time.Now())
+	for _, q := range m.queues.byName {
+		m.queues.setPause(q)
 		m.advanceLocked(q)
 	}
 	if m.unpause != nil {
 		m.unpause.Stop()
 		m.unpause = nil
 	}
-	if end, ok := m.pauses.next(); ok && !m.closed {
+	if end, ok := m.queues.pauses.next(); ok && !m.closed {
 		m.unpause = time.AfterFunc(time.Until(end), m.endPauses)
 	}
 }

@@ -145,6 +145,28 @@ func (w *waiter) expire() {
 	}
 }
 
+// takeRevoke returns the callback that revokes a holder's turn, but only once.
+func (w *waiter) takeRevoke() func(error) {
+	revoke := w.revoke
+	w.revoke = nil
+	return revoke
+}
+
+// appendRevoke appends the callback that revokes a holder's turn, unless it has been
+// taken.
+func appendRevoke(revokes []func(error), w *waiter) []func(error) {
+	if revoke := w.takeRevoke(); revoke != nil {
+		revokes = append(revokes, revoke)
+	}
+	return revokes
+}
+
+// nextStamp returns the number of the next ticket: the time, but always greater than the
+// last number, whatever the clock does.
+func nextStamp(now time.Time, last uint64) uint64 {
+	return max(uint64(max(now.UnixMicro(), minStamp)), last+1)
+}
+
 // yield lets the waiter that was just admitted run at once. Its goroutine is the next one
 // of this thread. But the leaving holder still has work to do, during which nobody would
 // be inside.
