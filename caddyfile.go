@@ -11,13 +11,13 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("unique_ids", uniqueids.ParseDirective)
 	httpcaddyfile.RegisterDirectiveOrder("unique_ids", httpcaddyfile.Before, "tracing")
 
-	// A handler directive would take no part in the rule that only the most
-	// specific serialize of a block applies; that needs a group of routes.
+	// Of a block, only the most specific serialize applies. That needs a group of routes,
+	// which a handler directive does not have.
 	httpcaddyfile.RegisterDirective("serialize", serialize.ParseDirective)
 	httpcaddyfile.RegisterDirectiveOrder("serialize", httpcaddyfile.After, "templates")
 
-	// Where all of a site is serialized, its status page must not stand in
-	// line itself; but it must come after those who ask for a password.
+	// Where all of a site is serialized, its status page must not wait in the queue
+	// itself. But it must come after directives that ask for a password.
 	httpcaddyfile.RegisterHandlerDirective("serialize_status", serialize.ParseStatusDirective)
 	httpcaddyfile.RegisterDirectiveOrder("serialize_status", httpcaddyfile.Before, "templates")
 }

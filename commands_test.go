@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Every test that the documents tell to run is there: each name of its pattern, in one of the
-// packages, and every flag that is the package's own.
+// Every test that the documents run exists: each name in its pattern, in one of the
+// packages. So does every flag of the package's own.
 func TestDocumentedTests(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// guarded are the names of a type that need its lock: the fields in the lines below its
+// guarded are the names of a type that need its lock. These are the fields below its
 // mutex mu, up to an empty line, and the methods whose names end in Locked.
 type guarded map[string]bool
 

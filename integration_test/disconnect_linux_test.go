@@ -13,9 +13,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Bug: an HTTP/1.1 client that hung up stayed in the queue in two cases: if it had
-// sent a byte more than its request, or if its body was larger than the buffers.
-// net/http then does not read from the connection.
+// Bug: an HTTP/1.1 client that hung up stayed in the queue in two cases. It had sent a
+// byte more than its request, or its body was larger than the buffers. net/http then does
+// not read from the connection.
 func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 	t.Parallel()
 	const get = "GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -115,9 +115,9 @@ type passed struct {
 	inError bool // in the error routes
 }
 
-// passages reads the marks of a visit. Each queue is listed once, as it was
-// passed first, with a note if it was passed in the error routes, too. status is
-// the one with which the request came to the error routes.
+// passages reads the marks of a visit. Each queue is listed once, as it was passed first.
+// A note says whether it was passed in the error routes, too. status is the one with
+// which the request came to the error routes.
 func passages(v *edgeVisit) (found []passed, status string) {
 	for _, mark := range v.trail {
 		if rest, ok := strings.CutPrefix(mark, "!"); ok {
@@ -248,9 +248,9 @@ func (h *edgeHistory) lacksBody(v *edgeVisit, a *edgeAnswer) bool {
 	return again || broken && h.streams(v, a)
 }
 
-// isKept reports whether the turn lasts until an upstream which lacks the rest of
-// the body has closed the connection: not in error routes, which come too late
-// to see the body break.
+// isKept reports whether the turn lasts until an upstream that lacks the rest of the body
+// has closed the connection. In error routes it does not: they come too late to see the
+// body break off.
 func (h *edgeHistory) isKept(v *edgeVisit) bool {
 	all, _ := passages(v)
 	return v.number == 0 && !v.inErrorRoute() && !slices.ContainsFunc(all, func(p passed) bool { return h.c.Queues[p.queue].Cancel })

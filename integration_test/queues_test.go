@@ -189,8 +189,8 @@ func TestSameQueueAcrossSites(t *testing.T) {
 	c.wantTurns(upstream, "/a", "/b")
 }
 
-// A configuration in JSON can say all that a Caddyfile can; it is loaded, works
-// and is read back through the admin API as it was.
+// A configuration in JSON can say all that a Caddyfile can. It is loaded, works, and is
+// read back unchanged through the admin API.
 func TestConfigurationReadBack(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)

@@ -16,10 +16,9 @@ import (
 // Reloads under load with changed settings: no request fails, none overlap, and
 // the order continues.
 //
-// What Caddy itself loses does not count, because it does so without serialize,
-// too: connections that the system had made for the listener of the old
-// configuration and that nobody accepted before it was closed. Requests on these
-// reach nobody; they are made again.
+// What Caddy itself loses does not count, because it does so without serialize, too.
+// These are connections to the listener of the old configuration that nobody had accepted
+// before it was closed. Requests on these reach nobody; they are made again.
 func TestReloadUnderLoad(t *testing.T) {
 	const reloads, clients = 12, 16
 	site := func(round int) string {

@@ -102,7 +102,7 @@ var screens = []struct {
 }
 
 // The page is correct on every screen: it has the right background and does not scroll
-// sideways. axe finds nothing, in a queue with and without tickets, folded and unfolded.
+// sideways. axe finds nothing, with and without tickets, folded and unfolded.
 func TestStatusOnScreens(t *testing.T) {
 	t.Parallel()
 	source := axe(t)

@@ -123,8 +123,8 @@ func TestServedInOrder(t *testing.T) {
 	}
 }
 
-// arrive sends a request, and returns once it has a ticket: on a busy machine,
-// what is sent 10 ms later can still be accepted earlier.
+// arrive sends a request, and returns once it has a ticket. On a busy machine, a request
+// that is sent 10 ms later can still be accepted earlier.
 func arrive(t *testing.T, c *caddy, upstream *testcaddy.Upstream, name string) <-chan testcaddy.Answer {
 	t.Helper()
 	port := make(chan int, 1)
@@ -144,8 +144,8 @@ func arrive(t *testing.T, c *caddy, upstream *testcaddy.Upstream, name string) <
 	return answer
 }
 
-// wantTurns sends two requests and fails the test unless they are in one queue:
-// the second reaches the upstream only when the first has left it.
+// wantTurns sends two requests, and fails the test unless they are in one queue. Then the
+// second reaches the upstream only when the first has left it.
 func (c *caddy) wantTurns(upstream *testcaddy.Upstream, first, second string) {
 	c.t.Helper()
 	inside := c.getting(first + "?name=first&gate")

@@ -282,8 +282,8 @@ func TestWaitingInTwoProcesses(t *testing.T) {
 	testcaddy.Await(t, three)
 }
 
-// Bug: a process did not know of a place that was issued since it had last read the
-// queue, and sent the browser to the end.
+// Bug: a process did not know of a ticket that was issued since it had last read the
+// queue. It sent the browser to the end.
 func TestWaitingPlaceIsNewElsewhere(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0", "")

@@ -121,8 +121,8 @@ func (s *site) joinWaiting(t *testing.T, page string) *site {
 	return other
 }
 
-// isServed goes to a page, whose turn has come or is about to: the answer of the request
-// before may arrive before its turn passes on. Then the page comes once more.
+// isServed goes to a page whose turn has come or is about to come. The answer of the
+// request before may arrive before its turn passes on. Then the page comes once more.
 func (b *visitor) isServed(t *testing.T, name string) {
 	t.Helper()
 	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {

@@ -58,9 +58,9 @@ var callNumberOrder = [callNumberBits]uint8{
 	14, 37, 5, 43, 13, 29, 27, 35, 21, 8, 44, 4, 9, 30, 36, 19, 39, 45, 40, 17, 22, 11, 28,
 }
 
-// CallNumber is a short ID as "Distributed ID Generation and Bit Packing"
-// describes it for the mailing list archive Chibrary: 47 bits, 8 characters of
-// base62 (0-9A-Za-z, the most significant first, zeros on the left).
+// CallNumber is a short ID as "Distributed ID Generation and Bit Packing" describes it
+// for the mailing list archive Chibrary. It has 47 bits, or 8 characters of base62
+// (0-9A-Za-z, the most significant first, zeros on the left).
 //
 //	 0       3                              33           47
 //	+-------+-------------------------------+--------------+

@@ -50,7 +50,7 @@ type reading struct {
 	decode   func(string) (Decoded, error)
 }
 
-// readings are the readings of all kinds, the most likely first: a text in a small
+// readings are the readings of all kinds, the most likely first. A text in a small
 // alphabet is seldom a text in a larger alphabet by chance.
 var readings = func() (all []reading) {
 	for _, kind := range kinds {

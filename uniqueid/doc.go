@@ -13,10 +13,10 @@
 //
 // # uuid_v7 and traceparent
 //
-// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation: the same
-// millisecond, the same 54 random bits, and 20 more. [TraceContext] is the header field
-// traceparent of W3C Trace Context; its [TraceID] can be the bits of a UUIDv7. So one
-// ID identifies a log line, a row and a trace.
+// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation. It has the
+// same millisecond, the same 54 random bits, and 20 more. [TraceContext] is the header
+// field traceparent of W3C Trace Context; its [TraceID] can be the bits of a UUIDv7. So
+// one ID identifies a log line, a row and a trace.
 //
 //	+--------------------+------+-----------+------+-----------+--------+
 //	| milliseconds   48  |ver 4 | random 12 |var 2 | random 42 | more 20|  128 bits

@@ -10,9 +10,9 @@ import (
 	"slices"
 )
 
-// Node distinguishes one process from all others in the classic and threaded layouts:
-// an IPv4 address and a pid, or 64 random bits in their place. The zero Node is address
-// 0.0.0.0 and pid 0.
+// Node distinguishes one process from all others in the classic and threaded layouts. It
+// is an IPv4 address and a pid, or 64 random bits in their place. The zero Node is
+// address 0.0.0.0 and pid 0.
 type Node struct {
 	field  [8]byte
 	pid    uint32

@@ -37,8 +37,8 @@ const (
 	TraceRandom byte = 1 << 1
 )
 
-// TraceContext is the header field traceparent of W3C Trace Context, version 00: the
-// trace that a request belongs to, and the part of it that called.
+// TraceContext is the header field traceparent of W3C Trace Context, version 00. It names
+// the trace that a request belongs to, and the part of it that called.
 //
 //	 0        8                    136          200     208
 //	+--------+----------------------+-----------+-------+
@@ -66,16 +66,16 @@ func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, 
 	return TraceContext{trace, parent, flags}, nil
 }
 
-// NewTraceContext begins the trace of a UUIDv7: its bits are the trace ID, the parent
-// ID is random and not zero, and the flags are [TraceSampled] and [TraceRandom]. The
-// last 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires.
-// For a UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags].
+// NewTraceContext begins the trace of a UUIDv7, whose bits are the trace ID. The parent
+// ID is random and not zero, and the flags are [TraceSampled] and [TraceRandom]. The last
+// 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires. For a
+// UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags].
 func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(nil), TraceSampled | TraceRandom}
 }
 
-// Child returns the same trace with a parent ID that is random and not zero: a program
-// that takes part in a trace sends it on. Flags without a meaning are cleared, as the
+// Child returns the same trace with a parent ID that is random and not zero. A program
+// that takes part in a trace sends that on. Flags without a meaning are cleared, as the
 // standard requires.
 func (c TraceContext) Child() TraceContext {
 	return TraceContext{c.traceID, randomParent(nil), c.flags & (TraceSampled | TraceRandom)}

@@ -30,9 +30,9 @@ var txidKind = Kind{
 //	| milliseconds, 1970 |                random                |
 //	+--------------------+--------------------------------------+
 //
-// The text is base32hex in lower case (RFC 4648, "extended hex"), without
-// padding characters: 20 characters, of which the last carries one bit of the
-// ID and four zero bits, and is therefore 0 or g.
+// The text is 20 characters of base32hex in lower case (RFC 4648, "extended hex"),
+// without padding characters. The last one carries one bit of the ID and four zero bits,
+// so it is 0 or g.
 //
 // The zero TXID is valid: it is the first ID of 1970.
 type TXID [12]byte

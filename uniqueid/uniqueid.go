@@ -204,9 +204,9 @@ func (id UniqueID) PID() uint32 {
 	return id.PIDField()
 }
 
-// Extra returns the extra counter in the high 10 bits of the classic layout's pid
-// field: the block of 65,536 IDs of its second that this one belongs to. See
-// [UniqueIDGenerator]. It is 0 to 1,023, and 0 in the other layouts.
+// Extra returns the extra counter in the high 10 bits of the classic layout's pid field.
+// It numbers the blocks of 65,536 IDs of a second. See [UniqueIDGenerator]. It is 0 to
+// 1,023, and 0 in the other layouts.
 func (id UniqueID) Extra() uint16 {
 	if id.layout != Classic {
 		return 0

@@ -1,5 +1,5 @@
-// Proxy writes the modules of a released version as a module proxy on disk, so
-// that what the tags publish can be tried before they are pushed.
+// Proxy writes the modules of a released version as a module proxy on disk. So what the
+// tags publish can be tried before they are pushed.
 //
 //	go run . <repository> <version> <directory>
 //	GOPROXY=file://<directory>,https://proxy.golang.org,direct GONOSUMDB=github.com/orderly-http xcaddy build ...

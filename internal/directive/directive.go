@@ -1,4 +1,4 @@
-// Package directive parses the subdirectives of a Caddyfile directive strictly: a
+// Package directive parses the subdirectives of a Caddyfile directive strictly. A
 // missing, empty, surplus or unknown word is an error that says what was expected, and
 // where.
 package directive

@@ -60,12 +60,11 @@ type Handler struct {
 	// the default. Default: 1.
 	Shards int `json:"shards,omitempty"`
 
-	// The name of a request header that carries the caller's ID. If the peer is a
-	// trusted proxy of the server, a value of 1 to 128 characters of
-	// `[A-Za-z0-9._@-]` becomes `{http.request.txid}`; any other value is removed from
-	// the request. With `traceparent`, the trace ID and the flags of W3C Trace
-	// Context are adopted; the txid and the UUIDv7 stay the request's own.
-	// Default: none.
+	// The name of a request header that carries the caller's ID. If the peer is a trusted
+	// proxy of the server, a value of 1 to 128 characters of `[A-Za-z0-9._@-]` becomes
+	// `{http.request.txid}`. Any other value is removed from the request. With
+	// `traceparent`, the trace ID and the flags of W3C Trace Context are adopted; the
+	// txid and the UUIDv7 stay the request's own. Default: none.
 	Trust string `json:"trust,omitempty"`
 
 	generators *generators

@@ -17,8 +17,8 @@ const traceparentField = "Traceparent"
 // notations are one ID of a request as a txid, a UUIDv7 and a trace context. Each is made
 // on first use, from those that already exist, and then stays the same.
 //
-// A trace that somebody else began is not the request's ID: other requests belong to it,
-// too, and with Caddy's tracing, an untrusted caller may have chosen it. So it only
+// A trace that somebody else began is not the request's ID, because other requests belong
+// to it, too. With Caddy's tracing, an untrusted caller may have chosen it. So it only
 // determines the trace context.
 type notations struct {
 	txid     uniqueid.TXID

@@ -37,7 +37,7 @@ func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
 	})
 }
 
-// A queue stays the same when a reload changes its engine to etcd or from etcd: the
+// A queue stays the same when a reload changes its engine to etcd or from etcd. The
 // requests of the new engine enter after those of the old one.
 func TestReloadToAnotherEngine(t *testing.T) {
 	for name, c := range map[string]struct{ before, after string }{

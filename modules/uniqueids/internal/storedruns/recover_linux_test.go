@@ -20,8 +20,8 @@ import (
 )
 
 // Bug: the lock of the storage was the only protection. After its holder had died,
-// several contenders got it at once, because certmagic lets more than one clear
-// away a stale lock. 45 of 995 recoveries gave one run to two processes.
+// several contenders got it at once: certmagic lets more than one clear away a stale
+// lock. 45 of 995 recoveries gave one run to two processes.
 func TestRecoverFromKilledHolder(t *testing.T) {
 	for _, tt := range []struct {
 		kind        string
@@ -97,8 +97,8 @@ func (r *recovery) start(t *testing.T, role string) *process {
 	return &process{cmd, in, bufio.NewReader(out)}
 }
 
-// killHolder kills a process that takes one run after the other, at a random
-// moment at which it is taking one: it is stopped, and killed if it has the lock.
+// killHolder kills a process that takes one run after the other, at a random moment while
+// it takes one. It is stopped, and killed if it has the lock.
 func (r *recovery) killHolder(t *testing.T) {
 	t.Helper()
 	victim := r.start(t, "victim")
