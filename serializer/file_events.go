@@ -18,8 +18,7 @@ import (
 type syncer struct {
 	*directory
 	found   findings
-	owners  map[fileID]*remoteOwner
-	ledgers []*remoteOwner   // owners with a ledger; the last match first
+	owners  remoteOwners
 	missing map[*ticket]bool // remote tickets that are out although their file is gone
 	// markers are the eviction markers of tickets that are not local, as far as they may
 	// still exist. The value is true if a tick did not find the ticket.
@@ -36,7 +35,7 @@ type syncer struct {
 func newSyncer(d *directory) syncer {
 	return syncer{
 		directory: d,
-		owners:    make(map[fileID]*remoteOwner),
+		owners:    remoteOwners{byID: make(map[fileID]*remoteOwner)},
 		missing:   make(map[*ticket]bool),
 		refreshed: time.Now(),
 
@@ -180,7 +179,8 @@ func (d *directory) noteTicketLocked(name string) *ticket {
 }
 
 func (s *syncer) noteGoneLocked(t *ticket) {
-	if !t.Local() && !t.out && s.mayBeOutLocked(t) {
+	// An owner file that could not be opened yet may be the ticket's.
+	if !t.Local() && !t.out && (len(s.found.owners) > 0 || s.owners.mayHaveOut(t.Stamp)) {
 		s.found.gone = append(s.found.gone, t)
 		return
 	}

@@ -66,14 +66,6 @@ func newSighting() *sighting {
 	return &sighting{queues: newTicketQueues(), owners: make(map[*ticket]ownerSeen)}
 }
 
-// ownerSeen is what is known about a ticket's owner.
-type ownerSeen struct {
-	name  string
-	ours  bool  // it is a process of Orderly, not another program
-	about Owner // what its file says
-	alive *bool // nil if that is not known
-}
-
 // survey reads a directory.
 func survey(d *outsideDir) (*sighting, error) {
 	names, err := d.list()

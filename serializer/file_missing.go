@@ -15,28 +15,11 @@ import (
 // errUnaccounted is why no tickets are issued at the moment.
 var errUnaccounted = errors.New("a lock file was removed by another program, and its owner has not put it back yet")
 
-// mayBeOutLocked reports whether a ticket whose file is gone may still be out.
-func (s *syncer) mayBeOutLocked(t *ticket) bool {
-	if len(s.found.owners) > 0 {
-		return true // its owner may be among them
-	}
-	for i, o := range s.ledgers {
-		switch o.standing(t.Stamp) {
-		case isOut, isUnclear:
-			return true
-		case isOver:
-			s.ledgers[0], s.ledgers[i] = o, s.ledgers[0] // probably the owner of the next ticket, too
-			return false
-		}
-	}
-	return false
-}
-
 // settleMissing drops a ticket whose file is gone, if it is over. Otherwise, the ticket
 // is kept until the next tick. If an owner file could not be opened yet, it is not the
 // ticket's owner file, or it was incomplete when the ticket was made.
 func (s *syncer) settleMissing(t *ticket) {
-	o := s.vouching(t.Stamp)
+	o := s.owners.vouching(t.Stamp)
 	if o == nil {
 		delete(s.missing, t)
 		s.forget(t)
@@ -60,20 +43,6 @@ func (d *directory) forget(t *ticket) {
 	d.dropLocked(t)
 }
 
-// vouching returns a living owner whose ledger says that a ticket is out, or is unclear
-// at the moment. It returns nil if there is none.
-func (s *syncer) vouching(stamp uint64) *remoteOwner {
-	for _, o := range s.ledgers {
-		if is := o.standing(stamp); is == isAbsent || is == isOver {
-			continue
-		}
-		if dead, err := o.dead(); !dead || err != nil {
-			return o
-		}
-	}
-	return nil
-}
-
 // settleAllMissing settles all tickets that keep their place without a file.
 func (s *syncer) settleAllMissing() {
 	for t := range s.missing {
@@ -88,26 +57,11 @@ func (s *syncer) audit() error {
 	if s.audited {
 		return nil
 	}
-	known := s.knownStamps()
-	for _, o := range s.ledgers {
-		if o.accounted(known) {
-			continue
-		}
-		if dead, err := o.dead(); !dead || err != nil {
-			return &StorageError{"issuing tickets in", s.path, fmt.Errorf("%w: %s", errUnaccounted, o.owner())}
-		}
+	if o := s.owners.withUnknown(s.knownStamps()); o != nil {
+		return &StorageError{"issuing tickets in", s.path, fmt.Errorf("%w: %s", errUnaccounted, o.owner())}
 	}
 	s.audited = true
 	return nil
-}
-
-// accounted reports whether every outstanding ticket of an owner is known.
-func (o *remoteOwner) accounted(known map[uint64]bool) bool {
-	stamps, ok := o.outstanding()
-	for _, stamp := range stamps {
-		ok = ok && known[stamp]
-	}
-	return ok
 }
 
 func (d *directory) knownStamps() map[uint64]bool {

@@ -149,7 +149,7 @@ func (s *syncer) refresh() {
 
 // shut frees what the directory holds.
 func (d *directory) shut() {
-	for _, o := range d.syncer.owners {
+	for _, o := range d.syncer.owners.byID {
 		o.close()
 	}
 	d.sys.close()

@@ -14,6 +14,76 @@ type remoteOwner struct {
 	name string // of the owner file
 }
 
+// remoteOwners are the owners that are known and have not been found dead.
+type remoteOwners struct {
+	byID    map[fileID]*remoteOwner
+	ledgers []*remoteOwner // those with a ledger; the last match first
+}
+
+func (r *remoteOwners) add(id fileID, o *remoteOwner) {
+	r.byID[id] = o
+	if o.keepsLedger() {
+		r.ledgers = append(r.ledgers, o)
+	}
+}
+
+func (r *remoteOwners) remove(id fileID) {
+	o := r.byID[id]
+	delete(r.byID, id)
+	r.ledgers = slices.DeleteFunc(r.ledgers, func(other *remoteOwner) bool { return other == o })
+	o.close()
+}
+
+// mayHaveOut reports whether a ticket may be out, as far as the ledgers say.
+func (r *remoteOwners) mayHaveOut(stamp uint64) bool {
+	for i, o := range r.ledgers {
+		switch o.standing(stamp) {
+		case isOut, isUnclear:
+			return true
+		case isOver:
+			r.ledgers[0], r.ledgers[i] = o, r.ledgers[0] // probably the owner of the next ticket, too
+			return false
+		}
+	}
+	return false
+}
+
+// vouching returns a living owner whose ledger says that a ticket is out, or is unclear
+// at the moment. It returns nil if there is none.
+func (r *remoteOwners) vouching(stamp uint64) *remoteOwner {
+	for _, o := range r.ledgers {
+		if is := o.standing(stamp); is != isAbsent && is != isOver && o.mayLive() {
+			return o
+		}
+	}
+	return nil
+}
+
+// withUnknown returns a living owner with a ticket out that is not among the known ones,
+// or nil.
+func (r *remoteOwners) withUnknown(known map[uint64]bool) *remoteOwner {
+	for _, o := range r.ledgers {
+		if !o.accounted(known) && o.mayLive() {
+			return o
+		}
+	}
+	return nil
+}
+
+func (o *remoteOwner) mayLive() bool {
+	dead, err := o.dead()
+	return !dead || err != nil
+}
+
+// accounted reports whether every outstanding ticket of an owner is known.
+func (o *remoteOwner) accounted(known map[uint64]bool) bool {
+	stamps, ok := o.outstanding()
+	for _, stamp := range stamps {
+		ok = ok && known[stamp]
+	}
+	return ok
+}
+
 // openOwner opens an owner file that appeared. If it cannot be opened now, the next sync
 // or the next tick tries again.
 func (s *syncer) openOwner(name string, guarded bool) {
@@ -35,7 +105,7 @@ func (s *syncer) openOwner(name string, guarded bool) {
 
 func (s *syncer) tryOwner(name string) error {
 	id, err := s.sys.identify(name)
-	if o := s.owners[id]; err == nil && o != nil {
+	if o := s.owners.byID[id]; err == nil && o != nil {
 		o.name = name // until now, it was known by a ticket's name
 		return nil
 	}
@@ -46,7 +116,7 @@ func (s *syncer) tryOwner(name string) error {
 	if err != nil {
 		return err
 	}
-	s.addOwner(id, &remoteOwner{ownerProbe: probe, name: name})
+	s.owners.add(id, &remoteOwner{ownerProbe: probe, name: name})
 	s.reapIfDead(id)
 	return nil
 }
@@ -154,7 +224,7 @@ func (s *syncer) identify(t *ticket) {
 
 // ownerOf returns the owner of a ticket.
 func (s *syncer) ownerOf(id fileID, name string) (*remoteOwner, error) {
-	if o := s.owners[id]; o != nil {
+	if o := s.owners.byID[id]; o != nil {
 		return o, nil
 	}
 	probe, err := s.sys.probe(name)
@@ -167,27 +237,13 @@ func (s *syncer) ownerOf(id fileID, name string) (*remoteOwner, error) {
 		return nil, fs.ErrNotExist // replaced in the meantime
 	}
 	o := &remoteOwner{ownerProbe: probe, name: name}
-	s.addOwner(id, o)
+	s.owners.add(id, o)
 	return o, nil
-}
-
-func (s *syncer) addOwner(id fileID, o *remoteOwner) {
-	s.owners[id] = o
-	if o.keepsLedger() {
-		s.ledgers = append(s.ledgers, o)
-	}
-}
-
-func (s *syncer) removeOwner(id fileID) {
-	o := s.owners[id]
-	delete(s.owners, id)
-	s.ledgers = slices.DeleteFunc(s.ledgers, func(other *remoteOwner) bool { return other == o })
-	o.close()
 }
 
 // reapDead takes out the tickets of all dead owners.
 func (s *syncer) reapDead() {
-	for id := range s.owners {
+	for id := range s.owners.byID {
 		s.reapIfDead(id)
 	}
 }
@@ -195,12 +251,12 @@ func (s *syncer) reapDead() {
 // reapClosed reaps an owner whose file was closed. The event may come shortly before the
 // owner's lock is released.
 func (s *syncer) reapClosed(name string) {
-	for id, o := range s.owners {
+	for id, o := range s.owners.byID {
 		if o.name != name {
 			continue
 		}
 		for range deathRetries {
-			if s.reapIfDead(id); s.owners[id] == nil {
+			if s.reapIfDead(id); s.owners.byID[id] == nil {
 				break
 			}
 			time.Sleep(deathPause)
@@ -209,7 +265,7 @@ func (s *syncer) reapClosed(name string) {
 }
 
 func (s *syncer) reapIfDead(id fileID) {
-	o := s.owners[id]
+	o := s.owners.byID[id]
 	dead, err := o.dead()
 	if err != nil {
 		s.complainAbout(o.name, err)
@@ -242,6 +298,6 @@ func (s *syncer) reapIfDead(id fileID) {
 		s.log.Warn("a process ended without leaving its queues; its tickets are taken out",
 			"path", s.path, "owner", o.owner().String(), "tickets", taken)
 	}
-	s.removeOwner(id)
+	s.owners.remove(id)
 	s.settleAllMissing()
 }

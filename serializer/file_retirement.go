@@ -130,7 +130,7 @@ func (d *directory) nextCheck() (version int, again, unused bool) {
 // seemsLeft reports whether all known owners have left a replaced directory, or the
 // directory is back. Other processes need its guard to leave it. So until then, this
 // process does not take it again.
-func (s *syncer) seemsLeft() bool { return len(s.owners) == 0 || s.sys.here() }
+func (s *syncer) seemsLeft() bool { return len(s.owners.byID) == 0 || s.sys.here() }
 
 // lastSync syncs a replaced directory under its guard. It returns the last number that
 // was issued there, and whether no other process works there any more. After an error,
@@ -148,7 +148,7 @@ func (d *directory) lastSync() (last uint64, left bool, err error) {
 		return 0, false, err
 	}
 	d.syncer.reapDead()
-	return last, len(d.syncer.owners) == 0, nil
+	return last, len(d.syncer.owners.byID) == 0, nil
 }
 
 var errUnread = errors.New("it cannot be read yet")

@@ -53,6 +53,14 @@ func (s *ticketQueues) closeIfEmpty(q *ticketQueue) {
 	}
 }
 
+// ownerSeen is what a list knows about a ticket's owner.
+type ownerSeen struct {
+	name  string
+	ours  bool  // it is a process of Orderly, not another program
+	about Owner // what its file says
+	alive *bool // nil if that is not known
+}
+
 // states describes the queues for people, ordered by name.
 func (s *ticketQueues) states(path string, now time.Time, ownerOf func(*ticket) ownerSeen) []QueueState {
 	states := make([]QueueState, 0, len(s.byName))
