@@ -55,7 +55,7 @@ type keptTicket struct {
 	contact  time.Time     // when the browser was last there
 	refresh  time.Duration // when the browser will come back without JavaScript
 	timer    *time.Timer   // of the turn that waits for the browser
-	watchers []keptWatcher // the one that was looked at last is last
+	watchers []keptWatcher // the one whose page was seen last is last
 	claimant *visit
 
 	waitsFor *sentCookie // its browser may be the one that refused it, so it waits with an open connection
@@ -112,7 +112,7 @@ func (k *keptTicket) Request() serializer.Request {
 	return k.request
 }
 
-// revoke tells whoever has the turn that it was taken back.
+// revoke takes the turn back from whoever has it.
 func (k *keptTicket) revoke(cause error) {
 	if v := keptTickets.revoke(k, cause); v != nil {
 		v.revoke(cause)

@@ -76,7 +76,7 @@ func (l *localQueue) advanceLocked() {
 	if t == nil || t.wait.ended {
 		return
 	}
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		if p.queue.firstLocked() != t {
 			return
 		}

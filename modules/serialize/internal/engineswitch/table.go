@@ -39,14 +39,14 @@ var localQueues = localQueueTable{byName: make(map[localName]*localQueue)}
 func (q *localQueueTable) arrive(t *Turn, names []string, a *serializer.Arrival) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.places = t.one[:0]
+	t.entries = t.one[:0]
 	free, ahead, waiting := true, 0, 0
 	for _, name := range names {
 		l := q.queueLocked(localName{name, a.Queue})
 		free = free && l.freeLocked(t.engine)
 		requests, inside := l.countLocked()
 		ahead, waiting = max(ahead, requests), max(waiting, requests-inside)
-		t.places = append(t.places, localPlace{l, l.joinLocked(t.engine)})
+		t.entries = append(t.entries, localEntry{l, l.joinLocked(t.engine)})
 	}
 	if free {
 		return nil
@@ -62,7 +62,7 @@ func (q *localQueueTable) arrive(t *Turn, names []string, a *serializer.Arrival)
 	q.lastToken = max(uint64(max(w.arrived.UnixMicro(), 0)), q.lastToken+1)
 	w.token = q.lastToken
 	t.wait = w
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		p.generation.pending = append(p.generation.pending, t)
 	}
 	return nil
@@ -89,7 +89,7 @@ func (q *localQueueTable) enter(t *Turn) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.entered = true
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		p.generation.inside++
 	}
 	t.joinedLocked()
@@ -116,7 +116,7 @@ func (q *localQueueTable) leaveLocked(t *Turn) {
 	}
 	t.departed = true
 	t.joinedLocked()
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		p.generation.requests--
 		if t.entered {
 			p.generation.inside--
@@ -130,7 +130,7 @@ func (q *localQueueTable) leaveLocked(t *Turn) {
 
 // endLocked takes a generation out of its queue, and the queue out of the table if
 // that was the last one.
-func (q *localQueueTable) endLocked(p localPlace) {
+func (q *localQueueTable) endLocked(p localEntry) {
 	l, g := p.queue, p.generation
 	i := slices.Index(l.generations, g)
 	copy(l.generations[i:], l.generations[i+1:])
@@ -153,7 +153,7 @@ func (q *localQueueTable) pendingLocked(engine serializer.Engine) (pending []*Tu
 	for _, l := range q.byName {
 		for _, g := range l.generations {
 			for _, t := range g.pending {
-				if t.engine == engine && t.places[0].queue == l && !t.wait.ended {
+				if t.engine == engine && t.entries[0].queue == l && !t.wait.ended {
 					pending = append(pending, t)
 				}
 			}

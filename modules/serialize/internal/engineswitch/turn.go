@@ -12,15 +12,15 @@ import (
 type Turn struct {
 	serializer.Turn
 	engine   serializer.Engine
-	places   []localPlace
-	one      [1]localPlace // the memory of places, for most requests
+	entries  []localEntry
+	one      [1]localEntry // the memory of entries, for most requests
 	wait     *engineWait   // nil if the engine's queue could be joined at once
 	entered  bool
 	departed bool
 }
 
-// localPlace is where a request stands in one local queue.
-type localPlace struct {
+// localEntry is where a request stands in one local queue.
+type localEntry struct {
 	queue      *localQueue
 	generation *generation
 }
@@ -130,7 +130,7 @@ func (t *Turn) remaining() serializer.Arrival {
 // supersedeLocked refuses the first pending request of t's queues, of those that may
 // be superseded. Those that have joined the engine's queue are left to the engine.
 func (t *Turn) supersedeLocked() {
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		for _, g := range p.queue.generations {
 			i := slices.IndexFunc(g.pending, func(o *Turn) bool { return !o.wait.ended && o.wait.arrival.DropOldest })
 			if i >= 0 {
@@ -146,7 +146,7 @@ func (t *Turn) joinedLocked() {
 	if t.wait == nil {
 		return
 	}
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		if i := slices.Index(p.generation.pending, t); i >= 0 {
 			p.generation.pending = slices.Delete(p.generation.pending, i, i+1)
 		}
@@ -156,7 +156,7 @@ func (t *Turn) joinedLocked() {
 
 // advanceLocked lets the next pending request of each of t's queues go on.
 func (t *Turn) advanceLocked() {
-	for _, p := range t.places {
+	for _, p := range t.entries {
 		p.queue.advanceLocked()
 	}
 }
