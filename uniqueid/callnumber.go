@@ -218,13 +218,9 @@ func (n *CallNumber) Scan(src any) error { return scan("call_number", src, n, ca
 
 func decodeCallNumber(text string) (Decoded, error) {
 	n, err := ParseCallNumber(text)
-	return Decoded{
-		Text:   text,
-		Scheme: "call_number",
-		Fields: []Field{
-			{"version", uint64(n.Version())},
-			{"run", uint64(n.Run())},
-			{"sequence", uint64(n.Sequence())},
-		},
-	}, err
+	return Decoded{Fields: []Field{
+		{"version", uint64(n.Version())},
+		{"run", uint64(n.Run())},
+		{"sequence", uint64(n.Sequence())},
+	}}, err
 }

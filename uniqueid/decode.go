@@ -31,6 +31,7 @@ func Decode(text string) ([]Decoded, error) {
 			errs = append(errs, err)
 			continue
 		}
+		decoded.Text, decoded.Scheme = text, r.scheme
 		found = append(found, decoded)
 	}
 	switch {
@@ -47,16 +48,25 @@ type reading struct {
 	shortest, longest int // in characters
 	// alphabet is the number of different characters.
 	alphabet int
-	decode   func(string) (Decoded, error)
+	// decode returns all but the text and the scheme.
+	decode func(string) (Decoded, error)
+}
+
+// schemeReading is a reading with the scheme of its kind.
+type schemeReading struct {
+	reading
+	scheme string
 }
 
 // readings are the readings of all kinds, the most likely first. A text in a small
 // alphabet is seldom a text in a larger alphabet by chance.
-var readings = func() (all []reading) {
+var readings = func() (all []schemeReading) {
 	for _, kind := range kinds {
-		all = append(all, kind.readings...)
+		for _, r := range kind.readings {
+			all = append(all, schemeReading{r, kind.Scheme})
+		}
 	}
-	slices.SortStableFunc(all, func(a, b reading) int { return cmp.Compare(a.alphabet, b.alphabet) })
+	slices.SortStableFunc(all, func(a, b schemeReading) int { return cmp.Compare(a.alphabet, b.alphabet) })
 	return all
 }()
 

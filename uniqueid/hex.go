@@ -2,7 +2,6 @@ package uniqueid
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"strings"
 )
 
@@ -22,8 +21,6 @@ func putHex(text, data []byte) {
 		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[b])
 	}
 }
-
-func hexText(data []byte) string { return hex.EncodeToString(data) }
 
 // parseHexByte parses two lower-case digits of text, at an offset.
 func parseHexByte(scheme, text string, offset int) (byte, error) {

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"database/sql/driver"
 	"encoding"
 	"fmt"
 	"unicode/utf8"
@@ -98,6 +99,17 @@ func scan(scheme string, src any, id reader, binaryLens ...int) error {
 	default:
 		return &ParseError{scheme, "", -1, "text or bytes", fmt.Sprintf("a value of type %T", src)}
 	}
+}
+
+// valueOrNull is the Value of an ID whose zero value is NULL.
+func valueOrNull(id interface {
+	IsZero() bool
+	String() string
+}) (driver.Value, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.String(), nil
 }
 
 // scanOrZero is scan for an ID whose zero value is NULL.

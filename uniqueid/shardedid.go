@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -96,7 +97,7 @@ func ParseShardedID(text string) (ShardedID, error) {
 		}
 	}
 	for i := split; i < len(text); i++ {
-		if !isLowerHex(text[i]) {
+		if strings.IndexByte(hexDigits, text[i]) < 0 {
 			return ShardedID{}, characterError(scheme, text, i, "one of 0-9a-f")
 		}
 	}
@@ -123,8 +124,6 @@ func mustParse(digits string, base int) uint64 {
 	}
 	return n
 }
-
-func isLowerHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' }
 
 // check rejects an ID that no number of shards can make. The shard is the remainder of
 // the microseconds divided by the number of shards: the microseconds themselves, or less
@@ -201,7 +200,7 @@ func (id ShardedID) append(dst []byte) []byte {
 
 func appendHex(dst []byte, value uint32, digits int) []byte {
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		dst = append(dst, "0123456789abcdef"[value>>shift&0xf])
+		dst = append(dst, hexDigits[value>>shift&0xf])
 	}
 	return dst
 }
@@ -260,9 +259,7 @@ func (id *ShardedID) Scan(src any) error { return scan("sharded_id", src, id, sh
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)
 	return Decoded{
-		Text:   text,
-		Scheme: "sharded_id",
-		Time:   id.Time(),
+		Time: id.Time(),
 		Fields: []Field{
 			{"shard", uint64(id.Shard())},
 			{"random", fmt.Sprintf("%04x", id.Random())},

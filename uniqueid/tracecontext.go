@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"database/sql/driver"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -176,11 +177,13 @@ func (c TraceContext) String() string {
 }
 
 // AppendText appends the field's 55 characters to dst. It never fails.
-func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
+func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(dst), nil }
+
+func (c *TraceContext) append(dst []byte) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
 	c.put((*[traceparentLen]byte)(dst[n:]))
-	return dst, nil
+	return dst
 }
 
 func (c *TraceContext) put(text *[traceparentLen]byte) {
@@ -243,10 +246,7 @@ func (c *TraceContext) UnmarshalBinary(data []byte) error {
 
 // Value returns the field for database/sql, as its 55 characters.
 func (c TraceContext) Value() (driver.Value, error) {
-	if c.IsZero() {
-		return nil, nil
-	}
-	return c.String(), nil
+	return valueOrNull(c)
 }
 
 // Scan reads the field from database/sql, as its 55 characters or its 26 bytes.
@@ -261,18 +261,14 @@ func decodeTraceparent(text string) (Decoded, error) {
 		return Decoded{}, err
 	}
 	parent := c.ParentID()
-	reading := Decoded{
-		Text:   text,
-		Scheme: "traceparent",
-		Fields: []Field{
-			{"version", text[:2]},
-			{"trace_id", c.TraceID().String()},
-			{"parent_id", hexText(parent[:])},
-			{"flags", fmt.Sprintf("%02x", c.Flags())},
-			{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
-			{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
-		},
-	}
+	reading := Decoded{Fields: []Field{
+		{"version", text[:2]},
+		{"trace_id", c.TraceID().String()},
+		{"parent_id", hex.EncodeToString(parent[:])},
+		{"flags", fmt.Sprintf("%02x", c.Flags())},
+		{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
+		{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
+	}}
 	if id, ok := c.TraceID().UUIDv7(); ok {
 		reading.Time = id.Time()
 		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})

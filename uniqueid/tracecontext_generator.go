@@ -1,9 +1,6 @@
 package uniqueid
 
-import (
-	"encoding/binary"
-	"slices"
-)
+import "encoding/binary"
 
 // TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
 // UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
@@ -26,11 +23,8 @@ func (g *TraceContextGenerator) New() TraceContext {
 // AppendNew begins a trace and appends the 55 characters of its header field to
 // dst.
 func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
 	c := g.New()
-	c.put((*[traceparentLen]byte)(dst[n:]))
-	return dst
+	return c.append(dst)
 }
 
 func randomParent(random func() uint64) (parent [8]byte) {

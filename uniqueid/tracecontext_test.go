@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"encoding/hex"
 	"errors"
 	"testing"
 )
@@ -16,7 +17,7 @@ func TestTraceContextFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	parent := c.ParentID()
-	if c.TraceID().String() != vectorTrace || hexText(parent[:]) != "00f067aa0ba902b7" || c.Flags() != TraceSampled|TraceRandom {
+	if c.TraceID().String() != vectorTrace || hex.EncodeToString(parent[:]) != "00f067aa0ba902b7" || c.Flags() != TraceSampled|TraceRandom {
 		t.Errorf("fields are %v, %x, %02x", c.TraceID(), parent, c.Flags())
 	}
 	made, err := MakeTraceContext(c.TraceID(), parent, c.Flags())

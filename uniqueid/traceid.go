@@ -3,6 +3,7 @@ package uniqueid
 import (
 	"bytes"
 	"database/sql/driver"
+	"encoding/hex"
 	"slices"
 )
 
@@ -50,7 +51,7 @@ func ParseTraceID(text string) (id TraceID, err error) {
 func (id TraceID) IsZero() bool { return id == TraceID{} }
 
 // String returns the ID's 32 digits.
-func (id TraceID) String() string { return hexText(id[:]) }
+func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 
 // AppendText appends the ID's 32 digits to dst. It never fails.
 func (id TraceID) AppendText(dst []byte) ([]byte, error) {
@@ -100,10 +101,7 @@ func (id *TraceID) UnmarshalBinary(data []byte) error {
 
 // Value returns the ID for database/sql, as its 32 digits.
 func (id TraceID) Value() (driver.Value, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.String(), nil
+	return valueOrNull(id)
 }
 
 // Scan reads the ID from database/sql, as its 32 digits or its 16 bytes. Where a
@@ -118,5 +116,5 @@ func (id TraceID) Compare(other TraceID) int { return bytes.Compare(id[:], other
 
 func decodeTraceID(text string) (Decoded, error) {
 	id, err := ParseTraceID(text)
-	return Decoded{Text: text, Scheme: "trace_id", Fields: []Field{{"trace_id", id.String()}}}, err
+	return Decoded{Fields: []Field{{"trace_id", id.String()}}}, err
 }

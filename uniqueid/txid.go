@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,7 +63,7 @@ func ParseTXID(text string) (TXID, error) {
 	}
 	var digits [txidTextLen]uint64
 	for i := range len(text) {
-		digit := txidDigit(text[i])
+		digit := strings.IndexByte(txidAlphabet, text[i])
 		if digit < 0 {
 			return TXID{}, characterError("txid", text, i, "one of 0-9a-v (lower-case base32hex)")
 		}
@@ -81,16 +82,6 @@ func ParseTXID(text string) (TXID, error) {
 		low = low<<5 | digit
 	}
 	return packTXID(high, uint32(low<<1|digits[19]>>4)), nil
-}
-
-func txidDigit(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'v':
-		return int(c-'a') + 10
-	}
-	return -1
 }
 
 // Time returns when the ID was made, in UTC, to the millisecond.
@@ -190,9 +181,7 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
 	return Decoded{
-		Text:   text,
-		Scheme: "txid",
-		Time:   id.Time(),
+		Time: id.Time(),
 		Fields: []Field{
 			{"random", fmt.Sprintf("%014x", id.Random())},
 			{"uuid_v7_first", id.UUIDv7(0).String()},

@@ -57,10 +57,15 @@ const (
 	longestUniqueID = 20
 )
 
-// apacheEncoding is base64 with the two characters that mod_unique_id uses in place of +
+// The digits of base64, with the two characters that mod_unique_id has used in place of +
 // and /.
-var apacheEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@-").
-	WithPadding(base64.NoPadding)
+const (
+	base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	apacheDigits  = base64Letters + "@-"
+	modernDigits  = base64Letters + "-_"
+)
+
+var apacheEncoding = base64.NewEncoding(apacheDigits).WithPadding(base64.NoPadding)
 
 // layoutFacts is what differs between the layouts.
 type layoutFacts struct {
@@ -69,13 +74,14 @@ type layoutFacts struct {
 	size     int // in bytes
 	text     int // in characters
 	encoding *base64.Encoding
-	alphabet string
+	digits   string
+	alphabet string // the digits, for errors
 }
 
 var layouts = [...]layoutFacts{
-	Classic:  {"classic", "unique_id classic", 14, 19, apacheEncoding, "one of A-Za-z0-9@-"},
-	Threaded: {"threaded", "unique_id threaded", 18, 24, apacheEncoding, "one of A-Za-z0-9@-"},
-	Modern:   {"modern", "unique_id modern", 20, 27, base64.RawURLEncoding, "one of A-Za-z0-9-_"},
+	Classic:  {"classic", "unique_id classic", 14, 19, apacheEncoding, apacheDigits, "one of A-Za-z0-9@-"},
+	Threaded: {"threaded", "unique_id threaded", 18, 24, apacheEncoding, apacheDigits, "one of A-Za-z0-9@-"},
+	Modern:   {"modern", "unique_id modern", 20, 27, base64.RawURLEncoding, modernDigits, "one of A-Za-z0-9-_"},
 }
 
 // ParseLayout reads the name of a layout: classic, threaded or modern.
@@ -145,7 +151,7 @@ func ParseUniqueID(text string) (UniqueID, error) {
 func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
 	id := UniqueID{layout: layout}
 	for i := range len(text) {
-		if !isBase64(text[i], facts.encoding) {
+		if strings.IndexByte(facts.digits, text[i]) < 0 {
 			return UniqueID{}, characterError(facts.scheme, text, i, facts.alphabet)
 		}
 	}
@@ -155,17 +161,6 @@ func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, err
 		return UniqueID{}, characterError(facts.scheme, text, last, "a character whose last 2 bits are zero")
 	}
 	return id, nil
-}
-
-func isBase64(c byte, encoding *base64.Encoding) bool {
-	switch {
-	case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-':
-		return true
-	case encoding == apacheEncoding:
-		return c == '@'
-	default:
-		return c == '_'
-	}
 }
 
 // Layout returns the ID's layout.
@@ -303,14 +298,7 @@ func decodeUniqueID(text string) (Decoded, error) {
 		return Decoded{}, err
 	}
 	fields, note := uniqueIDFields(id)
-	return Decoded{
-		Text:   text,
-		Scheme: "unique_id",
-		Layout: id.Layout().String(),
-		Note:   note,
-		Time:   id.Time(),
-		Fields: fields,
-	}, nil
+	return Decoded{Layout: id.Layout().String(), Note: note, Time: id.Time(), Fields: fields}, nil
 }
 
 // uniqueIDFields returns the fields of an ID, and a remark on them. An ID does not show
@@ -358,7 +346,6 @@ func decodeEarlyModern(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, errSameReading // the reading in the current alphabet reports errors
 	}
-	reading.Text = text
 	reading.Note = "in the alphabet of Apache 2.4.29 to 2.4.46"
 	return reading, nil
 }

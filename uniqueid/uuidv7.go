@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -183,7 +184,7 @@ func (id *UUIDv7) UnmarshalBinary(data []byte) error {
 	}
 	read := UUIDv7(data)
 	if !read.isVersion7() {
-		return &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hexText(data[6:9])}
+		return &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hex.EncodeToString(data[6:9])}
 	}
 	*id = read
 	return nil
@@ -192,10 +193,7 @@ func (id *UUIDv7) UnmarshalBinary(data []byte) error {
 // Value returns the ID for database/sql, as its 36 characters, which a column of
 // PostgreSQL's type uuid takes.
 func (id UUIDv7) Value() (driver.Value, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.String(), nil
+	return valueOrNull(id)
 }
 
 // Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
@@ -228,20 +226,15 @@ func decodeUUIDv7(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	return uuidReading(text, id), nil
+	return uuidReading(id), nil
 }
 
-func uuidReading(text string, id UUIDv7) Decoded {
+func uuidReading(id UUIDv7) Decoded {
 	fields := []Field{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
 	if txid, ok := id.TXID(); ok {
 		fields = append(fields, Field{"txid", txid.String()})
 	}
-	return Decoded{
-		Text:   text,
-		Scheme: "uuid_v7",
-		Time:   id.Time(),
-		Fields: append(fields, Field{"trace_id", id.TraceID().String()}),
-	}
+	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}
 }
 
 // decodeBareUUIDv7 parses a UUIDv7 without hyphens, in the form of a trace ID.
@@ -254,7 +247,7 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 	if !ok {
 		return Decoded{}, &ParseError{"uuid_v7", text, -1, "version 7 and variant 10 in binary", text[12:16] + "-" + text[16:20]}
 	}
-	reading := uuidReading(text, id)
+	reading := uuidReading(id)
 	reading.Fields = append([]Field{{"uuid_v7", id.String()}}, reading.Fields...)
 	reading.Note = maybeUUIDv7
 	return reading, nil

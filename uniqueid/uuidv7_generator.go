@@ -1,7 +1,5 @@
 package uniqueid
 
-import "slices"
-
 // UUIDv7Generator makes UUIDv7s. It is safe for concurrent use, never fails,
 // never waits and never makes the same ID twice.
 //
@@ -27,11 +25,8 @@ func (g *UUIDv7Generator) New() UUIDv7 { return g.txids.newUUIDv7() }
 
 // AppendNew makes a UUIDv7 and appends its 36 characters to dst.
 func (g *UUIDv7Generator) AppendNew(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	id := g.txids.newUUIDv7()
-	putUUID((*[uuidTextLen]byte)(dst[n:]), &id)
-	return dst
+	id := g.New()
+	return appendUUID(dst, &id)
 }
 
 func (g *TXIDGenerator) newUUIDv7() UUIDv7 {
