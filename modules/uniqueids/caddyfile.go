@@ -28,14 +28,8 @@ var subdirectives = directive.Table[*Handler]{
 	directive.On("trust", (*Handler).parseTrust),
 }
 
-// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
-//
-//	unique_ids {
-//	    layout  classic|threaded|modern
-//	    node    auto|random|<IPv4>
-//	    shards  <n>
-//	    trust   <header>
-//	}
+// UnmarshalCaddyfile sets up the handler from the tokens of its directive, without a
+// matcher. See [ParseDirective].
 func (u *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	if err := directive.NoArgument(d, "unique_ids"); err != nil {

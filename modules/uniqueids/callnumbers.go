@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
@@ -73,12 +74,7 @@ func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for i, other := range s.storages {
-			if other == entry {
-				s.storages = append(s.storages[:i:i], s.storages[i+1:]...)
-				return
-			}
-		}
+		s.storages = slices.DeleteFunc(s.storages, func(other *certmagic.Storage) bool { return other == entry })
 	}
 }
 

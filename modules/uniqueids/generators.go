@@ -75,8 +75,6 @@ func placeholder(scheme string) string {
 	return "http.request." + scheme
 }
 
-func (g *generators) close() error { return g.detach() }
-
 // failures throttles the log entries of each scheme, for all handlers together.
 var failures throttle.Throttle[string]
 

@@ -124,7 +124,7 @@ func (u *Handler) Cleanup() error {
 	if u.generators == nil {
 		return nil
 	}
-	return u.generators.close()
+	return u.generators.detach()
 }
 
 // ServeHTTP makes the IDs available to all later handlers.

@@ -95,14 +95,6 @@ func (ids *requestIDs) arrival() time.Time {
 // String returns the request's txid. It implements [fmt.Stringer] for the access log.
 func (ids *requestIDs) String() string { return ids.TXID() }
 
-// followTrace adopts a trace that Caddy's tracing has begun. Only the goroutine that
-// serves the request may call it.
-func (ids *requestIDs) followTrace() {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	ids.notations.follow(ids.ctx, ids.header)
-}
-
 // TXID implements [requestid.ID].
 func (ids *requestIDs) TXID() string {
 	ids.mu.Lock()
@@ -120,11 +112,12 @@ func (ids *requestIDs) UUIDv7() string {
 	return ids.notations.UUID().String()
 }
 
-// trace returns the trace that the request belongs to.
+// trace returns the trace that the request belongs to. Only the goroutine that serves the
+// request may call it.
 func (ids *requestIDs) trace() uniqueid.TraceContext {
-	ids.followTrace()
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
+	ids.notations.follow(ids.ctx, ids.header)
 	return ids.notations.Trace()
 }
 

@@ -49,11 +49,11 @@ func isID(header, value string) bool {
 }
 
 // isOwn reports whether text is one of the request's IDs that was put into the header on
-// the way.
+// the way. Only the goroutine that serves the request may call it.
 func (ids *requestIDs) isOwn(text string) bool {
-	ids.followTrace()
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
+	ids.notations.follow(ids.ctx, ids.header)
 	return text != "" && (text == ids.txid || ids.notations.wrote(text) ||
 		slices.ContainsFunc(ids.made, func(made madeID) bool { return made.text == text }))
 }
