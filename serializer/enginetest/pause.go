@@ -8,19 +8,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// pauser returns an engine that can pause queues.
-func (s *space) pauser(i int) (p serializer.Pauser, ok bool) {
-	p, ok = s.on(i).(serializer.Pauser)
-	return p, ok
-}
+// pauser returns an engine that can pause queues; it panics if the engine cannot.
+func (s *space) pauser(i int) serializer.Pauser { return s.on(i).(serializer.Pauser) }
 
 // pause pauses a queue by an engine.
 func (s *space) pause(i int, queue string, until time.Time) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
 	defer cancel()
-	p, _ := s.pauser(i)
-	if err := p.Pause(ctx, queue, until); err != nil {
+	if err := s.pauser(i).Pause(ctx, queue, until); err != nil {
 		s.Fatalf("pausing %q: %v", queue, err)
 	}
 	s.listsPause(queue, func(end *time.Time) bool { return end != nil })
@@ -31,8 +27,7 @@ func (s *space) resume(i int, queue string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), s.Patience)
 	defer cancel()
-	p, _ := s.pauser(i)
-	if err := p.Resume(ctx, queue); err != nil {
+	if err := s.pauser(i).Resume(ctx, queue); err != nil {
 		s.Fatalf("resuming %q: %v", queue, err)
 	}
 	s.listsPause(queue, func(end *time.Time) bool { return end == nil })
@@ -60,9 +55,6 @@ func (s *space) lists(queue string, inside, waiting int) {
 // While a queue is paused, its holder finishes and nobody enters; all keep their
 // places, and enter in order once it is resumed. All lists show who is inside.
 func testPause(s *space) {
-	if _, ok := s.pauser(0); !ok {
-		return
-	}
 	name := s.arrival().Queue
 	for i := range len(s.engines) {
 		holder := s.enter(0, s.arrival())
@@ -90,9 +82,6 @@ func testPause(s *space) {
 // Several that are inside when a pause begins are all listed as inside, on all engines,
 // and none follows them.
 func testPauseSeveralInside(s *space) {
-	if _, ok := s.pauser(0); !ok {
-		return
-	}
 	a := s.ruled(serializer.Rule{Limit: 3})
 	var inside []*visitor
 	for i := range 3 {
@@ -113,9 +102,6 @@ func testPauseSeveralInside(s *space) {
 // A pause needs no ticket. It ends by itself, not before its time; another pause
 // replaces its end.
 func testPauseEnds(s *space) {
-	if _, ok := s.pauser(0); !ok {
-		return
-	}
 	name := s.arrival().Queue
 	s.pause(0, name, time.Time{})
 	until := time.Now().Add(2 * time.Second)
@@ -130,8 +116,7 @@ func testPauseEnds(s *space) {
 		v.leave()
 	}
 	s.listsPause(name, func(end *time.Time) bool { return end == nil })
-	p, _ := s.pauser(0)
-	if err := p.Pause(context.Background(), name, time.Now().Add(-time.Minute)); err == nil {
+	if err := s.pauser(0).Pause(context.Background(), name, time.Now().Add(-time.Minute)); err == nil {
 		s.Errorf("a pause that has ended before it begins is no error")
 	}
 }
@@ -139,9 +124,6 @@ func testPauseEnds(s *space) {
 // Pausing a group pauses each of its queues, and no other, until the group is resumed
 // and the queue itself is, too.
 func testPauseGroup(s *space) {
-	if _, ok := s.pauser(0); !ok {
-		return
-	}
 	group := s.name("{user}_")
 	member := func(queue string) serializer.Arrival {
 		a := s.arrival()
@@ -166,9 +148,6 @@ func testPauseGroup(s *space) {
 // All other ways out of a queue stay open during a pause: the timeout, a full queue, a
 // later arrival, and eviction.
 func testRefusalsInPause(s *space) {
-	if _, ok := s.pauser(0); !ok {
-		return
-	}
 	name := s.arrival().Queue
 	s.pause(0, name, time.Time{})
 	s.refuseLate(1, 0)

@@ -14,13 +14,7 @@ var engines = map[string]func(dir string, clock func() time.Time) (serializer.En
 	"file": func(dir string, clock func() time.Time) (serializer.Engine, error) {
 		return serializer.OpenFile(dir, serializer.FileOptions{Clock: clock})
 	},
-	"predecessor": func(dir string, clock func() time.Time) (serializer.Engine, error) {
-		return openPredecessor(dir, clock)
-	},
+	"predecessor": openPredecessor,
 }
 
 func engineNames() []string { return slices.Sorted(maps.Keys(engines)) }
-
-func openEngine(name, dir string, clock func() time.Time) (serializer.Engine, error) {
-	return engines[name](dir, clock)
-}

@@ -154,15 +154,17 @@ func stopProcess(h *harness, r *rand.Rand) bool {
 	if s == nil {
 		return false
 	}
-	defer s.Unlock()
-	defer h.timeline.begin("stop", s.number)()
-	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
-	time.Sleep(milliseconds(r, 1, 1500))
-	return h.wakeOrKill(s, r)
+	return h.stopFor(s, r, "stop", 1500)
 }
 
-// wakeOrKill continues a stopped process, or sometimes kills it.
-func (h *harness) wakeOrKill(s *slot, r *rand.Rand) bool {
+// stopFor stops a process for up to so many milliseconds. Then it continues the process,
+// or sometimes kills it.
+func (h *harness) stopFor(s *slot, r *rand.Rand, fault string, atMost int) bool {
+	defer s.Unlock()
+	defer h.timeline.begin(fault, s.number)()
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	h.set(control(s.index, ctlGuard), holdNot) // in case it has stopped there
+	time.Sleep(milliseconds(r, 1, atMost))
 	if h.has("kill") && r.IntN(5) == 0 {
 		return h.killHeld(s, false)
 	}
@@ -174,12 +176,7 @@ func stopInGuard(h *harness, r *rand.Rand) bool {
 	if s == nil {
 		return false
 	}
-	defer s.Unlock()
-	defer h.timeline.begin("stopguard", s.number)()
-	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
-	h.set(control(s.index, ctlGuard), holdNot)
-	time.Sleep(milliseconds(r, 1, 800))
-	return h.wakeOrKill(s, r)
+	return h.stopFor(s, r, "stopguard", 800)
 }
 
 // onProcess makes a fault of an event in one process.

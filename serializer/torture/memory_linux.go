@@ -134,14 +134,14 @@ type who struct {
 	goroutine int
 }
 
+// flags are the bits of a record's header behind the first one, which marks it as used.
+func (r *record) flags() [5]*bool {
+	return [...]*bool{&r.leaving, &r.shared, &r.knows, &r.refused, &r.ousted}
+}
+
 // A record's header.
 const (
-	bitUsed uint64 = 1 << (63 - iota)
-	bitLeaving
-	bitShared
-	bitKnows
-	bitRefused
-	bitOusted
+	bitUsed uint64 = 1 << 63
 
 	shiftEngine  = 40
 	shiftQueue   = 32
@@ -151,20 +151,10 @@ const (
 
 func (r record) header() uint64 {
 	h := bitUsed | uint64(r.engine%enginesKept<<shiftEngine|r.queue<<shiftQueue|r.goroutine<<shiftRoutine|r.process)
-	if r.leaving {
-		h |= bitLeaving
-	}
-	if r.shared {
-		h |= bitShared
-	}
-	if r.knows {
-		h |= bitKnows
-	}
-	if r.refused {
-		h |= bitRefused
-	}
-	if r.ousted {
-		h |= bitOusted
+	for i, flag := range r.flags() {
+		if *flag {
+			h |= bitUsed >> (i + 1)
+		}
 	}
 	return h
 }
@@ -215,11 +205,9 @@ func (s *shared) read(i int) (r record, used, complete bool) {
 	r.goroutine = int(h >> shiftRoutine & 0xfff)
 	r.queue = int(h >> shiftQueue & 0xff)
 	r.engine = int(h >> shiftEngine & 0xff)
-	r.leaving = h&bitLeaving != 0
-	r.shared = h&bitShared != 0
-	r.knows = h&bitKnows != 0
-	r.refused = h&bitRefused != 0
-	r.ousted = h&bitOusted != 0
+	for i, flag := range r.flags() {
+		*flag = h&(bitUsed>>(i+1)) != 0
+	}
 	r.arrived = int64(s.get(at + 3))
 	complete = r.arrived != 0
 	if complete {

@@ -36,7 +36,7 @@ type judge struct {
 	found     findings
 	examples  []string
 	shown     []moment // when the examples happened
-	recovered []time.Duration
+	recovered times
 	deaths    map[int]death   // by number of the process
 	slots     map[int]int     // by number of the process: its slot, while it runs
 	engines   map[int][]int64 // by number of a process that has ended: when its engines were opened

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -109,10 +107,4 @@ type predecessorTurn struct {
 func (t *predecessorTurn) Token() uint64 { return t.token }
 func (t *predecessorTurn) Position() int { return 0 }
 
-func (t *predecessorTurn) Leave() {
-	t.once.Do(func() {
-		if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(t.path)
-		}
-	})
-}
+func (t *predecessorTurn) Leave() { t.once.Do(func() { _ = os.Remove(t.path) }) }

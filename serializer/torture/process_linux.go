@@ -176,7 +176,7 @@ func (p *process) open() bool {
 }
 
 func (p *process) tryOpen() serializer.Engine {
-	e, err := openEngine(p.Engine, p.Dir, p.clock)
+	e, err := engines[p.Engine](p.Dir, p.clock)
 	if err != nil {
 		return nil
 	}

@@ -10,18 +10,14 @@ import (
 // report is the result of a run.
 type report struct {
 	config
-	took      time.Duration
-	handovers int
-	found     findings
-	pauses    pausesSeen
-	problems  []string
-	examples  []string
-	timeline  []string // the faults around the examples
-	begun     uint64
-	cutOff    uint64
-	counts    [outcomes]uint64
-	recovered times
-	faults    string
+	judge    *judge
+	took     time.Duration
+	problems []string
+	timeline []string // the faults around the examples
+	begun    uint64
+	cutOff   uint64
+	counts   [outcomes]uint64
+	faults   string
 }
 
 // recoveryLimit is the longest time until the next entry after kill -9 of the holder.
@@ -31,24 +27,20 @@ func (h *harness) report(took time.Duration) *report {
 	h.mu.Lock()
 	problems := slices.Clone(h.problems)
 	h.mu.Unlock()
-	o := h.oracle
-	for _, times := range [][]time.Duration{o.recovered, o.pauses.late, o.pauses.resumed, o.pauses.ended} {
+	j := &h.oracle.judge
+	for _, times := range []times{j.recovered, j.pauses.late, j.pauses.resumed, j.pauses.ended} {
 		slices.Sort(times)
 	}
 	return &report{
-		config:    h.config,
-		took:      took,
-		handovers: o.entries,
-		found:     o.found,
-		pauses:    o.pauses,
-		problems:  problems,
-		examples:  o.examples,
-		timeline:  h.timeline.around(o.shown, o.start),
-		begun:     h.begun,
-		cutOff:    h.cutOff,
-		counts:    h.counts,
-		recovered: o.recovered,
-		faults:    h.faultsThrown(),
+		config:   h.config,
+		judge:    j,
+		took:     took,
+		problems: problems,
+		timeline: h.timeline.around(j.shown, j.start),
+		begun:    h.begun,
+		cutOff:   h.cutOff,
+		counts:   h.counts,
+		faults:   h.faultsThrown(),
 	}
 }
 
@@ -56,7 +48,7 @@ func (h *harness) report(took time.Duration) *report {
 func (r *report) lost() int { return len(r.problems) + int(r.counts[starved]) }
 
 // holds reports whether there was no violation, even if something took too long.
-func (r *report) holds() bool { return !r.found.any() && r.lost() == 0 }
+func (r *report) holds() bool { return !r.judge.found.any() && r.lost() == 0 }
 
 func (r *report) ok() bool { return r.holds() && r.slow() == "" }
 
@@ -66,10 +58,10 @@ func (r *report) slow() string {
 		what  string
 		times times
 	}{
-		{"to recover", r.recovered},
-		{"to notice a pause", r.pauses.late},
-		{"to continue after a queue was resumed", r.pauses.resumed},
-		{"to continue after a pause ended by itself", r.pauses.ended},
+		{"to recover", r.judge.recovered},
+		{"to notice a pause", r.judge.pauses.late},
+		{"to continue after a queue was resumed", r.judge.pauses.resumed},
+		{"to continue after a pause ended by itself", r.judge.pauses.ended},
 	} {
 		if took.times.worst() > recoveryLimit {
 			return fmt.Sprintf("took more than %v %s", recoveryLimit, took.what)
@@ -104,26 +96,26 @@ func (r *report) String() string {
 	line("processes", "%d with %d goroutines each", r.procs, r.goroutines)
 	line("faults", "%s", r.faults)
 	line("time", "%v", r.took.Round(time.Millisecond))
-	line("hand-overs", "%d", r.handovers)
-	line("hand-overs/s", "%.0f", float64(r.handovers)/r.took.Seconds())
-	line("overlaps", "%d", r.found.overlaps)
-	line("inversions", "%d", r.found.inverted)
-	line("intrusions", "%d, in %d pauses", r.found.intruded, len(r.pauses.spans))
-	line("wronged", "%d, of %d superseded", r.found.wronged, r.counts[superseded])
+	line("hand-overs", "%d", r.judge.entries)
+	line("hand-overs/s", "%.0f", float64(r.judge.entries)/r.took.Seconds())
+	line("overlaps", "%d", r.judge.found.overlaps)
+	line("inversions", "%d", r.judge.found.inverted)
+	line("intrusions", "%d, in %d pauses", r.judge.found.intruded, len(r.judge.pauses.spans))
+	line("wronged", "%d, of %d superseded", r.judge.found.wronged, r.counts[superseded])
 	line("lost", "%d", r.lost())
 	line("arrivals", "%d, of which cut off by kill -9: %d", r.begun, r.cutOff)
 	for o, n := range r.counts {
 		line("", "%s: %d", outcomeNames[o], n)
 	}
-	if n := len(r.recovered); n > 0 {
-		line("recoveries", "%d after kill -9 of the holder: %v", n, r.recovered)
+	if n := len(r.judge.recovered); n > 0 {
+		line("recoveries", "%d after kill -9 of the holder: %v", n, r.judge.recovered)
 	}
-	if len(r.pauses.spans) > 0 {
-		line("late entries", "%d, through engines that had not noticed a pause: %v", len(r.pauses.late), r.pauses.late)
-		line("resumptions", "%d after resuming a queue: %v", len(r.pauses.resumed), r.pauses.resumed)
-		line("", "%d after a pause ended by itself: %v", len(r.pauses.ended), r.pauses.ended)
+	if len(r.judge.pauses.spans) > 0 {
+		line("late entries", "%d, through engines that had not noticed a pause: %v", len(r.judge.pauses.late), r.judge.pauses.late)
+		line("resumptions", "%d after resuming a queue: %v", len(r.judge.pauses.resumed), r.judge.pauses.resumed)
+		line("", "%d after a pause ended by itself: %v", len(r.judge.pauses.ended), r.judge.pauses.ended)
 	}
-	for _, e := range slices.Concat(r.examples, r.timeline, r.problems) {
+	for _, e := range slices.Concat(r.judge.examples, r.timeline, r.problems) {
 		line("", "%s", e)
 	}
 	verdict := "BROKEN"

@@ -49,7 +49,7 @@ func TestQueueHolds(t *testing.T) {
 	if !r.holds() {
 		t.Error("the queue does not hold")
 	}
-	if r.handovers == 0 {
+	if r.judge.entries == 0 {
 		t.Error("nothing happened")
 	}
 }
@@ -68,7 +68,7 @@ func TestPausesAndSupersedingHold(t *testing.T) {
 			if !r.holds() {
 				t.Error("the queue does not hold")
 			}
-			if c.has("pause") && len(r.pauses.spans) == 0 {
+			if c.has("pause") && len(r.judge.pauses.spans) == 0 {
 				t.Error("nothing was paused")
 			}
 			if c.has("supersede") && r.counts[superseded] == 0 {
@@ -127,9 +127,9 @@ func TestPredecessorIsFound(t *testing.T) {
 				c := short(t)
 				c.engine, c.faults, c.limit, c.stop = "predecessor", test.faults, test.limit, "overlap"
 				r := run(t, c)
-				seen += r.handovers
-				if r.found.overlaps > 0 {
-					t.Logf("after %v: %d overlaps in %d hand-overs", time.Since(start).Round(time.Millisecond), r.found.overlaps, seen)
+				seen += r.judge.entries
+				if r.judge.found.overlaps > 0 {
+					t.Logf("after %v: %d overlaps in %d hand-overs", time.Since(start).Round(time.Millisecond), r.judge.found.overlaps, seen)
 					return
 				}
 			}
