@@ -47,11 +47,11 @@ func (v *visit) recordDryRun(r *http.Request) {
 // requests of other processes are readers is not known, so a reader waits for them.
 func (s *Handler) wouldWait(v *visit, ahead int) bool {
 	rule, shared := s.engineRules()
-	if !v.age.reader {
+	if !v.age.Reader {
 		return ahead >= rule.Capacity()
 	}
 	limit := cmp.Or(shared.Capacity(), ahead+1)
-	return ahead >= limit || ahead > s.meters.stats.inside.readers(v.queue)
+	return ahead >= limit || ahead > s.meters.stats.inside.Readers(v.queue)
 }
 
 // outcome is what becomes of a request that was inside. cause says why its hold

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -175,8 +176,8 @@ func (m *metricSet) Collect(to chan<- prometheus.Metric) {
 		if u := s.usage(); len(u.paths) > 0 {
 			gauge(m.limit, float64(u.limit), s.prefix)
 		}
-		gauge(m.oldestInside, s.inside.oldest(now).Seconds(), s.prefix)
-		gauge(m.oldestWaiting, s.waiting.oldest(now).Seconds(), s.prefix)
+		gauge(m.oldestInside, s.inside.Oldest(now).Seconds(), s.prefix)
+		gauge(m.oldestWaiting, s.waiting.Oldest(now).Seconds(), s.prefix)
 	}
 }
 
@@ -243,25 +244,25 @@ func (m *meters) openPage(set *metricSet, prefix string) {
 func (m *meters) count(outcome string) { m.counts.outcomes[outcome].Add(1) }
 
 // startWait notes that a request has begun to wait.
-func (m *meters) startWait(age *ageEntry, queue string, now time.Time) {
+func (m *meters) startWait(age *agelist.Entry, queue string, now time.Time) {
 	m.counts.waiting.Add(1)
-	age.queue = queue
-	m.stats.waiting.insert(age, now)
+	age.Queue = queue
+	m.stats.waiting.Insert(age, now)
 }
 
 // endWait notes that it waits no longer.
-func (m *meters) endWait(age *ageEntry, waited time.Duration) {
+func (m *meters) endWait(age *agelist.Entry, waited time.Duration) {
 	m.counts.waiting.Add(-1)
 	m.wait.Observe(waited.Seconds())
-	m.stats.waiting.remove(age)
+	m.stats.waiting.Remove(age)
 }
 
 // startHold notes that a request has entered.
 func (m *meters) startHold(v *visit) {
 	m.counts.inside.Add(1)
 	m.stats.recent.Entered(v.entered, v.waited)
-	v.age.queue = v.queue
-	m.stats.inside.insert(&v.age, v.entered)
+	v.age.Queue = v.queue
+	m.stats.inside.Insert(&v.age, v.entered)
 }
 
 // endHold notes that it has left.
@@ -269,7 +270,7 @@ func (m *meters) endHold(v *visit, held time.Duration) {
 	m.counts.inside.Add(-1)
 	m.hold.Observe(held.Seconds())
 	m.holds.add(v.idle + held)
-	m.stats.inside.remove(&v.age)
+	m.stats.inside.Remove(&v.age)
 }
 
 // countKept notes what became of a ticket that was kept for a browser.
@@ -277,15 +278,15 @@ func (m *meters) countKept(outcome string) { m.counts.keptOutcomes[outcome].Add(
 
 // startIdle notes that a turn has come that waits for its browser. Nobody else is inside
 // meanwhile, so it counts as inside.
-func (m *meters) startIdle(age *ageEntry, now time.Time) {
+func (m *meters) startIdle(age *agelist.Entry, now time.Time) {
 	m.counts.inside.Add(1)
-	m.stats.inside.insert(age, now)
+	m.stats.inside.Insert(age, now)
 }
 
 // endIdle notes that it waits no longer.
-func (m *meters) endIdle(age *ageEntry) {
+func (m *meters) endIdle(age *agelist.Entry) {
 	m.counts.inside.Add(-1)
-	m.stats.inside.remove(age)
+	m.stats.inside.Remove(age)
 }
 
 // idled notes how long a turn waited for its browser.

@@ -17,7 +17,7 @@ const (
 // retryAfter is the header's value for a refused request with position others ahead
 // of it.
 func (s *Handler) retryAfter(queue string, position int, now time.Time) string {
-	inside := s.meters.stats.inside.ages(queue, now)
+	inside := s.meters.stats.inside.Ages(queue, now)
 	wait := s.meters.holds.wait(position, s.capacity(len(inside)), inside)
 	seconds := min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)
 	return strconv.Itoa(int(seconds))

@@ -3,6 +3,8 @@ package serialize
 import (
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 )
 
 // Bug: Retry-After took no account of concurrency (it said 18 s where a place
@@ -40,9 +42,9 @@ func TestRetryAfter(t *testing.T) {
 			estimate.add(hold)
 		}
 		for _, age := range c.ages {
-			r.inside.insert(&ageEntry{queue: "a_"}, now.Add(-age))
+			r.inside.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
 		}
-		r.inside.insert(&ageEntry{queue: "b_"}, now.Add(-time.Hour)) // does not count
+		r.inside.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
 		handler := &Handler{Concurrency: c.concurrency, meters: &meters{stats: r, holds: estimate}}
 		if c.readers {
 			handler.SharedMethods = []string{"GET"}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -20,7 +21,7 @@ type prefixStats struct {
 	counts *counts
 	recent statuspage.Recent
 
-	waiting, inside ageList
+	waiting, inside agelist.List
 
 	uses  map[prefixUse]int        // how many handlers use the prefix this way; guarded by statsMu
 	holds map[string]*holdEstimate // by path; guarded by statsMu
@@ -71,7 +72,7 @@ func (s *prefixStats) close(use prefixUse) {
 // request leaves later are removed at the next call.
 func pruneStatsLocked() {
 	maps.DeleteFunc(statsByPrefix, func(_ string, s *prefixStats) bool {
-		return len(s.uses) == 0 && s.waiting.empty() && s.inside.empty()
+		return len(s.uses) == 0 && s.waiting.Empty() && s.inside.Empty()
 	})
 }
 

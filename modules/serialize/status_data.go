@@ -119,7 +119,7 @@ func (s *prefixStats) status(now time.Time) *statuspage.Queue {
 	q := &statuspage.Queue{
 		Prefix: s.prefix, Paths: u.paths, Many: s.many(), Limit: u.limit, Tickets: make([]serializer.TicketState, 0),
 		Inside: int(s.counts.inside.Load()), Waiting: int(s.counts.waiting.Load()),
-		OldestInside: s.inside.oldest(now).Seconds(), OldestWaiting: s.waiting.oldest(now).Seconds(),
+		OldestInside: s.inside.Oldest(now).Seconds(), OldestWaiting: s.waiting.Oldest(now).Seconds(),
 	}
 	s.addTo(q, now)
 	return q

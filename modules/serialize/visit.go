@@ -12,7 +12,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/deadlines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lentcontext"
@@ -42,7 +44,7 @@ type visit struct {
 
 	turn    serializer.Turn
 	local   engineswitch.Turn
-	age     ageEntry // in the list of those that wait, then of those inside
+	age     agelist.Entry // in the list of those that wait, then of those inside
 	waited  time.Duration
 	idle    time.Duration // for which the turn waited for a browser with the waiting page
 	entered time.Time
@@ -72,14 +74,14 @@ func (s *Handler) newVisit(r *http.Request, repl *caddy.Replacer, vars map[strin
 	v := &visit{handler: s, space: s.engine.space, queue: s.queueName(repl), host: r.Host, id: requestid.Of(vars)}
 	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	_, v.traced = vars[traceVar]
-	v.age.reader = s.isReader(r)
+	v.age.Reader = s.isReader(r)
 	return v
 }
 
 // enter waits for the turn. Thousands of requests may wait here, so it keeps little on the
 // stack: an arrival is large, and no other function has one.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
-	clocks := stopDeadlines(w, r, time.Duration(*v.handler.Timeout))
+	clocks := deadlines.Stop(w, r, time.Duration(*v.handler.Timeout))
 	watch := connection.Watch(r)
 	span := v.startWait(r.Context())
 	v.handler.meters.startWait(&v.age, v.queue, time.Now())
@@ -91,7 +93,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.settle(err)
 	watch.Unwatch()
-	clocks.restart(v.waited)
+	clocks.Restart(v.waited)
 	v.endWait(span, err)
 	return err
 }
@@ -102,7 +104,7 @@ func (v *visit) settle(err error) {
 		v.turn, _ = v.local.Settle(v.turn, err)
 	}
 	v.entered = time.Now()
-	v.waited = v.entered.Sub(v.age.since)
+	v.waited = v.entered.Sub(v.age.Since)
 	v.handler.meters.endWait(&v.age, v.waited)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/deadlines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 )
@@ -72,11 +73,11 @@ func (s *Handler) serveLive(w http.ResponseWriter, r *http.Request, v *visit, k 
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("X-Accel-Buffering", "no")
 	h.Set("X-Content-Type-Options", "nosniff")
-	begun, clocks := time.Now(), stopDeadlines(w, r, 0)
+	begun, clocks := time.Now(), deadlines.Stop(w, r, 0)
 	l := &liveStream{w: w, control: http.NewResponseController(response.Innermost(w)), language: waitingpage.ChooseLanguage(r.Header.Values("Accept-Language"))}
 	defer func() {
 		_ = l.control.SetWriteDeadline(time.Time{}) // the connection's next request has its own
-		clocks.restart(time.Since(begun))
+		clocks.Restart(time.Since(begun))
 	}()
 	if k == nil {
 		if cookies.used {

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/deadlines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
@@ -60,7 +61,7 @@ func acceptsHTML(accept []string) bool {
 
 // serveNavigation is ServeHTTP for a browser's navigation.
 func (s *Handler) serveNavigation(w http.ResponseWriter, r *http.Request, v *visit, next caddyhttp.Handler) error {
-	queue := s.waitingQueue(v.queue, v.age.reader)
+	queue := s.waitingQueue(v.queue, v.age.Reader)
 	k, cookies := s.readWaitingCookies(r, queue)
 	if isLive(r) {
 		return s.serveLive(w, r, v, k, cookies)
@@ -162,13 +163,13 @@ const askAgain = time.Second
 // can be kept for the browser.
 func (v *visit) awaitTurn(w http.ResponseWriter, r *http.Request, k *keptTicket) (err error) {
 	s := v.handler
-	clocks := stopDeadlines(w, r, time.Duration(*s.Timeout))
+	clocks := deadlines.Stop(w, r, time.Duration(*s.Timeout))
 	client := connection.Watch(r)
 	span := v.startWait(r.Context())
 	changes := keptTickets.watch(k, k.arrived)
 	defer func() {
 		client.Unwatch()
-		clocks.restart(time.Since(k.arrived))
+		clocks.Restart(time.Since(k.arrived))
 		if errors.Is(err, errStillWaiting) {
 			v.endKept(span)
 			return

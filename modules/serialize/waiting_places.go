@@ -177,7 +177,7 @@ func (k *keptTicket) turnTime(inside int, now time.Time) time.Duration {
 	if k.meters.holds.nanoseconds.Load() == 0 {
 		return 0
 	}
-	pace := k.meters.holds.pace(capacity, k.meters.stats.inside.ages(k.name, now))
+	pace := k.meters.holds.pace(capacity, k.meters.stats.inside.Ages(k.name, now))
 	return time.Duration(float64(time.Second) / pace)
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -31,7 +32,7 @@ type keptTicket struct {
 	lost     bool // the browser had an earlier ticket, which is gone
 	request  serializer.Request
 	agent    uint64 // what tells its browser from others in the queue
-	age      ageEntry
+	age      agelist.Entry
 	wait     serializer.Wait
 
 	// As of the latest reading of the queue; 0 before.

@@ -1,4 +1,4 @@
-package serialize
+package agelist
 
 import (
 	"slices"
@@ -12,70 +12,70 @@ import (
 func TestAgeListKnowsTheOldest(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	var c ageList
-	if got := c.oldest(at(9)); got != 0 {
+	var c List
+	if got := c.Oldest(at(9)); got != 0 {
 		t.Errorf("nobody is %v old", got)
 	}
-	entries := make([]ageEntry, 4)
+	entries := make([]Entry, 4)
 	for i, second := range []int{2, 4, 3, 1} {
-		entries[i].queue = "a_"
-		c.insert(&entries[i], at(second))
+		entries[i].Queue = "a_"
+		c.Insert(&entries[i], at(second))
 	}
-	entries[1].queue = "b_"
-	if got, want := c.ages("a_", at(10)), []time.Duration{9 * time.Second, 8 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
+	entries[1].Queue = "b_"
+	if got, want := c.Ages("a_", at(10)), []time.Duration{9 * time.Second, 8 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
 		t.Errorf("ages are %v; expected %v", got, want)
 	}
 	for _, step := range []struct {
 		parts int
 		want  time.Duration
 	}{{2, 9 * time.Second}, {3, 8 * time.Second}, {0, 6 * time.Second}, {1, 0}} {
-		c.remove(&entries[step.parts])
-		if got := c.oldest(at(10)); got != step.want {
+		c.Remove(&entries[step.parts])
+		if got := c.Oldest(at(10)); got != step.want {
 			t.Errorf("after %d has left, the oldest is %v; expected %v", step.parts, got, step.want)
 		}
 	}
-	if !c.empty() || c.last != nil {
-		t.Error("the ageList is not empty")
+	if !c.Empty() || c.last != nil {
+		t.Error("the List is not empty")
 	}
-	if c.insert(&entries[0], at(20)); c.oldest(at(10)) != 0 {
+	if c.Insert(&entries[0], at(20)); c.Oldest(at(10)) != 0 {
 		t.Error("a clock that was set back makes a negative age")
 	}
 }
 
 func TestAgeListOfManyGoroutines(t *testing.T) {
-	var c ageList
+	var c List
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			entries := make([]ageEntry, 10)
+			entries := make([]Entry, 10)
 			for range 200 {
 				for i := range entries {
-					c.insert(&entries[i], time.Now())
+					c.Insert(&entries[i], time.Now())
 				}
 				for i := range entries {
-					c.remove(&entries[(i*7)%len(entries)])
+					c.Remove(&entries[(i*7)%len(entries)])
 				}
 			}
 		})
 	}
 	group.Wait()
-	if !c.empty() || c.last != nil {
-		t.Error("all have left, and the ageList is not empty")
+	if !c.Empty() || c.last != nil {
+		t.Error("all have left, and the List is not empty")
 	}
 }
 
 // BenchmarkAgeList measures what the ages in the metrics cost a request.
 func BenchmarkAgeList(b *testing.B) {
-	var waiting, inside ageList
+	var waiting, inside List
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
-		var m ageEntry
+		var m Entry
 		now := time.Now()
 		for p.Next() {
-			waiting.insert(&m, now)
-			waiting.remove(&m)
-			inside.insert(&m, now)
-			inside.remove(&m)
+			waiting.Insert(&m, now)
+			waiting.Remove(&m)
+			inside.Insert(&m, now)
+			inside.Remove(&m)
 		}
 	})
 }

@@ -1,4 +1,5 @@
-package serialize
+// Package deadlines stops a server's timeouts of a request while it waits in a queue.
+package deadlines
 
 import (
 	"net/http"
@@ -9,9 +10,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
-// deadlines are the server's timeouts of one request. They count from its
+// Deadlines are the server's timeouts of one request. They count from its
 // start, but the time that it waits in the queue must not count.
-type deadlines struct {
+type Deadlines struct {
 	conn   http.ResponseWriter // net/http's own
 	server *caddyhttp.Server
 	reader *caddyhttp.IdleTimeoutReader
@@ -20,9 +21,9 @@ type deadlines struct {
 	write  caddyhttp.IdleDeadline // of the writer, as it was
 }
 
-// stopDeadlines sets the request's deadlines aside for a wait of at most limit
+// Stop sets the request's deadlines aside for a wait of at most limit
 // (0 is for ever). It returns nil if the server has none.
-func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) *deadlines {
+func Stop(w http.ResponseWriter, r *http.Request, limit time.Duration) *Deadlines {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.ReadTimeout <= 0 && server.WriteTimeout <= 0 && server.ReadMinRate <= 0 && server.WriteMinRate <= 0 {
 		return nil
@@ -30,7 +31,7 @@ func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) 
 	if limit == 0 {
 		limit = response.FarAway
 	}
-	d := &deadlines{conn: response.Innermost(w), server: server}
+	d := &Deadlines{conn: response.Innermost(w), server: server}
 	d.reader, _ = caddyhttp.IdleTimeoutsFromContext(r.Context())
 	d.writer = response.CallersIdleWriter(r.Context())
 	if d.reader != nil {
@@ -49,7 +50,7 @@ func stopDeadlines(w http.ResponseWriter, r *http.Request, limit time.Duration) 
 }
 
 // shift moves the deadlines that Caddy computes for every read and write.
-func (d *deadlines) shift(by time.Duration) {
+func (d *Deadlines) shift(by time.Duration) {
 	if d.reader != nil {
 		d.reader.Deadline.Start, d.reader.Deadline.HardDeadline = shifted(d.read, by)
 	}
@@ -65,8 +66,8 @@ func shifted(was caddyhttp.IdleDeadline, by time.Duration) (start, hard time.Tim
 	return was.Start.Add(by), was.HardDeadline.Add(by)
 }
 
-// restart sets the deadlines again, later by the time waited.
-func (d *deadlines) restart(waited time.Duration) {
+// Restart sets the deadlines again, later by the time waited.
+func (d *Deadlines) Restart(waited time.Duration) {
 	if d == nil {
 		return
 	}

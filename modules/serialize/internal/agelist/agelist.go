@@ -1,34 +1,35 @@
-package serialize
+// Package agelist knows how long requests have waited, or have been inside.
+package agelist
 
 import (
 	"sync"
 	"time"
 )
 
-// ageList lists the requests of one prefix that wait, or those that are inside, in
+// List lists the requests of one prefix that wait, or those that are inside, in
 // the order in which they began. So the oldest is known at any time, even while
 // nothing happens. Inserting and removing take a lock and no memory.
-type ageList struct {
+type List struct {
 	mu          sync.Mutex
-	first, last *ageEntry
+	first, last *Entry
 }
 
-// ageEntry is a request's entry in an ageList. It is in one list at most.
-type ageEntry struct {
-	previous, next *ageEntry
-	queue          string // the name of its queue
-	reader         bool   // its method is one of shared_methods
-	since          time.Time
+// Entry is a request's entry in a List. It is in one list at most.
+type Entry struct {
+	previous, next *Entry
+	Queue          string    // the name of its queue
+	Reader         bool      // its method is one of shared_methods
+	Since          time.Time // when it began; set by Insert
 }
 
-// insert adds a request in order of time. It nearly always goes to the end, but a
+// Insert adds a request in order of time. It nearly always goes to the end, but a
 // goroutine may be delayed after it has read the clock.
-func (c *ageList) insert(m *ageEntry, since time.Time) {
-	m.since = since
+func (c *List) Insert(m *Entry, since time.Time) {
+	m.Since = since
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.last
-	for before != nil && before.since.After(since) {
+	for before != nil && before.Since.After(since) {
 		before = before.previous
 	}
 	m.previous = before
@@ -44,8 +45,8 @@ func (c *ageList) insert(m *ageEntry, since time.Time) {
 	}
 }
 
-// remove removes a request.
-func (c *ageList) remove(m *ageEntry) {
+// Remove removes a request.
+func (c *List) Remove(m *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.previous == nil {
@@ -61,17 +62,18 @@ func (c *ageList) remove(m *ageEntry) {
 	m.previous, m.next = nil, nil
 }
 
-// oldest is the age of the oldest request; 0 if there is none.
-func (c *ageList) oldest(now time.Time) time.Duration {
+// Oldest is the age of the oldest request; 0 if there is none.
+func (c *List) Oldest(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.first == nil {
 		return 0
 	}
-	return max(now.Sub(c.first.since), 0)
+	return max(now.Sub(c.first.Since), 0)
 }
 
-func (c *ageList) empty() bool {
+// Empty reports whether there are no requests.
+func (c *List) Empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.first == nil
@@ -81,28 +83,28 @@ func (c *ageList) empty() bool {
 // placeholders has requests of many queues.
 const maxAgesScanned = 256
 
-// ages are the ages of the requests in one queue, the oldest first. Only the oldest
+// Ages are the ages of the requests in one queue, the oldest first. Only the oldest
 // requests of the list are considered.
-func (c *ageList) ages(queue string, now time.Time) (ages []time.Duration) {
+func (c *List) Ages(queue string, now time.Time) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
-		if m.queue == queue {
-			ages = append(ages, max(now.Sub(m.since), 0))
+		if m.Queue == queue {
+			ages = append(ages, max(now.Sub(m.Since), 0))
 		}
 	}
 	return ages
 }
 
-// readers counts the readers in one queue. It is 0 if one of its requests is not a
+// Readers counts the readers in one queue. It is 0 if one of its requests is not a
 // reader. Only the oldest requests of the list are considered.
-func (c *ageList) readers(queue string) (readers int) {
+func (c *List) Readers(queue string) (readers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
 		switch {
-		case m.queue != queue:
-		case !m.reader:
+		case m.Queue != queue:
+		case !m.Reader:
 			return 0
 		default:
 			readers++
