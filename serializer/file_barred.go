@@ -78,15 +78,15 @@ func (t *ticket) barLocked(err error) {
 // refuseBarred refuses the local waiters behind lock files that cannot be opened.
 func (d *directory) refuseBarred() {
 	d.mu.Lock()
-	var refused, inTheWay []*ticket
+	var refused, blocking []*ticket
 	for _, q := range d.queues.byName {
 		if t := q.barredHead(); t != nil {
-			inTheWay = append(inTheWay, t)
+			blocking = append(blocking, t)
 			refused = append(refused, d.dismissBehindLocked(t)...)
 		}
 	}
 	d.mu.Unlock()
-	for _, t := range inTheWay {
+	for _, t := range blocking {
 		d.logRepeated(slog.LevelError, "a lock file cannot be opened, so nobody can tell whether its owner is alive; requests behind it are refused",
 			"path", filepath.Join(d.path, t.name), "error", t.barred.err)
 	}

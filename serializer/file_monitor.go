@@ -69,7 +69,7 @@ func (d *directory) waitsForRemote() bool {
 func (d *directory) syncQuietly() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	if d.isRetired() {
+	if d.retirementNow().retired {
 		return
 	}
 	if err := d.syncer.sync(false); err != nil {
@@ -80,7 +80,7 @@ func (d *directory) syncQuietly() {
 // reapBeforeShut reaps dead owners while this process is still in the directory: the next
 // one may come much later.
 func (d *directory) reapBeforeShut() {
-	if d.isRetired() {
+	if d.retirementNow().retired {
 		return
 	}
 	d.syncing.Lock()
@@ -95,7 +95,7 @@ func (d *directory) reapBeforeShut() {
 
 // tick checks what no event reports.
 func (d *directory) tick() {
-	if !d.isRetired() && d.sys.check() == errReplaced {
+	if !d.retirementNow().retired && d.sys.check() == errReplaced {
 		d.owner.retire(d)
 	}
 	d.syncing.Lock()
@@ -104,7 +104,7 @@ func (d *directory) tick() {
 	s.sys.widen()
 	s.openBarredOwners()
 	s.reapDead()
-	if d.isRetired() {
+	if d.retirementNow().retired {
 		return
 	}
 	s.identifyTickets(d.firstUnknown())

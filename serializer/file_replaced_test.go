@@ -94,7 +94,7 @@ func TestDirectoryPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := two.dir
-	waitUntil(t, "the second engine notices", func() bool { return old.isRetired() })
+	waitUntil(t, "the second engine notices", func() bool { return old.retirementNow().retired })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	gate.Store(true)
 	gone, left := slow.directory(), other.directory()
 	lead("nowhere")
-	waitUntil(t, "both have turned away", func() bool { return gone.isRetired() && left.isVacant() })
+	waitUntil(t, "both have turned away", func() bool { return gone.retirementNow().retired && left.retirementNow().vacant })
 	next := started(slow, arrival("a_"))
 	<-opening // and is stopped there
 	lead("first")
@@ -201,18 +201,18 @@ func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	unnoticed := other.dir
 	unnoticed.syncing.Lock()
 	lead("nowhere")
-	waitUntil(t, "the engine has turned away", first.isRetired)
+	waitUntil(t, "the engine has turned away", func() bool { return first.retirementNow().retired })
 	lead("first")
 	next := started(slow, arrival("a_"))
 	<-opening
 	lead("second")
 	close(goOn)
-	waitUntil(t, "the second directory is open", first.hasSuccessor)
+	waitUntil(t, "the second directory is open", func() bool { return first.retirementNow().hasSuccessor })
 	stillWaits(t, next, "somebody is inside the first")
 	lead("first")
 	unnoticed.syncing.Unlock()
 	get(t, next).Leave()
-	if unnoticed.isRetired() {
+	if unnoticed.retirementNow().retired {
 		t.Error("the other engine has noticed")
 	}
 }

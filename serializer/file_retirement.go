@@ -40,22 +40,11 @@ func (r *retirement) note(version int, vacant bool, err error) {
 	}
 }
 
-func (d *directory) isRetired() bool {
+// retirementNow returns the state at this moment.
+func (d *directory) retirementNow() retirement {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.retirement.retired
-}
-
-func (d *directory) isVacant() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.retirement.vacant
-}
-
-func (d *directory) hasSuccessor() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.retirement.hasSuccessor
+	return d.retirement
 }
 
 // whyUnclear returns why nobody can tell whether a replaced directory is vacant, once that
@@ -63,11 +52,10 @@ func (d *directory) hasSuccessor() bool {
 func (d *directory) whyUnclear() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	unclear := d.retirement.unclear
-	if unclear == nil || time.Since(unclear.since) < unclearTime {
-		return nil
+	if unclear := d.retirement.unclear; unclear != nil && time.Since(unclear.since) >= unclearTime {
+		return unclear.err
 	}
-	return unclear.err
+	return nil
 }
 
 // setSuccessor records that another directory was opened in place of a replaced one, or

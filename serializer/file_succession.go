@@ -34,7 +34,7 @@ func (f *File) openNext() (lockDir, error) {
 // their path.
 func (f *File) awaitOldTurns() error {
 	for {
-		out, err := f.anyReplaced(func(d *directory) bool { return !d.isVacant() })
+		out, err := f.anyReplaced(func(d *directory) bool { return !d.retirementNow().vacant })
 		if !out || err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (m *Memory) Resume(_ context.Context, queue string) error {
 // applyPausesLocked applies the current pauses to all queues. Queues whose pause is over
 // admit again.
 func (m *Memory) applyPausesLocked() {
-	m.queues.pauses.takeEnded(time.Now())
+	m.queues.pauses.dropEnded(time.Now())
 	for _, q := range m.queues.byName {
 		m.queues.setPause(q)
 		m.advanceLocked(q)

@@ -73,15 +73,9 @@ func (p pauses) end(q *ticketQueue) time.Time {
 	return end
 }
 
-// takeEnded removes the pauses that are over, and returns their names.
-func (p pauses) takeEnded(now time.Time) (names []string) {
-	for name, end := range p {
-		if !end.After(now) {
-			delete(p, name)
-			names = append(names, name)
-		}
-	}
-	return names
+// dropEnded removes the pauses that are over.
+func (p pauses) dropEnded(now time.Time) {
+	maps.DeleteFunc(p, func(_ string, end time.Time) bool { return !end.After(now) })
 }
 
 // next returns when the first pause ends by itself. ok is false if none does.

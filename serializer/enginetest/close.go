@@ -15,7 +15,7 @@ func testClose(s *space) {
 	s.until("the waiter has its ticket", func() bool { _, listed := waiter.ticket(); return listed || waiter.returned() })
 	closed := s.close(0)
 	_ = waiter.refusal(serializer.ReasonStorage, serializer.ErrClosed)
-	holder.told(serializer.ErrClosed)
+	holder.expectRevoke(serializer.ErrClosed)
 	late := s.start(0, s.arrival())
 	_ = late.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	if n := late.joined.Load(); n != 0 {
@@ -57,7 +57,7 @@ func testCloseBeforeReaders(s *space) {
 		_ = v.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	}
 	for _, v := range holders {
-		v.told(serializer.ErrClosed)
+		v.expectRevoke(serializer.ErrClosed)
 		v.leave()
 	}
 	s.await(closed)
@@ -70,7 +70,7 @@ func testCloseOne(s *space) {
 	waiter := s.join(1, s.arrival())
 	behind, last := s.join(0, s.arrival()), s.join(1, s.arrival())
 	closed := s.close(0)
-	holder.told(serializer.ErrClosed)
+	holder.expectRevoke(serializer.ErrClosed)
 	_ = behind.refusal(serializer.ReasonStorage, serializer.ErrClosed)
 	behind.gone(s.on(1))
 	s.engines = s.engines[1:]

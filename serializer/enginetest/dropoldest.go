@@ -29,7 +29,7 @@ func testDropOldest(s *space) {
 		next.stillWaits("the first is inside")
 		waiter = next
 	}
-	holder.notTold()
+	holder.expectNoRevoke()
 	holder.leave()
 	waiter.enters().leave()
 }

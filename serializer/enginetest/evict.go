@@ -17,7 +17,7 @@ func testEvictWaiter(s *space) {
 			s.Fatalf("evicting %v: %v", waiter, err)
 		}
 		_ = waiter.refused(serializer.ReasonEvicted, serializer.ErrEvicted)
-		waiter.notTold()
+		waiter.expectNoRevoke()
 		next.stillWaits("the first is inside")
 		s.until("the evicted ticket cannot be evicted again", func() bool {
 			return errors.Is(s.evict(i, waiter.arrival.Queue, token), serializer.ErrNoTicket)
@@ -35,16 +35,16 @@ func testEvictHolder(s *space) {
 		if err := s.evict(i, holder.arrival.Queue, holder.turn.Token()); err != nil {
 			s.Fatalf("evicting %v: %v", holder, err)
 		}
-		holder.told(serializer.ErrEvicted)
+		holder.expectRevoke(serializer.ErrEvicted)
 		next.stillWaits("the evicted holder has not left")
 		if state, listed := holder.ticket(); !listed || state.State != serializer.StateInside {
 			s.Errorf("%v: in the list %+v; expected it inside until it leaves", holder, state)
 		}
 		_ = s.evict(i, holder.arrival.Queue, holder.turn.Token()) // may fail; must not call Revoke again
-		holder.notTold()
+		holder.expectNoRevoke()
 		holder.leave()
 		next.enters().leave()
-		holder.notTold()
+		holder.expectNoRevoke()
 	}
 }
 
@@ -67,6 +67,6 @@ func testEvictNobody(s *space) {
 			}
 		}
 	}
-	holder.notTold()
+	holder.expectNoRevoke()
 	holder.leave()
 }

@@ -98,7 +98,7 @@ func (h *history) evictOne(who int) (what string) {
 	}
 	if inside {
 		if len(v.revoked) == 0 && !v.evicted {
-			v.told(serializer.ErrEvicted)
+			v.expectRevoke(serializer.ErrEvicted)
 		}
 		v.evicted = true
 	} else {

@@ -243,8 +243,8 @@ func (v *visitor) gone(e serializer.Engine) {
 	})
 }
 
-// told waits until the visitor's turn is revoked.
-func (v *visitor) told(cause error) {
+// expectRevoke waits until the visitor's turn is revoked.
+func (v *visitor) expectRevoke(cause error) {
 	v.space.Helper()
 	select {
 	case got := <-v.revoked:
@@ -256,8 +256,8 @@ func (v *visitor) told(cause error) {
 	}
 }
 
-// notTold makes sure that Revoke was not called for a visitor, or not again.
-func (v *visitor) notTold() {
+// expectNoRevoke makes sure that Revoke was not called for a visitor, or not again.
+func (v *visitor) expectNoRevoke() {
 	v.space.Helper()
 	v.space.busy()
 	select {

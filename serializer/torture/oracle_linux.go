@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// oracle reads the log and lets the judge judge it, while the harness notes what it does
-// to the processes.
+// oracle reads the log for the judge, while the harness notes what it does to the
+// processes.
 type oracle struct {
 	mu sync.Mutex // held while the judge is in use
 	judge
@@ -137,7 +137,7 @@ func (j *judge) enter(e record) {
 	}
 	if others := slices.DeleteFunc(slices.Collect(maps.Values(q.inside)), func(h record) bool { return j.excused(h, e) }); !q.fits(e, others) {
 		j.found.overlaps++
-		j.tell(append(others, e), "overlap in %q: %s while %s inside", q.prefix, j.describe(e), j.describe(others...))
+		j.keepExample(append(others, e), "overlap in %q: %s while %s inside", q.prefix, j.describe(e), j.describe(others...))
 	}
 	q.inside[e.who] = e
 	j.checkOrder(q, e)
@@ -187,7 +187,7 @@ func (j *judge) checkOrder(q *queueOracle, e record) {
 	if e.token <= before.token {
 		if !j.forgiven(before, e) {
 			j.found.inverted++
-			j.tell([]record{before, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before))
+			j.keepExample([]record{before, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before))
 		}
 		q.last, q.lastWriter = e, record{}
 	}
@@ -209,7 +209,7 @@ func (j *judge) checkRecent(q *queueOracle, e record) {
 		before.by++
 		if before.by == limit {
 			j.found.inverted++
-			j.tell([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before.record))
+			j.keepExample([]record{before.record, e}, "inversion in %q: %s after %s", q.prefix, j.describe(e), j.describe(before.record))
 		}
 	}
 	if len(q.recent) == recentKept {
@@ -249,8 +249,8 @@ func (j *judge) opened(r record) int64 {
 	return math.MaxInt64
 }
 
-// tell keeps an example, and when it happened: from its first arrival to its last entry.
-func (j *judge) tell(records []record, format string, args ...any) {
+// keepExample keeps an example, and when it happened: from its first arrival to its last entry.
+func (j *judge) keepExample(records []record, format string, args ...any) {
 	if len(j.examples) == examplesKept {
 		return
 	}

@@ -72,7 +72,7 @@ func (j *judge) know(r record) {
 func (j *judge) checkPause(q *queueOracle, e record) {
 	if k, ok := j.pauses.known[engineID{e.process, e.engine}][e.queue]; ok && e.at < k.pause.to && e.token > k.token {
 		j.found.intruded++
-		j.tell([]record{e}, "intrusion in %q: %s while it was paused; no token after %d should have entered", q.prefix, j.describe(e), k.token)
+		j.keepExample([]record{e}, "intrusion in %q: %s while it was paused; no token after %d should have entered", q.prefix, j.describe(e), k.token)
 		return
 	}
 	p := q.paused
@@ -93,7 +93,7 @@ func (j *judge) checkPause(q *queueOracle, e record) {
 func (j *judge) noteResumption(p *pauseSpan, e record) {
 	took := time.Duration(e.at - p.to)
 	if took > recoveryLimit {
-		j.tell([]record{e, {arrived: p.set, at: p.to}}, "nobody entered %q for %v after pause %d had ended: next was %s", j.queues[e.queue].prefix, took, p.number, j.describe(e))
+		j.keepExample([]record{e, {arrived: p.set, at: p.to}}, "nobody entered %q for %v after pause %d had ended: next was %s", j.queues[e.queue].prefix, took, p.number, j.describe(e))
 	}
 	if p.ordered {
 		j.pauses.resumed = append(j.pauses.resumed, took)

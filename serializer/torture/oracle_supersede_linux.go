@@ -40,7 +40,7 @@ func (j *judge) checkArrival(q *queueOracle, i int, r record) {
 	for _, neighbour := range q.arrivals[max(i-1, 0):min(i+2, len(q.arrivals))] {
 		if neighbour.token == r.token && !neighbour.refused && !j.forgiven(r, neighbour) {
 			j.found.wronged++
-			j.tell([]record{r, neighbour}, "superseded in %q, and entered: %s", q.prefix, j.describe(r, neighbour))
+			j.keepExample([]record{r, neighbour}, "superseded in %q, and entered: %s", q.prefix, j.describe(r, neighbour))
 		}
 	}
 	later := 0
@@ -54,7 +54,7 @@ func (j *judge) checkArrival(q *queueOracle, i int, r record) {
 	}
 	if later < q.keep && !j.incomplete(r) {
 		j.found.wronged++
-		j.tell([]record{r}, "superseded in %q, and only %d came later: %s", q.prefix, later, j.describe(r))
+		j.keepExample([]record{r}, "superseded in %q, and only %d came later: %s", q.prefix, later, j.describe(r))
 	}
 }
 

@@ -161,7 +161,7 @@ func (p *process) obeyPauses(done <-chan struct{}) {
 			p.set(control(p.Slot, ctlOrderDone), word)
 		}
 		if word := p.get(wordPause); word != 0 {
-			p.tellOfPause(word)
+			p.confirmPause(word)
 		}
 	}
 }
@@ -180,11 +180,11 @@ func (p *process) pauseOrResume(word, end uint64) {
 	}
 }
 
-// tellOfPause records which tokens of the newest engine are inside, if the engine knows
+// confirmPause records which tokens of the newest engine are inside, if the engine knows
 // of the pause and has not recorded that yet.
-func (p *process) tellOfPause(word uint64) {
+func (p *process) confirmPause(word uint64) {
 	e := p.engine.Load()
-	if e.told == word {
+	if e.confirmed == word {
 		return
 	}
 	pause, n := pauseOf(word)
@@ -197,7 +197,7 @@ func (p *process) tellOfPause(word uint64) {
 		p.note(record{who: who{process: p.Number}, knows: true, queue: q, engine: e.number,
 			token: greatestInside(states, p.queues[q].prefix), arrived: int64(pause), at: now()})
 	}
-	e.told = word
+	e.confirmed = word
 	if e == p.engine.Load() {
 		p.set(control(p.Slot, ctlKnows), word)
 	}

@@ -49,8 +49,8 @@ type process struct {
 // generation is an engine between two reloads.
 type generation struct {
 	serializer.Engine
-	number int
-	told   uint64 // the last pause that the process has confirmed
+	number    int
+	confirmed uint64 // the last pause that the process has confirmed
 }
 
 func isProcess() bool { return os.Getenv(processEnv) != "" }
