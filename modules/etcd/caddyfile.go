@@ -13,8 +13,9 @@ var subdirectives = directive.Table[*Engine]{
 	directive.On("endpoints", (*Engine).parseEndpoints),
 	directive.On("namespace", (*Engine).parseNamespace),
 	directive.On("ttl", (*Engine).parseTTL),
-	directive.On("username", (*Engine).parseUsername),
-	directive.On("password", (*Engine).parsePassword),
+	directive.On("username", text("a name", func(e *Engine) *string { return &e.Username })),
+	directive.On("password", text("a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
+		func(e *Engine) *string { return &e.Password })),
 	directive.On("tls", (*Engine).parseTLS),
 }
 
@@ -83,16 +84,6 @@ func (e *Engine) parseTTL(d *caddyfile.Dispenser) error {
 	return directive.In(d, checkTTL(ttl))
 }
 
-func (e *Engine) parseUsername(d *caddyfile.Dispenser) (err error) {
-	e.Username, err = directive.Text(d, "a name")
-	return err
-}
-
-func (e *Engine) parsePassword(d *caddyfile.Dispenser) (err error) {
-	e.Password, err = directive.Text(d, "a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}")
-	return err
-}
-
 func (e *Engine) parseTLS(d *caddyfile.Dispenser) error {
 	if err := directive.NoArgument(d, "tls"); err != nil {
 		return err
@@ -112,9 +103,9 @@ var tlsSubdirectives = directive.Table[*TLS]{
 }
 
 // text parses a subdirective with one text as its value.
-func text(expected string, field func(*TLS) *string) func(*TLS, *caddyfile.Dispenser) error {
-	return func(t *TLS, d *caddyfile.Dispenser) (err error) {
-		*field(t), err = directive.Text(d, expected)
+func text[T any](expected string, field func(T) *string) func(T, *caddyfile.Dispenser) error {
+	return func(settings T, d *caddyfile.Dispenser) (err error) {
+		*field(settings), err = directive.Text(d, expected)
 		return err
 	}
 }

@@ -73,17 +73,24 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
 func (e *Engine) Provision(ctx caddy.Context) error {
+	if err := e.provision(ctx); err != nil {
+		return fmt.Errorf("engine etcd: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) provision(ctx caddy.Context) error {
 	if registry := ctx.GetMetricsRegistry(); registry != nil {
 		if err := engines.register(registry); err != nil {
-			return fmt.Errorf("engine etcd: %w", err)
+			return err
 		}
 	}
 	set, err := e.expand(caddy.NewReplacer())
 	if err != nil {
-		return fmt.Errorf("engine etcd: %w", err)
+		return err
 	}
 	if err := set.check(); err != nil {
-		return fmt.Errorf("engine etcd: %w", err)
+		return err
 	}
 	e.options = etcd.Options{
 		Namespace: namespace(set.Namespace),
@@ -96,7 +103,7 @@ func (e *Engine) Provision(ctx caddy.Context) error {
 	}
 	if set.secure() {
 		if e.options.TLS, err = set.TLS.config(); err != nil {
-			return fmt.Errorf("engine etcd: %w", err)
+			return err
 		}
 	}
 	e.space = space(e.options)
@@ -106,7 +113,7 @@ func (e *Engine) Provision(ctx caddy.Context) error {
 
 // expand returns the settings with placeholders replaced.
 func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
-	set := &Engine{TTL: e.TTL}
+	set := &Engine{Namespace: e.Namespace, TTL: e.TTL, Username: e.Username, Password: e.Password}
 	for _, endpoint := range e.Endpoints {
 		text, err := repl.ReplaceOrErr(endpoint, true, true)
 		if err != nil {
@@ -114,30 +121,20 @@ func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
 		}
 		set.Endpoints = append(set.Endpoints, strings.Fields(text)...)
 	}
-	texts := []struct {
-		name     string
-		from, to *string
-	}{
-		{"namespace", &e.Namespace, &set.Namespace},
-		{"username", &e.Username, &set.Username},
-		{"password", &e.Password, &set.Password},
+	type setting struct {
+		name string
+		text *string
 	}
+	settings := []setting{{"namespace", &set.Namespace}, {"username", &set.Username}, {"password", &set.Password}}
 	if e.TLS != nil {
-		set.TLS = new(TLS)
-		texts = append(texts, []struct {
-			name     string
-			from, to *string
-		}{
-			{"tls ca", &e.TLS.CA, &set.TLS.CA},
-			{"tls cert", &e.TLS.Cert, &set.TLS.Cert},
-			{"tls key", &e.TLS.Key, &set.TLS.Key},
-			{"tls server_name", &e.TLS.ServerName, &set.TLS.ServerName},
-		}...)
+		set.TLS = new(*e.TLS)
+		settings = append(settings, setting{"tls ca", &set.TLS.CA}, setting{"tls cert", &set.TLS.Cert},
+			setting{"tls key", &set.TLS.Key}, setting{"tls server_name", &set.TLS.ServerName})
 	}
-	for _, text := range texts {
+	for _, s := range settings {
 		var err error
-		if *text.to, err = repl.ReplaceOrErr(*text.from, true, true); err != nil {
-			return nil, fmt.Errorf("%s: %w", text.name, err)
+		if *s.text, err = repl.ReplaceOrErr(*s.text, true, true); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
 	return set, nil
@@ -148,7 +145,7 @@ func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
 func (e *Engine) identity() (string, error) {
 	all, err := json.Marshal(e)
 	if err != nil {
-		return "", fmt.Errorf("naming engine etcd: %w", err)
+		return "", fmt.Errorf("naming the engine: %w", err)
 	}
 	return fmt.Sprintf("etcd:%s:%x", namespace(e.Namespace), sha256.Sum256(all)), nil
 }

@@ -61,7 +61,7 @@ func TestCaddy(t *testing.T) {
 		t.Errorf("after a reload: %s", a.Status)
 	}
 	greater(t, a.Text, last)
-	if n := leases(t, c); n != 2 {
+	if n := len(testetcd.Leases(t, c)); n != 2 {
 		t.Errorf("%d leases after a reload; want 2", n)
 	}
 
@@ -69,7 +69,7 @@ func TestCaddy(t *testing.T) {
 		caddy.Signal(os.Interrupt)
 		caddy.AwaitEnd()
 	}
-	if n := leases(t, c); n != 0 {
+	if n := len(testetcd.Leases(t, c)); n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
 }

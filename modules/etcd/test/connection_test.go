@@ -47,7 +47,7 @@ func TestConnectionFaults(t *testing.T) {
 	plain, https, strict, login := testetcd.Start(t), startTLS(t, a, false), startTLS(t, a, true), testetcd.New(t)
 	login.Config.BcryptCost = 4
 	login.Start(t)
-	enableLogin(t, login, nil)
+	enableLogin(t, login)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

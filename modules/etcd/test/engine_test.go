@@ -10,8 +10,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
@@ -45,24 +43,12 @@ func secured(t *testing.T, info transport.TLSInfo) *testetcd.Member {
 	return m
 }
 
-// enableLogin makes a member require a login. info is for https, and nil for http.
-func enableLogin(t *testing.T, m *testetcd.Member, info *transport.TLSInfo) {
+// enableLogin makes a member require a login.
+func enableLogin(t *testing.T, m *testetcd.Member) {
 	t.Helper()
-	config := clientv3.Config{Endpoints: []string{m.URL}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}
-	if info != nil {
-		var err error
-		if config.TLS, err = info.ClientConfig(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := clientv3.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
-	if err := testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace); err != nil {
+	if err := testetcd.DemandLogin(ctx, m.Client(t), etcd.DefaultNamespace); err != nil {
 		t.Fatal(err)
 	}
 }

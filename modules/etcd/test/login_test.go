@@ -26,7 +26,12 @@ func TestTLSAndLogin(t *testing.T) {
 		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"), TrustedCAFile: a.file("ca.pem"), ClientCertAuth: true,
 	})
 	m.Start(t)
-	enableLogin(t, m, &transport.TLSInfo{CertFile: a.file("client.pem"), KeyFile: a.file("client.key"), TrustedCAFile: a.file("ca.pem")})
+	client := transport.TLSInfo{CertFile: a.file("client.pem"), KeyFile: a.file("client.key"), TrustedCAFile: a.file("ca.pem")}
+	var err error
+	if m.TLS, err = client.ClientConfig(); err != nil {
+		t.Fatal(err)
+	}
+	enableLogin(t, m)
 
 	t.Setenv("ORDERLY_PASSWORD", "secret")
 	const ttl = 5 * time.Second

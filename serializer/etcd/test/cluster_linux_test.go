@@ -1,20 +1,17 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -30,59 +27,6 @@ type site struct {
 	caddys  []*process
 	clients sync.WaitGroup
 	answers [600]atomic.Int64 // by status
-}
-
-// process is a program on a machine.
-type process struct {
-	machine *machine
-	program string
-	args    []string
-	env     []string
-	cmd     *exec.Cmd
-	output  lockedBuffer
-	leads   atomic.Bool // for members of etcd
-}
-
-func (p *process) start(t *testing.T) {
-	t.Helper()
-	p.cmd = p.machine.command(p.program, p.args...)
-	p.cmd.Env = append(os.Environ(), p.env...)
-	p.cmd.Stderr = &p.output
-	// If the test is killed, its processes are, too.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go p.listen(stdout)
-}
-
-func (p *process) listen(stdout io.Reader) {
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if leads, ok := strings.CutPrefix(lines.Text(), "leader: "); ok {
-			p.leads.Store(leads == "true")
-		}
-	}
-	p.leads.Store(false)
-}
-
-func (p *process) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatalf("%s: %v", s, err)
-	}
-}
-
-// kill is kill -9.
-func (p *process) kill() {
-	if p.cmd != nil {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait() // says that it was killed
-		p.cmd = nil
-	}
 }
 
 // build makes the programs of the test.
@@ -110,44 +54,25 @@ func newSite(t *testing.T, ttl time.Duration) *site {
 	for i := range 3 {
 		s.addCaddy(n, i, caddy)
 	}
-	t.Cleanup(func() {
-		for _, p := range append(s.caddys, s.members...) {
-			p.kill()
-		}
-		if t.Failed() {
-			for i, p := range s.caddys {
-				t.Logf("Caddy %d said:\n%s", i, tail(p.output.String()))
-			}
-		}
-	})
 	return s
 }
-
-func tail(text string) string { return text[max(0, len(text)-6000):] }
 
 func (s *site) socket(name string) string { return filepath.Join(s.dir, name+".sock") }
 
 func (s *site) addMembers(n *network, program string) {
-	var cluster []string
-	for i := range 3 {
-		m := &process{machine: n.machine(s.t), program: program}
-		s.members = append(s.members, m)
-		cluster = append(cluster, fmt.Sprintf("m%d=http://%s:2380", i, m.machine.address))
-	}
-	for i, m := range s.members {
-		m.args = []string{
-			"-name", "m" + strconv.Itoa(i), "-dir", filepath.Join(s.dir, "m"+strconv.Itoa(i)),
-			"-client", "http://" + m.machine.address + ":2379", "-peer", "http://" + m.machine.address + ":2380",
-			"-cluster", strings.Join(cluster, ","),
-		}
-		m.start(s.t)
+	machines := []*machine{n.machine(s.t), n.machine(s.t), n.machine(s.t)}
+	at := func(i, port int) string { return net.JoinHostPort(machines[i].address, strconv.Itoa(port)) }
+	for i, m := range members(s.dir, 3, at) {
+		p := m.modern(program)
+		p.machine = machines[i]
+		s.members = append(s.members, runProcess(s.t, p))
 	}
 	waitUntil(s.t, "etcd has a leader", func() bool { return s.leader() != nil })
 }
 
 func (s *site) leader() *process {
 	for _, m := range s.members {
-		if m.leads.Load() {
+		if m.leads() {
 			return m
 		}
 	}
@@ -190,8 +115,7 @@ func (s *site) addCaddy(n *network, i int, program string) {
 		args: []string{"run", "--config", config, "--adapter", "caddyfile"},
 		env:  []string{"HOME=" + s.dir, "XDG_DATA_HOME=" + filepath.Join(s.dir, name), "XDG_CONFIG_HOME=" + s.dir},
 	}
-	p.start(s.t)
-	s.caddys = append(s.caddys, p)
+	s.caddys = append(s.caddys, runProcess(s.t, p))
 }
 
 // visitAll keeps clients coming to each Caddy until the function returned is

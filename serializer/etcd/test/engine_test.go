@@ -213,10 +213,7 @@ func TestClose(t *testing.T) {
 	}
 	turn.Leave()
 	waitUntilEmpty(t, c)
-	waitUntil(t, "the lease is given back", func() bool {
-		leases, err := c.Leases(context.Background())
-		return err == nil && len(leases.Leases) == 0
-	})
+	waitUntil(t, "the lease is given back", func() bool { return len(testetcd.Leases(t, c)) == 0 })
 }
 
 // In a long queue on two machines, nobody is forgotten and the order holds.

@@ -201,7 +201,7 @@ func (s *site) waitLeader() (leader *process) {
 	waitUntil(s.t, "etcd has a leader", func() bool {
 		n := 0
 		for _, m := range s.members {
-			if m.leads.Load() {
+			if m.leads() {
 				leader = m
 				n++
 			}

@@ -3,13 +3,8 @@ package test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -19,92 +14,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
-
-// trio is three members of etcd, each a process on this machine.
-type trio struct {
-	members   []*standing
-	endpoints []string
-}
-
-// standing is a member that can be killed and started again.
-type standing struct {
-	program string
-	args    []string
-	cmd     *exec.Cmd
-	output  lockedBuffer
-}
-
-func (m *standing) start(t *testing.T) {
-	t.Helper()
-	m.cmd = exec.Command(m.program, m.args...)
-	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (m *standing) kill() {
-	_ = m.cmd.Process.Kill()
-	_ = m.cmd.Wait() // says that it was killed
-}
-
-func (m *standing) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := m.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// startTrio starts three members. The function arguments returns a member's
-// arguments, as the program expects them.
-func startTrio(t *testing.T, program string, arguments func(name, dir, client, peer, cluster string) []string) *trio {
-	t.Helper()
-	s := new(trio)
-	var peers, cluster []string
-	for i := range 3 {
-		// Only a member listens on these; no connection of this machine goes out from there.
-		client, peer := "http://"+freeAddressOn(t, i), "http://"+freeAddressOn(t, i)
-		s.endpoints, peers = append(s.endpoints, client), append(peers, peer)
-		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peer))
-	}
-	dir := t.TempDir()
-	for i := range 3 {
-		name := "m" + strconv.Itoa(i)
-		m := &standing{program: program, args: arguments(name, filepath.Join(dir, name), s.endpoints[i], peers[i], strings.Join(cluster, ","))}
-		m.start(t)
-		s.members = append(s.members, m)
-		t.Cleanup(func() {
-			m.kill()
-			if t.Failed() {
-				t.Logf("%s said:\n%s", name, tail(m.output.String()))
-			}
-		})
-	}
-	return s
-}
-
-// startDebianTrio runs three members with the etcd of this system.
-func startDebianTrio(t *testing.T, more ...string) *trio {
-	t.Helper()
-	return startTrio(t, "etcd", func(name, dir, client, peer, cluster string) []string {
-		return append([]string{
-			"--name", name, "--data-dir", dir, "--log-level", "error", "--initial-cluster", cluster,
-			"--listen-client-urls", client, "--advertise-client-urls", client,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		}, more...)
-	})
-}
-
-func freeAddressOn(t *testing.T, i int) string {
-	t.Helper()
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", 10+i))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // entries records when somebody entered, and why somebody was refused.
 type entries struct {
@@ -196,9 +105,7 @@ func TestFrozenMember(t *testing.T) {
 			return startDebianTrio(t)
 		},
 		"etcd 3.7": func(t *testing.T) *trio {
-			return startTrio(t, modern, func(name, dir, client, peer, cluster string) []string {
-				return []string{"-name", name, "-dir", dir, "-client", client, "-peer", peer, "-cluster", cluster}
-			})
+			return startTrio(t, func(m member) *process { return m.modern(modern) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -162,7 +162,7 @@ func besiege(t *testing.T) *besieged {
 
 // faults are what happens to the cluster, each for a while.
 func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
-	someone := func() *standing { return b.trio.members[rand.IntN(3)] }
+	someone := func() *process { return b.trio.members[rand.IntN(3)] }
 	part := func(parted bool, links []*relay) {
 		for _, link := range links {
 			link.part(parted)

@@ -69,11 +69,11 @@ func TestLeaseRevoked(t *testing.T) {
 	a := arrival("a_")
 	a.Revoke = func(err error) { revoked <- err }
 	holder := enter(t, e, a)
-	leases, err := c.Leases(context.Background())
-	if err != nil || len(leases.Leases) != 1 {
-		t.Fatalf("%d leases (%v)", len(leases.Leases), err)
+	leases := testetcd.Leases(t, c)
+	if len(leases) != 1 {
+		t.Fatalf("%d leases", len(leases))
 	}
-	if _, err := c.Revoke(context.Background(), leases.Leases[0].ID); err != nil {
+	if _, err := c.Revoke(context.Background(), leases[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrLost) {

@@ -9,11 +9,77 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
+
+// operator is a client with all rights, on a cluster that demands a login.
+type operator struct {
+	t         *testing.T
+	endpoints []string
+}
+
+func (o *operator) client() *clientv3.Client {
+	o.t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: o.endpoints, Username: "root", Password: "root", DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return c
+}
+
+// do makes a change.
+func (o *operator) do(change func(context.Context, *clientv3.Client) error) {
+	o.t.Helper()
+	c := o.client()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := change(ctx, c); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// keyGone returns how long after start etcd has deleted a key, or the time until it gave
+// up asking.
+func (o *operator) keyGone(key string, start time.Time) time.Duration {
+	c := o.client()
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if answer, err := c.Get(ctx, key); err == nil && answer.Count == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+const orderlyEnd = "orderly0" // the first key after all that begin with orderly/
+
+// grant gives the user rights on the namespace, instead of those it has.
+func (o *operator) grant(kind clientv3.PermissionType) {
+	o.t.Helper()
+	o.do(func(ctx context.Context, c *clientv3.Client) error {
+		return second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, kind))
+	})
+}
+
+// demandLogin makes the users root, and orderly with rights on the namespace.
+func demandLogin(t *testing.T, endpoints ...string) *operator {
+	t.Helper()
+	o := &operator{t, endpoints}
+	o.do(func(ctx context.Context, c *clientv3.Client) error {
+		return testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace)
+	})
+	return o
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // ticketKeys returns the keys of a queue's tickets, in order.
 func ticketKeys(t *testing.T, c *clientv3.Client, queue string) (keys []string) {

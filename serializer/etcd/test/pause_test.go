@@ -87,13 +87,7 @@ func TestPauseBeforeLaterWrites(t *testing.T) {
 func TestPauseLease(t *testing.T) {
 	m := testetcd.Start(t)
 	c := m.Client(t)
-	leases := func() int {
-		found, err := c.Leases(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(found.Leases)
-	}
+	leases := func() int { return len(testetcd.Leases(t, c)) }
 	key := etcd.DefaultNamespace + "!pause/a"
 	paused := func() bool {
 		found, err := c.Get(t.Context(), key)

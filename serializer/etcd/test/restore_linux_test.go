@@ -35,11 +35,11 @@ func restorableDebian(t *testing.T, clusterToken string, bump uint64) restorable
 	if bump > 0 {
 		restore = func(file string) {
 			s.process.kill()
-			s.data += "-restored"
-			s.process.args[slices.Index(s.process.args, "--data-dir")+1] = s.data
+			s.member.dir += "-restored"
+			s.process.args[slices.Index(s.process.args, "--data-dir")+1] = s.member.dir
 			restoreSnapshot(t, snapshot.RestoreConfig{
-				SnapshotPath: file, OutputDataDir: s.data, RevisionBump: bump,
-				Name: "only", PeerURLs: []string{s.peer}, InitialCluster: "only=" + s.peer, InitialClusterToken: clusterToken,
+				SnapshotPath: file, OutputDataDir: s.member.dir, RevisionBump: bump,
+				Name: s.member.name, PeerURLs: []string{s.member.peer}, InitialCluster: s.member.cluster, InitialClusterToken: clusterToken,
 			})
 			s.process.start(t)
 			s.waitReady(t)

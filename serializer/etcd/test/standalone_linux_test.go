@@ -25,31 +25,15 @@ import (
 // and whose data it may replace.
 type standalone struct {
 	*testetcd.Member
-	process *standing
-	peer    string
-	data    string
+	process *process
+	member  member
 }
 
 // startStandalone runs it until the test ends.
 func startStandalone(t *testing.T, more ...string) *standalone {
 	t.Helper()
-	s := &standalone{
-		Member: &testetcd.Member{URL: "http://" + testetcd.FreeAddress(t)},
-		peer:   "http://" + testetcd.FreeAddress(t),
-		data:   filepath.Join(t.TempDir(), "data"),
-	}
-	s.process = &standing{program: "etcd", args: append([]string{
-		"--name", "only", "--data-dir", s.data, "--log-level", "error", "--initial-cluster", "only=" + s.peer,
-		"--listen-client-urls", s.URL, "--advertise-client-urls", s.URL,
-		"--listen-peer-urls", s.peer, "--initial-advertise-peer-urls", s.peer,
-	}, more...)}
-	s.process.start(t)
-	t.Cleanup(func() {
-		s.process.kill()
-		if t.Failed() {
-			t.Logf("etcd said:\n%s", tail(s.process.output.String()))
-		}
-	})
+	m := members(t.TempDir(), 1, func(int, int) string { return testetcd.FreeAddress(t) })[0]
+	s := &standalone{Member: &testetcd.Member{URL: m.client}, process: runProcess(t, m.debian(t, more...)), member: m}
 	s.waitReady(t)
 	return s
 }
@@ -86,11 +70,11 @@ func (s *standalone) snapshot(t *testing.T) string {
 func (s *standalone) restore(t *testing.T, snapshot, clusterToken string) {
 	t.Helper()
 	s.process.kill()
-	if err := os.RemoveAll(s.data); err != nil {
+	if err := os.RemoveAll(s.member.dir); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "etcdctl", "snapshot", "restore", snapshot, "--name", "only", "--data-dir", s.data,
-		"--initial-cluster", "only="+s.peer, "--initial-advertise-peer-urls", s.peer, "--initial-cluster-token", clusterToken)
+	run(t, "etcdctl", "snapshot", "restore", snapshot, "--name", s.member.name, "--data-dir", s.member.dir,
+		"--initial-cluster", s.member.cluster, "--initial-advertise-peer-urls", s.member.peer, "--initial-cluster-token", clusterToken)
 	s.process.start(t)
 	s.waitReady(t)
 }

@@ -2,10 +2,13 @@
 package testetcd
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -20,6 +23,7 @@ import (
 type Member struct {
 	Config *embed.Config // may be changed before Start
 	URL    string        // for clients
+	TLS    *tls.Config   // of clients; nil for http
 
 	server *embed.Etcd
 }
@@ -96,10 +100,30 @@ func Start(t testing.TB) *Member {
 // Client talks to etcd as an operator would.
 func (m *Member) Client(t testing.TB) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL}, TLS: m.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// Leases lists the leases in etcd.
+func Leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseStatus {
+	t.Helper()
+	answer, err := c.Leases(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Leases
+}
+
+// Main runs a package's tests and exits. It silences etcd's client, which logs the faults
+// that the tests cause to standard error.
+func Main(m *testing.M) {
+	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }

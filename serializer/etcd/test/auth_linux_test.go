@@ -8,59 +8,18 @@ import (
 	"encoding/pem"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
-
-// startDebianEtcd runs the etcd of this system, a cluster of one, until the
-// test ends.
-func startDebianEtcd(t testing.TB, args ...string) *testetcd.Member {
-	t.Helper()
-	program, err := exec.LookPath("etcd")
-	if err != nil {
-		t.Fatal("this test needs an etcd server, on Debian from etcd-server: ", err)
-	}
-	clients, peers := "http://"+testetcd.FreeAddress(t), "http://"+testetcd.FreeAddress(t)
-	cmd := exec.Command(program, append([]string{
-		"--name", "only", "--data-dir", filepath.Join(t.TempDir(), "data"), "--log-level", "error",
-		"--listen-client-urls", clients, "--advertise-client-urls", clients,
-		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "only=" + peers,
-	}, args...)...)
-	var output lockedBuffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // says that it was killed
-		if t.Failed() {
-			t.Logf("etcd said:\n%s", tail(output.String()))
-		}
-	})
-	m := &testetcd.Member{URL: clients}
-	c := m.Client(t)
-	waitUntil(t, "etcd answers", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_, err := c.Get(ctx, "x")
-		return err == nil
-	})
-	return m
-}
 
 // signingKey writes a pair of keys, and returns etcd's setting for tokens that
 // are signed with them and live for two seconds.
@@ -88,69 +47,6 @@ func signingKey(t *testing.T) string {
 		}
 	}
 	return fmt.Sprintf("jwt,pub-key=%s,priv-key=%s,sign-method=RS256,ttl=2s", filepath.Join(dir, "public"), filepath.Join(dir, "private"))
-}
-
-// operator is a client with all rights, on a cluster that demands a login.
-type operator struct {
-	t         *testing.T
-	endpoints []string
-}
-
-func (o *operator) client() *clientv3.Client {
-	o.t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: o.endpoints, Username: "root", Password: "root", DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return c
-}
-
-// do makes a change.
-func (o *operator) do(change func(context.Context, *clientv3.Client) error) {
-	o.t.Helper()
-	c := o.client()
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	if err := change(ctx, c); err != nil {
-		o.t.Fatal(err)
-	}
-}
-
-// keyGone returns how long after start etcd has deleted a key, or the time until it gave
-// up asking.
-func (o *operator) keyGone(key string, start time.Time) time.Duration {
-	c := o.client()
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for ctx.Err() == nil {
-		if answer, err := c.Get(ctx, key); err == nil && answer.Count == 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return time.Since(start)
-}
-
-const orderlyEnd = "orderly0" // the first key after all that begin with orderly/
-
-// grant gives the user rights on the namespace, instead of those it has.
-func (o *operator) grant(kind clientv3.PermissionType) {
-	o.t.Helper()
-	o.do(func(ctx context.Context, c *clientv3.Client) error {
-		return second(c.RoleGrantPermission(ctx, "orderly", etcd.DefaultNamespace, orderlyEnd, kind))
-	})
-}
-
-// demandLogin makes the users root, and orderly with rights on the namespace.
-func demandLogin(t *testing.T, endpoints ...string) *operator {
-	t.Helper()
-	o := &operator{t, endpoints}
-	o.do(func(ctx context.Context, c *clientv3.Client) error {
-		return testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace)
-	})
-	return o
 }
 
 // visitors enter and leave a queue through two engines until they are stopped,
@@ -224,7 +120,7 @@ func TestTokensEnd(t *testing.T) {
 	t.Parallel() // it mostly waits
 	servers := map[string]func(*testing.T, string) *testetcd.Member{
 		"etcd 3.4": func(t *testing.T, tokens string) *testetcd.Member {
-			return startDebianEtcd(t, "--auth-token", tokens, "--auth-token-ttl", "2", "--bcrypt-cost", "4")
+			return startStandalone(t, "--auth-token", tokens, "--auth-token-ttl", "2", "--bcrypt-cost", "4").Member
 		},
 		"etcd 3.7": func(t *testing.T, tokens string) *testetcd.Member {
 			m := testetcd.New(t)
@@ -296,7 +192,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 func TestRightToWriteLost(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const ttl = 3 * time.Second
-	m := startDebianEtcd(t, "--bcrypt-cost", "4")
+	m := startStandalone(t, "--bcrypt-cost", "4")
 	o := demandLogin(t, m.URL)
 	here := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.URL)
 	there := open(t, etcd.Options{Username: "root", Password: "root", TTL: ttl}, m.URL)
@@ -328,5 +224,3 @@ func TestRightToWriteLost(t *testing.T) {
 		return err == nil
 	})
 }
-
-func second[T any](_ T, err error) error { return err }
