@@ -61,21 +61,18 @@ func (s *session) take(t *ticket, carried []deletion) {
 		alone := len(carried) == 0
 		s.sendAgain(carried)
 		carried = nil
-		if s.ctx.Err() != nil || !s.retry(t, err, alone) {
-			s.notTaken(t, err)
-			return
-		}
-		sleep(s.ctx, retryPause)
-		if s.known(t) {
+		if s.ctx.Err() != nil || !s.retry(t, err, alone) || s.knownSoon(t) {
 			s.notTaken(t, err)
 			return
 		}
 	}
 }
 
-// known reports whether a read has shown the ticket. If so, the ticket may already have
-// been used and deleted, and another request would make it again.
-func (s *session) known(t *ticket) bool {
+// knownSoon waits before a request is repeated, and reports whether a read has shown the
+// ticket. If so, the ticket may already have been used and deleted, and another request
+// would make it again.
+func (s *session) knownSoon(t *ticket) bool {
+	sleep(s.ctx, retryPause)
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	return t.joined

@@ -18,14 +18,11 @@ import (
 // longer has an owner, and is deleted at once.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	s, err := e.current(ctx)
+	if err == nil && !s.evict(queue, token) {
+		err = s.askEviction(ctx, queue, int64(token))
+	}
 	if err != nil {
-		return evictionError(queue, token, err)
-	}
-	if s.evict(queue, token) {
-		return nil
-	}
-	if err := s.askEviction(ctx, queue, int64(token)); err != nil {
-		return evictionError(queue, token, err)
+		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 	}
 	return nil
 }
@@ -150,11 +147,6 @@ func (s *session) evictAsked(kv *mvccpb.KeyValue) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.deleteLocked(deletion{key: key})
-}
-
-// evictionError adds the ticket that was to be evicted.
-func evictionError(queue string, token uint64, err error) error {
-	return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
 }
 
 // search finds out why tickets of waiters are missing: either the lease has ended, or

@@ -28,8 +28,7 @@ func (s *session) follow(r keyRange) {
 
 func (s *session) followOnce(r keyRange) error {
 	ended := make(chan struct{})
-	request := &pb.WatchCreateRequest{Key: []byte(r.prefix), RangeEnd: []byte(prefixEnd(r.prefix)), Filters: r.skip}
-	w, rev, err := s.watch(0, request, r.events, func() { close(ended) })
+	w, rev, err := s.watch(0, watchOf(r.prefix, r.skip...), r.events, func() { close(ended) })
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", r.what, err)
 	}

@@ -61,29 +61,13 @@ func (n keyspace) marks(queue string, lease int64) string { return n.mark(n.tick
 // parseTicket parses the key of a ticket. ok is false for keys of other forms.
 func (n keyspace) parseTicket(key string) (queue string, lease int64, ok bool) {
 	rest, ok := strings.CutPrefix(key, string(n))
-	if !ok {
-		return "", 0, false
-	}
-	escaped, name, ok := strings.Cut(rest, "/")
-	if !ok {
-		return "", 0, false
-	}
-	queue, err := url.PathUnescape(escaped)
-	if err != nil || url.PathEscape(queue) != escaped {
-		return "", 0, false
-	}
-	hex, seq, ok := strings.Cut(name, "-")
-	if !ok {
-		return "", 0, false
-	}
-	id, err := strconv.ParseInt(hex, 16, 64)
-	if err != nil {
-		return "", 0, false
-	}
-	if _, err := strconv.ParseUint(seq, 10, 64); err != nil {
-		return "", 0, false
-	}
-	return queue, id, true
+	escaped, name, _ := strings.Cut(rest, "/")
+	hex, seq, _ := strings.Cut(name, "-")
+	queue, queueErr := url.PathUnescape(escaped)
+	lease, leaseErr := strconv.ParseInt(hex, 16, 64)
+	_, seqErr := strconv.ParseUint(seq, 10, 64)
+	ok = ok && queueErr == nil && leaseErr == nil && seqErr == nil && url.PathEscape(queue) == escaped
+	return queue, lease, ok
 }
 
 // record is the value of a ticket's key: the facts that other processes need, and those

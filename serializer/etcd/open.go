@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -55,34 +56,26 @@ func Open(o Options) (*Engine, error) {
 	if len(o.Endpoints) == 0 {
 		return nil, errors.New("opening etcd engine: no endpoints")
 	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
-	}
+	o.TTL = cmp.Or(o.TTL, DefaultTTL)
 	if o.TTL < MinTTL || o.TTL > MaxTTL || o.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("opening etcd engine: time to live %s; expected whole seconds from %s to %s", o.TTL, MinTTL, MaxTTL)
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	c, err := newCluster(o.Endpoints, o.TLS, o.Username, o.Password, patienceOf(o.TTL))
 	if err != nil {
 		return nil, fmt.Errorf("opening etcd engine: %w", err)
 	}
 	e := &Engine{
-		keys:    keyspace(o.Namespace),
+		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
 		where:   strings.Join(o.Endpoints, ","),
 		owner:   self(),
 		ttl:     o.TTL,
 		cluster: c,
 		clock:   uptime,
 		now:     o.Clock,
-		log:     o.Log,
+		log:     cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		ended:   make(chan struct{}),
 		changed: make(chan struct{}),
 	}

@@ -123,13 +123,15 @@ func (s *session) endPausesLocked() {
 		}
 	}
 	if next < math.MaxInt64 {
-		s.unpause = time.AfterFunc(next-now, func() {
-			s.engine.mu.Lock()
-			defer s.engine.mu.Unlock()
-			if !s.over {
-				s.endPausesLocked()
-			}
-		})
+		s.unpause = time.AfterFunc(next-now, s.endPauses)
+	}
+}
+
+func (s *session) endPauses() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if !s.over {
+		s.endPausesLocked()
 	}
 }
 

@@ -59,14 +59,9 @@ func prefixEnd(prefix string) string {
 	return prefix[:last] + string(prefix[last]+1)
 }
 
-// watchOf watches a key, or if end is given, all keys from key up to end, except for one
-// kind of event.
-func watchOf(key, end string, except pb.WatchCreateRequest_FilterType) *pb.WatchCreateRequest {
-	r := &pb.WatchCreateRequest{Key: []byte(key), Filters: []pb.WatchCreateRequest_FilterType{except}}
-	if end != "" {
-		r.RangeEnd = []byte(end)
-	}
-	return r
+// watchOf watches all keys that begin with a prefix, except for some kinds of events.
+func watchOf(prefix string, except ...pb.WatchCreateRequest_FilterType) *pb.WatchCreateRequest {
+	return &pb.WatchCreateRequest{Key: []byte(prefix), RangeEnd: []byte(prefixEnd(prefix)), Filters: except}
 }
 
 func firstOf(kvs []*mvccpb.KeyValue) *mvccpb.KeyValue {

@@ -199,7 +199,7 @@ func (w *watcher) watchOurs() (int64, error) {
 	prefix := w.session.engine.keys.tickets(w.name, w.session.id)
 	again := w.ours != nil
 	t := &target{key: prefix}
-	rev, err := w.start(t, watchOf(prefix, prefixEnd(prefix), pb.WatchCreateRequest_NOPUT), w.handleOurs)
+	rev, err := w.start(t, watchOf(prefix, pb.WatchCreateRequest_NOPUT), w.handleOurs)
 	if err != nil {
 		return 0, err
 	}
@@ -229,14 +229,14 @@ func (w *watcher) watches(key string, arrivals bool) bool {
 // reports the end of every ticket that the read shows.
 func (w *watcher) watchTarget(t task) error {
 	next := &target{key: t.target, arrivals: t.arrivals}
-	request, handle := watchOf(t.target, prefixEnd(t.target), pb.WatchCreateRequest_NOPUT), w.handleTickets
+	request, eachLocked := watchOf(t.target, pb.WatchCreateRequest_NOPUT), w.ticketChangedLocked
 	switch {
 	case t.target != w.prefix:
-		request, handle = &pb.WatchCreateRequest{Key: []byte(t.target)}, w.handleMarks
+		request, eachLocked = &pb.WatchCreateRequest{Key: []byte(t.target)}, w.markChangedLocked
 	case t.arrivals:
 		request.Filters = nil
 	}
-	rev, err := w.start(next, request, handle)
+	rev, err := w.start(next, request, func(events []*mvccpb.Event) { w.handle(events, eachLocked) })
 	if err != nil {
 		return err
 	}
@@ -262,44 +262,39 @@ func (w *watcher) handleOurs(events []*mvccpb.Event) {
 	w.updateLocked()
 }
 
-// handleTickets handles deletions of remote tickets, and new ones if they are reported.
-func (w *watcher) handleTickets(events []*mvccpb.Event) {
-	w.handle(events, func(event *mvccpb.Event) {
-		if event.Type == mvccpb.Event_PUT {
-			w.arrivedLocked(event.Kv)
-			return
-		}
-		w.heardLocked(string(event.Kv.Key), event.Kv.ModRevision)
-	})
+// ticketChangedLocked handles the end of a remote ticket, or a new one.
+func (w *watcher) ticketChangedLocked(event *mvccpb.Event) {
+	if event.Type == mvccpb.Event_PUT {
+		w.arrivedLocked(event.Kv)
+		return
+	}
+	w.heardLocked(string(event.Kv.Key), event.Kv.ModRevision)
 }
 
-// handleMarks handles the marks of remote tickets.
-func (w *watcher) handleMarks(events []*mvccpb.Event) {
-	keys := w.session.engine.keys
-	w.handle(events, func(event *mvccpb.Event) {
-		rev := event.Kv.ModRevision
-		m, ok := parseMark(event.Kv.Value)
-		switch {
-		case event.Type == mvccpb.Event_DELETE || !ok: // its process has ended, or has forgotten the queue
-			w.stale = max(w.stale, rev)
-		case m.left:
-			w.passedLocked(m.rev)
-		default:
-			w.heardLocked(keys.marked(string(event.Kv.Key)), rev)
-		}
-	})
+// markChangedLocked handles the mark of a remote ticket.
+func (w *watcher) markChangedLocked(event *mvccpb.Event) {
+	rev := event.Kv.ModRevision
+	m, ok := parseMark(event.Kv.Value)
+	switch {
+	case event.Type == mvccpb.Event_DELETE || !ok: // its process has ended, or has forgotten the queue
+		w.stale = max(w.stale, rev)
+	case m.left:
+		w.passedLocked(m.rev)
+	default:
+		w.heardLocked(w.session.engine.keys.marked(string(event.Kv.Key)), rev)
+	}
 }
 
 // handle handles events about remote tickets. If the ticket just before the first local
 // waiter has gone without having been inside, its owner may have given up. The tickets
 // before that one may then still exist, and the queue must be read.
-func (w *watcher) handle(events []*mvccpb.Event, each func(*mvccpb.Event)) {
+func (w *watcher) handle(events []*mvccpb.Event, eachLocked func(*mvccpb.Event)) {
 	e := w.session.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	first, before := w.first, w.blockerOfLocked(w.first)
 	for _, event := range events {
-		each(event)
+		eachLocked(event)
 	}
 	now := w.blockerOfLocked(w.first)
 	if now != nil && now != before && w.first == first && first.Rule.Alone() {
