@@ -41,7 +41,7 @@ func (e *Engine) arrive(s *session, a serializer.Arrival) (*ticket, error) {
 }
 
 // take makes the ticket. It keeps trying until etcd has confirmed that the key exists, or
-// a read has shown it: only then can the key be deleted for good. If the first request
+// a read has shown it. Only then can the key be deleted for good. If the first request
 // fails, the deletions that it carries are sent separately.
 func (s *session) take(t *ticket, carried []deletion) {
 	for tries := 0; ; tries++ {
@@ -82,13 +82,13 @@ func (s *session) knownSoon(t *ticket) bool {
 // if the answer is lost, the request can be repeated: the ticket is the same, and so is
 // its place in the queue. It also deletes the carried keys, and then reads the queue.
 func (s *session) ticketRequest(t *ticket, carried []deletion) *pb.TxnRequest {
-	look := allOf(t.queue.prefix)
-	look.CountOnly = !t.snapshot
+	read := allOf(t.queue.prefix)
+	read.CountOnly = !t.snapshot
 	var rest []*pb.RequestOp
 	for _, d := range carried {
 		rest = append(rest, within(s.deletion(d, withMarks)))
 	}
-	rest = append(rest, get(look))
+	rest = append(rest, get(read))
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{createdAt(t.key, 0)},
 		Success: slices.Concat([]*pb.RequestOp{put(t.key, t.value, s.id)}, rest),
@@ -127,7 +127,7 @@ func (s *session) notTaken(t *ticket, err error) {
 // taken adds the ticket to its queue.
 func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	e, q := s.engine, t.queue
-	rev, look := readAnswer(answer)
+	rev, found := readAnswer(answer)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q.making--
@@ -141,10 +141,10 @@ func (s *session) taken(t *ticket, answer *pb.TxnResponse) {
 	}
 	if !overtaken && !t.refused {
 		q.joinLocked(t, rev)
-		t.position = max(int(look.Count)-1, 0)
+		t.position = max(int(found.Count)-1, 0)
 	}
 	if t.snapshot {
-		q.applyLocked(look.Kvs, answer.Header.Revision)
+		q.applyLocked(found.Kvs, answer.Header.Revision)
 		if t.joined && !overtaken && s.tickets[t.key] == t {
 			t.position = q.aheadLocked(t)
 		}
@@ -170,10 +170,10 @@ func (t *ticket) fullLocked() bool {
 }
 
 // readAnswer extracts the ticket's revision and what was read of the queue.
-func readAnswer(answer *pb.TxnResponse) (rev int64, look *pb.RangeResponse) {
-	look = answer.Responses[len(answer.Responses)-1].GetResponseRange()
+func readAnswer(answer *pb.TxnResponse) (rev int64, found *pb.RangeResponse) {
+	found = answer.Responses[len(answer.Responses)-1].GetResponseRange()
 	if answer.Succeeded {
-		return answer.Header.Revision, look
+		return answer.Header.Revision, found
 	}
-	return firstOf(answer.Responses[0].GetResponseRange().Kvs).CreateRevision, look
+	return firstOf(answer.Responses[0].GetResponseRange().Kvs).CreateRevision, found
 }

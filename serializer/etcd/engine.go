@@ -73,10 +73,9 @@ import (
 //
 // Engine.mu guards sessions, queues and tickets. A method that needs it ends in Locked.
 // While it is held, no other lock is taken, nothing is sent to etcd, and no function of
-// the user is called: neither [serializer.Arrival.Joined] nor
-// [serializer.Arrival.Revoke], the clock or the logger. So no lock comes after it. The
-// locks of a member come in this order: loggingIn or opening, then member.mu. Those of a
-// feed come in this one: sending, then feed.mu.
+// the user is called. These are [serializer.Arrival.Joined], [serializer.Arrival.Revoke],
+// the clock and the logger. So no lock comes after it. The locks of a member come in this
+// order: loggingIn or opening, then member.mu. Those of a feed: sending, then feed.mu.
 //
 // # Why it is safe, and how far
 //

@@ -13,8 +13,8 @@ import (
 )
 
 // Evict implements [serializer.Engine]. For a remote ticket, it puts a key that asks
-// the owner to evict it: only the owner knows whether the ticket is inside, and only
-// the owner deletes it. Evict returns once that key exists. A ticket without a lease no
+// the owner to evict it. Only the owner knows whether the ticket is inside, and only the
+// owner deletes it. Evict returns once that key exists. A ticket without a lease no
 // longer has an owner, and is deleted at once.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	s, err := e.current(ctx)

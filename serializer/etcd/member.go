@@ -179,7 +179,7 @@ func (m *member) revoke(ctx context.Context, id int64) error {
 }
 
 // authorized makes a call with the current token. If etcd refuses the token, it logs in
-// and calls again: simple tokens expire when they are not used, signed ones always
+// and calls again. Simple tokens expire when they are not used, signed ones always
 // expire, and a restarted member knows none.
 func authorized[T any](ctx context.Context, m *member, call func(context.Context) (T, error)) (value T, err error) {
 	token, asked := m.currentToken()

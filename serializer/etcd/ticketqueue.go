@@ -66,9 +66,9 @@ func (s *session) queueLocked(name string) *ticketQueue {
 	return q
 }
 
-// slotLocked returns a number for the key of another ticket. Numbers are reused: etcd keeps a
-// deleted key in its index until the next compaction, and a read of the queue goes
-// through all keys in the index.
+// slotLocked returns a number for the key of another ticket. Numbers are reused,
+// because a read of the queue goes through all keys in etcd's index. A deleted key stays
+// there until the next compaction.
 func (q *ticketQueue) slotLocked() uint64 {
 	if n := len(q.free); n > 0 {
 		slot := q.free[n-1]

@@ -53,7 +53,7 @@ func TestTicketWithDeletionRefused(t *testing.T) {
 	waitUntilEmpty(t, m.Client(t))
 }
 
-// The answer to a deletion and a ticket is lost after etcd has carried out both: the
+// The answer to a deletion and a ticket is lost after etcd has carried out both. The
 // next one enters, the ticket is not taken twice, and no key stays.
 func TestLostAnswerToDeletionAndTicket(t *testing.T) {
 	m := testetcd.Start(t)
