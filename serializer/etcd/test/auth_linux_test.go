@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -100,7 +101,7 @@ func (v *visitors) entered() int {
 func (v *visitors) check(t *testing.T, when string) {
 	t.Helper()
 	before := v.entered()
-	waitUntil(t, "visitors come "+when, func() bool {
+	wait.Until(t, "visitors come "+when, func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		return v.in > before+20 || len(v.out) > 0
@@ -184,7 +185,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 		}
 		v.check(t, "after "+steps[0].name+", "+steps[1].name)
 	}
-	waitUntil(t, "the queue is empty", func() bool { return length(t, here, "a_") == 0 })
+	wait.Until(t, "the queue is empty", func() bool { return length(t, here, "a_") == 0 })
 }
 
 // A process whose user may no longer write cannot delete its tickets. Bug: it
@@ -208,14 +209,14 @@ func TestRightToWriteLost(t *testing.T) {
 	if took := time.Since(left); took > ttl+2*time.Second {
 		t.Errorf("the next one entered after %s; promised: at most %s", took, ttl+2*time.Second)
 	}
-	waitUntil(t, "the error names what is wrong", func() bool {
+	wait.Until(t, "the error names what is wrong", func() bool {
 		a := arrival("a_")
 		a.Timeout = 100 * time.Millisecond
 		_, err := here.Enter(context.Background(), a)
 		return err != nil && serializer.ReasonOf(err) == serializer.ReasonStorage
 	})
 	o.grant(clientv3.PermissionType(clientv3.PermReadWrite))
-	waitUntil(t, "the user who may write again enters", func() bool {
+	wait.Until(t, "the user who may write again enters", func() bool {
 		a := arrival(strconv.Itoa(1))
 		turn, err := here.Enter(context.Background(), a)
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
@@ -72,7 +73,7 @@ func TestLostAnswerToDeletionAndTicket(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
+	wait.Until(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
 	link.cut()
 	link.hold(false)
 	r.turn.Leave()

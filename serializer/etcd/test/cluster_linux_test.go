@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // site is three members of etcd and three Caddys, each on a machine of its own,
@@ -67,7 +69,7 @@ func (s *site) addMembers(n *network, program string) {
 		p.machine = machines[i]
 		s.members = append(s.members, runProcess(s.t, p))
 	}
-	waitUntil(s.t, "etcd has a leader", func() bool { return s.leader() != nil })
+	wait.Until(s.t, "etcd has a leader", func() bool { return s.leader() != nil })
 }
 
 func (s *site) leader() *process {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -50,7 +51,7 @@ func join(t testing.TB, e serializer.Engine, a serializer.Arrival) <-chan result
 		turn, err := e.Enter(context.Background(), a)
 		done <- result{turn, err}
 	}()
-	waitUntil(t, "the arrival has joined", func() bool { return len(joined) > 0 || len(done) > 0 })
+	wait.Until(t, "the arrival has joined", func() bool { return len(joined) > 0 || len(done) > 0 })
 	return done
 }
 
@@ -172,7 +173,7 @@ func TestCount(t *testing.T) {
 	}
 	waitUntilEmpty(t, m.Client(t))
 	for _, e := range []*etcd.Engine{here, there} {
-		waitUntil(t, "the engine counts nobody", func() bool {
+		wait.Until(t, "the engine counts nobody", func() bool {
 			inside, waiting := e.Count("a_")
 			return inside+waiting == 0
 		})
@@ -213,7 +214,7 @@ func TestClose(t *testing.T) {
 	}
 	turn.Leave()
 	waitUntilEmpty(t, c)
-	waitUntil(t, "the lease is given back", func() bool { return len(testetcd.Leases(t, c)) == 0 })
+	wait.Until(t, "the lease is given back", func() bool { return len(testetcd.Leases(t, c)) == 0 })
 }
 
 // In a long queue on two machines, nobody is forgotten and the order holds.
@@ -253,7 +254,7 @@ func testLongQueue(t *testing.T, m *testetcd.Member) {
 		})
 	}
 	c := m.Client(t)
-	waitUntil(t, "all have tickets", func() bool { return len(keysOf(t, c)) == waiting+1 })
+	wait.Until(t, "all have tickets", func() bool { return len(keysOf(t, c)) == waiting+1 })
 	start := time.Now()
 	holder.Leave()
 	group.Wait()

@@ -7,10 +7,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
@@ -24,7 +24,7 @@ var long = flag.Bool("long", false, "measure longer and with more faults")
 func open(t testing.TB, o etcd.Options, endpoints ...string) *etcd.Engine {
 	t.Helper()
 	e := openAlone(t, o, endpoints...)
-	waitUntil(t, "the engine has a lease", func() bool { return e.Stats().Lease })
+	wait.Until(t, "the engine has a lease", func() bool { return e.Stats().Lease })
 	return e
 }
 
@@ -55,20 +55,10 @@ func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
 	return keys
 }
 
-// waitUntil waits for a condition, for at most a minute.
-func waitUntil(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting until %s", what)
-		}
-	}
-}
-
 func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
 	t.Helper()
 	var keys []string
-	waitUntil(t, "no key is left in etcd", func() bool {
+	wait.Until(t, "no key is left in etcd", func() bool {
 		keys = keysOf(t, c)
 		return len(keys) == 0
 	})

@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // TestFaults runs three Caddys and three members of etcd, each on a machine of
@@ -47,7 +49,7 @@ func TestFaults(t *testing.T) {
 // catchUp waits until the site works.
 func (o *oracle) catchUp(t *testing.T) {
 	t.Helper()
-	waitUntil(t, "visitors come", func() bool {
+	wait.Until(t, "visitors come", func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return o.entries > 20
@@ -155,7 +157,7 @@ func (s *site) loseMajority() {
 	for _, member := range s.members[:2] {
 		member.kill()
 	}
-	waitUntil(s.t, "the request inside is cancelled", func() bool { return s.oracle.gone(visit) })
+	wait.Until(s.t, "the request inside is cancelled", func() bool { return s.oracle.gone(visit) })
 	s.t.Logf("%-45s the request inside was cancelled after %.2f s", "two of three members killed:", (s.oracle.now() - since).Seconds())
 	time.Sleep(s.ttl)
 	if late := s.oracle.after(since + s.ttl); late > 0 {
@@ -193,12 +195,12 @@ func (s *site) entries() int {
 // works waits until visitors come again.
 func (s *site) works(when string) {
 	before := s.entries()
-	waitUntil(s.t, "visitors come "+when, func() bool { return s.entries() > before+50 })
+	wait.Until(s.t, "visitors come "+when, func() bool { return s.entries() > before+50 })
 }
 
 // waitLeader waits until exactly one member leads.
 func (s *site) waitLeader() (leader *process) {
-	waitUntil(s.t, "etcd has a leader", func() bool {
+	wait.Until(s.t, "etcd has a leader", func() bool {
 		n := 0
 		for _, m := range s.members {
 			if m.leads() {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -147,7 +148,7 @@ func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 	defer close(stop)
 	works := func(when string) {
 		start := time.Now()
-		waitUntil(t, "visitors come "+when, func() bool { return n.since(start) > 30 })
+		wait.Until(t, "visitors come "+when, func() bool { return n.since(start) > 30 })
 	}
 	works("at first")
 	for i, m := range s.members {
@@ -191,10 +192,5 @@ func leasesLost(engines []*etcd.Engine) (n uint64) {
 // loseLease reports whether any of the engines loses a lease. An engine whose lease
 // etcd has ended learns that from its next keep-alive at the latest.
 func loseLease(engines []*etcd.Engine, before uint64, ttl time.Duration) bool {
-	for deadline := time.Now().Add(2 * ttl); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if leasesLost(engines) > before {
-			return true
-		}
-	}
-	return false
+	return wait.Poll(2*ttl, func() bool { return leasesLost(engines) > before })
 }

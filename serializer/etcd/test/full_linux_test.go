@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -48,7 +49,7 @@ func testEtcdFull(t *testing.T, m *testetcd.Member) {
 	holder.Leave()
 	r := <-second
 	// etcd lets two deletions in one request put their marks, even if it is full.
-	waitUntil(t, "the log says that etcd is full", func() bool { return strings.Contains(log.String(), "database space exceeded") })
+	wait.Until(t, "the log says that etcd is full", func() bool { return strings.Contains(log.String(), "database space exceeded") })
 	r.leave(t)
 	left := time.Now()
 	(<-next).leave(t)
@@ -60,7 +61,7 @@ func testEtcdFull(t *testing.T, m *testetcd.Member) {
 	_, err := here.Enter(context.Background(), arrival("a_"))
 	wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrStorage)
 	makeRoom(t, m)
-	waitUntil(t, "arrivals enter again", func() bool {
+	wait.Until(t, "arrivals enter again", func() bool {
 		turn, err := there.Enter(context.Background(), arrival("a_"))
 		if err == nil {
 			turn.Leave()
@@ -86,7 +87,7 @@ func TestFullAfterLostAnswer(t *testing.T) {
 		turn, err := here.Enter(context.Background(), arrival("a_"))
 		done <- result{turn, err}
 	}()
-	waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
+	wait.Until(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 2 })
 	fill(t, m.Member)
 	link.cut()
 	link.hold(false)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -20,7 +21,7 @@ func TestJoinedWithoutLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the engine has a lease", func() bool { return e.Stats().Lease })
+	wait.Until(t, "the engine has a lease", func() bool { return e.Stats().Lease })
 	holder := enter(t, e, arrival("a_"))
 	asked := make(chan error, 1)
 	a := arrival("a_")

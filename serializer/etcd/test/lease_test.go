@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -121,7 +122,7 @@ func TestLostAnswer(t *testing.T) {
 			turn, err := e.Enter(context.Background(), arrival("a_"))
 			done <- result{turn, err}
 		}()
-		waitUntil(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 1 })
+		wait.Until(t, "the ticket exists", func() bool { return len(keysOf(t, c)) == 1 })
 		link.cut()
 		link.hold(false)
 		r := <-done
@@ -172,7 +173,7 @@ func TestStray(t *testing.T) {
 		done <- result{turn, err}
 	}()
 	var stray *clientv3.GetResponse
-	waitUntil(t, "the ticket exists", func() bool {
+	wait.Until(t, "the ticket exists", func() bool {
 		answer, err := c.Get(context.Background(), etcd.DefaultNamespace+"a_/", clientv3.WithPrefix())
 		stray = answer
 		return err == nil && answer.Count == 1

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -50,12 +51,10 @@ func (o *operator) keyGone(key string, start time.Time) time.Duration {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for ctx.Err() == nil {
-		if answer, err := c.Get(ctx, key); err == nil && answer.Count == 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	wait.Poll(time.Minute, func() bool {
+		answer, err := c.Get(ctx, key)
+		return err == nil && answer.Count == 0
+	})
 	return time.Since(start)
 }
 
@@ -108,7 +107,7 @@ func write[T any](t *testing.T, change func(context.Context) (T, error)) {
 // enterSoon enters as soon as that is possible, and leaves.
 func enterSoon(t *testing.T, e serializer.Engine, queue string) {
 	t.Helper()
-	waitUntil(t, "arrivals enter again", func() bool {
+	wait.Until(t, "arrivals enter again", func() bool {
 		a := arrival(queue)
 		a.Timeout = 5 * time.Second
 		turn, err := e.Enter(context.Background(), a)
@@ -215,7 +214,7 @@ func TestOperatorsKeys(t *testing.T) {
 			waiter := join(t, there, arrival("a_"))
 			holder.Leave()
 			if test.stays {
-				waitUntil(t, "only the operator's ticket is before the waiter", func() bool {
+				wait.Until(t, "only the operator's ticket is before the waiter", func() bool {
 					q := queueOf(t, there, "a_")
 					return len(q.Tickets) == 2 && q.Tickets[0].Owner == "" || len(waiter) > 0
 				})
@@ -250,9 +249,9 @@ func TestStrayEvicted(t *testing.T) {
 		return c.Put(ctx, string(kv.Key)+"77", string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
 	})
 	holder.Leave()
-	waitUntil(t, "the holder has left", func() bool { return len(ticketKeys(t, c, "a_")) == 1 })
+	wait.Until(t, "the holder has left", func() bool { return len(ticketKeys(t, c, "a_")) == 1 })
 	waiter := join(t, there, arrival("a_"))
-	waitUntil(t, "only the stray is before the waiter", func() bool {
+	wait.Until(t, "only the stray is before the waiter", func() bool {
 		keys := ticketKeys(t, c, "a_")
 		return len(keys) == 2 && keys[0] == string(kv.Key)+"77"
 	})
@@ -294,7 +293,7 @@ func TestLoginDemandedLater(t *testing.T) {
 	if took, promised := time.Since(left), max(ttl, <-ended)+2*time.Second; took > promised {
 		t.Errorf("the next one entered after %s; promised: at most %s", took, promised)
 	}
-	waitUntil(t, "the error asks for a password", func() bool {
+	wait.Until(t, "the error asks for a password", func() bool {
 		_, err := unnamed.Enter(context.Background(), arrival("a_"))
 		if err == nil {
 			t.Fatal("entered without a login")

@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -51,7 +52,7 @@ func TestPauseFromClockBehind(t *testing.T) {
 	write(t, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return c.Put(ctx, etcd.DefaultNamespace+"!pause/a", value)
 	})
-	waitUntil(t, "the pause is known", func() bool { return queueOf(t, e, "a").PausedUntil != nil })
+	wait.Until(t, "the pause is known", func() bool { return queueOf(t, e, "a").PausedUntil != nil })
 	a := arrival("a")
 	a.Timeout = time.Second
 	if _, err := e.Enter(t.Context(), a); !errors.Is(err, serializer.ErrTimeout) {
@@ -118,7 +119,7 @@ func TestPauseLease(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the pause has ended", func() bool { return !paused() })
+	wait.Until(t, "the pause has ended", func() bool { return !paused() })
 	if now := time.Now(); now.Before(until) {
 		t.Errorf("it ended %s early", until.Sub(now))
 	}
@@ -135,7 +136,7 @@ func TestPauseOutlivedByLease(t *testing.T) {
 	write(t, func(ctx context.Context) (*clientv3.PutResponse, error) {
 		return c.Put(ctx, etcd.DefaultNamespace+"!pause/a", value)
 	})
-	waitUntil(t, "the pause is known", func() bool { return queueOf(t, e, "a").PausedUntil != nil })
+	wait.Until(t, "the pause is known", func() bool { return queueOf(t, e, "a").PausedUntil != nil })
 	enter(t, e, arrival("a")).Leave()
 	if queueOf(t, e, "a").PausedUntil != nil {
 		t.Error("it is still paused")

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
@@ -42,7 +43,7 @@ func startStandalone(t *testing.T, more ...string) *standalone {
 func (s *standalone) waitReady(t *testing.T) {
 	t.Helper()
 	c := s.Client(t)
-	waitUntil(t, "etcd answers", func() bool {
+	wait.Until(t, "etcd answers", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := c.Get(ctx, "x")
@@ -117,7 +118,7 @@ func fill(t *testing.T, m *testetcd.Member) {
 	t.Helper()
 	c, value := m.Client(t), strings.Repeat("x", 900<<10)
 	i := 0
-	waitUntil(t, "etcd is full", func() bool { // it counts what it has synced
+	wait.Until(t, "etcd is full", func() bool { // it counts what it has synced
 		i++
 		_, err := c.Put(context.Background(), fmt.Sprintf("filler%d", i), value)
 		return errors.Is(err, rpctypes.ErrNoSpace)
