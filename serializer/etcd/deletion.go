@@ -74,9 +74,6 @@ func (s *session) carriedLocked() []deletion {
 
 // sendAgain repeats deletions that went along with a failed request.
 func (s *session) sendAgain(batch []deletion) {
-	if len(batch) == 0 {
-		return
-	}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	for _, d := range batch {

@@ -82,13 +82,21 @@ func (q *ticketQueue) slotLocked() uint64 {
 // emptyLocked reports whether no local ticket is listed or requested.
 func (q *ticketQueue) emptyLocked() bool { return q.making == 0 && q.Local() == 0 }
 
-// insertLocked puts a ticket before another one, or at the end if that is nil.
-func (q *ticketQueue) insertLocked(t, before *ticket) {
-	q.InsertBefore(t, before)
+// joinLocked lists a local ticket that is now known to exist.
+func (q *ticketQueue) joinLocked(t *ticket, rev int64) {
+	t.rev = rev
+	q.Insert(t)
+	q.listedLocked(t)
+}
+
+// listedLocked notes that a ticket was inserted.
+func (q *ticketQueue) listedLocked(t *ticket) {
 	if !t.Local() {
 		q.remote[t.key] = t
 		return
 	}
+	t.joined = true
+	t.listed <- struct{}{}
 	if t.rev > q.covered {
 		q.uncovered++
 	}
@@ -122,25 +130,6 @@ func (q *ticketQueue) settledLocked(t *ticket) {
 	for q.first = t.Next(); q.first != nil && !q.first.Local(); {
 		q.first = q.first.Next()
 	}
-}
-
-// joinLocked lists a local ticket that is now known to exist.
-func (q *ticketQueue) joinLocked(t *ticket, rev int64) {
-	q.joinBeforeLocked(t, rev, q.behindLocked(rev))
-}
-
-// behindLocked returns the first ticket with a greater number, or nil.
-func (q *ticketQueue) behindLocked(rev int64) (before *ticket) {
-	for e := q.Last(); e != nil && e.rev > rev; e = e.Prev() {
-		before = e
-	}
-	return before
-}
-
-func (q *ticketQueue) joinBeforeLocked(t *ticket, rev int64, before *ticket) {
-	t.rev, t.joined = rev, true
-	q.insertLocked(t, before)
-	t.listed <- struct{}{}
 }
 
 // aheadLocked counts the tickets before t. It searches from the end, because t is usually
@@ -261,7 +250,8 @@ func (q *ticketQueue) meetLocked(kv *mvccpb.KeyValue, rev int64, before *ticket,
 	if lease != s.id {
 		remote := &ticket{key: key, rev: kv.CreateRevision}
 		q.readLocked(remote, kv.Value)
-		q.insertLocked(remote, before)
+		q.InsertBefore(remote, before)
+		q.listedLocked(remote)
 		q.unsure = q.unsure || rev < q.missed
 		return true
 	}
@@ -274,8 +264,9 @@ func (q *ticketQueue) meetLocked(kv *mvccpb.KeyValue, rev int64, before *ticket,
 		return false
 	}
 	// The read has overtaken the answer to the ticket's request.
-	t.position = position
-	q.joinBeforeLocked(t, kv.CreateRevision, before)
+	t.position, t.rev = position, kv.CreateRevision
+	q.InsertBefore(t, before)
+	q.listedLocked(t)
 	return true
 }
 
@@ -299,7 +290,8 @@ func (q *ticketQueue) arrivedLocked(kv *mvccpb.KeyValue) {
 	}
 	t := &ticket{key: key, rev: rev}
 	q.readLocked(t, kv.Value)
-	q.insertLocked(t, q.behindLocked(rev))
+	q.Insert(t)
+	q.listedLocked(t)
 }
 
 // readLocked parses a remote ticket's value, before the ticket is listed.
