@@ -113,12 +113,15 @@ func (h *history) compare(after string) {
 	h.Helper()
 	want := h.model.String()
 	for _, e := range h.engines {
-		got := ""
-		for deadline := time.Now().Add(h.Patience); got != want; time.Sleep(200 * time.Microsecond) {
+		for deadline := time.Now().Add(h.Patience); ; time.Sleep(200 * time.Microsecond) {
 			// Read before the list: the ticket of a visitor that was refused must
 			// not be in a list that is read afterwards.
 			became := h.become()
-			if got = h.listed(e) + became; got != want && time.Now().After(deadline) {
+			got := h.listed(e) + became
+			if got == want {
+				break
+			}
+			if time.Now().After(deadline) {
 				h.Fatalf("%s:\nis       %s\nexpected %s", after, got, want)
 			}
 		}
