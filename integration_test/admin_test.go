@@ -131,9 +131,7 @@ func TestAdminEvictsWaiting(t *testing.T) {
 		if evicted.StatusCode != http.StatusOK || ticket.Token != q.Tickets[1].Token || ticket.State != serializer.StateWaiting {
 			t.Errorf("evicting: %d %s", evicted.StatusCode, evicted.Text)
 		}
-		if a := testcaddy.Await(t, two); a.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
-		}
+		testcaddy.Await(t, two).Want(t, http.StatusServiceUnavailable)
 		s.awaitTickets(t, 1)
 		inside.Leave()
 		testcaddy.Await(t, one)
@@ -150,9 +148,7 @@ func TestAdminEvictsInside(t *testing.T) {
 	}
 	<-inside.Gone
 	s.NextNamed("two").Leave()
-	if got := testcaddy.Await(t, one); got.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("the evicted request got %d; expected 503", got.StatusCode)
-	}
+	testcaddy.Await(t, one).Want(t, http.StatusServiceUnavailable)
 	testcaddy.Await(t, two)
 }
 
@@ -161,12 +157,8 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 	s := newSite(t, "")
 	other := s.join(t, "")
 	one, inside, two, q := s.holderAndWaiter(t, other)
-	if a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")); a.StatusCode != http.StatusOK {
-		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
-	}
-	if a := testcaddy.Await(t, two); a.StatusCode != http.StatusInternalServerError {
-		t.Errorf("the evicted request got %d; expected its refusal", a.StatusCode)
-	}
+	testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
+	testcaddy.Await(t, two).Want(t, http.StatusInternalServerError)
 	inside.Leave()
 	testcaddy.Await(t, one)
 }

@@ -78,7 +78,7 @@ func TestExpectContinue(t *testing.T) {
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{site: serialized, upstream: upstream})
 	client := newClient(t, "1.1")
-	client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * patience
+	client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * wait.Patience
 	for _, size := range []int{100, 1 << 20} {
 		name := fmt.Sprint("size", size)
 		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect: 100-continue").Want(t, http.StatusOK)
@@ -389,7 +389,7 @@ func (c *caddy) dial() net.Conn {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 	check(c.t, err)
-	check(c.t, conn.SetDeadline(time.Now().Add(patience)))
+	check(c.t, conn.SetDeadline(time.Now().Add(wait.Patience)))
 	c.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -11,10 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
-
-const patience = wait.Patience
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
 // {$PORT}, {$DIR} and {$UPSTREAM} and what env names are filled in.
@@ -69,9 +66,9 @@ func startInVain(t testing.TB, s setup) string {
 
 func launch(t testing.TB, s setup) *caddy {
 	t.Helper()
-	c := &caddy{t: t, setup: s, dir: s.dir, home: tempDir(t)}
+	c := &caddy{t: t, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
 	if c.dir == "" {
-		c.dir = tempDir(t)
+		c.dir = testcaddy.TempDir(t)
 	}
 	c.port = s.freePort(t)
 	scheme, host := "http", "127.0.0.1"
@@ -170,16 +167,6 @@ func (c *caddy) awaitOneListener() {
 
 // host is the site's address and port.
 func (c *caddy) host() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
-
-func tempDir(t testing.TB) string {
-	t.Helper()
-	return testcaddy.TempDir(t)
-}
-
-func writeFile(t testing.TB, path, text string) {
-	t.Helper()
-	testcaddy.WriteFile(t, path, text)
-}
 
 func check(t testing.TB, err error) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -102,7 +103,7 @@ func TestCallNumbersWithoutStorage(t *testing.T) {
 	if _, err := uniqueid.ParseTXID(txid); err != nil || number != "" {
 		t.Errorf("got %q, want no call number, and a txid", answer)
 	}
-	server.Eventually("the log says why", func() error {
+	wait.Eventually(t, "the log says why", func() error {
 		if log := server.Log.String(); !regexp.MustCompile(`requests get no call number.*spilled coffee`).MatchString(log) {
 			return fmt.Errorf("log:\n%s", log)
 		}
@@ -111,7 +112,7 @@ func TestCallNumbersWithoutStorage(t *testing.T) {
 	if err := os.Remove(next); err != nil {
 		t.Fatal(err)
 	}
-	server.Eventually("there are numbers again", func() error {
+	wait.Eventually(t, "there are numbers again", func() error {
 		if answer := ask(t, url); strings.HasPrefix(answer, "|") {
 			return fmt.Errorf("got %q", answer)
 		}

@@ -25,7 +25,7 @@ func newClient(t testing.TB, version string) *http.Client {
 	if version == "3" {
 		transport := &http3.Transport{TLSClientConfig: insecure.Clone()}
 		t.Cleanup(func() { _ = transport.Close() })
-		return &http.Client{Transport: transport, Timeout: 2 * patience}
+		return &http.Client{Transport: transport, Timeout: 2 * wait.Patience}
 	}
 	transport := &http.Transport{
 		MaxIdleConnsPerHost: 256,
@@ -37,7 +37,7 @@ func newClient(t testing.TB, version string) *http.Client {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
 		Transport:     transport,
-		Timeout:       2 * patience,
+		Timeout:       2 * wait.Patience,
 		CheckRedirect: testcaddy.StayHere,
 	}
 }
@@ -97,6 +97,16 @@ func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	return answer
 }
 
+// wantNoAnswer fails the test if there is an answer within a time.
+func wantNoAnswer(t *testing.T, answer <-chan testcaddy.Answer, within time.Duration) {
+	t.Helper()
+	select {
+	case a := <-answer:
+		t.Fatalf("answered while another was inside: %v", a)
+	case <-time.After(within):
+	}
+}
+
 func inBackground(request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	answer := make(chan testcaddy.Answer, 1)
 	go func() { answer <- request() }()
@@ -107,7 +117,7 @@ func inBackground(request func() testcaddy.Answer) <-chan testcaddy.Answer {
 // machine may not even get the only ticket made in time; then it tries again.
 func bringInside(t testing.TB, upstream *testcaddy.Upstream, request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {
 		answer := inBackground(request)
 		wait.Until(t, "the holder is inside, or refused", func() bool {
 			return upstream.Visit("holder") != nil || len(answer) > 0

@@ -27,9 +27,7 @@ func TestCommandEvictFromStopped(t *testing.T) {
 	}
 	s.Continue()
 	inside.Leave()
-	if a := testcaddy.Await(t, one); a.StatusCode != 200 {
-		t.Errorf("the request got %d; expected that nothing happened to it", a.StatusCode)
-	}
+	testcaddy.Await(t, one).Want(t, 200)
 	s.noFilesBut(t, ".orderly-guard", ".orderly-owner-")
 }
 
@@ -46,9 +44,7 @@ func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 		t.Errorf("exit code %d: %s; expected 4", code, text)
 	}
 	other.Continue()
-	if a := testcaddy.Await(t, two); a.StatusCode != 500 {
-		t.Errorf("the request got %d; expected that it is evicted in the end", a.StatusCode)
-	}
+	testcaddy.Await(t, two).Want(t, 500)
 	inside.Leave()
 	testcaddy.Await(t, one)
 }

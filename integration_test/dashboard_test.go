@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // metricSamples are the samples of a /metrics answer: labels by name, and by
@@ -138,7 +139,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	grow := func(names ...string) {
 		for _, name := range names {
 			before := gauge(name)
-			s.Eventually(name+" grows", func() error {
+			wait.Eventually(t, name+" grows", func() error {
 				if now := gauge(name); now <= before {
 					return fmt.Errorf("it is %v after %v", now, before)
 				}
@@ -160,7 +161,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	for _, answer := range answers {
 		testcaddy.Await(t, answer)
 	}
-	s.Eventually("the queue is forgotten", func() error {
+	wait.Eventually(t, "the queue is forgotten", func() error {
 		if _, values := metricSamples(t, s.Ask("/metrics")); values[inside+`{queue="a_"}`] != "" {
 			return errors.New("there still is an age")
 		}

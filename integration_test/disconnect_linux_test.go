@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bug: an HTTP/1.1 client that hung up stayed in the queue in two cases. It had sent a
@@ -63,7 +64,7 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 				gone := time.Now()
 				c.awaitTickets(1)
 				// A second is promised; a busy machine needs more. The timeout is longer.
-				if took := time.Since(gone); took > patience/2 {
+				if took := time.Since(gone); took > wait.Patience/2 {
 					t.Errorf("the ticket was there for %v", took)
 				}
 				upstream.Open("holder")

@@ -122,7 +122,7 @@ func testHangUpWaiting(t *testing.T, client *http.Client, method string, body fu
 	holder := c.holder(t)
 
 	// A busy machine may need more than the second that is promised; not always.
-	took := patience
+	took := wait.Patience
 	for range 10 {
 		ctx, hangUp := context.WithCancel(t.Context())
 		waiting := inBackground(func() testcaddy.Answer {

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // dry is a site with a dry run.
@@ -38,7 +39,7 @@ func TestDryRun(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
-	s.dir = tempDir(t)
+	s.dir = testcaddy.TempDir(t)
 	one, other := start(t, s), start(t, s)
 
 	first := one.getting("/save?name=first&gate")
@@ -136,7 +137,7 @@ func TestDryRunWithoutStorage(t *testing.T) {
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "")})
 	check(t, os.RemoveAll(c.dir))
-	writeFile(t, c.dir, "")
+	testcaddy.WriteFile(t, c.dir, "")
 	c.get("/?name=first").Want(t, http.StatusOK)
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").Want(t, http.StatusOK)
 	upstream.WantOrder("first", "second")
@@ -209,7 +210,7 @@ func TestDryRunOfDialogue(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{upstream: testcaddy.NewUpstream(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "POST", c.url, body)
 	check(t, err)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // edgeAnswer is what became of a client's request.
@@ -79,7 +81,7 @@ func (c edgeClient) run(name, addr string, plan *edgePlan) *edgeAnswer {
 // hangUpInTime hangs up when the client should. It returns when the client has
 // ended.
 func (v *edgeVisitor) hangUpInTime() {
-	limit := time.After(patience)
+	limit := time.After(wait.Patience)
 	if v.Limit > 0 {
 		limit = time.After(ms(v.Limit))
 	}
@@ -261,7 +263,7 @@ func (v *edgeVisitor) readBody(a *edgeAnswer, resp *http.Response) {
 
 // askAgain makes a plain request on the same connection.
 func (v *edgeVisitor) askAgain(conn net.Conn, reader *bufio.Reader) {
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
 	next := &edgeAnswer{
 		request: v.answer.request + "again", port: v.answer.port, started: time.Now(),
 		client: edgeClient{Method: "GET", Path: v.Path, Fail: v.Fail, Steps: v.Steps},
@@ -361,7 +363,7 @@ func (v *edgeVisitor) askAgainHTTP2(transport *http.Transport) {
 	}
 	next.sentWhole()
 	v.answer.next = next
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	resp, err := v.roundTrip(ctx, transport, next.request, "GET", http.NoBody)
 	if err != nil {

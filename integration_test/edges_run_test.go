@@ -33,7 +33,7 @@ type edgeBench struct {
 }
 
 func newEdgeBench(t testing.TB) *edgeBench {
-	return &edgeBench{t: t, upstream: newEdgeUpstream(t), root: tempDir(t)}
+	return &edgeBench{t: t, upstream: newEdgeUpstream(t), root: testcaddy.TempDir(t)}
 }
 
 // load brings a case's configuration into its processes.
@@ -90,7 +90,7 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 			h.answers[a.request] = a
 		}
 	}
-	if !wait.Poll(patience, b.upstream.idle) {
+	if !wait.Poll(wait.Patience, b.upstream.idle) {
 		return nil, errors.New("the upstream still works")
 	}
 	if err := reload(); err != nil {
@@ -238,7 +238,7 @@ func (b *edgeBench) fresh(c *edgeCase) *violation {
 	for process := range c.Processes {
 		for _, path := range []string{"/a", "/b", "/c"} {
 			var r testcaddy.Answer
-			if !wait.Poll(patience, func() bool {
+			if !wait.Poll(wait.Patience, func() bool {
 				// A busy machine may take longer than a short timeout.
 				r = do(b.caddies[process].freshClient(), "GET", b.caddies[process].url+path, "")
 				return r.Err == nil && r.Header.Get("Retry-After") == ""
@@ -251,5 +251,5 @@ func (b *edgeBench) fresh(c *edgeCase) *violation {
 }
 
 func (c *caddy) freshClient() *http.Client {
-	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	return &http.Client{Timeout: wait.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 }

@@ -158,9 +158,7 @@ func (c *caddy) wantTurnHeld(upstream *testcaddy.Upstream, holder string) {
 	}
 	upstream.AwaitEntry("second")
 	upstream.Open("second")
-	if r := <-second; r.Err != nil || r.StatusCode != http.StatusOK {
-		c.t.Errorf("the second request: %v", r)
-	}
+	(<-second).Want(c.t, http.StatusOK)
 	upstream.WantAlone()
 	c.wantNoTickets()
 }
@@ -225,15 +223,13 @@ func TestHoldTimeoutInErrorRoutes(t *testing.T) {
 			upstream.AwaitEntry("first")
 			second := c.getting("/?name=second")
 			left := upstream.AwaitExit("first")
-			if held := left.Left.Sub(left.Entered); !left.Cancelled || held > patience/2 {
+			if held := left.Left.Sub(left.Entered); !left.Cancelled || held > wait.Patience/2 {
 				t.Errorf("cancelled %t, after %v", left.Cancelled, held)
 			}
 			if r := <-first; r.Err != nil || r.StatusCode < 400 {
 				t.Errorf("the first request: %v", r)
 			}
-			if r := <-second; r.Err != nil || r.StatusCode != http.StatusOK {
-				t.Errorf("the second request: %v", r)
-			}
+			(<-second).Want(t, http.StatusOK)
 			c.awaitEntryOf("left after its turn was revoked")
 			c.wantNoTickets()
 		})
@@ -261,7 +257,7 @@ func TestErrorRoutesAfterHoldTimeout(t *testing.T) {
 					tls: true, upstream: upstream, env: map[string]string{"FIRST": first.Addr},
 					site: queue + "handle_errors {\n" + test.routes + "\n}",
 				})
-				ctx, stop := context.WithTimeout(t.Context(), patience)
+				ctx, stop := context.WithTimeout(t.Context(), wait.Patience)
 				defer stop()
 				for answered := 0; answered < 2; { // on one connection
 					began := time.Now()

@@ -15,9 +15,7 @@ import (
 // nobody is a user without rights. Only root can become another.
 func nobody(t *testing.T) *user {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run Caddy as another user; run the tests with: sudo go test ./...")
-	}
+	testcaddy.NeedRoot(t, "run Caddy as another user")
 	return &user{uid: 65534, gid: 65534}
 }
 
@@ -34,8 +32,8 @@ func TestLoadErrors(t *testing.T) {
 		{
 			name: "directory below a file",
 			make: func(t *testing.T, s *setup) {
-				file := filepath.Join(tempDir(t), "file")
-				writeFile(t, file, "")
+				file := filepath.Join(testcaddy.TempDir(t), "file")
+				testcaddy.WriteFile(t, file, "")
 				s.dir = filepath.Join(file, "locks")
 			},
 			want: []string{"making lock directory", "not a directory"},
@@ -43,8 +41,8 @@ func TestLoadErrors(t *testing.T) {
 		{
 			name: "directory is a file",
 			make: func(t *testing.T, s *setup) {
-				s.dir = filepath.Join(tempDir(t), "file")
-				writeFile(t, s.dir, "")
+				s.dir = filepath.Join(testcaddy.TempDir(t), "file")
+				testcaddy.WriteFile(t, s.dir, "")
 			},
 			want: []string{"making lock directory", "not a directory"},
 		},
@@ -55,15 +53,15 @@ func TestLoadErrors(t *testing.T) {
 		},
 		{
 			name: "directory that another user may not make",
-			make: func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(tempDir(t), "a", "b") },
+			make: func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(testcaddy.TempDir(t), "a", "b") },
 			want: []string{"making lock directory", "permission denied"},
 		},
 		{
 			name: "guard is a symbolic link",
 			make: func(t *testing.T, s *setup) {
-				s.dir = tempDir(t)
-				target := filepath.Join(tempDir(t), "target")
-				writeFile(t, target, "")
+				s.dir = testcaddy.TempDir(t)
+				target := filepath.Join(testcaddy.TempDir(t), "target")
+				testcaddy.WriteFile(t, target, "")
 				check(t, os.Symlink(target, filepath.Join(s.dir, guardFile)))
 			},
 			want: []string{"opening guard file", guardFile},
@@ -71,14 +69,14 @@ func TestLoadErrors(t *testing.T) {
 		{
 			name: "all names of the guard taken in a directory for all",
 			make: func(t *testing.T, s *setup) {
-				s.user, s.dir = nobody(t), tempDir(t)
+				s.user, s.dir = nobody(t), testcaddy.TempDir(t)
 				check(t, os.Chmod(s.dir, 0o1777))
 				names := []string{"", "-65534"}
 				for i := 2; i < 32; i++ {
 					names = append(names, fmt.Sprintf("-65534-%d", i))
 				}
 				for _, name := range names {
-					writeFile(t, filepath.Join(s.dir, guardFile+name), "")
+					testcaddy.WriteFile(t, filepath.Join(s.dir, guardFile+name), "")
 					check(t, os.Chown(filepath.Join(s.dir, guardFile+name), 65533, 65533))
 				}
 			},
@@ -107,7 +105,7 @@ func TestFailedReload(t *testing.T) {
 	c := start(t, setup{site: serialized, upstream: upstream})
 	c.get("/?name=before").Want(t, 200)
 	file := filepath.Join(c.home, "file")
-	writeFile(t, file, "")
+	testcaddy.WriteFile(t, file, "")
 	bad := setup{site: "serialize {\n path " + file + "/locks\n}\nserialize /a {\n path {$DIR}\n}\nrespond hello"}
 	if err := c.reload(bad); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("reload: %v, want an error that names %s", err, file)

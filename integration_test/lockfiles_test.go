@@ -37,8 +37,8 @@ func fileNames(t testing.TB, dir string) (names []string) {
 // awaitTickets waits until there are n tickets in the lock directory.
 func (c *caddy) awaitTickets(n int) {
 	c.t.Helper()
-	if !wait.Poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }) {
-		c.t.Fatalf("%d tickets in the lock directory: not so after %v, but %v", n, patience, lockFiles(c.t, c.dir))
+	if !wait.Poll(wait.Patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }) {
+		c.t.Fatalf("%d tickets in the lock directory: not so after %v, but %v", n, wait.Patience, lockFiles(c.t, c.dir))
 	}
 }
 
@@ -46,7 +46,7 @@ func (c *caddy) awaitTickets(n int) {
 // a moment. A ticket is removed after the turn has been handed on.
 func (c *caddy) wantNoTickets() {
 	c.t.Helper()
-	if !wait.Poll(patience, func() bool { return len(lockFiles(c.t, c.dir)) == 0 }) {
+	if !wait.Poll(wait.Patience, func() bool { return len(lockFiles(c.t, c.dir)) == 0 }) {
 		c.t.Errorf("tickets left behind: %v", lockFiles(c.t, c.dir))
 	}
 }

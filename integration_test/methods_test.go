@@ -63,7 +63,7 @@ func TestSkipMethods(t *testing.T) {
 func (c *caddy) awaitWaiting(n int) {
 	c.t.Helper()
 	var state string
-	if !wait.Poll(patience, func() bool {
+	if !wait.Poll(wait.Patience, func() bool {
 		state = c.Ask("/serialize/queues")
 		var queues []struct{ Waiting int }
 		waiting := 0

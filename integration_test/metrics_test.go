@@ -26,7 +26,7 @@ func (c *caddy) metric(name string) string {
 func (c *caddy) wantMetric(name, value string) {
 	c.t.Helper()
 	var got string
-	if !wait.Poll(patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) {
+	if !wait.Poll(wait.Patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) {
 		c.t.Errorf("%s is %q, want %s", name, got, value)
 	}
 }

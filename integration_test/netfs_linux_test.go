@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // A lock directory on a network file system is refused at load. FUSE is the one that
@@ -16,9 +18,7 @@ import (
 // process.
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount; run the tests with: sudo go test ./...")
-	}
+	testcaddy.NeedRoot(t, "mount")
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("no FUSE here: %v; load it with: modprobe fuse", err)

@@ -76,13 +76,9 @@ func TestAdmission(t *testing.T) {
 					}
 				}
 				for _, a := range answers {
-					if got := testcaddy.Await(t, a); got.StatusCode != http.StatusOK {
-						t.Errorf("a request got %d", got.StatusCode)
-					}
+					testcaddy.Await(t, a).Want(t, http.StatusOK)
 				}
-				if s.Most() != test.most {
-					t.Errorf("%d were inside at once; expected %d", s.Most(), test.most)
-				}
+				s.WantMost(test.most)
 			})
 		}
 	}

@@ -154,7 +154,7 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	s.dir = tempDir(t)
+	s.dir = testcaddy.TempDir(t)
 	one, two := start(t, s), start(t, s)
 	holder := two.holder(t)
 	first := two.getting("/?name=first")
@@ -330,7 +330,7 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 				}`, strings.ReplaceAll(test.other, "25", ""))}
 			s.site = strings.Replace(s.site, "serialize {", "serialize /user {", 1)
 			s.site = strings.Replace(s.site, "reverse_proxy {$UPSTREAM}", "reverse_proxy /user {$UPSTREAM}", 1)
-			s.dir = tempDir(t)
+			s.dir = testcaddy.TempDir(t)
 			owner, other := start(t, s), start(t, s)
 			holder := owner.getting("/user?name=holder&gate&user=ann")
 			upstream.AwaitEntry("holder")
@@ -393,11 +393,7 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	}
 	wait.Until(t, "the prefix is paused", func() bool { return c.queue("w_{http.request.header.X-U}_").PausedUntil != nil })
 	for _, back := range waited {
-		select {
-		case r := <-back:
-			t.Fatalf("pause --wait came back while a request was inside: %v", r)
-		case <-time.After(2 * time.Second):
-		}
+		wantNoAnswer(t, back, 2*time.Second)
 	}
 	upstream.Open("holder")
 	(<-holder).Want(t, http.StatusOK)
@@ -483,7 +479,7 @@ func TestPauseOutlivesAllProcesses(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
 	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	s.dir = tempDir(t)
+	s.dir = testcaddy.TempDir(t)
 	one, two := start(t, s), start(t, s)
 	holder := one.getting("/?name=holder&gate")
 	upstream.AwaitEntry("holder")

@@ -28,17 +28,17 @@ func startPHP(t *testing.T, scripts map[string]string) *phpFPM {
 	if program == "" {
 		t.Skip("no php-fpm here; " + install)
 	}
-	p := &phpFPM{root: tempDir(t), socket: filepath.Join(tempDir(t), "php")}
+	p := &phpFPM{root: testcaddy.TempDir(t), socket: filepath.Join(testcaddy.TempDir(t), "php")}
 	check(t, os.Chmod(p.root, 0o777))
 	for name, script := range scripts {
-		writeFile(t, filepath.Join(p.root, name), script)
+		testcaddy.WriteFile(t, filepath.Join(p.root, name), script)
 	}
-	config := filepath.Join(tempDir(t), "fpm.conf")
+	config := filepath.Join(testcaddy.TempDir(t), "fpm.conf")
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user = nobody\ngroup = nogroup\n"
 	}
-	writeFile(t, config, fmt.Sprintf(`[global]
+	testcaddy.WriteFile(t, config, fmt.Sprintf(`[global]
 daemonize = no
 error_log = /dev/stderr
 [test]

@@ -3,7 +3,6 @@ package integration_test
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,10 +14,8 @@ import (
 // Bug: the command read the shell's, and said that nobody waits.
 func TestCommandsSeePrivateTmp(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount; run the tests with: sudo go test ./...")
-	}
-	tmp := tempDir(t)
+	testcaddy.NeedRoot(t, "mount")
+	tmp := testcaddy.TempDir(t)
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{
 		upstream: upstream,

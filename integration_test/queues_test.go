@@ -87,7 +87,7 @@ func TestHostilePrefixes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			upstream := testcaddy.NewUpstream(t)
-			parent := tempDir(t)
+			parent := testcaddy.TempDir(t)
 			c := start(t, setup{upstream: upstream, dir: filepath.Join(parent, "locks"), site: `
 				serialize {
 					path {$DIR}
@@ -167,8 +167,8 @@ func TestUnknownPlaceholderInPrefix(t *testing.T) {
 func TestSameQueueAcrossSites(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
-	dir := tempDir(t)
-	link := filepath.Join(tempDir(t), "link")
+	dir := testcaddy.TempDir(t)
+	link := filepath.Join(testcaddy.TempDir(t), "link")
 	check(t, os.Symlink(dir, link))
 	c := start(t, setup{upstream: upstream, dir: dir, env: map[string]string{"LINK": link}, site: `
 		handle /a {

@@ -191,7 +191,7 @@ func TestWaitingForItself(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{site: test.site})
-			writeFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
+			testcaddy.WriteFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
 			c.get("/outer.html").Want(t, http.StatusInternalServerError)
 			line := c.wantRefusalLogged("timeout", "serializer_")
 			for _, cause := range []string{"httpInclude", "proxy to this server"} {
@@ -217,7 +217,7 @@ func TestIncludeAfterTurn(t *testing.T) {
 		templates
 		respond /inner inner
 		file_server`})
-	writeFile(t, filepath.Join(c.home, "outer.html"), `outer {{httpInclude "/inner"}}`)
+	testcaddy.WriteFile(t, filepath.Join(c.home, "outer.html"), `outer {{httpInclude "/inner"}}`)
 	if r := c.get("/outer.html").Want(t, http.StatusOK); r.Text != "outer inner" {
 		t.Errorf("answered %q", r.Text)
 	}

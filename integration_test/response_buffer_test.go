@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // pageSize is more than what a connection holds, and less than pageBuffer.
@@ -34,8 +35,8 @@ const draining = `draining{queue="serializer_"}`
 func pageSite(t *testing.T, options string, s setup) *caddy {
 	t.Helper()
 	files := start(t, setup{site: "root {$HOME}\nfile_server"})
-	writeFile(t, filepath.Join(files.home, "page"), strings.Repeat("0123456789", pageSize/10))
-	writeFile(t, filepath.Join(files.home, "small"), "small")
+	testcaddy.WriteFile(t, filepath.Join(files.home, "page"), strings.Repeat("0123456789", pageSize/10))
+	testcaddy.WriteFile(t, filepath.Join(files.home, "small"), "small")
 	s.env = map[string]string{"FILES": strings.TrimPrefix(files.url, "http://")}
 	s.site = "serialize {\npath {$DIR}\n" + pageBuffer + options + "\n}\nreverse_proxy {$FILES} {\nheader_up Host {upstream_hostport}\n}"
 	return start(t, s)
@@ -229,7 +230,7 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 	for _, home := range []string{files.home, c.home} {
 		for name, size := range map[string]int{"small.txt": 10, "medium.txt": 5000, "page.txt": 250 << 10, "large.txt": 3 << 20} {
 			path := filepath.Join(home, name)
-			writeFile(t, path, strings.Repeat("abcdefgh\n\n", size/10))
+			testcaddy.WriteFile(t, path, strings.Repeat("abcdefgh\n\n", size/10))
 			check(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 		}
 	}
@@ -310,7 +311,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 			name := fmt.Sprint("upload", i)
 			quick.expect(name, []edgeStep{{Do: doFail, Unread: true}})
 			conn := c.dial()
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(wait.Patience))
 			fmt.Fprintf(conn, "POST /?name=%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request: %s\r\nContent-Length: %s\r\n\r\n", name, name, strconv.Itoa(300<<10))
 			for range 30 {
 				if _, err := conn.Write(bytes.Repeat([]byte("x"), 10<<10)); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // With two inside and two waiting, five must leave through two places before a sixth can.
@@ -24,7 +25,7 @@ func TestRetryAfterGrowsWithHolds(t *testing.T) {
 	}
 	visitors := s.together(t, "0", "1")
 	entered := time.Now() // or before
-	s.Eventually("Retry-After grows", func() error {
+	wait.Eventually(t, "Retry-After grows", func() error {
 		least := 2.5 * max(1, time.Since(entered).Seconds())
 		text := testcaddy.Get(t, s.url+"more").Header.Get("Retry-After")
 		most := math.Ceil(2.5 * max(1, time.Since(started).Seconds()))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -137,7 +138,7 @@ func (s *site) queues(t *testing.T) []serializer.QueueState {
 // awaitTickets waits until the queue a_ has so many tickets, and returns it.
 func (s *site) awaitTickets(t *testing.T, n int) (queue serializer.QueueState) {
 	t.Helper()
-	s.Eventually("the queue has all tickets", func() error {
+	wait.Eventually(t, "the queue has all tickets", func() error {
 		for _, q := range s.queues(t) {
 			if q.Prefix == "a_" {
 				queue = q

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // A stalledClient makes a request and then does nothing any more: it neither
@@ -46,7 +47,7 @@ const announced = 16 << 10
 // stallHTTP1 returns the connection.
 func stallHTTP1(t *testing.T, c *caddy, method, path string) *tls.Conn {
 	t.Helper()
-	dialer := &net.Dialer{Timeout: patience}
+	dialer := &net.Dialer{Timeout: wait.Patience}
 	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "https://"))
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -70,7 +71,7 @@ func stallHTTP2(t *testing.T, c *caddy, window uint32, method, path string) *htt
 	t.Helper()
 	config := insecure.Clone()
 	config.NextProtos = []string{"h2"}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", strings.TrimPrefix(c.url, "https://"), config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: wait.Patience}, "tcp", strings.TrimPrefix(c.url, "https://"), config)
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.WriteString(conn, http2.ClientPreface)
@@ -183,9 +184,9 @@ func TestClientSips(t *testing.T) {
 				t.Parallel()
 				c := start(t, setup{tls: !plain, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\nroot {$HOME}\nfile_server"})
 				large := filepath.Join(c.home, "large")
-				writeFile(t, large, "")
+				testcaddy.WriteFile(t, large, "")
 				check(t, os.Truncate(large, 1<<30))
-				writeFile(t, filepath.Join(c.home, "small"), "small")
+				testcaddy.WriteFile(t, filepath.Join(c.home, "small"), "small")
 
 				var conn net.Conn
 				if plain {
@@ -221,7 +222,7 @@ func TestClientSips(t *testing.T) {
 				close(thirsty)
 				select {
 				case <-sipped: // the client sees the end
-				case <-time.After(patience):
+				case <-time.After(wait.Patience):
 					t.Error("the connection is still open")
 				}
 				c.wantNoTickets()
@@ -261,7 +262,7 @@ func TestAnswerToStalledUpload(t *testing.T) {
 	c := start(t, setup{tls: true, site: "route {\nserialize {\npath {$DIR}\nbuffer 1KiB 1KiB\nhold_timeout " + hold.String() + "\n}\n" +
 		"request_header X-Length {http.request.body}\nrespond late\n}\nhandle_errors {\nrespond \"sorry: {err.status_code}\"\n}"})
 	var resp *http.Response
-	for end := time.Now().Add(patience); resp == nil; {
+	for end := time.Now().Add(wait.Patience); resp == nil; {
 		began := time.Now()
 		conn := stallHTTP1(t, c, "POST", "/")
 		check(t, conn.SetReadDeadline(end))

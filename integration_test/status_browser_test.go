@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // manyQueues is a site with a queue for each directory, and the status page.
@@ -54,7 +55,7 @@ func (s *site) fill(t *testing.T, queue, n int) (leave func()) {
 // awaitAll waits until so many have tickets in all queues together.
 func (s *site) awaitAll(t *testing.T, n int) {
 	t.Helper()
-	s.Eventually("all have tickets", func() error {
+	wait.Eventually(t, "all have tickets", func() error {
 		tickets := 0
 		for _, q := range s.queues(t) {
 			tickets += len(q.Tickets)
@@ -128,9 +129,7 @@ func TestStatusOnScreens(t *testing.T) {
 			s := manyQueuesIn(t, "/var/lib/caddy/queues", "queue_length 4\nengine memory", c.names...) // which needs no directory
 			leave := s.fill(t, c.queue, c.n)
 			if c.name == "busy" {
-				if a := testcaddy.Get(t, s.url+"0/more"); a.StatusCode != http.StatusInternalServerError {
-					t.Fatalf("a request too many got %d", a.StatusCode)
-				}
+				testcaddy.Get(t, s.url+"0/more").Want(t, http.StatusInternalServerError)
 			}
 			b := openBrowser(t, s.url+"status")
 			b.run(source, nil)
@@ -242,15 +241,11 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	b.until("window.asked.includes('refused')")
 	s.awaitAll(t, 2)
 	evict("waiting", "true")
-	if a := testcaddy.Await(t, two); a.StatusCode != http.StatusInternalServerError {
-		t.Errorf("the one who waited got %d; expected its refusal", a.StatusCode)
-	}
+	testcaddy.Await(t, two).Want(t, http.StatusInternalServerError)
 	b.until("document.querySelectorAll('tbody tr').length === 1")
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
-	if a := testcaddy.Await(t, one); a.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("the one inside got %d; expected 503", a.StatusCode)
-	}
+	testcaddy.Await(t, one).Want(t, http.StatusServiceUnavailable)
 	inside.Leave()
 	s.awaitLog(t, "status page: evict", 2)
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // newStatusSite is a site whose every request is queued, except for the status
@@ -50,9 +51,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	t.Parallel()
 	s := newStatusSite(t)
 	one, inside, two, _ := s.holderAndWaiter(t, s)
-	if a := testcaddy.Get(t, s.url+"three"); a.StatusCode != 500 {
-		t.Fatalf("the third request got %d; expected its refusal", a.StatusCode)
-	}
+	testcaddy.Get(t, s.url+"three").Want(t, 500)
 	q := s.status(t).Queues[0]
 	if q.Prefix != "a_" || q.Inside != 1 || q.Waiting != 1 || q.Outcomes["queue_full"] != 1 || total(q.Recent.Refused) != 1 || total(q.Recent.Entered) != 1 {
 		t.Errorf("status is %+v; expected one inside, one waiting, one refused", q)
@@ -106,7 +105,7 @@ func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
 // wantStatus waits until the status page has some texts.
 func (s *site) wantStatus(t *testing.T, texts ...string) {
 	t.Helper()
-	s.Eventually("the status page is right", func() error {
+	wait.Eventually(t, "the status page is right", func() error {
 		page := testcaddy.Get(t, s.url+"status", "Accept", "text/html").Text
 		for _, text := range texts {
 			if !strings.Contains(page, text) {

@@ -36,7 +36,7 @@ var storageFaults = []storageFault{
 		name: "directory replaced by a file",
 		broken: func(t *testing.T, c *caddy) func() {
 			check(t, os.RemoveAll(c.dir))
-			writeFile(t, c.dir, "")
+			testcaddy.WriteFile(t, c.dir, "")
 			return func() {
 				check(t, os.Remove(c.dir))
 				check(t, os.Mkdir(c.dir, 0o755))
@@ -47,7 +47,7 @@ var storageFaults = []storageFault{
 	{
 		name: "permissions taken away",
 		setup: func(t *testing.T, s *setup) {
-			s.user, s.dir = nobody(t), tempDir(t)
+			s.user, s.dir = nobody(t), testcaddy.TempDir(t)
 			check(t, os.Chown(s.dir, int(s.user.uid), int(s.user.gid)))
 		},
 		broken: func(t *testing.T, c *caddy) func() {
@@ -104,9 +104,7 @@ var storageFaults = []storageFault{
 // process sees it, and it ends with the process.
 func onTmpfs(t *testing.T, s *setup, options string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount; run the tests with: sudo go test ./...")
-	}
+	testcaddy.NeedRoot(t, "mount")
 	mount := fmt.Sprintf(`mount -t tmpfs -o %s tmpfs "$DIR" && exec "$0" "$@"`, options)
 	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
 }
@@ -198,11 +196,7 @@ func TestDirectoryReplacedUnderHolder(t *testing.T) {
 	check(t, os.Mkdir(c.dir, 0o755))
 
 	next := c.getting("/?name=next")
-	select {
-	case r := <-next:
-		t.Fatalf("answered while another was inside: %v", r)
-	case <-time.After(500 * time.Millisecond):
-	}
+	wantNoAnswer(t, next, 500*time.Millisecond)
 	upstream.Open("holder")
 	(<-holder).Want(t, http.StatusOK)
 	(<-next).Want(t, http.StatusOK)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // tracedSpan is what the SDK's console exporter writes.
@@ -38,7 +39,7 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 
 	var waits []tracedSpan
 	requests := make(map[string]bool) // by the ID of their span
-	s.Eventually("all spans are exported", func() error {
+	wait.Eventually(t, "all spans are exported", func() error {
 		waits = nil
 		for _, span := range spansIn(s.Log.String()) {
 			if span.Name == "serialize.wait" {

@@ -71,9 +71,7 @@ func TestOverlapWithoutQueue(t *testing.T) {
 	upstream.OpenAll()
 	(<-first).Want(t, http.StatusOK)
 	(<-second).Want(t, http.StatusOK)
-	if upstream.Most() != 2 {
-		t.Errorf("%d requests were at the upstream at the same time, want 2", upstream.Most())
-	}
+	upstream.WantMost(2)
 }
 
 func TestServedInOrder(t *testing.T) {
@@ -87,7 +85,7 @@ func TestServedInOrder(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			upstream, dir := testcaddy.NewUpstream(t), tempDir(t)
+			upstream, dir := testcaddy.NewUpstream(t), testcaddy.TempDir(t)
 			var processes []*caddy
 			for range test.processes {
 				processes = append(processes, start(t, setup{site: serialized, upstream: upstream, dir: dir}))

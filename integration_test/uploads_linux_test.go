@@ -40,7 +40,7 @@ func (c *caddy) bodyFiles(dir string) (n int) {
 func TestBodyFileIsFreed(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
-	dir := tempDir(t)
+	dir := testcaddy.TempDir(t)
 	c := start(t, setup{upstream: upstream, env: map[string]string{"TMPDIR": dir}, site: `
 		serialize /deaf {
 			path {$DIR}
@@ -83,7 +83,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 func TestBodyFileDiskFull(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, global: "metrics", dir: tempDir(t), env: map[string]string{}, site: `
+	s := setup{upstream: upstream, global: "metrics", dir: testcaddy.TempDir(t), env: map[string]string{}, site: `
 		serialize {
 			path {$HOME}/queues
 		}

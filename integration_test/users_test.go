@@ -18,7 +18,7 @@ import (
 func TestRootBesideService(t *testing.T) {
 	t.Parallel()
 	service := nobody(t)
-	above := tempDir(t)
+	above := testcaddy.TempDir(t)
 	check(t, os.Chown(above, int(service.uid), int(service.gid)))
 	dir := filepath.Join(above, "queues") // validate makes it
 	upstream := testcaddy.NewUpstream(t)
@@ -49,7 +49,7 @@ func TestRootBesideService(t *testing.T) {
 func TestUsersInDirectoryForAll(t *testing.T) {
 	t.Parallel()
 	other := nobody(t)
-	dir := tempDir(t)
+	dir := testcaddy.TempDir(t)
 	check(t, os.Chmod(dir, 0o1777))
 	upstream := testcaddy.NewUpstream(t)
 	root := start(t, setup{upstream: upstream, dir: dir, site: serialized})

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // awaitLog waits for a number of lines with a message.
 func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.Entry) {
 	t.Helper()
-	s.Eventually("the log has all lines", func() error {
+	wait.Eventually(t, "the log has all lines", func() error {
 		if lines = s.Log.Entries(message); len(lines) != n {
 			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
 		}
@@ -65,9 +66,7 @@ func TestLogOfRefusals(t *testing.T) {
 	const refusals = 100
 	begin := time.Now()
 	for range refusals {
-		if a := testcaddy.Get(t, s.url+"three"); a.StatusCode != 500 {
-			t.Fatalf("a request too many got %d", a.StatusCode)
-		}
+		testcaddy.Get(t, s.url+"three").Want(t, 500)
 	}
 	refused := s.Log.Entries("refused")
 	if most := 1 + int(time.Since(begin)/time.Second); len(refused) == 0 || len(refused) > most {

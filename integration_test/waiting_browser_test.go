@@ -169,7 +169,7 @@ func TestWaitingPageIsTakenAwayForLong(t *testing.T) {
 	b.until(placeIs("You are next."))
 	s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 3s", ""), "waiting_page {\nafter 0\nhold 3s\n}", "", 1))
 	seen := make(map[string]bool)
-	s.Eventually("the page has come again, and its first place and its script's are gone", func() error {
+	wait.Eventually(t, "the page has come again, and its first place and its script's are gone", func() error {
 		tickets := s.queues(t)[0].Tickets
 		for _, ticket := range tickets {
 			seen[ticket.Token] = true

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -110,7 +111,7 @@ func (s *site) evictsVisitor(t *testing.T, b *visitor, idle bool, leave func()) 
 	if idle {
 		s.follow(t, b)
 		leave()
-		s.Eventually("its turn has come", func() error {
+		wait.Eventually(t, "its turn has come", func() error {
 			if left := s.queues(t)[0].Tickets; len(left) > 0 && left[len(left)-1].State != serializer.StateInside {
 				return fmt.Errorf("tickets %+v", left)
 			}

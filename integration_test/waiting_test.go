@@ -233,10 +233,8 @@ func TestWaitingPageIsForNavigations(t *testing.T) {
 	for range answers {
 		s.Next().Leave()
 	}
-	for i, answer := range answers {
-		if a := testcaddy.Await(t, answer); a.StatusCode != http.StatusOK {
-			t.Errorf("request %d got %d", i, a.StatusCode)
-		}
+	for _, answer := range answers {
+		testcaddy.Await(t, answer).Want(t, http.StatusOK)
 	}
 }
 
@@ -317,7 +315,7 @@ func TestWaitingTurnIsMissed(t *testing.T) {
 // wantMetric waits until a metric of the server has a value.
 func (s *site) wantMetric(t *testing.T, series string, want float64) {
 	t.Helper()
-	s.Eventually(fmt.Sprintf("%s is %v", series, want), func() error {
+	wait.Eventually(t, fmt.Sprintf("%s is %v", series, want), func() error {
 		text := s.Ask("/metrics")
 		if !strings.Contains(text, fmt.Sprintf("%s %v\n", series, want)) {
 			return fmt.Errorf("metrics:\n%s", onlyLines(text, "caddy_serialize_kept", "caddy_serialize_idle_seconds_"))

@@ -10,6 +10,7 @@ import (
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The test binary is Caddy as well; see package testcaddy.
@@ -87,7 +88,7 @@ func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testca
 // awaitTickets waits until a queue has so many tickets.
 func (k *kitchen) awaitTickets(t *testing.T, prefix string, n int) {
 	t.Helper()
-	k.Eventually(fmt.Sprintf("there are %d tickets", n), func() error {
+	wait.Eventually(t, fmt.Sprintf("there are %d tickets", n), func() error {
 		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"0000*"))
 		if err != nil {
 			return err

@@ -51,9 +51,7 @@ func TestAtMostFourForEachUpstream(t *testing.T) {
 	for _, answer := range answers {
 		want(t, answer, 200, "served")
 	}
-	if reports.Most() != 4 {
-		t.Errorf("%d were inside at once; expected 4", reports.Most())
-	}
+	reports.WantMost(4)
 }
 
 func TestOneCheckoutForEachSession(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -54,7 +55,7 @@ func (k *kitchen) queue(t *testing.T, prefix string) (found serializer.QueueStat
 
 func (k *kitchen) awaitQueue(t *testing.T, prefix string, inside, waiting int) {
 	t.Helper()
-	k.Eventually(fmt.Sprintf("in %s %d are inside and %d wait", prefix, inside, waiting), func() error {
+	wait.Eventually(t, fmt.Sprintf("in %s %d are inside and %d wait", prefix, inside, waiting), func() error {
 		if q := k.queue(t, prefix); q.Inside != inside || q.Waiting != waiting {
 			return fmt.Errorf("%d are inside and %d wait", q.Inside, q.Waiting)
 		}
@@ -139,7 +140,5 @@ func TestAtMostTwoForEachCustomerEightInAll(t *testing.T) {
 		v.Leave()
 	}
 	k.drain(t, 10, answers...)
-	if k.Most() != 8 {
-		t.Errorf("%d were inside at once; expected 8", k.Most())
-	}
+	k.WantMost(8)
 }

@@ -124,7 +124,7 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 		if found := db.query(t, "shop", find.Replace(statements[1])); found != item {
 			t.Errorf("of txid %v the row is %q; expected %s", txid, found, item)
 		}
-		k.Eventually("the logs have the txid", func() error { return logsHave(k, db, txid.String()) })
+		wait.Eventually(t, "the logs have the txid", func() error { return logsHave(k, db, txid.String()) })
 	}
 	// The rows sort by the time of the requests.
 	if sorted := db.query(t, "shop", "SELECT string_agg(item, ' ' ORDER BY id) FROM orders"); sorted != strings.Join(items, " ") {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -79,9 +80,7 @@ func TestNWorkers(t *testing.T) {
 	for _, a := range answers {
 		want(t, a, 200, "served")
 	}
-	if k.Most() != 4 {
-		t.Errorf("%d were inside at once; expected 4", k.Most())
-	}
+	k.WantMost(4)
 }
 
 func TestServerTiming(t *testing.T) {
@@ -186,7 +185,7 @@ func TestAccessLogFields(t *testing.T) {
 	want(t, first, 200, "")
 	want(t, second, 200, "")
 	var entries []map[string]any
-	k.Eventually("all requests are logged", func() error {
+	wait.Eventually(t, "all requests are logged", func() error {
 		entries = nil
 		for line := range strings.Lines(k.Log.String()) {
 			var entry map[string]any

@@ -101,6 +101,14 @@ func Need(t testing.TB, program, install string) string {
 	return path
 }
 
+// NeedRoot skips the test unless root runs it. what completes "only root can".
+func NeedRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("only root can %s; run the tests with: sudo go test ./...", what)
+	}
+}
+
 // TempDir makes a directory for the test. Other users may read it. Its path is short,
 // because the paths of sockets must be short.
 func TempDir(t testing.TB) string {

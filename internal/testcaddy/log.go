@@ -9,9 +9,8 @@ import (
 
 // Log collects the output of a process.
 type Log struct {
-	mu      sync.Mutex
-	text    bytes.Buffer
-	awaited map[string]chan struct{} // by the awaited text
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 // Entry is one line of a log in JSON.
@@ -27,32 +26,7 @@ func (e Entry) Text(field string) string {
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text.Write(p)
-	l.announceLocked()
-	return len(p), nil
-}
-
-func (l *Log) announceLocked() {
-	for text, seen := range l.awaited {
-		if strings.Contains(l.text.String(), text) {
-			close(seen)
-			delete(l.awaited, text)
-		}
-	}
-}
-
-// seen returns a channel that is closed once the text is in the log. Each text has one
-// channel.
-func (l *Log) seen(text string) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seen := make(chan struct{})
-	if l.awaited == nil {
-		l.awaited = make(map[string]chan struct{})
-	}
-	l.awaited[text] = seen
-	l.announceLocked()
-	return seen
+	return l.text.Write(p)
 }
 
 // String returns the whole output.

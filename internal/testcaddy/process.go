@@ -1,6 +1,7 @@
 package testcaddy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -86,11 +87,21 @@ func (p *Process) AwaitEnd() {
 // AwaitText waits until the process has written a text.
 func (p *Process) AwaitText(text string) {
 	p.t.Helper()
+	wait.Until(p.t, fmt.Sprintf("process %d has written %q", p.PID, text), func() bool {
+		if strings.Contains(p.Log.String(), text) {
+			return true
+		}
+		p.wantRunning()
+		return false
+	})
+}
+
+// wantRunning fails the test if the process has ended.
+func (p *Process) wantRunning() {
+	p.t.Helper()
 	select {
-	case <-p.Log.seen(text):
 	case <-p.Ended:
-		p.t.Fatalf("process %d ended before it wrote %q: %v", p.PID, text, p.Err)
-	case <-time.After(wait.Patience):
-		p.t.Fatalf("process %d does not write %q", p.PID, text)
+		p.t.Fatalf("process %d has ended: %v", p.PID, p.Err)
+	default:
 	}
 }

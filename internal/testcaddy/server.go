@@ -117,12 +117,8 @@ func (s *Server) Ask(path string) string {
 // return one. The log may not show it.
 func (s *Server) AwaitLoaded() {
 	s.t.Helper()
-	s.Eventually("caddy has its configuration", func() error {
-		select {
-		case <-s.Ended:
-			s.t.Fatalf("caddy ended: %v", s.Err)
-		default:
-		}
+	wait.Eventually(s.t, "caddy has its configuration", func() error {
+		s.wantRunning()
 		a := s.API(http.MethodGet, "/config/", "")
 		if a.Err == nil && strings.TrimSpace(a.Text) == "null" {
 			return errors.New("no configuration yet")
@@ -148,10 +144,4 @@ func (s *Server) Reload(caddyfile string) {
 		s.t.Fatalf("reloading caddy: %v", err)
 	}
 	AwaitOneListener(s.t, s.Admin)
-}
-
-// Eventually waits until try returns nil.
-func (s *Server) Eventually(what string, try func() error) {
-	s.t.Helper()
-	wait.Eventually(s.t, what, try)
 }

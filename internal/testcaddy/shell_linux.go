@@ -13,9 +13,7 @@ import (
 // it has started ends with it.
 func Shell(t testing.TB, script string, files map[string]string) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make a network; run the tests with: sudo go test ./...")
-	}
+	NeedRoot(t, "make a network")
 	cmd := Command(t)
 	for name, text := range files {
 		WriteFile(t, filepath.Join(cmd.Dir, name), text)

@@ -340,6 +340,14 @@ func (u *Upstream) WantAlone() {
 	}
 }
 
+// WantMost fails the test unless so many visits, and no more, were inside together.
+func (u *Upstream) WantMost(want int) {
+	u.t.Helper()
+	if most := u.Most(); most != want {
+		u.t.Errorf("%d requests were in the upstream at the same time, want %d", most, want)
+	}
+}
+
 // WantTokensGrow fails the test unless the fencing tokens, in the header X-Token,
 // grew from visit to visit.
 func (u *Upstream) WantTokensGrow() {
