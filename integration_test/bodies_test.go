@@ -81,7 +81,7 @@ func TestExpectContinue(t *testing.T) {
 	client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * wait.Patience
 	for _, size := range []int{100, 1 << 20} {
 		name := fmt.Sprint("size", size)
-		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect: 100-continue").Want(t, http.StatusOK)
+		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect", "100-continue").Want(t, http.StatusOK)
 		if got := len(upstream.Visit(name).Body); got != size {
 			t.Errorf("the upstream got %d bytes, want %d", got, size)
 		}

@@ -59,7 +59,7 @@ func allVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	}
 }
 
-// do makes a request. Header fields are given as "Name: value".
+// do makes a request. header is names and values in turn.
 func do(client *http.Client, method, url, body string, header ...string) testcaddy.Answer {
 	return doContext(context.Background(), client, method, url, strings.NewReader(body), header...)
 }
@@ -69,11 +69,7 @@ func doContext(ctx context.Context, client *http.Client, method, url string, bod
 	if err != nil {
 		return testcaddy.Answer{Response: new(http.Response), Err: err}
 	}
-	for _, field := range header {
-		if name, value, ok := strings.Cut(field, ": "); ok {
-			req.Header.Set(name, value)
-		}
-	}
+	testcaddy.SetHeader(req, header)
 	return testcaddy.Do(client, req)
 }
 

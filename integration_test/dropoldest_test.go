@@ -120,7 +120,7 @@ func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 	second := c.getting("/?name=reader2") // behind a writer
 	c.awaitTickets(3)
 	third := inBackground(func() testcaddy.Answer {
-		return do(newClient(t, "1.1"), "POST", c.url+"/?name=writer2", "body", "Expect: 100-continue")
+		return do(newClient(t, "1.1"), "POST", c.url+"/?name=writer2", "body", "Expect", "100-continue")
 	})
 	(<-writer).Want(t, http.StatusConflict)
 	// Nothing but readers is ahead of the second reader now.

@@ -133,7 +133,7 @@ func TestPauseOfPrefix(t *testing.T) {
 				t.Error("the queue of a paused prefix does not say so")
 			}
 			c.wantMetric(`paused{queue="`+group+`"}`, "1")
-			if page := c.get("/queues", "Accept: text/html").Text; strings.Count(page, ">paused<") != 2 {
+			if page := c.get("/queues", "Accept", "text/html").Text; strings.Count(page, ">paused<") != 2 {
 				t.Errorf("the page does not mark the prefix and the queue as paused:\n%s", page)
 			}
 			c.order(text, "resume").Want(t, http.StatusOK)
@@ -209,9 +209,9 @@ func TestPauseOnStatusPage(t *testing.T) {
 	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
 	press := func(action, length string) testcaddy.Answer {
 		body := fmt.Sprintf(`{"action":%q,"queue":%q,"for":%q}`, action, c.dir+"/a_", length)
-		return do(newClient(t, "1.1"), "POST", c.url+"/queues", body, "Content-Type: application/json", "Sec-Fetch-Site: same-origin")
+		return do(newClient(t, "1.1"), "POST", c.url+"/queues", body, "Content-Type", "application/json", "Sec-Fetch-Site", "same-origin")
 	}
-	page := func() string { return c.get("/queues", "Accept: text/html").Want(t, http.StatusOK).Text }
+	page := func() string { return c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text }
 	if !strings.Contains(page(), `data-action="pause"`) {
 		t.Error("the page has no control to pause the queue")
 	}

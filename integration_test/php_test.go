@@ -79,7 +79,7 @@ func TestPHPSeesIDs(t *testing.T) {
 		php_fastcgi unix/{$PHP} {
 			env UNIQUE_ID {unique_id}
 		}`})
-	r := c.get("/ids.php", "X-Request-Id: forged").Want(t, http.StatusOK)
+	r := c.get("/ids.php", "X-Request-Id", "forged").Want(t, http.StatusOK)
 	var seen [2]string
 	check(t, json.Unmarshal([]byte(r.Text), &seen))
 	if want := [2]string{r.Header.Get("X-Unique-Id"), r.Header.Get("X-Request-Id")}; seen != want {

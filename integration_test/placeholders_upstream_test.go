@@ -64,7 +64,7 @@ func TestPlaceholdersOfUpstream(t *testing.T) {
 			answer := func(queue string) testcaddy.Answer {
 				site := strings.ReplaceAll(strings.ReplaceAll(test.site, "QUEUE", queue), "TEXT", text.String())
 				c := start(t, setup{tls: true, upstream: testcaddy.NewUpstream(t), site: site})
-				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client: client", "X-Removed: yes", "Cookie: biscuit=ginger")
+				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client", "client", "X-Removed", "yes", "Cookie", "biscuit=ginger")
 				if r.Err != nil {
 					t.Fatal(r.Err)
 				}

@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -54,13 +53,8 @@ func tryAsk(t *testing.T, url string, header ...string) (string, error) {
 	for i := 0; i < len(header); i += 2 {
 		r.Header[header[i]] = append(r.Header[header[i]], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err
+	a := testcaddy.Do(http.DefaultClient, r)
+	return a.Text, a.Err
 }
 
 func TestLayoutsAndNodes(t *testing.T) {

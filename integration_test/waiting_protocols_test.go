@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,14 +25,14 @@ func TestWaitingOverTLS(t *testing.T) {
 		c := start(t, setup{upstream: upstream, tls: true, site: waitingProxySite})
 		holder := c.getting("/?name=holder&gate")
 		upstream.AwaitEntry("holder")
-		navigate := append(fields(navigation), "Accept-Language: de")
+		navigate := append(slices.Clone(navigation), "Accept-Language", "de")
 		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).Want(t, http.StatusServiceUnavailable)
 		cookie := page.Header.Get("Set-Cookie")
 		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; Max-Age=87000; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
 		name, _, _ := strings.Cut(cookie, ";")
-		events := liveEvents(t, client, c.url+"/?name=mine", "Cookie: "+name, "Accept-Language: de")
+		events := liveEvents(t, client, c.url+"/?name=mine", "Cookie", name, "Accept-Language", "de")
 		if got := <-events + <-events; !strings.HasPrefix(got, "place{") || !strings.Contains(got, "Sie sind als Nächstes dran.") {
 			t.Errorf("events %s", got)
 		}
@@ -42,7 +43,7 @@ func TestWaitingOverTLS(t *testing.T) {
 				break
 			}
 		}
-		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie: "+name)...).Want(t, http.StatusOK)
+		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie", name)...).Want(t, http.StatusOK)
 		if deleted := served.Header.Get("Set-Cookie"); !strings.HasPrefix(deleted, strings.SplitN(name, "=", 2)[0]+"=;") || !strings.Contains(deleted, "Max-Age=0") || !strings.Contains(deleted, "Secure") {
 			t.Errorf("cookie %s; expected that it is taken away", deleted)
 		}
@@ -69,7 +70,7 @@ func TestWaitingBehindTLS(t *testing.T) {
 		c := start(t, setup{upstream: upstream, site: waitingProxySite, servers: servers})
 		holder := c.getting("/?name=holder&gate")
 		upstream.AwaitEntry("holder")
-		page := c.get("/?name=mine", append(fields(navigation), "X-Forwarded-Proto: https", "X-Forwarded-For: 192.0.2.1")...)
+		page := c.get("/?name=mine", append(slices.Clone(navigation), "X-Forwarded-Proto", "https", "X-Forwarded-For", "192.0.2.1")...)
 		cookie := page.Want(t, http.StatusServiceUnavailable).Header.Get("Set-Cookie")
 		if got := strings.HasPrefix(cookie, "__Host-") && strings.Contains(cookie, "; Secure"); got != secure {
 			t.Errorf("%q: cookie %s", servers, cookie)
@@ -77,14 +78,6 @@ func TestWaitingBehindTLS(t *testing.T) {
 		upstream.Open("holder")
 		(<-holder).Want(t, http.StatusOK)
 	}
-}
-
-// fields joins names and values.
-func fields(header []string) (joined []string) {
-	for i := 0; i+1 < len(header); i += 2 {
-		joined = append(joined, header[i]+": "+header[i+1])
-	}
-	return joined
 }
 
 // liveEvents opens the stream of the page's script, and returns the names and data of
@@ -97,10 +90,7 @@ func liveEvents(t *testing.T, client *http.Client, url string, header ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, field := range append(header, "Orderly-Waiting: live") {
-		name, value, _ := strings.Cut(field, ": ")
-		r.Header.Set(name, value)
-	}
+	testcaddy.SetHeader(r, append(header, "Orderly-Waiting", "live"))
 	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -125,13 +115,13 @@ func TestWaitingWhilePaused(t *testing.T) {
 		upstream := testcaddy.NewUpstream(t)
 		c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nengine "+engine, 1)})
 		c.pause("a_", "10m")
-		page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
+		page := c.get("/?name=mine", navigation...).Want(t, http.StatusServiceUnavailable)
 		const paused = "The queue is paused. You keep your place."
 		if !strings.Contains(page.Text, paused) {
 			t.Errorf("the page does not say that the queue is paused: %s", page.Text)
 		}
 		cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
-		events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
+		events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie", cookie)
 		if got := <-events + <-events; !strings.Contains(got, paused) {
 			t.Errorf("events %s", got)
 		}
@@ -141,7 +131,7 @@ func TestWaitingWhilePaused(t *testing.T) {
 				break
 			}
 		}
-		c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusOK)
+		c.get("/?name=mine", append(slices.Clone(navigation), "Cookie", cookie)...).Want(t, http.StatusOK)
 		upstream.WantOrder("mine")
 	})
 }
@@ -155,9 +145,9 @@ func TestWaitingSuperseded(t *testing.T) {
 		"\nhandle_errors {\nrespond {http.serialize.reason} 429\n}"})
 	holder := c.getting("/?name=holder&gate")
 	upstream.AwaitEntry("holder")
-	page := c.get("/?name=mine", fields(navigation)...).Want(t, http.StatusServiceUnavailable)
+	page := c.get("/?name=mine", navigation...).Want(t, http.StatusServiceUnavailable)
 	cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
-	events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie: "+cookie)
+	events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie", cookie)
 	<-events
 	latest := c.getting("/?name=latest")
 	for event := range events {
@@ -165,7 +155,7 @@ func TestWaitingSuperseded(t *testing.T) {
 			break
 		}
 	}
-	refused := c.get("/?name=mine", append(fields(navigation), "Cookie: "+cookie)...).Want(t, http.StatusTooManyRequests)
+	refused := c.get("/?name=mine", append(slices.Clone(navigation), "Cookie", cookie)...).Want(t, http.StatusTooManyRequests)
 	if refused.Text != "superseded" || !strings.Contains(refused.Header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("answer %v", refused)
 	}
@@ -185,7 +175,7 @@ func TestWaitingInKeyedQueues(t *testing.T) {
 	for _, shop := range []string{"one", "two"} {
 		holder := c.getting("/?shop=" + shop + "&name=holder-" + shop + "&gate")
 		upstream.AwaitEntry("holder-" + shop)
-		page := c.get("/?shop="+shop+"&name=mine", append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
+		page := c.get("/?shop="+shop+"&name=mine", append(slices.Clone(navigation), "Cookie", strings.Join(cookies, "; "))...)
 		cookie, _, _ := strings.Cut(page.Want(t, http.StatusServiceUnavailable).Header.Get("Set-Cookie"), ";")
 		if !strings.Contains(page.Text, "You are next.") || strings.Contains(page.Text, lost) {
 			t.Errorf("the page of %s shows %s", shop, page.Text)
@@ -197,7 +187,7 @@ func TestWaitingInKeyedQueues(t *testing.T) {
 		c.awaitQueue("shop_"+shop+"_", 1, 1)
 		upstream.Open("holder-" + shop)
 		c.awaitQueue("shop_"+shop+"_", 1, 0) // its turn waits
-		answer := c.get("/?shop="+shop+"&name=mine-"+shop, append(fields(navigation), "Cookie: "+strings.Join(cookies, "; "))...)
+		answer := c.get("/?shop="+shop+"&name=mine-"+shop, append(slices.Clone(navigation), "Cookie", strings.Join(cookies, "; "))...)
 		answer.Want(t, http.StatusOK)
 		if names := answer.Header.Values("Set-Cookie"); len(names) != 1 {
 			t.Errorf("cookies %v; expected that of one queue", names)

@@ -375,9 +375,7 @@ func goingAway(t *testing.T, url string, header ...string) (gone func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
+	testcaddy.SetHeader(r, header)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

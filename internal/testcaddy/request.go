@@ -53,10 +53,15 @@ func newRequest(t testing.TB, method, url, body string, header ...string) *http.
 	if err != nil {
 		t.Fatal(err)
 	}
+	SetHeader(r, header)
+	return r
+}
+
+// SetHeader sets the fields of a header, which is names and values in turn.
+func SetHeader(r *http.Request, header []string) {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	return r
 }
 
 // StayHere keeps an [http.Client] from following redirects.

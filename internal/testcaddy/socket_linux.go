@@ -35,8 +35,8 @@ func AwaitAllRead(t testing.TB, addr string, connections int) {
 	})
 }
 
-// sockets counts the sockets of a port in a state: 0A for listening sockets, 01 for
-// connections. queues is the end of the sizes of their send and receive queues.
+// sockets counts the sockets of a port in a state. That is 0A for listening sockets, 01
+// for connections. queues is the end of the sizes of their send and receive queues.
 func sockets(addr, state, queues string) (n int) {
 	port := fmt.Sprintf(":%04X", netip.MustParseAddrPort(addr).Port())
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
