@@ -28,7 +28,8 @@ type bench struct {
 	suite   string      // that is being measured
 	set     figures.Set // its figures
 	turn    int         // the run that is being measured
-	program string      // Caddy with the plugin, once it is built
+	backend *servers.Backend
+	program string // Caddy with the plugin, once it is built
 	waited  time.Duration
 }
 
@@ -36,7 +37,7 @@ func newBench(o options) (*bench, error) {
 	raiseFileLimit()
 	b := &bench{options: o}
 	err := os.MkdirAll(o.out, 0o755)
-	for dir, parent := range map[*string]string{&b.home: "", &b.disk: diskDirectory(o.disk), &b.shm: "/dev/shm"} {
+	for dir, parent := range map[*string]string{&b.home: "", &b.disk: diskDirectory(), &b.shm: "/dev/shm"} {
 		var made error
 		*dir, made = fresh(parent)
 		err = errors.Join(err, made)
@@ -51,10 +52,7 @@ func newBench(o options) (*bench, error) {
 }
 
 // diskDirectory chooses a place for lock files that is not in memory.
-func diskDirectory(wish string) string {
-	if wish != "" {
-		return wish
-	}
+func diskDirectory() string {
 	for _, dir := range []string{os.TempDir(), "/var/tmp", "."} {
 		if machine.FileSystem(dir) != machine.Tmpfs {
 			return dir
@@ -114,7 +112,7 @@ func (b *bench) measureAll(ctx context.Context) error {
 			continue
 		}
 		if b.suite == "" {
-			if err := figures.WriteRows(filepath.Join(b.out, machineFile), machine.Describe(ctx, b.disk, b.shm)); err != nil {
+			if err := figures.Write(filepath.Join(b.out, machineFile), machine.Describe(ctx, b.disk, b.shm)); err != nil {
 				return err
 			}
 		}
@@ -129,14 +127,19 @@ func (b *bench) measureAll(ctx context.Context) error {
 func (b *bench) run(ctx context.Context, s suite) error {
 	began := time.Now()
 	b.say("== %s", s.name)
+	var err error
+	if b.backend, err = servers.StartBackend(ctx); err != nil {
+		return err
+	}
+	defer b.backend.Stop()
 	b.suite, b.set = s.name, nil
-	err := s.measure(ctx, b)
+	err = s.measure(ctx, b)
 	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
 	if len(b.set) == 0 {
 		return err
 	}
 	// Figures from before an error, or before an interruption, stand.
-	return errors.Join(err, b.set.WriteFile(filepath.Join(b.out, s.name+".csv")))
+	return errors.Join(err, figures.Write(filepath.Join(b.out, s.name+".csv"), b.set))
 }
 
 // trial is one contestant under one set of conditions, and how to measure it.
@@ -180,15 +183,18 @@ func (b *bench) try(ctx context.Context, t trial) error {
 		return err
 	}
 	b.note(t.Case, figures.Values{figures.Others: others})
-	b.say("run %d: %s: %s", b.turn, conditions(t.Case), sketch(values))
+	b.say("run %d: %s: %.4g", b.turn, conditions(t.Case), values)
 	return ctx.Err()
 }
 
-const calmSample = 300 * time.Millisecond
+const (
+	calmSample   = 300 * time.Millisecond
+	calmPatience = 10 * time.Minute // in all
+)
 
 // awaitCalm waits until other programs leave the machine alone.
 func (b *bench) awaitCalm(ctx context.Context) error {
-	for b.calm > 0 && b.waited < b.patience && ctx.Err() == nil {
+	for b.calm > 0 && b.waited < calmPatience && ctx.Err() == nil {
 		others, err := machine.UsedByOthers(func() error {
 			time.Sleep(calmSample)
 			return nil

@@ -16,14 +16,37 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
-// contestant is a server that takes part in a comparison.
+// contestant is a server that takes part in a comparison: a Caddy, or a peer.
 type contestant struct {
-	figures.Case // what it is; the conditions come from the contest
-	start        func(context.Context) (*servers.Server, error)
+	figures.Case      // what it is; the conditions come from the contest
 	serial       bool // promises that one at a time is inside
-	env          []string
-	program      string // Caddy, where it is not that of this checkout
+	peer         servers.Program
+	caddy        servers.Caddy // whose directives have LOCKS for a new directory below locks
+	locks        string
 	server       *servers.Server
+}
+
+// launch starts a contestant.
+func (b *bench) launch(ctx context.Context, who *contestant) (*servers.Server, error) {
+	if who.peer.Name != "" {
+		return who.peer.Start(ctx, b.home)
+	}
+	caddy := who.caddy
+	caddy.Processes = who.Processes
+	if caddy.Program == "" {
+		var err error
+		if caddy.Program, err = b.caddyProgram(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if who.locks != "" {
+		dir, err := fresh(who.locks)
+		if err != nil {
+			return nil, err
+		}
+		caddy.Directives = strings.ReplaceAll(caddy.Directives, "LOCKS", dir)
+	}
+	return caddy.Start(ctx, b.home)
 }
 
 // contest has servers serve in turns.
@@ -99,7 +122,7 @@ func (c *contest) repeats(cond figures.Case) int {
 // start starts the contestants. Those whose programs are missing are left out.
 func (c *contest) start(ctx context.Context) (err error) {
 	for _, who := range c.contestants {
-		if who.server, err = who.start(ctx); err == nil {
+		if who.server, err = c.launch(ctx, who); err == nil {
 			continue
 		}
 		if err = c.skip(name(who.Case), err); err != nil {
@@ -113,7 +136,7 @@ func (c *contest) start(ctx context.Context) (err error) {
 // started is a trial with a new server.
 func (b *bench) started(who *contestant, at figures.Case, measure func(context.Context, *servers.Server) (figures.Values, error)) trial {
 	return trial{at, func(ctx context.Context) (figures.Values, error) {
-		server, err := who.start(ctx)
+		server, err := b.launch(ctx, who)
 		if err != nil {
 			return nil, b.skip(conditions(at), err)
 		}
@@ -144,15 +167,11 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 			return nil, err
 		}
 	}
-	before, err := who.server.ProcessorTime()
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := load.Run(ctx, plan)
-	if err != nil {
-		return nil, err
-	}
-	after, err := who.server.ProcessorTime()
+	var outcome *load.Outcome
+	worked, err := who.server.Worked(func() (err error) {
+		outcome, err = load.Run(ctx, plan)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +180,7 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 	}
 	if !outcome.Settled || time.Duration(at.Clients)*at.Hold > longQueue {
 		who.server.Stop()
-		if who.server, err = who.start(ctx); err != nil {
+		if who.server, err = c.launch(ctx, who); err != nil {
 			return nil, fmt.Errorf("starting it again: %w", err)
 		}
 	}
@@ -169,7 +188,7 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 	time.Sleep(100*time.Millisecond + time.Duration(at.Clients)*100*time.Microsecond)
 	values := outcome.Values()
 	if c.weighed && outcome.Total > 0 {
-		values[figures.Work] = figures.Microseconds(float64(after-before) / float64(outcome.Total))
+		values[figures.Work] = figures.Microseconds(float64(worked) / float64(outcome.Total))
 	}
 	return values, c.guard(ctx, who, values)
 }
@@ -198,83 +217,41 @@ const (
 	caddyFile   = "serialize, file"
 )
 
-// caddy is a Caddy with some directives, and perhaps some environment.
-func (b *bench) caddy(what figures.Case, directives string, env ...string) *contestant {
-	c := &contestant{Case: what, env: env}
-	c.start = func(ctx context.Context) (*servers.Server, error) {
-		program := c.program
-		if program == "" {
-			var err error
-			if program, err = b.caddyProgram(ctx); err != nil {
-				return nil, err
-			}
-		}
-		return servers.Caddy{Program: program, Directives: directives, Processes: c.Processes, Env: c.env}.Start(ctx, b.home)
-	}
-	return c
+// caddy is a Caddy with some directives.
+func (b *bench) caddy(contestantName, directives string) *contestant {
+	return &contestant{Case: figures.Case{Contestant: contestantName}, caddy: servers.Caddy{Directives: directives}}
 }
 
 // serializing is a Caddy that serializes the upstream, with lock files below dir, or
 // in memory where dir is empty. There may be more subdirectives.
-func (b *bench) serializing(dir, upstream string, processes int, more ...string) *contestant {
-	c := &contestant{Case: figures.Case{Contestant: caddyMemory, Processes: processes}, serial: true}
+func (b *bench) serializing(dir, upstream string, more ...string) *contestant {
+	who := b.caddy(caddyMemory, "")
+	who.serial, who.locks = true, dir
+	engine := "engine memory"
 	if dir != "" {
-		c.Contestant, c.FileSystem = caddyFile, machine.FileSystem(dir)
+		who.Contestant, who.FileSystem, engine = caddyFile, machine.FileSystem(dir), "path LOCKS"
 	}
-	c.start = func(ctx context.Context) (*servers.Server, error) {
-		engine, err := engineLine(dir)
-		if err != nil {
-			return nil, err
-		}
-		lines := strings.Join(append([]string{engine}, more...), "\n\t")
-		caddy := b.caddy(c.Case, fmt.Sprintf("serialize {\n\t%s\n}\n%s", lines, upstream), c.env...)
-		caddy.program = c.program
-		return caddy.start(ctx)
-	}
-	return c
-}
-
-// engineLine is the subdirective for lock files in a new directory below dir, or for
-// memory where that is empty.
-func engineLine(dir string) (string, error) {
-	if dir == "" {
-		return "engine memory", nil
-	}
-	locks, err := fresh(dir)
-	if err != nil {
-		return "", fmt.Errorf("making a directory for lock files: %w", err)
-	}
-	return "path " + locks, nil
+	lines := strings.Join(append([]string{engine}, more...), "\n\t")
+	who.caddy.Directives = fmt.Sprintf("serialize {\n\t%s\n}\n%s", lines, upstream)
+	return who
 }
 
 // caddies are the Caddy without a queue and those with one.
 func (b *bench) caddies(upstream string) []*contestant {
 	return []*contestant{
-		b.caddy(figures.Case{Contestant: caddyFree}, upstream),
-		b.serializing("", upstream, 0), b.serializing(b.shm, upstream, 0), b.serializing(b.disk, upstream, 0),
+		b.caddy(caddyFree, upstream), b.serializing("", upstream), b.serializing(b.shm, upstream), b.serializing(b.disk, upstream),
 	}
 }
 
 // peer is a server that is not Caddy.
 func (b *bench) peer(contestantName string, p servers.Program) *contestant {
-	return &contestant{
-		Case:  figures.Case{Contestant: contestantName},
-		start: func(ctx context.Context) (*servers.Server, error) { return p.Start(ctx, b.home) },
-	}
+	return &contestant{Case: figures.Case{Contestant: contestantName}, peer: p}
 }
 
 // reverseProxy is the directive that sends requests on. Its connections are kept, for
 // any number of clients: by default it would keep 32.
+func (b *bench) reverseProxy() string { return reverseProxy(b.backend) }
+
 func reverseProxy(backend *servers.Backend) string {
 	return fmt.Sprintf("reverse_proxy %s {\n\ttransport http {\n\t\tkeepalive_idle_conns_per_host 8192\n\t}\n}", backend.Addr)
-}
-
-// withBackend measures with a backend.
-func (b *bench) withBackend(ctx context.Context, measure func(*servers.Backend) error) error {
-	backend, err := servers.StartBackend(ctx)
-	if err != nil {
-		return err
-	}
-	defer backend.Stop()
-	return measure(backend)
 }

@@ -57,9 +57,7 @@ type options struct {
 	window   time.Duration
 	out, doc string
 	against  string
-	disk     string
 	calm     float64
-	patience time.Duration
 }
 
 func main() {
@@ -110,9 +108,7 @@ func parseOptions() (o options, err error) {
 	flag.StringVar(&o.out, "out", "results", "folder for CSV files and plots")
 	flag.StringVar(&o.doc, "doc", "", "document whose tables to replace")
 	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout is slower, and fail if it is beyond noise")
-	flag.StringVar(&o.disk, "disk", "", "directory on a disk for lock files (default: the first of $TMPDIR, /var/tmp and . that is on one)")
-	flag.Float64Var(&o.calm, "calm", 0, "before each run, wait until other programs use less than this many percent of the machine; 0 does not wait")
-	flag.DurationVar(&o.patience, "patience", 10*time.Minute, "how long to wait for that, in all")
+	flag.Float64Var(&o.calm, "calm", 0, "before each run, wait until other programs use less than this many percent of the machine, for ten minutes in all; 0 does not wait")
 	flag.Parse()
 	if *only != "" {
 		o.only = strings.Split(*only, ",")

@@ -33,15 +33,15 @@ func (b *bench) guardAgainst(ctx context.Context, commit string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	b.suite, b.runs = "against", max(b.runs, leastPairs)
-	err = b.withBackend(ctx, func(backend *servers.Backend) error {
+	b.runs = max(b.runs, leastPairs)
+	err = b.run(ctx, suite{name: "against", measure: func(ctx context.Context, b *bench) error {
 		direct := &contest{bench: b, weighed: true, contestants: b.pair(before, "respond", "respond ok")}
 		if err := direct.compare(ctx, each([]int{1, 32}, 0)); err != nil {
 			return err
 		}
-		proxy := &contest{bench: b, weighed: true, upstream: backend, contestants: b.pair(before, "reverse_proxy", reverseProxy(backend))}
+		proxy := &contest{bench: b, weighed: true, upstream: b.backend, contestants: b.pair(before, "reverse_proxy", b.reverseProxy())}
 		return proxy.compare(ctx, each([]int{32}, 0))
-	})
+	}})
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ const beforeSetting = "before"
 // pair are the contestants of both, with each engine.
 func (b *bench) pair(before, group, handler string) (all []*contestant) {
 	for _, dir := range []string{"", b.disk} {
-		then, now := b.serializing(dir, handler, 0), b.serializing(dir, handler, 0)
-		then.program, then.Setting = before, beforeSetting
+		then, now := b.serializing(dir, handler), b.serializing(dir, handler)
+		then.caddy.Program, then.Setting = before, beforeSetting
 		then.Group, now.Group = group, group
 		all = append(all, then, now)
 	}

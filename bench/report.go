@@ -9,11 +9,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/chart"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 )
 
 // report makes tables and plots of all the figures that lie in the folder, whenever
@@ -22,7 +24,7 @@ func report(o options) error {
 	var all figures.Set
 	blocks := make(map[string]string)
 	for _, s := range suites {
-		set, err := figures.ReadFile(filepath.Join(o.out, s.name+".csv"))
+		set, err := figures.Read[figures.Row](filepath.Join(o.out, s.name+".csv"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -41,11 +43,15 @@ func report(o options) error {
 	}
 	blocks["targets"] = render(targetsTable(all))
 	fmt.Printf("\n== targets\n\n%s", blocks["targets"])
-	facts, err := figures.ReadRows(filepath.Join(o.out, machineFile))
+	facts, err := figures.Read[machine.Fact](filepath.Join(o.out, machineFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	blocks["machine"] = render(table{"The machine, and the others' versions.", []string{"what", "which"}, facts})
+	about := table{title: "The machine, and the others' versions.", head: []string{"what", "which"}}
+	for _, fact := range facts {
+		about.rows = append(about.rows, []string{fact.What, fact.Which})
+	}
+	blocks["machine"] = render(about)
 	if o.doc == "" {
 		return nil
 	}
@@ -128,32 +134,27 @@ func targetsTable(all figures.Set) table {
 	return t
 }
 
-const (
-	blockBegins = "<!-- figures: "
-	blockNamed  = " -->\n"
-	blockEnds   = "<!-- end -->"
-)
+const blockBegins = "<!-- figures: "
 
-// refresh replaces the blocks of a document: the text between the lines
-// "<!-- figures: name -->" and "<!-- end -->".
+// block is the text of a document between the lines "<!-- figures: name -->" and
+// "<!-- end -->".
+var block = regexp.MustCompile(`(?s)` + blockBegins + `(\w+) -->\n.*?<!-- end -->`)
+
+// refresh replaces the blocks of a document.
 func refresh(path string, blocks map[string]string) error {
-	text, err := os.ReadFile(path)
+	old, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("refreshing the document: %w", err)
+		return err
 	}
-	parts := strings.Split(string(text), blockBegins)
-	for i, part := range parts[1:] {
-		block, rest, named := strings.Cut(part, blockNamed)
-		_, rest, ended := strings.Cut(rest, blockEnds)
-		if !named || !ended {
-			return fmt.Errorf("refreshing %s: the block %.40q has no end", path, block)
+	if text := string(old); strings.Count(text, blockBegins) != len(block.FindAllString(text, -1)) {
+		return fmt.Errorf("refreshing %s: a block has no end", path)
+	}
+	text := block.ReplaceAllStringFunc(string(old), func(whole string) string {
+		name := block.FindStringSubmatch(whole)[1]
+		if tables, ok := blocks[name]; ok {
+			return blockBegins + name + " -->\n\n" + tables + "\n<!-- end -->"
 		}
-		if tables, ok := blocks[block]; ok {
-			parts[i+1] = block + blockNamed + "\n" + tables + "\n" + blockEnds + rest
-		}
-	}
-	if err := os.WriteFile(path, []byte(strings.Join(parts, blockBegins)), 0o644); err != nil {
-		return fmt.Errorf("refreshing the document: %w", err)
-	}
-	return nil
+		return whole
+	})
+	return os.WriteFile(path, []byte(text), 0o644)
 }

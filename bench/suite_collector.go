@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
 // The suite collector has Go's runtime collect garbage as by default, and a quarter as
@@ -16,20 +15,18 @@ var collectorSuite = suite{name: "collector", measure: measureCollector, tables:
 const lateCollector = "GOGC=400" // a setting of Go's runtime; 100 is the default
 
 func measureCollector(ctx context.Context, b *bench) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		respond := &contest{bench: b, contestants: b.collecting("respond", "respond ok")}
-		if err := respond.compare(ctx, each([]int{32, 256}, 0)); err != nil {
-			return err
-		}
-		proxy := &contest{bench: b, upstream: backend, contestants: b.collecting("reverse_proxy", reverseProxy(backend))}
-		return proxy.compare(ctx, each([]int{32, 256}, 0))
-	})
+	respond := &contest{bench: b, contestants: b.collecting("respond", "respond ok")}
+	if err := respond.compare(ctx, each([]int{32, 256}, 0)); err != nil {
+		return err
+	}
+	proxy := &contest{bench: b, upstream: b.backend, contestants: b.collecting("reverse_proxy", b.reverseProxy())}
+	return proxy.compare(ctx, each([]int{32, 256}, 0))
 }
 
 func (b *bench) collecting(group, upstream string) (all []*contestant) {
 	for _, setting := range []string{"", lateCollector} {
-		for _, c := range []*contestant{b.caddy(figures.Case{Contestant: caddyFree}, upstream), b.serializing(b.disk, upstream, 0)} {
-			c.Group, c.Setting, c.env = group, setting, []string{setting}
+		for _, c := range []*contestant{b.caddy(caddyFree, upstream), b.serializing(b.disk, upstream)} {
+			c.Group, c.Setting, c.caddy.Env = group, setting, []string{setting}
 			all = append(all, c)
 		}
 	}

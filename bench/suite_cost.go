@@ -202,21 +202,19 @@ const crowd = 4000
 // weighCrowds weighs requests that wait: in the queue, and in Caddy's own way, for an
 // upstream that is down.
 func (b *bench) weighCrowds(ctx context.Context) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		var trials []trial
-		for _, who := range []*contestant{
-			b.caddy(figures.Case{Contestant: idleCaddy}, "respond ok"),
-			b.caddy(figures.Case{Contestant: retryingCaddy}, "reverse_proxy 127.0.0.1:1 {\n\tlb_try_duration 60s\n\tlb_try_interval 60s\n}"),
-			b.serializing("", reverseProxy(backend), 0),
-			b.serializing(b.disk, reverseProxy(backend), 0),
-		} {
-			who.Waiting = crowd
-			trials = append(trials, b.started(who, who.Case, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
-				return weighCrowd(ctx, server, who.serial)
-			}))
-		}
-		return b.alternate(ctx, b.runs, trials...)
-	})
+	var trials []trial
+	for _, who := range []*contestant{
+		b.caddy(idleCaddy, "respond ok"),
+		b.caddy(retryingCaddy, "reverse_proxy 127.0.0.1:1 {\n\tlb_try_duration 60s\n\tlb_try_interval 60s\n}"),
+		b.serializing("", b.reverseProxy()),
+		b.serializing(b.disk, b.reverseProxy()),
+	} {
+		who.Waiting = crowd
+		trials = append(trials, b.started(who, who.Case, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
+			return weighCrowd(ctx, server, who.serial)
+		}))
+	}
+	return b.alternate(ctx, b.runs, trials...)
 }
 
 // weighCrowd has many clients ask a new Caddy for what takes a minute.

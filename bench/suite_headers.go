@@ -36,7 +36,7 @@ func measureHeaders(ctx context.Context, b *bench) error {
 		{noHeader, ""}, {fixedHeader, set + fixedText}, {"{http.request.txid}", set + "{http.request.txid}"},
 		{"{unique_id}", set + "{unique_id}"}, {"{http.request.uuid}", set + "{http.request.uuid}"},
 	} {
-		add("Caddy", h[0], b.caddy(figures.Case{}, h[1]+"\nrespond ok"))
+		add("Caddy", h[0], b.caddy("", h[1]+"\nrespond ok"))
 	}
 	for _, h := range [][2]string{{noHeader, ""}, {fixedHeader, fixedText}, {"$request_id", "$request_id"}} {
 		site := "return 200 ok;"

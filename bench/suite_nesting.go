@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,46 +32,36 @@ func measureNesting(ctx context.Context, b *bench) error {
 	if err := b.measureSecondQueue(ctx); err != nil {
 		return err
 	}
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		proxy := reverseProxy(backend)
-		priority := "http-request set-priority-class int(-10) if { req.hdr(X-User) urgent }"
-		contestants := []*contestant{
-			b.nested(oneQueue, "", proxy),
-			b.nested(sharesQueue, "serialize {\n\tpath %s\n\tprefix share_{http.request.header.X-User}_\n}", proxy),
-			b.nested(importantQueue, "@unimportant not header X-User urgent\nserialize @unimportant {\n\tpath %s\n\tprefix unimportant_\n}", proxy),
-			b.peer(haproxyOne, servers.HAProxy{Backend: backend.Addr, MaxConn: 1}.Program()),
-			b.peer(priorityQueue, servers.HAProxy{Backend: backend.Addr, MaxConn: 1, Rules: priority}.Program()),
+	proxy := b.reverseProxy()
+	priority := "http-request set-priority-class int(-10) if { req.hdr(X-User) urgent }"
+	contestants := []*contestant{
+		b.nested(oneQueue, "", proxy),
+		b.nested(sharesQueue, "serialize {\n\tpath LOCKS\n\tprefix share_{http.request.header.X-User}_\n}", proxy),
+		b.nested(importantQueue, "@unimportant not header X-User urgent\nserialize @unimportant {\n\tpath LOCKS\n\tprefix unimportant_\n}", proxy),
+		b.peer(haproxyOne, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1}.Program()),
+		b.peer(priorityQueue, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1, Rules: priority}.Program()),
+	}
+	for _, flood := range []int{64, 1000}[:pick(b.quick, 1, 2)] {
+		var trials []trial
+		for _, who := range contestants {
+			at := who.Case
+			at.Clients, at.Hold = flood, nestedHold
+			trials = append(trials, b.startedFor(who, at, func(ctx context.Context, addrs []string) (figures.Values, error) {
+				return b.flood(ctx, at, load.Plan{Addrs: addrs, Path: b.backend.Path(nestedHold, 0)})
+			}))
 		}
-		for _, flood := range []int{64, 1000}[:pick(b.quick, 1, 2)] {
-			var trials []trial
-			for _, who := range contestants {
-				at := who.Case
-				at.Clients, at.Hold = flood, nestedHold
-				trials = append(trials, b.startedFor(who, at, backend, func(ctx context.Context, addrs []string) (figures.Values, error) {
-					return b.flood(ctx, at, load.Plan{Addrs: addrs, Path: backend.Path(nestedHold, 0)})
-				}))
-			}
-			// With many, a run is long, and the figures hardly differ.
-			if err := b.alternate(ctx, pick(flood > 100, 1, b.runs), trials...); err != nil {
-				return err
-			}
+		// With many, a run is long, and the figures hardly differ.
+		if err := b.alternate(ctx, pick(flood > 100, 1, b.runs), trials...); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-// nested is a Caddy with a queue for all within an outer one, if there is any. In the
-// directives, %s stands for the directory of lock files.
+// nested is a Caddy with a queue for all within an outer one, if there is any.
 func (b *bench) nested(contestantName, outer, handler string) *contestant {
-	who := &contestant{Case: figures.Case{Contestant: contestantName}, serial: true}
-	who.start = func(ctx context.Context) (*servers.Server, error) {
-		locks, err := fresh(b.disk)
-		if err != nil {
-			return nil, err
-		}
-		inner := "handle {\nserialize {\n\tpath %s\n\tprefix all_\n}\n" + handler + "\n}"
-		return b.caddy(who.Case, strings.ReplaceAll(outer+"\n"+inner, "%s", locks)).start(ctx)
-	}
+	who := b.caddy(contestantName, outer+"\nhandle {\nserialize {\n\tpath LOCKS\n\tprefix all_\n}\n"+handler+"\n}")
+	who.serial, who.locks = true, b.disk
 	return who
 }
 
@@ -104,9 +93,9 @@ func (b *bench) flood(ctx context.Context, at figures.Case, plan load.Plan) (fig
 
 // measureSecondQueue compares two queues with one where nothing else takes time.
 func (b *bench) measureSecondQueue(ctx context.Context) error {
-	outer := "serialize {\n\tpath %s\n\tprefix outer_\n}"
+	outer := "serialize {\n\tpath LOCKS\n\tprefix outer_\n}"
 	c := &contest{bench: b, contestants: []*contestant{
-		b.caddy(figures.Case{Contestant: caddyFree}, "respond ok"), b.nested(oneQueue, "", "respond ok"), b.nested("two nested queues", outer, "respond ok"),
+		b.caddy(caddyFree, "respond ok"), b.nested(oneQueue, "", "respond ok"), b.nested("two nested queues", outer, "respond ok"),
 	}}
 	return c.compare(ctx, each([]int{1, 32}, 0))
 }

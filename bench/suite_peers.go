@@ -38,39 +38,37 @@ var promises = map[string]promise{
 	apacheFree:  {"–", "no limit", "–"},
 }
 
-func limitingNginx(backend *servers.Backend) servers.Nginx {
+func (b *bench) limitingNginx() servers.Program {
 	return servers.Nginx{
-		HTTP: fmt.Sprintf("limit_conn_zone $server_port zone=one:1m;\n\tupstream back { server %s; keepalive 64; }", backend.Addr),
+		HTTP: fmt.Sprintf("limit_conn_zone $server_port zone=one:1m;\n\tupstream back { server %s; keepalive 64; }", b.backend.Addr),
 		Site: "limit_conn one 1;\n\t\tlocation / { proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection \"\"; }",
-	}
+	}.Program()
 }
 
-func qosApache(backend *servers.Backend) servers.Apache {
-	return servers.Apache{Serialize: true, Modules: []string{"proxy", "proxy_http"}, Directives: fmt.Sprintf("ProxyPass / http://%s/\n", backend.Addr)}
+func (b *bench) qosApache() servers.Program {
+	return servers.Apache{Serialize: true, Modules: []string{"proxy", "proxy_http"}, Directives: fmt.Sprintf("ProxyPass / http://%s/\n", b.backend.Addr)}.Program()
 }
 
 func measurePeers(ctx context.Context, b *bench) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		haproxy := b.peer(haproxyOne, servers.HAProxy{Backend: backend.Addr, MaxConn: 1}.Program())
-		haproxy.Setting = machine.Version(ctx, "haproxy")
-		proxies := &contest{bench: b, upstream: backend, contestants: append(b.caddies(reverseProxy(backend)), haproxy,
-			b.peer(nginxLimit, limitingNginx(backend).Program()), b.peer(qosQueue, qosApache(backend).Program()))}
-		for _, who := range proxies.contestants {
-			who.Group = behindProxy
-		}
-		if err := proxies.compare(ctx, each([]int{32}, 0, 500*time.Microsecond)); err != nil {
-			return err
-		}
-		files := fmt.Sprintf("root * %s\nfile_server", b.home)
-		contestants := append(b.caddies(files), b.peer(apacheFree, servers.Apache{}.Program()), b.peer(qosQueue, servers.Apache{Serialize: true}.Program()))
-		for _, who := range contestants {
-			who.Group = behindFiles
-		}
-		if err := os.WriteFile(filepath.Join(b.home, "index.html"), []byte("ok"), 0o644); err != nil {
-			return err
-		}
-		return (&contest{bench: b, contestants: contestants}).compare(ctx, each([]int{32}, 0))
-	})
+	haproxy := b.peer(haproxyOne, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1}.Program())
+	haproxy.Setting = machine.Version(ctx, "haproxy")
+	proxies := &contest{bench: b, upstream: b.backend, contestants: append(b.caddies(b.reverseProxy()), haproxy,
+		b.peer(nginxLimit, b.limitingNginx()), b.peer(qosQueue, b.qosApache()))}
+	for _, who := range proxies.contestants {
+		who.Group = behindProxy
+	}
+	if err := proxies.compare(ctx, each([]int{32}, 0, 500*time.Microsecond)); err != nil {
+		return err
+	}
+	files := fmt.Sprintf("root * %s\nfile_server", b.home)
+	contestants := append(b.caddies(files), b.peer(apacheFree, servers.Apache{}.Program()), b.peer(qosQueue, servers.Apache{Serialize: true}.Program()))
+	for _, who := range contestants {
+		who.Group = behindFiles
+	}
+	if err := os.WriteFile(filepath.Join(b.home, "index.html"), []byte("ok"), 0o644); err != nil {
+		return err
+	}
+	return (&contest{bench: b, contestants: contestants}).compare(ctx, each([]int{32}, 0))
 }
 
 func peersTables(s figures.Set) (tables []table) {

@@ -24,13 +24,11 @@ const (
 )
 
 func measureProxy(ctx context.Context, b *bench) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		c := &contest{bench: b, upstream: backend, promised: true, contestants: append(b.caddies(reverseProxy(backend)),
-			b.peer(haproxyFree, servers.HAProxy{Backend: backend.Addr}.Program()),
-			b.peer(haproxyOne, servers.HAProxy{Backend: backend.Addr, MaxConn: 1}.Program()),
-			b.peer(haproxyThread, servers.HAProxy{Backend: backend.Addr, MaxConn: 1, Threads: 1}.Program()))}
-		return c.compare(ctx, each(b.crowds(), []time.Duration{0, 500 * time.Microsecond, 5 * time.Millisecond}[:pick(b.quick, 2, 3)]...))
-	})
+	c := &contest{bench: b, upstream: b.backend, promised: true, contestants: append(b.caddies(b.reverseProxy()),
+		b.peer(haproxyFree, servers.HAProxy{Backend: b.backend.Addr}.Program()),
+		b.peer(haproxyOne, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1}.Program()),
+		b.peer(haproxyThread, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1, Threads: 1}.Program()))}
+	return c.compare(ctx, each(b.crowds(), []time.Duration{0, 500 * time.Microsecond, 5 * time.Millisecond}[:pick(b.quick, 2, 3)]...))
 }
 
 func proxyTables(s figures.Set) (tables []table) {

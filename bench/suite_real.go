@@ -30,10 +30,10 @@ func measureReal(ctx context.Context, b *bench) error {
 	fastcgi := fmt.Sprintf("root * %s\nphp_fastcgi unix/%s", php.Dir, php.Socket)
 	haproxy := servers.HAProxy{Backend: "unix@" + php.Socket, PHP: php.Dir}
 	apache := servers.Apache{Modules: []string{"proxy", "proxy_fcgi"}, Directives: fmt.Sprintf("ProxyPass / unix:%s|fcgi://localhost%s/\n", php.Socket, php.Dir)}
-	free := []*contestant{b.caddy(figures.Case{}, fastcgi), b.peer("", haproxy.Program()), b.peer("", apache.Program())}
+	free := []*contestant{b.caddy("", fastcgi), b.peer("", haproxy.Program()), b.peer("", apache.Program())}
 	haproxy.MaxConn, apache.Serialize = 1, true
 	queues := []*contestant{
-		b.serializing("", fastcgi, 0), b.serializing(b.disk, fastcgi, 0),
+		b.serializing("", fastcgi), b.serializing(b.disk, fastcgi),
 		b.peer("maxconn 1", haproxy.Program()), b.peer(qosQueue, apache.Program()),
 	}
 	for i, who := range free {

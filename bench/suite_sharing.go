@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
 )
 
 // The suite sharing has one process and four keep one queue.
@@ -18,15 +17,15 @@ var sharingSuite = suite{name: "sharing", measure: measureSharing, tables: shari
 const sharers = 4
 
 func measureSharing(ctx context.Context, b *bench) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		c := &contest{bench: b, upstream: backend}
-		upstream := reverseProxy(backend)
-		for _, n := range []int{1, sharers} {
-			c.contestants = append(c.contestants,
-				b.caddy(figures.Case{Contestant: caddyFree, Processes: n}, upstream), b.serializing(b.shm, upstream, n), b.serializing(b.disk, upstream, n))
+	c := &contest{bench: b, upstream: b.backend}
+	upstream := b.reverseProxy()
+	for _, n := range []int{1, sharers} {
+		for _, who := range []*contestant{b.caddy(caddyFree, upstream), b.serializing(b.shm, upstream), b.serializing(b.disk, upstream)} {
+			who.Processes = n
+			c.contestants = append(c.contestants, who)
 		}
-		return c.compare(ctx, each([]int{32, 256}[:pick(b.quick, 1, 2)], 0, 500*time.Microsecond))
-	})
+	}
+	return c.compare(ctx, each([]int{32, 256}[:pick(b.quick, 1, 2)], 0, 500*time.Microsecond))
 }
 
 func shared(c figures.Case) figures.Case { c.Processes = sharers; return c }

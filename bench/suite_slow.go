@@ -29,44 +29,42 @@ const (
 )
 
 func measureSlow(ctx context.Context, b *bench) error {
-	return b.withBackend(ctx, func(backend *servers.Backend) error {
-		var trials []trial
-		for _, who := range b.buffering(backend) {
-			for _, size := range []int{slowPage, largePage} {
-				at := who.Case
-				at.Group, at.Clients, at.Bytes = stuckGroup, stuckReads, size
-				trials = append(trials, b.startedFor(who, at, backend, func(ctx context.Context, addrs []string) (figures.Values, error) {
-					return answerBehind(ctx, load.Plan{Addrs: addrs, Path: backend.Path(0, size), Clients: stuckReads, Line: slowLine}, backend.Path(0, 0))
-				}))
-			}
+	var trials []trial
+	for _, who := range b.buffering() {
+		for _, size := range []int{slowPage, largePage} {
 			at := who.Case
-			at.Group, at.Clients, at.Bytes = linesGroup, pick(b.quick, 100, 1000), slowPage
-			trials = append(trials, b.startedFor(who, at, backend, func(ctx context.Context, addrs []string) (figures.Values, error) {
-				plan := load.Plan{Addrs: addrs, Path: backend.Path(time.Millisecond, slowPage), Clients: at.Clients, Line: slowLine, Impatient: true,
-					Warmup: pick(b.quick, time.Second, 4*time.Second), Window: pick(b.quick, 2*time.Second, 8*time.Second)}
-				o, err := load.Run(ctx, plan)
-				if err != nil {
-					return nil, err
-				}
-				return o.Values(), nil
+			at.Group, at.Clients, at.Bytes = stuckGroup, stuckReads, size
+			trials = append(trials, b.startedFor(who, at, func(ctx context.Context, addrs []string) (figures.Values, error) {
+				return answerBehind(ctx, load.Plan{Addrs: addrs, Path: b.backend.Path(0, size), Clients: stuckReads, Line: slowLine}, b.backend.Path(0, 0))
 			}))
 		}
-		if err := b.alternate(ctx, min(b.runs, 2), trials...); err != nil {
-			return err
-		}
-		return b.measureBuffers(ctx, backend)
-	})
+		at := who.Case
+		at.Group, at.Clients, at.Bytes = linesGroup, pick(b.quick, 100, 1000), slowPage
+		trials = append(trials, b.startedFor(who, at, func(ctx context.Context, addrs []string) (figures.Values, error) {
+			plan := load.Plan{Addrs: addrs, Path: b.backend.Path(time.Millisecond, slowPage), Clients: at.Clients, Line: slowLine, Impatient: true,
+				Warmup: pick(b.quick, time.Second, 4*time.Second), Window: pick(b.quick, 2*time.Second, 8*time.Second)}
+			o, err := load.Run(ctx, plan)
+			if err != nil {
+				return nil, err
+			}
+			return o.Values(), nil
+		}))
+	}
+	if err := b.alternate(ctx, min(b.runs, 2), trials...); err != nil {
+		return err
+	}
+	return b.measureBuffers(ctx)
 }
 
 // measureBuffers asks what the buffer costs those who read at once.
-func (b *bench) measureBuffers(ctx context.Context, backend *servers.Backend) error {
-	for _, handler := range []string{"respond ok", reverseProxy(backend)} {
+func (b *bench) measureBuffers(ctx context.Context) error {
+	for _, handler := range []string{"respond ok", b.reverseProxy()} {
 		c := &contest{bench: b}
 		for _, size := range []string{"256KiB", "0"} {
 			who := b.buffered(size, handler)
 			who.Group, who.Setting = quickGroup, "respond"
 			if handler != "respond ok" {
-				who.Setting, c.upstream = "reverse_proxy", backend
+				who.Setting, c.upstream = "reverse_proxy", b.backend
 			}
 			c.contestants = append(c.contestants, who)
 		}
@@ -79,31 +77,31 @@ func (b *bench) measureBuffers(ctx context.Context, backend *servers.Backend) er
 
 // buffered is a Caddy with a buffer for responses of a size.
 func (b *bench) buffered(size, handler string) *contestant {
-	who := b.serializing(b.disk, handler, 0, "response_buffer "+size)
+	who := b.serializing(b.disk, handler, "response_buffer "+size)
 	who.Contestant, who.FileSystem = "serialize, response_buffer "+size, ""
 	return who
 }
 
 // buffering are the servers of one request at a time, with what they do about slow
 // readers.
-func (b *bench) buffering(backend *servers.Backend) []*contestant {
-	proxy := reverseProxy(backend)
+func (b *bench) buffering() []*contestant {
+	proxy := b.reverseProxy()
 	return []*contestant{
 		b.buffered("256KiB", proxy), b.buffered("8MiB", proxy), b.buffered("0", proxy),
-		b.peer(haproxyOne, servers.HAProxy{Backend: backend.Addr, MaxConn: 1}.Program()),
-		b.peer(nginxLimit, limitingNginx(backend).Program()),
-		b.peer(qosQueue, qosApache(backend).Program()),
+		b.peer(haproxyOne, servers.HAProxy{Backend: b.backend.Addr, MaxConn: 1}.Program()),
+		b.peer(nginxLimit, b.limitingNginx()),
+		b.peer(qosQueue, b.qosApache()),
 	}
 }
 
 // startedFor is a trial with a new server, whose promise the backend judges.
-func (b *bench) startedFor(who *contestant, at figures.Case, backend *servers.Backend, measure func(context.Context, []string) (figures.Values, error)) trial {
+func (b *bench) startedFor(who *contestant, at figures.Case, measure func(context.Context, []string) (figures.Values, error)) trial {
 	return b.started(who, at, func(ctx context.Context, server *servers.Server) (figures.Values, error) {
 		values, err := measure(ctx, server.Addrs)
 		if err != nil {
 			return nil, err
 		}
-		return values, (&contest{upstream: backend}).guard(ctx, who, values)
+		return values, (&contest{upstream: b.backend}).guard(ctx, who, values)
 	})
 }
 

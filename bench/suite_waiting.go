@@ -43,19 +43,12 @@ func (b *bench) queues() []queue {
 	}
 }
 
-// trial measures the engine in a new directory, if it needs one. The loop that makes
-// the trial may change q afterwards: measure is given the case that the trial is for.
+// trial measures the engine. The loop that makes the trial may change q afterwards:
+// measure is given the case that the trial is for.
 func (q queue) trial(measure func(context.Context, library.Engine, figures.Case) (figures.Values, error)) trial {
-	return trial{q.Case, func(ctx context.Context) (figures.Values, error) {
-		engine := library.Engine{Engine: q.engine}
-		if q.place != "" {
-			var err error
-			if engine.Dir, err = fresh(q.place); err != nil {
-				return nil, err
-			}
-		}
-		return measure(ctx, engine, q.Case)
-	}}
+	return passing(q.Case, q.place, func(ctx context.Context, dir string) (figures.Values, error) {
+		return measure(ctx, library.Engine{Engine: q.engine, Dir: dir}, q.Case)
+	})
 }
 
 // predecessorMost bounds how many wait for the predecessor's algorithm: each of them

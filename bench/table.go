@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -109,25 +108,7 @@ func name(c figures.Case) string {
 
 // conditions tells all of a case, for reports of progress.
 func conditions(c figures.Case) string {
-	text := name(c)
-	for _, n := range []struct {
-		value int
-		unit  string
-	}{{c.Processes, "processes"}, {c.Clients, "clients"}, {c.Waiting, "waiting"}, {c.Bytes, "bytes"}, {int(c.Hold.Microseconds()), "µs inside"}} {
-		if n.value > 0 {
-			text += fmt.Sprintf(", %d %s", n.value, n.unit)
-		}
-	}
-	return text
-}
-
-// sketch is a run's figures in short.
-func sketch(values figures.Values) string {
-	var parts []string
-	for _, m := range slices.Sorted(maps.Keys(values)) {
-		parts = append(parts, number(values[m])+" "+string(m))
-	}
-	return strings.Join(parts[:min(len(parts), 4)], ", ")
+	return fmt.Sprintf("%s: %d processes, %d clients, %d waiting, %d bytes, %v inside", name(c), c.Processes, c.Clients, c.Waiting, c.Bytes, c.Hold)
 }
 
 // String writes the table with aligned columns, all but the first to the right.

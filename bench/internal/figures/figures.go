@@ -12,17 +12,17 @@ import (
 // Case is one contestant under one set of conditions. Fields that do not apply are
 // zero.
 type Case struct {
-	Suite      string
-	Group      string // of contestants that are compared with each other
-	Contestant string
-	FileSystem string // that its lock files are on
-	Setting    string // of the contestant, or the part of it that was counted
+	Suite      string `csv:"suite"`
+	Group      string `csv:"group"` // of contestants that are compared with each other
+	Contestant string `csv:"contestant"`
+	FileSystem string `csv:"file_system"` // that its lock files are on
+	Setting    string `csv:"setting"`     // of the contestant, or the part of it that was counted
 
-	Processes int           // that share the work
-	Clients   int           // that ask at the same time, or goroutines
-	Hold      time.Duration // that each turn lasts
-	Waiting   int           // in the queue all the time
-	Bytes     int           // of a response
+	Processes int           `csv:"processes,omitempty"` // that share the work
+	Clients   int           `csv:"clients,omitempty"`   // that ask at the same time, or goroutines
+	Hold      time.Duration `csv:"hold_us,omitempty"`   // that each turn lasts
+	Waiting   int           `csv:"waiting,omitempty"`   // in the queue all the time
+	Bytes     int           `csv:"bytes,omitempty"`     // of a response
 }
 
 // Values are the figures of one run.
@@ -31,9 +31,9 @@ type Values map[Metric]float64
 // Row is one figure of one run.
 type Row struct {
 	Case
-	Run    int
-	Metric Metric
-	Value  float64
+	Run    int     `csv:"run"`
+	Metric Metric  `csv:"metric"`
+	Value  float64 `csv:"value"`
 }
 
 // Set is everything that was measured.

@@ -4,11 +4,11 @@ package library
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -73,18 +73,18 @@ func init() {
 }
 
 func (w Work) do(ctx context.Context, engine serializer.Engine) error {
-	errs := make([]error, w.Callers)
-	var done sync.WaitGroup
-	for i := range errs {
-		done.Go(func() {
-			for turn := 0; turn < w.Turns && errs[i] == nil; turn++ {
-				var t serializer.Turn
-				if t, errs[i] = engine.Enter(ctx, arrival); errs[i] == nil {
-					t.Leave()
+	var callers errgroup.Group
+	for range w.Callers {
+		callers.Go(func() error {
+			for range w.Turns {
+				turn, err := engine.Enter(ctx, arrival)
+				if err != nil {
+					return err
 				}
+				turn.Leave()
 			}
+			return nil
 		})
 	}
-	done.Wait()
-	return errors.Join(errs...)
+	return callers.Wait()
 }

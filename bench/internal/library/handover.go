@@ -3,12 +3,11 @@ package library
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
@@ -71,25 +70,23 @@ func run(ctx context.Context, r runners) ([]lap, error) {
 	defer func() { _ = engine.Close() }()
 	time.Sleep(time.Duration(r.Start - monotonic()))
 	laps := make([]lap, r.Runners*r.Laps)
-	errs := make([]error, r.Runners)
-	var done sync.WaitGroup
-	for i := range r.Runners {
-		done.Go(func() {
-			for j := i * r.Laps; j < (i+1)*r.Laps && errs[i] == nil; j++ {
+	var group errgroup.Group
+	for own := range slices.Chunk(laps, r.Laps) {
+		group.Go(func() error {
+			for i := range own {
 				turn, err := engine.Enter(ctx, arrival)
 				if err != nil {
-					errs[i] = err
-					return
+					return err
 				}
-				laps[j] = lap{Token: turn.Token(), Entered: monotonic(), Process: r.Process}
+				own[i] = lap{Token: turn.Token(), Entered: monotonic(), Process: r.Process}
 				time.Sleep(r.Hold)
-				laps[j].LeftWall, laps[j].Left = time.Now().UnixMicro(), monotonic()
+				own[i].LeftWall, own[i].Left = time.Now().UnixMicro(), monotonic()
 				turn.Leave()
 			}
+			return nil
 		})
 	}
-	done.Wait()
-	return laps, errors.Join(errs...)
+	return laps, group.Wait()
 }
 
 // handOvers are those between processes, or else within. Only those count whose

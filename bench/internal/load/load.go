@@ -4,16 +4,17 @@
 package load
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 )
@@ -132,25 +133,21 @@ func connect(ctx context.Context, p Plan) (*run, error) {
 	r := &run{Plan: p, base: time.Now(), clients: make([]*client, p.Clients), request: []byte(strings.Join(lines, "\r\n") + "\r\n\r\n")}
 	r.opens.Store(never)
 	r.closes.Store(never)
-	errs := make([]error, r.Clients)
-	slots := make(chan struct{}, 64)
-	var done sync.WaitGroup
+	var dials errgroup.Group
+	dials.SetLimit(64)
 	for i := range r.clients {
-		slots <- struct{}{}
-		done.Go(func() {
-			defer func() { <-slots }()
-			var conn net.Conn
-			if conn, errs[i] = dial(ctx, r.Addrs[i%len(r.Addrs)], r.Line); errs[i] == nil {
-				r.clients[i] = newClient(r, conn)
+		dials.Go(func() error {
+			conn, err := dial(ctx, r.Addrs[i%len(r.Addrs)], r.Line)
+			if err != nil {
+				return fmt.Errorf("connecting: %w", err)
 			}
+			r.clients[i] = &client{run: r, conn: conn, reader: bufio.NewReader(conn)}
+			return nil
 		})
 	}
-	done.Wait()
+	err := dials.Wait()
 	r.clients = slices.DeleteFunc(r.clients, func(c *client) bool { return c == nil })
-	if err := errors.Join(errs...); err != nil {
-		return r, fmt.Errorf("connecting: %w", err)
-	}
-	return r, nil
+	return r, err
 }
 
 // close ends all connections. Errors of clients no longer count.

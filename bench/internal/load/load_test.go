@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 func TestReadResponse(t *testing.T) {
@@ -27,7 +29,7 @@ func TestReadResponse(t *testing.T) {
 		{"ho\r\n\r\n", 0},
 	} {
 		r := bufio.NewReader(strings.NewReader(c.text))
-		status, err := readResponse(r)
+		status, err := readResponse(new(fasthttp.ResponseHeader), r)
 		if status != c.status || (err != nil) != (c.status == 0) || err == nil && r.Buffered() > 0 {
 			t.Errorf("readResponse(%q) = %d, %v, want %d", c.text, status, err, c.status)
 		}

@@ -15,10 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Describe tells what matters for the figures, as names and values: processor,
-// memory, system, compiler, the file systems of the directories, and the versions of
-// programs.
-func Describe(ctx context.Context, dirs ...string) [][]string {
+// Fact is something about the machine.
+type Fact struct {
+	What  string `csv:"what"`
+	Which string `csv:"which"`
+}
+
+// Describe tells what matters for the figures: processor, memory, system, compiler,
+// the file systems of the directories, and the versions of programs.
+func Describe(ctx context.Context, dirs ...string) []Fact {
 	processor, load := runtime.GOARCH, "unknown"
 	if fs, err := procfs.NewDefaultFS(); err == nil {
 		if cpus, err := fs.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
@@ -36,7 +41,7 @@ func Describe(ctx context.Context, dirs ...string) [][]string {
 		systems = append(systems, FileSystem(dir))
 	}
 	text := unix.ByteSliceToString
-	facts := [][]string{
+	facts := []Fact{
 		{"date", time.Now().UTC().Format(time.DateOnly)},
 		{"processor", fmt.Sprintf("%d × %s", runtime.NumCPU(), processor)},
 		{"memory", fmt.Sprintf("%.0f GiB", float64(info.Totalram)*float64(info.Unit)/(1<<30))},
@@ -46,7 +51,7 @@ func Describe(ctx context.Context, dirs ...string) [][]string {
 		{"lock files on", strings.Join(systems, ", ")},
 	}
 	for _, program := range []string{"haproxy", "nginx", "apache2", "php-fpm"} {
-		facts = append(facts, []string{program, Version(ctx, program)})
+		facts = append(facts, Fact{program, Version(ctx, program)})
 	}
 	return facts
 }

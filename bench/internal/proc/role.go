@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A role is a part of this program that must run in a process of its own. It reads
@@ -72,33 +74,29 @@ func Begin(ctx context.Context, name string, task any, report *bytes.Buffer, tra
 
 // Ask has a process of its own play a role, and returns its report.
 func Ask[Report any](ctx context.Context, name string, task any, tracer Tracer) (report Report, err error) {
-	reports, err := AskAll[Report](ctx, name, []any{task}, tracer)
+	var text bytes.Buffer
+	child, err := Begin(ctx, name, task, &text, tracer)
+	if err == nil {
+		err = child.Wait()
+	}
 	if err != nil {
 		return report, err
 	}
-	return reports[0], nil
+	if err := json.Unmarshal(text.Bytes(), &report); err != nil {
+		return report, fmt.Errorf("reading the report of %s: %w", name, err)
+	}
+	return report, nil
 }
 
 // AskAll has a process for each task play the role at the same time.
 func AskAll[Report any](ctx context.Context, name string, tasks []any, tracer Tracer) ([]Report, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	children := make([]*Child, len(tasks))
-	texts := make([]bytes.Buffer, len(tasks))
-	var err error
-	for i, task := range tasks {
-		if children[i], err = Begin(ctx, name, task, &texts[i], tracer); err != nil {
-			return nil, err
-		}
-	}
 	reports := make([]Report, len(tasks))
-	for i, child := range children {
-		if err := child.Wait(); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(texts[i].Bytes(), &reports[i]); err != nil {
-			return nil, fmt.Errorf("reading the report of %s: %w", name, err)
-		}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, task := range tasks {
+		group.Go(func() (err error) {
+			reports[i], err = Ask[Report](ctx, name, task, tracer)
+			return err
+		})
 	}
-	return reports, nil
+	return reports, group.Wait()
 }

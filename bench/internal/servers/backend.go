@@ -1,21 +1,19 @@
 package servers
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
@@ -52,7 +50,7 @@ func (b *Backend) Stop() { b.child.Stop() }
 
 // Path is the request path that is answered after a time, with a body of a size.
 func (b *Backend) Path(hold time.Duration, size int) string {
-	return fmt.Sprintf("/%d/%d", hold, max(size, 2))
+	return fmt.Sprintf("/?ns=%d&bytes=%d", hold, max(size, 2))
 }
 
 const mostPath = "/most"
@@ -132,16 +130,8 @@ func serveBackend(ctx context.Context, addr string) (struct{}, error) {
 	context.AfterFunc(ctx, func() { _ = listener.Close() })
 	p := &place{pauses: make(chan pause, 1<<16)}
 	go p.timekeeper()
-	for {
-		conn, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return struct{}{}, nil
-		}
-		if err != nil {
-			return struct{}{}, fmt.Errorf("accepting a connection: %w", err)
-		}
-		go p.serve(conn)
-	}
+	server := &fasthttp.Server{Handler: p.serve, NoDefaultServerHeader: true, NoDefaultDate: true}
+	return struct{}{}, server.Serve(listener)
 }
 
 // timekeeper ends the pauses on time. Timers of the runtime may be a millisecond late
@@ -159,74 +149,31 @@ func (p *place) timekeeper() {
 	}
 }
 
-const answerHead = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: "
+// page is what answers are cut from.
+var page = bytes.Repeat([]byte("ok"), 4<<20)
 
-// visitor is one connection to the backend, with what its last path told.
-type visitor struct {
-	net.Conn
-	over   chan struct{}
-	path   string
-	hold   time.Duration
-	answer []byte
-}
-
-func (p *place) serve(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-	v := &visitor{Conn: conn, over: make(chan struct{}, 1)}
-	for requests := bufio.NewReader(conn); ; {
-		path, err := readPath(requests)
-		switch {
-		case err != nil:
-			return
-		case path == mostPath:
-			text := strconv.FormatInt(p.most.Swap(0), 10)
-			_, err = fmt.Fprintf(conn, "%s%d\r\n\r\n%s", answerHead, len(text), text)
-		case v.learn(path):
-			p.admit(v)
-			_, err = conn.Write(v.answer)
-		}
-		if err != nil {
-			return
-		}
+func (p *place) serve(r *fasthttp.RequestCtx) {
+	if string(r.Path()) == mostPath {
+		r.SetBodyString(strconv.FormatInt(p.most.Swap(0), 10))
+		return
 	}
-}
-
-func (v *visitor) learn(path string) (ok bool) {
-	if path == v.path {
-		return true
-	}
-	size := 0
-	if _, err := fmt.Sscanf(path, "/%d/%d", &v.hold, &size); err != nil {
-		return false
-	}
-	v.path, v.answer = path, fmt.Appendf(nil, "%s%d\r\n\r\n%s", answerHead, size, strings.Repeat("ok", size)[:size])
-	return true
+	p.admit(time.Duration(r.QueryArgs().GetUintOrZero("ns")))
+	r.Response.SetBodyRaw(page[:min(r.QueryArgs().GetUintOrZero("bytes"), len(page))])
 }
 
 // admit lets a request in, and out before it gets its answer: then the next may be
 // sent in.
-func (p *place) admit(v *visitor) {
+func (p *place) admit(hold time.Duration) {
 	inside := p.inside.Add(1)
 	for most := p.most.Load(); inside > most && !p.most.CompareAndSwap(most, inside); most = p.most.Load() {
 	}
 	switch {
-	case v.hold >= time.Second:
-		time.Sleep(v.hold)
-	case v.hold > 0:
-		p.pauses <- pause{time.Now().Add(v.hold), v.over}
-		<-v.over
+	case hold >= time.Second:
+		time.Sleep(hold)
+	case hold > 0:
+		over := make(chan struct{}, 1)
+		p.pauses <- pause{time.Now().Add(hold), over}
+		<-over
 	}
 	p.inside.Add(-1)
-}
-
-// readPath reads a request, which has no body, and returns its path.
-func readPath(r *bufio.Reader) (path string, err error) {
-	line, err := r.ReadSlice('\n') // such as "GET /500000/2 HTTP/1.1"
-	if fields := bytes.Fields(line); len(fields) == 3 {
-		path = string(fields[1])
-	}
-	for err == nil && len(bytes.TrimSpace(line)) > 0 {
-		line, err = r.ReadSlice('\n')
-	}
-	return path, err
 }

@@ -43,23 +43,6 @@ type caddySite struct {
 	Directives string
 }
 
-const caddyfile = `{
-	admin {{.Server.Admin}}
-	auto_https off
-	persist_config off
-	log default {
-		level ERROR
-	}
-	servers {
-		trusted_proxies static 127.0.0.1
-	}
-}
-
-http://{{.Addr}} {
-	{{.Server.Directives}}
-}
-`
-
 // Start runs it, with its files below home.
 func (c Caddy) Start(ctx context.Context, home string) (*Server, error) {
 	all := new(Server)
@@ -83,7 +66,7 @@ func (c Caddy) startOne(ctx context.Context, home string) (*Server, error) {
 	}
 	s, err := Program{
 		Name:   c.Program,
-		Config: caddyfile,
+		Config: "Caddyfile",
 		Args:   []string{"run", "--config", "FILE", "--adapter", "caddyfile"},
 		Env:    append([]string{"HOME=DIR", "XDG_CONFIG_HOME=DIR", "XDG_DATA_HOME=DIR"}, c.Env...),
 		Server: caddySite{admin, strings.ReplaceAll(c.Directives, "\n", "\n\t")},

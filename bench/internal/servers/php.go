@@ -22,43 +22,23 @@ type PHP struct {
 	Socket string // where it listens; over TCP, its answers wait for delayed acknowledgements
 }
 
-const phpConfig = `[global]
-error_log = /proc/self/fd/2
-daemonize = no
-
-[www]
-{{if .Root}}user = www-data
-group = www-data{{end}}
-listen = {{.Addr}}
-listen.mode = 0666
-pm = static
-pm.max_children = 8
-`
-
 // The script uses the processor while it works, as applications do. It looks at the
 // clock that all processes share.
 const (
 	phpScript = "work.php"
 	phpTurns  = "turns"
-	phpText   = `<?php
-$begin = hrtime(true);
-$end = $begin + (int) $_GET['ns'];
-$page = str_repeat("<p>All work and no play.</p>\n", intdiv((int) $_GET['bytes'], 29) + 1);
-while (hrtime(true) < $end);
-echo $page;
-file_put_contents(__DIR__ . '/turns', pack('PP', $begin, hrtime(true)), FILE_APPEND);
-`
 )
 
 // StartPHP runs php-fpm.
 func StartPHP(ctx context.Context, home string) (*PHP, error) {
-	s, err := Program{Name: "php-fpm", Socket: true, Config: phpConfig, Args: []string{"-F", "-y", "FILE"}}.Start(ctx, home)
+	s, err := Program{Name: "php-fpm", Socket: true, Config: "php-fpm.conf", Args: []string{"-F", "-y", "FILE"}}.Start(ctx, home)
 	if err != nil {
 		return nil, err
 	}
 	p := &PHP{s, s.Addrs[0]}
-	err = errors.Join(
-		os.WriteFile(filepath.Join(p.Dir, phpScript), []byte(phpText), 0o644),
+	script, err := configs.ReadFile("configs/" + phpScript)
+	err = errors.Join(err,
+		os.WriteFile(filepath.Join(p.Dir, phpScript), script, 0o644),
 		os.WriteFile(filepath.Join(p.Dir, phpTurns), nil, 0o600),
 		os.Chmod(filepath.Join(p.Dir, phpTurns), 0o666)) // it works as another user
 	if err != nil {

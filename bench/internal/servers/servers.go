@@ -3,6 +3,7 @@ package servers
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -34,8 +35,21 @@ func (s *Server) Stop() {
 	}
 }
 
-// ProcessorTime is what its processes have used so far, without those they started.
-func (s *Server) ProcessorTime() (sum time.Duration, err error) {
+// Worked is the processor time that its processes use while do runs, without those
+// they started.
+func (s *Server) Worked(do func() error) (time.Duration, error) {
+	before, err := s.processorTime()
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		return 0, err
+	}
+	after, err := s.processorTime()
+	return after - before, err
+}
+
+func (s *Server) processorTime() (sum time.Duration, err error) {
 	for _, c := range s.children {
 		threads, err := procfs.AllThreads(c.Pid())
 		if err != nil {
@@ -67,10 +81,15 @@ func (s *Server) MostMemory() (sum float64, err error) {
 	return sum, nil
 }
 
-// Program is a server with a configuration file, which is a template of a [Site].
+// configs are templates of a [Site], and the script of php-fpm.
+//
+//go:embed configs
+var configs embed.FS
+
+// Program is a server with a configuration file.
 type Program struct {
-	Name   string // of the program, or its path
-	Config string
+	Name   string   // of the program, or its path
+	Config string   // its template
 	Args   []string // in which DIR and FILE stand for its directory and its configuration
 	Env    []string // the same
 	Server any      // for the configuration
@@ -143,7 +162,7 @@ func (p Program) Start(ctx context.Context, home string) (*Server, error) {
 
 // configure writes the configuration, and a small file to serve.
 func (p Program) configure(site Site) error {
-	config, err := template.New(p.Name).Parse(p.Config)
+	config, err := template.ParseFS(configs, "configs/"+p.Config)
 	if err != nil {
 		return err
 	}
