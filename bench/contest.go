@@ -178,7 +178,7 @@ func (c *contest) serve(ctx context.Context, who *contestant, at figures.Case) (
 	if outcome.Failure != nil {
 		c.say("%s: %v", conditions(at), outcome.Failure)
 	}
-	if !outcome.Settled || time.Duration(at.Clients)*at.Hold > longQueue {
+	if !outcome.Settled || who.peer.Lingers || time.Duration(at.Clients)*at.Hold > longQueue {
 		who.server.Stop()
 		if who.server, err = c.launch(ctx, who); err != nil {
 			return nil, fmt.Errorf("starting it again: %w", err)

@@ -42,7 +42,7 @@ type Apache struct {
 
 // Program is the apache2 that is installed.
 func (a Apache) Program() Program {
-	p := Program{Name: "apache2", Args: []string{"-D", "FOREGROUND", "-f", "FILE"}, Config: "apache.conf", Server: a}
+	p := Program{Name: "apache2", Args: []string{"-D", "FOREGROUND", "-f", "FILE"}, Config: "apache.conf", Server: a, Lingers: a.Serialize}
 	if module, _ := filepath.Glob("/usr/lib/apache2/modules/mod_qos.so"); a.Serialize && (len(module) == 0 || len(a.Libraries()) == 0) {
 		p.Missing = &machine.Missing{Program: "libapache2-mod-qos", Package: "libapache2-mod-qos libpcre3"}
 	}

@@ -95,6 +95,7 @@ type Program struct {
 	Server any      // for the configuration
 
 	Socket  bool  // it listens on a Unix socket in its directory
+	Lingers bool  // it goes on for long with requests whose clients have gone
 	Missing error // what it needs and is not installed
 }
 
