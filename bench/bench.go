@@ -183,7 +183,7 @@ func (b *bench) try(ctx context.Context, t trial) error {
 		return err
 	}
 	b.note(t.Case, figures.Values{figures.Others: others})
-	b.say("run %d: %s: %.4g", b.turn, conditions(t.Case), values)
+	b.say("run %d: %s: %v", b.turn, conditions(t.Case), values)
 	return ctx.Err()
 }
 
