@@ -76,7 +76,7 @@ func TestNotationsOfOneID(t *testing.T) {
 
 func TestTrustTraceparent(t *testing.T) {
 	_, url := idsSite(t, "trust traceparent", tellNotations+"{header.tracestate}")
-	const foreign = "4bf92f3577b34da6a3ce929d0e0e4736"
+	const callersTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	ours := uniqueid.NewUUIDv7()
 	old := uniqueid.MakeTXID(time.Unix(1e9, 0), 1).UUIDv7(1).TraceID().String() // looks like a UUIDv7
 	for _, test := range []struct {
@@ -84,18 +84,18 @@ func TestTrustTraceparent(t *testing.T) {
 		trace       string // that is adopted, or nothing
 		flags       string
 	}{
-		{"a trace", "00-" + foreign + "-00f067aa0ba902b7-01", foreign, "01"},
-		{"not sampled", "00-" + foreign + "-00f067aa0ba902b7-00", foreign, "00"},
-		{"flags without a meaning", "00-" + foreign + "-00f067aa0ba902b7-ff", foreign, "03"},
-		{"a future version", "7a-" + foreign + "-00f067aa0ba902b7-01-more", foreign, "01"},
+		{"a trace", "00-" + callersTrace + "-00f067aa0ba902b7-01", callersTrace, "01"},
+		{"not sampled", "00-" + callersTrace + "-00f067aa0ba902b7-00", callersTrace, "00"},
+		{"flags without a meaning", "00-" + callersTrace + "-00f067aa0ba902b7-ff", callersTrace, "03"},
+		{"a future version", "7a-" + callersTrace + "-00f067aa0ba902b7-01-more", callersTrace, "01"},
 		{"the trace of one like us", uniqueid.NewTraceContext(ours).String(), ours.TraceID().String(), "03"},
 		{"what looks like a UUIDv7 of another time", "00-" + old + "-00f067aa0ba902b7-01", old, "01"},
-		{"version ff", "ff-" + foreign + "-00f067aa0ba902b7-01", "", ""},
+		{"version ff", "ff-" + callersTrace + "-00f067aa0ba902b7-01", "", ""},
 		{"a trace of zeros", "00-" + strings.Repeat("0", 32) + "-00f067aa0ba902b7-01", "", ""},
-		{"a parent of zeros", "00-" + foreign + "-0000000000000000-01", "", ""},
-		{"upper case", "00-" + strings.ToUpper(foreign) + "-00f067aa0ba902b7-01", "", ""},
-		{"truncated", "00-" + foreign + "-00f067aa0ba902b7-0", "", ""},
-		{"version 00 with more", "00-" + foreign + "-00f067aa0ba902b7-01-more", "", ""},
+		{"a parent of zeros", "00-" + callersTrace + "-0000000000000000-01", "", ""},
+		{"upper case", "00-" + strings.ToUpper(callersTrace) + "-00f067aa0ba902b7-01", "", ""},
+		{"truncated", "00-" + callersTrace + "-00f067aa0ba902b7-0", "", ""},
+		{"version 00 with more", "00-" + callersTrace + "-00f067aa0ba902b7-01-more", "", ""},
 		{"an ID of another kind", "cbpvimguo4hkaps9lf6g", "", ""},
 		{"empty", "", "", ""},
 	} {
@@ -109,7 +109,7 @@ func TestTrustTraceparent(t *testing.T) {
 		})
 	}
 	t.Run("two values", func(t *testing.T) {
-		value := "00-" + foreign + "-00f067aa0ba902b7-01"
+		value := "00-" + callersTrace + "-00f067aa0ba902b7-01"
 		n := askNotations(t, url, "Traceparent", value, "Traceparent", value)
 		checkAdopted(t, n, "", "", "")
 	})
@@ -122,7 +122,7 @@ func TestTrustTraceparent(t *testing.T) {
 	t.Run("a peer that is not trusted", func(t *testing.T) {
 		addr := testcaddy.ReserveAddr(t)
 		testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust traceparent\n\t}\n\trespond "+tellNotations+"\n}\n")
-		n := askNotations(t, "http://"+addr, "Traceparent", "00-"+foreign+"-00f067aa0ba902b7-01")
+		n := askNotations(t, "http://"+addr, "Traceparent", "00-"+callersTrace+"-00f067aa0ba902b7-01")
 		checkAdopted(t, n, "", "", "")
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
 // not a cancellation. It retried for lb_try_duration while it held the turn.
-func TestCutShortIsNotTriedAgain(t *testing.T) {
+func TestRevokedIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestCutShortIsNotTriedAgain(t *testing.T) {
 
 // Bug: it also counted the end of a hold as a failure of the upstream, and marked the
 // upstream as down. All later requests got 503.
-func TestCutShortIsNotTheUpstreamsFault(t *testing.T) {
+func TestRevokedIsNotTheUpstreamsFault(t *testing.T) {
 	t.Parallel()
 	s := unstartedSite(t)
 	text := strings.Replace(s.caddyfile("hold_timeout 2s"),

@@ -71,7 +71,7 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 
 // Bug: a second unique_ids on the way had no effect: an untrusted value of the header
 // field that it trusts reached the upstream.
-func TestInnerTrustStripsStrangersHeader(t *testing.T) {
+func TestInnerTrustStripsUntrustedHeader(t *testing.T) {
 	addr := testcaddy.ReserveAddr(t)
 	server := testcaddy.Start(t, `http://`+addr+` {
 	route {
