@@ -243,6 +243,12 @@ func (b *bench) caddies(upstream string) []*contestant {
 	}
 }
 
+// as names a contestant.
+func (c *contestant) as(group, contestantName string) *contestant {
+	c.Group, c.Contestant = group, contestantName
+	return c
+}
+
 // peer is a server that is not Caddy.
 func (b *bench) peer(contestantName string, p servers.Program) *contestant {
 	return &contestant{Case: figures.Case{Contestant: contestantName}, peer: p}

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
@@ -26,31 +25,29 @@ const (
 var headerServers = []string{"Caddy", "nginx", "apache2"}
 
 func measureHeaders(ctx context.Context, b *bench) error {
-	c := &contest{bench: b}
-	add := func(group, contestantName string, who *contestant) {
-		who.Case = figures.Case{Group: group, Contestant: contestantName}
-		c.contestants = append(c.contestants, who)
+	caddy := func(contestantName, directives string) *contestant {
+		return b.caddy("", directives+"\nrespond ok").as("Caddy", contestantName)
 	}
 	const set = "unique_ids\nheader X-Request-Id "
-	for _, h := range [][2]string{
-		{noHeader, ""}, {fixedHeader, set + fixedText}, {"{http.request.txid}", set + "{http.request.txid}"},
-		{"{unique_id}", set + "{unique_id}"}, {"{http.request.uuid}", set + "{http.request.uuid}"},
-	} {
-		add("Caddy", h[0], b.caddy("", h[1]+"\nrespond ok"))
+	nginx := func(contestantName, directives string) *contestant {
+		return b.peer("", servers.Nginx{Site: directives + "return 200 ok;"}.Program()).as("nginx", contestantName)
 	}
-	for _, h := range [][2]string{{noHeader, ""}, {fixedHeader, fixedText}, {"$request_id", "$request_id"}} {
-		site := "return 200 ok;"
-		if h[1] != "" {
-			site = fmt.Sprintf("add_header X-Request-Id %q;\n%s", h[1], site)
-		}
-		add("nginx", h[0], b.peer("", servers.Nginx{Site: site}.Program()))
+	apache := func(contestantName, directives string, modules ...string) *contestant {
+		return b.peer("", servers.Apache{Modules: modules, Directives: directives}.Program()).as("apache2", contestantName)
 	}
-	add("apache2", noHeader, b.peer("", servers.Apache{Modules: []string{"headers"}}.Program()))
-	for _, a := range []struct{ name, value, module string }{{fixedHeader, fixedText, "headers"}, {"mod_unique_id", "%{UNIQUE_ID}e", "unique_id"}} {
-		directive := fmt.Sprintf("Header set X-Request-Id %q", a.value)
-		modules := slices.Compact([]string{"headers", a.module})
-		add("apache2", a.name, b.peer("", servers.Apache{Modules: modules, Directives: directive}.Program()))
-	}
+	c := &contest{bench: b, contestants: []*contestant{
+		caddy(noHeader, ""),
+		caddy(fixedHeader, set+fixedText),
+		caddy("{http.request.txid}", set+"{http.request.txid}"),
+		caddy("{unique_id}", set+"{unique_id}"),
+		caddy("{http.request.uuid}", set+"{http.request.uuid}"),
+		nginx(noHeader, ""),
+		nginx(fixedHeader, "add_header X-Request-Id "+fixedText+";\n"),
+		nginx("$request_id", "add_header X-Request-Id $request_id;\n"),
+		apache(noHeader, "", "headers"),
+		apache(fixedHeader, "Header set X-Request-Id "+fixedText, "headers"),
+		apache("mod_unique_id", "Header set X-Request-Id %{UNIQUE_ID}e", "headers", "unique_id"),
+	}}
 	return c.compare(ctx, each([]int{32}, 0))
 }
 

@@ -30,17 +30,17 @@ func measureReal(ctx context.Context, b *bench) error {
 	fastcgi := fmt.Sprintf("root * %s\nphp_fastcgi unix/%s", php.Dir, php.Socket)
 	haproxy := servers.HAProxy{Backend: "unix@" + php.Socket, PHP: php.Dir}
 	apache := servers.Apache{Modules: []string{"proxy", "proxy_fcgi"}, Directives: fmt.Sprintf("ProxyPass / unix:%s|fcgi://localhost%s/\n", php.Socket, php.Dir)}
-	free := []*contestant{b.caddy("", fastcgi), b.peer("", haproxy.Program()), b.peer("", apache.Program())}
+	free := []*contestant{
+		b.caddy("", fastcgi).as("Caddy", noQueue),
+		b.peer("", haproxy.Program()).as("HAProxy", noQueue),
+		b.peer("", apache.Program()).as("Apache", noQueue),
+	}
 	haproxy.MaxConn, apache.Serialize = 1, true
 	queues := []*contestant{
-		b.serializing("", fastcgi), b.serializing(b.disk, fastcgi),
-		b.peer("maxconn 1", haproxy.Program()), b.peer(qosQueue, apache.Program()),
-	}
-	for i, who := range free {
-		who.Group, who.Contestant = []string{"Caddy", "HAProxy", "Apache"}[i], noQueue
-	}
-	for i, who := range queues {
-		who.Group = []string{"Caddy", "Caddy", "HAProxy", "Apache"}[i]
+		b.serializing("", fastcgi).as("Caddy", caddyMemory),
+		b.serializing(b.disk, fastcgi).as("Caddy", caddyFile),
+		b.peer("", haproxy.Program()).as("HAProxy", "maxconn 1"),
+		b.peer("", apache.Program()).as("Apache", qosQueue),
 	}
 	lone := &contest{bench: b, upstream: php, contestants: append(free, queues...)}
 	if err := lone.compare(ctx, works(1, b.quick)); err != nil {
