@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // costEnv is the environment variable that names the directory in which this
@@ -183,7 +185,7 @@ func TestDirectoryCallsOfATurn(t *testing.T) {
 			t.Errorf("with %d callers, a turn makes %.2f calls, more than %d", c.callers, each, c.most)
 		}
 		// The issuing goroutine may remove the last ones for others.
-		waitUntil(t, "as many lock files are removed as were made", func() bool { return calls.create.Load() == calls.remove.Load() })
+		wait.Until(t, "as many lock files are removed as were made", func() bool { return calls.create.Load() == calls.remove.Load() })
 	}
 }
 

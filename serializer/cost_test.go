@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // These tests keep the engines cheap. They count what does not depend on the
@@ -89,11 +91,11 @@ func TestArrivalsShareTheGuard(t *testing.T) {
 	var done sync.WaitGroup
 	arrive := func() { done.Go(func() { turns(t, e, 1) }) }
 	arrive()
-	waitUntil(t, "the first asks for the guard", func() bool { return calls.guard.Load() > before })
+	wait.Until(t, "the first asks for the guard", func() bool { return calls.guard.Load() > before })
 	for range batchSize {
 		arrive()
 	}
-	waitUntil(t, "the others have arrived", func() bool {
+	wait.Until(t, "the others have arrived", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return len(e.arrivals) == batchSize

@@ -55,9 +55,9 @@ type Arrival struct {
 	// Rule determines which other arrivals may be inside together with this one.
 	Rule Rule
 
-	// Group names the queues that [Pauser.Pause] can pause together with this one: for
-	// example, the configured text from which Queue was made by filling in placeholders.
-	// Empty means none.
+	// Group names the queues that [Pauser.Pause] can pause together with this one. An
+	// example is the configured text from which Queue was made by filling in
+	// placeholders. Empty means none.
 	Group string
 
 	// MaxWaiting is how many others may already wait. If that many do, the arrival is
@@ -84,10 +84,11 @@ type Arrival struct {
 	Joined func()
 
 	// Revoke is called at most once, from another goroutine, when the turn is taken back
-	// while the caller is inside: by eviction ([ErrEvicted]), because the engine can no
-	// longer guarantee it ([ErrLost]), or because the engine closes ([ErrClosed]). The
-	// caller should stop its work, and must still call [Turn.Leave]. Revoke may be
-	// called before Enter has returned. It must not block. Nil means no notification.
+	// while the caller is inside. That is by eviction ([ErrEvicted]), because the engine
+	// can no longer guarantee the turn ([ErrLost]), or because the engine closes
+	// ([ErrClosed]). The caller should stop its work, and must still call [Turn.Leave].
+	// Revoke may be called before Enter has returned. It must not block. Nil means no
+	// notification.
 	Revoke func(cause error)
 }
 

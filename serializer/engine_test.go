@@ -13,7 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 func openFile(t testing.TB, dir string) *File {
@@ -35,16 +36,6 @@ func filesOf(t testing.TB, dir string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
-}
-
-// waitUntil waits for a condition.
-func waitUntil(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("gave up waiting until %s", what)
-		}
-	}
 }
 
 func arrival(queue string) Arrival {
@@ -69,7 +60,7 @@ func join(t testing.TB, e Engine, a Arrival) <-chan result {
 		turn, err := e.Enter(context.Background(), a)
 		done <- result{turn, err}
 	}()
-	waitUntil(t, "the arrival has its ticket", func() bool { return length(t, e, a.Queue) > before || len(done) > 0 })
+	wait.Until(t, "the arrival has its ticket", func() bool { return length(t, e, a.Queue) > before || len(done) > 0 })
 	return done
 }
 

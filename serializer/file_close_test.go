@@ -3,6 +3,8 @@ package serializer
 import (
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bug: Close did not wait for the file of a finished ticket that another goroutine was
@@ -12,7 +14,7 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 	e := openFile(t, dir)
 	turn := enter(t, e, arrival("a_"))
 	next := join(t, e, arrival("a_"))
-	waitUntil(t, "the next ticket has its file", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
+	wait.Until(t, "the next ticket has its file", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
 	e.dir.removals.changing.Lock()
 	turn.Leave()
 	(<-next).turn.Leave()
@@ -92,7 +94,7 @@ func TestCloseRefusesWhoIsAboutToJoin(t *testing.T) {
 	enter(t, e, arrival("b_")).Leave()
 	e.dir.syncing.Lock() // the issuing goroutine has the arrival, and cannot go on
 	arriving := started(e, arrival("a_"))
-	waitUntil(t, "the arrival is taken up", func() bool {
+	wait.Until(t, "the arrival is taken up", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return e.issuing && len(e.arrivals) == 0
@@ -100,7 +102,7 @@ func TestCloseRefusesWhoIsAboutToJoin(t *testing.T) {
 	d := e.dir
 	closed := make(chan error)
 	go func() { closed <- e.Close() }()
-	waitUntil(t, "the engine is closed", func() bool {
+	wait.Until(t, "the engine is closed", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return d.closing

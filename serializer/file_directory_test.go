@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // hooked is a real directory in which calls can be made to fail.
@@ -90,7 +92,7 @@ func TestDeadOwnerIsReaped(t *testing.T) {
 	if took := time.Since(died); took > patience/2 {
 		t.Errorf("took %v", took)
 	}
-	waitUntil(t, "its files are gone", func() bool {
+	wait.Until(t, "its files are gone", func() bool {
 		_, err := os.Lstat(filepath.Join(dir, ticket))
 		return errors.Is(err, fs.ErrNotExist)
 	})
@@ -199,8 +201,8 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// Bug: the same happened if the unowned file appeared while the ticket was made, above all
-// if the ticket was taken out at the same moment. And nobody waited for that file.
+// Bug: the same happened if the unowned file appeared while the ticket was made,
+// especially if the ticket was taken out at that moment. And nobody waited for that file.
 func TestNameTakenMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -241,7 +243,7 @@ func TestNameTakenMeanwhile(t *testing.T) {
 			if _, err := e.Enter(t.Context(), a); !errors.Is(err, c.cause) {
 				t.Error(err)
 			}
-			waitUntil(t, "the batch is done", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
+			wait.Until(t, "the batch is done", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return !e.issuing })
 			if _, err := os.Lstat(filepath.Join(dir, taken)); err != nil {
 				t.Fatalf("the unowned file: %v", err)
 			}
@@ -283,7 +285,7 @@ func TestWithoutHardLinks(t *testing.T) {
 	for range 20 {
 		turn := enter(t, e, arrival("a_"))
 		waiting := started(other, arrival("a_"))
-		waitUntil(t, "the other waits", func() bool { return length(t, e, "a_") == 2 })
+		wait.Until(t, "the other waits", func() bool { return length(t, e, "a_") == 2 })
 		turn.Leave()
 		get(t, waiting).Leave()
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // faultyDisk is a disk that fails as on Linux: it reports a failure once, and from then
@@ -118,9 +120,9 @@ func TestFailureAheadOfTimeIsLogged(t *testing.T) {
 	f.mu.Unlock()
 	now = now.Add(reserveTime * 3 / 4)
 	enter(t, e, arrival("a_")).Leave()
-	waitUntil(t, "the error is logged", func() bool { return strings.Contains(log.String(), unix.EIO.Error()) })
+	wait.Until(t, "the error is logged", func() bool { return strings.Contains(log.String(), unix.EIO.Error()) })
 	enter(t, e, arrival("a_")).Leave()
-	waitUntil(t, "the numbers are reserved", func() bool {
+	wait.Until(t, "the numbers are reserved", func() bool {
 		enter(t, e, arrival("a_")).Leave()
 		return e.dir.numbers.confirmed.Load() > uint64(now.Add(reserveTime/4).UnixMicro())
 	})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 func markersIn(t testing.TB, dir string) (markers []string) {
@@ -39,7 +41,7 @@ func TestMarkerOfTicketThatLeft(t *testing.T) {
 			case "owner closes last":
 				closing = []*File{other, owner}
 			case "nobody closes":
-				waitUntil(t, "the marker is gone", func() bool { return len(markersIn(t, dir)) == 0 })
+				wait.Until(t, "the marker is gone", func() bool { return len(markersIn(t, dir)) == 0 })
 			}
 			for _, e := range closing {
 				if err := e.Close(); err != nil {
@@ -54,7 +56,7 @@ func TestMarkerOfTicketThatLeft(t *testing.T) {
 }
 
 // Bug: before its own first arrival, an engine knew nothing of the other processes in its
-// directory: it listed no queues, and found no ticket to evict.
+// directory. It listed no queues, and found no ticket to evict.
 func TestBeforeTheFirstArrival(t *testing.T) {
 	dir := t.TempDir()
 	evicted := make(chan error, 1)
@@ -81,7 +83,7 @@ func TestBeforeTheFirstArrival(t *testing.T) {
 		t.Errorf("revoked for %v", cause)
 	}
 	turn.Leave()
-	waitUntil(t, "the queue is empty", func() bool { return length(t, e, "a_") == 0 })
+	wait.Until(t, "the queue is empty", func() bool { return length(t, e, "a_") == 0 })
 	if e.current() != nil {
 		t.Error("the questions opened the directory")
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // The guard file starts with the last ticket's number: 20 digits and a line feed. A
-// second line says how far numbers are reserved: the bound, the bound that is known to be
-// on the disk, and the ID of the boot in which this was written.
+// second line says how far numbers are reserved. It has the bound, the bound that is
+// known to be on the disk, and the ID of the boot in which this was written.
 const (
 	guardSize   = stampDigits + 1
 	confirmedAt = guardSize + stampDigits + 1

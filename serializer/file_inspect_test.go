@@ -13,6 +13,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 func TestInspectOnlyLooks(t *testing.T) {
@@ -51,7 +53,7 @@ func TestInspectAgreesWithEngine(t *testing.T) {
 				done <- struct{}{}
 			}()
 		}
-		waitUntil(t, "the list is as expected", func() bool {
+		wait.Until(t, "the list is as expected", func() bool {
 			queues, err := f.Queues(ctx)
 			return err == nil && len(queues) == 2 && len(queues[0].Tickets) == i+1 && len(queues[1].Tickets) == i+1
 		})
@@ -147,7 +149,7 @@ func TestEvictFrom(t *testing.T) {
 		refused <- err
 	}()
 	var waiting uint64
-	waitUntil(t, "the list is as expected", func() bool {
+	wait.Until(t, "the list is as expected", func() bool {
 		queues, err := Inspect(dir)
 		if err != nil || len(queues[0].Tickets) < 2 {
 			return false

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // clinging is a directory with files that cannot be removed. All of them look old.
@@ -79,7 +81,7 @@ func TestLeftoverThatStays(t *testing.T) {
 	turn.Leave()
 	next := started(openAt(t, dir, 0), arrival("a_"))
 	d := e.dir
-	waitUntil(t, "the file could not be removed", d.leftovers.haveOurs)
+	wait.Until(t, "the file could not be removed", d.leftovers.haveOurs)
 	d.clearLeftovers()
 	c.closed.Store(false)
 	get(t, next).Leave()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 func removeOwners(t testing.TB, dir string) {
@@ -45,7 +47,7 @@ func TestHolderFileRemoved(t *testing.T) {
 			}
 			holder := enter(t, one, arrival("a_"))
 			next := started(other, arrival("a_"))
-			waitUntil(t, "the next one waits", func() bool { return length(t, one, "a_") == 2 })
+			wait.Until(t, "the next one waits", func() bool { return length(t, one, "a_") == 2 })
 			token := tokenText(holder.Token())
 			for end, n := time.Now().Add(500*time.Millisecond), 0; time.Now().Before(end) || n < 3; {
 				if removeHolder(t, dir, token) {
@@ -99,7 +101,7 @@ func TestHolderFileRemovedWhileStopped(t *testing.T) {
 			holder.says(t, "open")
 			holder.says(t, "inside")
 			next := started(known, arrival("a_"))
-			waitUntil(t, "the next one waits", func() bool { return length(t, known, "a_") == 2 })
+			wait.Until(t, "the next one waits", func() bool { return length(t, known, "a_") == 2 })
 			holder.signal(t, syscall.SIGSTOP)
 			holder.stopped(t)
 			token := queueOf(t, known, "a_").Tickets[0].Token
@@ -131,7 +133,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 	enter(t, other, arrival("b_")).Leave()
 	holder := enter(t, one, arrival("a_"))
 	second, third := join(t, one, arrival("a_")), join(t, other, arrival("a_"))
-	waitUntil(t, "all are in the queue", func() bool { return length(t, one, "a_") == 3 })
+	wait.Until(t, "all are in the queue", func() bool { return length(t, one, "a_") == 3 })
 	removeHolder(t, dir, queueOf(t, one, "a_").Tickets[1].Token)
 	wantRefusal(t, (<-second).err, ReasonEvicted, ErrEvicted)
 	stillWaits(t, third, "the holder is inside")
@@ -147,7 +149,7 @@ func TestOwnerFileRemoved(t *testing.T) {
 	holder := enter(t, one, arrival("a_"))
 	owner := onlyOwner(t, dir)
 	removeOwners(t, dir)
-	waitUntil(t, "it is back", func() bool { return onlyOwner(t, dir) == owner })
+	wait.Until(t, "it is back", func() bool { return onlyOwner(t, dir) == owner })
 	removeHolder(t, dir, tokenText(holder.Token()))
 	next := started(other, arrival("a_"))
 	stillWaits(t, next, "the first is inside")

@@ -70,8 +70,8 @@ func giveDir(path, parent string) error {
 }
 
 // give gives a file made by this process to the directory's owner. If the system does not
-// allow that, as in a container whose root lacks the capability, the file stays as it is:
-// other processes of the same user can use it.
+// allow that, as in a container whose root lacks the capability, the file stays as it is.
+// Other processes of the same user can use it.
 func (d *osDir) give(fd int) {
 	if d.gives {
 		_ = unix.Fchown(fd, int(d.uid), int(d.gid.Load()))

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // pausedIn returns the state of a queue as it is on the disk.
@@ -78,7 +80,7 @@ func TestPauseFromOutside(t *testing.T) {
 		}
 		entered <- turn
 	}()
-	waitUntil(t, "the second waits", func() bool { return pausedIn(t, dir, "ann_").Waiting == 1 })
+	wait.Until(t, "the second waits", func() bool { return pausedIn(t, dir, "ann_").Waiting == 1 })
 	if err := PauseQueue(dir, "{user}_", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestPauseEndedMeanwhile(t *testing.T) {
 	}
 	turn.Leave()
 	for _, path := range []string{name, mark} {
-		waitUntil(t, path+" is gone", func() bool {
+		wait.Until(t, path+" is gone", func() bool {
 			_, err := os.Stat(path)
 			return os.IsNotExist(err)
 		})
@@ -179,7 +181,7 @@ func TestPausedGroupOfOthers(t *testing.T) {
 			holder.Leave()
 			expect(a.Queue, true, 0, 1)
 			late := started(owner, Arrival{Queue: QueueName(strings.ReplaceAll(group, "{id}", "ben")), Group: group})
-			waitUntil(t, "a ticket of another queue of the group is there", func() bool {
+			wait.Until(t, "a ticket of another queue of the group is there", func() bool {
 				return pausedIn(t, dir, QueueName(strings.ReplaceAll(group, "{id}", "ben"))).Waiting == 1
 			})
 			expect(QueueName(strings.ReplaceAll(group, "{id}", "ben")), true, 0, 1)

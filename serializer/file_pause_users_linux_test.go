@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // pausesOf counts the pause files of a user.
@@ -221,13 +223,13 @@ func TestLogOfPausesThatDoNotCount(t *testing.T) {
 		}
 	}
 	turn.Leave()
-	waitUntil(t, "the ended pause is removed", func() bool {
+	wait.Until(t, "the ended pause is removed", func() bool {
 		_, err := os.Stat(ended)
 		return os.IsNotExist(err)
 	})
 	last := plant(t, 0, "", dir, pauseName("c_", time.Now().Add(time.Hour)))
 	turn = get(t, started(f, arrival("a_")))
-	waitUntil(t, "the last pause is logged", func() bool { return strings.Contains(log.String(), filepath.Base(last)) })
+	wait.Until(t, "the last pause is logged", func() bool { return strings.Contains(log.String(), filepath.Base(last)) })
 	turn.Leave()
 	if n := strings.Count(log.String(), "a queue is paused"); n != 1 {
 		t.Errorf("%d pauses are logged; expected the last:\n%.2000s", n, log.String())

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // If the holder's process is killed, the next one enters at once, because the kernel
@@ -39,7 +41,7 @@ func recoveries(t *testing.T, times int) (took []time.Duration) {
 		holder.says(t, "open")
 		holder.says(t, "inside")
 		next := started(e, arrival("a_"))
-		waitUntil(t, "the next one waits", func() bool { return length(t, e, "a_") == 2 })
+		wait.Until(t, "the next one waits", func() bool { return length(t, e, "a_") == 2 })
 		killed := time.Now()
 		holder.signal(t, syscall.SIGKILL)
 		turn := get(t, next)
@@ -132,7 +134,7 @@ func TestUnownedFileIsAbandoned(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file: %v", err)
 	}
-	waitUntil(t, "it is logged", func() bool {
+	wait.Until(t, "it is logged", func() bool {
 		return strings.Contains(log.String(), "abandoned") && strings.Contains(log.String(), filepath.Base(path))
 	})
 }
@@ -143,11 +145,11 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	path := makeUnowned(t, dir, "a_")
 	made := time.Now()
-	waitUntil(t, "the file has some age", func() bool { return time.Since(made) > time.Second })
+	wait.Until(t, "the file has some age", func() bool { return time.Since(made) > time.Second })
 	opened := time.Now()
 	e, log := openLogged(t, dir)
 	next := started(e, arrival("a_"))
-	waitUntil(t, "an arrival waits for it", func() bool {
+	wait.Until(t, "an arrival waits for it", func() bool {
 		return strings.Contains(log.String(), "waiting for") && strings.Contains(log.String(), filepath.Base(path))
 	})
 	age, open := e.unowned.age(filepath.Base(path)), time.Since(opened)
@@ -240,7 +242,7 @@ func TestClocksApart(t *testing.T) {
 	var waiting []<-chan result
 	for i := range 12 {
 		waiting = append(waiting, started(engines[i%len(engines)], arrival("a_")))
-		waitUntil(t, "the ticket is there", func() bool {
+		wait.Until(t, "the ticket is there", func() bool {
 			names := slices.DeleteFunc(filesOf(t, dir), func(name string) bool { return !strings.HasPrefix(name, "a_") })
 			return len(names) == i+1
 		})
@@ -266,7 +268,7 @@ func TestEvictOtherProcess(t *testing.T) {
 	waiter := helper{Dir: dir, Queue: "a_"}.start(t)
 	waiter.says(t, "open")
 	enter(t, e, arrival("b_")).Leave()
-	waitUntil(t, "both are in the queue", func() bool { return length(t, e, "a_") == 2 })
+	wait.Until(t, "both are in the queue", func() bool { return length(t, e, "a_") == 2 })
 	tickets := queueOf(t, e, "a_").Tickets
 
 	for _, step := range []struct {

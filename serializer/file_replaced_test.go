@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // replace renames a directory away and makes another in its place. It returns
@@ -44,7 +46,7 @@ func TestDirectoryReplaced(t *testing.T) {
 	enter(t, two, arrival("b_")).Leave()
 	holder := enter(t, one, arrival("a_"))
 	waiting := started(two, arrival("a_"))
-	waitUntil(t, "two waits", func() bool { return length(t, one, "a_") == 2 })
+	wait.Until(t, "two waits", func() bool { return length(t, one, "a_") == 2 })
 
 	replace(t, dir)
 	r := <-waiting
@@ -94,7 +96,7 @@ func TestDirectoryPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := two.dir
-	waitUntil(t, "the second engine notices", func() bool { return old.retirementNow().retired })
+	wait.Until(t, "the second engine notices", func() bool { return old.retirementNow().retired })
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	gate.Store(true)
 	gone, left := slow.directory(), other.directory()
 	lead("nowhere")
-	waitUntil(t, "both have turned away", func() bool { return gone.retirementNow().retired && left.retirementNow().vacant })
+	wait.Until(t, "both have turned away", func() bool { return gone.retirementNow().retired && left.retirementNow().vacant })
 	next := started(slow, arrival("a_"))
 	<-opening // and is stopped there
 	lead("first")
@@ -201,13 +203,13 @@ func TestDirectoryPutBackWhileWaitedFor(t *testing.T) {
 	unnoticed := other.dir
 	unnoticed.syncing.Lock()
 	lead("nowhere")
-	waitUntil(t, "the engine has turned away", func() bool { return first.retirementNow().retired })
+	wait.Until(t, "the engine has turned away", func() bool { return first.retirementNow().retired })
 	lead("first")
 	next := started(slow, arrival("a_"))
 	<-opening
 	lead("second")
 	close(goOn)
-	waitUntil(t, "the second directory is open", func() bool { return first.retirementNow().hasSuccessor })
+	wait.Until(t, "the second directory is open", func() bool { return first.retirementNow().hasSuccessor })
 	stillWaits(t, next, "somebody is inside the first")
 	lead("first")
 	unnoticed.syncing.Unlock()
@@ -241,7 +243,7 @@ func TestGuardRemoved(t *testing.T) {
 	enter(t, behind, arrival("a_")).Leave()
 	first := enter(t, ahead, arrival("a_"))
 	next := started(behind, arrival("a_"))
-	waitUntil(t, "the next one waits", func() bool { return length(t, ahead, "a_") == 2 })
+	wait.Until(t, "the next one waits", func() bool { return length(t, ahead, "a_") == 2 })
 	if err := os.Remove(filepath.Join(dir, guardFile)); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (m *machine) fail(t *testing.T, dir string, newer bool) {
 }
 
 // Bug: after a power failure, and with a clock that was behind, numbers were issued
-// twice: the last number was in the guard file, but not on the disk.
+// twice. The last number was in the guard file, but not on the disk.
 func TestNumbersAfterPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	m := new(machine)

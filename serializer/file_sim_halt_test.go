@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // scene is what some simulated processes do in one directory: each has callers
@@ -281,7 +283,7 @@ func TestProbeTrustedAtOnce(t *testing.T) {
 
 		slow.halt = func(int) haltMode { return stoppedIf(slow.hasTicket(func(f *simFile) bool { return !f.locked })) }
 		entering := started(two, a)
-		waitUntil(t, "the file is made, and not locked", func() bool {
+		wait.Until(t, "the file is made, and not locked", func() bool {
 			dir.mu.Lock()
 			defer dir.mu.Unlock()
 			return slow.mode == stopped
@@ -354,7 +356,7 @@ func TestTimeoutBehindStoppedProcess(t *testing.T) {
 					turn.Leave()
 				}
 			})
-			waitUntil(t, "the first has come", func() bool {
+			wait.Until(t, "the first has come", func() bool {
 				dir.mu.Lock()
 				defer dir.mu.Unlock()
 				return victim.mode == stopped || len(dir.files) > 1

@@ -4,7 +4,7 @@ import "time"
 
 // A lock directory that is no longer at its path is retired. Another one is opened once
 // all turns in the old one are over. But the old one may return to its path at any
-// moment: other processes that have not noticed continue in it, and it may be replaced
+// moment. Other processes that have not noticed continue in it, and it may be replaced
 // again. So the engine gives it up only after opening the next one, and after checking
 // then who is still in it.
 

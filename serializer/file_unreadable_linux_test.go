@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // unreadable is a directory with files that cannot be opened.
@@ -77,7 +79,7 @@ func TestAliveInOpenDirectory(t *testing.T) {
 	e := openUnreadable(t, dir, nil, fs.ErrPermission, func(name string) bool { return name == barred })
 	defer enter(t, e, arrival("local_")).Leave()
 	defer enter(t, openAt(t, dir, 0), arrival("remote_")).Leave()
-	waitUntil(t, "all are listed", func() bool {
+	wait.Until(t, "all are listed", func() bool {
 		queues, err := e.Queues(t.Context())
 		return err == nil && len(queues) == 4
 	})
@@ -112,7 +114,7 @@ func TestUnreadableTicketInReplacedDirectory(t *testing.T) {
 	if err := os.Remove(filepath.Join(old, ticket)); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "a request enters", func() bool {
+	wait.Until(t, "a request enters", func() bool {
 		turn, err := e.Enter(context.Background(), arrival("q_"))
 		if err == nil {
 			turn.Leave()
@@ -144,7 +146,7 @@ func TestUnreadableOwnerIsLoggedOnce(t *testing.T) {
 	e.tickTime = time.Millisecond
 	touch(t, dir, leftoverOwner)
 	turn := enter(t, e, arrival("q_"))
-	waitUntil(t, "the error is logged", func() bool { return strings.Contains(log.String(), leftoverOwner) })
+	wait.Until(t, "the error is logged", func() bool { return strings.Contains(log.String(), leftoverOwner) })
 	d := e.dir
 	for range 3 * time.Second / tickInterval { // as many ticks as there are in three seconds
 		d.tick()

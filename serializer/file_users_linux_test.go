@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Two users that need not exist, and a group.
@@ -415,7 +417,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 	if err := errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "the files are open to the group", func() bool { return openToGroup(t, dir) })
+	wait.Until(t, "the files are open to the group", func() bool { return openToGroup(t, dir) })
 	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_", Timeout: patience}.start(t)
 	second.says(t, "open")
 	first.leave(t)
@@ -426,7 +428,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	helper{Dir: dir, Queue: "a_"}.start(t).says(t, "open")
-	waitUntil(t, "the guard is open to the group again", func() bool { return openToGroup(t, dir) })
+	wait.Until(t, "the guard is open to the group again", func() bool { return openToGroup(t, dir) })
 }
 
 // openToGroup reports whether the group may read and write all files of a directory.

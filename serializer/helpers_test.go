@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // patience is how long a test waits for what must come, but has no promised time.
-const patience = time.Minute
+const patience = wait.Patience
 
 func touch(t testing.TB, path ...string) {
 	t.Helper()
@@ -73,7 +75,7 @@ func arrivalFor(timeout time.Duration) Arrival {
 // with thousands of tickets, that would take most of the time.
 func awaitQueue(t testing.TB, e Engine, n int) {
 	t.Helper()
-	waitUntil(t, "all are in the queue", func() bool {
+	wait.Until(t, "all are in the queue", func() bool {
 		switch e := e.(type) {
 		case *Memory:
 			e.mu.Lock()

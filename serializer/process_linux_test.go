@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // helper is what another process of a test does: it becomes a user, opens an
@@ -176,7 +178,7 @@ func (p *process) signal(t testing.TB, s syscall.Signal) {
 // stopped waits until a process has stopped.
 func (p *process) stopped(t testing.TB) {
 	t.Helper()
-	waitUntil(t, "the process has stopped", func() bool {
+	wait.Until(t, "the process has stopped", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		_, state, _ := strings.Cut(string(text), ") ")
 		return err == nil && strings.HasPrefix(state, "T")

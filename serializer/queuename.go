@@ -102,8 +102,8 @@ func AmbiguousQueueName(text string) bool {
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
 }
 
-// cannotName reports whether a queue's name cannot be the prefix of a lock file's name:
-// the file would be in another directory, or be taken for a different file.
+// cannotName reports whether a queue's name cannot be the prefix of a lock file's name.
+// The file would be in another directory, or be taken for a different file.
 func cannotName(queue string) bool {
 	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
 }

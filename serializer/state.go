@@ -87,7 +87,7 @@ type Requester interface {
 // Counter is an [Engine] that can count the tickets of a queue without waiting. It is
 // optional. If the engine is a Counter, the Caddy plugin can refuse a request of a full
 // queue before the client sends a body with "Expect: 100-continue", and before a body
-// needs a file; otherwise, only when the request asks for its turn.
+// needs a file. Otherwise, it refuses only when the request asks for its turn.
 type Counter interface {
 	// Count returns how many are inside a queue, and how many wait. It asks no other
 	// process, and never blocks. There may be more tickets than it knows of, but all

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // All waiters whose timeouts are equally long share a timer. It is set anew when its
@@ -117,7 +119,7 @@ func TestListsOfTimeoutsAreDropped(t *testing.T) {
 		defer e.waits.timeouts.mu.Unlock()
 		return len(e.waits.timeouts.lists)
 	}
-	waitUntil(t, "each has a list", func() bool { return lists() == crowd })
+	wait.Until(t, "each has a list", func() bool { return lists() == crowd })
 	leave()
 	done.Wait()
 	if n := lists(); n > spareLists {
@@ -163,7 +165,7 @@ func TestTurnAtTheTimeout(t *testing.T) {
 				wantRefusal(t, r.err, ReasonTimeout, ErrTimeout)
 			}
 			// The file engine takes back a ticket that it was still making.
-			waitUntil(t, "no ticket is left", func() bool { return length(t, e, "a_") == 0 })
+			wait.Until(t, "no ticket is left", func() bool { return length(t, e, "a_") == 0 })
 		}
 		t.Logf("%T: %d turns were taken, %d refused", e, taken, refused)
 		switch e := e.(type) {

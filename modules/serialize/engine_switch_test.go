@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -46,7 +47,7 @@ func arrives(t *testing.T, e *engineRef, a serializer.Arrival) arriving {
 	t.Helper()
 	before := tickets(t)
 	w := comes(t, e, a)
-	within(t, "one more ticket", func() bool { return tickets(t) > before })
+	wait.Until(t, "one more ticket", func() bool { return tickets(t) > before })
 	return w
 }
 
@@ -88,15 +89,6 @@ func tickets(t *testing.T) (n int) {
 		n += len(q.Tickets)
 	}
 	return n
-}
-
-func within(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 func (w arriving) enters(t *testing.T) serializer.Turn {
@@ -177,7 +169,7 @@ func TestChangeOfEngine(t *testing.T) {
 			out(t, late)
 			turn.Leave()
 			late.enters(t).Leave()
-			within(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
+			wait.Until(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
 		})
 	}
 }
@@ -224,7 +216,7 @@ func TestRefusedDuringChangeOfEngine(t *testing.T) {
 			out(t, last)
 			holder.Leave()
 			last.enters(t).Leave()
-			within(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
+			wait.Until(t, "no local queues", func() bool { return engineswitch.Count(dir) == 0 })
 		})
 	}
 }
@@ -491,7 +483,7 @@ func TestOrderThroughChangeOfEngine(t *testing.T) {
 					mu.Unlock()
 					turn.Leave()
 				})
-				within(t, "one more ticket", func() bool { return tickets(t) > n })
+				wait.Until(t, "one more ticket", func() bool { return tickets(t) > n })
 			}
 			holder.Leave()
 			group.Wait()

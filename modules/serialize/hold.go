@@ -13,10 +13,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 )
 
-// A turn lasts for as long as somebody uses it: the handlers behind the queue,
-// and handlers of the same request that come to the queue again. After the
-// handlers have returned, the error routes use it. The request's context says
-// nothing about that: it also ends when the client hangs up.
+// A turn lasts for as long as somebody uses it. These are the handlers behind the queue,
+// and handlers of the same request that come to the queue again. After the handlers have
+// returned, the error routes use it. The request's context says nothing about that: it
+// also ends when the client hangs up.
 
 // openHold prepares the context of the hold. By default the hold outlives the
 // client. A PHP script does not stop when its client does, and the next request

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -88,7 +89,7 @@ func TestReasonOfAnotherEngine(t *testing.T) {
 		s, _ := keepMany(t, MemoryEngine{}, 0)
 		s.engine.Engine = moody{s.engine.Engine}
 		k, _ := s.arriveFrom(t, "192.0.2.1")
-		within(t, "the refusal", func() bool {
+		wait.Until(t, "the refusal", func() bool {
 			keptTickets.mu.Lock()
 			defer keptTickets.mu.Unlock()
 			return k.state == keptRefused

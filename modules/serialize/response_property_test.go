@@ -41,8 +41,8 @@ type responseStep struct {
 	size int
 }
 
-// Random writes, flushes and pauses, read by clients that are slow or not, give
-// the same response as without a queue: status, header, bytes and trailers.
+// Random writes, flushes and pauses give the same response as without a queue, to slow
+// and fast clients: status, header, bytes and trailers.
 func TestResponseIsTheSame(t *testing.T) {
 	seed, cases := *responseSeed, 1
 	if seed == 0 {

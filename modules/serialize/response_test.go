@@ -70,9 +70,9 @@ func TestResponseCutOff(t *testing.T) {
 	t.Errorf("the handler returned %v", err)
 }
 
-// Bug: a response of which the client had got nothing was cut off as well: the
-// client saw the connection end, without a status. reverse_proxy panics with
-// http.ErrAbortHandler if it cannot write.
+// Bug: a response of which the client had got nothing was cut off as well. The client saw
+// the connection end, without a status. reverse_proxy panics with http.ErrAbortHandler if
+// it cannot write.
 func TestResponseTakenBack(t *testing.T) {
 	for _, throws := range []bool{false, true} {
 		w, err := serveOnce(t, 50*time.Millisecond, func(w http.ResponseWriter, r *http.Request) error {

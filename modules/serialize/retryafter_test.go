@@ -7,8 +7,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 )
 
-// Bug: Retry-After took no account of concurrency (it said 18 s where a place
-// was free in 4), nor of the current holds: with 21 ahead, it began at 1.
+// Bug: Retry-After took no account of concurrency: it said 18 s where a place was free in
+// 4. Nor did it take account of the current holds: with 21 ahead, it began at 1.
 func TestRetryAfter(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {

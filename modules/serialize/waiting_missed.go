@@ -50,8 +50,8 @@ func (m *missedCookies) remove(agent uint64, c *sentCookie) {
 	}
 }
 
-// find returns the cookie that a browser may have got and refused, or nil: first one that
-// it comes in time for, and that nobody else waits for.
+// find returns the cookie that a browser may have got and refused, or nil. It prefers one
+// for which the browser comes in time, and for which nobody else waits.
 func (m *missedCookies) find(k *keptTicket, now time.Time) (found *sentCookie) {
 	for _, c := range m.byAgent[k.agent] {
 		back := c.isBack(k.arrived)

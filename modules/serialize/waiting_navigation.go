@@ -20,9 +20,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// isNavigation reports whether a request is a browser's navigation, or from the script
-// of the waiting page. A page in a frame gets no cookies of other sites, and one that
-// is fetched ahead may never be shown: they wait with an open connection.
+// isNavigation reports whether a request is a browser's navigation, or from the script of
+// the waiting page. A page in a frame gets no cookies of other sites, and one that is
+// fetched ahead may never be shown. They wait with an open connection.
 func (v *visit) isNavigation(r *http.Request) bool {
 	if r.Method != http.MethodGet || sendsBody(r) || v.insideElsewhere() {
 		return false

@@ -31,8 +31,8 @@ type remoteTicket struct {
 	paused bool // its queue is
 }
 
-// A reading is used for a second, but readings take at most a twentieth of the time:
-// the engine's lock is held while a long queue is read.
+// A reading is used for a second, but readings take at most a twentieth of the time,
+// because the engine's lock is held meanwhile.
 const (
 	placesAge   = time.Second
 	placesShare = 20

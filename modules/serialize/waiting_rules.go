@@ -7,7 +7,7 @@ import (
 )
 
 // mayClaim reports whether a browser's ticket gives it a turn at this handler. The ticket
-// may be from another handler of the queue that lets in more at a time: then others may
+// may be from another handler of the queue that lets in more at a time. Then others may
 // be inside where this request would have to be alone.
 //
 // One from an earlier configuration is let in by the rule of that, as are all requests

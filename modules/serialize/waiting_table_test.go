@@ -227,8 +227,9 @@ func TestWaitingTurnComesBeforeThePage(t *testing.T) {
 	v.close()
 }
 
-// Bug: a second tab that gave up a ticket which the first had claimed a moment ago made
-// it look as if it still waited: reloads got the page until the first tab had its answer.
+// Bug: a second tab gave up a ticket that the first had claimed a moment ago. Then the
+// ticket seemed to wait still, and reloads got the page until the first tab had its
+// answer.
 func TestWaitingClaimedTicketIsNotGivenUp(t *testing.T) {
 	t.Parallel()
 	s, k := keepReady(t)

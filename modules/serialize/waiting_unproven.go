@@ -26,7 +26,7 @@ const proofTime = 5 * time.Second
 const backEarly = time.Second
 
 // sentCookie is the cookie of a ticket, until it has come back. If it does not, its
-// browser may refuse cookies: then it comes again without one, and has to wait with an
+// browser may refuse cookies. Then it comes again without one, and has to wait with an
 // open connection, or it would never have a turn. Many browsers of one address look
 // alike. So only those that come when it should come have to wait like that, or else the
 // next one.

@@ -1,6 +1,6 @@
-// Package queue is the part that all engines of Orderly share: the tickets of one queue
-// in order, and the rule that determines which of them may be inside. An engine numbers
-// the tickets, inserts and removes them, and admits the callers whose tickets
+// Package queue is the part that all engines of Orderly share. It has the tickets of one
+// queue in order, and the rule that determines which of them may be inside. An engine
+// numbers the tickets, inserts and removes them, and admits the callers whose tickets
 // [Queue.Admit] returns.
 //
 // An engine's own type becomes an element of a queue by embedding an [Item] and adding
@@ -297,7 +297,7 @@ func (q *Queue[E]) Paused() bool { return q.paused }
 
 // SetPaused fixes the border, or lets [Queue.Admit] move it again. When a pause begins
 // and no local ticket is inside, remote tickets that are only presumed inside count as
-// waiting: their owners may have learned of the pause earlier.
+// waiting. Their owners may have learned of the pause earlier.
 func (q *Queue[E]) SetPaused(paused bool) {
 	if paused && !q.paused && q.localInside == 0 {
 		q.withdraw()

@@ -16,7 +16,7 @@
 //   - wronged callers (fault "supersede"): a caller was superseded without enough later
 //     arrivals, or entered although it was superseded.
 //
-// In the meantime, it causes faults at random, from a printed seed: it kills and stops
+// In the meantime, it causes faults at random, from a printed seed. It kills and stops
 // processes, replaces the directory, takes permissions away, fills the disk, and steps
 // the clocks. See -h for the list.
 //

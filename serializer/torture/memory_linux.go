@@ -53,8 +53,8 @@ const (
 
 const enginesKept = 256
 
-// The values of a hold: it makes a process stop at a certain point when it next gets
-// there, so that it can be stopped or killed exactly there.
+// The values of a hold, which makes a process wait at a certain point when it next gets
+// there. So it can be stopped or killed exactly there.
 const (
 	holdNot   = iota
 	holdNext  // it should stop

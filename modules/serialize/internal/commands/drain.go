@@ -88,9 +88,8 @@ func countInside(queues, paused []serializer.QueueState) (inside int) {
 }
 
 // findDoubtful lists the queues that may belong to a paused prefix although it does not
-// pause them: their tickets came through another prefix, such as the one before a
-// reload. Those inside must leave. Later requests come through a prefix that nobody has
-// paused.
+// pause them. Their tickets came through another prefix, such as the one before a reload.
+// Those inside must leave. Later requests come through a prefix that nobody has paused.
 func findDoubtful(queues, paused []serializer.QueueState) (doubtful []serializer.QueueState) {
 	for _, q := range queues {
 		fits := func(p serializer.QueueState) bool { return q.Path == p.Path && fitsPrefix(q, p.Prefix) }

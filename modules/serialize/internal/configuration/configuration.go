@@ -1,5 +1,6 @@
 // Package configuration knows the handlers of one configuration while Caddy provisions
-// them: whether they agree about their queues, and in which order requests come to these.
+// them. It checks whether they agree about their queues, and in which order requests come
+// to these.
 package configuration
 
 import (

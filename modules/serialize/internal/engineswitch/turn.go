@@ -112,9 +112,9 @@ func (t *Turn) Position() int {
 	return max(t.wait.position, t.Turn.Position())
 }
 
-// remaining is the arrival for the engine after a wait here. It has no limit of
-// waiters: a request that was accepted is not refused because the queue has grown
-// since, unless a later one supersedes it.
+// remaining is the arrival for the engine after a wait here. It has no limit of waiters.
+// A request that was accepted is not refused because the queue has grown since, unless a
+// later one supersedes it.
 func (t *Turn) remaining() serializer.Arrival {
 	a := t.wait.arrival
 	if !a.DropOldest {

@@ -67,9 +67,8 @@ func unnamed(condition json.RawMessage) []byte {
 	return caddyconfig.JSON(fields, nil)
 }
 
-// pathCovers reports whether a path pattern matches all that another one does,
-// as far as that can be seen: not with placeholders, escapes, or wildcards other
-// than a * at the ends.
+// pathCovers reports whether a path pattern matches all that another one does. It says no
+// for placeholders, escapes, and wildcards other than a * at the ends.
 func pathCovers(pattern, other string) bool {
 	if pattern == other {
 		return true

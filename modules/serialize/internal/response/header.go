@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// restoreHeader makes the header of the response what it was when the handlers
-// gave its status: what they have set since is not sent, except for trailers. It
-// returns the header with that.
+// restoreHeader makes the header of the response what it was when the handlers gave its
+// status. What they have set since is not sent, except for trailers. It returns the
+// header with that.
 func (w *Writer) restoreHeader() (late http.Header) {
 	header := w.ResponseWriter.Header()
 	if w.headed == nil || maps.EqualFunc(header, w.headed, slices.Equal) {

@@ -101,10 +101,10 @@ func (w *Writer) Serve(ctx context.Context, r *http.Request, next caddyhttp.Hand
 	return w.lent.Serve(&w.handlers, w, r, next)
 }
 
-// Header implements [http.ResponseWriter]. While the sender writes, the handlers
-// have a header of their own, for trailers: writers around the queue, and that of
-// HTTP/3, use the other one then. A handler that sets trailers has to ask for the
-// header again once it has written.
+// Header implements [http.ResponseWriter]. While the sender writes, the handlers have a
+// header of their own, for trailers. Writers around the queue, and that of HTTP/3, use
+// the other one then. A handler that sets trailers has to ask for the header again once
+// it has written.
 func (w *Writer) Header() http.Header {
 	if w.header != nil {
 		return w.header
