@@ -61,9 +61,11 @@ type writeTimeouts struct {
 
 	mu   sync.Mutex
 	lent context.Context              // has the loan; nil until a handler has asked for it
-	own  *caddyhttp.IdleTimeoutWriter // Caddy's; nil if it has none
 	loan *caddyhttp.IdleTimeoutWriter // for the handlers to change
 
+	// Set with the loan. After that, only the goroutine that writes to the client uses
+	// these.
+	own     *caddyhttp.IdleTimeoutWriter // Caddy's; nil if it has none
 	applied timeoutSettings
 	restore func() // undoes what was applied; nil if nothing was
 }

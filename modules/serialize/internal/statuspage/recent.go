@@ -16,8 +16,8 @@ const (
 // Recent counts the outcomes of the last ten minutes in a ring of spans. Counting a
 // request takes a few atomic additions and no lock, except for the first in a span.
 type Recent struct {
-	mu   sync.Mutex // held while a span is reused
 	ring [recentSpans]span
+	mu   sync.Mutex // held while a span is reused
 }
 
 // span counts what happened within five seconds.
