@@ -227,8 +227,7 @@ func TestExpectContinueToFullQueue(t *testing.T) {
 				t.Errorf("answered %d, want 500", got)
 			}
 		}
-		upstream.Open("holder")
-		(<-holder).Want(t, http.StatusOK)
+		release(t, upstream, holder)
 		(<-waiter).Want(t, http.StatusOK)
 		upstream.WantOrder("holder", "waiter")
 		// And with room in the queue the answer is 100.

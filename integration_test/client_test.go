@@ -93,6 +93,13 @@ func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	return answer
 }
 
+// release lets the holder leave, which must then be served.
+func release(t testing.TB, upstream *testcaddy.Upstream, holder <-chan testcaddy.Answer) {
+	t.Helper()
+	upstream.Open("holder")
+	(<-holder).Want(t, http.StatusOK)
+}
+
 // wantNoAnswer fails the test if there is an answer within a time.
 func wantNoAnswer(t *testing.T, answer <-chan testcaddy.Answer, within time.Duration) {
 	t.Helper()

@@ -58,8 +58,7 @@ func TestKillWaiter(t *testing.T) {
 	survivor.awaitTickets(3)
 	victim.Signal(syscall.SIGKILL)
 	<-victim.Ended
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-next).Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "next")
 	survivor.wantNoTickets()
@@ -84,8 +83,7 @@ func TestStoppedHolder(t *testing.T) {
 	upstream.WantNever("refused")
 
 	stopped.Signal(syscall.SIGCONT)
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	other.get("/?name=next").Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "next")
 }

@@ -67,8 +67,7 @@ func TestClientHangsUpWithSomethingUnread(t *testing.T) {
 				if took := time.Since(gone); took > wait.Patience/2 {
 					t.Errorf("the ticket was there for %v", took)
 				}
-				upstream.Open("holder")
-				(<-holder).Want(t, http.StatusOK)
+				release(t, upstream, holder)
 				c.get("/?name=last").Want(t, http.StatusOK)
 				upstream.WantOrder("holder", "last")
 			})
@@ -89,8 +88,7 @@ func TestPipelinedRequests(t *testing.T) {
 	check(t, err)
 	c.awaitTickets(2)
 	time.Sleep(time.Second)
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	answers, err := io.ReadAll(conn)
 	check(t, err)
 	if got := strings.Count(string(answers), "200 OK"); got != 3 {

@@ -140,8 +140,7 @@ func testHangUpWaiting(t *testing.T, client *http.Client, method string, body fu
 	if took > time.Second {
 		t.Errorf("the ticket was there for %v", took)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	c.get("/?name=last").Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "last")
 	c.wantNoTickets()

@@ -155,8 +155,7 @@ func TestLatestWinsAcrossEngines(t *testing.T) {
 		}
 		waiting = next
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-waiting).Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "9")
 }

@@ -86,8 +86,7 @@ func TestDryRunLog(t *testing.T) {
 	for range 50 {
 		c.get("/").Want(t, http.StatusOK)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	c.awaitEntryOf("dry run: would have waited")
 	if n := len(c.Log.All(func(e entry) bool { return e["msg"] == "dry run: would have waited" })); n > 25 {
 		t.Errorf("%d log entries for 50 requests", n)

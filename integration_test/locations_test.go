@@ -71,8 +71,7 @@ func TestLocations(t *testing.T) {
 				t.Errorf("refused with the content type %q and the body %q, want %q and %q",
 					got, refusal.Text, test.contentType, test.body)
 			}
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
+			release(t, upstream, holder)
 			upstream.WantOrder(append([]string{"holder"}, test.skips...)...)
 			c.wantNoTickets()
 		})

@@ -88,8 +88,7 @@ func TestMemoryEngineHasNoFiles(t *testing.T) {
 	if names := fileNames(t, c.dir); len(names) > 0 {
 		t.Errorf("files %v", names)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-second).Want(t, http.StatusOK)
 	if got := upstream.Visit("second").Header.Get("X-Position"); got != "1" {
 		t.Errorf("position %q, want 1", got)

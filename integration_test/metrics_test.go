@@ -67,8 +67,7 @@ func TestMetrics(t *testing.T) {
 
 	s.site = fmt.Sprintf(site, "1s")
 	check(t, c.reload(s))
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-waiter).Want(t, http.StatusOK)
 	c.wantMetric(requests("entered"), "5")
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "0")

@@ -93,8 +93,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("paused for %v, want 10m", left)
 		}
 		c.wantMetric(`paused{queue="a_"}`, "1")
-		upstream.Open("holder")
-		(<-holder).Want(t, http.StatusOK)
+		release(t, upstream, holder)
 		second := c.getting("/?name=second")
 		c.awaitQueue("a_", 0, 2)
 		check(t, c.reload(s)) // which takes longer than an entry
@@ -162,8 +161,7 @@ func TestPauseAcrossProcesses(t *testing.T) {
 	one.pause("a_", "1h")
 	one.Kill()
 	wait.Until(t, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	two.awaitQueue("a_", 0, 1)
 	three := start(t, s)
 	second := three.getting("/?name=second")
@@ -263,8 +261,7 @@ func TestPauseCommands(t *testing.T) {
 			if out, code := run("queues", "--json"); code != 0 || !strings.Contains(out, `"paused_until": "`) {
 				t.Errorf("queues --json: exit code %d: %s", code, out)
 			}
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
+			release(t, upstream, holder)
 			if got := <-waited; !strings.HasPrefix(got, "0 a_ in "+c.dir+": paused until ") || !strings.HasSuffix(got, "nobody is inside\n") {
 				t.Errorf("pause --wait: %s", got)
 			}
@@ -348,8 +345,7 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 					wait.Until(t, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
 				}
 				if holder != nil {
-					upstream.Open("holder")
-					(<-holder).Want(t, http.StatusOK)
+					release(t, upstream, holder)
 					holder = nil
 				}
 				if r := <-waited; r.StatusCode != 0 || !strings.HasSuffix(r.Text, "nobody is inside\n") {
@@ -395,8 +391,7 @@ func TestPauseAfterPrefixHasChanged(t *testing.T) {
 	for _, back := range waited {
 		wantNoAnswer(t, back, 2*time.Second)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	for _, back := range waited {
 		if r := <-back; r.StatusCode != 0 || !strings.HasSuffix(r.Text, says) {
 			t.Errorf("exit code %d: %s", r.StatusCode, r.Text)
@@ -465,8 +460,7 @@ func TestPauseWithoutServer(t *testing.T) {
 	if out, code := run(c.dir, "pause", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": paused until ") {
 		t.Errorf("pause in the default directory: exit code %d: %s", code, out)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	if out, code := run(c.dir, "resume", "--prefix", "a_"); code != 0 || !strings.Contains(out, "a_ in "+c.dir+": resumed") {
 		t.Errorf("resume in the default directory: exit code %d: %s", code, out)
 	}

@@ -229,8 +229,7 @@ func TestConfigurationReadBack(t *testing.T) {
 	if files := lockFiles(t, c.dir); len(files) != 1 || !strings.HasPrefix(files[0], "json_127.0.0.1_") {
 		t.Errorf("lock files %v", files)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	compareAdapted(t, c.Ask("/config/"), config)
 
 	var queueLength int

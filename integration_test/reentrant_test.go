@@ -119,8 +119,7 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 	if r := c.get("/?name=refused").Want(t, http.StatusInternalServerError); r.Text != "sorry: timeout" {
 		t.Errorf("answered %q", r.Text)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	c.wantNoTickets()
 }
 

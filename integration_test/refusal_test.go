@@ -79,8 +79,7 @@ func TestRefusals(t *testing.T) {
 					t.Errorf("refused with %q %q, want %q %q", got, r.Text, answer.contentType, body)
 				}
 				c.wantRefusalLogged(cause.reason, "q_")
-				upstream.Open("holder")
-				(<-holder).Want(t, http.StatusOK)
+				release(t, upstream, holder)
 				if waiter != nil {
 					(<-waiter).Want(t, http.StatusOK)
 				}
@@ -113,7 +112,6 @@ func TestNoTimeout(t *testing.T) {
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
 	wantNoAnswer(t, waiter, 500*time.Millisecond)
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-waiter).Want(t, http.StatusOK)
 }

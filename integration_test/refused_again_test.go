@@ -89,8 +89,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 				t.Errorf("answered %q, want %q", r.Text, test.body)
 			}
 			upstream.WantNever("refused")
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
+			release(t, upstream, holder)
 			if test.waiter {
 				(<-waiter).Want(t, http.StatusOK)
 			}
@@ -117,8 +116,7 @@ func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("answered %s", resp.Status)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	upstream.WantOrder("holder")
 	c.wantNoTickets()
 }

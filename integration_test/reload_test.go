@@ -104,8 +104,7 @@ func TestReloadKeepsPlaces(t *testing.T) {
 				t.Errorf("the new configuration answers %v", r)
 			}
 			upstream.WantOrder("holder")
-			upstream.Open("holder")
-			(<-holder).Want(t, http.StatusOK)
+			release(t, upstream, holder)
 			(<-waiter).Want(t, http.StatusOK)
 			if test.site == serialized {
 				(<-next).Want(t, http.StatusOK)

@@ -197,8 +197,7 @@ func TestDirectoryReplacedUnderHolder(t *testing.T) {
 
 	next := c.getting("/?name=next")
 	wantNoAnswer(t, next, 500*time.Millisecond)
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-next).Want(t, http.StatusOK)
 	upstream.WantAlone()
 	c.wantNoTickets()

@@ -75,8 +75,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 	wait.Until(t, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
 	(<-refused).Want(t, http.StatusInternalServerError)
 	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 }
 
 // If no more of a body can be stored, the request is refused.

@@ -36,8 +36,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		if got := <-events + <-events; !strings.HasPrefix(got, "place{") || !strings.Contains(got, "Sie sind als Nächstes dran.") {
 			t.Errorf("events %s", got)
 		}
-		upstream.Open("holder")
-		(<-holder).Want(t, http.StatusOK)
+		release(t, upstream, holder)
 		for event := range events {
 			if event == "turn" {
 				break
@@ -75,8 +74,7 @@ func TestWaitingBehindTLS(t *testing.T) {
 		if got := strings.HasPrefix(cookie, "__Host-") && strings.Contains(cookie, "; Secure"); got != secure {
 			t.Errorf("%q: cookie %s", servers, cookie)
 		}
-		upstream.Open("holder")
-		(<-holder).Want(t, http.StatusOK)
+		release(t, upstream, holder)
 	}
 }
 
@@ -159,8 +157,7 @@ func TestWaitingSuperseded(t *testing.T) {
 	if refused.Text != "superseded" || !strings.Contains(refused.Header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("answer %v", refused)
 	}
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	release(t, upstream, holder)
 	(<-latest).Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "latest")
 }
