@@ -4,6 +4,7 @@ package testetcd
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -11,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Member is a cluster of one.
@@ -68,7 +72,14 @@ var given sync.Map // the addresses that FreeAddress has returned
 // Start runs the member until [Member.Stop] or the end of the test.
 func (m *Member) Start(t testing.TB) {
 	t.Helper()
-	server, err := embed.StartEtcd(m.Config)
+	var server *embed.Etcd
+	var err error
+	wait.Poll(10*time.Second, func() bool {
+		server, err = embed.StartEtcd(m.Config)
+		// A process that another test is starting has a copy of FreeAddress's socket for
+		// a moment.
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
