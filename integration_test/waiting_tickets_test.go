@@ -67,6 +67,29 @@ func TestWaitingTwoTabsAtOnce(t *testing.T) {
 	testcaddy.Await(t, between)
 }
 
+// Bug: of the cookies of many tabs that were opened at once, only eight were read. The
+// others counted as refused.
+func TestWaitingManyTabsAtOnce(t *testing.T) {
+	t.Parallel()
+	s, leave := busySite(t, "after 5s\nhold 30s", "")
+	b := newVisitor(s)
+	var pages []<-chan testcaddy.Answer
+	for i := range 20 {
+		pages = append(pages, b.going(t, "tab/"+strconv.Itoa(i)))
+	}
+	for _, page := range pages {
+		wantPage(t, b.take(t, page))
+	}
+	s.awaitTickets(t, len(pages)+1)
+	b.waits(t, "tab/0")
+	if len(b.cookies) != 1 {
+		t.Errorf("the browser has %d cookies; expected one", len(b.cookies))
+	}
+	s.awaitTickets(t, 2)
+	leave()
+	b.isServed(t, "tab/0")
+}
+
 // Bug: the browsers of one address got their pages one by one.
 func TestWaitingManyBehindOneAddress(t *testing.T) {
 	t.Parallel()

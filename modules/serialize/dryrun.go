@@ -67,7 +67,9 @@ func (v *visit) outcome(cause error) string {
 // turnAway refuses a request that has no turn. In a dry run, it serves a request that
 // has none because the storage fails.
 func (s *Handler) turnAway(w http.ResponseWriter, r *http.Request, v *visit, next caddyhttp.Handler, err error) error {
-	context.AfterFunc(r.Context(), v.body.Free)
+	if v.body != nil {
+		context.AfterFunc(r.Context(), v.body.Free)
+	}
 	refused := refusalOf(v.queue, err)
 	if !s.DryRun || !isFailure(refused.Reason) {
 		return s.refuse(w, r, v, err)

@@ -47,8 +47,9 @@ const lostTime = 24 * time.Hour
 const longestCookie = 400 * 24 * time.Hour
 
 // maxWaitingCookies bounds how many are read. A browser that opens several tabs at once
-// has several for a moment, and others may have set some for a wider path or domain.
-const maxWaitingCookies = 8
+// has several for a moment, at most maxUnproven. Others may have set some for a wider path
+// or domain.
+const maxWaitingCookies = 2 * maxUnproven
 
 // readWaitingCookies returns the ticket of a browser, or nil, and its cookies. Of two
 // tickets it gives up the later one.

@@ -34,7 +34,6 @@ type missedCookie struct {
 func (m *missedCookies) add(agent uint64, c *sentCookie, now time.Time) {
 	for len(m.oldest) > 0 && now.After(m.oldest[0].until) {
 		m.remove(m.oldest[0].agent, m.oldest[0].sentCookie)
-		m.oldest = m.oldest[1:]
 	}
 	if len(m.oldest) < maxMissed {
 		c.until = now.Add(missedTime)
@@ -44,6 +43,14 @@ func (m *missedCookies) add(agent uint64, c *sentCookie, now time.Time) {
 }
 
 func (m *missedCookies) remove(agent uint64, c *sentCookie) {
+	if c.until.IsZero() {
+		return // it is not there
+	}
+	if i := slices.Index(m.oldest, missedCookie{c, agent}); i == 0 {
+		m.oldest = m.oldest[1:]
+	} else if i > 0 {
+		m.oldest = slices.Delete(m.oldest, i, i+1)
+	}
 	rest := slices.DeleteFunc(m.byAgent[agent], func(other *sentCookie) bool { return other == c })
 	if m.byAgent[agent] = rest; len(rest) == 0 {
 		delete(m.byAgent, agent)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -364,6 +365,52 @@ func TestWaitingCookiesDropped(t *testing.T) {
 			t.Fatalf("%d of them are still in the table", len(left))
 		}
 	}
+}
+
+// Bug: the turns of places whose browsers had never come back each waited a second. A
+// program that dropped cookies stopped a queue for a minute.
+func TestWaitingTurnOfMissedCookie(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	k := s.getsPage(t)
+	window := func(since time.Duration) time.Duration {
+		keptTickets.mu.Lock()
+		defer keptTickets.mu.Unlock()
+		return k.windowLocked(k.contact.Add(since))
+	}
+	if w := window(2 * time.Second); w != 3*time.Second+claimGrace {
+		t.Errorf("before it should come back, the turn waits %v", w)
+	}
+	if w := window(7 * time.Second); w != 0 {
+		t.Errorf("when it should have come back, the turn waits %v", w)
+	}
+	keptTickets.find(k.id, k.queue)
+	if w := window(7 * time.Second); w != claimGrace {
+		t.Errorf("for one that has come back before, the turn waits %v", w)
+	}
+	leaveAll(s, []*keptTicket{k})
+}
+
+// Bug: cookies that came late still counted among those that are missed.
+func TestWaitingMissedCookieComesLate(t *testing.T) {
+	s, _ := keepMany(t, MemoryEngine{}, 0)
+	tickets := []*keptTicket{s.getsPage(t), s.getsPage(t)}
+	keptTickets.mu.Lock()
+	before := len(keptTickets.missed.oldest)
+	for _, k := range tickets {
+		keptTickets.rememberLocked(k, time.Now())
+	}
+	missed := len(keptTickets.missed.oldest)
+	keptTickets.mu.Unlock()
+	for _, k := range slices.Backward(tickets) {
+		keptTickets.find(k.id, k.queue)
+	}
+	keptTickets.mu.Lock()
+	after := len(keptTickets.missed.oldest)
+	keptTickets.mu.Unlock()
+	if missed != before+2 || after != before {
+		t.Errorf("%d, %d and %d cookies are missed; expected two more, and then as many as before", before, missed, after)
+	}
+	leaveAll(s, tickets)
 }
 
 // Several browsers of one address that look alike refuse cookies. Each waits with an open

@@ -164,12 +164,17 @@ const claimWindow = 2 * time.Second
 // claimGrace is how much later than announced a browser without JavaScript may come.
 const claimGrace = time.Second
 
-// windowLocked is how long the turn waits for the browser.
+// windowLocked is how long the turn waits for the browser. It does not wait for one that
+// has never come back, and is late: a program may have many such tickets.
 func (k *keptTicket) windowLocked(now time.Time) time.Duration {
 	if len(k.watchers) > 0 || k.live {
 		return claimWindow
 	}
-	return max(k.contact.Add(k.refresh+claimGrace).Sub(now), claimGrace)
+	late := claimGrace
+	if k.cookie != nil {
+		late = 0
+	}
+	return max(k.contact.Add(k.refresh+claimGrace).Sub(now), late)
 }
 
 // stopTimerLocked ends the wait for the browser. A ticket that was never kept has none.
