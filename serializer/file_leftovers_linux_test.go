@@ -116,9 +116,9 @@ func TestDirectoryWithTicketName(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(t, started(e, arrival("a_"))).Leave()
-	if text := log.String(); !strings.Contains(text, "remove it by hand") || !strings.Contains(text, name) {
-		t.Errorf("log: %s", text)
-	}
+	wait.Until(t, "it is logged", func() bool {
+		return strings.Contains(log.String(), "remove it by hand") && strings.Contains(log.String(), name)
+	})
 	d := e.dir
 	d.mu.Lock()
 	n := len(d.leftovers.ours)

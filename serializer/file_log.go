@@ -18,6 +18,9 @@ type laterHandler struct {
 	idle    chan struct{} // closed when all records are passed on; nil if they are
 }
 
+// Enabled implements [slog.Handler]. The other handler is asked later, too.
+func (h *laterHandler) Enabled(context.Context, slog.Level) bool { return true }
+
 // Handle implements [slog.Handler].
 func (h *laterHandler) Handle(_ context.Context, r slog.Record) error {
 	h.mu.Lock()
@@ -33,7 +36,9 @@ func (h *laterHandler) Handle(_ context.Context, r slog.Record) error {
 func (h *laterHandler) passOn() {
 	for records := h.take(); records != nil; records = h.take() {
 		for _, r := range records {
-			_ = h.Handler.Handle(context.Background(), r)
+			if h.Handler.Enabled(context.Background(), r.Level) {
+				_ = h.Handler.Handle(context.Background(), r)
+			}
 		}
 	}
 }

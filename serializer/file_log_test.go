@@ -10,11 +10,17 @@ import (
 // slowHandler is a log handler that does something for each entry.
 type slowHandler struct {
 	slog.Handler
-	do   func()
-	done chan struct{} // gets a message after each entry
+	do      func()
+	enabled func()        // is called when a level is asked for
+	done    chan struct{} // gets a message after each entry
 }
 
-func (h *slowHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *slowHandler) Enabled(context.Context, slog.Level) bool {
+	if h.enabled != nil {
+		h.enabled()
+	}
+	return true
+}
 
 func (h *slowHandler) Handle(context.Context, slog.Record) error {
 	h.do()
@@ -40,6 +46,7 @@ func TestLogHandlerCallsEngine(t *testing.T) {
 					t.Error(err)
 				}
 			}
+			h.enabled = h.do
 			turn := enter(t, e, arrival("a_"))
 			touch(t, e.path, pauseFiles+"nonsense")
 			select {

@@ -128,9 +128,9 @@ func (p *pausing) lookOn(end int64) {
 
 // deaf returns a process that does not know of the pause, or "".
 func (p *pausing) deaf() string {
-	for i, s := range p.slots {
+	for i := range p.slots { // whose processes other faults may replace meanwhile
 		if p.get(control(i, ctlUp)) != 0 && p.get(control(i, ctlKnows)) != p.word {
-			return fmt.Sprintf("process %d", s.number)
+			return fmt.Sprintf("the process in slot %d", i)
 		}
 	}
 	return ""
