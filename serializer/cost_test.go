@@ -1,108 +1,148 @@
-package serializer
+package serializer_test
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// These tests keep the engines cheap. They count what does not depend on the
-// machine, and compare times only with others of the same run. The command in
-// the folder bench measures the figures themselves.
+// These tests keep the engine cheap. They count what does not depend on the machine, and
+// compare times only with others of the same run. The command in the folder bench measures
+// the figures themselves.
 
-// countedDir counts the calls that turns make to the directory. The monitor's
-// periodic calls belong to no turn, and are not counted.
-type countedDir struct {
-	lockDir
-	calls *dirCalls
-}
-
-type dirCalls struct {
-	guard, changes, last, setLast, create, remove atomic.Int64
-
-	busy sync.Mutex // while it is held, nobody gets the guard
-}
-
-func (d countedDir) lock() error {
-	d.calls.guard.Add(1)
-	d.calls.busy.Lock()
-	defer d.calls.busy.Unlock()
-	return d.lockDir.lock()
-}
-
-func (d countedDir) changes(fn func(change, []byte)) error {
-	d.calls.changes.Add(1)
-	return d.lockDir.changes(fn)
-}
-
-func (d countedDir) last() (uint64, error) { d.calls.last.Add(1); return d.lockDir.last() }
-func (d countedDir) setLast(last uint64) error {
-	d.calls.setLast.Add(1)
-	return d.lockDir.setLast(last)
-}
-
-func (d countedDir) create(name string, stamp uint64, k ownerKind) error {
-	d.calls.create.Add(1)
-	return d.lockDir.create(name, stamp, k)
-}
-
-func (d countedDir) leave(name string, stamp uint64) error {
-	d.calls.remove.Add(1)
-	return d.lockDir.leave(name, stamp)
-}
-
-func (d countedDir) remove(name string) error { d.calls.remove.Add(1); return d.lockDir.remove(name) }
-
-func openCounted(t *testing.T) (*File, *dirCalls) {
-	calls := new(dirCalls)
-	e := openFile(t, t.TempDir())
-	e.open = func(path string, clock func() time.Time) (lockDir, error) {
-		d, err := openLockDir(path, clock)
-		return countedDir{d, calls}, err
+// The bounds are the current values, so that a new allocation is noticed.
+func TestAllocationsOfATurn(t *testing.T) {
+	if raceDetector {
+		return // the race detector allocates, too
 	}
-	t.Cleanup(func() { _ = e.Close() })
-	return e, calls
-}
-
-// turns takes n turns as one caller.
-func turns(t testing.TB, e Engine, n int) {
-	a := arrival("a_")
-	a.Rule, a.Timeout = Rule{Limit: 1}, time.Minute
-	for range n {
-		turn, err := e.Enter(context.Background(), a)
-		if err != nil {
-			t.Error(err)
-			return
+	reader := ruled(serializer.Rule{Shared: true})
+	reader.Timeout = 0
+	for name, c := range map[string]struct {
+		most float64
+		turn func(*serializer.Engine)
+	}{
+		"Enter": {1, func(e *serializer.Engine) { enter(t, e, reader).Leave() }},
+		"Join": {4, func(e *serializer.Engine) {
+			left := make(chan struct{})
+			e.Join(reader, func(turn serializer.Turn, _ error) { turn.Leave(); close(left) })
+			<-left
+		}},
+	} {
+		e := newMemory()
+		stays := enter(t, e, reader) // so that the queue does
+		n := testing.AllocsPerRun(2000, func() { c.turn(e) })
+		stays.Leave()
+		if n > c.most {
+			t.Errorf("%s: a turn allocates %.1f times, more than %.0f", name, n, c.most)
 		}
-		turn.Leave()
 	}
 }
 
-// Callers that arrive while the guard is busy get their tickets in one batch.
-func TestArrivalsShareTheGuard(t *testing.T) {
-	e, calls := openCounted(t)
-	turns(t, e, 1)
-	calls.busy.Lock()
-	before := calls.guard.Load()
+// A waiter takes at most 2 KiB of the heap, beside the stack of its goroutine.
+func TestMemoryOfOneWhoWaits(t *testing.T) {
+	const crowd, most = 2000, 2 << 10
+	for _, c := range []struct {
+		name string
+		wait func(context.Context, *serializer.Engine)
+	}{
+		{"Enter", func(ctx context.Context, e *serializer.Engine) { _, _ = e.Enter(ctx, arrival()) }},
+		{"Join", func(ctx context.Context, e *serializer.Engine) {
+			w := e.Join(arrival(), func(serializer.Turn, error) {})
+			context.AfterFunc(ctx, func() { w.GiveUp(errHungUp) })
+		}},
+	} {
+		e := newMemory()
+		turn := enter(t, e, arrival())
+		before := heap()
+		gone, leave := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		for range crowd {
+			done.Go(func() { c.wait(gone, e) })
+		}
+		holds(t, e, 1, crowd)
+		each := (heap() - before) / crowd
+		leave()
+		done.Wait()
+		turn.Leave()
+		t.Logf("%s: a waiter takes %d bytes", c.name, each)
+		if each > most {
+			t.Errorf("%s: a waiter takes %d bytes, more than %d", c.name, each, most)
+		}
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkTurn compares turns with those of a channel with room for one, which keeps no
+// order that others see, no list, and no timeouts.
+func BenchmarkTurn(b *testing.B) {
+	for _, callers := range []int{1, 32, 8000} {
+		b.Run(fmt.Sprintf("memory/callers=%d", callers), func(b *testing.B) {
+			e := newMemory()
+			benchmarkTurns(b, callers, func() { enter(b, e, arrival()).Leave() })
+		})
+		b.Run(fmt.Sprintf("channel/callers=%d", callers), func(b *testing.B) {
+			inside := make(chan struct{}, 1)
+			benchmarkTurns(b, callers, func() { inside <- struct{}{}; <-inside })
+		})
+	}
+}
+
+func benchmarkTurns(b *testing.B, callers int, turn func()) {
+	b.ReportAllocs()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for left.Add(-1) >= 0 {
+				turn()
+			}
+		})
+	}
+	group.Wait()
+}
+
+// turnsOf takes turns until so many have passed, and returns what each took, by a clock. A
+// holder that leaves joins the queue again.
+func turnsOf(t *testing.T, e *serializer.Engine, waiting int, clock func() time.Duration) time.Duration {
+	const counted = 2000
+	holder := enter(t, e, arrival())
+	over, end := context.WithCancel(t.Context())
+	defer end()
+	var used time.Duration
+	var began, passed atomic.Int64
 	var done sync.WaitGroup
-	arrive := func() { done.Go(func() { turns(t, e, 1) }) }
-	arrive()
-	wait.Until(t, "the first asks for the guard", func() bool { return calls.guard.Load() > before })
-	for range batchSize {
-		arrive()
+	for range waiting {
+		done.Go(func() {
+			for over.Err() == nil {
+				turn, err := e.Enter(over, arrival())
+				if err != nil {
+					return
+				}
+				if passed.Add(1) == counted {
+					used = clock() - time.Duration(began.Load())
+					end()
+				}
+				turn.Leave()
+			}
+		})
 	}
-	wait.Until(t, "the others have arrived", func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return len(e.arrivals) == batchSize
-	})
-	calls.busy.Unlock()
+	holds(t, e, 1, waiting)
+	began.Store(int64(clock()))
+	holder.Leave()
 	done.Wait()
-	if n := calls.guard.Load() - before; n != 2 {
-		t.Errorf("one arrival and %d more took the guard %d times, not twice", batchSize, n)
-	}
+	return used / counted
 }

@@ -4,17 +4,17 @@
 // [Engine.Enter] returns a [Turn] when the turn has come, or a [*Refused] that says why
 // it never will. The caller does its work and calls [Turn.Leave].
 //
-// Three engines keep the order:
+// The engine keeps the order. A [Store] keeps the tickets where other processes see them:
 //
-//   - [File], for any number of processes on one machine: each arrival is a
-//     lock file in a directory, in the format of Apache's mod_serializer.
-//   - [Memory], for one process, without a disk.
+//   - package lockfile, for any number of processes on one machine: each ticket is a lock
+//     file in a directory, in the format of Apache's mod_serializer.
+//   - package memory, for one process, without a disk.
 //   - etcd, for many machines: the module
 //     github.com/orderly-http/caddy-orderly/serializer/etcd.
 //
-// All three follow one rule of admission, strictly first come, first served; see
-// [Rule]. At most [Rule.Limit] arrivals are inside. Shared ones (readers) may be inside
-// together, exclusive ones (writers) never with readers.
+// There is one rule of admission, strictly first come, first served; see [Rule]. At most
+// [Rule.Limit] arrivals are inside. Shared ones (readers) may be inside together, exclusive
+// ones (writers) never with readers.
 //
 // The package does not depend on HTTP. The Caddy plugin in this repository uses it. So
 // can a cron job that must not overlap with itself, or with the requests of that Caddy.

@@ -2,196 +2,241 @@ package serializer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
+	"log/slog"
+	"math"
+	"runtime"
+	"sync"
 	"time"
 )
 
-// Engine keeps any number of queues in order. All methods may be called from many
-// goroutines at once, even after Close.
+// Engine keeps any number of queues in order, those of all processes that share its
+// [Store]. All methods may be called from many goroutines at once, even after Close.
 //
-// An engine needs only these methods; package enginetest tests whether it keeps the
-// promises below. It may also be a [Joiner], a [Counter] and a [Pauser].
-type Engine interface {
-	// Path says where the engine keeps its queues, for people and for [QueueState.Path]:
-	// a directory, or a text such as etcd:orderly. It returns at once, and its result
-	// never changes. Engines that share queues have the same path. If it is empty, the
-	// Caddy plugin shows the key of the engine's module.
-	Path() string
+// # How it works
+//
+// An arrival asks the store for a ticket. The store numbers it, shows it to the other
+// processes, and reports it in order with theirs. So the engine has the queues of all
+// processes in memory. When a ticket joins its queue, all smaller ones are there, and none
+// can come later. From then on, tickets before it can only disappear. So admission is
+// decided in memory, by one rule (package queue), and each process decides the same.
+//
+// If the next ticket is local, the turn passes through a channel, and the ticket of the
+// leaving holder is removed from the store afterwards: the next one is already there, so
+// no other process sees a gap. If the next one is remote, the removal is what admits it.
+//
+// # States
+//
+// A local ticket is arriving, waiting, inside or over, in this order. Each change happens
+// under Engine.mu, and the change to inside or over ends the wait with one message. The
+// goroutine of the caller then removes a refused ticket from the store.
+//
+// # Locks
+//
+// Engine.mu guards queues, tickets and waiters. A method that needs it ends in Locked.
+// While it is held, nothing is called but [Store.SetInside] and [Store.Inside]: no other
+// method of the store, no function of the caller, and no logger.
+type Engine struct {
+	store     Store
+	lease     Lease // nil unless the store is one
+	immediate bool
+	log       *slog.Logger
+	channels  sync.Pool // of empty channels with room for one message
+	timers    sync.Pool // of timers that do not run
+	ctx       context.Context
+	stop      context.CancelFunc
+	done      chan struct{} // closed when the store is
 
-	// Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if
-	// any, is a [*Refused]; no ticket is then left behind. The wait ends early when ctx
-	// is done.
-	Enter(ctx context.Context, a Arrival) (Turn, error)
-
-	// Queues lists every queue that has tickets, ordered by prefix. A ticket of this
-	// process comes with the [Arrival.Requester] it was taken for. An engine may know of
-	// no queue before its first arrival.
-	Queues(ctx context.Context) ([]QueueState, error)
-
-	// Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A
-	// holder is notified by [Arrival.Revoke], and keeps its turn until it leaves. The
-	// error is [ErrNoTicket] if the queue has no such ticket.
-	Evict(ctx context.Context, queue string, token uint64) error
-
-	// Close refuses further arrivals and all waiters. A holder is notified by
-	// [Arrival.Revoke] ([ErrClosed]), and stays inside until it leaves. When the last
-	// one has left, the engine frees its resources. Calls after the first do nothing.
-	Close() error
+	mu        sync.Mutex
+	queues    map[string]*ticketQueue
+	pauses    pauses
+	arrivals  []*Ticket // that wait to be appended, in order
+	appending bool      // a goroutine is appending tickets
+	busy      int       // local tickets in the store or on their way, and calls of the store
+	closed    bool
 }
 
-// Arrival describes a caller that asks for its turn.
-type Arrival struct {
-	// Queue names the queue. For [File], it is the prefix of the lock files; [QueueName]
-	// turns any text into one.
-	Queue string
-
-	// Client is the address this arrival came from, for people who read the queue. The
-	// zero value means none.
-	Client netip.AddrPort
-
-	// Rule determines which other arrivals may be inside together with this one.
-	Rule Rule
-
-	// Group names the queues that [Pauser.Pause] can pause together with this one. An
-	// example is the configured text from which Queue was made by filling in
-	// placeholders. Empty means none.
-	Group string
-
-	// MaxWaiting is how many others may already wait. If that many do, the arrival is
-	// refused with [ErrFull]. Zero means no limit.
-	MaxWaiting int
-
-	// DropOldest lets the arrival queue even if MaxWaiting others already wait. It is
-	// refused with [ErrSuperseded] once that many wait behind it. So the oldest waiter
-	// is refused. The setting concerns only this arrival: an arrival without it is never
-	// superseded, so all arrivals of a queue should agree. Without MaxWaiting, it does
-	// nothing.
-	DropOldest bool
-
-	// Timeout is the longest wait. Zero means no limit.
-	Timeout time.Duration
-
-	// Requester describes what the arrival is for, to people who read the queue. Nil
-	// means no description.
-	Requester Requester
-
-	// Joined is called once the position in the queue is fixed: an arrival whose Enter
-	// is called after that queues behind this one. It must not block or call the engine.
-	// It is not called if the arrival was refused before. Nil means no notification.
-	Joined func()
-
-	// Revoke is called at most once, from another goroutine, when the turn is taken back
-	// while the caller is inside. That is by eviction ([ErrEvicted]), because the engine
-	// can no longer guarantee the turn ([ErrLost]), or because the engine closes
-	// ([ErrClosed]). The caller should stop its work, and must still call [Turn.Leave].
-	// Revoke may be called before Enter has returned. It must not block. Nil means no
-	// notification.
-	Revoke func(cause error)
+// Options adjust an [Engine]. The zero value suits most uses.
+type Options struct {
+	Log *slog.Logger // nil means no log
 }
 
-// Turn is the right to be inside.
-type Turn interface {
-	// Token is the number of the ticket. It grows with every entry of a queue. So an
-	// upstream can use it as a fencing token: it remembers the greatest one, and rejects
-	// a writer with a smaller one.
-	Token() uint64
-
-	// Position is how many tickets were ahead on arrival.
-	Position() int
-
-	// Leave ends the turn. Calls after the first do nothing.
-	Leave()
-}
-
-// The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
-// context that ended the wait. ErrNoTicket is an error of evictions only.
-var (
-	ErrTimeout    = errors.New("waited too long in the queue")
-	ErrFull       = errors.New("too many are waiting in the queue")
-	ErrSuperseded = errors.New("superseded by a later arrival in the queue")
-	ErrEvicted    = errors.New("evicted from the queue")
-	ErrLost       = errors.New("the engine lost its claim on the queue")
-	ErrStorage    = errors.New("the queue's storage failed")
-	ErrClosed     = errors.New("the queue's engine is closed")
-	ErrNoTicket   = errors.New("no such ticket")
-)
-
-// Reason is the reason of a refusal, in one word.
-type Reason string
-
-// The reasons of a refusal. A new one needs a line in causes.
-const (
-	ReasonTimeout    Reason = "timeout"
-	ReasonFull       Reason = "queue_full"
-	ReasonSuperseded Reason = "superseded"
-	ReasonEvicted    Reason = "evicted"
-	ReasonLost       Reason = "lost"
-	ReasonStorage    Reason = "storage"
-	ReasonGone       Reason = "gone" // the caller's context was done
-)
-
-// causes are all reasons of refusal, each with the errors that mean it.
-var causes = []struct {
-	reason Reason
-	errs   []error
-}{
-	{ReasonTimeout, []error{ErrTimeout}},
-	{ReasonFull, []error{ErrFull}},
-	{ReasonSuperseded, []error{ErrSuperseded}},
-	{ReasonEvicted, []error{ErrEvicted}},
-	{ReasonLost, []error{ErrLost}},
-	{ReasonStorage, []error{ErrStorage, ErrClosed}},
-	{ReasonGone, nil}, // whatever ended the context
-}
-
-// Reasons returns all reasons of a refusal.
-func Reasons() []Reason {
-	reasons := make([]Reason, 0, len(causes))
-	for _, c := range causes {
-		reasons = append(reasons, c.reason)
+// New makes an engine that keeps its queues in a store, which belongs to it from now on.
+func New(store Store, o Options) *Engine {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return reasons
+	e := &Engine{
+		store:  store,
+		log:    o.Log,
+		done:   make(chan struct{}),
+		queues: make(map[string]*ticketQueue),
+		pauses: make(pauses),
+	}
+	e.channels.New = func() any { return make(chan struct{}, 1) }
+	e.timers.New = func() any { return time.NewTimer(math.MaxInt64) } // as good as never
+	e.lease, _ = store.(Lease)
+	_, e.immediate = store.(Immediate)
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	store.Follow((*events)(e))
+	return e
 }
 
-// Refused is the error of [Engine.Enter].
-type Refused struct {
-	Reason   Reason // one of [Reasons]; the Caddy plugin takes any other for ReasonStorage
-	Queue    string
-	Position int    // how many were ahead on arrival, as far as known
-	Token    uint64 // of the ticket given up; 0 if none had been issued
-	Err      error  // the cause in full
+// Path says where the engine keeps its queues; see [Store.Path].
+func (e *Engine) Path() string { return e.store.Path() }
+
+// Count returns how many tickets of this process are inside a queue, and how many wait.
+// It never blocks.
+func (e *Engine) Count(queue string) (inside, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q := e.queues[queue]
+	if q == nil {
+		return 0, 0
+	}
+	return q.LocalInside(), q.LocalWaiting()
 }
 
-func (r *Refused) Error() string {
-	return fmt.Sprintf("refused by queue %q: %v", r.Queue, r.Err)
+// Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder
+// is notified by [Arrival.Revoke], and keeps its turn until it leaves. The owner of a
+// ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
+// queue has no such ticket.
+func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
+	err := e.using(ctx, func(ctx context.Context) error {
+		if err := e.store.Sync(ctx); err != nil {
+			return err
+		}
+		t, evicted := e.evict(queue, token)
+		switch {
+		case t == nil:
+			return ErrNoTicket
+		case evicted:
+			return nil
+		}
+		return e.store.Evict(ctx, t)
+	})
+	if err != nil {
+		return fmt.Errorf("evicting ticket %d from queue %q: %w", token, queue, err)
+	}
+	return nil
 }
 
-func (r *Refused) Unwrap() error { return r.Err }
-
-// StorageError is a cause of refusals with [ReasonStorage]. It matches [ErrStorage]
-// with errors.Is.
-type StorageError struct {
-	Op   string // what was being done
-	Path string // to what
-	Err  error
+// evict finds a ticket, and evicts it if it is local.
+func (e *Engine) evict(queue string, token uint64) (t *Ticket, evicted bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t = e.queues[queue].find(token)
+	if t == nil || !t.Local() {
+		return t, false
+	}
+	if t.state == inside {
+		t.revokeLocked(ErrEvicted)
+	} else {
+		e.refuseLocked(t, ErrEvicted)
+	}
+	return t, true
 }
 
-func (e *StorageError) Error() string {
-	return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Err)
+// using calls the store, which stays open meanwhile. It returns when ctx is done, even if
+// the store does not.
+func (e *Engine) using(ctx context.Context, call func(context.Context) error) error {
+	if !e.acquire() {
+		return e.closedError()
+	}
+	result := make(chan error, 1)
+	go func() {
+		defer e.release()
+		result <- call(ctx)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-func (e *StorageError) Unwrap() []error { return []error{ErrStorage, e.Err} }
+// closeTime is how long Close waits for holders that it has revoked, and for the last
+// tickets to be removed.
+const closeTime = time.Second
 
-// ReasonOf returns the reason for the cause of a refusal. For a cause that this package
-// does not know, which must be that of a context, it is [ReasonGone].
-func ReasonOf(err error) Reason {
-	for _, c := range causes {
-		if slices.ContainsFunc(c.errs, func(cause error) bool { return errors.Is(err, cause) }) {
-			return c.reason
+// Close refuses further arrivals and all waiters. A holder is notified by
+// [Arrival.Revoke] ([ErrClosed]), and stays inside until it leaves. When the last one has
+// left, the store is closed. Close waits for that, but not for long. Calls after the
+// first do nothing.
+func (e *Engine) Close() error {
+	if e.close() {
+		select {
+		case <-e.done:
+		case <-time.After(closeTime):
 		}
 	}
-	return ReasonGone
+	return nil
 }
+
+// close reports whether this is the first call.
+func (e *Engine) close() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.closed = true
+	e.stop()
+	why := e.closedError()
+	for _, t := range e.arrivals {
+		e.refuseLocked(t, why)
+	}
+	for _, q := range e.queues {
+		q.SetPaused(true) // nobody enters because others are refused
+		for t := range q.All() {
+			switch {
+			case !t.Local():
+			case t.state == inside:
+				t.revokeLocked(ErrClosed)
+			default:
+				e.refuseLocked(t, why)
+			}
+		}
+	}
+	e.closeStoreLocked()
+	return true
+}
+
+func (e *Engine) closedError() error { return &StorageError{"using", e.Path(), ErrClosed} }
+
+// acquire keeps the store open until release. It returns false if the engine is closed.
+func (e *Engine) acquire() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.busy++
+	return true
+}
+
+func (e *Engine) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.busy--
+	e.closeStoreLocked()
+}
+
+// closeStoreLocked closes the store of a closed engine once nothing needs it.
+func (e *Engine) closeStoreLocked() {
+	if !e.closed || e.busy > 0 {
+		return
+	}
+	go func() {
+		defer close(e.done)
+		if err := e.store.Close(); err != nil {
+			e.log.Error("closing the queues' storage failed", "path", e.Path(), "error", err)
+		}
+	}()
+}
+
+// yield lets the waiter that was just admitted run at once. Its goroutine is the next one
+// of this thread. But the leaving holder still has work to do, during which nobody would
+// be inside.
+func yield() { runtime.Gosched() }

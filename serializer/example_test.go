@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// Two callers need exclusive access to something. The second one enters when
-// the first one has left.
+// Two callers need exclusive access to something. The second one enters when the first one
+// has left.
 func Example() {
 	ctx := context.Background()
-	engine := serializer.NewMemory(serializer.MemoryOptions{})
+	engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
 	defer engine.Close()
 
 	first, err := engine.Enter(ctx, serializer.Arrival{Queue: "ledger"})
@@ -42,31 +42,16 @@ func Example() {
 	// the second is inside, with a greater token: true
 }
 
-// A job that must not overlap with itself, whichever process runs it: it gives
-// up if another process is running it. The queue can be one that a Caddy uses.
-func ExampleOpenFile() {
-	dir, err := os.MkdirTemp("", "queues")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	engine, err := serializer.OpenFile(dir, serializer.FileOptions{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+// A job that must not overlap with itself: it gives up if it has to wait for too long. With
+// a store of lock files, that holds for all processes of the machine.
+func ExampleEngine_Enter() {
+	engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
 	defer engine.Close()
 
 	job := func(patience time.Duration, work func()) {
 		turn, err := engine.Enter(context.Background(), serializer.Arrival{Queue: "nightly_", Timeout: patience})
-		var refused *serializer.Refused
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*serializer.Refused](err); ok {
 			fmt.Println("not now:", refused.Reason)
-			return
-		}
-		if err != nil {
-			fmt.Println(err)
 			return
 		}
 		defer turn.Leave()

@@ -1,73 +1,160 @@
-package serializer
+package serializer_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// A pause ends by itself, also that of a group whose queue came later, and the list
-// shows it meanwhile.
+func pause(t testing.TB, e *serializer.Engine, name string) {
+	t.Helper()
+	if err := e.Pause(t.Context(), name, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func resume(t testing.TB, e *serializer.Engine, name string) {
+	t.Helper()
+	if err := e.Resume(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A pause ends by itself, also that of a name with a *, and the list shows it meanwhile.
 func TestPauseEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory(MemoryOptions{})
+		e := newMemory()
 		until := time.Now().Add(time.Minute)
-		if err := m.Pause(t.Context(), "{user}_", until); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"user_*", "user_ann_"} { // the second one ends first
+			if err := e.Pause(t.Context(), name, until); err != nil {
+				t.Fatal(err)
+			}
+			until = until.Add(-time.Second)
 		}
-		states, _ := m.Queues(t.Context())
-		if len(states) != 1 || states[0].Prefix != "{user}_" || states[0].PausedUntil == nil || !states[0].PausedUntil.Equal(until) {
-			t.Errorf("a paused group without tickets is listed as %+v", states)
+		states, err := e.Queues(t.Context())
+		if err != nil || len(states) != 2 || states[0].Prefix != "user_*" || states[0].PausedUntil == nil || len(states[0].Tickets) != 0 {
+			t.Errorf("paused queues without tickets are listed as %+v, error %v", states, err)
 		}
-		start := time.Now()
-		turn, err := m.Enter(t.Context(), Arrival{Queue: "ann_", Group: "{user}_"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if waited := time.Since(start); waited != time.Minute {
+		begun := time.Now()
+		turn := enter(t, e, serializer.Arrival{Queue: "user_ann_"})
+		if waited := time.Since(begun); waited != time.Minute {
 			t.Errorf("entered after %s; expected a minute", waited)
 		}
-		if states, _ = m.Queues(t.Context()); len(states) != 1 || states[0].PausedUntil != nil {
+		if states, _ = e.Queues(t.Context()); len(states) != 1 || states[0].PausedUntil != nil {
 			t.Errorf("after the pause the list is %+v", states)
 		}
 		turn.Leave()
 	})
 }
 
-// A pause that would be over at once is refused: somebody mistook the time.
-func TestPauseInThePast(t *testing.T) {
-	m := NewMemory(MemoryOptions{})
-	if err := m.Pause(t.Context(), "a", time.Now().Add(-time.Second)); err == nil {
+// A later pause replaces the end of an earlier one of the same name.
+func TestPauseIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newMemory()
+		for _, end := range []time.Duration{time.Minute, time.Hour, 2 * time.Minute} {
+			if err := e.Pause(t.Context(), "a_", time.Now().Add(end)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begun := time.Now()
+		enter(t, e, serializer.Arrival{Queue: "a_"}).Leave()
+		if waited := time.Since(begun); waited != 2*time.Minute {
+			t.Errorf("entered after %s; expected two minutes", waited)
+		}
+	})
+}
+
+// A pause that would be over at once is refused: somebody mistook the time. So is one of no
+// queue.
+func TestWrongPauses(t *testing.T) {
+	e := newMemory()
+	defer e.Close()
+	if err := e.Pause(t.Context(), "a_", time.Now().Add(-time.Second)); err == nil {
 		t.Error("a pause that ended before it began is no error")
+	}
+	if err := e.Pause(t.Context(), "", time.Time{}); err == nil {
+		t.Error("a pause without a name is no error")
+	}
+	if err := e.Pause(t.Context(), "a_", serializer.Forever.Add(time.Hour)); err != nil {
+		t.Errorf("a pause beyond all times: %v", err)
+	}
+	if queues, _ := e.Queues(t.Context()); len(queues) != 1 || !queues[0].PausedUntil.Equal(serializer.Forever) {
+		t.Errorf("it is listed as %+v", queues)
 	}
 }
 
-func TestMemoryDropsOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory(MemoryOptions{})
-		a := Arrival{Queue: "a", MaxWaiting: 2, DropOldest: true}
-		holder, err := m.Enter(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		errs := make([]error, 10)
-		for i := range errs {
-			go func() {
-				var turn Turn
-				if turn, errs[i] = m.Enter(t.Context(), a); errs[i] == nil {
-					turn.Leave()
-				}
-			}()
-			synctest.Wait()
-		}
+// While a queue is paused, its holder finishes and nobody enters. All keep their places.
+func TestPauseKeepsPlaces(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		holder := enter(t, e, arrival())
+		first := join(t, e, arrival())
+		pause(t, e, "a_")
+		second, third := join(t, e, arrival()), join(t, e, arrival())
 		holder.Leave()
-		synctest.Wait()
-		for i, err := range errs {
-			refused, ok := errors.AsType[*Refused](err)
-			if latest := i >= 8; latest != (err == nil) || !latest && (!ok || refused.Reason != ReasonSuperseded) {
-				t.Errorf("arrival %d: error %v; expected the last two to enter, the others to be superseded", i, err)
-			}
+		first.waits(t, e)
+		second.GiveUp(errHungUp)
+		second.refused(t, serializer.ReasonGone, errHungUp)
+		resume(t, e, "a_")
+		turn := first.enters(t)
+		third.waits(t, e)
+		turn.Leave()
+		third.enters(t).Leave()
+		resume(t, e, "a_") // it is no error that there is no pause
+	})
+}
+
+// A name that ends in * pauses each queue whose name begins so, also one that has no ticket
+// yet, and no other. A queue that is also paused by its own name admits again when both
+// pauses have ended. The end of a name with a * ends both.
+func TestPauseOfNamesThatBeginAlike(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		in := func(queue string) serializer.Arrival {
+			a := arrival()
+			a.Queue = queue
+			return a
 		}
+		holder := enter(t, e, in("user_ann_"))
+		pause(t, e, "user_*")
+		pause(t, e, "user_ann_")
+		ann, bob := join(t, e, in("user_ann_")), join(t, e, in("user_bob_"))
+		enter(t, e, in("users_")).Leave()
+		holder.Leave()
+		resume(t, e, "user_ann_")
+		ann.waits(t, e)
+		bob.waits(t, e)
+		pause(t, e, "user_ann_")
+		resume(t, e, "user_*")
+		ann.enters(t).Leave()
+		bob.enters(t).Leave()
+		pause(t, e, "*")
+		ann = join(t, e, in("user_ann_"))
+		resume(t, e, "*")
+		ann.enters(t).Leave()
+	})
+}
+
+// All ways out of a queue stay open during a pause: the timeout, a full queue, a later
+// arrival, and eviction.
+func TestRefusalsInPause(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		pause(t, e, "a_")
+		start(e, arrivalFor(time.Millisecond)).refused(t, serializer.ReasonTimeout, serializer.ErrTimeout)
+		holds(t, e, 0, 0)
+		first := join(t, e, latest(1))
+		second := start(e, latest(1))
+		first.refused(t, serializer.ReasonSuperseded, serializer.ErrSuperseded)
+		full := arrival()
+		full.MaxWaiting = 1
+		refused := start(e, full).refused(t, serializer.ReasonFull, serializer.ErrFull)
+		if refused.Position != 1 {
+			t.Errorf("refused at position %d; expected 1", refused.Position)
+		}
+		if err := e.Evict(t.Context(), "a_", tokenOf(t, e, 0)); err != nil {
+			t.Error(err)
+		}
+		second.refused(t, serializer.ReasonEvicted, serializer.ErrEvicted)
+		resume(t, e, "a_")
 	})
 }

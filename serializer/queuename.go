@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -15,6 +14,10 @@ const (
 	maxQueueName  = 150
 	keptQueueName = 80
 )
+
+// ReservedPrefix begins the names of the files that are no tickets in a directory of lock
+// files. No queue's name begins with it.
+const ReservedPrefix = ".orderly-"
 
 // QueueName turns any text into a name that is safe as the start of a file name.
 // Different texts have different names. Letters, digits, spaces and most ASCII symbols
@@ -46,14 +49,14 @@ func plainQueueName(text string) bool {
 			return false
 		}
 	}
-	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ownFiles)
+	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ReservedPrefix)
 }
 
 func escapeQueueName(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
 		c := text[i]
-		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ownFiles) {
+		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ReservedPrefix) {
 			fmt.Fprintf(&b, "%%%02X", c)
 			continue
 		}
@@ -67,30 +70,6 @@ func escapeQueueName(text string) string {
 	return name
 }
 
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
-
-// FitsGroup reports whether a queue's name may have come from the name of a group: by
-// [QueueName] of the text with values in place of its {placeholders}. For a shortened
-// name, only the part before the first placeholder is compared. So queues of other
-// groups may fit, too.
-func FitsGroup(queue, group string) bool {
-	parts := placeholder.Split(group, -1)
-	if len(parts) == 1 {
-		return queue == group
-	}
-	for i, part := range parts {
-		parts[i] = QueueName(part)
-	}
-	if strings.Contains(queue, "%~") {
-		return strings.HasPrefix(queue, parts[0])
-	}
-	for i, part := range parts {
-		parts[i] = regexp.QuoteMeta(part)
-	}
-	matched, err := regexp.MatchString("^"+strings.Join(parts, ".*")+"$", queue)
-	return err == nil && matched
-}
-
 func mustEscape(c byte) bool {
 	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
 }
@@ -100,10 +79,4 @@ func mustEscape(c byte) bool {
 func AmbiguousQueueName(text string) bool {
 	n := len(text)
 	return n >= 5 && text[n-5:n-1] == "0000" && text[n-1] >= '0' && text[n-1] <= '9'
-}
-
-// cannotName reports whether a queue's name cannot be the prefix of a lock file's name.
-// The file would be in another directory, or be taken for a different file.
-func cannotName(queue string) bool {
-	return strings.ContainsAny(queue, "/\\\x00") || strings.HasPrefix(queue, ownFiles) || AmbiguousQueueName(queue)
 }

@@ -1,5 +1,5 @@
 //go:build race
 
-package serializer
+package serializer_test
 
 const raceDetector = true

@@ -2,83 +2,88 @@ package serializer
 
 import (
 	"net/netip"
-	"runtime"
-	"sync/atomic"
+	"strconv"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// ticket is one place in a queue, local or remote. A local ticket is the [Turn] of the
-// engines in this package.
-type ticket struct {
-	queue.Item[*ticket]
-	Ticket
-	queue   *ticketQueue // nil until it is in one
-	*waiter              // nil for a remote ticket
-	out     bool         // no longer in the queue, or never to be
+// Ticket is one place in a queue, of this process (local) or of another one (remote). A
+// store makes the remote tickets, and the engine the local ones.
+type Ticket struct {
+	// Ref and Key are for the store alone. Ref comes first: there, package sync/atomic can
+	// use it on systems of 32 bits, too. Of two tickets with the same number, which only
+	// other programs can cause, the one with the smaller Key comes first.
+	Ref uint64
+	Key string
 
-	// For the file engine. All of it belongs to the lock of the directory.
-	known     bool    // of a remote ticket: its owner is known, and so is its rule
-	unowned   bool    // it has no owner: it is another program's file
-	announced bool    // it has been logged that arrivals wait for it
-	name      string  // of the lock file
-	seen      uint64  // the last listing of the directory that showed the file or preceded it
-	owner     string  // of a remote ticket, for people
-	barred    *barred // nil unless the file cannot be opened
+	queue.Item[*Ticket]
+
+	Queue  string
+	Client netip.AddrPort // the zero value means none
+
+	// Number is the ticket's place in the order of its queue, and its token. Before a
+	// local ticket has joined, only the store uses it, and the fields below.
+	Number uint64
+
+	Arrived time.Time // when the ticket was numbered, for people
+	Owner   *Owner    // nil if it is not known
+
+	in      *ticketQueue // nil unless it is in a queue
+	lost    bool         // the store has lost the ticket while its holder is inside
+	*waiter              // nil for a remote ticket
 }
 
-// waiter is the caller of Enter or Join, as the engine sees it. Everything but ready,
-// joined, left, outcome and timeout belongs to the engine's lock.
+// Owner is the process that a ticket belongs to.
+type Owner struct {
+	Name  string // for people
+	Alive bool   // false for a file that no process of ours stands for
+}
+
+// waiter is the caller of [Engine.Enter] or [Engine.Join]. Its engine's lock guards it.
 type waiter struct {
-	engine    ticketEngine
-	ready     chan struct{} // gets one message when the wait has ended; nil if it ended on arrival
-	joined    *joinedWait   // of a caller of Join, which does not use ready
-	refusal   error         // set before the message
-	position  int           // how many were ahead on arrival
+	engine    *Engine
+	batch     [1]*Ticket // the ticket itself, for an immediate store
+	state     state
+	joined    bool          // the store has shown the ticket
+	delivered bool          // the caller has its turn
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
-	group     string        // Arrival.Group
+	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
 	revoke    func(error)
 	requester Requester
-	timeout   timeoutEntry
-	left      atomic.Bool
-	outcome   outcome
-
-	// For the file engine.
-	linked  bool        // the lock file exists
-	givenUp bool        // the caller no longer waits
-	marked  atomic.Bool // a file says that the ticket is inside, because its queue is paused
-	dir     *directory
+	refusal   error         // set before the message
+	ready     chan struct{} // gets one message when the wait has ended; nil for a caller of Join
+	done      func(Turn, error)
+	timer     *time.Timer // of a caller of Join
 }
 
-// ticketEngine is the engine behind a ticket.
-type ticketEngine interface {
-	// arrive makes a ticket join its queue.
-	arrive(*ticket) error
+// state is where a local ticket is. It only grows.
+type state uint8
 
-	// settle ends a wait without a turn. It returns true if the turn came at the same
-	// moment and counts.
-	settle(*ticket, error) (turn bool)
+const (
+	arriving state = iota // it is being numbered
+	waiting               // in its queue
+	inside                // in its queue, and admitted
+	over                  // it has left or was refused
+)
 
-	// leave ends a turn.
-	leave(*ticket)
-}
+// launch is the origin of durations, which take a third of the memory of times.
+var launch = time.Now()
 
 // newTicket makes a local ticket with a single allocation. If it or refused were inlined,
 // the stacks of waiters would be twice as large.
 //
 //go:noinline
-func newTicket(engine ticketEngine, a *Arrival) *ticket {
+func newTicket(e *Engine, a *Arrival) *Ticket {
 	both := &struct {
-		ticket
+		Ticket
 		waiter
 	}{}
-	t := &both.ticket
+	t := &both.Ticket
 	t.waiter = &both.waiter
-	t.Prefix, t.Client, t.Rule = a.Queue, a.Client, a.Rule
-	t.engine = engine
-	t.group, t.revoke, t.requester = a.Group, a.Revoke, a.Requester
+	t.Queue, t.Client, t.Rule = a.Queue, a.Client, a.Rule
+	t.engine, t.revoke, t.requester = e, a.Revoke, a.Requester
 	if a.DropOldest {
 		t.MaxWaiting = a.MaxWaiting
 	} else {
@@ -87,144 +92,98 @@ func newTicket(engine ticketEngine, a *Arrival) *ticket {
 	return t
 }
 
-// needsRules reports whether a local ticket needs the rules of remote tickets: whether it
-// may join them inside, and how many of them wait.
-func (t *ticket) needsRules() bool { return !t.Rule.Alone() || t.MaxWaiting > 0 }
+// NewTicket makes a local ticket without a caller, to test a [Store] that no engine follows.
+func NewTicket(a Arrival) *Ticket { return newTicket(nil, &a) }
 
-// Local implements [queue.Element]: it reports whether the ticket is local.
-func (t *ticket) Local() bool { return t.waiter != nil }
+// Local implements [queue.Element]: it reports whether the ticket is of this process.
+func (t *Ticket) Local() bool { return t.waiter != nil }
 
 // Before implements [queue.Element].
-func (t *ticket) Before(o *ticket) bool {
-	if t.Stamp != o.Stamp {
-		return t.Stamp < o.Stamp
+func (t *Ticket) Before(o *Ticket) bool {
+	switch {
+	case t.lost != o.lost:
+		return t.lost
+	case t.Number != o.Number:
+		return t.Number < o.Number
 	}
-	return t.name < o.name
+	return t.Key < o.Key
 }
 
 // Token implements [Turn].
-func (t *ticket) Token() uint64 { return t.Stamp }
+func (t *Ticket) Token() uint64 { return t.Number }
 
 // Position implements [Turn].
-func (t *ticket) Position() int { return t.position }
+func (t *Ticket) Position() int { return t.position }
 
 // Leave implements [Turn].
-func (t *ticket) Leave() {
-	if !t.left.Swap(true) {
-		t.engine.leave(t)
+func (t *Ticket) Leave() { t.engine.leave(t) }
+
+// isFull reports whether too many wait for the ticket to join them.
+func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max }
+
+// wakeLocked tells the caller that its wait has ended, with the turn if refusal is nil.
+func (t *Ticket) wakeLocked(refusal error) {
+	t.refusal = refusal
+	if t.ready != nil {
+		t.ready <- struct{}{}
+		return
 	}
+	go t.engine.deliver(t)
 }
 
-// launch is the origin of durations, which take a third of the memory of times.
-var launch = time.Now()
-
-// grant tells the caller that its turn has come.
-func (w *waiter) grant() {
-	w.entered = time.Since(launch)
-	w.wake(nil)
-}
-
-// wake tells the caller how its wait has ended.
-func (w *waiter) wake(refusal error) {
-	w.refusal = refusal
-	switch {
-	case w.joined != nil:
-		go w.joined.end(refusal)
-	case w.outcome.end(decided) && w.ready != nil:
-		w.ready <- struct{}{}
+// revokeLocked takes the turn back from a holder, but only once.
+func (t *Ticket) revokeLocked(cause error) {
+	revoke := t.revoke
+	t.revoke = nil
+	if revoke != nil {
+		go revoke(cause)
 	}
-}
-
-// expire tells the caller that its timeout has run out.
-func (w *waiter) expire() {
-	switch {
-	case w.joined != nil:
-		go w.joined.end(ErrTimeout)
-	case w.outcome.end(expired):
-		w.ready <- struct{}{}
-	}
-}
-
-// takeRevoke returns the callback that revokes a holder's turn, but only once.
-func (w *waiter) takeRevoke() func(error) {
-	revoke := w.revoke
-	w.revoke = nil
-	return revoke
-}
-
-// appendRevoke appends the callback that revokes a holder's turn, unless it has been
-// taken.
-func appendRevoke(revokes []func(error), w *waiter) []func(error) {
-	if revoke := w.takeRevoke(); revoke != nil {
-		revokes = append(revokes, revoke)
-	}
-	return revokes
-}
-
-// nextStamp returns the number of the next ticket: the time, but always greater than the
-// last number, whatever the clock does.
-func nextStamp(now time.Time, last uint64) uint64 {
-	return max(uint64(max(now.UnixMicro(), minStamp)), last+1)
-}
-
-// yield lets the waiter that was just admitted run at once. Its goroutine is the next one
-// of this thread. But the leaving holder still has work to do, during which nobody would
-// be inside.
-func yield() { runtime.Gosched() }
-
-// refuse tells the caller that its turn will not come.
-func (t *ticket) refuse(err error) {
-	t.out = true
-	t.wake(err)
 }
 
 // refused returns the error for the caller.
 //
 //go:noinline
-func (t *ticket) refused(err error) error {
-	return &Refused{Reason: ReasonOf(err), Queue: t.Prefix, Position: t.position, Token: t.Stamp, Err: err}
-}
-
-// clientText is an address for people. It is empty if there is none, which the name of a
-// lock file writes as zeros.
-func clientText(client netip.AddrPort) string {
-	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
-		return ""
+func (t *Ticket) refused(err error) error {
+	r := &Refused{Reason: ReasonOf(err), Queue: t.Queue, Position: t.position, Err: err}
+	if t.joined { // otherwise, the store may be numbering it at this moment
+		r.Token = t.Number
 	}
-	return client.String()
+	return r
 }
 
-// isInside reports whether the ticket is known to be inside. In a paused queue, only its
-// owner can say.
-func (t *ticket) isInside() bool {
-	if q := t.queue; q != nil && q.Paused() && !t.Local() {
-		_, marked := q.marks[t.Stamp]
-		return marked
-	}
-	return t.Admitted()
-}
-
-// state describes the ticket for people.
-func (t *ticket) state(now time.Time) TicketState {
+// describeLocked describes the ticket for people.
+func (t *Ticket) describeLocked(now time.Time) TicketState {
 	s := TicketState{
-		Token:   tokenText(t.Stamp),
+		Token:   strconv.FormatUint(t.Number, 10),
 		State:   StateWaiting,
-		Arrived: t.Time().UTC(),
-		Client:  clientText(t.Client),
+		Arrived: t.Arrived.UTC(),
+		Client:  addressText(t.Client),
 	}
-	s.Since = s.Arrived
-	if t.isInside() {
+	if t.Owner != nil {
+		s.Owner, s.Alive = t.Owner.Name, new(t.Owner.Alive)
+	}
+	if t.Admitted() {
 		s.State = StateInside
 	}
+	s.Since = s.Arrived
 	if !t.Local() {
 		return s
 	}
 	s.Requester = t.requester
-	if t.entered > 0 {
+	if t.state == inside {
 		// The wall time of the entry. It is computed from now, so that it follows a clock
 		// that was set in the meantime.
 		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()
 		s.Since = s.Entered
 	}
 	return s
+}
+
+// addressText is an address for people. It is empty if there is none, which the name of a
+// lock file writes as zeros.
+func addressText(client netip.AddrPort) string {
+	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
+		return ""
+	}
+	return client.String()
 }

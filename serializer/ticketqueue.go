@@ -6,103 +6,108 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Rule determines which other arrivals may be inside together with this one. The zero
-// value is the strictest: to be alone.
-type Rule = queue.Rule
-
-// ticketQueue is one queue of the memory engine or of the file engine.
+// ticketQueue is one queue of an engine.
 type ticketQueue struct {
-	queue.Queue[*ticket]
-	prefix      string
-	groups      []string  // of its arrivals
-	ungrouped   bool      // some arrivals have no group
-	unsaid      bool      // the group of some tickets is unknown
-	pausedUntil time.Time // zero if the queue is not paused
-
-	// For the file engine.
-	unnamed int               // remote tickets whose owner is not known
-	marks   map[uint64]uint64 // by token, remote tickets that are inside, as their owners say; see pausing
-	special int               // local tickets that need the rules of remote ones
-	blocked bool              // included in directory.blocked
+	queue.Queue[*Ticket]
+	name string
 }
 
-// insert puts a ticket into its place.
-func (q *ticketQueue) insert(t *ticket) {
-	t.queue = q
-	q.Insert(t)
-	q.count(t, 1)
-}
-
-// remove takes a ticket out.
-func (q *ticketQueue) remove(t *ticket) {
-	q.Remove(t)
-	q.count(t, -1)
-}
-
-func (q *ticketQueue) count(t *ticket, by int) {
-	switch {
-	case !t.Local() && !t.known:
-		q.unnamed += by
-	case t.Local() && t.needsRules():
-		q.special += by
+// openLocked returns the queue of a given name, for a ticket that joins it.
+func (e *Engine) openLocked(name string) *ticketQueue {
+	q := e.queues[name]
+	if q == nil {
+		q = &ticketQueue{name: name}
+		q.SetPaused(!e.pauses.end(name).IsZero())
+		e.queues[name] = q
 	}
-}
-
-// identify notes the rule of a ticket whose owner is known.
-func (q *ticketQueue) identify(t *ticket, r Rule) {
-	if !t.known {
-		t.known = true
-		q.unnamed--
-	}
-	q.Identify(t, r)
-}
-
-// advance admits all tickets that may enter, and calls grant for the local ones. It
-// reports whether there were any local ones.
-func (q *ticketQueue) advance(grant func(*ticket)) (granted bool) {
-	if q.Paused() {
-		q.passMarked()
-		return false
-	}
-	for t := q.Admit(); t != nil; t = q.Admit() {
-		if t.Local() {
-			grant(t)
-			granted = true
-		}
-	}
-	return granted
-}
-
-// passMarked moves the border of a paused queue past the remote tickets that are inside.
-func (q *ticketQueue) passMarked() {
-	for t := q.Border(); t != nil && !t.Local() && t.isInside(); t = q.Border() {
-		q.Pass()
-	}
-}
-
-// awaitsEvents reports whether a local ticket waits for another process: for remote
-// tickets, for an arrival that supersedes it, or for the end of a pause.
-func (q *ticketQueue) awaitsEvents() bool {
-	return q.LocalWaiting() > 0 && (q.Remote() > 0 || q.Paused() || q.Bounded())
+	return q
 }
 
 // find returns the ticket with a token, or nil; q may be nil.
-func (q *ticketQueue) find(token uint64) *ticket {
+func (q *ticketQueue) find(token uint64) *Ticket {
 	if q == nil {
 		return nil
 	}
 	for t := range q.All() {
-		if t.Stamp == token {
+		if t.Number == token {
 			return t
 		}
 	}
 	return nil
 }
 
-// counts returns how many are inside and how many wait; q may be nil.
-func (q *ticketQueue) counts() (inside, waiting int) {
-	if q == nil {
-		return 0, 0
+// insertLocked puts a ticket into its place.
+func (e *Engine) insertLocked(t *Ticket) *ticketQueue {
+	q := e.openLocked(t.Queue)
+	t.in = q
+	q.Insert(t)
+	return q
+}
+
+// takeOutLocked takes a ticket out of its queue, and admits the next ones. It reports
+// whether any of these is local.
+func (e *Engine) takeOutLocked(t *Ticket) (granted bool) {
+	q := t.in
+	t.in = nil
+	if t.Local() {
+		t.state = over
 	}
-	return q.Inside(), q.Waiting()
+	q.Remove(t)
+	return e.advanceLocked(q)
+}
+
+// refuseLocked ends the wait of a local ticket without a turn. The caller's goroutine
+// removes it from the store.
+func (e *Engine) refuseLocked(t *Ticket, why error) {
+	if t.state == over {
+		return
+	}
+	if t.in != nil {
+		e.takeOutLocked(t)
+	}
+	t.state = over
+	t.wakeLocked(why)
+}
+
+// advanceLocked brings a queue up to date after a change. It admits the tickets that may
+// enter, refuses those that are superseded, and forgets the queue if it is empty. It
+// reports whether it admitted a local ticket.
+func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
+	granted = e.admitLocked(q)
+	for t := q.Superseded(); t != nil; t = q.Superseded() {
+		t.in = nil
+		q.Remove(t)
+		e.refuseLocked(t, ErrSuperseded)
+		granted = e.admitLocked(q) || granted
+	}
+	if q.Len() == 0 && e.queues[q.name] == q {
+		delete(e.queues, q.name)
+	}
+	return granted
+}
+
+// admitLocked admits all tickets that may enter. In a paused queue, these are the remote
+// ones that are inside already.
+func (e *Engine) admitLocked(q *ticketQueue) (granted bool) {
+	if q.Paused() {
+		for t := q.Border(); t != nil && !t.Local() && e.store.Inside(t); t = q.Border() {
+			q.Pass()
+		}
+		return false
+	}
+	for t := q.Admit(); t != nil; t = q.Admit() {
+		if t.Local() {
+			e.grantLocked(t)
+			granted = true
+		}
+	}
+	return granted
+}
+
+// grantLocked gives the caller of a local ticket its turn.
+func (e *Engine) grantLocked(t *Ticket) {
+	t.state = inside
+	t.entered = time.Since(launch)
+	e.store.SetInside(t, false)
+	t.wakeLocked(nil)
 }

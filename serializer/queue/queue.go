@@ -1,10 +1,9 @@
-// Package queue is the part that all engines of Orderly share. It has the tickets of one
-// queue in order, and the rule that determines which of them may be inside. An engine
-// numbers the tickets, inserts and removes them, and admits the callers whose tickets
-// [Queue.Admit] returns.
+// Package queue has the tickets of one queue in order, and the rule that determines which
+// of them may be inside. Its user inserts and removes the tickets, and admits the callers
+// whose tickets [Queue.Admit] returns.
 //
-// An engine's own type becomes an element of a queue by embedding an [Item] and adding
-// the two other methods of [Element]:
+// A type becomes an element of a queue by embedding an [Item] and adding the two other
+// methods of [Element]:
 //
 //	type ticket struct {
 //		queue.Item[*ticket]
@@ -39,8 +38,7 @@ type Element[E any] interface {
 // Item makes the struct that embeds it an element of a [Queue], but of only one at a
 // time.
 type Item[E any] struct {
-	// Rule is the rule of the ticket. It is set before [Queue.Insert]; from
-	// then on, only [Queue.Identify] changes it.
+	// Rule is the rule of the ticket. It is set before [Queue.Insert] and does not change.
 	Rule Rule
 
 	// MaxWaiting is how many may wait from this ticket, included, to the end of
@@ -50,18 +48,8 @@ type Item[E any] struct {
 
 	prev, next E
 
-	// Unsure marks a remote ticket whose rule is not known yet. Rule is then the
-	// zero value. It is set and changed as Rule is.
-	Unsure bool
-
 	admitted bool
 }
-
-// Next returns the ticket behind this one, or nil.
-func (i *Item[E]) Next() E { return i.next }
-
-// Prev returns the ticket before this one, or nil.
-func (i *Item[E]) Prev() E { return i.prev }
 
 // Admitted reports whether the ticket is before the border: it may be inside.
 func (i *Item[E]) Admitted() bool { return i.admitted }
@@ -96,14 +84,10 @@ type Queue[E Element[E]] struct {
 	inside      int
 	localInside int
 	readers     int
-	unsure      int
 }
 
 // First returns the first ticket, or nil.
 func (q *Queue[E]) First() E { return q.first }
-
-// Last returns the last ticket, or nil.
-func (q *Queue[E]) Last() E { return q.last }
 
 // Border returns the first ticket that waits, or nil.
 func (q *Queue[E]) Border() E { return q.border }
@@ -117,27 +101,17 @@ func (q *Queue[E]) Inside() int { return q.inside }
 // Waiting returns the number of tickets behind the border.
 func (q *Queue[E]) Waiting() int { return q.length - q.inside }
 
-// Local returns the number of tickets of this process.
-func (q *Queue[E]) Local() int { return q.local }
-
 // LocalInside returns the number of tickets of this process before the border.
 func (q *Queue[E]) LocalInside() int { return q.localInside }
 
 // LocalWaiting returns the number of tickets of this process behind the border.
 func (q *Queue[E]) LocalWaiting() int { return q.local - q.localInside }
 
-// Remote returns the number of tickets that are not of this process.
-func (q *Queue[E]) Remote() int { return q.length - q.local }
-
 // All returns the tickets in order. The loop may remove the ticket that it is at.
-func (q *Queue[E]) All() iter.Seq[E] { return From(q.first) }
-
-// From returns a ticket, which may be nil, and those behind it in order. The loop
-// may remove the ticket that it is at.
-func From[E Element[E]](e E) iter.Seq[E] {
+func (q *Queue[E]) All() iter.Seq[E] {
 	return func(yield func(E) bool) {
 		var none E
-		for e != none {
+		for e := q.first; e != none; {
 			next := e.item().next
 			if !yield(e) {
 				return
@@ -149,32 +123,20 @@ func From[E Element[E]](e E) iter.Seq[E] {
 
 // Insert puts a ticket into its position. Tickets nearly always come in order, so it
 // searches from the end.
-func (q *Queue[E]) Insert(e E) {
-	var none E
-	if q.first != none && e.Before(q.first) {
-		q.InsertBefore(e, q.first)
-		return
-	}
-	behind := none
-	for at := q.last; at != none && e.Before(at); at = at.item().prev {
-		behind = at
-	}
-	q.InsertBefore(e, behind)
-}
-
-// InsertBefore puts a ticket before another, or at the end if that is nil. It is for
-// engines that know the position.
 //
 // A ticket that belongs before some that are inside was reported late. If none of those
 // is local, they only seemed to be the first, and the border goes back to the start.
 // Otherwise, nobody is sent out, and the ticket counts as inside.
-func (q *Queue[E]) InsertBefore(e, behind E) {
+func (q *Queue[E]) Insert(e E) {
+	var behind, none E
+	for at := q.last; at != none && e.Before(at); at = at.item().prev {
+		behind = at
+	}
 	e.item().admitted = false
 	q.link(e, behind)
 	q.length++
 	q.local += one(e.Local())
 	q.bound(e.item().MaxWaiting)
-	var none E
 	switch {
 	case behind != none && behind.item().admitted && q.localInside == 0:
 		q.withdraw()
@@ -239,12 +201,8 @@ func (q *Queue[E]) Remove(e E) {
 }
 
 // Admit moves the border past the first waiting ticket, if that may enter now, and
-// returns it. Otherwise, it returns nil. Engines call it until it returns nil, and
-// again after each change.
-//
-// A ticket that must be alone only needs to know that there are tickets before it. For
-// all others, the rules of those tickets matter, so a local ticket waits while these
-// are not known.
+// returns it. Otherwise, it returns nil. It is called until it returns nil, and again
+// after each change.
 func (q *Queue[E]) Admit() E {
 	var none E
 	e := q.border
@@ -252,7 +210,7 @@ func (q *Queue[E]) Admit() E {
 		return none
 	}
 	i := e.item()
-	if !i.Rule.Admits(q.inside, q.readers) || q.unsure > 0 && !i.Rule.Alone() && e.Local() {
+	if !i.Rule.Admits(q.inside, q.readers) {
 		return none
 	}
 	q.border = i.next
@@ -262,27 +220,19 @@ func (q *Queue[E]) Admit() E {
 
 // Superseded returns the first local waiter with more than its MaxWaiting waiters from
 // itself to the end of the queue, or nil. Waiters before it do not count: they may
-// belong to a stopped process, or have no MaxWaiting. The last leaving waiters are on
-// their way out, and do not count either. The caller refuses the ticket, removes it,
-// and calls Superseded again.
-//
-// A reader is spared while the rule of a ticket inside is unknown: it may be about to
-// enter.
-func (q *Queue[E]) Superseded(leaving int) E {
+// belong to a stopped process, or have no MaxWaiting. The caller refuses the ticket,
+// removes it, and calls Superseded again.
+func (q *Queue[E]) Superseded() E {
 	var none E
-	waiting := q.Waiting() - leaving
+	waiting := q.Waiting()
 	for e := q.border; e != none && q.bounded > 0 && waiting > q.least; e = e.item().next {
-		i := e.item()
-		if i.MaxWaiting > 0 && waiting > i.MaxWaiting && (q.unsure == 0 || i.Rule.Alone()) {
+		if most := e.item().MaxWaiting; most > 0 && waiting > most {
 			return e
 		}
 		waiting--
 	}
 	return none
 }
-
-// Bounded reports whether a local ticket has a MaxWaiting.
-func (q *Queue[E]) Bounded() bool { return q.bounded > 0 }
 
 // Pass moves the border past the first waiting ticket, whatever its rule: its owner
 // says that it is inside. There must be one.
@@ -316,19 +266,7 @@ func (q *Queue[E]) withdraw() {
 		e.item().admitted = false
 	}
 	q.border = q.first
-	q.inside, q.readers, q.unsure = 0, 0, 0
-}
-
-// Identify records the rule of a ticket in the queue. It does not move the border.
-func (q *Queue[E]) Identify(e E, r Rule) {
-	i := e.item()
-	if i.admitted {
-		q.countInside(e, -1)
-	}
-	i.Rule, i.Unsure = r, false
-	if i.admitted {
-		q.countInside(e, 1)
-	}
+	q.inside, q.readers = 0, 0
 }
 
 // countInside counts a ticket before the border.
@@ -337,5 +275,4 @@ func (q *Queue[E]) countInside(e E, by int) {
 	q.inside += by
 	q.localInside += by * one(e.Local())
 	q.readers += by * one(i.Rule.Shared)
-	q.unsure += by * one(i.Unsure)
 }

@@ -46,37 +46,72 @@ func TestTicketsHeardOfInNoOrder(t *testing.T) {
 	}
 }
 
-// A ticket behind one whose rule is not known enters only if it would have to be
-// alone anyway, or once the rule is known.
-func TestUnsureRule(t *testing.T) {
+// The first local waiter with too many from itself to the end is superseded. Those that are
+// inside, that are remote, or that did not ask for it stay.
+func TestSuperseded(t *testing.T) {
+	remote := func(most int) *ticket { return &ticket{Item: Item[*ticket]{MaxWaiting: most}} }
+	local := func(most int) *ticket { return &ticket{Item: Item[*ticket]{MaxWaiting: most}, local: true} }
 	for _, c := range []struct {
-		name     string
-		rule     Rule // of the second
-		known    Rule // of the first, as it turns out
-		together bool
+		name  string
+		queue []*ticket // the first one is inside
+		want  []int     // superseded, one after the other
 	}{
-		{"reader behind reader", Rule{Shared: true}, Rule{Shared: true}, true},
-		{"reader behind writer", Rule{Shared: true}, Rule{}, false},
-		{"limited behind reader", Rule{Limit: 2}, Rule{Shared: true}, false},
-		{"limited behind limited", Rule{Limit: 2}, Rule{Limit: 2}, true},
+		{"nobody waits", []*ticket{local(1)}, nil},
+		{"one may wait", []*ticket{local(1), local(1)}, nil},
+		{"the oldest of two", []*ticket{local(1), local(1), local(1)}, []int{1}},
+		{"behind one that did not ask", []*ticket{local(1), local(0), local(1), local(1)}, []int{2}},
+		{"behind a remote one", []*ticket{local(1), remote(0), local(2), local(2), local(2)}, []int{2}},
+		{"different limits", []*ticket{remote(0), local(3), local(1), local(2), local(1)}, []int{1, 2}},
+		{"remote ones count", []*ticket{local(0), local(1), remote(0)}, []int{1}},
 	} {
 		var q Queue[*ticket]
-		first := &ticket{Item: Item[*ticket]{Unsure: true}, number: 1}
-		second := &ticket{Item: Item[*ticket]{Rule: c.rule}, number: 2, local: true}
-		q.Insert(first)
-		q.Insert(second)
-		if q.Admit() != first || q.Admit() != nil {
-			t.Errorf("%s: not only the first is admitted while its rule is unknown", c.name)
+		for i, e := range c.queue {
+			e.number = i
+			q.Insert(e)
+			q.Admit()
 		}
-		q.Identify(first, c.known)
-		if (q.Admit() == second) != c.together {
-			t.Errorf("%s: together %t; expected %t", c.name, !c.together, c.together)
+		var got []int
+		for e := q.Superseded(); e != nil; e = q.Superseded() {
+			got = append(got, e.number)
+			q.Remove(e)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: superseded are %v; expected %v", c.name, got, c.want)
 		}
 	}
 }
 
-// If the engine learns late of a ticket that belongs before one of ours that is inside,
-// nobody is sent out.
+// Nobody enters a paused queue but remote tickets whose owners say so. When a pause begins
+// and no local ticket is inside, remote ones are not taken to be inside any more.
+func TestPause(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		var q Queue[*ticket]
+		first, second := &ticket{number: 1, local: local}, &ticket{number: 2, local: true}
+		q.Insert(first)
+		q.Insert(second)
+		if q.Admit() != first || q.Admit() != nil {
+			t.Fatal("the first is not admitted alone")
+		}
+		q.SetPaused(true)
+		if first.Admitted() != local || !q.Paused() {
+			t.Errorf("local %t: inside %t when the pause begins", local, first.Admitted())
+		}
+		if !local {
+			q.Pass()
+		}
+		q.Remove(first)
+		if q.Admit() != nil || q.Inside() != 0 || q.Border() != second {
+			t.Errorf("local %t: %d are inside a paused queue", local, q.Inside())
+		}
+		q.SetPaused(false)
+		if q.Admit() != second {
+			t.Errorf("local %t: nobody is admitted after the pause", local)
+		}
+	}
+}
+
+// A remote ticket that is reported late, before a local one that is inside, counts as inside.
+// Nobody is sent out.
 func TestLateTicketBeforeLocalOne(t *testing.T) {
 	var q Queue[*ticket]
 	ours := &ticket{number: 5, local: true}
@@ -89,8 +124,8 @@ func TestLateTicketBeforeLocalOne(t *testing.T) {
 	}
 }
 
-// Tickets come, go and are identified in any order. The list is in order, the
-// counts are those of the tickets, and the border admits what the rule admits.
+// Tickets come and go in any order, and the queue is paused at times. The list is in order,
+// the counts are those of the tickets, and the border admits what the rule admits.
 func TestQueueAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -100,9 +135,7 @@ func TestQueueAgainstModel(t *testing.T) {
 			switch n := r.IntN(5); {
 			case n < 2:
 				e := &ticket{number: r.IntN(1000)*1000 + step, local: r.IntN(2) == 0}
-				if e.Unsure = !e.local && r.IntN(3) == 0; !e.Unsure {
-					e.Rule = Rule{Shared: r.IntN(3) == 0, Limit: r.IntN(4)}
-				}
+				e.Rule = Rule{Shared: r.IntN(3) == 0, Limit: r.IntN(4)}
 				if e.local {
 					e.number += step * 1_000_000 // one of ours comes last
 				}
@@ -113,10 +146,8 @@ func TestQueueAgainstModel(t *testing.T) {
 				i := r.IntN(len(model))
 				q.Remove(model[i])
 				model = slices.Delete(model, i, i+1)
-			case len(model) > 0:
-				if e := model[r.IntN(len(model))]; !e.local {
-					q.Identify(e, Rule{Shared: r.IntN(2) == 0, Limit: r.IntN(4)})
-				}
+			case n == 4:
+				q.SetPaused(!q.Paused() && r.IntN(3) == 0)
 			}
 			for e := q.Admit(); e != nil; e = q.Admit() {
 				checkEntry(t, e)
@@ -132,14 +163,13 @@ func TestQueueAgainstModel(t *testing.T) {
 // checkEntry checks that a ticket may enter behind those before it.
 func checkEntry(t *testing.T, e *ticket) {
 	t.Helper()
-	ahead, readers, unsure := 0, 0, 0
-	for o := e.Prev(); o != nil; o = o.Prev() {
+	ahead, readers := 0, 0
+	for o := e.prev; o != nil; o = o.prev {
 		ahead++
 		readers += one(o.Rule.Shared)
-		unsure += one(o.Unsure)
 	}
-	if !e.Rule.Admits(ahead, readers) || e.local && unsure > 0 && !e.Rule.Alone() {
-		t.Errorf("%+v enters behind %d, %d of them readers, %d unsure", e.Rule, ahead, readers, unsure)
+	if !e.Rule.Admits(ahead, readers) {
+		t.Errorf("%+v enters behind %d, %d of them readers", e.Rule, ahead, readers)
 	}
 }
 
@@ -160,19 +190,16 @@ func checkQueue(t *testing.T, q *Queue[*ticket], model []*ticket) {
 			t.Error("a ticket is inside behind one that waits")
 		}
 	}
-	if waiters := slices.Collect(From(q.Border())); !slices.Equal(waiters, model[inside:]) {
-		t.Errorf("%d wait; expected %d", len(waiters), len(model)-inside)
+	if inside < len(model) && q.Border() != model[inside] || inside == len(model) && q.Border() != nil {
+		t.Error("the border is not behind those inside")
 	}
-	got := [...]int{q.Len(), q.Inside(), q.Waiting(), q.Local(), q.LocalInside(), q.LocalWaiting(), q.Remote()}
-	want := [...]int{len(model), inside, len(model) - inside, local, localInside, local - localInside, len(model) - local}
+	got := [...]int{q.Len(), q.Inside(), q.Waiting(), q.LocalInside(), q.LocalWaiting()}
+	want := [...]int{len(model), inside, len(model) - inside, localInside, local - localInside}
 	if got != want {
 		t.Errorf("counts %v; expected %v", got, want)
 	}
-	if len(model) > 0 && (q.First() != model[0] || q.Last() != model[len(model)-1] || model[0].Prev() != nil) {
-		t.Error("the ends are wrong")
-	}
-	if len(model) == 0 && (q.First() != nil || q.Last() != nil || q.Border() != nil) {
-		t.Error("the queue is not empty")
+	if len(model) > 0 && q.First() != model[0] || len(model) == 0 && q.First() != nil {
+		t.Error("the start is wrong")
 	}
 }
 

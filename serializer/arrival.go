@@ -1,0 +1,65 @@
+package serializer
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
+
+// Rule determines which other arrivals may be inside together with this one. The zero
+// value is the strictest: to be alone.
+type Rule = queue.Rule
+
+// Arrival describes a caller that asks for its turn.
+type Arrival struct {
+	// Queue names the queue. For lock files, it is the prefix of their names; [QueueName]
+	// turns any text into one.
+	Queue string
+
+	// Client is the address this arrival came from, for people who read the queue. The
+	// zero value means none.
+	Client netip.AddrPort
+
+	// Rule determines which other arrivals may be inside together with this one.
+	Rule Rule
+
+	// MaxWaiting is how many others may already wait. If that many do, the arrival is
+	// refused with [ErrFull]. Zero means no limit.
+	MaxWaiting int
+
+	// DropOldest lets the arrival queue even if MaxWaiting others already wait. It is
+	// refused with [ErrSuperseded] once that many wait behind it. So the oldest waiter
+	// is refused. The setting concerns only this arrival: an arrival without it is never
+	// superseded, so all arrivals of a queue should agree. Without MaxWaiting, it does
+	// nothing.
+	DropOldest bool
+
+	// Timeout is the longest wait. Zero means no limit.
+	Timeout time.Duration
+
+	// Requester describes what the arrival is for, to people who read the queue. Nil
+	// means no description.
+	Requester Requester
+
+	// Revoke is called at most once, from another goroutine, when the turn is taken back
+	// while the caller is inside. That is by eviction ([ErrEvicted]), because the store
+	// can no longer guarantee the turn ([ErrLost]), or because the engine closes
+	// ([ErrClosed]). The caller should stop its work, and must still call [Turn.Leave].
+	// Revoke may be called before Enter has returned. Nil means no notification.
+	Revoke func(cause error)
+}
+
+// Turn is the right to be inside.
+type Turn interface {
+	// Token is the number of the ticket. It grows with every entry of a queue. So an
+	// upstream can use it as a fencing token: it remembers the greatest one, and rejects
+	// a writer with a smaller one.
+	Token() uint64
+
+	// Position is how many tickets were ahead on arrival.
+	Position() int
+
+	// Leave ends the turn. Calls after the first do nothing.
+	Leave()
+}

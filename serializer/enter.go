@@ -1,0 +1,275 @@
+package serializer
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if any,
+// is a [*Refused]; no ticket is then left behind. The wait ends early when ctx is done.
+func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
+	t := newTicket(e, &a)
+	t.ready = e.channels.Get().(chan struct{})
+	if err := e.arrive(t); err != nil {
+		return nil, t.refused(err)
+	}
+	e.await(ctx, t, a.Timeout)
+	e.channels.Put(t.ready) // it has had its only message
+	if err := e.outcome(t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait has
+// ended, done is called once, in its own goroutine, with what Enter would have returned.
+// That may be before Join has returned.
+func (e *Engine) Join(a Arrival, done func(Turn, error)) Wait {
+	t := newTicket(e, &a)
+	t.done = done
+	if err := e.arrive(t); err != nil {
+		go done(nil, t.refused(err))
+		return Wait{}
+	}
+	if a.Timeout > 0 {
+		e.limit(t, a.Timeout)
+	}
+	return Wait{t}
+}
+
+// limit bounds the wait of a caller of Join.
+func (e *Engine) limit(t *Ticket, timeout time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.state < inside {
+		t.timer = time.AfterFunc(timeout, func() { e.giveUp(t, ErrTimeout) })
+	}
+}
+
+// Wait is the wait of an arrival that has joined a queue by [Engine.Join]. The zero value
+// is one that has ended.
+type Wait struct{ ticket *Ticket }
+
+// GiveUp ends the wait, like a context that is cancelled with that cause. It does not
+// block, and does nothing if the wait has already ended.
+func (w Wait) GiveUp(cause error) {
+	if w.ticket != nil {
+		w.ticket.engine.giveUp(w.ticket, cause)
+	}
+}
+
+// deliver tells a caller of Join how its wait has ended.
+func (e *Engine) deliver(t *Ticket) {
+	if err := e.outcome(t); err != nil {
+		t.done(nil, err)
+		return
+	}
+	t.done(t, nil)
+}
+
+// arrive asks for a ticket. The error means that there is none.
+func (e *Engine) arrive(t *Ticket) error {
+	if err := e.store.Check(t.Queue); err != nil {
+		return &StorageError{"entering", e.Path(), fmt.Errorf("no queue can have the name %q: %w", t.Queue, err)}
+	}
+	if err := e.arrivalOf(t); err != nil || !e.immediate {
+		return err
+	}
+	t.batch[0] = t
+	if err := e.store.Append(e.ctx, t.batch[:]); err != nil {
+		e.refuseUnjoined(t.batch[:], err)
+	}
+	return nil
+}
+
+// arrivalOf puts a ticket in line to be appended, unless the store is immediate. A queue
+// that is full of tickets of this process needs no ticket to find that out.
+func (e *Engine) arrivalOf(t *Ticket) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.closedError()
+	}
+	if q := e.queues[t.Queue]; q != nil && t.isFull(q.LocalWaiting()) {
+		t.position = q.Len()
+		return ErrFull
+	}
+	e.busy++
+	if e.immediate {
+		return nil
+	}
+	e.arrivals = append(e.arrivals, t)
+	if !e.appending {
+		e.appending = true
+		e.busy++
+		go e.appendAll()
+	}
+	return nil
+}
+
+// batchSize bounds how many tickets are appended at once, and so how long the first of
+// them waits.
+const batchSize = 64
+
+// appendAll appends tickets until no arrival asks for one.
+func (e *Engine) appendAll() {
+	defer e.release()
+	var batch []*Ticket
+	for {
+		// Let callers that are about to arrive do so: a batch is cheaper, and if there
+		// are none, this costs nothing.
+		runtime.Gosched()
+		batch = e.nextBatch(batch)
+		if batch == nil {
+			return
+		}
+		if err := e.store.Append(e.ctx, batch); err != nil {
+			e.refuseUnjoined(batch, err)
+		}
+	}
+}
+
+// nextBatch returns the arrivals that ask for a ticket now, in order, or nil. The memory
+// of the batch done is used again.
+func (e *Engine) nextBatch(done []*Ticket) []*Ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(done)
+	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool { return t.state == over })
+	if len(e.arrivals) == 0 {
+		e.appending = false
+		e.arrivals = done[:0]
+		return nil
+	}
+	if len(e.arrivals) <= batchSize {
+		batch := e.arrivals
+		e.arrivals = done[:0]
+		return batch
+	}
+	batch := e.arrivals[:batchSize:batchSize]
+	e.arrivals = e.arrivals[batchSize:]
+	return batch
+}
+
+// refuseUnjoined refuses the arrivals of a batch that the store could not append.
+func (e *Engine) refuseUnjoined(batch []*Ticket, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed: // which has cancelled Append
+		err = e.closedError()
+	case ReasonOf(err) == ReasonGone: // the store does not say more
+		err = &StorageError{"appending to", e.Path(), err}
+	}
+	for _, t := range batch {
+		if t.state == arriving {
+			e.refuseLocked(t, err)
+		}
+	}
+}
+
+// await returns when the wait has ended. The outcome is then in the ticket.
+func (e *Engine) await(ctx context.Context, t *Ticket, timeout time.Duration) {
+	select {
+	case <-t.ready: // it was decided on arrival
+		return
+	default:
+	}
+	var expired <-chan time.Time
+	if timeout > 0 {
+		timer := e.timers.Get().(*time.Timer)
+		timer.Reset(timeout)
+		defer e.timers.Put(timer)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-t.ready:
+		return
+	case <-expired:
+		e.giveUp(t, ErrTimeout)
+	case <-ctx.Done():
+		e.giveUp(t, context.Cause(ctx))
+	}
+	<-t.ready
+}
+
+// giveUp ends the wait of a caller. If the turn came at the same moment as the timeout, it
+// counts. Nobody is there to use it if the caller has gone.
+func (e *Engine) giveUp(t *Ticket, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case t.state == over || t.delivered:
+	case t.state < inside:
+		e.refuseLocked(t, cause)
+	case cause != ErrTimeout:
+		t.refusal = cause
+		e.takeOutLocked(t)
+	}
+}
+
+// outcome returns nil if the caller has its turn, and otherwise why it has not.
+func (e *Engine) outcome(t *Ticket) error {
+	err := e.decide(t)
+	if err == nil {
+		return nil
+	}
+	e.forget(t)
+	return t.refused(err)
+}
+
+// decide notes that the caller gets to know its outcome. Since the turn came, the process
+// may have been stopped, and the lease may have ended.
+func (e *Engine) decide(t *Ticket) error {
+	stands := e.stands(t)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.delivered = true
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	if t.refusal == nil && !stands {
+		t.refusal = ErrLost
+		e.takeOutLocked(t)
+	}
+	return t.refusal
+}
+
+// stands asks the store about a ticket whose turn has come. It may still be numbering any
+// other ticket.
+func (e *Engine) stands(t *Ticket) bool {
+	if e.lease == nil {
+		return true
+	}
+	e.mu.Lock()
+	granted := t.state == inside
+	e.mu.Unlock()
+	return !granted || e.lease.Stands(t)
+}
+
+// forget removes a ticket that is over from the store.
+func (e *Engine) forget(t *Ticket) {
+	if t.joined {
+		e.store.Remove(t)
+	}
+	e.release()
+}
+
+// leave ends a turn.
+func (e *Engine) leave(t *Ticket) {
+	e.mu.Lock()
+	if t.state != inside {
+		e.mu.Unlock()
+		return
+	}
+	granted := e.takeOutLocked(t)
+	e.mu.Unlock()
+	if granted {
+		yield()
+	}
+	e.forget(t)
+}

@@ -1,0 +1,113 @@
+package serializer
+
+import "time"
+
+// events is an engine as its store sees it.
+type events Engine
+
+// Joined implements [Events].
+func (v *events) Joined(t *Ticket) bool {
+	e := (*Engine)(v)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.state == over { // its caller has given up
+		return false
+	}
+	if err := e.refusalLocked(t); err != nil {
+		e.refuseLocked(t, err)
+		return false
+	}
+	t.joined, t.state = true, waiting
+	e.advanceLocked(e.insertLocked(t))
+	return true
+}
+
+// refusalLocked notes the position of a ticket, and returns why it may not join its queue.
+func (e *Engine) refusalLocked(t *Ticket) error {
+	q := e.queues[t.Queue]
+	if q != nil {
+		t.position = q.Len()
+	}
+	switch {
+	case e.closed:
+		return e.closedError()
+	case q != nil && t.isFull(q.Waiting()):
+		return ErrFull
+	}
+	return nil
+}
+
+// Appeared implements [Events].
+func (v *events) Appeared(t *Ticket) {
+	e := (*Engine)(v)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.advanceLocked(e.insertLocked(t))
+}
+
+// Vanished implements [Events].
+func (v *events) Vanished(t *Ticket) {
+	e := (*Engine)(v)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.in != nil {
+		e.takeOutLocked(t)
+	}
+}
+
+// Removed implements [Events].
+func (v *events) Removed(t *Ticket) {
+	e := (*Engine)(v)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch t.state {
+	case waiting:
+		e.refuseLocked(t, ErrEvicted)
+	case inside:
+		t.revokeLocked(ErrLost)
+	}
+}
+
+// Evict implements [Events].
+func (v *events) Evict(queue string, number uint64) bool {
+	_, evicted := (*Engine)(v).evict(queue, number)
+	return evicted
+}
+
+// Paused implements [Events].
+func (v *events) Paused(name string, until time.Time) { (*Engine)(v).setPause(name, until) }
+
+// Lost implements [Events].
+func (v *events) Lost(cause error) {
+	e := (*Engine)(v)
+	refused, revoked := e.lose(cause)
+	go e.log.Warn("the claim on the queues was lost; holders are told to stop, and waiters are refused",
+		"path", e.Path(), "inside", revoked, "waiting", refused, "error", cause)
+}
+
+// lose empties all queues, except for the holders of this process. These have not left
+// yet, so whoever takes a ticket in this process from now on must wait for them.
+func (e *Engine) lose(cause error) (refused, revoked int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, q := range e.queues {
+		q.SetPaused(true) // nobody enters because others are refused
+		for t := range q.All() {
+			switch {
+			case !t.Local():
+				t.in = nil
+				q.Remove(t)
+			case t.state == inside:
+				t.lost = true
+				t.revokeLocked(cause)
+				revoked++
+			default:
+				e.refuseLocked(t, cause)
+				refused++
+			}
+		}
+		q.SetPaused(!e.pauses.end(q.name).IsZero())
+		e.advanceLocked(q)
+	}
+	return refused, revoked
+}

@@ -1,0 +1,166 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// suspended is a clock that jumps while timers stand still, as a clock that counts
+// suspended time does.
+type suspended struct {
+	mu   sync.Mutex
+	time time.Duration
+}
+
+func (c *suspended) now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.time
+}
+
+func (c *suspended) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.time += d
+}
+
+const ttl = 10 * time.Second
+
+// begin starts a session on a clock that only the test moves.
+func begin(t *testing.T) (*Session, *suspended, <-chan error) {
+	t.Helper()
+	clock, ended := new(suspended), make(chan error, 2)
+	s := Begin(clock.now, 0, ttl, func(err error) { ended <- err })
+	t.Cleanup(func() { s.Stop() })
+	return s, clock, ended
+}
+
+// wantEnd waits for the end of a session, and checks that it comes once.
+func wantEnd(t *testing.T, s *Session, ended <-chan error, cause error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, cause) {
+			t.Errorf("ended with %v; expected %v", err, cause)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the session does not end")
+	}
+	s.End(errors.New("again"))
+	if s.Stands() || len(ended) > 0 {
+		t.Error("it stands, or ended twice")
+	}
+}
+
+// The deadline counts from the sending of the last renewal that was answered.
+func TestDeadline(t *testing.T) {
+	s, clock, ended := begin(t)
+	deadline := ttl - Margin(ttl)
+	clock.sleep(deadline - time.Second)
+	if !s.Stands() {
+		t.Fatal("it ends a second early")
+	}
+	trouble := errors.New("trouble")
+	renew := func(takes time.Duration, err error) {
+		if got := s.Renew(func() (time.Duration, error) { clock.sleep(takes); return ttl, err }); got != err {
+			t.Errorf("Renew returns %v; expected %v", got, err)
+		}
+	}
+	renew(time.Second-1, nil) // it counts from its sending
+	clock.sleep(deadline - time.Second)
+	if !s.Stands() {
+		t.Fatal("the renewal does not count")
+	}
+	renew(0, trouble)
+	clock.sleep(1)
+	if s.Stands() {
+		t.Error("it stands at its deadline")
+	}
+	renew(0, nil) // too late
+	renew(0, trouble)
+	wantEnd(t, s, ended, trouble)
+}
+
+// Timers that stood still must not keep a holder inside after its lease: the session reads
+// a clock that keeps running.
+func TestSuspended(t *testing.T) {
+	s, clock, ended := begin(t)
+	clock.sleep(time.Minute)
+	wantEnd(t, s, ended, ErrDeadline)
+}
+
+func TestEnd(t *testing.T) {
+	s, _, ended := begin(t)
+	cause := errors.New("the lease was revoked")
+	s.End(cause)
+	wantEnd(t, s, ended, cause)
+}
+
+// A renewal that comes too late to find the lease ends the session at once.
+func TestLeaseEnded(t *testing.T) {
+	s, _, ended := begin(t)
+	if err := s.Renew(func() (time.Duration, error) { return 0, ErrEnded }); !errors.Is(err, ErrEnded) {
+		t.Error(err)
+	}
+	wantEnd(t, s, ended, ErrEnded)
+}
+
+// A renewal that fails is soon repeated.
+func TestKeep(t *testing.T) {
+	s, _, _ := begin(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	renewals := 0
+	s.Keep(ctx, 4*time.Millisecond, func() error {
+		if renewals++; renewals == 3 {
+			cancel()
+		}
+		return errors.New("trouble")
+	})
+	if renewals != 3 {
+		t.Errorf("%d renewals; expected 3", renewals)
+	}
+}
+
+// A lease that cannot be revoked is revoked later, but not for ever.
+func TestForget(t *testing.T) {
+	tries := 0
+	Forget(t.Context(), ttl, func(context.Context) error {
+		if tries++; tries == 2 {
+			return nil
+		}
+		return errors.New("trouble")
+	})
+	Forget(t.Context(), time.Millisecond, func(context.Context) error { return errors.New("trouble") })
+	if tries != 2 {
+		t.Errorf("%d tries; expected 2", tries)
+	}
+}
+
+func TestStop(t *testing.T) {
+	s, _, ended := begin(t)
+	if !s.Stop() || s.Stop() || s.Stands() || len(ended) > 0 {
+		t.Error("a stopped session stands, or says that it ended")
+	}
+}
+
+func TestMargin(t *testing.T) {
+	for ttl, want := range map[time.Duration]time.Duration{
+		time.Second: 500 * time.Millisecond, 5 * time.Second: time.Second, time.Minute: 12 * time.Second,
+	} {
+		if got := Margin(ttl); got != want {
+			t.Errorf("%s: %s; expected %s", ttl, got, want)
+		}
+	}
+}
+
+// The clock advances with the machine's.
+func TestUptime(t *testing.T) {
+	before := Uptime()
+	time.Sleep(time.Millisecond)
+	if passed := Uptime() - before; passed < time.Millisecond {
+		t.Errorf("%s passed in a millisecond", passed)
+	}
+}

@@ -1,0 +1,120 @@
+package serializer
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// QueueState is a queue at one moment.
+type QueueState struct {
+	Path    string `json:"path"`   // [Engine.Path]: a directory, or the store's name for its place
+	Prefix  string `json:"prefix"` // the queue's name
+	Limit   int    `json:"limit"`  // how many may be inside together, by the rules of the tickets; 0 means no limit
+	Inside  int    `json:"inside"`
+	Waiting int    `json:"waiting"`
+
+	// PausedUntil is when the pause of the queue ends, or nil if it is not paused. It is
+	// [Forever] for a pause without an end.
+	PausedUntil *time.Time `json:"paused_until,omitempty"`
+
+	Tickets []TicketState `json:"tickets"` // in order
+}
+
+// TicketState is one ticket of a [QueueState].
+type TicketState struct {
+	Token   string    `json:"token"`            // the ticket's number, in decimal
+	State   string    `json:"state"`            // [StateInside] or [StateWaiting]
+	Since   time.Time `json:"since"`            // Entered if it is known, otherwise Arrived
+	Arrived time.Time `json:"arrived"`          // when the ticket was issued
+	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
+	Client  string    `json:"client"`           // address and port
+	Owner   string    `json:"owner"`            // the process, for people
+	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if that is not known
+
+	// Requester is that of the [Arrival], if this process serves it. Request is for its
+	// answer, which the engine would have to ask for while it holds its lock.
+	Requester Requester `json:"-"`
+	Request   *Request  `json:"request,omitempty"`
+}
+
+// The states of a ticket.
+const (
+	StateInside  = "inside"
+	StateWaiting = "waiting"
+)
+
+// Request describes the request for which an arrival asks for its turn.
+type Request struct {
+	Method   string `json:"method"`
+	Host     string `json:"host"`
+	Path     string `json:"path"`      // without the query, which may hold secrets
+	ClientIP string `json:"client_ip"` // of the client that sent the request, not of a proxy in between
+	TXID     string `json:"txid"`      // its name in logs; empty if it has none
+}
+
+// Requester knows the request that an [Arrival] is for.
+type Requester interface {
+	// Request describes the request. It may be called from any goroutine and at any
+	// time, even when the turn is over.
+	Request() Request
+}
+
+// Queues lists every queue that has tickets or is paused, ordered by prefix. A ticket of
+// this process comes with the [Arrival.Requester] it was taken for. It returns when ctx is
+// done.
+func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
+	if err := e.using(ctx, e.store.Sync); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	states := make([]QueueState, 0, len(e.queues))
+	for name, end := range e.pauses {
+		if e.queues[name] == nil {
+			states = append(states, QueueState{Path: e.Path(), Prefix: name, PausedUntil: &end, Tickets: []TicketState{}})
+		}
+	}
+	for _, q := range e.queues {
+		e.admitLocked(q) // the remote tickets that are inside a paused queue
+		states = append(states, e.describeLocked(q, now))
+	}
+	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return states, nil
+}
+
+func (e *Engine) describeLocked(q *ticketQueue, now time.Time) QueueState {
+	state := QueueState{Path: e.Path(), Prefix: q.name}
+	if end := e.pauses.end(q.name); !end.IsZero() {
+		state.PausedUntil = &end
+	}
+	for t := range q.All() {
+		state.Add(t.describeLocked(now), t.Rule)
+	}
+	return state
+}
+
+// Add appends a ticket to the queue and counts it. Tickets are added in order.
+func (q *QueueState) Add(t TicketState, r Rule) {
+	if t.State == StateInside {
+		q.Inside++
+	} else {
+		q.Waiting++
+	}
+	if len(q.Tickets) == 0 {
+		q.Limit = r.Capacity()
+	} else {
+		q.Limit = Wider(q.Limit, r.Capacity())
+	}
+	q.Tickets = append(q.Tickets, t)
+}
+
+// Wider returns the greater of two capacities, where 0 means no limit.
+func Wider(a, b int) int {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}

@@ -1,0 +1,152 @@
+package serializer_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// tokenOf returns the token of the i-th ticket of the queue, as it is listed.
+func tokenOf(t testing.TB, e *serializer.Engine, i int) uint64 {
+	t.Helper()
+	queues, err := e.Queues(t.Context())
+	if err != nil || len(queues) != 1 || len(queues[0].Tickets) <= i {
+		t.Fatalf("the list is %+v, error %v", queues, err)
+	}
+	token, err := strconv.ParseUint(queues[0].Tickets[i].Token, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// requester is a requester that returns its name.
+type requester string
+
+func (r requester) Request() serializer.Request { return serializer.Request{Path: string(r)} }
+
+// The list has all queues by name, and their tickets in order, with what this process knows
+// of them.
+func TestList(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		begun := time.Now().Add(-time.Second)
+		holder, waiting := ruled(serializer.Rule{Limit: 1}), ruled(serializer.Rule{Limit: 1})
+		holder.Requester, waiting.Requester = requester("holder"), requester("waiter")
+		turn := enter(t, e, holder)
+		w := join(t, e, waiting)
+		for _, name := range []string{"c", "a", "b_"} {
+			defer enter(t, e, serializer.Arrival{Queue: name}).Leave()
+		}
+		queues, err := e.Queues(t.Context())
+		if err != nil || len(queues) != 4 {
+			t.Fatalf("the list is %+v, error %v", queues, err)
+		}
+		for i, name := range []string{"a", "a_", "b_", "c"} {
+			if queues[i].Prefix != name || queues[i].Path != e.Path() || queues[i].PausedUntil != nil {
+				t.Errorf("queue %d is %+v; expected %q", i, queues[i], name)
+			}
+		}
+		q := queues[1]
+		if q.Inside != 1 || q.Waiting != 1 || q.Limit != 1 || len(q.Tickets) != 2 {
+			t.Fatalf("%+v; expected one inside, one waiting, limit 1", q)
+		}
+		inside, behind := q.Tickets[0], q.Tickets[1]
+		if inside.State != serializer.StateInside || behind.State != serializer.StateWaiting ||
+			inside.Requester != requester("holder") || behind.Requester != requester("waiter") ||
+			inside.Token != strconv.FormatUint(turn.Token(), 10) || inside.Client != holder.Client.String() ||
+			inside.Owner == "" || inside.Alive == nil || !*inside.Alive {
+			t.Errorf("the tickets are %+v", q.Tickets)
+		}
+		if inside.Arrived.Before(begun) || inside.Entered.Before(begun) || inside.Entered.After(time.Now().Add(time.Second)) ||
+			!inside.Since.Equal(inside.Entered) || !behind.Entered.IsZero() || !behind.Since.Equal(behind.Arrived) {
+			t.Errorf("the times are %+v", q.Tickets)
+		}
+		turn.Leave()
+		w.enters(t).Leave()
+	})
+}
+
+// A list or an eviction returns when its context is done, even if the store does not.
+//
+// Bug: Queues of the lock-file engine ignored its context, and waited for a stopped process.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	s := &slow{script: newScript(), proceed: make(chan struct{})}
+	e := serializer.New(s, serializer.Options{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(time.Millisecond, func() { cancel(errHungUp) })
+	if _, err := e.Queues(ctx); !errors.Is(err, errHungUp) {
+		t.Errorf("listing: %v; expected %v", err, errHungUp)
+	}
+	if err := e.Evict(ctx, "a_", 1); !errors.Is(err, errHungUp) {
+		t.Errorf("evicting: %v; expected %v", err, errHungUp)
+	}
+	_ = e.Close() // waits for a second
+	select {
+	case <-s.closed:
+		t.Error("the store is closed while it is called")
+	default:
+	}
+	close(s.proceed)
+	<-s.closed
+}
+
+// slow is a store whose Sync waits for the test.
+type slow struct {
+	*script
+	proceed chan struct{}
+}
+
+func (s *slow) Sync(context.Context) error { <-s.proceed; return nil }
+
+// Count has the tickets of this process alone.
+func TestCount(t *testing.T) {
+	s := newScript()
+	e := serializer.New(s, serializer.Options{})
+	defer e.Close()
+	expect := func(inside, waiting int) {
+		t.Helper()
+		if i, w := e.Count("a_"); i != inside || w != waiting {
+			t.Errorf("%d inside, %d waiting; expected %d and %d", i, w, inside, waiting)
+		}
+	}
+	expect(0, 0)
+	remote := s.appear("a_", 1, serializer.Rule{})
+	expect(0, 0)
+	w, next := join(t, e, arrival()), join(t, e, arrival())
+	expect(0, 2)
+	s.Vanished(remote)
+	turn := w.enters(t)
+	expect(1, 1)
+	turn.Leave()
+	next.enters(t).Leave()
+	expect(0, 0)
+}
+
+func TestLimitOfQueue(t *testing.T) {
+	reader := serializer.Rule{Shared: true}
+	for _, c := range []struct {
+		name  string
+		rules []serializer.Rule
+		limit int
+	}{
+		{"alone", []serializer.Rule{{}}, 1},
+		{"three at a time", []serializer.Rule{{Limit: 3}, {Limit: 3}}, 3},
+		{"rules that differ", []serializer.Rule{{Limit: 1}, {Limit: 3}, {Limit: 2}}, 3},
+		{"readers", []serializer.Rule{reader, reader}, 0},
+		{"a reader behind a writer", []serializer.Rule{{Limit: 1}, reader}, 0},
+		{"a writer behind a reader", []serializer.Rule{reader, {Limit: 1}}, 0},
+		{"a few readers", []serializer.Rule{{Limit: 1}, {Shared: true, Limit: 4}}, 4},
+	} {
+		var q serializer.QueueState
+		for _, r := range c.rules {
+			q.Add(serializer.TicketState{}, r)
+		}
+		if q.Limit != c.limit {
+			t.Errorf("%s: limit %d; expected %d", c.name, q.Limit, c.limit)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// crowd is what a case of engines works with: engines that share their queues, and the
+// callers that the case has sent to them.
+type crowd struct {
+	testing.TB
+	Options
+	engines []*serializer.Engine
+	judge   judge
+	joining bool // callers arrive by Join
+
+	mu      sync.Mutex
+	callers []*caller
+}
+
+// caller is one arrival.
+type caller struct {
+	crowd   *crowd
+	engine  *serializer.Engine
+	arrival serializer.Arrival
+	hangUp  context.CancelCauseFunc
+	revoked chan error
+
+	done chan struct{} // closed when the engine has answered with what follows
+	turn serializer.Turn
+	err  error
+	left bool
+}
+
+// onEngines makes a test of stores from one of engines on them. Callers arrive by Enter, or
+// by Join.
+func onEngines(joining bool, test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
+	return func(t testing.TB, o Options, stores []serializer.Store) {
+		c := &crowd{TB: t, Options: o, joining: joining, judge: judge{queues: make(map[string]*judged)}}
+		for _, store := range stores {
+			c.engines = append(c.engines, serializer.New(store, serializer.Options{}))
+		}
+		t.Cleanup(c.end)
+		test(c)
+	}
+}
+
+var errHungUp = errors.New("hung up")
+
+// on returns an engine. The numbers wrap around, so that cases may count callers.
+func (c *crowd) on(i int) *serializer.Engine { return c.engines[i%len(c.engines)] }
+
+// arrival returns an arrival in a queue.
+func (c *crowd) arrival(text string) serializer.Arrival {
+	return serializer.Arrival{Queue: c.QueueName(text), Timeout: 2 * c.Patience}
+}
+
+// start sends a caller to the i-th engine.
+func (c *crowd) start(i int, a serializer.Arrival) *caller {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	v := &caller{crowd: c, engine: c.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	a.Revoke = func(cause error) { v.revoked <- cause }
+	c.mu.Lock()
+	c.callers = append(c.callers, v)
+	a.Client = clientOf(len(c.callers))
+	c.mu.Unlock()
+	v.arrival = a
+	go v.arrive(ctx)
+	return v
+}
+
+// arrive gets the engine's answer.
+func (v *caller) arrive(ctx context.Context) {
+	defer close(v.done)
+	if v.crowd.joining {
+		v.turn, v.err = v.enterByJoin(ctx)
+	} else {
+		v.turn, v.err = v.engine.Enter(ctx, v.arrival)
+	}
+	if v.err == nil {
+		v.crowd.judge.enter(v)
+	}
+}
+
+// enterByJoin is Enter by means of Join.
+func (v *caller) enterByJoin(ctx context.Context) (turn serializer.Turn, err error) {
+	answered := make(chan struct{})
+	wait := v.engine.Join(v.arrival, func(t serializer.Turn, e error) {
+		turn, err = t, e
+		close(answered)
+	})
+	defer context.AfterFunc(ctx, func() { wait.GiveUp(context.Cause(ctx)) })()
+	<-answered
+	return turn, err
+}
+
+func (v *caller) String() string {
+	return fmt.Sprintf("caller %s of queue %q by %+v", v.arrival.Client, v.arrival.Queue, v.arrival.Rule)
+}
+
+func (v *caller) returned() bool {
+	select {
+	case <-v.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// token is the token of the caller's ticket, as its engine lists it; 0 if it does not.
+func (v *caller) token() (token uint64) {
+	v.crowd.Helper()
+	for _, q := range v.crowd.list(v.engine) {
+		for _, t := range q.Tickets {
+			if t.Client == v.arrival.Client.String() {
+				token, _ = strconv.ParseUint(t.Token, 10, 64)
+			}
+		}
+	}
+	return token
+}
+
+// leave ends the caller's turn.
+func (v *caller) leave() {
+	v.left = true
+	v.crowd.judge.leave(v)
+	v.turn.Leave()
+}
+
+// list is what an engine lists.
+func (c *crowd) list(e *serializer.Engine) []serializer.QueueState {
+	c.Helper()
+	queues, err := e.Queues(context.Background())
+	if err != nil {
+		c.Fatalf("listing queues: %v", err)
+	}
+	return queues
+}
+
+// end ends all waits and turns, finds tickets that are left, and closes the engines.
+func (c *crowd) end() {
+	c.mu.Lock()
+	callers := slices.Clone(c.callers)
+	c.mu.Unlock()
+	for _, v := range callers {
+		v.hangUp(errHungUp)
+	}
+	for _, v := range callers {
+		select {
+		case <-v.done:
+			if v.turn != nil && !v.left {
+				v.leave()
+			}
+		case <-time.After(c.Patience):
+			c.Errorf("%v did not return though its context is done", v)
+			return // closing could wait for ever, too
+		}
+	}
+	for _, e := range c.engines {
+		c.until(c, "no ticket is left", func() bool {
+			queues, err := e.Queues(context.Background())
+			return err != nil || len(queues) == 0 // a closed engine does not list
+		})
+		if err := e.Close(); err != nil {
+			c.Errorf("closing the engine: %v", err)
+		}
+	}
+}

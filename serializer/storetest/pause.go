@@ -1,0 +1,103 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// pause has a store pause a queue, and waits until all have reported it.
+func (r *recorder) pause(name string, until time.Time) {
+	r.group.Helper()
+	r.must("Pause", func(ctx context.Context) error { return r.store.Pause(ctx, name, until) })
+	r.reported(name, until)
+}
+
+// resume has a store end a pause, and waits until all have reported it.
+func (r *recorder) resume(name string) {
+	r.group.Helper()
+	r.group.locked(func() { r.group.resumed[name] = true })
+	r.must("Resume", func(ctx context.Context) error { return r.store.Resume(ctx, name) })
+	r.reported(name, time.Time{})
+	r.group.locked(func() { r.group.resumed[name] = false })
+}
+
+// reported makes sure that a store has reported the end of a pause, and waits for the
+// others.
+func (r *recorder) reported(name string, until time.Time) {
+	g := r.group
+	g.Helper()
+	g.locked(func() {
+		if end := r.pauses[name]; !end.Equal(until) {
+			g.Errorf("store %d returned when it had reported %s as the end of the pause; expected %s", r.index, end, until)
+		}
+	})
+	for _, other := range g.recorders {
+		g.until(fmt.Sprintf("store %d reports a pause until %s", other.index, until), func() bool { return other.pauses[name].Equal(until) })
+	}
+}
+
+// A pause is reported by all stores with its exact end, before Pause returns in the own
+// process. Another one of the same name replaces it. A name with a * is one of its own.
+func storePause(g *group) {
+	name, end := g.QueueName("a_"), time.Now().Add(time.Hour).Truncate(time.Microsecond).UTC()
+	for _, r := range g.recorders {
+		r.enter("a_")
+	}
+	for i, r := range g.recorders {
+		other := g.recorders[(i+1)%len(g.recorders)]
+		r.pause(name, serializer.Forever)
+		other.pause(name, end)
+		other.pause(name+"*", serializer.Forever)
+		r.resume(name + "*")
+		r.reported(name, end)
+		r.resume(name)
+		r.resume(name) // it is no error that there is no pause
+	}
+}
+
+// A pause ends by itself in all processes, not before its time. One that was replaced does
+// not end the other.
+func storePauseEnds(g *group) {
+	short, long := g.QueueName("a_"), g.QueueName("b_")
+	for _, r := range g.recorders {
+		r.enter("a_")
+	}
+	first, last := g.recorders[0], g.recorders[len(g.recorders)-1]
+	end := time.Now().Add(2 * time.Second).Truncate(time.Microsecond).UTC()
+	last.pause(long, end)
+	last.pause(long, serializer.Forever)
+	first.pause(short, end)
+	for _, r := range g.recorders {
+		g.until("the pause has ended", func() bool { return r.pauses[short].IsZero() })
+	}
+	g.busy()
+	last.reported(long, serializer.Forever)
+	last.resume(long)
+}
+
+// In a paused queue, others learn who is inside, and that the rest is not.
+func storeInside(g *group) {
+	for i, r := range g.recorders {
+		other := g.recorders[(i+1)%len(g.recorders)]
+		holder, waiter := r.enter("a_"), r.enter("a_")
+		r.store.SetInside(holder, false)
+		g.agree()
+		r.pause(holder.Queue, serializer.Forever)
+		r.store.SetInside(holder, true)
+		g.Options.until(g.TB, "the holder is known to be inside", func() bool {
+			if err := other.call("Sync", other.store.Sync); err != nil {
+				g.Fatal(err)
+			}
+			return other.store.Inside(other.find(holder))
+		})
+		if other.store.Inside(other.find(waiter)) {
+			g.Errorf("a waiter of store %d is inside, says store %d", r.index, other.index)
+		}
+		r.resume(holder.Queue)
+		r.remove(holder)
+		r.remove(waiter)
+	}
+}

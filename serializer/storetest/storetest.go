@@ -1,0 +1,111 @@
+// Package storetest tests whether a store keeps the promises of [serializer.Store]. All
+// stores of this project pass it, and it is also for stores that others write:
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) []serializer.Store {
+//			... // n stores that share their queues
+//		})
+//	}
+//
+// The suite has two parts. The first one tests the store alone: it notes what the store
+// reports. The second one tests engines on the store: the order, which callers may be
+// inside together, and what is left behind. Each promise is a named case. No case measures
+// time, so no store fails because the machine is slow. Run it with -race.
+//
+// Whatever is specific to a store, such as files, leases or dying processes, belongs in
+// the store's own tests.
+package storetest
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Options adjust the suite to a store. The zero value suits most stores.
+type Options struct {
+	// Private says that no two stores can share queues. The suite then asks for one store
+	// at a time. Default: false.
+	Private bool
+
+	// QueueName turns any text into the name of a queue, for stores that do not allow
+	// every name. Different texts must have different names. Nil uses the text unchanged.
+	QueueName func(text string) string
+
+	// Patience is how long the suite waits for what must happen. Default: one minute.
+	Patience time.Duration
+
+	// Seed repeats a random run; a run logs its own. Default: a random number.
+	Seed uint64
+}
+
+// Run runs the suite, each case as a subtest. Every case calls open once, which returns n
+// stores that share their queues, as n processes do, without any tickets. The suite closes
+// them. The number n is 2, or 1 with [Options.Private].
+func Run(t *testing.T, o Options, open func(t testing.TB, n int) []serializer.Store) {
+	t.Helper()
+	for _, c := range cases {
+		if !c.sharing || !o.Private {
+			t.Run(c.name, func(t *testing.T) { c.run(t, o, open) })
+		}
+	}
+}
+
+// testCase is one promise.
+type testCase struct {
+	name    string
+	sharing bool // needs two stores
+	test    func(testing.TB, Options, []serializer.Store)
+}
+
+var cases = []testCase{
+	{"numbers", false, followed(storeNumbers)},
+	{"tickets of others", false, followed(storeOthers)},
+	{"queue names", false, followed(storeNames)},
+	{"joined is published", true, followed(storePublished)},
+	{"unwanted tickets", false, followed(storeUnwanted)},
+	{"refused tickets", false, followed(storeRefused)},
+	{"removal", false, followed(storeRemove)},
+	{"following later", true, storeLate},
+	{"inside during a pause", true, followed(storeInside)},
+	{"pause", false, followed(storePause)},
+	{"end of a pause", false, followed(storePauseEnds)},
+	{"eviction", true, followed(storeEvict)},
+	{"closing", false, followed(storeClose)},
+	{"history of engines, by Enter", false, onEngines(false, engineHistory)},
+	{"history of engines, by Join", false, onEngines(true, engineHistory)},
+	{"many at once, by Enter", false, onEngines(false, engineCrowd)},
+	{"many at once, by Join", false, onEngines(true, engineCrowd)},
+}
+
+// run opens stores and tests them.
+func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []serializer.Store) {
+	t.Helper()
+	if o.QueueName == nil {
+		o.QueueName = func(text string) string { return text }
+	}
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Seed = cmp.Or(o.Seed, rand.Uint64())
+	n := 2
+	if o.Private {
+		n = 1
+	}
+	stores := open(t, n)
+	if len(stores) != n {
+		t.Fatalf("open returned %d stores; expected %d", len(stores), n)
+	}
+	c.test(t, o, stores)
+}
+
+// until waits for what must happen.
+func (o Options) until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(o.Patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %v until %s", o.Patience, what)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// alone is the rule of most tickets.
+var alone = serializer.Rule{}
+
+// The numbers of tickets are unique and grow, also if many are issued at once. In each
+// process, an own ticket is reported after all smaller ones and before all greater ones.
+// The recorders check that, in each case.
+func storeNumbers(g *group) {
+	var appending sync.WaitGroup
+	for _, r := range g.recorders {
+		for worker := range 2 {
+			appending.Go(func() {
+				for i := range 30 {
+					batch := make([]*serializer.Ticket, 1+(i+worker)%4)
+					for n := range batch {
+						batch[n] = r.ticket([]string{"a_", "b_"}[(i+n)%2], alone)
+					}
+					if err := r.call("Append", func(ctx context.Context) error { return r.append(ctx, batch...) }); err != nil {
+						g.Error(err)
+						return
+					}
+					if i%3 > 0 {
+						r.remove(batch[0])
+					}
+				}
+			})
+		}
+	}
+	appending.Wait()
+	g.agree()
+}
+
+// clockSlack is how far the time of a ticket may be from the wall clock.
+const clockSlack = time.Second
+
+// Each process knows what it must of the tickets of others, before the next own ticket.
+func storeOthers(g *group) {
+	start := time.Now()
+	rules := []serializer.Rule{{}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}, {Limit: 1}}
+	for i, rule := range rules {
+		r := g.recorders[i%len(g.recorders)]
+		t := r.enter("a_", rule)
+		g.agree()
+		for _, other := range g.recorders {
+			seen := other.find(t)
+			if seen.Rule != rule || seen.Client != t.Client || seen.Owner == nil || seen.Owner.Name == "" || !seen.Owner.Alive {
+				g.Errorf("store %d reports %+v with owner %+v; expected rule %+v, client %v and an owner that is alive",
+					other.index, seen, seen.Owner, rule, t.Client)
+			}
+			if seen.Arrived.Before(start.Add(-clockSlack)) || seen.Arrived.After(time.Now().Add(clockSlack)) {
+				g.Errorf("store %d: arrived %s; the case began at %s", other.index, seen.Arrived, start)
+			}
+		}
+	}
+	for _, r := range g.recorders {
+		if path := r.store.Path(); path == "" || path != g.recorders[0].store.Path() {
+			g.Errorf("store %d: path %q; the first one has %q", r.index, path, g.recorders[0].store.Path())
+		}
+	}
+}
+
+// Every text is a queue of its own.
+func storeNames(g *group) {
+	texts := []string{"a", "a_", "a_b_", "", "a_0", "a0", "a_0000", "a/b", "a//b", "/", "!evict", "!evict/1/", "%2F", "%", "ü",
+		"\x00\xff", "\x00", "a ", " a", ".", "..", "a\nb", "*", "a*", strings.Repeat("x", 150)}
+	for i, text := range texts {
+		g.recorders[i%len(g.recorders)].enter(text)
+	}
+	g.agree()
+}
+
+// meanwhile is how long a report is held up, so that another process can do something.
+const meanwhile = time.Second
+
+// A ticket that has joined can be seen by others: whatever they issue from that moment on,
+// is greater, and reported later. A store may have them wait until the report is over.
+func storePublished(g *group) {
+	first, second := g.recorders[0], g.recorders[1]
+	next, done := second.ticket("a_", alone), make(chan error, 1)
+	g.locked(func() {
+		first.onJoined = func() {
+			go func() {
+				done <- second.call("Append", func(ctx context.Context) error { return second.append(ctx, next) })
+			}()
+			timeout := time.Now().Add(meanwhile)
+			for len(done) == 0 && time.Now().Before(timeout) {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	first.enter("a_")
+	if err := <-done; err != nil {
+		g.Fatal(err)
+	}
+	for range 3 {
+		first.enter("a_")
+		second.enter("a_")
+	}
+	g.agree()
+}
+
+// A ticket that the engine does not want leaves nothing behind. Those of the same batch
+// stay.
+func storeUnwanted(g *group) {
+	for i, r := range g.recorders {
+		batch := []*serializer.Ticket{r.ticket("a_", alone), r.ticket("a_", alone), r.ticket("b_", alone), r.ticket("a_", alone)}
+		g.locked(func() {
+			g.issues[batch[1+i%2]].unwanted = true
+			g.issues[batch[3]].unwanted = true
+		})
+		r.must("Append", func(ctx context.Context) error { return r.append(ctx, batch...) })
+		g.busy()
+		g.agree()
+	}
+}
+
+// Tickets of an Append that fails are refused, and leave nothing behind. Nobody waits for
+// an engine that closes.
+func storeRefused(g *group) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, r := range g.recorders {
+		err := r.append(over, r.ticket("a_", alone), r.ticket("b_", alone))
+		if err != nil && !errors.Is(err, context.Canceled) {
+			g.Error(err)
+		}
+		g.busy()
+		g.agree()
+		r.enter("a_")
+	}
+}
+
+// While a process waits, it learns that the ticket before its own is out, not earlier than
+// its owner removes it, and without a Sync.
+func storeRemove(g *group) {
+	for _, r := range g.recorders {
+		tickets := []*serializer.Ticket{r.enter("a_"), r.enter("a_"), r.enter("b_")}
+		for _, other := range g.recorders {
+			other.enter("a_")
+		}
+		g.busy()
+		for _, t := range tickets {
+			r.remove(t)
+			for _, other := range g.recorders {
+				g.until(fmt.Sprintf("store %d reports that ticket %v has vanished", other.index, idOf(t)), func() bool { return other.known[idOf(t)] == nil })
+			}
+		}
+		g.agree()
+	}
+}
+
+// Close leaves no ticket behind, even of those that were removed just before it. The other
+// stores go on.
+func storeClose(g *group) {
+	first := g.recorders[0]
+	var tickets []*serializer.Ticket
+	for range 5 {
+		tickets = append(tickets, first.enter("a_"))
+	}
+	g.agree()
+	for _, t := range tickets {
+		first.remove(t)
+	}
+	first.close()
+	g.agree()
+	for _, r := range g.recorders[1:] {
+		r.enter("a_")
+	}
+	g.agree()
+}
+
+// A store that follows later reports what is there: tickets, with what others must know of
+// them, and pauses before the first own ticket.
+func storeLate(tb testing.TB, o Options, stores []serializer.Store) {
+	g := newGroup(tb, o)
+	first := g.follow(stores[0])
+	rule := serializer.Rule{Shared: true, Limit: 3}
+	early := first.enter("a_", rule)
+	first.remove(first.enter("a_"))
+	first.pause(early.Queue, serializer.Forever)
+	second := g.follow(stores[1])
+	g.locked(func() {
+		second.onJoined = func() {
+			g.locked(func() {
+				if !second.pauses[early.Queue].Equal(serializer.Forever) {
+					g.Errorf("a ticket has joined, but the pause of its queue was not reported before")
+				}
+			})
+		}
+	})
+	second.enter("a_")
+	if seen := second.find(early); seen != nil && seen.Rule != rule {
+		g.Errorf("reported late, with rule %+v; expected %+v", seen.Rule, rule)
+	}
+	g.agree()
+	second.resume(early.Queue)
+}
+
+// The owner of a ticket learns, without a Sync, that another process asks for its eviction.
+// There is an error if the ticket is not there any more.
+func storeEvict(g *group) {
+	for i, r := range g.recorders {
+		other := g.recorders[(i+1)%len(g.recorders)]
+		t, untouched := r.enter("a_"), r.enter("a_")
+		g.agree()
+		seen := other.find(t)
+		other.must("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
+		g.until("the owner is asked to evict", func() bool { return r.evictions[idOf(t)] > 0 })
+		g.busy()
+		g.until("no other ticket is evicted", func() bool { return r.evictions[idOf(untouched)] == 0 })
+		r.remove(t)
+		g.agree()
+		if err := other.call("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) }); !errors.Is(err, serializer.ErrNoTicket) {
+			g.Errorf("evicting a ticket that has gone: %v; expected %v", err, serializer.ErrNoTicket)
+		}
+	}
+}
+
+// clientOf is an address by which a ticket can be told from others.
+func clientOf(n int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n >> 16)}), uint16(n))
+}
