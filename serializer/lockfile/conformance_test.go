@@ -1,0 +1,21 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Options{QueueName: serializer.QueueName}, func(t testing.TB, n int) []serializer.Store {
+		path := t.TempDir()
+		stores := make([]serializer.Store, n)
+		for i := range stores {
+			stores[i] = openStore(t, path)
+		}
+		return stores
+	})
+}

@@ -1,0 +1,161 @@
+package lockfile
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// costEnv is the environment variable that names the directory in which this test binary,
+// run again under strace, takes turns.
+const costEnv = "ORDERLY_TEST_COST_DIR"
+
+// A turn makes at most eight system calls. Those of the runtime's scheduler do not count:
+// under strace, their number depends on how slow strace is.
+func TestSystemCallsOfATurn(t *testing.T) {
+	if dir := os.Getenv(costEnv); dir != "" {
+		takeTracedTurns(t, dir)
+		return
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Log("strace is not installed, so system calls are not counted")
+		return
+	}
+	const little, much, most = 200, 1200, 8
+	for _, callers := range []int{1, 32} {
+		before := tracedCalls(t, strace, callers, little)
+		after := tracedCalls(t, strace, callers, much)
+		each := float64(after-before) / (much - little)
+		t.Logf("%d callers: %.2f system calls a turn", callers, each)
+		if each > most {
+			t.Errorf("with %d callers, a turn makes %.2f system calls, more than %d", callers, each, most)
+		}
+	}
+}
+
+func takeTracedTurns(t *testing.T, dir string) {
+	callers, _ := strconv.Atoi(os.Getenv(costEnv + "_CALLERS"))
+	n, _ := strconv.Atoi(os.Getenv(costEnv + "_TURNS"))
+	e := serializer.New(openStore(t, dir), serializer.Options{})
+	var done sync.WaitGroup
+	for range callers {
+		done.Go(func() { turns(t, e, n/callers) })
+	}
+	done.Wait()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func turns(t testing.TB, e *serializer.Engine, n int) {
+	for range n {
+		turn, err := e.Enter(context.Background(), serializer.Arrival{Queue: "a_"})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		turn.Leave()
+	}
+}
+
+// tracedCalls counts the system calls of a process that takes turns.
+func tracedCalls(t *testing.T, strace string, callers, n int) (sum int) {
+	t.Helper()
+	table := filepath.Join(t.TempDir(), "calls")
+	cmd := exec.CommandContext(t.Context(), strace, "-f", "-c", "-U", "calls,name", "-o", table,
+		os.Args[0], "-test.run=^TestSystemCallsOfATurn$")
+	cmd.Env = append(os.Environ(), costEnv+"="+t.TempDir(),
+		costEnv+"_CALLERS="+strconv.Itoa(callers), costEnv+"_TURNS="+strconv.Itoa(n))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("strace: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(table)
+	must(t, err)
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) != 2 || schedulers[fields[1]] {
+			continue
+		}
+		if count, err := strconv.Atoi(fields[0]); err == nil {
+			sum += count
+		}
+	}
+	return sum
+}
+
+// schedulers are the system calls with which the runtime puts threads to sleep and wakes
+// them, and strace's own last line. On systems of 32 bits, the futex has another name:
+// counted, it made the test fail there.
+var schedulers = map[string]bool{
+	"futex": true, "futex_time64": true, "nanosleep": true, "sched_yield": true, "epoll_pwait": true, "tgkill": true,
+	"rt_sigreturn": true, "getpid": true, "total": true,
+}
+
+// A waiter takes at most 2 KiB of the heap. Its words and its file lie elsewhere. Those who
+// give up leave nothing.
+func TestMemoryOfOneWhoWaits(t *testing.T) {
+	const crowd, most = 2000, 2 << 10
+	dir := t.TempDir()
+	e := open(t, dir)
+	turns(t, e.Engine, 10)
+	holder := enter(t, e, "a_")
+	before := heap()
+	gone, leave := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	for range crowd {
+		done.Go(func() {
+			if _, err := e.Enter(gone, arrival("a_")); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Until(t, "all wait", func() bool { _, waiting := e.Count("a_"); return waiting == crowd })
+	each := (heap() - before) / crowd
+	t.Logf("a waiter takes %d bytes", each)
+	if each > most {
+		t.Errorf("a waiter takes %d bytes, more than %d", each, most)
+	}
+	leave()
+	done.Wait()
+	holder.Leave()
+	wait.Until(t, "all files are gone", func() bool { return len(filesWith(t, dir, "a_")) == 0 })
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// Bug: Close did not wait for the file of a finished ticket that another goroutine was
+// about to remove. A process that ended then left it behind.
+func TestCloseWaitsForRemovals(t *testing.T) {
+	for range 50 {
+		dir := t.TempDir()
+		e := open(t, dir)
+		var done sync.WaitGroup
+		for range 8 {
+			done.Go(func() { turns(t, e.Engine, 3) })
+		}
+		done.Wait()
+		must(t, e.Close())
+		if files := filesWith(t, dir, "a_"); len(files) != 0 {
+			t.Fatalf("closed, and left in the lock directory: %q", files)
+		}
+	}
+}

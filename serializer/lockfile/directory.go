@@ -1,0 +1,188 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/guard"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
+)
+
+// directory is an open lock directory, and what is known of it.
+type directory struct {
+	*Store
+	sys   *dir.Dir
+	watch *dir.Watch
+	own   *owner.Own
+	guard *guard.Guard // changes only while Store.issuing and syncing are held
+
+	out    atomic.Int64 // tickets of this process that are in the directory
+	others atomic.Int64 // tickets of others that the engine has in its queues
+	owners atomic.Pointer[[]*remoteOwner]
+
+	removing sync.Mutex
+	left     []*serializer.Ticket // that are over, and whose files could not be removed
+
+	syncing   sync.Mutex // guards the rest; held while events are reported
+	closed    bool
+	last      uint64 // the greatest number that is known to have been issued
+	unsure    bool   // the guard may have recorded a greater one
+	unaudited bool   // there may be tickets that are out, but not known
+	refreshed time.Time
+
+	local   map[string]*serializer.Ticket // by file name, until an event says that the file is gone
+	remote  map[string]*remoteTicket      // by file name
+	pauses  map[string]name.Pause         // by file name
+	paused  map[string]time.Time          // the ends of pauses, by queue, as reported
+	barred  map[string]error              // owner files that cannot be opened
+	pending pending
+
+	note func(dir.Change, []byte) // noteLocked, made once
+}
+
+// openDirectory opens the directory to which the path leads, and makes it if it is missing.
+func (s *Store) openDirectory() (_ *directory, err error) {
+	sys, err := dir.Make(s.path)
+	if err != nil {
+		return nil, &serializer.StorageError{Op: "opening lock directory", Path: s.path, Err: err}
+	}
+	d := &directory{
+		Store: s, sys: sys, unsure: true, refreshed: time.Now(),
+		local:  make(map[string]*serializer.Ticket),
+		remote: make(map[string]*remoteTicket),
+		pauses: make(map[string]name.Pause),
+		barred: make(map[string]error),
+	}
+	d.note = d.noteLocked
+	d.owners.Store(new([]*remoteOwner))
+	if d.guard, err = guard.Open(sys); err != nil {
+		sys.Close()
+		return nil, d.failed("opening", name.Guard, err)
+	}
+	d.watch = sys.Watch()
+	if d.own, err = owner.Make(sys, s.clock()); err == nil {
+		err = d.tryLink()
+	}
+	if err != nil {
+		d.close()
+		return nil, d.failed("trying out a lock file in", "", err)
+	}
+	return d, nil
+}
+
+// tryLink finds out whether tickets can be made here.
+func (d *directory) tryLink() error {
+	trial := name.New + name.Random()
+	err := errors.Join(d.sys.Link(d.own.Name(), trial), d.sys.Unlink(trial))
+	if dir.NoLinks(err) {
+		return fmt.Errorf("its file system has no hard links, use another directory: %w", err)
+	}
+	return err
+}
+
+// pathOf is the path of a file, for people.
+func (d *directory) pathOf(file string) string { return filepath.Join(d.sys.Path(), file) }
+
+// failed describes an error for callers and people.
+func (d *directory) failed(doing, file string, err error) error {
+	return &serializer.StorageError{Op: doing, Path: d.pathOf(file), Err: err}
+}
+
+// A directory that is moved or replaced remains in use until its last ticket is out. All
+// who have one finish there. Newcomers wait for that, without a ticket. Then the directory
+// to which the path leads by now takes its place.
+
+// errInUse means that a directory that was replaced still has tickets.
+var errInUse = errors.New("the lock directory was replaced; arrivals wait until those who have a ticket are done")
+
+// exchange opens the directory or the guard to which the path leads now. The caller holds
+// issuing.
+func (s *Store) exchange() error {
+	d := s.current.Load()
+	if d.sys.Here() {
+		return d.exchangeGuard()
+	}
+	// Nobody may issue tickets here until the other directory is at the path.
+	locked, err := d.guard.TryLock()
+	if !locked {
+		return cmp.Or(err, d.failed("leaving", "", errInUse))
+	}
+	left := false
+	defer func() {
+		if !left {
+			d.guard.Unlock()
+		}
+	}()
+	err = d.sync()
+	if d.out.Load() > 0 || d.others.Load() > 0 {
+		return cmp.Or(err, d.failed("leaving", "", errInUse))
+	}
+	fresh, err := s.openDirectory()
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errInUse, err) // it was replaced again
+	}
+	if err != nil {
+		return err
+	}
+	d.syncing.Lock()
+	fresh.last, fresh.paused = d.last, d.paused
+	d.syncing.Unlock()
+	s.current.Store(fresh)
+	left = true
+	d.close()
+	return nil
+}
+
+// exchangeIdle does the same if nobody is issuing tickets, and if it is possible at once.
+func (s *Store) exchangeIdle() error {
+	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
+		return nil
+	}
+	defer s.issuing.Unlock()
+	if err := s.exchange(); !errors.Is(err, errInUse) {
+		return err
+	}
+	return nil
+}
+
+// exchangeGuard opens the guard that has taken the place of the one that is open.
+func (d *directory) exchangeGuard() error {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	g, err := guard.Open(d.sys)
+	if err != nil {
+		return d.failed("opening", name.Guard, err)
+	}
+	d.guard.Close()
+	d.guard, d.unsure = g, true
+	return nil
+}
+
+// close frees what the directory holds.
+func (d *directory) close() {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	d.retryRemovals()
+	if d.events != nil {
+		_ = d.syncLocked() // removes the requests that concern only tickets that are over
+	}
+	d.closed = true
+	for _, o := range *d.owners.Swap(new([]*remoteOwner)) {
+		o.Close()
+	}
+	d.own.Close()
+	d.watch.Close()
+	d.guard.Close()
+	d.sys.Close()
+}

@@ -1,0 +1,262 @@
+package lockfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// smallDisk mounts a file system that is soon full.
+func smallDisk(t testing.TB, options string) (dir string) {
+	t.Helper()
+	needRoot(t)
+	dir = t.TempDir()
+	must(t, unix.Mount("none", dir, "tmpfs", 0, "mode=0755,"+options))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// isFull reports whether an error says that a disk is full, or almost so.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, io.ErrShortWrite) }
+
+// A disk on which there is no room for the store's own files is refused at once, and
+// nothing stays on it.
+func TestDiskTooSmall(t *testing.T) {
+	for _, options := range []string{"size=4k", "nr_inodes=2"} {
+		dir := smallDisk(t, options)
+		_, err := Open(dir, Options{})
+		if !errors.Is(err, serializer.ErrStorage) || !isFull(err) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v", options, err)
+		}
+		for _, file := range filesOf(t, dir) {
+			if file != name.Guard {
+				t.Errorf("%s: %s is left", options, file)
+			}
+		}
+	}
+}
+
+// If the disk is full, arrivals are refused, and leave no file. Nobody loses a place, and
+// everything works once there is room.
+func TestDiskFull(t *testing.T) {
+	for _, c := range []struct{ full, room string }{
+		{"nr_inodes=9", "nr_inodes=1000"},        // for the names of tickets
+		{"size=12k", "size=100k,nr_inodes=1000"}, // for the words of tickets
+	} {
+		t.Run(c.full, func(t *testing.T) {
+			t.Parallel()
+			dir := smallDisk(t, c.full)
+			e := open(t, dir)
+			holder := enter(t, e, "a_")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var full error
+			for n := 0; full == nil; n++ {
+				done := make(chan error, 1)
+				go func() {
+					turn, err := e.Enter(ctx, arrival("a_"))
+					if err == nil {
+						turn.Leave()
+					}
+					done <- err
+				}()
+				wait.Until(t, "it has a ticket, or none", func() bool {
+					select {
+					case full = <-done:
+						return true
+					default:
+						return length(t, e, "a_") == n+2
+					}
+				})
+			}
+			if !errors.Is(full, serializer.ErrStorage) || !isFull(full) {
+				t.Errorf("got %v; expected that the disk is full", full)
+			}
+			if n, files := length(t, e, "a_"), filesWith(t, dir, "a_"); len(files) != n || n < 2 {
+				t.Errorf("%d tickets have %d files", n, len(files))
+			}
+			must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, c.room))
+			last := joined(t, e, "a_")
+			stillWaits(t, last, "others are before it")
+			cancel()
+			holder.Leave()
+			get(t, last).Leave()
+		})
+	}
+}
+
+// setAppendOnly lets a directory or file only grow: nothing can be removed or linked.
+func setAppendOnly(t testing.TB, path string, on bool) {
+	t.Helper()
+	const appendOnly = 0x20
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	flags &^= appendOnly
+	if on {
+		flags |= appendOnly
+	}
+	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Bug: a file that could not be removed blocked the removal of all later ones. The ticket
+// of a finished request stayed, and other processes waited for it for ever.
+func TestLeftoverThatStays(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "size=1m")
+	one, two := open(t, dir), open(t, dir)
+	stays := filepath.Join(dir, unownedName("b_"))
+	must(t, os.Mkdir(stays, 0o700))
+	turn := enter(t, one, "a_")
+	next := joined(t, two, "a_")
+	setAppendOnly(t, dir, true)
+	defer setAppendOnly(t, dir, false)
+	turn.Leave() // its owner says so, though the file stays
+	turn = get(t, next)
+	wait.Until(t, "it is logged", func() bool { return one.log.has("could not be removed", "operation not permitted") })
+	turn.Leave()
+	setAppendOnly(t, dir, false)
+	wait.Until(t, "the files are gone", func() bool { return len(filesWith(t, dir, "a_")) == 0 })
+	enter(t, one, "a_").Leave()
+}
+
+// File systems limit the number of links to a file. At the limit, another owner file is
+// made. It takes 65,000 links on ext4, so the test needs a disk of that kind.
+func TestLinkLimit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	first := enter(t, e, "a_")
+	full := filesWith(t, dir, name.Owners)[0]
+	if err := fillLinks(dir, full); err != unix.EMLINK {
+		t.Logf("no limit of links below 70,000 here (%v); with TMPDIR on ext4 there is one", err)
+		return
+	}
+	next := joined(t, e, "a_")
+	third := joined(t, open(t, dir), "a_")
+	if now := filesWith(t, dir, name.Owners); len(now) != 2 || now[0] == full || now[1] == full {
+		t.Errorf("the owner files are %q; expected others than %s", now, full)
+	}
+	stillWaits(t, third, "the first is inside")
+	first.Leave()
+	second := get(t, next)
+	stillWaits(t, third, "the second is inside")
+	second.Leave()
+	get(t, third).Leave()
+}
+
+// fillLinks links to a file until that fails.
+func fillLinks(dir, file string) error {
+	more := filepath.Join(dir, "links")
+	if err := os.Mkdir(more, 0o700); err != nil {
+		return err
+	}
+	fd, err := unix.Open(more, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for i := range 70_000 {
+		if err := unix.Linkat(unix.AT_FDCWD, filepath.Join(dir, file), fd, fmt.Sprint(i), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// If file descriptors run out, nobody enters beside another, and tickets whose files are
+// removed meanwhile keep their places. When there are some again, everything works.
+func TestFileDescriptorsShort(t *testing.T) {
+	dir, one, two := openTwo(t)
+	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+	first := joined(t, one, "a_")
+	late := helper{Dir: dir, Queue: "a_"}.start(t) // an owner that two has not met
+	token := tokenAt(t, one, "a_", 0)
+	file := fileOf(t, dir, token)
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	set := func(l unix.Rlimit) {
+		t.Helper()
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
+	}
+	unknown := helper{Dir: dir, Queue: "a_"}
+	hear := two.deaf()
+	behind := unknown.start(t)
+	behind.do(t, "enter")
+	wait.Until(t, "it waits", func() bool { return length(t, one, "a_") == 3 })
+	holder.halt(t)
+	set(unix.Rlimit{Cur: 3, Max: limit.Max})
+	hear()
+	r := <-started(two, "a_")
+	err := os.Remove(file)
+	wait.Poll(3*tickInterval, func() bool { return len(first) > 0 })
+	set(limit)
+	if err != nil || !errors.Is(r.err, serializer.ErrStorage) || !errors.Is(r.err, unix.EMFILE) {
+		t.Errorf("got %v, %v; expected that there are no descriptors", r.err, err)
+	}
+	wait.Until(t, "the owner files are open", func() bool { defer two.deaf()(); return len(two.dir().barred) == 0 })
+	next := started(two, "a_")
+	stillWaits(t, first, "the holder is stopped")
+	stillWaits(t, next, "the holder is stopped")
+	holder.signal(t, syscall.SIGCONT)
+	holder.leave(t)
+	get(t, first).Leave()
+	behind.says(t, "inside")
+	stillWaits(t, next, "somebody is inside")
+	behind.leave(t)
+	get(t, next).Leave()
+	late.do(t, "enter")
+	late.says(t, "inside")
+}
+
+// What the processes of a directory hold open does not grow with the turns.
+func TestDescriptorsDoNotGrow(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "locks")
+	count := func() int { return len(filesOf(t, "/proc/self/fd")) }
+	cycle := func() {
+		one, two := open(t, dir), open(t, dir)
+		for range 2 {
+			turn := enter(t, one, "a_")
+			next := joined(t, two, "a_")
+			removeOwners(t, dir)
+			turn.Leave()
+			get(t, next).Leave()
+			movedAway(t, dir)
+			enter(t, one, "a_").Leave()
+			enter(t, two, "a_").Leave()
+			must(t, os.RemoveAll(dir+".old"))
+			remove(t, filepath.Join(dir, name.Guard))
+			enter(t, two, "a_").Leave()
+		}
+		wantFiles(t, dir, []string{name.Guard}, one, two)
+	}
+	cycleOnce := func() {
+		_ = os.RemoveAll(dir)
+		cycle()
+	}
+	cycleOnce()
+	before := count()
+	for range 2 {
+		cycleOnce()
+	}
+	if !wait.Poll(10*time.Second, func() bool { return count() <= before+2 }) {
+		t.Errorf("%d descriptors are open after %d", count(), before)
+	}
+}

@@ -1,0 +1,255 @@
+package lockfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// overflow makes more changes in a directory than the queue of notifications holds.
+func overflow(t testing.TB, dir string) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	must(t, err)
+	events, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || events > 1<<20 {
+		t.Fatalf("the queue of notifications holds %q; lower it: sysctl fs.inotify.max_queued_events=16384", text)
+	}
+	noise := filepath.Join(dir, "noise")
+	for range events/2 + 1 {
+		must(t, errors.Join(os.Mkdir(noise, 0o700), os.Remove(noise)))
+	}
+}
+
+// A process that has lost events lists the directory. Its waiters still enter, in order.
+// Bug: remote tickets that came and went meanwhile remained unknown. So the last number was
+// not read from the guard, and if the clock was behind, a smaller one was issued. Bug: a
+// ticket whose appearance was the last event counted as seen in the listing that followed.
+func TestLostNotifications(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	deaf, other := openAt(t, dir, -time.Hour), open(t, dir)
+	holder := enter(t, other, "a_")
+	waiting := joined(t, deaf, "a_")
+	must(t, other.Pause(t.Context(), "c_", serializer.Forever))
+	paused := joined(t, deaf, "c_")
+	hear := deaf.deaf()
+	last := enter(t, other, "b_")
+	overflow(t, dir)
+	last.Leave()
+	holder.Leave()
+	again := started(other, "a_")
+	must(t, other.Resume(t.Context(), "c_"))
+	hear()
+	turn := get(t, waiting)
+	if len(again) > 0 {
+		t.Error("a later ticket went first")
+	}
+	turn.Leave()
+	get(t, again).Leave()
+	get(t, paused).Leave()
+	wait.Until(t, "no ticket is left", func() bool { return len(filesWith(t, dir, "a_"))+len(filesWith(t, dir, "c_")) == 0 })
+	enter(t, deaf, "b_").Leave()
+	hear = deaf.deaf() // now, nothing else changes
+	overflow(t, dir)
+	last = enter(t, other, "b_")
+	last.Leave()
+	hear()
+	turn = enter(t, deaf, "b_")
+	defer turn.Leave()
+	if turn.Token() <= last.Token() {
+		t.Errorf("token %d after %d", turn.Token(), last.Token())
+	}
+}
+
+// The audit: whoever lists the directory while a file is missing that somebody else has
+// removed issues no ticket before it knows whose place that is.
+func TestFileRemovedBeforeListing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	two := open(t, dir)
+	holder := helper{Dir: dir, Queue: "a_"}.start(t)
+	enter(t, two, "b_").Leave()
+	hear := two.deaf()
+	holder.do(t, "enter")
+	holder.says(t, "inside")
+	holder.halt(t)
+	remove(t, filepath.Join(dir, filesWith(t, dir, "a_")[0]))
+	overflow(t, dir)
+	hear()
+	next := started(two, "a_")
+	stillWaits(t, next, "the holder is stopped, and its file missing")
+	holder.signal(t, syscall.SIGCONT)
+	stillWaits(t, next, "the holder is inside")
+	holder.leave(t)
+	get(t, next).Leave()
+}
+
+// callingHandler is a log handler that calls the engine.
+type callingHandler struct {
+	slog.Handler
+	call func()
+	done chan struct{}
+}
+
+func (h *callingHandler) Handle(context.Context, slog.Record) error {
+	h.call()
+	h.done <- struct{}{}
+	return nil
+}
+
+// Bug: the engine held locks while it logged. So a log handler that called the engine
+// blocked it for ever.
+func TestLogHandlerCallsEngine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := &callingHandler{Handler: slog.NewTextHandler(io.Discard, nil), done: make(chan struct{}, 100)}
+	opened := make(chan *serializer.Engine, 1)
+	h.call = func() {
+		e := <-opened
+		if _, err := e.Queues(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = e.Close()
+	}
+	s, err := Open(dir, Options{Log: slog.New(h)})
+	must(t, err)
+	opened <- serializer.New(s, serializer.Options{})
+	touch(t, dir, name.Pauses+"nonsense")
+	select {
+	case <-h.done:
+	case <-time.After(wait.Patience):
+		t.Fatal("the engine is blocked")
+	}
+}
+
+// pauseFile makes a file as a pause is kept.
+func pauseFile(t testing.TB, dir, queue string, end time.Time) string {
+	t.Helper()
+	return touch(t, dir, name.Pause{Queue: queue, End: end}.String())
+}
+
+// A pause is a file: it applies to all processes, also to those that start later, and it
+// ends when the file is removed, or by itself. A name that ends in * stands for all queues
+// that begin so.
+func TestPauseFiles(t *testing.T) {
+	for _, pause := range []string{"a_", "a*", "*"} {
+		t.Run(pause, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			forever := pauseFile(t, dir, pause, serializer.Forever)
+			one := open(t, dir)
+			first := joined(t, one, "a_")
+			stillWaits(t, first, "the queue is paused")
+			if pause != "*" {
+				enter(t, one, "b_").Leave()
+			}
+			remove(t, forever)
+			turn := get(t, first)
+			pauseFile(t, dir, pause, time.Now().Add(tickInterval))
+			next := started(open(t, dir), "a_")
+			turn.Leave()
+			get(t, next).Leave()
+			wait.Until(t, "the file of the pause is gone", func() bool { return len(filesWith(t, dir, name.Pauses)) == 0 })
+		})
+	}
+}
+
+// A pause that ended while no process was running pauses nobody, and is removed. A file
+// that only looks like a pause pauses nobody, as nobody could say when it ends, and stays.
+func TestPauseThatCountsNot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	over := pauseFile(t, dir, "a_", time.Now().Add(-time.Second))
+	var nonsense []string
+	for _, text := range []string{"", "a_", "123-a_", "99999999999999999999-a_", "00001609693865378515-"} {
+		nonsense = append(nonsense, touch(t, dir, name.Pauses+text))
+	}
+	e := open(t, dir)
+	enter(t, e, "a_").Leave()
+	wait.Until(t, "the pause that is over is gone", func() bool { return !exists(over) })
+	for _, file := range nonsense {
+		if !exists(file) {
+			t.Errorf("%s is gone", file)
+		}
+	}
+	wait.Until(t, "it is logged", func() bool { return e.log.has("looks like a pause", name.Pauses) })
+	for queue, until := range map[string]time.Time{"a/b": serializer.Forever, strings.Repeat("x", 250): serializer.Forever} {
+		if err := e.Pause(t.Context(), queue, until); err == nil {
+			t.Errorf("queue %q was paused", queue)
+		}
+	}
+}
+
+// Bug: the request for an eviction stayed in the directory if its ticket left before the
+// owner had read it, and all engines closed. One that is older than any process goes, too.
+func TestMarkerOfTicketThatLeft(t *testing.T) {
+	for _, closes := range []string{"owner first", "owner last", "nobody"} {
+		t.Run(closes, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			touch(t, dir, name.Evict(1609693865378515, "a_"))
+			owner, other := open(t, dir), open(t, dir)
+			turn := enter(t, owner, "a_")
+			enter(t, other, "b_").Leave()
+			hear := owner.deaf()
+			must(t, other.Evict(t.Context(), "a_", turn.Token()))
+			turn.Leave()
+			hear()
+			switch closes {
+			case "owner first":
+				wantFiles(t, dir, []string{name.Guard}, owner, other)
+			case "owner last":
+				wantFiles(t, dir, []string{name.Guard}, other, owner)
+			default:
+				wait.Until(t, "the request is gone", func() bool { return len(filesWith(t, dir, name.Evicts)) == 0 })
+			}
+		})
+	}
+}
+
+// Names that could lead out of the directory, or that nobody could read again, are
+// refused. What QueueName makes of them is not.
+func TestQueueThatCannotBeNamed(t *testing.T) {
+	t.Parallel()
+	e := open(t, t.TempDir())
+	for _, queue := range []string{"../a_", "a/b_", `a\b_`, "a\x00", name.Owners + "x", "a_00001", strings.Repeat("x", 190)} {
+		wantRefusal(t, started(e, queue), serializer.ErrStorage)
+		enter(t, e, serializer.QueueName(queue)).Leave()
+	}
+}
+
+// Any number of rules is known to the other processes.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	_, one, two := openTwo(t)
+	for n := range 300 {
+		a := arrival(fmt.Sprintf("%d_", n))
+		a.Rule = serializer.Rule{Shared: n%2 == 0, Limit: n + 1}
+		turn := get(t, startedFor(one, a))
+		defer turn.Leave()
+	}
+	queues, err := two.Queues(t.Context())
+	if err != nil || len(queues) != 300 {
+		t.Fatalf("%d queues, %v", len(queues), err)
+	}
+	for _, q := range queues {
+		n, _ := strconv.Atoi(strings.TrimSuffix(q.Prefix, "_"))
+		if q.Limit != n+1 {
+			t.Errorf("queue %s has limit %d; expected %d", q.Prefix, q.Limit, n+1)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// node is an engine with what tests look at below it.
+type node struct {
+	*serializer.Engine
+	store *Store
+	log   *logBuffer
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openTwo opens two engines on a new directory.
+func openTwo(t testing.TB) (dir string, one, two node) {
+	t.Helper()
+	dir = t.TempDir()
+	return dir, open(t, dir), open(t, dir)
+}
+
+func openStore(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(path, Options{})
+	must(t, err)
+	return s
+}
+
+// open opens an engine, as another process would.
+func open(t testing.TB, path string) node { return openWith(t, path, nil) }
+
+// openAt opens an engine whose clock is off.
+func openAt(t testing.TB, path string, off time.Duration) node {
+	return openWith(t, path, func() time.Time { return time.Now().Add(off) })
+}
+
+func openWith(t testing.TB, path string, clock func() time.Time) node {
+	t.Helper()
+	log := new(logBuffer)
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	s, err := Open(path, Options{Clock: clock, Log: logger})
+	must(t, err)
+	n := node{serializer.New(s, serializer.Options{Log: logger}), s, log}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// dir is the directory that the store works in.
+func (n node) dir() *directory { return n.store.current.Load() }
+
+// deaf keeps an engine from noticing anything in its directory until the result is called.
+func (n node) deaf() (hear func()) {
+	d := n.dir()
+	d.syncing.Lock()
+	return sync.OnceFunc(d.syncing.Unlock)
+}
+
+// age makes an unowned file look abandoned.
+func (n node) age(t testing.TB, path string) {
+	t.Helper()
+	d := n.dir()
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	r := d.remote[filepath.Base(path)]
+	if r == nil {
+		t.Fatalf("%s is not known", path)
+	}
+	r.since = time.Now().Add(-unownedTime - time.Millisecond)
+}
+
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) has(texts ...string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(b.text.String(), s) })
+}
+
+func arrival(queue string) serializer.Arrival {
+	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794")}
+}
+
+type result struct {
+	turn serializer.Turn
+	err  error
+}
+
+// started enters a queue in another goroutine.
+func started(e node, queue string) <-chan result { return startedFor(e, arrival(queue)) }
+
+func startedFor(e node, a serializer.Arrival) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		turn, err := e.Enter(context.Background(), a)
+		done <- result{turn, err}
+	}()
+	return done
+}
+
+// joined is like started, and returns when the ticket is in its queue.
+func joined(t testing.TB, e node, queue string) <-chan result {
+	t.Helper()
+	before := length(t, e, queue)
+	done := started(e, queue)
+	wait.Until(t, "the arrival has its ticket", func() bool { return length(t, e, queue) > before || len(done) > 0 })
+	return done
+}
+
+func get(t testing.TB, waiting <-chan result) serializer.Turn {
+	t.Helper()
+	select {
+	case r := <-waiting:
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		return r.turn
+	case <-time.After(wait.Patience):
+		t.Fatal("gave up waiting for the turn")
+	}
+	return nil
+}
+
+func enter(t testing.TB, e node, queue string) serializer.Turn {
+	t.Helper()
+	return get(t, started(e, queue))
+}
+
+// stillWaits shows that nobody enters within a tick.
+func stillWaits(t testing.TB, waiting <-chan result, why string) {
+	t.Helper()
+	select {
+	case r := <-waiting:
+		t.Fatalf("%s: it does not wait; error %v", why, r.err)
+	case <-time.After(3 * tickInterval / 2):
+	}
+}
+
+// wantRefusal expects that the storage refuses an arrival for a cause.
+func wantRefusal(t testing.TB, waiting <-chan result, cause error) {
+	t.Helper()
+	select {
+	case r := <-waiting:
+		if !errors.Is(r.err, cause) || !errors.Is(r.err, serializer.ErrStorage) {
+			t.Errorf("got error %v; expected one of the storage, because of: %v", r.err, cause)
+		}
+		if r.turn != nil {
+			r.turn.Leave()
+		}
+	case <-time.After(wait.Patience):
+		t.Fatal("neither entered nor refused")
+	}
+}
+
+func queueOf(t testing.TB, e node, queue string) serializer.QueueState {
+	t.Helper()
+	queues, err := e.Queues(t.Context())
+	must(t, err)
+	for _, q := range queues {
+		if q.Prefix == queue {
+			return q
+		}
+	}
+	return serializer.QueueState{}
+}
+
+func length(t testing.TB, e node, queue string) int {
+	t.Helper()
+	return len(queueOf(t, e, queue).Tickets)
+}
+
+// tokenAt is the number of a ticket in a queue.
+func tokenAt(t testing.TB, e node, queue string, i int) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(queueOf(t, e, queue).Tickets[i].Token, 10, 64)
+	must(t, err)
+	return n
+}
+
+func filesOf(t testing.TB, dir string) (files []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		files = append(files, e.Name())
+	}
+	return files
+}
+
+// filesWith returns the files whose names begin with a prefix.
+func filesWith(t testing.TB, dir, prefix string) []string {
+	t.Helper()
+	return slices.DeleteFunc(filesOf(t, dir), func(file string) bool { return !strings.HasPrefix(file, prefix) })
+}
+
+// fileOf is the path of the lock file with a number, or "".
+func fileOf(t testing.TB, dir string, number uint64) string {
+	t.Helper()
+	for _, file := range filesOf(t, dir) {
+		if n, err := ParseName(file); err == nil && n.Number == number {
+			return filepath.Join(dir, file)
+		}
+	}
+	return ""
+}
+
+// remove removes a file that may disappear by itself.
+func remove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
+
+func removeOwners(t testing.TB, dir string) {
+	t.Helper()
+	for _, file := range filesWith(t, dir, name.Owners) {
+		remove(t, filepath.Join(dir, file))
+	}
+}
+
+func touch(t testing.TB, path ...string) string {
+	t.Helper()
+	file := filepath.Join(path...)
+	must(t, os.WriteFile(file, nil, 0o600))
+	return file
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// unownedName is the name of a file as mod_serializer makes it.
+func unownedName(queue string) string {
+	return Name{Prefix: queue, Number: uint64(time.Now().UnixMicro()), Client: arrival("").Client}.String()
+}
+
+// wantFiles closes engines, and expects that nothing but some files is left.
+func wantFiles(t testing.TB, dir string, want []string, engines ...node) {
+	t.Helper()
+	for _, e := range engines {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		wait.Until(t, "the store is closed", func() bool {
+			defer e.deaf()()
+			return e.dir().closed
+		})
+	}
+	wait.Poll(wait.Patience/30, func() bool { return len(filesOf(t, dir)) == len(want) })
+	if files := filesOf(t, dir); !slices.Equal(files, want) {
+		t.Errorf("left behind: %v; expected %v", files, want)
+	}
+}

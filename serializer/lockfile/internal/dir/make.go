@@ -1,0 +1,81 @@
+//go:build unix && !aix && !solaris
+
+package dir
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/fileowner"
+)
+
+// Make opens the directory for a path, and makes it and its parents if they are missing. If
+// everybody may write to it, it opens a directory of this user's own there. It refuses
+// network file systems.
+func Make(path string) (*Dir, error) {
+	if err := makeAll(path); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.Mode()&0o002 != 0 {
+		path, err = makeOwn(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if kind := networkFileSystem(path); kind != "" {
+		return nil, fmt.Errorf("it is on a network file system (%s), where locks or notifications do not reach other machines; "+
+			"use a local directory, or an engine for several machines, such as etcd", kind)
+	}
+	return open(path)
+}
+
+// makeOwn makes a directory of this user's own, and returns its path.
+func makeOwn(path string) (string, error) {
+	own := filepath.Join(path, "orderly-"+strconv.Itoa(os.Geteuid()))
+	if err := os.Mkdir(own, 0o700); err != nil && !os.IsExist(err) {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(own, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: own, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return "", fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory",
+			own, os.Geteuid())
+	}
+	return own, nil
+}
+
+// makeAll makes a directory and its missing parents. An administrator may start Caddy as
+// root by hand, for example for `caddy validate`. That must not leave anything that the
+// service cannot use. So root gives what it makes to the owner of what is around it, unless
+// everybody may write there.
+func makeAll(path string) error {
+	var missing []string
+	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Stat(at); err == nil {
+			break
+		}
+		missing = append(missing, at)
+	}
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return err
+	}
+	for _, made := range slices.Backward(missing) {
+		around, err := os.Stat(filepath.Dir(made))
+		if err != nil || around.Mode()&0o002 != 0 {
+			continue
+		}
+		if f, err := os.Open(made); err == nil {
+			fileowner.Give(f, made, filepath.Dir(made))
+			_ = f.Close()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package dir
+
+import (
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// BootID identifies the current boot of the machine. It is empty if the system does not
+// provide an ID.
+func BootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// flush flushes the content of a file to the disk.
+func flush(fd int) error { return unix.Fdatasync(fd) }
+
+// uptime is how long the machine has been running.
+func uptime() time.Duration {
+	var since unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err != nil {
+		return 0
+	}
+	return time.Duration(since.Nano())
+}
+
+// nameBuffer holds the name of a file as the kernel takes it: with a zero at its end. A
+// ticket's file is made and removed in every turn. So the names for that are made on the
+// stack, where package unix would allocate memory for each of them.
+type nameBuffer [unix.NAME_MAX + 1]byte
+
+// set fills a buffer that is empty, and reports whether the name fits.
+func (b *nameBuffer) set(name string) (ok bool) { return copy(b[:unix.NAME_MAX], name) == len(name) }
+
+func linkat(dir int, from, to string) error {
+	var old, name nameBuffer
+	if !old.set(from) || !name.set(to) {
+		return unix.ENAMETOOLONG
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_LINKAT, uintptr(dir), uintptr(unsafe.Pointer(&old)), uintptr(dir), uintptr(unsafe.Pointer(&name)), 0, 0)
+	return errorOf(errno)
+}
+
+func unlinkat(dir int, from string) error {
+	var name nameBuffer
+	if !name.set(from) {
+		return unix.ENAMETOOLONG
+	}
+	_, _, errno := unix.Syscall(unix.SYS_UNLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&name)), 0)
+	return errorOf(errno)
+}
+
+func errorOf(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
+// networkFileSystems are file systems whose locks or notifications do not work across
+// machines, by the magic number of statfs(2). On the cluster file systems (GFS2, OCFS2,
+// Lustre, GPFS), locks reach the other machines, but inotify does not.
+//
+// FUSE covers all file systems in user space: sshfs, s3fs, GlusterFS, and virtiofs, by
+// which a virtual machine accesses its host's files.
+var networkFileSystems = map[int64]string{
+	0x00006969: "NFS",
+	0x0000517b: "SMB",
+	0xfe534d42: "SMB2",
+	0xff534d42: "CIFS",
+	0x65735546: "FUSE",
+	0x01021997: "9P",
+	0x00c36400: "Ceph",
+	0x5346414f: "AFS", // OpenAFS
+	0x6b414653: "AFS", // the kernel's own
+	0x73757245: "Coda",
+	0x0000564c: "NCP",
+	0x20030528: "OrangeFS",
+	0x01161970: "GFS2",
+	0x7461636f: "OCFS2",
+	0x0bd00bd0: "Lustre",
+	0x47504653: "GPFS",
+	0x19830326: "BeeGFS",
+	0xaad7aaea: "PanFS",
+	0xbeefdead: "StorNext",
+	0x013111a8: "IBRIX",
+	0x61636673: "ACFS",
+	0x786f4256: "VirtualBox shared folder",
+	0xbacbacbc: "VMware shared folder",
+	0x7c7c6673: "Parallels shared folder",
+}
+
+// networkFileSystem names the network file system of a path, or returns "".
+func networkFileSystem(path string) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return ""
+	}
+	return networkFileSystemOf(int64(st.Type))
+}
+
+// networkFileSystemOf names a file system by its magic number. The number has 32 bits in
+// the kernel; systems whose statfs has a narrower or signed field extend its sign.
+func networkFileSystemOf(magic int64) string { return networkFileSystems[int64(uint32(magic))] }

@@ -1,0 +1,35 @@
+//go:build unix && !linux && !aix && !solaris
+
+package dir
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BootID is empty: this system does not provide an ID.
+func BootID() string { return "" }
+
+func flush(fd int) error                    { return unix.Fsync(fd) }
+func linkat(dir int, from, to string) error { return unix.Linkat(dir, from, dir, to, 0) }
+func unlinkat(dir int, from string) error   { return unix.Unlinkat(dir, from, 0) }
+func uptime() time.Duration                 { return 0 } // unknown
+
+// Watch stands for the changes in a directory, which this system does not report.
+type Watch struct{}
+
+// Watch makes a watch of the directory.
+func (d *Dir) Watch() *Watch { return new(Watch) }
+
+// Read reports nothing, but that the directory must be listed.
+func (*Watch) Read(func(c Change, name []byte)) (lost bool, err error) { return true, nil }
+
+// Distrust does nothing.
+func (*Watch) Distrust() {}
+
+// Wait returns when the directory should be listed again, at the latest after timeout.
+func (*Watch) Wait(timeout time.Duration) { time.Sleep(min(timeout, pollInterval)) }
+
+// Close does nothing.
+func (*Watch) Close() {}

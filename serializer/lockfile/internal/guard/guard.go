@@ -1,0 +1,193 @@
+//go:build unix && !aix && !solaris
+
+// Package guard keeps the guard of a lock directory: the file whose lock decides who
+// numbers tickets, and which records the last number.
+package guard
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// The guard starts with the last ticket's number: 20 digits and a line feed. It is
+// recorded with every ticket, but not flushed to the disk: that would cost more than
+// everything else. After a power failure, the file may have old content, and the clock
+// may be behind. So a second line has a bound, which is flushed, and the ID of the boot in
+// which that was written. No number above the bound has been issued. After the next boot,
+// numbers go on above it.
+//
+// A bound that another process has written may not be on the disk yet, or never get there.
+// So each process flushes one of its own, once for many numbers.
+const (
+	digits = 20
+	lineAt = digits + 1
+	bootAt = lineAt + digits + 1
+)
+
+// reserved is how far a bound is ahead. After a boot, numbers may be that far ahead of the
+// clock.
+const reserved = uint64(10 * time.Minute / time.Microsecond)
+
+// Guard is the open guard file of a directory. It is not safe for concurrent use.
+type Guard struct {
+	dir   *dir.Dir
+	path  string
+	fd    int
+	id    dir.ID
+	boot  string // identifies the current boot of the machine; empty if that is not known
+	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
+	ours  bool   // the file looks like a guard; otherwise, it may be anybody's file
+	stuck bool   // a goroutine waits for the lock, and closes the file then
+}
+
+// Open opens the guard of a directory, or makes it.
+func Open(d *dir.Dir) (*Guard, error) {
+	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
+	for err == unix.ENOENT {
+		if err := d.Mark(name.Guard); err != nil {
+			return nil, err
+		}
+		fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: dir.BootID()}
+	text, err := g.read()
+	if err == nil && info.Links > 1 {
+		err = dir.ErrNotPlain
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	g.ours = text == "" || numberIn(text, 0, '\n') > 0
+	g.Refresh()
+	return g, nil
+}
+
+// Lock waits until this process has the guard, or ctx is done. In the second case, the
+// guard can only be closed.
+func (g *Guard) Lock(ctx context.Context) error {
+	locked, err := filelock.Try(uintptr(g.fd), filelock.Exclusive)
+	if locked || err != nil {
+		return err
+	}
+	result := make(chan error, 1)
+	go func() { result <- filelock.Wait(uintptr(g.fd), filelock.Exclusive) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		g.stuck = true
+		go func() {
+			<-result
+			_ = unix.Close(g.fd)
+		}()
+		return context.Cause(ctx)
+	}
+}
+
+// TryLock takes the guard unless another process has it.
+func (g *Guard) TryLock() (locked bool, err error) {
+	return filelock.Try(uintptr(g.fd), filelock.Exclusive)
+}
+
+// Unlock lets others take the guard.
+func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
+
+// Check returns an error unless the guard is still the one at its path. [ErrReplaced]
+// means that others may have taken another one.
+func (g *Guard) Check() error {
+	there, err := dir.IsAt(g.path, g.id)
+	if err == nil && !there {
+		err = ErrReplaced
+	}
+	return err
+}
+
+// ErrReplaced means that the path of a guard leads to another one, or to none.
+var ErrReplaced = errors.New("the lock directory or its guard was replaced")
+
+// Refresh is like [dir.Dir.Refresh].
+func (g *Guard) Refresh() {
+	if g.ours {
+		g.dir.Refresh(g.fd)
+	}
+}
+
+// Close closes the file.
+func (g *Guard) Close() {
+	if !g.stuck {
+		_ = unix.Close(g.fd)
+	}
+}
+
+// Last returns the last number that was recorded, or the bound if that was written before
+// the last boot. It is 0 if there is none. The caller has the guard, here and below.
+func (g *Guard) Last() (uint64, error) {
+	text, err := g.read()
+	last := numberIn(text, 0, '\n')
+	if bound := numberIn(text, lineAt, ' '); bound > 0 && !strings.HasPrefix(text[bootAt:], g.boot+"\n") {
+		last = max(last, bound)
+	}
+	return last, err
+}
+
+// Record records the last number. If necessary, it also reserves more numbers, and returns
+// when that is on the disk. That comes second: it hides the bound of the last boot.
+func (g *Guard) Record(last uint64) error {
+	var buf [lineAt]byte
+	if err := dir.Write(g.fd, append(name.AppendDigits(buf[:0], last, digits), '\n'), 0); err != nil {
+		return err
+	}
+	if last <= g.bound || g.boot == "" {
+		return nil
+	}
+	return g.reserve(last)
+}
+
+func (g *Guard) reserve(last uint64) error {
+	text, err := g.read()
+	if err != nil {
+		return err
+	}
+	bound := max(numberIn(text, lineAt, ' '), min(last+reserved, name.MaxNumber))
+	line := append(name.AppendDigits(nil, bound, digits), " "+g.boot+"\n"...)
+	if err := dir.Write(g.fd, line, lineAt); err != nil {
+		return err
+	}
+	if err := g.dir.Sync(g.fd); err != nil {
+		return err
+	}
+	g.bound = bound
+	return nil
+}
+
+func (g *Guard) read() (string, error) {
+	var buf [128]byte
+	n, err := unix.Pread(g.fd, buf[:], 0)
+	return string(buf[:max(n, 0)]), err
+}
+
+// numberIn returns the number of a ticket at an offset, or 0 if there is none, because
+// somebody else has written to the file.
+func numberIn(text string, at int, end byte) uint64 {
+	if len(text) <= at+digits || text[at+digits] != end {
+		return 0
+	}
+	n, ok := name.ParseDigits(text[at : at+digits])
+	if !ok || n < name.MinNumber || n >= name.MaxNumber {
+		return 0
+	}
+	return n
+}

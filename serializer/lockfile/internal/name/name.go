@@ -1,0 +1,180 @@
+// Package name says what the files in a lock directory are called.
+package name
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The name of a ticket's file has the format of Apache's mod_serializer:
+//
+//	<prefix><timestamp, 20 digits><family, 3><client port, 8><client IP>
+//	a_0000160969386537851501000036794192.168.0.1
+//
+// The timestamp counts microseconds since 1970. It starts with exactly four zeros, which
+// covers the years 2001 to 2286 and marks where the prefix ends. The family is Linux's
+// AF_INET or AF_INET6. As in the example, which is the one of mod_serializer's document,
+// an IPv6 socket may have a peer with an IPv4 address.
+const (
+	numberDigits = 20
+	familyDigits = 3
+	portDigits   = 8
+	fixedDigits  = numberDigits + familyDigits + portDigits
+	maxAddress   = 39 // digits and colons of IPv6
+
+	familyIPv4 = "002"
+	familyIPv6 = "010"
+)
+
+// The smallest and the greatest number of a ticket, in microseconds since 1970.
+const (
+	MinNumber = 1_000_000_000_000_000 // 2001-09-09
+	MaxNumber = 9_999_999_999_999_999 // 2286-11-20
+)
+
+// maxLength is the longest file name that file systems allow, in bytes.
+const maxLength = 255
+
+// The files of a lock directory that are no tickets. [Parse] accepts none of these names.
+const (
+	Guard  = serializer.ReservedPrefix + "guard"
+	Owners = serializer.ReservedPrefix + "owner-" // + random letters, "-" and a number
+	New    = serializer.ReservedPrefix + "new-"   // + random letters: an owner file that is being made
+	Pauses = serializer.ReservedPrefix + "pause-" // + the end, 20 digits, "-" and the queue's name
+	Evicts = serializer.ReservedPrefix + "evict-" // + the ticket's number, 20 digits, "-" and the queue's name
+)
+
+// Name is the content of the name of a ticket's file.
+type Name struct {
+	Prefix string         // names the queue
+	Number uint64         // microseconds since 1970 on the queue's clock; the token
+	Client netip.AddrPort // the client that arrived
+}
+
+// Time returns when the ticket was numbered, on the queue's clock. That is the system's
+// clock, except that it never stands still or goes back. After a power failure, it may
+// be up to ten minutes ahead.
+func (n Name) Time() time.Time { return time.UnixMicro(int64(n.Number)) }
+
+// String returns the name of the file.
+func (n Name) String() string {
+	var buf [maxLength]byte
+	b := append(buf[:0], n.Prefix...)
+	addr, family := n.Client.Addr().WithZone("").Unmap(), familyIPv4
+	if !addr.IsValid() {
+		addr = netip.IPv4Unspecified()
+	}
+	if addr.Is6() {
+		family = familyIPv6
+	}
+	b = AppendDigits(b, n.Number, numberDigits)
+	b = append(b, family...)
+	b = AppendDigits(b, uint64(n.Client.Port()), portDigits)
+	return string(addr.AppendTo(b))
+}
+
+// Parse reads the name of a ticket's file, of any queue. The end of the prefix is
+// unambiguous. If it moved by up to four digits, the timestamp would not start with
+// exactly four zeros. If it moved further, the remaining digits could not start an
+// address.
+func Parse(file string) (Name, error) {
+	for at := 0; ; at++ {
+		zeros := strings.Index(file[at:], "0000")
+		at += zeros
+		if zeros < 0 || len(file)-at <= fixedDigits {
+			return Name{}, fmt.Errorf("lock-file name %q: expected <prefix><timestamp, 20 digits, four zeros first>"+
+				"<family 002 or 010><port, 8 digits><IP address>", file)
+		}
+		if n, ok := parseAt(file, at); ok {
+			return n, nil
+		}
+	}
+}
+
+func parseAt(file string, at int) (Name, bool) {
+	rest := file[at:]
+	number, numberOK := ParseDigits(rest[:numberDigits])
+	family := rest[numberDigits : numberDigits+familyDigits]
+	port, portOK := ParseDigits(rest[numberDigits+familyDigits : fixedDigits])
+	if !numberOK || number < MinNumber || number > MaxNumber || family != familyIPv4 && family != familyIPv6 || !portOK || port > 65535 {
+		return Name{}, false
+	}
+	addr, err := netip.ParseAddr(rest[fixedDigits:])
+	if err != nil || addr.Zone() != "" || family == familyIPv4 && !addr.Is4() {
+		return Name{}, false
+	}
+	return Name{Prefix: file[:at], Number: number, Client: netip.AddrPortFrom(addr, uint16(port))}, true
+}
+
+// CheckPrefix returns why the names of tickets cannot begin with a text, or nil.
+func CheckPrefix(prefix string) error {
+	switch {
+	case strings.ContainsAny(prefix, "/\\\x00"):
+		return errors.New("it contains a slash, a backslash or a zero byte")
+	case strings.HasPrefix(prefix, serializer.ReservedPrefix):
+		return fmt.Errorf("it begins with %s", serializer.ReservedPrefix)
+	case serializer.AmbiguousQueueName(prefix):
+		return errors.New("it ends in four zeros and a digit")
+	case len(prefix) > maxLength-fixedDigits-maxAddress:
+		return fmt.Errorf("it is longer than %d bytes", maxLength-fixedDigits-maxAddress)
+	}
+	return nil
+}
+
+// Pause is the content of the name of a pause's file.
+type Pause struct {
+	Queue string    // may end in *
+	End   time.Time // in microseconds; [serializer.Forever] means none
+}
+
+// String returns the name of the file.
+func (p Pause) String() string { return fmt.Sprintf("%s%020d-%s", Pauses, p.End.UnixMicro(), p.Queue) }
+
+// Check returns why there can be no such pause, or nil.
+func (p Pause) Check() error {
+	if excess := len(p.String()) - maxLength; excess > 0 || strings.ContainsAny(p.Queue, "/\\\x00") {
+		return fmt.Errorf("its name contains a slash, a backslash or a zero byte, or is more than %d bytes long", maxLength-len(p.String())+len(p.Queue))
+	}
+	return nil
+}
+
+// ParsePause reads the name of a pause's file.
+func ParsePause(file string) (Pause, bool) {
+	end, queue, _ := strings.Cut(strings.TrimPrefix(file, Pauses), "-")
+	micros, ok := ParseDigits(end)
+	ok = ok && len(end) == numberDigits && queue != "" && micros <= uint64(serializer.Forever.UnixMicro())
+	return Pause{Queue: queue, End: time.UnixMicro(int64(micros)).UTC()}, ok
+}
+
+// Evict returns the name of a file that asks the owner of a ticket to take it out.
+func Evict(number uint64, queue string) string {
+	return fmt.Sprintf("%s%020d-%s", Evicts, number, queue)
+}
+
+// Random returns random letters for the name of a file.
+func Random() string { return strings.ToLower(rand.Text()[:16]) }
+
+// AppendDigits appends n in decimal, padded with zeros to width.
+func AppendDigits(b []byte, n uint64, width int) []byte {
+	for range width {
+		b = append(b, '0')
+	}
+	for at := len(b) - 1; n > 0; n /= 10 {
+		b[at] = byte('0' + n%10)
+		at--
+	}
+	return b
+}
+
+// ParseDigits reads a decimal number that consists of digits only.
+func ParseDigits(s string) (uint64, bool) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil
+}

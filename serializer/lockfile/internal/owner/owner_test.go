@@ -1,0 +1,90 @@
+//go:build unix && !aix && !solaris
+
+package owner
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
+
+// openPair makes an owner file, and opens it as another process does.
+func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
+	t.Helper()
+	path = t.TempDir()
+	d, err := dir.Make(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, err = Make(d, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if remote, err = OpenRemote(d, own.Name()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		remote.Close()
+		d.Close()
+	})
+	return own, remote, filepath.Join(path, own.Name())
+}
+
+// Any number of tickets may be out, in any state and with any rule. The others know each
+// of them. The places of those that have gone are used again, so the file stops growing.
+func TestWordsGrow(t *testing.T) {
+	own, remote, path := openPair(t)
+	type ticket struct {
+		place uint64
+		state State
+		rule  queue.Rule
+	}
+	var size int64
+	for round := range 3 {
+		tickets := make(map[uint64]ticket)
+		number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
+		for range 10_000 {
+			number += 1 + rand.Uint64N(1000)
+			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
+			place, err := own.Put(number, rule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := []State{Waiting, Inside, Leaving}[rand.IntN(3)]
+			own.Set(place, number, state)
+			tickets[number] = ticket{place, state, rule}
+		}
+		all, err := remote.All()
+		if err != nil || len(all) != len(tickets) {
+			t.Fatalf("the file has %d tickets, %v; expected %d", len(all), err, len(tickets))
+		}
+		for number, want := range tickets {
+			word, rule, err := remote.Find(number)
+			if err != nil || word.Number() != number || word.State() != want.state || rule != want.rule ||
+				own.Stands(want.place, number) != (want.state != Leaving) {
+				t.Fatalf("%d is %+v, and is read as %v %d, %+v, %v", number, want, word.Number(), word.State(), rule, err)
+			}
+			own.Set(want.place, number, Gone)
+			own.Set(want.place, number+1, Waiting) // another ticket's, which is not there
+			if word, _, err := remote.Find(number); word != 0 || err != nil {
+				t.Fatalf("%d is gone, and is read as %v, %v", number, word, err)
+			}
+		}
+		if err := own.Check(); err != nil {
+			t.Error(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 && info.Size() > 2*size {
+			t.Errorf("the file has grown from %d to %d bytes for as many tickets", size, info.Size())
+		}
+		size = info.Size()
+	}
+}

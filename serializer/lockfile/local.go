@@ -1,0 +1,216 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/guard"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
+)
+
+// errUnaccounted is why no tickets are issued at the moment.
+var errUnaccounted = errors.New("another program has removed a lock file or damaged an owner file, and its owner has not mended that yet")
+
+// retryInterval is the time between attempts to issue tickets.
+const retryInterval = 2 * time.Millisecond
+
+// Append implements [serializer.Store].
+func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
+	s.issuing.Lock()
+	defer s.issuing.Unlock()
+	for {
+		joined, err := s.current.Load().append(ctx, tickets)
+		s.wake()
+		tickets = tickets[joined:]
+		switch {
+		case errors.Is(err, guard.ErrReplaced):
+			err = s.exchange()
+		case err == nil || !errors.Is(err, errUnaccounted):
+			return err
+		}
+		if errors.Is(err, errInUse) || errors.Is(err, errUnaccounted) {
+			s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
+			select {
+			case <-time.After(retryInterval):
+				err = nil
+			case <-ctx.Done():
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// append issues tickets under the guard. It returns how many have joined their queues.
+func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (joined int, err error) {
+	if err := d.guard.Lock(ctx); err != nil {
+		return 0, d.failed("locking", name.Guard, err)
+	}
+	defer d.guard.Unlock()
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	made, err := d.issueLocked(tickets)
+	// Whoever takes a newer guard from here on sees the files that were made.
+	checkErr := d.guard.Check()
+	for _, t := range tickets[:made] {
+		if checkErr != nil || !d.events.Joined(t) {
+			d.withdraw(t)
+		}
+	}
+	if checkErr != nil {
+		return 0, d.failed("checking", name.Guard, checkErr)
+	}
+	return made, err
+}
+
+// issueLocked numbers tickets and makes their files. It returns how many were made. The
+// caller has the guard, here and below.
+func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err error) {
+	if err := d.syncLocked(); err != nil {
+		return 0, err
+	}
+	if err := d.auditLocked(); err != nil {
+		return 0, err
+	}
+	if err := d.numberLocked(tickets); err != nil {
+		return 0, err
+	}
+	for i, t := range tickets {
+		if err := d.makeLocked(t); err != nil {
+			return i, d.failed("making lock file", t.Key, err)
+		}
+	}
+	return len(tickets), nil
+}
+
+// auditLocked checks that each ticket that is out is known. The directory may have been
+// listed while the file of one was missing. Its place is not known then, so nobody may be
+// admitted behind it. And it checks that each owner is known.
+func (d *directory) auditLocked() error {
+	for file, err := range d.barred {
+		return d.failed("opening owner file", file, err)
+	}
+	if !d.unaudited {
+		return nil
+	}
+	known := make(map[uint64]bool, len(d.remote))
+	for _, r := range d.remote {
+		known[r.Number] = true
+	}
+	for _, o := range *d.owners.Load() {
+		words, err := o.All()
+		unknown := func(w owner.Word) bool { return w.Stands() && !known[w.Number()] }
+		if err != nil || slices.ContainsFunc(words, unknown) {
+			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process))
+		}
+	}
+	d.unaudited = false
+	return nil
+}
+
+// numberLocked gives tickets their numbers and names, and records the last number. That
+// comes before the files are made: a number without a file does no harm.
+func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
+	last := d.last
+	if d.unsure {
+		recorded, err := d.guard.Last()
+		if err != nil {
+			return d.failed("reading", name.Guard, err)
+		}
+		last = max(last, recorded)
+	}
+	now := uint64(max(d.clock().UnixMicro(), name.MinNumber))
+	for _, t := range tickets {
+		last = max(now, last+1)
+		for t.Key = nameOf(t, last); d.remote[t.Key] != nil; t.Key = nameOf(t, last) {
+			last++ // another program has such a file
+		}
+		t.Number, t.Owner, t.Arrived = last, d.self, time.UnixMicro(int64(last))
+	}
+	if last > name.MaxNumber {
+		return d.failed("numbering tickets in", "", fmt.Errorf("the clock or the last number, %d, is beyond the year 2286", last))
+	}
+	if err := d.guard.Record(last); err != nil {
+		return d.failed("writing", name.Guard, err)
+	}
+	d.last, d.unsure = last, false
+	return nil
+}
+
+func nameOf(t *serializer.Ticket, number uint64) string {
+	return Name{Prefix: t.Queue, Number: number, Client: t.Client}.String()
+}
+
+// makeLocked makes the file of a ticket. The word comes first.
+func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
+	if t.Ref, err = d.own.Put(t.Number, t.Rule); err != nil {
+		return err
+	}
+	d.local[t.Key] = t
+	if err := d.linkLocked(t.Key); err != nil {
+		d.own.Set(t.Ref, t.Number, owner.Gone)
+		delete(d.local, t.Key)
+		return err
+	}
+	d.out.Add(1)
+	return nil
+}
+
+// linkLocked links a ticket's file to the owner file. That is replaced if somebody has
+// removed it, or if it has too many links.
+func (d *directory) linkLocked(file string) error {
+	err := d.sys.Link(d.own.Name(), file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EMLINK) {
+		if err = d.own.Renew(); err == nil {
+			err = d.sys.Link(d.own.Name(), file)
+		}
+	}
+	return err
+}
+
+// Remove implements [serializer.Store].
+func (s *Store) Remove(t *serializer.Ticket) { s.current.Load().withdraw(t) }
+
+// withdraw removes the file of a ticket. Until the file is gone, the word says Leaving.
+func (d *directory) withdraw(t *serializer.Ticket) {
+	d.own.Set(t.Ref, t.Number, owner.Leaving)
+	if d.unlink(t.Key) != nil {
+		d.removing.Lock()
+		defer d.removing.Unlock()
+		d.left = append(d.left, t)
+		return
+	}
+	d.own.Set(t.Ref, t.Number, owner.Gone)
+	d.out.Add(-1)
+}
+
+// retryRemovals tries again to remove the files that could not be removed.
+func (d *directory) retryRemovals() {
+	d.removing.Lock()
+	left := d.left
+	d.left = nil
+	d.removing.Unlock()
+	for _, t := range left {
+		d.withdraw(t)
+	}
+}
+
+// unlink removes a file. Whoever calls it tries again later if it fails.
+func (d *directory) unlink(file string) error {
+	err := d.sys.Unlink(file)
+	if err != nil {
+		d.report(slog.LevelError, "a file could not be removed; trying again", "path", d.pathOf(file), "error", err)
+	}
+	return err
+}

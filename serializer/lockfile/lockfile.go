@@ -1,0 +1,164 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
+)
+
+// Store is a [serializer.Store] on a directory. [Open] makes one.
+//
+// # How it works
+//
+// Ticket. Whoever holds the lock (flock) of the guard, a file that is never deleted, issues
+// tickets. A number is the time in microseconds, but greater than the last one, which the
+// guard records. So a ticket that exists is smaller than every ticket still to come,
+// whatever the clock does. A ticket is a hard link to its process's owner file.
+//
+// Owner. A process holds the lock of its owner file while it lives. If another process gets
+// that lock, the owner is dead, and its tickets are reaped. The file has the number, state
+// and rule of each ticket; see package owner. They are written before the ticket's file is
+// made, say Leaving before it is removed, and are cleared afterwards. So a file that
+// disappears while its owner says Waiting or Inside was removed by somebody else. The
+// ticket keeps its place everywhere, and its owner puts the file back. Whoever lists the
+// directory in between never sees that file. So it issues no ticket until it knows every
+// ticket that an owner says is out.
+//
+// Following. The directory's events are read under the guard before tickets are numbered,
+// so all smaller tickets are reported before. While a ticket of this process may wait for
+// another process, the monitor listens. It also checks what no event reports.
+//
+// Replacement. The guard is checked after the files were made and before they are reported.
+// If it was replaced, they are withdrawn. Otherwise, whoever takes a newer guard sees them.
+//
+// # Locks
+//
+// They are taken in this order: Store.issuing, the guard, directory.syncing. Owner files and
+// directory.removing have locks of their own, which are leaves. Events are reported while
+// syncing is held; see [serializer.Events].
+//
+// # What was rejected
+//
+//   - Listing the directory for every turn: the cost grows with the queue, and an error
+//     half-way looks like the end.
+//   - Process IDs and ages to find dead processes: both lie after a reboot, after a clock
+//     step, or in a container.
+//   - The whole queue in shared memory: a process that dies while changing it leaves it
+//     broken. An owner file has one writer.
+//
+// # What remains imperfect
+//
+//   - Other programs make lock files without the guard, as mod_serializer does. These are
+//     waited for, but may overtake, and count as abandoned after five minutes.
+//   - A process that starts while others finish in a directory that was replaced cannot know
+//     of them. The same holds if all files are removed at once, and a process starts before
+//     they are back.
+//   - inotify reaches only one kernel. So network file systems are refused.
+type Store struct {
+	path   string
+	clock  func() time.Time
+	log    *slog.Logger
+	lines  throttle.Throttle[string] // limits repeated log messages
+	self   *serializer.Owner         // this process
+	events serializer.Events
+
+	issuing sync.Mutex // held while tickets are issued, and while the directory is exchanged
+	current atomic.Pointer[directory]
+
+	listening atomic.Bool   // the monitor waits for a change in the directory
+	nudge     chan struct{} // wakes it if it waits for the next tick
+	closing   chan struct{}
+	done      chan struct{} // closed when the monitor has ended
+}
+
+// Open makes a store on a directory. It makes the directory if it is missing. It fails
+// with a [*serializer.StorageError] if the store could not work there: if the directory is
+// not writable, or is on a file system without locks or hard links, or on a network. It
+// does not wait for other processes.
+func Open(path string, o Options) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding lock directory: %w", err)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{
+		path: path, clock: o.Clock, log: o.Log, self: &serializer.Owner{Name: owner.Self(), Alive: true},
+		nudge:   make(chan struct{}, 1),
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	d, err := s.openDirectory()
+	if err != nil {
+		return nil, err
+	}
+	s.current.Store(d)
+	return s, nil
+}
+
+// Path returns the directory that was given to [Open], as an absolute path.
+func (s *Store) Path() string { return s.path }
+
+// Check implements [serializer.Store].
+func (s *Store) Check(queue string) error { return name.CheckPrefix(queue) }
+
+// Follow implements [serializer.Store].
+func (s *Store) Follow(events serializer.Events) {
+	s.events = events
+	go s.monitor()
+}
+
+// SetInside implements [serializer.Store].
+func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
+	s.current.Load().own.Set(t.Ref, t.Number, owner.Inside)
+}
+
+// Inside implements [serializer.Store].
+func (s *Store) Inside(t *serializer.Ticket) bool {
+	said, _ := s.current.Load().find(t.Number)
+	return said.State() == owner.Inside
+}
+
+// Sync implements [serializer.Store].
+func (s *Store) Sync(context.Context) error {
+	if err := s.exchangeIdle(); err != nil {
+		return err
+	}
+	return s.current.Load().sync()
+}
+
+// Close implements [serializer.Store].
+func (s *Store) Close() error {
+	close(s.closing)
+	if s.events != nil {
+		<-s.done
+	}
+	s.current.Load().close()
+	return nil
+}
+
+// report logs a message that may recur, at most once a second. It returns at once: locks
+// are held, and the log's handler may call the engine.
+func (s *Store) report(level slog.Level, message string, attrs ...any) {
+	if count, ok := s.lines.Allow(message); ok {
+		go s.log.Log(context.Background(), level, message, append(attrs, "count", count)...)
+	}
+}
+
+// Interface guard
+var _ serializer.Store = (*Store)(nil)

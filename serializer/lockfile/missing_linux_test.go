@@ -1,0 +1,201 @@
+package lockfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// Bug: when another program removed the holder's lock file, another process noticed that
+// and entered before the owner had put the file back.
+func TestHolderFileRemoved(t *testing.T) {
+	for label, owners := range map[string]bool{"alone": false, "with the owner files": true} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir, one, other := openTwo(t)
+			holder := enter(t, one, "a_")
+			next := joined(t, other, "a_")
+			for end, n := time.Now().Add(500*time.Millisecond), 0; time.Now().Before(end) || n < 3; {
+				if file := fileOf(t, dir, holder.Token()); file != "" {
+					n++
+					remove(t, file)
+					if owners {
+						removeOwners(t, dir)
+					}
+				}
+				select {
+				case r := <-next:
+					t.Fatalf("the next one is inside beside the holder, after %d removals; error %v", n, r.err)
+				default:
+				}
+			}
+			holder.Leave()
+			get(t, next).Leave()
+			wantFiles(t, dir, []string{name.Guard}, one, other)
+		})
+	}
+}
+
+// Nobody enters while a holder's file is missing, even if its process is stopped and
+// cannot put it back. That applies to processes that knew the file, and to those that
+// start later. They enter when the holder continues, or is killed.
+func TestHolderFileRemovedWhileStopped(t *testing.T) {
+	for _, how := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
+		t.Run(how.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			known := open(t, dir)
+			holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+			next := joined(t, known, "a_")
+			token := tokenAt(t, known, "a_", 0)
+			holder.halt(t)
+			remove(t, fileOf(t, dir, token))
+			newcomer := open(t, dir)
+			last, elsewhere := started(newcomer, "a_"), started(newcomer, "c_")
+			stillWaits(t, next, "the holder is stopped, and its file missing")
+			stillWaits(t, last, "the holder is stopped, and its file missing; the newcomer never saw it")
+			stillWaits(t, elsewhere, "nobody can tell which queue the missing file is of")
+			holder.signal(t, how)
+			get(t, elsewhere).Leave()
+			if how == syscall.SIGCONT {
+				stillWaits(t, next, "the holder is inside again")
+				holder.leave(t)
+			}
+			get(t, next).Leave()
+			get(t, last).Leave()
+		})
+	}
+}
+
+// A waiter whose file is removed keeps its place, also while its process is stopped.
+func TestWaitingFileRemoved(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		t.Run(map[bool]string{false: "running", true: "stopped"}[stopped], func(t *testing.T) {
+			t.Parallel()
+			dir, one, other := openTwo(t)
+			holder := enter(t, one, "a_")
+			second := helper{Dir: dir, Queue: "a_"}.start(t)
+			second.do(t, "enter")
+			wait.Until(t, "the second one waits", func() bool { return length(t, one, "a_") == 2 })
+			third := joined(t, other, "a_")
+			if stopped {
+				second.halt(t)
+			}
+			file := fileOf(t, dir, tokenAt(t, one, "a_", 1))
+			remove(t, file)
+			holder.Leave()
+			if stopped {
+				stillWaits(t, third, "the second one is before it, and stopped")
+				second.signal(t, syscall.SIGCONT)
+			}
+			second.says(t, "inside")
+			wait.Until(t, "the file is back", func() bool { return exists(file) })
+			stillWaits(t, third, "the second one is inside")
+			second.leave(t)
+			get(t, third).Leave()
+		})
+	}
+}
+
+// A truncated or damaged owner file crashes nobody and admits nobody: processes that have
+// mapped it continue, and its owner makes another one.
+func TestOwnerFileDamaged(t *testing.T) {
+	t.Parallel()
+	spoil := func(at int64, text string) func(file string) error {
+		return func(file string) error {
+			f, err := os.OpenFile(file, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = f.WriteAt([]byte(text), at)
+			return err
+		}
+	}
+	truncate := func(size int64) func(file string) error {
+		return func(file string) error { return os.Truncate(file, size) }
+	}
+	zeros := string(make([]byte, 4096))
+	for label, damage := range map[string]func(file string) error{
+		"empty":          truncate(0),
+		"half the text":  truncate(100),
+		"without words":  truncate(4096),
+		"half the words": truncate(4096 + 2048),
+		"no text":        spoil(0, zeros[:100]),
+		"no words":       spoil(4096, zeros),
+		"wrong words":    spoil(4096, "this is not the text of an owner file, but that of somebody else"),
+		"many levels":    spoil(4088, "\xff\xff\xff\xff\xff\xff\xff\xff"),
+		"no levels":      spoil(4088, zeros[:8]),
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir, one, other := openTwo(t)
+			for range 3 {
+				first := enter(t, one, "a_")
+				next := joined(t, other, "a_")
+				for _, file := range filesWith(t, dir, name.Owners) {
+					if err := damage(filepath.Join(dir, file)); err != nil && !errors.Is(err, os.ErrNotExist) {
+						t.Fatal(err)
+					}
+				}
+				stillWaits(t, next, "the first is inside")
+				last := started(open(t, dir), "a_")
+				stillWaits(t, last, "the first is inside, and it came later")
+				first.Leave()
+				get(t, next).Leave()
+				get(t, last).Leave()
+			}
+		})
+	}
+}
+
+// A file that is removed after its owner's file was damaged keeps its place, too.
+func TestFileRemovedBesideDamagedWords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	known := open(t, dir)
+	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+	next := joined(t, known, "a_")
+	holder.halt(t)
+	file := fileOf(t, dir, tokenAt(t, known, "a_", 0))
+	must(t, os.Truncate(file, 0))
+	remove(t, file)
+	stillWaits(t, next, "the holder is stopped, and has lost its file and its words")
+	holder.signal(t, syscall.SIGCONT)
+	stillWaits(t, next, "the holder is inside")
+	holder.leave(t)
+	get(t, next).Leave()
+}
+
+// Cleanup programs go by the times of files. A ticket has the times of its owner file,
+// however old that is.
+func TestFilesStayFresh(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	defer enter(t, e, "a_").Leave()
+	hear := e.deaf()
+	old := []unix.Timeval{{Sec: 1_000_000_000}, {Sec: 1_000_000_000}}
+	for _, file := range filesOf(t, dir) {
+		must(t, unix.Utimes(filepath.Join(dir, file), old))
+	}
+	e.dir().refreshed = time.Now().Add(-refreshTime)
+	hear()
+	for _, file := range filesOf(t, dir) {
+		wait.Until(t, file+" looks new", func() bool {
+			var st unix.Stat_t
+			must(t, unix.Lstat(filepath.Join(dir, file), &st))
+			accessed, _ := st.Atim.Unix()
+			changed, _ := st.Mtim.Unix()
+			return time.Now().Unix()-min(accessed, changed) < 2*int64(wait.Patience/time.Second)
+		})
+	}
+}

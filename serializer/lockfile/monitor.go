@@ -1,0 +1,106 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+const (
+	// tickInterval is how often the store checks what no event reports, while tickets of
+	// this process are out: that other owners are alive, for example.
+	tickInterval = 100 * time.Millisecond
+
+	// idleInterval is the same while no ticket of this process is out.
+	idleInterval = time.Second
+
+	// refreshTime is how often the permanent files are touched.
+	refreshTime = time.Minute
+)
+
+// monitor syncs and checks the directory until the store is closed.
+func (s *Store) monitor() {
+	defer close(s.done)
+	for ticked := (time.Time{}); ; {
+		d := s.current.Load()
+		if err := d.sync(); err != nil && !errors.Is(err, serializer.ErrClosed) {
+			// Arrivals that need a ticket report it, too. Waiters keep waiting.
+			s.report(slog.LevelError, "the lock directory could not be read; trying again", "error", err)
+		}
+		if time.Since(ticked) >= tickInterval {
+			d.tick()
+			ticked = time.Now()
+		}
+		if !s.rest(d, ticked) {
+			return
+		}
+	}
+}
+
+// rest waits until the next tick, or until there is something to do before. It returns false
+// when the store is closed.
+func (s *Store) rest(d *directory, ticked time.Time) bool {
+	next := ticked.Add(idleInterval)
+	if d.out.Load() > 0 {
+		next = ticked.Add(tickInterval)
+	}
+	if d.blocked() {
+		s.listening.Store(true)
+		d.watch.Wait(time.Until(next))
+		s.listening.Store(false)
+		next = ticked
+	}
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	select {
+	case <-s.closing:
+		return false
+	case <-s.nudge:
+	case <-timer.C:
+	}
+	return true
+}
+
+// blocked reports whether a ticket of this process may wait for one of another process.
+func (d *directory) blocked() bool { return d.out.Load() > 0 && d.others.Load() > 0 }
+
+// wake makes the monitor listen to the directory, now that tickets were issued.
+func (s *Store) wake() {
+	if s.listening.Load() || !s.current.Load().blocked() {
+		return
+	}
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// tick checks what no event reports.
+func (d *directory) tick() {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	if d.closed {
+		return
+	}
+	for _, file := range slices.Collect(maps.Keys(d.barred)) {
+		d.openOwnerLocked(file)
+	}
+	d.reapLocked()
+	d.checkTicketsLocked()
+	if err := d.own.Check(); err != nil {
+		d.renewLocked(err)
+	}
+	d.endPausesLocked()
+	d.retryRemovals()
+	if d.sys.Changed() || time.Since(d.refreshed) >= refreshTime {
+		d.refreshed = time.Now()
+		d.own.Refresh()
+		d.guard.Refresh()
+	}
+}

@@ -1,0 +1,225 @@
+package lockfile
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// helper is another process of a test. It becomes a user, opens an engine and says "open".
+// Then it obeys its standard input: for "enter" it enters the queue and says "inside" or
+// "error: ...", and for "leave" it leaves and says "left". When the input ends, it leaves
+// and closes. When it is evicted, it says "told: ...".
+type helper struct {
+	UID, GID    int // 0: as this process
+	Dir, Queue  string
+	Timeout     time.Duration
+	StopInGuard bool // it stops itself while it gives itself its first ticket
+	Deaf        bool // its system reports no changes
+}
+
+const helperEnv = "ORDERLY_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(helperEnv); text != "" {
+		if err := beHelper(text); err != nil {
+			fmt.Println("error:", err)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func beHelper(text string) error {
+	var h helper
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		return err
+	}
+	if h.Deaf {
+		if err := os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	if h.UID != 0 {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(h.GID), syscall.Setuid(h.UID)); err != nil {
+			return err
+		}
+	}
+	syscall.Umask(0o027)
+	s, err := Open(h.Dir, Options{Clock: h.clock})
+	if err != nil {
+		return err
+	}
+	e := serializer.New(s, serializer.Options{})
+	defer e.Close()
+	fmt.Println("open")
+	h.obey(e)
+	return nil
+}
+
+func (h *helper) obey(e *serializer.Engine) {
+	a := arrival(h.Queue)
+	a.Timeout = h.Timeout
+	a.Revoke = func(cause error) { fmt.Println("told:", cause) }
+	var turn serializer.Turn
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var err error
+		switch lines.Text() {
+		case "enter":
+			if turn, err = e.Enter(context.Background(), a); err != nil {
+				fmt.Println("error:", err)
+				continue
+			}
+			fmt.Println("inside")
+		case "leave":
+			turn.Leave()
+			turn = nil
+			fmt.Println("left")
+		}
+	}
+	if turn != nil {
+		turn.Leave()
+	}
+}
+
+// clock may be asked before the first ticket, too.
+func (h *helper) clock() time.Time {
+	if h.StopInGuard && strings.Contains(string(debug.Stack()), "numberLocked") {
+		h.StopInGuard = false
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	}
+	return time.Now()
+}
+
+// process is a running helper.
+type process struct {
+	*exec.Cmd
+	stdin io.WriteCloser
+	lines chan string
+}
+
+// start starts a helper and waits until it has opened its engine.
+func (h helper) start(t testing.TB) *process {
+	t.Helper()
+	p := h.run(t)
+	p.says(t, "open")
+	return p
+}
+
+// inside starts a helper and waits until it is inside.
+func (h helper) inside(t testing.TB) *process {
+	t.Helper()
+	p := h.start(t)
+	p.do(t, "enter")
+	p.says(t, "inside")
+	return p
+}
+
+func (h helper) run(t testing.TB) *process {
+	t.Helper()
+	text, err := json.Marshal(h)
+	must(t, err)
+	p := &process{Cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
+	p.Env = append(os.Environ(), helperEnv+"="+string(text))
+	p.Stderr = os.Stderr
+	if h.Deaf { // limits of its own, which it may lower
+		p.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+		}
+	}
+	if p.stdin, err = p.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	must(t, err)
+	must(t, p.Start())
+	go func() {
+		defer close(p.lines)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.lines <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		for range p.lines {
+		}
+		_ = p.Wait()
+	})
+	return p
+}
+
+func (p *process) do(t testing.TB, command string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.stdin, command); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says waits for the next line of a process, which begins with want.
+func (p *process) says(t testing.TB, want string) string {
+	t.Helper()
+	select {
+	case line := <-p.lines:
+		if !strings.HasPrefix(line, want) {
+			t.Fatalf("the process says %q, want %q", line, want)
+		}
+		return line
+	case <-time.After(wait.Patience):
+		t.Fatalf("the process does not say %q", want)
+	}
+	return ""
+}
+
+// saysNothing shows that a process says nothing within a tick.
+func (p *process) saysNothing(t testing.TB, why string) {
+	t.Helper()
+	select {
+	case line := <-p.lines:
+		t.Fatalf("%s: the process says %q", why, line)
+	case <-time.After(3 * tickInterval / 2):
+	}
+}
+
+// leave lets a process end its turn.
+func (p *process) leave(t testing.TB) {
+	t.Helper()
+	p.do(t, "leave")
+	p.says(t, "left")
+}
+
+// halt stops a process as SIGSTOP does.
+func (p *process) halt(t testing.TB) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	p.halted(t)
+}
+
+func (p *process) signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	must(t, p.Process.Signal(s))
+}
+
+// halted waits until a process has stopped.
+func (p *process) halted(t testing.TB) {
+	t.Helper()
+	wait.Until(t, "the process has stopped", func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+		_, state, _ := strings.Cut(string(text), ") ")
+		return err == nil && strings.HasPrefix(state, "T")
+	})
+}

@@ -1,0 +1,252 @@
+package lockfile
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// If the holder's process is killed, the next one enters at once, because the kernel
+// releases the lock.
+func TestRecoveryAfterKill(t *testing.T) {
+	const worst = 250 * time.Millisecond
+	var took []time.Duration
+	for attempt := range 3 { // on a busy machine, a killed process may take time to end
+		took = recoveries(t, 5)
+		t.Logf("median %v, worst %v", took[len(took)/2], took[len(took)-1])
+		if took[len(took)-1] <= worst {
+			return
+		}
+		t.Logf("attempt %d was too slow", attempt+1)
+	}
+	t.Errorf("expected a worst of at most %v", worst)
+}
+
+// recoveries measures from the end of a process until the next one is inside.
+func recoveries(t *testing.T, times int) (took []time.Duration) {
+	dir := t.TempDir()
+	e := open(t, dir)
+	for range times {
+		holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+		next := joined(t, e, "a_")
+		holder.signal(t, syscall.SIGKILL)
+		for range holder.lines {
+		}
+		ended := time.Now() // its output is closed
+		turn := get(t, next)
+		took = append(took, time.Since(ended))
+		turn.Leave()
+	}
+	wait.Until(t, "the files of the dead are gone", func() bool { return len(filesOf(t, dir)) == 2 })
+	slices.Sort(took)
+	return took
+}
+
+// A process that is stopped while it issues tickets keeps the guard. The others' requests
+// end by their own timeouts, those inside leave, and everybody continues when it does.
+func TestStoppedInGuard(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	holder := enter(t, e, "b_")
+	next := joined(t, e, "b_")
+	p := helper{Dir: dir, Queue: "a_", StopInGuard: true}.start(t)
+	p.do(t, "enter")
+	p.halted(t)
+
+	a := arrival("b_")
+	a.Timeout = 50 * time.Millisecond
+	if _, err := e.Enter(context.Background(), a); !errors.Is(err, serializer.ErrTimeout) {
+		t.Errorf("got %v; expected a timeout", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := e.Enter(ctx, arrival("b_")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v; expected that the caller gave up", err)
+	}
+	holder.Leave()
+	get(t, next).Leave()
+
+	waiting := started(e, "a_")
+	closing := open(t, dir)
+	refusedByClose := started(closing, "a_")
+	if err := closing.Close(); err != nil {
+		t.Error(err)
+	}
+	if r := <-refusedByClose; !errors.Is(r.err, serializer.ErrClosed) {
+		t.Errorf("got %v; expected that the engine is closed", r.err)
+	}
+	p.signal(t, syscall.SIGCONT)
+	p.says(t, "inside")
+	p.leave(t)
+	get(t, waiting).Leave()
+}
+
+// Arrivals wait for an unowned file; once it is gone, the next one enters at once. Others,
+// who share the queue by their rule, wait as well.
+func TestUnownedFileIsWaitedFor(t *testing.T) {
+	for label, rule := range map[string]serializer.Rule{"alone": {}, "shared": {Shared: true}} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			path := touch(t, dir, unownedName("a_"))
+			e := open(t, dir)
+			a := arrival("a_")
+			a.Rule = rule
+			next := startedFor(e, a)
+			stillWaits(t, next, "the unowned file is first")
+			if q := queueOf(t, e, "a_"); len(q.Tickets) != 2 || q.Tickets[0].Alive == nil || *q.Tickets[0].Alive {
+				t.Errorf("the queue is %+v", q)
+			}
+			remove(t, path)
+			get(t, next).Leave()
+		})
+	}
+}
+
+// Bug: the five minutes began anew with each process, although the file was an hour old.
+// Now the file's age counts, and the log says what arrivals wait for.
+func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := touch(t, dir, unownedName("a_"))
+	made := time.Now()
+	time.Sleep(1100 * time.Millisecond) // the file's age, which nobody can forge
+	e := open(t, dir)
+	next := started(e, "a_")
+	wait.Until(t, "an arrival waits for it", func() bool { return e.log.has("waiting for", filepath.Base(path)) })
+	hear := e.deaf()
+	since := e.dir().remote[filepath.Base(path)].since
+	hear()
+	if late := since.Sub(made); late > time.Second {
+		t.Errorf("its time is counted from %v after it was made", late)
+	}
+	// Bug: whoever set the times of the file could make it look old.
+	old := time.Now().Add(-time.Hour)
+	must(t, os.Chtimes(path, old, old))
+	stillWaits(t, started(open(t, dir), "a_"), "the file is young")
+	remove(t, path)
+	get(t, next).Leave()
+}
+
+// Arrivals wait for whatever has the name of a ticket, and follow no link, until it counts
+// as abandoned. Bug: a hard link to a local owner file counted as the ticket of a living
+// owner for as long as the process lived. Bug: what could not be removed blocked for ever.
+func TestPlantedTicket(t *testing.T) {
+	t.Parallel()
+	target := touch(t, t.TempDir(), "target")
+	for label, plant := range map[string]func(dir, path string) error{
+		"symbolic link": func(_, path string) error { return os.Symlink(target, path) },
+		"dangling link": func(_, path string) error { return os.Symlink(target+"x", path) },
+		"pipe":          func(_, path string) error { return syscall.Mkfifo(path, 0o600) },
+		"hard link":     func(_, path string) error { return os.Link(target, path) },
+		"directory":     func(_, path string) error { return os.Mkdir(path, 0o700) },
+		"own owner": func(dir, path string) error {
+			return os.Link(filepath.Join(dir, filesWith(t, dir, name.Owners)[0]), path)
+		},
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			e := open(t, dir)
+			ticket := filepath.Join(dir, unownedName("a_"))
+			must(t, plant(dir, ticket))
+			next := started(e, "a_")
+			stillWaits(t, next, "it is first")
+			e.age(t, ticket)
+			get(t, next).Leave()
+			wait.Until(t, "it is logged", func() bool { return e.log.has("abandoned", filepath.Base(ticket)) })
+			if exists(ticket) != (label == "directory") || exists(target+"x") || !exists(target) {
+				t.Error("it is still there, or a link was followed")
+			}
+		})
+	}
+}
+
+// Bug: an unowned file with the name of the next ticket lost its place in the queue, and
+// was then removed. And a file with the number of another process's ticket stayed in its
+// queue for ever.
+func TestNameTaken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ahead := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	e := openWith(t, dir, func() time.Time { return ahead })
+	taken := touch(t, dir, Name{Prefix: "a_", Number: uint64(ahead.UnixMicro()), Client: arrival("").Client}.String())
+	next := started(e, "a_")
+	stillWaits(t, next, "the file is first")
+	if !exists(taken) {
+		t.Fatal("it was removed")
+	}
+	remove(t, taken)
+	turn := get(t, next)
+	other := open(t, dir)
+	twin := touch(t, dir, Name{Prefix: "b_", Number: turn.Token(), Client: arrival("").Client}.String())
+	waiting := started(other, "b_")
+	stillWaits(t, waiting, "the file is first")
+	turn.Leave()
+	stillWaits(t, waiting, "the file is first, though the ticket with its number is gone")
+	remove(t, twin)
+	get(t, waiting).Leave()
+}
+
+// Files whose names only begin like the queue's do not belong to it, however old they
+// are.
+func TestLookAlikesAreIgnored(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, file := range []string{
+		"a_", "a_b_0000100000000000000000200000001192.168.0.1", "a_0000100000000000000000200000001",
+		"a_0000100000000000000000300000001192.168.0.1", "a_0000100000000000000000200000001192.168.0.1.txt",
+		"a_00010000000000000000200000001192.168.0.1", "a_10000100000000000000000200000001192.168.0.1",
+		"a0000100000000000000000200000001192.168.0.1", "0000100000000000000000200000001192.168.0.1",
+		".orderly-owner", ".orderly-x", ".orderly-pause-x",
+	} {
+		touch(t, dir, file)
+	}
+	before := filesOf(t, dir)
+	e := open(t, dir)
+	enter(t, e, "a_").Leave()
+	must(t, e.Close())
+	for _, file := range before {
+		if !exists(filepath.Join(dir, file)) {
+			t.Errorf("%s is gone", file)
+		}
+	}
+}
+
+// A remote ticket is evicted by its process: a waiter is refused, and a holder is
+// notified. Nothing is left behind.
+func TestEvictOtherProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+	waiter := helper{Dir: dir, Queue: "a_"}.start(t)
+	waiter.do(t, "enter")
+	wait.Until(t, "both are in the queue", func() bool { return length(t, e, "a_") == 2 })
+	tokens := []uint64{tokenAt(t, e, "a_", 0), tokenAt(t, e, "a_", 1)}
+	for i, step := range []struct {
+		p    *process
+		says string
+	}{{holder, "told: evicted"}, {waiter, "error: "}} {
+		must(t, e.Evict(t.Context(), "a_", tokens[i]))
+		if line := step.p.says(t, step.says); !strings.Contains(line, "evicted") {
+			t.Errorf("the process says %q", line)
+		}
+	}
+	next := started(e, "a_")
+	stillWaits(t, next, "the evicted holder is still inside")
+	holder.leave(t)
+	get(t, next).Leave()
+	wait.Until(t, "no request is left", func() bool { return len(filesWith(t, dir, name.Evicts)) == 0 })
+}

@@ -1,0 +1,344 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// movedAway renames a directory. It returns the new name.
+func movedAway(t testing.TB, dir string) (old string) {
+	t.Helper()
+	old = dir + ".old"
+	must(t, os.Rename(dir, old))
+	return old
+}
+
+// Those who have a ticket finish in a directory that is moved or replaced, in order, also
+// those of other processes. Newcomers wait for that. Numbers keep growing.
+func TestDirectoryReplaced(t *testing.T) {
+	for label, then := range map[string]func(dir string) error{
+		"moved":    func(string) error { return nil },
+		"replaced": func(dir string) error { return os.Mkdir(dir, 0o700) },
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "locks")
+			one, two := openAt(t, dir, 24*time.Hour), open(t, dir)
+			holder := enter(t, one, "a_")
+			second := joined(t, two, "a_")
+			third := joined(t, one, "a_")
+			old := movedAway(t, dir)
+			must(t, then(dir))
+			next := []<-chan result{started(two, "a_"), started(one, "a_")}
+			stillWaits(t, second, "the holder is inside")
+			holder.Leave()
+			turn := get(t, second)
+			stillWaits(t, third, "the second one is inside")
+			stillWaits(t, next[0], "the second one is inside")
+			turn.Leave()
+			turn = get(t, third)
+			stillWaits(t, next[1], "the third one is inside")
+			last := turn.Token()
+			turn.Leave()
+			for range next { // in any order
+				var r result
+				select {
+				case r = <-next[0]:
+				case r = <-next[1]:
+				}
+				if r.err != nil || r.turn.Token() <= last {
+					t.Fatalf("%+v after token %d", r, last)
+				}
+				last = r.turn.Token()
+				r.turn.Leave()
+			}
+			wantFiles(t, dir, []string{name.Guard}, one, two)
+			wantFiles(t, old, []string{name.Guard})
+		})
+	}
+}
+
+// Nobody enters beside another or out of order while the directory is moved away, replaced
+// and put back all the time, or its files are removed. Arrivals may be refused meanwhile.
+func TestHarmUnderLoad(t *testing.T) {
+	for label, harm := range map[string]func(t *testing.T, dir string, i int){
+		"moved": func(t *testing.T, dir string, i int) {
+			if err := os.Rename(dir, dir+"."+strings.Repeat("x", i)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Error(err)
+			}
+		},
+		"put back": func(t *testing.T, dir string, _ int) {
+			err := os.Rename(dir, dir+".away")
+			time.Sleep(time.Millisecond)
+			if err == nil && os.Rename(dir+".away", dir) != nil { // another is there meanwhile
+				_ = os.RemoveAll(dir + ".away")
+			}
+		},
+		"files removed": func(t *testing.T, dir string, _ int) {
+			for range 10 {
+				files, _ := os.ReadDir(dir)
+				if len(files) > 0 {
+					_ = os.Remove(filepath.Join(dir, files[rand.IntN(len(files))].Name()))
+				}
+			}
+		},
+		"guard removed": func(t *testing.T, dir string, _ int) { _ = os.Remove(filepath.Join(dir, name.Guard)) },
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "locks")
+			engines := []node{open(t, dir), openAt(t, dir, -time.Hour)}
+			var inside, refused atomic.Int32
+			var entered [2]atomic.Int32
+			var last atomic.Uint64
+			var callers sync.WaitGroup
+			over := make(chan struct{})
+			for i := range 6 {
+				callers.Go(func() {
+					for {
+						select {
+						case <-over:
+							return
+						default:
+						}
+						r := <-started(engines[i%2], "a_")
+						if r.err != nil {
+							refused.Add(1)
+							continue
+						}
+						if n := inside.Add(1); n != 1 {
+							t.Errorf("%d are inside", n)
+						}
+						if before := last.Swap(r.turn.Token()); before >= r.turn.Token() {
+							t.Errorf("token %d entered after %d", r.turn.Token(), before)
+						}
+						inside.Add(-1)
+						r.turn.Leave()
+						entered[i%2].Add(1)
+					}
+				})
+			}
+			for i := range 20 {
+				one, two := entered[0].Load(), entered[1].Load()
+				wait.Until(t, "both have entered", func() bool { // so that both have seen what is there now
+					return entered[0].Load() > one+3 && entered[1].Load() > two+3 || t.Failed()
+				})
+				harm(t, dir, i+1)
+			}
+			close(over)
+			callers.Wait()
+			t.Logf("%d were refused", refused.Load())
+		})
+	}
+}
+
+// Bug: an owner that came into the directory after the last look at it was not
+// known when the directory was replaced, and not waited for.
+func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	knowing := open(t, dir)
+	enter(t, knowing, "a_").Leave()
+	hear := knowing.deaf()
+	holder := enter(t, open(t, dir), "a_")
+	movedAway(t, dir)
+	hear()
+	next := started(knowing, "a_")
+	stillWaits(t, next, "the old directory's holder is still inside")
+	holder.Leave()
+	get(t, next).Leave()
+}
+
+// Bug: a directory could return and be replaced again while an engine did not look. The
+// engine then knew neither the turns that were out there nor their numbers. It admitted
+// somebody beside them, with a smaller number.
+func TestDirectoryPutBackAndReplaced(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	path := filepath.Join(base, "locks")
+	lead := func(to string) {
+		t.Helper()
+		must(t, errors.Join(os.MkdirAll(filepath.Join(base, to), 0o700), os.Symlink(to, path+".new"), os.Rename(path+".new", path)))
+	}
+	lead("first")
+	slow, other := open(t, path), openAt(t, path, 24*time.Hour)
+	enter(t, slow, "a_").Leave()
+	hear := slow.deaf()
+	lead("second")
+	lead("first")
+	holder := enter(t, other, "a_")
+	lead("second")
+	hear()
+	next := started(slow, "a_")
+	stillWaits(t, next, "the first directory's holder is still inside")
+	holder.Leave()
+	turn := get(t, next)
+	defer turn.Leave()
+	if turn.Token() <= holder.Token() {
+		t.Errorf("token %d after %d", turn.Token(), holder.Token())
+	}
+}
+
+// Bug: an owner's second file, after somebody had removed the first, was gone before another
+// process had opened it. That process waited for ever for a ticket that it saw last.
+func TestOwnerFileLostBeforeMove(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := open(t, dir), open(t, dir)
+	turn := enter(t, one, "a_")
+	next := joined(t, two, "a_")
+	removeOwners(t, dir)
+	turn.Leave()
+	get(t, next).Leave()
+	movedAway(t, dir)
+	enter(t, one, "a_").Leave()
+	enter(t, two, "a_").Leave()
+}
+
+// A directory that is removed, with everything in it, is made again: those inside and
+// those who wait keep their places, and newcomers wait for them.
+func TestDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	e := open(t, dir)
+	enter(t, e, "a_").Leave()
+	must(t, os.RemoveAll(dir))
+	holder := enter(t, e, "a_")
+	next := joined(t, e, "a_")
+	wait.Eventually(t, "the directory is removed", func() error { return os.RemoveAll(dir) })
+	last := started(e, "a_")
+	stillWaits(t, next, "the holder is inside")
+	stillWaits(t, last, "the holder is inside, in the directory that is gone")
+	holder.Leave()
+	get(t, next).Leave()
+	get(t, last).Leave()
+}
+
+// An engine that is closed while it waits for an old directory's turns refuses.
+func TestCloseWhileReplaced(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := open(t, dir), open(t, dir)
+	holder := enter(t, one, "a_")
+	old := movedAway(t, dir)
+	next := started(two, "a_")
+	stillWaits(t, next, "the old directory's holder is still inside")
+	must(t, two.Close())
+	wantRefusal(t, next, serializer.ErrClosed)
+	holder.Leave()
+	wantFiles(t, old, []string{name.Guard}, one, two)
+}
+
+// Bug: after the guard file was removed, numbering went back to the clock, which may be
+// behind. Nobody loses a place.
+func TestGuardRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
+	first := enter(t, ahead, "a_")
+	next := joined(t, behind, "a_")
+	remove(t, filepath.Join(dir, name.Guard))
+	last := started(openAt(t, dir, -2*time.Hour), "a_")
+	stillWaits(t, next, "the first is inside")
+	token := first.Token()
+	first.Leave()
+	for _, w := range []<-chan result{next, last} {
+		turn := get(t, w)
+		if turn.Token() <= token {
+			t.Errorf("token %d after %d", turn.Token(), token)
+		}
+		token = turn.Token()
+		turn.Leave()
+	}
+}
+
+// Bug: a process was stopped while it held the guard, and the guard was replaced. When it
+// continued, it made tickets with smaller numbers than those issued under the new guard.
+// Two were inside at once.
+func TestGuardRemovedFromUnderStopped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var stop atomic.Bool
+	stopped, goOn := make(chan struct{}), make(chan struct{})
+	slow := openWith(t, dir, func() time.Time {
+		now := time.Now()
+		if stop.CompareAndSwap(true, false) {
+			close(stopped)
+			<-goOn
+		}
+		return now
+	})
+	enter(t, slow, "b_").Leave()
+	stop.Store(true)
+	late := started(slow, "a_")
+	<-stopped
+	remove(t, filepath.Join(dir, name.Guard))
+	inside := enter(t, open(t, dir), "a_")
+	close(goOn)
+	stillWaits(t, late, "somebody is inside who came by the new guard")
+	inside.Leave()
+	turn := get(t, late)
+	defer turn.Leave()
+	if turn.Token() <= inside.Token() {
+		t.Errorf("token %d after %d", turn.Token(), inside.Token())
+	}
+}
+
+// Clocks that are far back and far ahead do not change the order, nor does one that is
+// set back.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var setBack atomic.Int64
+	engines := []node{
+		openWith(t, dir, func() time.Time { return time.Now().Add(-time.Duration(setBack.Add(int64(time.Minute)))) }),
+		openAt(t, dir, -time.Hour), openAt(t, dir, 24*time.Hour), openAt(t, dir, -30*365*24*time.Hour), openAt(t, dir, -80*365*24*time.Hour),
+	}
+	var last uint64
+	var waiting []<-chan result
+	for i := range 15 {
+		waiting = append(waiting, joined(t, engines[i%len(engines)], "a_"))
+	}
+	for i, w := range waiting {
+		turn := get(t, w)
+		if turn.Token() <= last {
+			t.Errorf("arrival %d has token %d after %d", i, turn.Token(), last)
+		}
+		last = turn.Token()
+		turn.Leave()
+	}
+}
+
+// A clock beyond the year 2286 cannot be written as a number: arrivals are refused until
+// it is right again.
+func TestClockBeyondNumbers(t *testing.T) {
+	t.Parallel()
+	var wrong atomic.Bool
+	e := openWith(t, t.TempDir(), func() time.Time {
+		if wrong.Load() {
+			return time.Date(2287, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+		return time.Now()
+	})
+	enter(t, e, "a_").Leave()
+	wrong.Store(true)
+	r := <-started(e, "a_")
+	if !errors.Is(r.err, serializer.ErrStorage) || !strings.Contains(r.err.Error(), "2286") {
+		t.Errorf("got %v", r.err)
+	}
+	wrong.Store(false)
+	enter(t, e, "a_").Leave()
+}

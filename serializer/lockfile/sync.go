@@ -1,0 +1,185 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// pending is what is to be done after the changes have been read.
+type pending struct {
+	unknown []*remoteTicket      // files for which no owner has a word that stands
+	removed []*serializer.Ticket // local ones whose file somebody else has removed
+	reap    bool                 // an owner may have ended
+	evicts  []string             // files that ask for evictions
+}
+
+// sync reports all changes in the directory up to now.
+func (d *directory) sync() error {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	return d.syncLocked()
+}
+
+func (d *directory) syncLocked() error {
+	if d.closed {
+		return d.failed("reading changes of", "", serializer.ErrClosed)
+	}
+	if err := d.readLocked(); err != nil {
+		return err
+	}
+	d.followUpLocked()
+	if len(d.pauses)+len(d.paused) > 0 {
+		d.reportPausesLocked() // one may be over
+	}
+	return nil
+}
+
+// readLocked notes all changes in the directory up to now.
+func (d *directory) readLocked() error {
+	lost, err := d.watch.Read(d.note)
+	if err != nil {
+		return d.failed("reading changes of", "", err)
+	}
+	if !lost {
+		return nil
+	}
+	if err := d.listLocked(); err != nil {
+		d.watch.Distrust()
+		return d.failed("listing", "", err)
+	}
+	return nil
+}
+
+// listLocked notes all files that are there, and those that are not there any more. Owner
+// files come before their tickets.
+func (d *directory) listLocked() error {
+	files, err := d.sys.List()
+	if err != nil {
+		return err
+	}
+	d.unsure, d.unaudited = true, true
+	there := make(map[string]bool, len(files))
+	for _, special := range []bool{true, false} {
+		for _, file := range files {
+			there[file] = true
+			if strings.HasPrefix(file, serializer.ReservedPrefix) == special {
+				d.noteLocked(dir.Appeared, []byte(file))
+			}
+		}
+	}
+	known := slices.Collect(maps.Keys(d.local))
+	known = slices.AppendSeq(known, maps.Keys(d.remote))
+	known = slices.AppendSeq(known, maps.Keys(d.pauses))
+	for _, file := range append(known, d.own.Name()) {
+		if !there[file] {
+			d.noteLocked(dir.Vanished, []byte(file))
+		}
+	}
+	return nil
+}
+
+// noteLocked notes a change. Most concern the tickets of this process.
+func (d *directory) noteLocked(c dir.Change, file []byte) {
+	t := d.local[string(file)]
+	switch {
+	case t != nil && c == dir.Vanished && t.Key == string(file):
+		d.noteRemovedLocked(t)
+	case t != nil && c == dir.Vanished: // the ticket was numbered again
+		delete(d.local, string(file))
+	case t != nil:
+	case bytes.HasPrefix(file, reserved):
+		d.noteSpecialLocked(c, string(file))
+	case c == dir.Appeared:
+		d.noteAppearedLocked(string(file))
+	case c == dir.Vanished:
+		d.noteVanishedLocked(string(file))
+	}
+}
+
+var reserved = []byte(serializer.ReservedPrefix)
+
+// noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
+// over, or because somebody else has removed it.
+func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
+	if d.own.Stands(t.Ref, t.Number) {
+		d.pending.removed = append(d.pending.removed, t)
+		return
+	}
+	delete(d.local, t.Key)
+}
+
+// noteSpecialLocked notes a change of a file that is no ticket.
+func (d *directory) noteSpecialLocked(c dir.Change, file string) {
+	switch {
+	case strings.HasPrefix(file, name.Owners):
+		d.noteOwnerLocked(c, file)
+	case strings.HasPrefix(file, name.Pauses):
+		d.notePauseLocked(c, file)
+	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared:
+		d.pending.evicts = append(d.pending.evicts, file)
+	case strings.HasPrefix(file, name.New) && c == dir.Appeared && d.sys.Age(file) > draftTime:
+		_ = d.unlink(file)
+	}
+}
+
+// draftTime is the age at which an owner file that is not ready counts as abandoned: the
+// process has died while making it.
+const draftTime = time.Minute
+
+// followUpLocked does what the changes have left to be done.
+func (d *directory) followUpLocked() {
+	p := d.pending
+	d.pending = pending{}
+	for _, r := range p.unknown {
+		d.identifyLocked(r)
+	}
+	for _, t := range p.removed {
+		d.restoreLocked(t)
+	}
+	for _, file := range p.evicts {
+		if !d.obeyLocked(file) {
+			d.pending.evicts = append(d.pending.evicts, file)
+		}
+	}
+	if p.reap {
+		d.reapLocked()
+	}
+}
+
+// restoreLocked puts the file of a local ticket back. The ticket keeps its place
+// everywhere, because its word stands. If it is over in the meantime, its caller may have
+// found no file to remove.
+func (d *directory) restoreLocked(t *serializer.Ticket) {
+	if !d.own.Stands(t.Ref, t.Number) {
+		delete(d.local, t.Key)
+		return
+	}
+	d.report(slog.LevelWarn, "a lock file was removed by another program; it is put back", "path", d.pathOf(t.Key))
+	if err := d.linkLocked(t.Key); err != nil && !errors.Is(err, fs.ErrExist) {
+		d.report(slog.LevelError, "a lock file could not be put back; trying again", "path", d.pathOf(t.Key), "error", err)
+		d.pending.removed = append(d.pending.removed, t)
+	}
+	if !d.own.Stands(t.Ref, t.Number) {
+		_ = d.unlink(t.Key)
+	}
+}
+
+// renewLocked replaces the owner file.
+func (d *directory) renewLocked(why error) {
+	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name()), "reason", why)
+	if err := d.own.Renew(); err != nil {
+		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name()), "error", err)
+	}
+}

@@ -1,0 +1,309 @@
+package lockfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// Two users that need not exist, and a group.
+const (
+	alice, bob = 54321, 54322
+	group      = 54320
+)
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("becoming other users needs root: sudo go test ./serializer/lockfile")
+	}
+}
+
+// dirOf makes a directory that others can reach.
+func dirOf(t testing.TB, uid, gid int, mode os.FileMode) string {
+	t.Helper()
+	needRoot(t)
+	dir, err := os.MkdirTemp("", "users")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	must(t, errors.Join(os.Chown(dir, uid, gid), os.Chmod(dir, mode)))
+	return dir
+}
+
+// publicDir is a directory like the system's temporary one.
+func publicDir(t testing.TB) string { return dirOf(t, 0, 0, 0o777|os.ModeSticky) }
+
+func statOf(t testing.TB, path string) (st unix.Stat_t) {
+	t.Helper()
+	must(t, unix.Lstat(path, &st))
+	return st
+}
+
+// In a directory that everybody may write to, each user has queues of their own, including
+// root. Bug: the second user was refused, because the guard belonged to the first. Bug:
+// tickets of a killed process of root blocked all other users for ever.
+func TestPublicDirectoryServesEachUser(t *testing.T) {
+	t.Parallel()
+	dir := publicDir(t)
+	for _, user := range []int{0, alice, bob} {
+		first := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.inside(t)
+		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.start(t)
+		second.do(t, "enter")
+		second.saysNothing(t, "the first is inside")
+		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", user))
+		if st := statOf(t, own); int(st.Uid) != user || st.Mode != unix.S_IFDIR|0o700 {
+			t.Errorf("%s is of user %d, mode %o", own, st.Uid, st.Mode)
+		}
+		first.signal(t, syscall.SIGKILL)
+		second.says(t, "inside")
+	}
+	if files := filesOf(t, dir); len(files) != 3 {
+		t.Errorf("the directory has %q; expected one directory for each user", files)
+	}
+	e := open(t, dir)
+	if e.Path() != dir || queueOf(t, e, "a_").Inside != 1 {
+		t.Errorf("root's queue is %+v; expected it in %s, as configured", queueOf(t, e, "a_"), dir)
+	}
+}
+
+// What another user has put in the place of a user's directory is refused, and nothing is
+// written through it.
+func TestNameOfUsersDirectoryTaken(t *testing.T) {
+	for label, plant := range map[string]func(path, victim string) error{
+		"directory":     func(path, _ string) error { return os.Mkdir(path, 0o777) },
+		"file":          func(path, _ string) error { return os.WriteFile(path, nil, 0o666) },
+		"pipe":          func(path, _ string) error { return unix.Mkfifo(path, 0o666) },
+		"symbolic link": func(path, victim string) error { return os.Symlink(victim, path) },
+		"link to alice's own": func(path, victim string) error {
+			return errors.Join(os.Chown(victim, alice, alice), os.Symlink(victim, path))
+		},
+		"dangling link": func(path, victim string) error { return os.Symlink(victim+".new", path) },
+		"alice's, open for all": func(path, _ string) error {
+			return errors.Join(os.Mkdir(path, 0o777), os.Chmod(path, 0o777), os.Chown(path, alice, alice))
+		},
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir, victim := publicDir(t), dirOf(t, bob, bob, 0o777)
+			path := filepath.Join(dir, fmt.Sprintf("orderly-%d", alice))
+			must(t, plant(path, victim))
+			if !strings.HasPrefix(label, "alice") {
+				must(t, os.Lchown(path, bob, bob))
+			}
+			p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.run(t)
+			if line := p.says(t, "error: "); !strings.Contains(line, path) {
+				t.Errorf("the message does not name %s: %s", path, line)
+			}
+			if files := filesOf(t, victim); len(files) != 0 || exists(victim+".new") {
+				t.Errorf("made through the link: %q", files)
+			}
+		})
+	}
+}
+
+// A file of the user's own, or of root, that stands in the guard's place is refused,
+// nothing is written to it or through it, and the message says what to do.
+func TestPlantedGuard(t *testing.T) {
+	for label, plant := range map[string]func(guard, victim string) error{
+		"symbolic link": func(guard, victim string) error { return os.Symlink(victim, guard) },
+		"dangling link": func(guard, victim string) error { return os.Symlink(victim+".new", guard) },
+		"hard link":     func(guard, victim string) error { return os.Link(victim, guard) },
+		"pipe":          func(guard, _ string) error { return unix.Mkfifo(guard, 0o666) },
+		"directory":     func(guard, _ string) error { return os.Mkdir(guard, 0o777) },
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			victim := touch(t, dir, "victim")
+			must(t, os.WriteFile(victim, []byte("precious"), 0o600))
+			guard := filepath.Join(dir, name.Guard)
+			must(t, plant(guard, victim))
+			_, err := Open(dir, Options{})
+			if !errors.Is(err, serializer.ErrStorage) || !strings.Contains(err.Error(), guard) || !strings.Contains(err.Error(), "remove it") {
+				t.Errorf("got %v", err)
+			}
+			if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" || exists(victim+".new") {
+				t.Errorf("the file behind the link: %q, %v", text, err)
+			}
+			if files := filesOf(t, dir); len(files) != 2 {
+				t.Errorf("left behind: %q", files)
+			}
+			remove(t, guard)
+			enter(t, open(t, dir), "a_").Leave()
+		})
+	}
+}
+
+// Root's files in a service's directory belong to the service. Bug: the guard and the
+// owner files were root's, and the service could not open them. The tickets of a killed
+// process of root blocked it for ever.
+func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
+	for label, c := range map[string]struct {
+		uid, gid int // of the service
+		owner    int
+		mode     os.FileMode
+	}{"own": {alice, alice, alice, 0o750}, "group": {alice, group, 0, 0o770 | os.ModeSetgid}} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			dir := dirOf(t, c.owner, c.gid, c.mode)
+			root := helper{Dir: dir, Queue: "a_"}.inside(t)
+			service := helper{UID: c.uid, GID: c.gid, Dir: dir, Queue: "a_"}.start(t)
+			service.do(t, "enter")
+			service.saysNothing(t, "root is inside")
+			root.signal(t, syscall.SIGKILL)
+			service.says(t, "inside")
+			again := helper{Dir: dir, Queue: "a_"}.start(t)
+			again.do(t, "enter")
+			again.saysNothing(t, "the service is inside")
+			service.leave(t)
+			again.says(t, "inside")
+		})
+	}
+}
+
+// Users who share a group and a directory share its queues, whatever their umasks are.
+func TestGroupSharesQueues(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
+	first := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
+	second.do(t, "enter")
+	second.saysNothing(t, "the first is inside")
+	third := helper{UID: alice, GID: group, Dir: dir, Queue: "a_", Timeout: 100 * time.Millisecond}.start(t)
+	third.do(t, "enter")
+	if line := third.says(t, "error: "); !strings.Contains(line, serializer.ErrTimeout.Error()) {
+		t.Errorf("%s", line)
+	}
+	first.signal(t, syscall.SIGKILL)
+	second.says(t, "inside")
+	second.leave(t)
+}
+
+// Bug: a directory was opened to a group while a process worked there. That process's
+// files stayed closed to the group, as did the guard for good, even after a restart. Later,
+// they were opened to the group that they had before.
+func TestDirectoryOpenedToGroup(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, 0, 0, 0o700)
+	openToGroup := func() bool {
+		for _, file := range filesOf(t, dir) {
+			var st unix.Stat_t
+			if err := unix.Lstat(filepath.Join(dir, file), &st); err == nil && (st.Mode&0o060 != 0o060 || st.Gid != group) {
+				return false
+			}
+		}
+		return true
+	}
+	e := open(t, dir)
+	turn := enter(t, e, "a_")
+	must(t, errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)))
+	hear := e.deaf()
+	e.dir().refreshed = time.Now().Add(-refreshTime)
+	hear()
+	wait.Until(t, "the files are open to the group", openToGroup)
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
+	second.do(t, "enter")
+	second.saysNothing(t, "the first is inside")
+	turn.Leave()
+	second.says(t, "inside")
+
+	must(t, os.Chmod(filepath.Join(dir, name.Guard), 0o600))
+	open(t, dir)
+	wait.Until(t, "the guard is open to the group again", openToGroup)
+}
+
+// If an owner's file cannot be opened, arrivals are refused at once, and the message names
+// it: nobody can tell where the owner's tickets are. Those that are in the queue continue.
+// Bug: they waited without a log entry.
+func TestOwnerThatCannotBeProbed(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
+	p := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
+	next := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
+	next.do(t, "enter")
+	next.saysNothing(t, "the first is inside")
+	late := touch(t, dir, name.Owners+"late-1")
+	for range 2 {
+		refused := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
+		refused.do(t, "enter")
+		line := refused.says(t, "error: ")
+		for _, want := range []string{filepath.Base(late), "permission denied"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("the message does not say %q: %s", want, line)
+			}
+		}
+	}
+	if tickets := filesWith(t, dir, "a_"); len(tickets) != 2 {
+		t.Errorf("the directory has %q; expected two tickets", tickets)
+	}
+	p.leave(t)
+	next.says(t, "inside")
+	remove(t, late)
+	p.do(t, "enter")
+	p.saysNothing(t, "the second is inside")
+	next.leave(t)
+	p.says(t, "inside")
+}
+
+// Permissions that are taken away refuse arrivals, and admit nobody. Those inside leave,
+// and everything works once they are given back.
+func TestPermissionsTakenAway(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, alice, alice, 0o700)
+	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.inside(t)
+	other := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
+	next := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
+	next.do(t, "enter")
+	next.saysNothing(t, "the first is inside")
+	for _, mode := range []os.FileMode{0o500, 0o000} {
+		must(t, os.Chmod(dir, mode))
+		other.do(t, "enter")
+		if line := other.says(t, "error: "); !strings.Contains(line, dir) || !strings.Contains(line, "permission denied") {
+			t.Errorf("mode %o: %s", mode, line)
+		}
+	}
+	p.leave(t)
+	must(t, os.Chmod(dir, 0o700))
+	next.says(t, "inside")
+	other.do(t, "enter")
+	other.saysNothing(t, "the second is inside")
+	next.leave(t)
+	other.says(t, "inside")
+}
+
+// On a system that reports no changes, the directory is listed again and again.
+func TestSystemWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	holder := enter(t, e, "a_")
+	polling := helper{Dir: dir, Queue: "a_", Deaf: true}.start(t)
+	polling.do(t, "enter")
+	wait.Until(t, "it waits", func() bool { return length(t, e, "a_") == 2 })
+	remove(t, fileOf(t, dir, holder.Token()))
+	polling.saysNothing(t, "the first is inside")
+	next := joined(t, e, "a_")
+	holder.Leave()
+	polling.says(t, "inside")
+	remove(t, fileOf(t, dir, tokenAt(t, e, "a_", 0)))
+	stillWaits(t, next, "the second is inside")
+	polling.leave(t)
+	turn := get(t, next)
+	polling.do(t, "enter")
+	polling.saysNothing(t, "the third is inside")
+	turn.Leave()
+	polling.says(t, "inside")
+	polling.signal(t, syscall.SIGKILL)
+	get(t, started(e, "a_")).Leave()
+}
