@@ -2,8 +2,8 @@ package etcd
 
 import (
 	"strings"
+	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
@@ -11,12 +11,19 @@ import (
 
 var subdirectives = directive.Table[*Engine]{
 	directive.On("endpoints", (*Engine).parseEndpoints),
-	directive.On("namespace", (*Engine).parseNamespace),
+	directive.On("namespace", text(wantNamespace, checkNamespace, func(e *Engine) *string { return &e.Namespace })),
 	directive.On("ttl", (*Engine).parseTTL),
-	directive.On("username", text("a name", func(e *Engine) *string { return &e.Username })),
-	directive.On("password", text("a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
+	directive.On("username", text("a name", nil, func(e *Engine) *string { return &e.Username })),
+	directive.On("password", text("a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}", nil,
 		func(e *Engine) *string { return &e.Password })),
 	directive.On("tls", (*Engine).parseTLS),
+}
+
+var tlsSubdirectives = directive.Table[*TLS]{
+	directive.On("ca", text("a PEM file", nil, func(t *TLS) *string { return &t.CA })),
+	directive.On("cert", text("a PEM file", nil, func(t *TLS) *string { return &t.Cert })),
+	directive.On("key", text("a PEM file", nil, func(t *TLS) *string { return &t.Key })),
+	directive.On("server_name", text("a host name", nil, func(t *TLS) *string { return &t.ServerName })),
 }
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -42,20 +49,11 @@ func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := subdirectives.ParseBlock(d, "engine etcd", e); err != nil {
 		return err
 	}
-	if len(e.Endpoints) == 0 {
-		return d.Err("engine etcd: no endpoints; expected endpoints with at least one URL such as https://10.0.0.1:2379")
-	}
-	if (e.Username == "") != (e.Password == "") {
-		return d.Err("engine etcd: expected " + wantLogin)
-	}
-	return nil
+	return directive.In(d, e.checkPresence())
 }
 
 func (e *Engine) parseEndpoints(d *caddyfile.Dispenser) error {
 	e.Endpoints = d.RemainingArgs()
-	if len(e.Endpoints) == 0 {
-		return d.Errf("endpoints: no value; expected %s, one or more", wantEndpoint)
-	}
 	for _, endpoint := range e.Endpoints {
 		if err := checked(endpoint, checkEndpoint); err != nil {
 			return d.WrapErr(err)
@@ -64,24 +62,11 @@ func (e *Engine) parseEndpoints(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (e *Engine) parseNamespace(d *caddyfile.Dispenser) (err error) {
-	if e.Namespace, err = directive.Text(d, wantNamespace); err != nil {
+func (e *Engine) parseTTL(d *caddyfile.Dispenser) (err error) {
+	if e.TTL, err = directive.Duration(d); err != nil {
 		return err
 	}
-	return directive.In(d, checked(e.Namespace, checkNamespace))
-}
-
-func (e *Engine) parseTTL(d *caddyfile.Dispenser) error {
-	text, err := directive.Text(d, wantTTL)
-	if err != nil {
-		return err
-	}
-	ttl, err := caddy.ParseDuration(text)
-	if err != nil {
-		return d.Errf("ttl %q: expected %s", text, wantTTL)
-	}
-	e.TTL = caddy.Duration(ttl)
-	return directive.In(d, checkTTL(ttl))
+	return directive.In(d, checkTTL(time.Duration(e.TTL)))
 }
 
 func (e *Engine) parseTLS(d *caddyfile.Dispenser) error {
@@ -89,24 +74,18 @@ func (e *Engine) parseTLS(d *caddyfile.Dispenser) error {
 		return err
 	}
 	e.TLS = new(TLS)
-	if err := tlsSubdirectives.ParseBlock(d, "tls", e.TLS); err != nil {
-		return err
-	}
-	return directive.In(d, e.TLS.check())
+	return tlsSubdirectives.ParseBlock(d, "tls", e.TLS)
 }
 
-var tlsSubdirectives = directive.Table[*TLS]{
-	directive.On("ca", text("a PEM file", func(t *TLS) *string { return &t.CA })),
-	directive.On("cert", text("a PEM file", func(t *TLS) *string { return &t.Cert })),
-	directive.On("key", text("a PEM file", func(t *TLS) *string { return &t.Key })),
-	directive.On("server_name", text("a host name", func(t *TLS) *string { return &t.ServerName })),
-}
-
-// text parses a subdirective with one text as its value.
-func text[T any](expected string, field func(T) *string) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) (err error) {
-		*field(settings), err = directive.Text(d, expected)
-		return err
+// text parses a subdirective with one text as its value, for which check must return nil.
+func text[T any](expected string, check func(string) error, field func(T) *string) func(T, *caddyfile.Dispenser) error {
+	return func(settings T, d *caddyfile.Dispenser) error {
+		value, err := directive.Text(d, expected)
+		*field(settings) = value
+		if err != nil || check == nil {
+			return err
+		}
+		return directive.In(d, checked(value, check))
 	}
 }
 

@@ -65,14 +65,14 @@ func marshal(t *testing.T, e *Engine) string {
 
 func TestCaddyfileRefused(t *testing.T) {
 	for name, test := range map[string]struct{ caddyfile, err string }{
-		"nothing":               {"", "engine etcd: no endpoints"},
-		"no endpoint":           {"endpoints", "endpoints: no value; expected a URL such as https://10.0.0.1:2379, one or more, at Testfile:2"},
+		"nothing":               {"", "endpoints: none; expected at least one"},
+		"no endpoint":           {"endpoints", "endpoints: none; expected at least one"},
 		"no scheme":             {"endpoints 10.0.0.1:2379", `endpoints "10.0.0.1:2379": expected a URL such as`},
 		"other scheme":          {"endpoints ftp://a", `endpoints "ftp://a": expected a URL`},
 		"path":                  {"endpoints http://a/b", "expected a URL"},
 		"unknown":               {one + "timeout 3s", `engine etcd: unknown subdirective "timeout"; expected one of endpoints, namespace, ttl, username, password, tls, at Testfile:3`},
-		"ttl, no value":         {one + "ttl", "ttl: no value; expected whole seconds from 2s to 1h"},
-		"ttl, no duration":      {one + "ttl soon", `ttl "soon": expected whole seconds`},
+		"ttl, no value":         {one + "ttl", "ttl: no value; expected a duration"},
+		"ttl, no duration":      {one + "ttl soon", `ttl "soon": expected a duration`},
 		"ttl, too short":        {one + "ttl 1s", "ttl 1s: expected whole seconds from 2s to 1h"},
 		"ttl, too long":         {one + "ttl 2h", "ttl 2h0m0s: expected"},
 		"ttl, parts of seconds": {one + "ttl 2500ms", "ttl 2.5s: expected"},

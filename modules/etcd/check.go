@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -13,51 +14,43 @@ import (
 )
 
 const (
-	defaultPort = "2379"
-
 	wantEndpoint  = "a URL such as https://10.0.0.1:2379"
 	wantNamespace = "1 to 200 characters without spaces"
-	wantTTL       = "whole seconds from 2s to 1h, such as 10s"
-	wantLogin     = "username and password, both or neither"
 )
 
 // check returns an error for invalid settings. Placeholders have been replaced.
 func (e *Engine) check() error {
-	if len(e.Endpoints) == 0 {
-		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+	if err := e.checkPresence(); err != nil {
+		return err
 	}
+	secure := strings.HasPrefix(e.Endpoints[0], "https:")
 	for _, endpoint := range e.Endpoints {
 		if err := checkEndpoint(endpoint); err != nil {
 			return err
 		}
-		if strings.HasPrefix(endpoint, "https:") != e.secure() {
+		if strings.HasPrefix(endpoint, "https:") != secure {
 			return fmt.Errorf("endpoints %q and %q: expected all http or all https", e.Endpoints[0], endpoint)
 		}
 	}
-	if e.Namespace != "" {
-		if err := checkNamespace(e.Namespace); err != nil {
-			return err
-		}
-	}
-	if e.TTL != 0 {
-		if err := checkTTL(time.Duration(e.TTL)); err != nil {
-			return err
-		}
-	}
-	if (e.Username == "") != (e.Password == "") {
-		return errors.New("expected " + wantLogin)
-	}
-	if e.TLS == nil {
-		return nil
-	}
-	if !e.secure() {
+	if e.TLS != nil && !secure {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
-	return e.TLS.check()
+	return cmp.Or(checkNamespace(e.Namespace), checkTTL(time.Duration(e.TTL)))
 }
 
-// secure reports whether the endpoints are https.
-func (e *Engine) secure() bool { return strings.HasPrefix(e.Endpoints[0], "https:") }
+// checkPresence checks that required settings are there, and of two both or neither.
+func (e *Engine) checkPresence() error {
+	if len(e.Endpoints) == 0 {
+		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+	}
+	if (e.Username == "") != (e.Password == "") {
+		return errors.New("expected username and password, both or neither")
+	}
+	if e.TLS != nil && (e.TLS.Cert == "") != (e.TLS.Key == "") {
+		return errors.New("tls: expected cert and key, both or neither")
+	}
+	return nil
+}
 
 func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
@@ -70,13 +63,10 @@ func checkEndpoint(endpoint string) error {
 
 // withPort adds the default port to a checked endpoint, and removes a trailing slash.
 func withPort(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return endpoint
-	}
+	u, _ := url.Parse(endpoint)
 	u.Path = ""
 	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), defaultPort)
+		u.Host = net.JoinHostPort(u.Hostname(), "2379")
 	}
 	return u.String()
 }
@@ -89,17 +79,9 @@ func checkNamespace(text string) error {
 	return nil
 }
 
-// namespace returns the start of all keys, which ends with a slash.
-func namespace(text string) string {
-	if text == "" {
-		return etcd.DefaultNamespace
-	}
-	return strings.TrimRight(text, "/") + "/"
-}
-
 func checkTTL(ttl time.Duration) error {
 	if ttl < etcd.MinTTL || ttl > etcd.MaxTTL || ttl%time.Second != 0 {
-		return fmt.Errorf("ttl %s: expected %s", ttl, wantTTL)
+		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
 	}
 	return nil
 }

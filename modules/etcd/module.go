@@ -1,11 +1,12 @@
-// Package etcd makes the etcd engine a module of Caddy. The engine itself is the
-// library serializer/etcd, which does not depend on Caddy.
+// Package etcd makes the etcd store a module of Caddy. The store itself is the library
+// serializer/etcd, which does not depend on Caddy.
 //
 //	xcaddy build --with github.com/orderly-http/caddy-orderly \
 //	    --with github.com/orderly-http/caddy-orderly/modules/etcd
 package etcd
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -59,7 +60,6 @@ type Engine struct {
 
 	options etcd.Options
 	key     string
-	space   string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -72,28 +72,21 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
-func (e *Engine) Provision(ctx caddy.Context) error {
-	if err := e.provision(ctx); err != nil {
+func (e *Engine) Provision(caddy.Context) error {
+	set, err := e.expand(caddy.NewReplacer())
+	if err == nil {
+		err = e.apply(set)
+	}
+	if err != nil {
 		return fmt.Errorf("engine etcd: %w", err)
 	}
 	return nil
 }
 
-func (e *Engine) provision(ctx caddy.Context) error {
-	if registry := ctx.GetMetricsRegistry(); registry != nil {
-		if err := engines.register(registry); err != nil {
-			return err
-		}
-	}
-	set, err := e.expand(caddy.NewReplacer())
-	if err != nil {
-		return err
-	}
-	if err := set.check(); err != nil {
-		return err
-	}
+// apply takes over expanded settings.
+func (e *Engine) apply(set *Engine) (err error) {
 	e.options = etcd.Options{
-		Namespace: namespace(set.Namespace),
+		Namespace: strings.TrimRight(set.Namespace, "/") + "/",
 		TTL:       time.Duration(set.TTL),
 		Username:  set.Username,
 		Password:  set.Password,
@@ -101,78 +94,56 @@ func (e *Engine) provision(ctx caddy.Context) error {
 	for _, endpoint := range set.Endpoints {
 		e.options.Endpoints = append(e.options.Endpoints, withPort(endpoint))
 	}
-	if set.secure() {
-		if e.options.TLS, err = set.TLS.config(); err != nil {
-			return err
-		}
+	if e.options.TLS, err = set.TLS.config(); err != nil {
+		return err
 	}
-	e.space = space(e.options)
-	e.key, err = set.identity()
-	return err
+	// The key tells clusters, namespaces and ways to reach them apart. It reveals no secret.
+	all, _ := json.Marshal(set) // texts and numbers always marshal
+	e.key = fmt.Sprintf("etcd:%s:%x", e.options.Namespace, sha256.Sum256(all))
+	return nil
 }
 
-// expand returns the settings with placeholders replaced.
+// expand replaces placeholders, applies defaults, and checks the settings.
 func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
-	set := &Engine{Namespace: e.Namespace, TTL: e.TTL, Username: e.Username, Password: e.Password}
-	for _, endpoint := range e.Endpoints {
-		text, err := repl.ReplaceOrErr(endpoint, true, true)
-		if err != nil {
-			return nil, fmt.Errorf("endpoints: %w", err)
-		}
-		set.Endpoints = append(set.Endpoints, strings.Fields(text)...)
+	set := &Engine{
+		Namespace: cmp.Or(e.Namespace, etcd.DefaultNamespace), TTL: cmp.Or(e.TTL, caddy.Duration(etcd.DefaultTTL)),
+		Username: e.Username, Password: e.Password, TLS: new(*cmp.Or(e.TLS, new(TLS))),
 	}
-	type setting struct {
+	endpoints := strings.Join(e.Endpoints, " ")
+	for _, s := range []struct {
 		name string
 		text *string
-	}
-	settings := []setting{{"namespace", &set.Namespace}, {"username", &set.Username}, {"password", &set.Password}}
-	if e.TLS != nil {
-		set.TLS = new(*e.TLS)
-		settings = append(settings, setting{"tls ca", &set.TLS.CA}, setting{"tls cert", &set.TLS.Cert},
-			setting{"tls key", &set.TLS.Key}, setting{"tls server_name", &set.TLS.ServerName})
-	}
-	for _, s := range settings {
+	}{
+		{"endpoints", &endpoints}, {"namespace", &set.Namespace}, {"username", &set.Username}, {"password", &set.Password},
+		{"tls ca", &set.TLS.CA}, {"tls cert", &set.TLS.Cert}, {"tls key", &set.TLS.Key}, {"tls server_name", &set.TLS.ServerName},
+	} {
 		var err error
 		if *s.text, err = repl.ReplaceOrErr(*s.text, true, true); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return set, nil
-}
-
-// identity distinguishes clusters, namespaces and ways to reach them. It reveals no
-// secret.
-func (e *Engine) identity() (string, error) {
-	all, err := json.Marshal(e)
-	if err != nil {
-		return "", fmt.Errorf("naming the engine: %w", err)
+	set.Endpoints = strings.Fields(endpoints)
+	if e.TLS == nil {
+		set.TLS = nil
 	}
-	return fmt.Sprintf("etcd:%s:%x", namespace(e.Namespace), sha256.Sum256(all)), nil
+	return set, set.check()
 }
 
-// space identifies the cluster by its members, in any order, and the namespace.
-func space(o etcd.Options) string {
-	members := slices.Clone(o.Endpoints)
-	slices.Sort(members)
-	return fmt.Sprintf("etcd:%s:%s", o.Namespace, strings.Join(slices.Compact(members), ","))
+// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to separate
+// engines, each with a lease, but the queues are those of the cluster.
+func (e *Engine) Space(string) string {
+	members := slices.Sorted(slices.Values(e.options.Endpoints))
+	return fmt.Sprintf("etcd:%s:%s", e.options.Namespace, strings.Join(slices.Compact(members), ","))
 }
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to
-// separate engines, each with a lease, but the queues are those of the cluster.
-func (e *Engine) Space(string) string { return e.space }
 
 // Key implements [serialize.EngineModule].
 func (e *Engine) Key(string) string { return e.key }
 
 // Open implements [serialize.EngineModule].
-func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
+func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 	o := e.options
 	o.Log = log
-	opened, err := etcd.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	return engines.add(opened), nil
+	return etcd.Open(o)
 }
 
 // Interface guards

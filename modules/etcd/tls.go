@@ -3,7 +3,6 @@ package etcd
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 )
@@ -25,20 +24,12 @@ type TLS struct {
 	ServerName string `json:"server_name,omitempty"`
 }
 
-func (t *TLS) check() error {
-	if (t.Cert == "") != (t.Key == "") {
-		return errors.New("tls: expected cert and key, both or neither")
-	}
-	return nil
-}
-
-// config reads the files; t may be nil.
+// config reads the files. Without settings, it returns nil, which means the defaults.
 func (t *TLS) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t == nil {
-		return config, nil
+		return nil, nil
 	}
-	config.ServerName = t.ServerName
+	config := &tls.Config{ServerName: t.ServerName}
 	if t.CA != "" {
 		authorities, err := os.ReadFile(t.CA)
 		if err != nil {
@@ -52,17 +43,13 @@ func (t *TLS) config() (*tls.Config, error) {
 	if t.Cert == "" {
 		return config, nil
 	}
-	if _, err := t.certificate(nil); err != nil {
-		return nil, err
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("tls cert %q and key %q: %w", t.Cert, t.Key, err)
+		}
+		return &certificate, nil
 	}
-	config.GetClientCertificate = t.certificate
-	return config, nil
-}
-
-func (t *TLS) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-	if err != nil {
-		return nil, fmt.Errorf("tls cert %q and key %q: %w", t.Cert, t.Key, err)
-	}
-	return &certificate, nil
+	_, err := config.GetClientCertificate(nil)
+	return config, err
 }

@@ -3,17 +3,19 @@ package etcd
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // cluster is the members of etcd. Requests go to the preferred member while it answers.
@@ -21,23 +23,20 @@ import (
 // A member that is stopped or cut off does not refuse requests: its connection stays open
 // and silent. gRPC needs at least 13 seconds to notice. So a request that is not answered
 // soon also goes to the next member, and the first answer counts. If another member
-// answers first, it becomes the preferred one; the watches at the old one end, and are
-// begun again. So every request must tolerate being carried out twice. All requests of
-// this engine do.
+// answers first, it becomes the preferred one; the watch at the old one ends, and is begun
+// again. So every request must tolerate being carried out twice. All requests here do.
 type cluster struct {
 	members   []*member
 	patience  time.Duration // how long to wait before asking another member
 	preferred atomic.Int64  // index of a member
-	switches  atomic.Uint64
 }
 
 // newCluster prepares the connections. They are opened when they are first needed.
-func newCluster(endpoints []string, config *tls.Config, username, password string, patience time.Duration) (*cluster, error) {
-	c := &cluster{patience: patience}
-	for _, endpoint := range endpoints {
-		m, err := newMember(endpoint, config, username, password)
+func newCluster(o Options) (*cluster, error) {
+	c := &cluster{patience: min(max(o.TTL/10, 200*time.Millisecond), 500*time.Millisecond)}
+	for _, endpoint := range o.Endpoints {
+		m, err := newMember(endpoint, o)
 		if err != nil {
-			c.close()
 			return nil, err
 		}
 		c.members = append(c.members, m)
@@ -49,13 +48,8 @@ func newCluster(endpoints []string, config *tls.Config, username, password strin
 
 func (c *cluster) close() {
 	for _, m := range c.members {
-		m.close()
+		_ = m.client.Close() // the error only says that it is closed
 	}
-}
-
-// patienceOf is how long a member may be silent, given the time to live of the lease.
-func patienceOf(ttl time.Duration) time.Duration {
-	return min(max(ttl/10, 200*time.Millisecond), 500*time.Millisecond)
 }
 
 // distrust makes another member the preferred one.
@@ -64,86 +58,70 @@ func (c *cluster) distrust(i int64) { c.replace(i, (i+1)%int64(len(c.members))) 
 // replace changes the preferred member, unless it has changed in the meantime.
 func (c *cluster) replace(from, to int64) {
 	if c.preferred.CompareAndSwap(from, to) {
-		if from != to {
-			c.switches.Add(1)
+		if w := c.members[from].watching.Load(); w != nil {
+			w.end(errDistrusted)
 		}
-		c.members[from].dropFeeds(errDistrusted)
 	}
 }
 
 var errDistrusted = errors.New("the member does not answer")
 
-// answer is the answer of one member.
-type answer[T any] struct {
-	member int64
-	value  T
-	err    error
-}
+// requestTime is how long a request may take before it is repeated, or fails.
+const requestTime = 2 * time.Second
 
 // ask returns the first answer of any member, starting with the preferred one. The
 // request may be carried out more than once. An error that every member would give is
 // returned at once.
-func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *member) (T, error)) (T, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	n := int64(len(c.members))
-	first := c.preferred.Load()
-	answers := make(chan answer[T], n)
-	asked, open := int64(0), 0
-	next := func() {
-		i := (first + asked) % n
-		asked++
-		open++
-		go func() {
-			value, err := request(ctx, c.members[i])
-			answers <- answer[T]{i, value, err}
-		}()
+func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *member) (T, error)) (none T, failed error) {
+	type answer struct {
+		member int64
+		value  T
+		err    error
 	}
-	next()
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	n, first := int64(len(c.members)), c.preferred.Load()
+	answers := make(chan answer, n)
 	patience := time.NewTimer(c.patience)
 	defer patience.Stop()
-	var none T
-	var failed error // why members did not answer, on one line
-	for {
+	for asked, open := int64(0), 0; ; {
+		if asked < n {
+			i := (first + asked) % n
+			asked++
+			open++
+			go func() {
+				value, err := authorized(ctx, c.members[i], request)
+				answers <- answer{i, value, c.members[i].explain(err)}
+			}()
+			patience.Reset(c.patience)
+		}
 		select {
 		case a := <-answers:
-			open--
 			if a.err == nil || !transient(a.err) {
 				if a.member != first {
 					c.replace(first, a.member)
 				}
-				return a.value, c.members[a.member].explain(a.err)
+				return a.value, a.err
 			}
-			err := c.members[a.member].explain(a.err)
 			if failed != nil {
-				err = fmt.Errorf("%w; %w", failed, err)
+				a.err = fmt.Errorf("%w; %w", failed, a.err) // on one line
 			}
-			failed = err
+			failed = a.err
+			if open--; open == 0 && asked == n {
+				return none, failed
+			}
 		case <-patience.C:
 		case <-ctx.Done():
 			return none, cmp.Or(failed, ctx.Err())
-		}
-		switch {
-		case asked < n:
-			next()
-			patience.Reset(c.patience)
-		case open == 0:
-			return none, failed
 		}
 	}
 }
 
 // transient reports whether an error may pass by itself: the member was gone, had no
-// leader, or did not answer.
+// leader, or did not answer. Only etcd itself gives errors that do not.
 func transient(err error) bool {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return true
-	}
-	switch codeOf(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Unknown:
-		return true
-	}
-	return false
+	known, ok := errors.AsType[rpctypes.EtcdError](err)
+	return !ok || known.Code() == codes.Unavailable
 }
 
 // denied reports whether etcd refuses the user. That may pass: somebody may correct the
@@ -152,42 +130,53 @@ func denied(err error) bool {
 	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrAuthFailed) || unauthenticated(err)
 }
 
-// codeOf finds the status of an answer.
-func codeOf(err error) codes.Code {
-	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
-		return known.Code()
-	}
-	if s, ok := errors.AsType[interface {
-		error
-		GRPCStatus() *status.Status
-	}](err); ok {
-		return s.GRPCStatus().Code()
-	}
-	return codes.OK // not from a member
+// transaction is a request to etcd, which carries it out at one revision, if the
+// conditions hold.
+type transaction struct {
+	when []clientv3.Cmp
+	then []clientv3.Op
 }
 
-// explain adds the member to its error, preceded by an explanation if there is one.
-func (m *member) explain(err error) error {
-	if err == nil {
+// commit sends a transaction.
+func (c *cluster) commit(ctx context.Context, txn transaction) (*clientv3.TxnResponse, error) {
+	return ask(ctx, c, func(ctx context.Context, m *member) (*clientv3.TxnResponse, error) {
+		return m.client.Txn(ctx).If(txn.when...).Then(txn.then...).Commit()
+	})
+}
+
+// grant requests a lease. If the answer is lost, an unused lease is left to expire.
+func (c *cluster) grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
+	seconds := min(int64(math.Ceil(ttl.Seconds())), 9_000_000_000) // the longest that etcd grants
+	return ask(ctx, c, func(ctx context.Context, m *member) (*clientv3.LeaseGrantResponse, error) {
+		return m.client.Grant(ctx, seconds)
+	})
+}
+
+// renew renews a lease, once, and returns its time to live.
+func (c *cluster) renew(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+	answer, err := ask(ctx, c, func(ctx context.Context, m *member) (*pb.LeaseKeepAliveResponse, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // of the stream
+		stream, err := m.leases.LeaseKeepAlive(ctx)
+		if err != nil {
+			return nil, err
+		}
+		_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}) // if that fails, Recv says why
+		return stream.Recv()
+	})
+	if err == nil && answer.TTL <= 0 {
+		err = lease.ErrEnded
+	}
+	return time.Duration(answer.GetTTL()) * time.Second, err
+}
+
+// revoke ends a lease, if there is one.
+func (c *cluster) revoke(ctx context.Context, id clientv3.LeaseID) error {
+	_, err := ask(ctx, c, func(ctx context.Context, m *member) (*clientv3.LeaseRevokeResponse, error) {
+		return m.client.Revoke(ctx, id)
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil
-	}
-	if hint := hintFor(err, m.secure()); hint != "" {
-		return fmt.Errorf("member %s: %s: %w", m.endpoint, hint, err)
-	}
-	return fmt.Errorf("member %s: %w", m.endpoint, err)
-}
-
-// diagnose finds out more about members that closed a connection without an error. A
-// member that rejects our certificate says so after the handshake. If we are sending at
-// that moment, the connection may break before we have read that.
-func (c *cluster) diagnose(err error) error {
-	for _, m := range c.members {
-		if !m.secure() || !strings.Contains(err.Error(), m.endpoint) || hintFor(err, true) != "" {
-			continue
-		}
-		if found := m.listen(); found != nil && hintFor(found, true) != "" {
-			return fmt.Errorf("%w; %w", m.explain(found), err)
-		}
 	}
 	return err
 }

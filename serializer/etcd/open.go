@@ -7,23 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Options say where and how an [Engine] keeps its queues.
+// Options say where and how a [Store] keeps its tickets.
 type Options struct {
 	// Endpoints are the URLs of the cluster's members, with the port, such as
 	// https://10.0.0.1:2379. At least one is required.
 	Endpoints []string
 
-	// Namespace is the prefix of all keys. Queues in different namespaces are
-	// independent. No namespace should begin with another namespace and a
-	// slash. Default: orderly/.
+	// Namespace is the prefix of all keys. Queues in different namespaces are independent.
+	// No namespace should begin with another namespace and a slash. Default: orderly/.
 	Namespace string
 
-	// TTL is the time to live of the process's lease: how long others wait for
-	// a process that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
+	// TTL is the time to live of the process's lease: how long others wait for a process
+	// that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
 	TTL time.Duration
 
 	// Username and Password are for etcd's authentication. Default: none.
@@ -33,11 +35,7 @@ type Options struct {
 	// and no client certificate.
 	TLS *tls.Config
 
-	// Clock is the source of the times that people see in lists. The order does not
-	// depend on it. Default: [time.Now].
-	Clock func() time.Time
-
-	// Log receives the start and loss of leases, and errors. Default: none.
+	// Log receives the start of leases, and errors. Default: none.
 	Log *slog.Logger
 }
 
@@ -49,37 +47,34 @@ const (
 	MaxTTL           = time.Hour
 )
 
-// Open makes an engine. It does not wait for the cluster. Arrivals wait while a lease
-// is being requested. If that fails, they are refused with [serializer.ReasonStorage]
-// until the engine, which keeps trying, has a lease. The error is for invalid options.
-func Open(o Options) (*Engine, error) {
-	if len(o.Endpoints) == 0 {
-		return nil, errors.New("opening etcd engine: no endpoints")
-	}
+// Open makes a store. It does not wait for the cluster. Arrivals wait while a lease is
+// being requested. If that fails, they are refused with [serializer.ReasonStorage] until
+// the store, which keeps trying, has a lease. The error is for invalid options.
+func Open(o Options) (*Store, error) {
 	o.TTL = cmp.Or(o.TTL, DefaultTTL)
-	if o.TTL < MinTTL || o.TTL > MaxTTL || o.TTL%time.Second != 0 {
-		return nil, fmt.Errorf("opening etcd engine: time to live %s; expected whole seconds from %s to %s", o.TTL, MinTTL, MaxTTL)
+	switch {
+	case len(o.Endpoints) == 0:
+		return nil, errors.New("opening etcd store: no endpoints")
+	case o.TTL < MinTTL || o.TTL > MaxTTL || o.TTL%time.Second != 0:
+		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from %s to %s", o.TTL, MinTTL, MaxTTL)
 	}
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	c, err := newCluster(o.Endpoints, o.TLS, o.Username, o.Password, patienceOf(o.TTL))
+	c, err := newCluster(o)
 	if err != nil {
-		return nil, fmt.Errorf("opening etcd engine: %w", err)
+		return nil, fmt.Errorf("opening etcd store: %w", err)
 	}
-	e := &Engine{
-		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
-		where:   strings.Join(o.Endpoints, ","),
-		owner:   self(),
-		ttl:     o.TTL,
-		cluster: c,
-		clock:   uptime,
-		now:     o.Clock,
-		log:     cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		ended:   make(chan struct{}),
-		changed: make(chan struct{}),
+	host, _ := os.Hostname() // for people
+	st := &Store{
+		keys:     keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
+		where:    strings.Join(o.Endpoints, ","),
+		owner:    &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
+		ttl:      o.TTL,
+		cluster:  c,
+		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		changed:  make(chan struct{}),
+		sessions: make(map[uint64]*session),
+		pauses:   make(map[string]*knownPause),
 	}
-	e.ctx, e.stop = context.WithCancel(context.Background())
-	go e.run()
-	return e, nil
+	st.operations.Store(128)
+	st.ctx, st.stop = context.WithCancel(context.Background())
+	return st, nil
 }

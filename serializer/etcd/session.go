@@ -2,186 +2,217 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // session is the lifetime of one lease. All tickets that the process takes in this time
-// belong to the lease, and what it knows about queues ends with it.
+// belong to the lease, and what it knows about others ends with it.
 type session struct {
-	engine *Engine
-	id     int64 // of the lease
-	ttl    time.Duration
-	ctx    context.Context // done when the session is over
-	end    context.CancelFunc
-
+	store     *Store
+	id        clientv3.LeaseID
+	ttl       time.Duration
 	clusterID uint64 // of the cluster that granted the lease
+	lease     *lease.Session
+	ctx       context.Context // done when the session is over
+	end       context.CancelCauseFunc
+	denied    atomic.Bool           // etcd has refused a request, and may still refuse writes
+	watch     atomic.Pointer[watch] // nil while there is none
+	shown     atomic.Int64          // the watch has shown everything up to this revision
 
-	// Engine.mu guards the rest.
+	// Store.mu guards the rest.
 
-	deadline time.Duration // by the engine's clock; see margin
-	renewed  time.Duration // when the last answered keep-alive was sent
-	timer    *time.Timer
 	over     bool
-	revision int64 // the greatest that etcd has reported
-	denial   error // why etcd refuses writes at the moment
-	trouble  error // why the last keep-alive failed
-	queues   map[string]*ticketQueue
-	tickets  map[string]*ticket // by key; the key exists or may come to exist
-
-	pauses  map[string]knownPause // by the name of the queue or group
-	unpause *time.Timer           // runs at the first end of a pause
-
-	deletions []deletion              // to be sent
-	answered  map[int64]time.Duration // by revision: when a deletion was answered that the watch has not reported yet, or the other way round
-	leaving   map[string]int64        // revisions of tickets by key: deletions that are to be sent or not answered yet
-	deleters  int
-	deleted   int64     // the revision of the last answered deletion
-	missing   []*ticket // waiters whose keys somebody else deleted
-	searching bool      // a goroutine is finding out why they are missing
+	tickets  map[string]*serializer.Ticket // that were reported and are not out, by key
+	sent     map[string]*serializer.Ticket // that are on their way, by key
+	batches  uint64
+	local    int           // tickets that have joined and were not removed
+	applied  int64         // all events up to this revision were reported; 0 before the first
+	advanced chan struct{} // closed and replaced when these change
+	removals []string      // keys to be deleted
+	removers int           // goroutines that delete them
 }
 
-// run keeps a session until the engine is closed and its last holder has left.
-func (e *Engine) run() {
-	defer close(e.ended)
-	defer e.giveBack()
-	id := newLeaseID()
-	for e.ctx.Err() == nil {
-		s, err := e.begin(e.ctx, id)
-		if err != nil {
-			e.fail(err)
-			sleep(e.ctx, 5*retryPause)
+// run keeps a session until the store is closed.
+func (st *Store) run() {
+	defer close(st.ended)
+	for tries := 1; st.ctx.Err() == nil; tries++ {
+		s, err := st.begin()
+		if err == nil {
+			s.lease.Keep(s.ctx, s.ttl, s.renew)
+			tries = 0
 			continue
 		}
-		id = newLeaseID()
-		if e.use(s) {
-			e.log.Info("got a lease from etcd", "endpoints", e.where, "namespace", string(e.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
-			go s.serveEvictions()
-			go s.servePauses()
-			s.keepAlive()
+		// A connection may break at this moment, so a single failure means little.
+		if tries >= 3 || errors.Is(err, context.DeadlineExceeded) || !transient(err) {
+			st.fail(err)
 		}
+		lease.Sleep(st.ctx, 4*lease.RetryPause)
 	}
-}
-
-// use makes s the session that tickets are taken in.
-func (e *Engine) use(s *session) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ctx.Err() != nil || s.over {
-		return false
-	}
-	e.session = s
-	e.announceLocked(nil)
-	return true
 }
 
 // fail notes why there is no session, and logs it if the reason is new.
-func (e *Engine) fail(err error) {
-	e.mu.Lock()
-	first := e.failure == nil || e.logged != err.Error()
-	e.announceLocked(err)
-	e.logged = err.Error()
-	e.mu.Unlock()
-	if first && e.ctx.Err() == nil {
-		e.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", e.where, "namespace", string(e.keys), "error", err)
+func (st *Store) fail(err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.ctx.Err() == nil && (st.failure == nil || st.failure.Error() != err.Error()) {
+		go st.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", st.where, "namespace", string(st.keys), "error", err)
 	}
+	st.announceLocked(nil, err)
 }
 
-// announceLocked wakes the goroutines that wait for a session.
-func (e *Engine) announceLocked(failure error) {
-	e.failure = failure
-	close(e.changed)
-	e.changed = make(chan struct{})
-}
-
-// watch begins a watch at the preferred member. A member that does not answer is no
-// longer preferred.
-func (s *session) watch(tries int, request *pb.WatchCreateRequest, handle func([]*mvccpb.Event), lost func()) (*watch, int64, error) {
-	c := s.engine.cluster
-	ctx, cancel := context.WithTimeout(s.ctx, c.patience<<min(tries, 3))
-	defer cancel()
-	preferred := c.preferred.Load()
-	w, rev, err := c.members[preferred].watch(ctx, request, handle, lost)
-	if err != nil && s.ctx.Err() == nil && !denied(err) {
-		c.distrust(preferred)
+// begin requests a lease, and begins to follow.
+func (st *Store) begin() (*session, error) {
+	sent := lease.Uptime()
+	granted, err := st.cluster.grant(st.ctx, st.ttl)
+	if err == context.DeadlineExceeded { // and nothing more is known
+		err = fmt.Errorf("no member answered within %s: %w", requestTime, err)
 	}
-	s.reach(rev)
-	return w, rev, err
+	if err != nil {
+		return nil, fmt.Errorf("asking etcd for a lease: %w", err)
+	}
+	s := &session{
+		store: st, id: granted.ID, ttl: time.Duration(granted.TTL) * time.Second, clusterID: granted.ClusterId,
+		tickets:  make(map[string]*serializer.Ticket),
+		sent:     make(map[string]*serializer.Ticket),
+		advanced: make(chan struct{}),
+	}
+	s.ctx, s.end = context.WithCancelCause(st.ctx)
+	s.lease = lease.Begin(nil, sent, s.ttl, s.lose)
+	if err := s.start(); err != nil {
+		s.lease.End(err)
+		_ = st.cluster.revoke(st.ctx, s.id) // else it ends by itself
+		return nil, err
+	}
+	return s, nil
 }
 
-// lose ends the session: waiters are refused, holders are revoked, and nobody
-// enters until the engine has another lease.
-func (s *session) lose(cause error) {
-	e := s.engine
-	err := fmt.Errorf("%w: lease %x: %w", serializer.ErrLost, s.id, cause)
-	e.mu.Lock()
+// start begins to follow, and makes this the session that tickets are taken in.
+func (s *session) start() error {
+	st := s.store
+	if err := s.register(); err != nil {
+		return fmt.Errorf("registering in the namespace: %w", err)
+	}
+	w, err := s.follow()
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	if s.over {
-		e.mu.Unlock()
-		return
+		return context.Cause(s.ctx)
 	}
-	s.finishLocked()
-	waiting := 0
-	var revokes []func(error)
-	for key, t := range s.tickets {
-		if !t.granted {
-			delete(s.tickets, key)
-			e.ticketGoneLocked()
-			waiting++
-			t.refuseLocked(lossOfLocked(t, err))
-			continue
+	st.sessions[uint64(s.id)] = s
+	st.announceLocked(s, nil)
+	go s.pass(w)
+	go s.monitor()
+	go st.log.Info("got a lease from etcd", "endpoints", st.where, "namespace", string(st.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
+	return nil
+}
+
+// register puts a key that ends with the lease. That shows whether the user may read and
+// write the namespace: etcd grants and renews leases even without these rights.
+func (s *session) register() error {
+	key := s.store.keys.session(s.id)
+	_, err := s.store.cluster.commit(s.ctx, transaction{then: []clientv3.Op{s.put(key, s.store.owner.Name), clientv3.OpGet(key)}})
+	return err
+}
+
+// put puts a key that belongs to the lease.
+func (s *session) put(key, value string) clientv3.Op {
+	return clientv3.OpPut(key, value, clientv3.WithLease(s.id))
+}
+
+// renew renews the lease. A process that may no longer write lets its lease expire: it
+// could not delete its tickets, and all others would wait for them. It renews again once
+// etcd lets the user write.
+func (s *session) renew() error {
+	return s.lease.Renew(func() (time.Duration, error) {
+		if s.denied.Load() {
+			if err := s.register(); err != nil {
+				return 0, err
+			}
+			s.denied.Store(false)
 		}
-		revokes = append(revokes, t.takeRevokeLocked())
-	}
-	inside := len(s.tickets)
-	s.forgetIfLeftLocked()
-	e.mu.Unlock()
-
-	for _, revoke := range revokes {
-		revoke(err)
-	}
-	e.log.Warn("the lease was lost; holders are told to stop, and waiters are refused",
-		"namespace", string(e.keys), "inside", inside, "waiting", waiting, "error", cause)
-	e.lost.Add(1)
+		ctx, cancel := context.WithTimeout(s.ctx, s.ttl/4)
+		defer cancel()
+		return s.store.cluster.renew(ctx, s.id)
+	})
 }
 
-// lossOfLocked is why a waiter is refused when the session is lost. If it had no ticket yet,
-// there was nothing to lose: then the storage has failed.
-func lossOfLocked(t *ticket, lost error) error {
-	if t.joined {
-		return lost
+// persist sends a transaction until etcd has carried it out or refused it for good, or the
+// session is over.
+func (s *session) persist(txn transaction) (answer *clientv3.TxnResponse, err error) {
+	for {
+		answer, err = s.commit(s.ctx, txn)
+		if err == nil || !transient(err) && !denied(err) || s.ctx.Err() != nil {
+			return answer, err
+		}
+		lease.Sleep(s.ctx, lease.RetryPause)
 	}
-	return &serializer.StorageError{Op: "taking a ticket from etcd", Path: t.session.engine.where, Err: lost}
 }
 
-// finishLocked ends the session without notifying waiters and holders.
-func (s *session) finishLocked() {
+// commit sends a transaction once.
+func (s *session) commit(ctx context.Context, txn transaction) (*clientv3.TxnResponse, error) {
+	least := s.shown.Load()
+	answer, err := s.store.cluster.commit(ctx, txn)
+	if denied(err) {
+		s.denied.Store(true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, s.checkHistory(answer.Header, least)
+}
+
+// errOtherHistory is why a session ends when etcd was restored from a backup. Tickets may
+// then be missing, or exist again, whatever the state of the lease. What the process knows
+// is based on revisions that etcd will use again.
+var errOtherHistory = errors.New("etcd was restored from a backup, or the endpoints belong to several clusters")
+
+// checkHistory ends the session if an answer comes from a different cluster than the
+// lease, or from a revision below least. least is the revision that had been shown when
+// the request was sent: etcd orders the request after it.
+func (s *session) checkHistory(h *pb.ResponseHeader, least int64) error {
+	if h.ClusterId == s.clusterID && h.Revision >= least {
+		return nil
+	}
+	err := fmt.Errorf("%w: cluster %x is at revision %d; cluster %x was at %d", errOtherHistory, h.ClusterId, h.Revision, s.clusterID, least)
+	s.lease.End(err)
+	return err
+}
+
+// lose ends the session when its lease can no longer be relied on.
+func (s *session) lose(cause error) {
+	st, err := s.store, fmt.Errorf("%w: lease %x: %w", serializer.ErrLost, s.id, cause)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if s.over {
+		return // the store is closed
+	}
 	s.over = true
-	s.timer.Stop()
-	if s.unpause != nil {
-		s.unpause.Stop()
+	s.end(err)
+	if st.session == s {
+		st.announceLocked(nil, nil)
 	}
-	s.end()
-	if s.engine.session == s {
-		s.engine.session = nil
-		s.engine.announceLocked(nil)
+	if s.applied > 0 {
+		st.events.Lost(err)
+		s.forgetIfLeftLocked()
 	}
 }
 
-// complain logs an error that concerns no particular caller, at most once a second.
-func (s *session) complain(queue string, err error) {
-	e := s.engine
-	e.mu.Lock()
-	over := s.over
-	e.mu.Unlock()
-	if over {
-		return
-	}
-	if _, ok := e.failures.Allow(struct{}{}); ok {
-		e.log.Error("a request to etcd failed; trying again", "namespace", string(e.keys), "queue", queue, "error", err)
+// forgetIfLeftLocked revokes a lost lease once its last holder has left.
+func (s *session) forgetIfLeftLocked() {
+	if s.local == 0 {
+		delete(s.store.sessions, uint64(s.id))
+		go lease.Forget(s.store.ctx, s.ttl, func(ctx context.Context) error { return s.store.cluster.revoke(ctx, s.id) })
 	}
 }

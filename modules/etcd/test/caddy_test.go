@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
@@ -52,7 +54,6 @@ func TestCaddy(t *testing.T) {
 			return nil
 		})
 	}
-	checkMetrics(t, caddys[0])
 
 	awaitLeases(t, c, 2)
 	caddys[0].Reload(site(addrs[0], directives("6s")))
@@ -74,21 +75,29 @@ func TestCaddy(t *testing.T) {
 	}
 }
 
-func checkMetrics(t *testing.T, caddy *testcaddy.Server) {
+// queues reads the queues from the admin API.
+func queues(t *testing.T, caddy *testcaddy.Server) (queues []serializer.QueueState) {
 	t.Helper()
-	text := caddy.Ask("/metrics")
-	for _, line := range []string{
-		`caddy_serialize_etcd_lease{path="etcd:orderly"} 1`,
-		`caddy_serialize_etcd_leases_lost_total{path="etcd:orderly"} 0`,
-		`caddy_serialize_etcd_ttl_seconds{path="etcd:orderly"} 3`,
-		`caddy_serialize_etcd_keepalive_age_seconds{path="etcd:orderly"} `,
-		`caddy_serialize_etcd_watch_lag_seconds{path="etcd:orderly"} `,
-		`caddy_serialize_etcd_member_switches_total{path="etcd:orderly"} `,
-	} {
-		if !strings.Contains(text, line) {
-			t.Errorf("no metric %s in\n%s", line, text)
-		}
+	a := testcaddy.Get(t, "http://"+caddy.Admin+"/serialize/queues")
+	if err := json.Unmarshal([]byte(a.Text), &queues); err != nil {
+		t.Fatalf("%v in %s", err, a.Text)
 	}
+	return queues
+}
+
+// awaitTickets waits until all queues together have a number of tickets.
+func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
+	t.Helper()
+	wait.Eventually(t, fmt.Sprintf("there are %d tickets", want), func() error {
+		n := 0
+		for _, q := range queues(t, caddy) {
+			n += len(q.Tickets)
+		}
+		if n != want {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
 }
 
 // greater parses a token, and checks that it has grown.
@@ -132,5 +141,36 @@ func TestNestedWithOtherSettings(t *testing.T) {
 				t.Errorf("%s %s: the request waited for itself", a.Status, a.Text)
 			}
 		})
+	}
+}
+
+// Blocks with the same namespace and different ttl have separate engines, each with a
+// lease. Bug: the admin API listed each queue once for each of them.
+func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
+	m, upstream, addr := testetcd.Start(t), testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
+	block := func(path, ttl string) string {
+		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, upstream.Addr)
+	}
+	caddy := testcaddy.Start(t, site(addr, block("/a", "3s")+block("/b", "4s")))
+	awaitLeases(t, m.Client(t), 2)
+	var answers []<-chan testcaddy.Answer
+	for i, path := range []string{"/a", "/b"} {
+		answers = append(answers, testcaddy.Send(t, http.MethodGet, "http://"+addr+path, ""))
+		awaitTickets(t, caddy, i+1)
+	}
+	listed := queues(t, caddy)
+	if len(listed) != 1 || listed[0].Prefix != "two_" || listed[0].Inside != 1 || listed[0].Waiting != 1 {
+		t.Errorf("listed as %+v", listed)
+	}
+	for _, ticket := range listed[0].Tickets {
+		if ticket.Request == nil {
+			t.Errorf("ticket %s is listed without its request", ticket.Token)
+		}
+	}
+	for _, a := range answers {
+		upstream.Next().Leave()
+		if a := testcaddy.Await(t, a); a.StatusCode != http.StatusOK {
+			t.Errorf("answered with %s", a.Status)
+		}
 	}
 }

@@ -19,15 +19,16 @@ import (
 )
 
 // openModule makes an engine as Caddy does.
-func openModule(t *testing.T, module *caddyetcd.Engine) serializer.Engine {
+func openModule(t *testing.T, module *caddyetcd.Engine) *serializer.Engine {
 	t.Helper()
 	if err := module.Provision(caddy.Context{}); err != nil {
 		t.Fatal(err)
 	}
-	e, err := module.Open("", slog.New(slog.DiscardHandler))
+	store, err := module.Open("", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	e := serializer.New(store, serializer.Options{})
 	t.Cleanup(func() { e.Close() })
 	return e
 }
@@ -56,7 +57,7 @@ func enableLogin(t *testing.T, m *testetcd.Member) {
 var arrival = serializer.Arrival{Queue: "a_", Timeout: 20 * time.Second}
 
 // enterSoon enters as soon as possible, and leaves.
-func enterSoon(t *testing.T, e serializer.Engine) {
+func enterSoon(t *testing.T, e *serializer.Engine) {
 	t.Helper()
 	wait.Eventually(t, "arrivals enter", func() error {
 		turn, err := e.Enter(t.Context(), arrival)
@@ -73,7 +74,7 @@ type result struct {
 }
 
 // enterLater starts an arrival, and returns once the queue has a number of tickets.
-func enterLater(t *testing.T, e serializer.Engine, tickets int) <-chan result {
+func enterLater(t *testing.T, e *serializer.Engine, tickets int) <-chan result {
 	t.Helper()
 	done := make(chan result, 1)
 	go func() {
@@ -90,7 +91,7 @@ func enterLater(t *testing.T, e serializer.Engine, tickets int) <-chan result {
 }
 
 // ticketsOf lists the tickets of the only queue.
-func ticketsOf(t *testing.T, e serializer.Engine) []serializer.TicketState {
+func ticketsOf(t *testing.T, e *serializer.Engine) []serializer.TicketState {
 	t.Helper()
 	queues, err := e.Queues(t.Context())
 	if err != nil {
@@ -102,7 +103,7 @@ func ticketsOf(t *testing.T, e serializer.Engine) []serializer.TicketState {
 	return queues[0].Tickets
 }
 
-func tokenOfLast(t *testing.T, e serializer.Engine) uint64 {
+func tokenOfLast(t *testing.T, e *serializer.Engine) uint64 {
 	t.Helper()
 	tickets := ticketsOf(t, e)
 	token, err := strconv.ParseUint(tickets[len(tickets)-1].Token, 10, 64)

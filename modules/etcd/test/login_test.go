@@ -42,7 +42,7 @@ func TestTLSAndLogin(t *testing.T) {
 		}
 	}
 	here, there := openModule(t, settings()), openModule(t, settings())
-	for _, e := range []serializer.Engine{here, there} {
+	for _, e := range []*serializer.Engine{here, there} {
 		enterSoon(t, e) // a login takes long on a busy machine
 	}
 	holder, err := here.Enter(t.Context(), arrival)

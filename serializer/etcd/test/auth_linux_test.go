@@ -60,7 +60,7 @@ type visitors struct {
 	out   []error
 }
 
-func startVisitors(engines ...serializer.Engine) *visitors {
+func startVisitors(engines ...*engine) *visitors {
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &visitors{stop: cancel}
 	for _, e := range engines {
@@ -76,7 +76,7 @@ func startVisitors(engines ...serializer.Engine) *visitors {
 	return v
 }
 
-func (v *visitors) visit(e serializer.Engine) {
+func (v *visitors) visit(e *engine) {
 	a := arrival("a_")
 	a.Timeout = time.Minute
 	turn, err := e.Enter(context.Background(), a)

@@ -47,7 +47,7 @@ func TestTicketWithDeletionRefused(t *testing.T) {
 	m.Start(t)
 	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	var all crowd
-	for _, e := range []*etcd.Engine{here, there, here} {
+	for _, e := range []*engine{here, there, here} {
 		all.comes(t, e, 1, 10, 0)
 	}
 	all.wantOrder(t, 30)

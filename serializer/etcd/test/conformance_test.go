@@ -5,20 +5,24 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/enginetest"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+	"github.com/orderly-http/caddy-orderly/serializer/storetest"
 )
 
-// Engines on one cluster behave like processes on several machines.
-func TestEngineConforms(t *testing.T) {
+// Stores on one cluster behave like processes on several machines.
+func TestStoreConforms(t *testing.T) {
 	m := testetcd.Start(t)
 	spaces := 0
-	enginetest.Run(t, enginetest.Options{}, func(t testing.TB, n int) (engines []serializer.Engine) {
+	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
 		spaces++
 		for range n {
-			engines = append(engines, open(t, etcd.Options{Namespace: fmt.Sprintf("space%d/", spaces)}, m.URL))
+			s, err := etcd.Open(etcd.Options{Endpoints: []string{m.URL}, Namespace: fmt.Sprintf("space%d/", spaces)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stores = append(stores, s)
 		}
-		return engines
+		return stores
 	})
 }

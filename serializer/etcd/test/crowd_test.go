@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
 // crowd is a number of callers of engines on one cluster, and what they have
@@ -21,7 +19,7 @@ type crowd struct {
 }
 
 // comes starts callers of an engine that take a number of turns each.
-func (c *crowd) comes(t *testing.T, e *etcd.Engine, callers, turns int, hold time.Duration) {
+func (c *crowd) comes(t *testing.T, e *engine, callers, turns int, hold time.Duration) {
 	for range callers {
 		c.callers.Go(func() {
 			for range turns {

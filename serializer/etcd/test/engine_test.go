@@ -20,7 +20,7 @@ func arrival(queue string) serializer.Arrival {
 	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: 20 * time.Second}
 }
 
-func enter(t testing.TB, e serializer.Engine, a serializer.Arrival) serializer.Turn {
+func enter(t testing.TB, e *engine, a serializer.Arrival) serializer.Turn {
 	t.Helper()
 	turn, err := e.Enter(context.Background(), a)
 	if err != nil {
@@ -42,26 +42,29 @@ func (r result) leave(t testing.TB) {
 	r.turn.Leave()
 }
 
-// join starts an arrival and returns once its position is fixed.
-func join(t testing.TB, e serializer.Engine, a serializer.Arrival) <-chan result {
+// join starts an arrival and returns once it has a ticket.
+func join(t testing.TB, e *engine, a serializer.Arrival) <-chan result {
 	t.Helper()
-	joined, done := make(chan struct{}, 1), make(chan result, 1)
-	a.Joined = func() { joined <- struct{}{} }
+	count := func() int {
+		inside, waiting := e.Count(a.Queue)
+		return inside + waiting
+	}
+	before, done := count(), make(chan result, 1)
 	go func() {
 		turn, err := e.Enter(context.Background(), a)
 		done <- result{turn, err}
 	}()
-	wait.Until(t, "the arrival has joined", func() bool { return len(joined) > 0 || len(done) > 0 })
+	wait.Until(t, "the arrival has a ticket", func() bool { return count() > before || len(done) > 0 })
 	return done
 }
 
-func length(t testing.TB, e serializer.Engine, queue string) int {
+func length(t testing.TB, e *engine, queue string) int {
 	t.Helper()
 	q := queueOf(t, e, queue)
 	return q.Inside + q.Waiting
 }
 
-func queueOf(t testing.TB, e serializer.Engine, queue string) serializer.QueueState {
+func queueOf(t testing.TB, e *engine, queue string) serializer.QueueState {
 	t.Helper()
 	queues, err := e.Queues(context.Background())
 	if err != nil {
@@ -113,7 +116,7 @@ func TestQueues(t *testing.T) {
 	holder := enter(t, here, arrival("b"))
 	waiting := join(t, there, arrival("b"))
 	other := enter(t, there, arrival("a"))
-	for name, e := range map[string]*etcd.Engine{"here": here, "there": there} {
+	for name, e := range map[string]*engine{"here": here, "there": there} {
 		queues, err := e.Queues(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -149,9 +152,9 @@ func TestQueues(t *testing.T) {
 func TestCount(t *testing.T) {
 	m := testetcd.Start(t)
 	here, there, idle := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
-	check := func(when string, want map[*etcd.Engine][2]int) {
+	check := func(when string, want map[*engine][2]int) {
 		t.Helper()
-		for name, e := range map[string]*etcd.Engine{"here": here, "there": there, "idle": idle} {
+		for name, e := range map[string]*engine{"here": here, "there": there, "idle": idle} {
 			if inside, waiting := e.Count("a_"); [2]int{inside, waiting} != want[e] {
 				t.Errorf("%s, %s: %d inside, %d waiting; want %v", when, name, inside, waiting, want[e])
 			}
@@ -159,20 +162,20 @@ func TestCount(t *testing.T) {
 	}
 	check("before a lease or a ticket", nil)
 	holder := enter(t, here, arrival("a_"))
-	check("one inside", map[*etcd.Engine][2]int{here: {1, 0}})
+	check("one inside", map[*engine][2]int{here: {1, 0}})
 	var waiting []<-chan result
-	for _, e := range []*etcd.Engine{here, there, here} {
+	for _, e := range []*engine{here, there, here} {
 		waiting = append(waiting, join(t, e, arrival("a_")))
 	}
 	// An engine counts only its own waiters: only they are certain to be ahead of
 	// another arrival here.
-	check("three wait", map[*etcd.Engine][2]int{here: {1, 2}, there: {1, 1}})
+	check("three wait", map[*engine][2]int{here: {1, 2}, there: {0, 1}})
 	holder.Leave()
 	for _, w := range waiting {
 		(<-w).leave(t)
 	}
 	waitUntilEmpty(t, m.Client(t))
-	for _, e := range []*etcd.Engine{here, there} {
+	for _, e := range []*engine{here, there} {
 		wait.Until(t, "the engine counts nobody", func() bool {
 			inside, waiting := e.Count("a_")
 			return inside+waiting == 0
@@ -187,7 +190,7 @@ func TestQueuesAreApart(t *testing.T) {
 	other := open(t, etcd.Options{Namespace: "other/"}, m.URL)
 	var turns []serializer.Turn
 	for i, name := range names {
-		turns = append(turns, enter(t, []*etcd.Engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
+		turns = append(turns, enter(t, []*engine{here, there}[i%2], arrival(name)), enter(t, other, arrival(name)))
 	}
 	queues, err := here.Queues(context.Background())
 	if err != nil || len(queues) != len(names) {
@@ -242,7 +245,7 @@ func testLongQueue(t *testing.T, m *testetcd.Member) {
 		group.Go(func() {
 			a := arrival("a_")
 			a.Timeout = time.Minute
-			turn, err := []*etcd.Engine{here, there}[i%2].Enter(context.Background(), a)
+			turn, err := []*engine{here, there}[i%2].Enter(context.Background(), a)
 			if err != nil {
 				failures.Add(1)
 				return

@@ -25,7 +25,7 @@ type entries struct {
 	refused map[serializer.Reason]int
 }
 
-func (n *entries) visit(e *etcd.Engine) {
+func (n *entries) visit(e *engine) {
 	a := arrival("a_")
 	a.Timeout = time.Minute
 	turn, err := e.Enter(context.Background(), a)
@@ -123,7 +123,7 @@ func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 	n := &entries{refused: make(map[serializer.Reason]int)}
 	var group sync.WaitGroup
 	stop := make(chan struct{})
-	var engines []*etcd.Engine
+	var engines []*engine
 	for range 3 {
 		e := open(t, etcd.Options{TTL: ttl}, s.endpoints...)
 		engines = append(engines, e)
@@ -182,15 +182,15 @@ func freezeInTurn(t *testing.T, s *trio, endsLeases bool) {
 	}
 }
 
-func leasesLost(engines []*etcd.Engine) (n uint64) {
+func leasesLost(engines []*engine) (n int64) {
 	for _, e := range engines {
-		n += e.Stats().LeasesLost
+		n += e.lost.Load()
 	}
 	return n
 }
 
 // loseLease reports whether any of the engines loses a lease. An engine whose lease
 // etcd has ended learns that from its next keep-alive at the latest.
-func loseLease(engines []*etcd.Engine, before uint64, ttl time.Duration) bool {
+func loseLease(engines []*engine, before int64, ttl time.Duration) bool {
 	return wait.Poll(2*ttl, func() bool { return leasesLost(engines) > before })
 }

@@ -198,7 +198,7 @@ func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Du
 
 func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold, d time.Duration) figures {
 	t.Helper()
-	es := make([]*etcd.Engine, engines)
+	es := make([]*engine, engines)
 	for i := range es {
 		es[i] = open(t, etcd.Options{}, m.URL)
 		enter(t, es[i], arrival("warm")).Leave()

@@ -98,7 +98,7 @@ func (h *history) add(client int, s step, output any, call, end int64) {
 
 // visit is a turn: it reads, writes, and leaves. Once it is revoked, it does
 // nothing more.
-func (h *history) visit(e *etcd.Engine, r *register, client int, refused *atomic.Int64) {
+func (h *history) visit(e *engine, r *register, client int, refused *atomic.Int64) {
 	var ended atomic.Int64 // when it was revoked
 	a := arrival("register")
 	a.Timeout = 30 * time.Second
@@ -129,15 +129,13 @@ func (h *history) visit(e *etcd.Engine, r *register, client int, refused *atomic
 	turn.Leave()
 }
 
-// besieged is a cluster with three processes, links that can be parted, and a
-// clock that is set.
+// besieged is a cluster with three processes, and links that can be parted.
 type besieged struct {
 	t       *testing.T
 	trio    *trio
 	boss    *operator
 	links   [3][]*relay // of each process
-	engines []*etcd.Engine
-	wrong   atomic.Int64 // of the wall clock
+	engines []*engine
 
 	endedLeases bool // etcd has, when a frozen member woke up in this round
 }
@@ -157,7 +155,6 @@ func besiege(t *testing.T) *besieged {
 		}
 		b.engines = append(b.engines, open(t, etcd.Options{
 			Username: "orderly", Password: "secret", TTL: besiegedTTL,
-			Clock: func() time.Time { return time.Now().Add(time.Duration(b.wrong.Load())) },
 		}, endpoints...))
 	}
 	return b
@@ -227,13 +224,12 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 			pause(500 * time.Millisecond)
 			password("secret")
 		},
-		"wall clock set": func(func(time.Duration)) { b.wrong.Store(rand.Int64N(int64(48*time.Hour)) - int64(24*time.Hour)) },
 	}
 }
 
 // TestHistories has clients of three processes take turns at a register.
 // Meanwhile, members are killed and frozen, links are parted and broken,
-// history is compacted, tokens expire and clocks are set. The test checks
+// history is compacted, and tokens expire. The test checks
 // whether a lock with growing tokens explains what the clients have seen. No
 // process is stopped here, so two must never have been inside at once;
 // TestFaults stops processes, too. The exception is an old leader of etcd 3.4

@@ -105,7 +105,7 @@ func write[T any](t *testing.T, change func(context.Context) (T, error)) {
 }
 
 // enterSoon enters as soon as that is possible, and leaves.
-func enterSoon(t *testing.T, e serializer.Engine, queue string) {
+func enterSoon(t *testing.T, e *engine, queue string) {
 	t.Helper()
 	wait.Until(t, "arrivals enter again", func() bool {
 		a := arrival(queue)
@@ -139,7 +139,7 @@ func TestNamespaceDeleted(t *testing.T) {
 		t.Errorf("revoked with %v", err)
 	}
 	holder.Leave()
-	for _, e := range []*etcd.Engine{here, there} {
+	for _, e := range []*engine{here, there} {
 		enterSoon(t, e, "a_")
 	}
 	waitUntilEmpty(t, c)
@@ -186,9 +186,6 @@ func TestOperatorsKeys(t *testing.T) {
 		t.Helper()
 		write(t, func(ctx context.Context) (*clientv3.DeleteResponse, error) { return c.Delete(ctx, key) })
 	}
-	mark := func(key string) string {
-		return strings.Replace(key, etcd.DefaultNamespace, etcd.DefaultNamespace+"!left/", 1)
-	}
 	lease := func(key string) string {
 		name := key[strings.LastIndexByte(key, '/')+1:]
 		return name[:strings.IndexByte(name, '-')]
@@ -199,10 +196,18 @@ func TestOperatorsKeys(t *testing.T) {
 	}{
 		"nonsense":                   {func(string) { put("orderly/nonsense", "x"); put("orderly/a_/nonsense", "x") }, false},
 		"the holder's ticket, again": {func(key string) { put(key, "nonsense") }, false},
-		"a mark that says nothing":   {func(key string) { put(mark(key), "nonsense"); del(mark(key)) }, false},
 		"a request to evict nothing": {func(key string) {
 			put("orderly/!evict/"+lease(key)+"/x", "a_")
 			put("orderly/!evict/"+lease(key)+"/1", "a_")
+		}, false},
+		"a ticket of its lease, without a caller": {func(key string) {
+			answer, err := c.Get(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, func(ctx context.Context) (*clientv3.PutResponse, error) {
+				return c.Put(ctx, key+"77", "{}", clientv3.WithLease(clientv3.LeaseID(answer.Kvs[0].Lease)))
+			})
 		}, false},
 		"a ticket of no lease":        {func(string) { put("orderly/a_/1-1", "{}") }, true},
 		"the holder's ticket, anew":   {func(key string) { del(key); put(key, "{}") }, true},
@@ -223,7 +228,7 @@ func TestOperatorsKeys(t *testing.T) {
 				}
 			}
 			(<-waiter).leave(t)
-			for _, e := range []*etcd.Engine{here, there} {
+			for _, e := range []*engine{here, there} {
 				enterSoon(t, e, "a_")
 			}
 			del("orderly/nonsense")
@@ -231,35 +236,6 @@ func TestOperatorsKeys(t *testing.T) {
 			waitUntilEmpty(t, c)
 		})
 	}
-}
-
-// A ticket that has its owner's lease, but no caller, is deleted by the owner when
-// anybody evicts it.
-func TestStrayEvicted(t *testing.T) {
-	m := testetcd.Start(t)
-	c := m.Client(t)
-	here, there := open(t, etcd.Options{TTL: time.Minute}, m.URL), open(t, etcd.Options{TTL: time.Minute}, m.URL)
-	holder := enter(t, here, arrival("a_"))
-	answer, err := c.Get(context.Background(), ticketKeys(t, c, "a_")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv := answer.Kvs[0]
-	write(t, func(ctx context.Context) (*clientv3.PutResponse, error) {
-		return c.Put(ctx, string(kv.Key)+"77", string(kv.Value), clientv3.WithLease(clientv3.LeaseID(kv.Lease)))
-	})
-	holder.Leave()
-	wait.Until(t, "the holder has left", func() bool { return len(ticketKeys(t, c, "a_")) == 1 })
-	waiter := join(t, there, arrival("a_"))
-	wait.Until(t, "only the stray is before the waiter", func() bool {
-		keys := ticketKeys(t, c, "a_")
-		return len(keys) == 2 && keys[0] == string(kv.Key)+"77"
-	})
-	if err := there.Evict(context.Background(), "a_", tokenOf(t, queueOf(t, there, "a_").Tickets[0])); err != nil {
-		t.Error(err)
-	}
-	(<-waiter).leave(t)
-	waitUntilEmpty(t, c)
 }
 
 // Authentication is switched on under processes with and without a password, and
@@ -272,7 +248,7 @@ func TestLoginDemandedLater(t *testing.T) {
 	const ttl = 5 * time.Second
 	named := open(t, etcd.Options{Username: "orderly", Password: "secret", TTL: ttl}, m.URL)
 	unnamed := open(t, etcd.Options{TTL: ttl}, m.URL)
-	for _, e := range []*etcd.Engine{named, unnamed} {
+	for _, e := range []*engine{named, unnamed} {
 		enter(t, e, arrival("a_")).Leave()
 	}
 	revoked := make(chan error, 1)
@@ -301,7 +277,7 @@ func TestLoginDemandedLater(t *testing.T) {
 		return strings.Contains(err.Error(), "username")
 	})
 	o.do(func(ctx context.Context, c *clientv3.Client) error { return second(c.AuthDisable(ctx)) })
-	for _, e := range []*etcd.Engine{named, unnamed} {
+	for _, e := range []*engine{named, unnamed} {
 		enterSoon(t, e, "a_")
 	}
 }

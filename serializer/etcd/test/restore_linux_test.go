@@ -119,7 +119,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 
 func testRestored(t *testing.T, m restorable, grows bool) {
 	const ttl = 20 * time.Second
-	engines := []*etcd.Engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
+	engines := []*engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
 	turns := func(n int) {
 		for _, e := range engines {
 			for range n {

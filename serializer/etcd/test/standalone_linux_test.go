@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,14 +48,6 @@ func (s *standalone) waitReady(t *testing.T) {
 		_, err := c.Get(ctx, "x")
 		return err == nil || status.Code(err) == codes.InvalidArgument
 	})
-}
-
-// freeze stops the process for a while; its kernel still acknowledges data.
-func (s *standalone) freeze(t *testing.T, d time.Duration) {
-	t.Helper()
-	s.process.signal(t, syscall.SIGSTOP)
-	time.Sleep(d)
-	s.process.signal(t, syscall.SIGCONT)
 }
 
 // snapshot saves the data as an operator does.

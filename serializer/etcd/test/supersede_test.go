@@ -15,14 +15,14 @@ import (
 // that it supersedes, beside a single put: the arrival itself is one.
 func BenchmarkSuperseding(b *testing.B) {
 	m := testetcd.Start(b)
-	engines := []*etcd.Engine{open(b, etcd.Options{}, m.URL), openAlone(b, etcd.Options{}, m.URL)}
+	engines := []*engine{open(b, etcd.Options{}, m.URL), openAlone(b, etcd.Options{}, m.URL)}
 	for _, c := range []struct {
 		name    string
 		engines int
 	}{{"one process", 1}, {"two processes", 2}} {
 		b.Run(c.name, func(b *testing.B) {
 			latest := serializer.Arrival{Queue: "a", MaxWaiting: 1, DropOldest: true}
-			enter := func(e *etcd.Engine) <-chan error {
+			enter := func(e *engine) <-chan error {
 				done := make(chan error, 1)
 				go func() {
 					turn, err := e.Enter(b.Context(), latest)

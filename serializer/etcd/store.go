@@ -1,0 +1,180 @@
+// Package etcd keeps the tickets of [serializer] in an etcd cluster, so that callers on
+// many machines enter one after another, in order of arrival.
+//
+//	store, err := etcd.Open(etcd.Options{Endpoints: []string{"http://10.0.0.1:2379"}})
+//	e := serializer.New(store, serializer.Options{})
+//	turn, err := e.Enter(ctx, serializer.Arrival{Queue: "reports"})
+//	defer turn.Leave()
+//
+// It does not depend on Caddy. The Go module caddy-orderly/modules/etcd makes it an
+// engine of the Caddy plugin.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Store keeps tickets in an etcd cluster, for any number of machines.
+//
+// # How it works
+//
+// A ticket is a key. One transaction puts the keys of all callers that have arrived, and
+// deletes those of callers that have left. etcd orders all transactions, and keeps with each
+// key the revision of its transaction. That and the place in the transaction are the
+// ticket's number. No clock is involved.
+//
+// One watch shows the whole namespace in the order of revisions, and is the only source of
+// events. Own tickets are reported when the watch shows them, too. By then, all smaller ones
+// were reported. A watch that is lost, or of a silent member, is begun again at another
+// member, and a read of the namespace follows. In the meantime, nothing is reported, which
+// is safe: only the end of other tickets is missed.
+//
+// All keys of a process belong to its lease. The process gives the lease up before etcd
+// ends it; see package lease. It does so, too, if etcd refuses writes, because it could not
+// delete its tickets, or if etcd continues from a backup.
+//
+// # Why it is safe, and how far
+//
+// While all processes run and their clocks tick at about the same rate, no two are inside. A
+// process that is stopped between two instructions cannot notice that its lease has ended.
+// The upstream can: it rejects tokens smaller than the greatest it has seen.
+//
+// # What was rejected
+//
+//   - concurrency.Mutex of clientv3: its key is the lease, so two requests of one process
+//     both hold it. And its watches begin in the past, which etcd serves every 100 ms.
+//   - Watching only the ticket ahead: fewer events, but reads of the queue, marks, and an
+//     admission of its own.
+//   - Much of clientv3; see member.
+//
+// # What remains imperfect
+//
+//   - A request without an answer may be carried out much later, and make a ticket again
+//     that was used. Others wait for it until its owner has seen and deleted it.
+//   - A leader of etcd that was cut off can still answer keep-alives until it notices. The
+//     margin should exceed etcd's election timeout (1 s), so a time to live below 5 s relies
+//     on the token.
+//   - After a restore, a holder may not be alone until its process has noticed.
+type Store struct {
+	keys       keyspace
+	where      string            // the endpoints, for people
+	owner      *serializer.Owner // this process
+	ttl        time.Duration
+	cluster    *cluster
+	log        *slog.Logger
+	events     serializer.Events
+	ctx        context.Context // done when the store is closed
+	stop       context.CancelFunc
+	ended      chan struct{}               // closed when run has returned; nil before Follow
+	failures   throttle.Throttle[struct{}] // of log entries about requests to etcd
+	operations atomic.Int64                // that etcd takes in a transaction: --max-txn-ops, 128 by default
+
+	mu       sync.Mutex
+	session  *session            // nil while there is no lease
+	sessions map[uint64]*session // by lease: this one, and lost ones whose holders have not left
+	failure  error               // why the last attempts to get a lease failed; nil at first
+	changed  chan struct{}       // closed and replaced when session or failure change
+	pauses   map[string]*knownPause
+}
+
+// Path returns etcd: and the namespace, without a slash at the end.
+func (st *Store) Path() string { return "etcd:" + strings.TrimSuffix(string(st.keys), "/") }
+
+// Check implements [serializer.Store]. Every name will do.
+func (st *Store) Check(string) error { return nil }
+
+// Follow implements [serializer.Store].
+func (st *Store) Follow(events serializer.Events) {
+	st.events, st.ended = events, make(chan struct{})
+	go st.run()
+}
+
+// Stands implements [serializer.Lease].
+func (st *Store) Stands(t *serializer.Ticket) bool {
+	s := st.sessionOf(t)
+	return s != nil && s.lease.Stands()
+}
+
+// Close implements [serializer.Store]. It ends the lease, and all keys that are not
+// deleted yet go with it.
+func (st *Store) Close() error {
+	st.stop()
+	if st.ended != nil {
+		<-st.ended
+	}
+	defer st.cluster.close()
+	st.mu.Lock()
+	for _, p := range st.pauses {
+		p.timer.Stop()
+	}
+	s := st.session
+	if s != nil {
+		s.over = true // nothing is reported any more
+	}
+	st.mu.Unlock()
+	if s != nil && s.lease.Stop() {
+		if err := st.cluster.revoke(context.Background(), s.id); err != nil {
+			return fmt.Errorf("revoking lease %x, which will expire: %w", s.id, err)
+		}
+	}
+	return nil
+}
+
+// current returns the session. While a lease is being requested, it waits for the result.
+func (st *Store) current(ctx context.Context) (*session, error) {
+	for {
+		st.mu.Lock()
+		s, failure, changed := st.session, st.failure, st.changed
+		st.mu.Unlock()
+		switch {
+		case s != nil:
+			return s, nil
+		case failure != nil:
+			return nil, st.storageError("using etcd", failure)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// announceLocked wakes the goroutines that wait for a session.
+func (st *Store) announceLocked(s *session, failure error) {
+	st.session, st.failure = s, failure
+	close(st.changed)
+	st.changed = make(chan struct{})
+}
+
+// takeFewer puts fewer operations into a transaction from now on, because etcd has refused
+// one. It returns false if there was only one operation.
+func (st *Store) takeFewer() bool {
+	before := st.operations.Load()
+	st.operations.Store(max(before/2, 1))
+	return before > 1
+}
+
+// complain logs an error that concerns no particular caller, at most once a second.
+func (st *Store) complain(err error) {
+	if _, ok := st.failures.Allow(struct{}{}); ok && st.ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
+		st.log.Error("a request to etcd failed; trying again", "namespace", string(st.keys), "error", err)
+	}
+}
+
+func (st *Store) storageError(op string, err error) error {
+	return &serializer.StorageError{Op: op, Path: st.where, Err: err}
+}
+
+// Interface guard
+var _ serializer.Lease = (*Store)(nil)

@@ -1,0 +1,73 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
+)
+
+// Sync implements [serializer.Store].
+func (st *Store) Sync(ctx context.Context) error {
+	s, err := st.current(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.catchUp(ctx, requestTime); err != nil {
+		return st.storageError("reading queues from etcd", err)
+	}
+	return nil
+}
+
+var errBehind = errors.New("the watch does not show what has happened")
+
+// catchUp waits until the watch has shown all that a majority of the members has agreed on.
+func (s *session) catchUp(ctx context.Context, patience time.Duration) error {
+	answer, err := s.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(s.store.keys.session(s.id))}})
+	if err != nil {
+		return err
+	}
+	if w := s.watch.Load(); w != nil {
+		w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: new(pb.WatchProgressRequest)}})
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errBehind)
+	defer cancel()
+	return s.await(ctx, func() bool { return s.shown.Load() >= answer.Header.Revision })
+}
+
+// await waits until a condition holds, which may change when something is reported.
+func (s *session) await(ctx context.Context, holdsLocked func() bool) error {
+	for {
+		s.store.mu.Lock()
+		holds, advanced := holdsLocked(), s.advanced
+		s.store.mu.Unlock()
+		if holds {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// monitor checks the watch each second. It may show nothing because nothing happens, or
+// because its member is silent or cut off. Then that member is distrusted.
+func (s *session) monitor() {
+	c := s.store.cluster
+	for s.ctx.Err() == nil {
+		lease.Sleep(s.ctx, time.Second)
+		w := s.watch.Load()
+		if err := s.catchUp(s.ctx, 2*c.patience); errors.Is(err, errBehind) && w != nil && s.watch.Load() == w {
+			c.distrust(w.member)
+			w.end(err)
+		}
+	}
+}
