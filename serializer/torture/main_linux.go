@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -18,23 +19,16 @@ func main() {
 	if isProcess() {
 		os.Exit(beProcess())
 	}
-	c, err := parseFlags(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
+	c, err := parseFlags()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "torture:", err)
-		os.Exit(2)
+		fail(err)
 	}
+	enterNamespace()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if c.needsMount() && !inOwnNamespace() {
-		os.Exit(runInNamespace(ctx))
-	}
 	report, err := torture(ctx, c)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "torture:", err)
-		os.Exit(2)
+		fail(err)
 	}
 	fmt.Print(report)
 	if !report.ok() {
@@ -42,20 +36,23 @@ func main() {
 	}
 }
 
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "torture:", err)
+	os.Exit(2)
+}
+
 // config is what a run should do.
 type config struct {
-	handovers  int
+	length     time.Duration
 	procs      int
 	goroutines int
 	seed       uint64
-	faults     []string
-	dir        string
-	engine     string
+	faults     []fault
+	store      string
 	pace       time.Duration // mean time between two faults
-	limit      time.Duration
-	stop       string
-	dump       time.Duration
-	quiet      bool
+	patience   time.Duration // how long callers wait, except for impatient ones
+	quiet      bool          // no progress on stderr
+	crowds     bool          // only the crowds at the start matter; the run need not end well
 }
 
 const (
@@ -65,59 +62,56 @@ const (
 
 func defaults() config {
 	return config{
-		handovers:  100_000,
+		length:     time.Minute,
 		procs:      8,
 		goroutines: 64,
 		seed:       rand.Uint64() >> 32,
-		faults:     slices.Clone(allFaults),
-		engine:     "file",
+		faults:     faults,
+		store:      "lockfile",
 		pace:       150 * time.Millisecond,
-		limit:      time.Hour,
+		patience:   20 * time.Second,
 	}
 }
 
-func parseFlags(args []string) (config, error) {
+func parseFlags() (config, error) {
 	c := defaults()
-	var faults string
-	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
-	flags.IntVar(&c.handovers, "handovers", c.handovers, "stop after this number of hand-overs")
-	flags.IntVar(&c.procs, "procs", c.procs, "number of processes")
-	flags.IntVar(&c.goroutines, "goroutines", c.goroutines, "number of goroutines in each process")
-	flags.Uint64Var(&c.seed, "seed", c.seed, "seed of the random numbers")
-	flags.StringVar(&faults, "faults", "all", "which faults to throw: all, none, or names separated by commas;\n"+
+	flag.DurationVar(&c.length, "for", c.length, "how long to run, unless something is found")
+	flag.IntVar(&c.procs, "procs", c.procs, "number of processes")
+	flag.IntVar(&c.goroutines, "goroutines", c.goroutines, "number of goroutines in each process")
+	flag.Uint64Var(&c.seed, "seed", c.seed, "seed of the random numbers")
+	chosen := flag.String("faults", "all", "which faults to throw: all, none, or names separated by commas;\n"+
 		"a name with a minus sign in front is removed from the list:\n"+faultHelp())
-	flags.StringVar(&c.dir, "dir", "", "an empty directory to work in (default a new temporary one)")
-	flags.StringVar(&c.engine, "engine", c.engine, "the engine under torture: "+strings.Join(engineNames(), ", ")+"\n(with go run -tags mutants, also engines with one deliberate defect)")
-	flags.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
-	flags.DurationVar(&c.limit, "limit", c.limit, "stop after this time in any case")
-	flags.StringVar(&c.stop, "stop", c.stop, "stop at the first \"overlap\", \"inversion\" or \"intrusion\" (an entry into a paused queue)")
-	flags.DurationVar(&c.dump, "dump", c.dump, "if a call takes this long, end its process with its stacks on stderr (0: never)")
-	flags.BoolVar(&c.quiet, "quiet", c.quiet, "no progress on stderr")
-	if err := flags.Parse(args); err != nil {
-		return c, err
-	}
-	if flags.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
+	flag.StringVar(&c.store, "store", c.store, "the store under torture: "+storeNames()+"; memory has a single process")
+	flag.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
+	flag.Parse()
 	var err error
-	c.faults, err = chooseFaults(faults)
+	c.faults, err = chooseFaults(*chosen)
 	switch {
 	case err != nil:
 		return c, err
-	case c.procs < 1 || c.procs > maxProcs:
-		return c, fmt.Errorf("-procs must be 1 to %d", maxProcs)
-	case c.goroutines < 1 || c.goroutines > maxGoroutines:
-		return c, fmt.Errorf("-goroutines must be 1 to %d", maxGoroutines)
-	case c.handovers < 1:
-		return c, errors.New("-handovers must be at least 1")
-	case !slices.Contains([]string{"", "overlap", "inversion", "intrusion"}, c.stop):
-		return c, errors.New(`-stop must be "overlap", "inversion" or "intrusion"`)
-	case c.pace <= 0:
-		return c, errors.New("-pace must be greater than 0")
-	case !slices.Contains(engineNames(), c.engine):
-		return c, fmt.Errorf("unknown engine %q; there are %s", c.engine, strings.Join(engineNames(), ", "))
+	case flag.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	case c.procs < 1 || c.procs > maxProcs || c.goroutines < 1 || c.goroutines > maxGoroutines:
+		return c, fmt.Errorf("-procs must be 1 to %d, and -goroutines 1 to %d", maxProcs, maxGoroutines)
+	case c.pace <= 0 || c.length <= 0:
+		return c, errors.New("-pace and -for must be greater than 0")
+	case openers[c.store] == nil:
+		return c, fmt.Errorf("unknown store %q; there are %s", c.store, storeNames())
+	case c.store == "memory":
+		return c.alone(), nil
 	}
 	return c, nil
 }
 
-func (c config) has(fault string) bool { return slices.Contains(c.faults, fault) }
+func storeNames() string { return strings.Join(slices.Sorted(maps.Keys(openers)), ", ") }
+
+// alone is the same run for a store that shares nothing with other processes.
+func (c config) alone() config {
+	c.procs = 1
+	c.faults = slices.DeleteFunc(slices.Clone(c.faults), func(f fault) bool { return !f.alone })
+	return c
+}
+
+func (c config) has(name string) bool {
+	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.name == name })
+}

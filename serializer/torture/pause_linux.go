@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,208 +11,176 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The fault "pause" pauses queues. During a pause, the harness asks each process which of
-// its tickets are inside. From then on until the pause ends, the oracle accepts no entry
-// with a greater number.
+// Pausing is a pause that a process should make or confirm.
+type Pausing struct {
+	Name   string
+	Until  int64 // in microseconds of the wall clock
+	Number int
+}
 
-// pauseWord identifies a pause and its name: how many pauses came before it, and the
-// number of the name. It is never 0.
-func pauseWord(pause, name int) uint64 { return uint64(pause)<<8 | uint64(name) }
+// The length of a pause that is resumed, because every process must confirm it before.
+const longPause = time.Minute
 
-func pauseOf(word uint64) (pause, name int) { return int(word >> 8), int(word & 0xff) }
-
-// pauseQueue pauses a queue or a group, from outside or through a process, until it is
-// resumed or the pause ends by itself.
+// pauseQueue pauses a queue until it is resumed, or until the pause ends by itself. It
+// asks each process to confirm the pause. From then on until the pause ends, the oracle
+// accepts no entry with a greater number than those that are inside.
 func pauseQueue(h *harness, r *rand.Rand) bool {
-	if !h.active.disk.TryLock() { // a pause disappears with its directory
+	if !h.pausing.TryLock() {
 		return false
 	}
-	defer h.active.disk.Unlock()
-	names, queues := pausable(h.queues())
-	name := r.IntN(len(names))
-	p := pausing{harness: h, rand: r, name: names[name], length: milliseconds(r, 400, 2500)}
-	p.untilResumed = r.IntN(2) == 0
-	defer h.timeline.begin("pause", 0)()
-	defer h.oracle.moment(&h.oracle.troubled)()
-	p.span = h.oracle.beginPause(queues[p.name])
-	p.word = pauseWord(p.span.number, name)
-	until := time.Now().Add(p.length)
-	end := now() + int64(p.length)
-	if err := p.pause(until); err != nil {
-		h.oracle.endPause(p.span, now(), false)
-		return h.ending.Load() || !h.unexpected(err)
+	defer h.pausing.Unlock()
+	if !h.waitUntilKnown() { // a pause in a directory that was replaced reaches only those who still work there
+		return false
 	}
-	if !p.untilResumed {
-		h.oracle.endPause(p.span, end-int64(time.Millisecond), false) // the clocks drift
+	length, resumed := milliseconds(r, 400, 2500), r.IntN(2) == 0
+	if resumed {
+		length = longPause
 	}
-	h.oracle.paused(p.span)
+	c := Pausing{pausable[r.IntN(len(pausable))], time.Now().Add(length).UnixMicro(), int(h.numbers.Add(1))}
+	end := now() + int64(length)
+	of := queuesOf(c.Name)
+	h.tell(func(o *oracle) { o.beginPause(of, c.Number) })
+	made := h.callAny(r, "Process.Pause", c)
 	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
-	h.set(wordPause, p.word)
-	p.lookOn(end)
-	h.set(wordPause, 0)
-	if !p.untilResumed && now() > end {
+	if made && !resumed {
+		h.tell(func(o *oracle) { o.endPause(of, end-int64(time.Millisecond), true) }) // the clocks drift
+		h.confirm(c, end)
+		time.Sleep(time.Duration(end - now()))
 		return true
 	}
-	return !h.unexpected(p.resume())
-}
-
-// pausing is one pause that the harness makes.
-type pausing struct {
-	*harness
-	rand         *rand.Rand
-	name         string
-	length       time.Duration
-	untilResumed bool
-	word         uint64
-	span         *pauseSpan
-}
-
-// pause pauses the queue. A process with that order may be killed before it obeys: that
-// is not an error.
-func (p *pausing) pause(until time.Time) error {
-	if p.rand.IntN(2) == 0 && !p.untilResumed { // a stopped process could make a pause without an end much later
-		p.order(uint64(until.UnixNano()))
-		return nil
+	if made && !h.confirm(c, now()+int64(h.patience)) && !h.ending.Load() {
+		h.problem("lost: not every process knows after %v that %q is paused", h.patience, c.Name)
 	}
-	if p.untilResumed {
-		until = time.Time{}
-	}
-	return serializer.PauseQueue(p.locks, p.name, until)
-}
-
-func (p *pausing) resume() error {
-	p.oracle.endPause(p.span, now(), true)
-	if p.rand.IntN(2) == 0 {
-		p.order(0)
-	}
-	return serializer.ResumeQueue(p.locks, p.name)
-}
-
-// orderPatience is how long the harness waits for a process that may be stopped.
-const orderPatience = 2 * time.Second
-
-// order orders a process to pause the queue, or to resume it if the end is 0.
-func (p *pausing) order(end uint64) {
-	s := p.take(p.rand)
-	if s == nil {
-		return
-	}
-	s.Unlock() // so that it can be killed in the meantime
-	p.set(control(s.index, ctlOrderEnd), end)
-	p.set(control(s.index, ctlOrder), p.word)
-	for patience := time.Now().Add(orderPatience); p.get(control(s.index, ctlOrderDone)) != p.word && time.Now().Before(patience); {
-		time.Sleep(time.Millisecond)
-	}
-	p.set(control(s.index, ctlOrder), 0)
-}
-
-// lookOn waits for the end of the pause. Every running process must notice the pause.
-func (p *pausing) lookOn(end int64) {
-	for now() < end && !p.ending.Load() {
-		time.Sleep(time.Millisecond)
-	}
-	if !p.untilResumed {
-		return
-	}
-	var deaf string
-	for patience := time.Now().Add(graceTime); time.Now().Before(patience) && !p.ending.Load(); time.Sleep(time.Millisecond) {
-		if deaf = p.deaf(); deaf == "" {
-			return
+	h.tell(func(o *oracle) { o.endPause(of, now(), made) })
+	for start := now(); !h.callAny(r, "Process.Resume", c); time.Sleep(time.Millisecond) { // also if its maker was killed
+		if since(start) > graceTime {
+			h.problem("lost: %q could not be resumed for %v", c.Name, graceTime)
+			break
 		}
 	}
-	if !p.ending.Load() {
-		p.problem("lost: %s does not know after %v that %q is paused", deaf, graceTime, p.name)
-	}
+	return made
 }
 
-// deaf returns a process that does not know of the pause, or "".
-func (p *pausing) deaf() string {
-	for i := range p.slots { // whose processes other faults may replace meanwhile
-		if p.get(control(i, ctlUp)) != 0 && p.get(control(i, ctlKnows)) != p.word {
-			return fmt.Sprintf("the process in slot %d", i)
+// confirm makes all processes confirm a pause, and reports whether they did in time.
+func (h *harness) confirm(c Pausing, until int64) (all bool) {
+	for all = false; !all && now() < until && !h.ending.Load(); time.Sleep(5 * time.Millisecond) {
+		all = true
+		for _, s := range h.slots {
+			all = h.call(s, "Process.Confirm", c) && all
 		}
 	}
-	return ""
+	return all
 }
 
-// unexpected reports an error that no other fault explains.
-func (h *harness) unexpected(err error) bool {
-	if err == nil || len(h.faults) > 1 && errors.Is(err, serializer.ErrStorage) {
-		return false
-	}
-	h.problem("%v", err)
-	return true
+// Pause pauses a queue.
+func (p *process) Pause(c Pausing, _ *bool) error {
+	return p.engine.Load().Pause(context.Background(), c.Name, time.UnixMicro(c.Until))
 }
 
-// obeyPauses carries out the orders to pause and resume, and confirms the pauses that the
-// process knows.
-func (p *process) obeyPauses(done <-chan struct{}) {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-		}
-		if word := p.get(control(p.Slot, ctlOrder)); word != 0 && word != p.get(control(p.Slot, ctlOrderDone)) {
-			p.pauseOrResume(word, p.get(control(p.Slot, ctlOrderEnd)))
-			p.set(control(p.Slot, ctlOrderDone), word)
-		}
-		if word := p.get(wordPause); word != 0 {
-			p.confirmPause(word)
-		}
-	}
+// Resume ends a pause.
+func (p *process) Resume(c Pausing, _ *bool) error {
+	return p.engine.Load().Resume(context.Background(), c.Name)
 }
 
-func (p *process) pauseOrResume(word, end uint64) {
-	pauser, ok := p.engine.Load().Engine.(serializer.Pauser)
-	if !ok {
-		return
-	}
-	_, n := pauseOf(word)
-	names, _ := pausable(p.queues)
-	if end == 0 {
-		_ = pauser.Resume(context.Background(), names[n]) // the harness also resumes it
-	} else {
-		_ = pauser.Pause(context.Background(), names[n], time.Unix(0, int64(end)))
-	}
-}
-
-// confirmPause records which tokens of the newest engine are inside, if the engine knows
-// of the pause and has not recorded that yet.
-func (p *process) confirmPause(word uint64) {
+// Confirm notes which tokens of the newest engine are inside. It is an error if the engine
+// does not know of the pause.
+func (p *process) Confirm(c Pausing, _ *bool) error {
 	e := p.engine.Load()
-	if e.confirmed == word {
-		return
-	}
-	pause, n := pauseOf(word)
-	names, of := pausable(p.queues)
 	states, err := e.Queues(context.Background())
-	if err != nil || !slices.ContainsFunc(states, func(s serializer.QueueState) bool { return s.Prefix == names[n] && s.PausedUntil != nil }) {
-		return
+	if err != nil {
+		return err
 	}
-	for _, q := range of[names[n]] {
-		p.note(record{who: who{process: p.Number}, knows: true, queue: q, engine: e.number,
-			token: greatestInside(states, p.queues[q].prefix), arrived: int64(pause), at: now()})
+	if !slices.ContainsFunc(states, func(s serializer.QueueState) bool {
+		return s.Prefix == c.Name && s.PausedUntil != nil && s.PausedUntil.UnixMicro() == c.Until
+	}) {
+		return fmt.Errorf("%q is not paused", c.Name)
 	}
-	e.confirmed = word
-	if e == p.engine.Load() {
-		p.set(control(p.Slot, ctlKnows), word)
+	for _, q := range queuesOf(c.Name) {
+		inside := tokensOf(states, q, func(t serializer.TicketState) bool {
+			return t.Requester != nil && t.State == serializer.StateInside
+		})
+		p.note(record{who: who{process: p.Number}, what: confirms, queue: q, opened: e.opened,
+			token: slices.Max(append(inside, 0)), arrived: int64(c.Number), at: now()})
 	}
+	return nil
 }
 
-// greatestInside is the greatest number of a local ticket that is inside a queue.
-func greatestInside(states []serializer.QueueState, queue string) (greatest uint64) {
-	for _, s := range states {
-		if s.Prefix != queue {
+// Evict takes one ticket out of each queue, of whichever process.
+func (p *process) Evict(int, *bool) error {
+	e := p.engine.Load()
+	states, err := e.Queues(context.Background())
+	if err != nil {
+		return err
+	}
+	for i, q := range queues {
+		tokens := tokensOf(states, i, func(serializer.TicketState) bool { return true })
+		if len(tokens) == 0 {
 			continue
 		}
+		token := tokens[rand.IntN(len(tokens))]
+		p.note(record{who: who{process: p.Number}, what: evicts, queue: i, token: token, at: now()})
+		_ = e.Evict(context.Background(), q.prefix, token) // it may be gone by now
+	}
+	return nil
+}
+
+// tokensOf lists the tokens of some of the tickets of a queue, in order.
+func tokensOf(states []serializer.QueueState, queue int, which func(serializer.TicketState) bool) (tokens []uint64) {
+	for _, s := range states {
 		for _, t := range s.Tickets {
-			if token, err := strconv.ParseUint(t.Token, 10, 64); err == nil && t.Requester != nil && t.State == serializer.StateInside {
-				greatest = max(greatest, token)
+			if token, err := strconv.ParseUint(t.Token, 10, 64); err == nil && s.Prefix == queues[queue].prefix && which(t) {
+				tokens = append(tokens, token)
 			}
 		}
 	}
-	return greatest
+	return tokens
+}
+
+// pause is a pause of a queue, as the oracle knows it.
+type pause struct {
+	number  int
+	to      int64 // when it began to end
+	awaited bool  // nobody has entered since
+}
+
+// engineID is one queue of one engine of one process.
+type engineID struct {
+	process int
+	opened  int64
+	queue   int
+}
+
+func (o *oracle) beginPause(queues []int, number int) {
+	o.pauses++
+	clear(o.confirmed)
+	for _, q := range queues {
+		o.queues[q].pause = pause{number: number, to: never}
+	}
+}
+
+// endPause notes that a pause begins to end at a moment, and whether it was in force.
+func (o *oracle) endPause(queues []int, at int64, inForce bool) {
+	for _, q := range queues {
+		o.queues[q].pause.to, o.queues[q].pause.awaited = at, inForce
+	}
+}
+
+func (o *oracle) confirm(q *queueOracle, r record) {
+	if int(r.arrived) == q.pause.number {
+		o.confirmed[engineID{r.process, r.opened, r.queue}] = r.token
+	}
+}
+
+// checkPause judges an entry by the last pause of its queue.
+func (o *oracle) checkPause(q *queueOracle, e record) {
+	inside, ok := o.confirmed[engineID{e.process, e.opened, e.queue}]
+	switch {
+	case ok && e.at < q.pause.to && e.token > inside:
+		o.find(intrusion, q, e)
+	case q.pause.awaited && e.at > q.pause.to:
+		q.pause.awaited = false
+		if q.kind == exclusive && e.arrived < q.pause.to && !o.faults.busy(q.pause.to, e.at, "pause") {
+			o.resumed = append(o.resumed, time.Duration(e.at-q.pause.to))
+		}
+	}
 }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"math/rand/v2"
-	"slices"
+	"strings"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -20,80 +20,50 @@ const (
 type testQueue struct {
 	prefix string
 	kind   kind
-	weight int    // how often it is entered, relative to the others
-	group  string // the group of its arrivals, for pauses
-	keep   int    // if more than this wait, the first is superseded; 0 means no limit
+	keep   int // if more than this wait, the first is superseded; 0 means no limit
 }
 
 // limit is how many may be inside a limited queue.
 const limit = 3
 
-// testQueues have similar prefixes: each must be a separate queue.
-var testQueues = []testQueue{
-	{prefix: "a_", kind: exclusive, weight: 40},
-	{prefix: "a", kind: exclusive, weight: 5},
-	{prefix: "a_b_", kind: exclusive, weight: 5, group: "{letters}_"},
-	{prefix: "a0", kind: exclusive, weight: 5},
-	{prefix: "a1", kind: exclusive, weight: 5},
-	{prefix: "", kind: exclusive, weight: 5},
-	{prefix: "a_0000", kind: exclusive, weight: 5},
-	{prefix: "limited_", kind: limited, weight: 15},
-	{prefix: "mixed_", kind: mixed, weight: 15, group: "{letters}_"},
+// queues have similar prefixes: each must be a separate queue.
+var queues = []testQueue{
+	{prefix: "a_", kind: exclusive},
+	{prefix: "a", kind: exclusive},
+	{prefix: "a_b_", kind: exclusive},
+	{prefix: "a0", kind: exclusive},
+	{prefix: "", kind: exclusive},
+	{prefix: "a_0000", kind: exclusive},
+	{prefix: "limited_", kind: limited},
+	{prefix: "mixed_", kind: mixed},
+	{prefix: "latest_", kind: exclusive, keep: 1},
+	{prefix: "latest_limited_", kind: limited, keep: 2},
+	{prefix: "latest_mixed_", kind: mixed, keep: 4},
 }
 
-// latestQueues are used only with the fault "supersede".
-var latestQueues = []testQueue{
-	{prefix: "latest_", kind: exclusive, weight: 15, keep: 1},
-	{prefix: "latest_limited_", kind: limited, weight: 8, keep: 2},
-	{prefix: "latest_mixed_", kind: mixed, weight: 8, keep: 4, group: "{letters}_"},
-}
+// randomQueue is the first one in a third of the cases.
+func randomQueue(r *rand.Rand) int { return max(r.IntN(3*len(queues)/2)-len(queues)/2, 0) }
 
-// queues are the queues of a run.
-func queues(supersede bool) []testQueue {
-	if supersede {
-		return slices.Concat(testQueues, latestQueues)
-	}
-	return testQueues
-}
+// pausable are names that can be paused: a queue without a name cannot.
+var pausable = []string{"a_", "a", "a_b_", "a0", "limited_", "mixed_", "latest_", "a*", "latest_*"}
 
-func randomQueue(r *rand.Rand, queues []testQueue) int {
-	total := 0
-	for _, q := range queues {
-		total += q.weight
-	}
-	n := r.IntN(total)
+// queuesOf returns the queues that a name of a pause stands for.
+func queuesOf(name string) (of []int) {
+	start, all := strings.CutSuffix(name, "*")
 	for i, q := range queues {
-		if n -= q.weight; n < 0 {
-			return i
+		if q.prefix == name || all && strings.HasPrefix(q.prefix, start) {
+			of = append(of, i)
 		}
 	}
-	return 0
+	return of
 }
 
-// pausable returns the names that can be paused, of queues and of groups. It also returns
-// the queues of each name.
-func pausable(queues []testQueue) (names []string, of map[string][]int) {
-	of = make(map[string][]int)
-	for i, q := range queues {
-		if q.prefix != "" { // a queue without a name cannot be paused
-			names = append(names, q.prefix)
-			of[q.prefix] = []int{i}
-		}
-	}
-	for i, q := range queues {
-		if q.group == "" {
-			continue
-		}
-		if of[q.group] == nil {
-			names = append(names, q.group)
-		}
-		of[q.group] = append(of[q.group], i)
-	}
-	return names, of
+// arrival is an arrival in a queue.
+func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
+	return serializer.Arrival{Queue: q.prefix, Rule: q.rule(r), MaxWaiting: q.keep, DropOldest: q.keep > 0, Requester: anybody{}}
 }
 
-// randomRule returns a rule for an arrival in a queue.
-func (q testQueue) randomRule(r *rand.Rand) serializer.Rule {
+func (q testQueue) rule(r *rand.Rand) serializer.Rule {
 	switch q.kind {
 	case limited:
 		return serializer.Rule{Limit: limit}
@@ -101,19 +71,6 @@ func (q testQueue) randomRule(r *rand.Rand) serializer.Rule {
 		return serializer.Rule{Shared: r.IntN(10) < 8}
 	}
 	return serializer.Rule{}
-}
-
-// arrival is an arrival in a queue, by a patient caller.
-func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
-	return serializer.Arrival{
-		Queue:      q.prefix,
-		Group:      q.group,
-		Rule:       q.randomRule(r),
-		MaxWaiting: q.keep,
-		DropOldest: q.keep > 0,
-		Timeout:    longTimeout,
-		Requester:  anybody{},
-	}
 }
 
 // anybody marks local tickets in lists.

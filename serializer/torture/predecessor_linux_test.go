@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,7 +10,12 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
+
+func init() {
+	openers["predecessor"] = func(p *process) (engine, error) { return &predecessor{dir: p.Dir, clock: p.clock}, nil }
+}
 
 // predecessor is the algorithm of mod_serializer, with its defects. The harness must
 // detect them: if it accepted this engine, its runs would prove nothing.
@@ -22,8 +26,9 @@ import (
 //   - It treats an error in reading the directory as the end of the directory.
 //   - It polls every 5 ms.
 type predecessor struct {
-	dir   string
-	clock func() time.Time
+	engine // nil: it has no lists, evictions or pauses
+	dir    string
+	clock  func() time.Time
 }
 
 const (
@@ -31,36 +36,21 @@ const (
 	predecessorStale = 5 * time.Minute
 )
 
-func openPredecessor(dir string, clock func() time.Time) (serializer.Engine, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("making lock directory: %w", err)
-	}
-	return &predecessor{dir, clock}, nil
-}
-
-func (p *predecessor) Path() string { return p.dir }
-
 func (p *predecessor) Enter(ctx context.Context, a serializer.Arrival) (serializer.Turn, error) {
-	ticket := serializer.Ticket{Prefix: a.Queue, Stamp: uint64(p.clock().UnixMicro()), Client: a.Client}
-	name := ticket.Name()
-	path := filepath.Join(p.dir, name)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	token := uint64(p.clock().UnixMicro())
+	name := lockfile.Name{Prefix: a.Queue, Number: token, Client: a.Client}.String()
+	turn := &predecessorTurn{token: token, path: filepath.Join(p.dir, name)}
+	if err := os.WriteFile(turn.path, nil, 0o600); err != nil {
 		return nil, refusal(a, serializer.ReasonStorage, err)
 	}
-	turn := &predecessorTurn{token: ticket.Stamp, path: path}
-	var expired <-chan time.Time
-	if a.Timeout > 0 {
-		expired = time.After(a.Timeout)
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, a.Timeout, serializer.ErrTimeout)
+	defer cancel()
 	for p.earlier(a.Queue, name) {
 		select {
 		case <-time.After(predecessorPoll):
-		case <-expired:
-			turn.Leave()
-			return nil, refusal(a, serializer.ReasonTimeout, serializer.ErrTimeout)
 		case <-ctx.Done():
 			turn.Leave()
-			return nil, refusal(a, serializer.ReasonGone, context.Cause(ctx))
+			return nil, refusal(a, serializer.ReasonTimeout, context.Cause(ctx))
 		}
 	}
 	return turn, nil
@@ -92,10 +82,6 @@ func refusal(a serializer.Arrival, reason serializer.Reason, err error) error {
 	return &serializer.Refused{Reason: reason, Queue: a.Queue, Err: err}
 }
 
-func (p *predecessor) Queues(context.Context) ([]serializer.QueueState, error) { return nil, nil }
-
-func (p *predecessor) Evict(context.Context, string, uint64) error { return serializer.ErrNoTicket }
-
 func (p *predecessor) Close() error { return nil }
 
 type predecessorTurn struct {
@@ -106,5 +92,4 @@ type predecessorTurn struct {
 
 func (t *predecessorTurn) Token() uint64 { return t.token }
 func (t *predecessorTurn) Position() int { return 0 }
-
-func (t *predecessorTurn) Leave() { t.once.Do(func() { _ = os.Remove(t.path) }) }
+func (t *predecessorTurn) Leave()        { t.once.Do(func() { _ = os.Remove(t.path) }) }

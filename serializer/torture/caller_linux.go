@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The outcomes of an arrival that was refused: these, and then the reasons.
+const (
+	starved = iota // timed out although nothing takes that long
+	failed         // no engine could be opened
+	reasons
+)
+
+func outcomeOf(reason serializer.Reason) int {
+	return reasons + slices.Index(serializer.Reasons(), reason)
+}
+
+// impatience is how long impatient callers wait at most.
+const impatience = 20 * time.Millisecond
+
+var errHungUp = errors.New("the client hung up")
+
+// call enters queues until the run ends. A few callers are impatient, or hang up.
+func (p *process) call(g int) {
+	r := rand.New(rand.NewPCG(p.Seed, uint64(p.Number)<<16|uint64(g)))
+	for port := uint16(1024); !p.stopping.Load(); port++ {
+		c := caller{process: p, rand: r, record: record{who: who{p.Number, g}, queue: randomQueue(r)}}
+		c.arrival = queues[c.queue].arrival(r)
+		c.arrival.Client = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(p.Number >> 8), byte(p.Number), byte(g)}), port)
+		c.arrival.Timeout = p.Patience
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		switch r.IntN(50) {
+		case 0:
+			c.arrival.Timeout = time.Duration(1 + r.Int64N(int64(impatience)))
+		case 1:
+			ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(r.Int64N(int64(impatience))), errHungUp)
+		}
+		p.deadlines[g].Store(now() + int64(c.arrival.Timeout))
+		entered := c.enter(ctx)
+		p.deadlines[g].Store(0)
+		cancel()
+		if !entered {
+			time.Sleep(time.Duration(1+r.IntN(5)) * time.Millisecond)
+		}
+	}
+}
+
+// caller is one arrival, and its record.
+type caller struct {
+	*process
+	record
+	rand    *rand.Rand
+	arrival serializer.Arrival
+}
+
+// enter is an arrival from Enter to Leave.
+func (c *caller) enter(ctx context.Context) (entered bool) {
+	var revoked atomic.Bool
+	c.arrival.Revoke = func(cause error) { revoked.Store(!errors.Is(cause, serializer.ErrClosed)) }
+	e := c.engine.Load()
+	c.opened, c.reader, c.arrived = e.opened, c.arrival.Rule.Shared, now()
+	turn, err := e.Enter(ctx, c.arrival)
+	if err != nil {
+		c.refuse(err)
+		return false
+	}
+	c.token, c.position = turn.Token(), turn.Position()
+	c.put(enters)
+	if e == c.engine.Load() {
+		c.lastEntry.Store(c.arrived)
+	}
+	if c.queue == 0 {
+		c.hold(inside)
+	}
+	stay(c.rand)
+	if revoked.Load() {
+		c.put(revokes)
+	}
+	c.put(leaves)
+	turn.Leave()
+	return true
+}
+
+// put adds the record to the log.
+func (c *caller) put(w what) {
+	c.what, c.at = w, now()
+	c.note(c.record)
+}
+
+func (c *caller) refuse(err error) {
+	c.outcome = failed
+	if why, ok := errors.AsType[*serializer.Refused](err); ok {
+		c.token, c.outcome = why.Token, outcomeOf(why.Reason)
+		switch {
+		case why.Reason == serializer.ReasonTimeout && c.arrival.Timeout == c.Patience:
+			c.outcome = starved
+		case why.Reason == serializer.ReasonSuperseded && c.latest[c.queue].after(c.token) < queues[c.queue].keep:
+			c.put(ousts)
+		}
+	}
+	c.put(refuses)
+}
+
+// stay is the time inside. Mostly it is almost none, so that the queue is the bottleneck.
+// Sometimes it is long enough to show others who are admitted by mistake.
+func stay(r *rand.Rand) {
+	switch n := r.IntN(1000); {
+	case n < 600:
+	case n < 990:
+		runtime.Gosched()
+	default:
+		time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
+)
+
+// onDisk makes a fault of an event in the shared directory. Only one happens at a time.
+func onDisk(happens func(*harness, *rand.Rand) bool) func(*harness, *rand.Rand) bool {
+	return func(h *harness, r *rand.Rand) bool {
+		if !h.disk.TryLock() {
+			return false
+		}
+		defer h.disk.Unlock()
+		return happens(h, r)
+	}
+}
+
+// takeAway renames the directory away for a while. In the meantime, a dangling link is in
+// its place, so that nobody, not even root, can make another.
+func takeAway(h *harness, r *rand.Rand) bool {
+	away := h.locks + ".away"
+	if os.Symlink("nowhere", away) != nil {
+		return false
+	}
+	defer func() { _ = os.Remove(away) }()
+	if exchange(h.locks, away) != nil {
+		return false
+	}
+	time.Sleep(milliseconds(r, 1, 400))
+	if err := exchange(h.locks, away); err != nil {
+		h.problem("putting the directory back: %v", err)
+	}
+	return true
+}
+
+// exchange exchanges the names of two files atomically.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
+// replaceDirectory replaces the directory by another one, once every process knows the
+// current one. The other one is new, or the one before, with all that was left in it.
+func replaceDirectory(h *harness, r *rand.Rand) bool {
+	if !h.pausing.TryLock() { // a pause disappears with its directory
+		return false
+	}
+	defer h.pausing.Unlock()
+	if !h.waitUntilKnown() {
+		return false
+	}
+	other := h.locks + ".other"
+	switch r.IntN(4) {
+	case 0:
+		return h.replaceBy(other)
+	case 1:
+		_ = os.RemoveAll(other)
+		return h.replaceBy(other)
+	case 2: // there is none for a while
+		_ = os.RemoveAll(other)
+		end := h.timeline.begin(directoryReplaced)
+		err := os.Rename(h.locks, other)
+		end()
+		time.Sleep(milliseconds(r, 0, 200)) // a process may make it in the meantime
+		return h.makeLocks(h.locks) == nil && err == nil
+	}
+	_ = os.RemoveAll(other)
+	return h.replaceBy(other) && os.RemoveAll(other) == nil // with all lock files
+}
+
+// replaceBy exchanges the directory with another one, without a moment in which there is
+// none.
+func (h *harness) replaceBy(other string) bool {
+	if h.makeLocks(other) != nil {
+		return false
+	}
+	defer h.timeline.begin(directoryReplaced)()
+	return exchange(h.locks, other) == nil
+}
+
+// waitUntilKnown waits until every process has worked in the directory since it was last
+// replaced.
+func (h *harness) waitUntilKnown() bool {
+	var last int64
+	h.timeline.any(func(s span) bool {
+		if s.fault == directoryReplaced {
+			last = s.to
+		}
+		return false
+	})
+	for start := now(); since(start) < graceTime && !h.ending.Load(); time.Sleep(10 * time.Millisecond) {
+		if h.haveEntered(last) {
+			return true
+		}
+	}
+	return false
+}
+
+func takePermissions(h *harness, r *rand.Rand) bool {
+	if os.Chmod(h.locks, 0) != nil {
+		return false
+	}
+	time.Sleep(milliseconds(r, 1, 300))
+	return os.Chmod(h.locks, 0o750) == nil
+}
+
+// fillDisk leaves no inodes or no space for a while.
+func fillDisk(h *harness, r *rand.Rand) bool {
+	dir := filepath.Join(h.base, "filler")
+	if !h.small || os.Mkdir(dir, 0o700) != nil { // otherwise, it would fill the machine's
+		return false
+	}
+	defer os.RemoveAll(dir)
+	use := [...]func(*rand.Rand, string){useInodes, useBytes}[r.IntN(2)]
+	for range r.IntN(4) + 1 {
+		use(r, dir) // again, because some may have been freed in the meantime
+		time.Sleep(milliseconds(r, 1, 100))
+	}
+	return true
+}
+
+func useInodes(_ *rand.Rand, dir string) {
+	for i := 0; os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700) == nil; i++ {
+	}
+}
+
+// useBytes sometimes leaves a page or two.
+func useBytes(r *rand.Rand, dir string) {
+	page := make([]byte, os.Getpagesize())
+	files := 0
+	for ; os.WriteFile(filepath.Join(dir, strconv.Itoa(files)), page, 0o600) == nil; files++ {
+	}
+	for i := range r.IntN(3) {
+		_ = os.Remove(filepath.Join(dir, strconv.Itoa(files-1-i)))
+	}
+}
+
+// Names of files that are no tickets.
+const (
+	guardName  = ".orderly-guard"
+	ownerFiles = ".orderly-owner-*"
+)
+
+// spoilGuard damages the guard file, or removes it. The last number is then lost, except
+// to those that know it.
+func spoilGuard(h *harness, r *rand.Rand) bool {
+	if !h.waitUntilKnown() {
+		return false
+	}
+	guard := filepath.Join(h.locks, guardName)
+	defer h.timeline.begin(numberForgotten)()
+	var err error
+	switch r.IntN(3) {
+	case 0:
+		err = os.Remove(guard)
+	case 1:
+		err = os.Truncate(guard, 0)
+	case 2:
+		err = os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0)
+	}
+	return err == nil
+}
+
+// removeFiles removes lock files of waiters and holders, again and again.
+func removeFiles(h *harness, r *rand.Rand) bool {
+	removed := 0
+	for range 1 + r.IntN(20) {
+		for _, path := range h.files("*") {
+			if _, err := lockfile.ParseName(filepath.Base(path)); err == nil && r.IntN(8) == 0 && os.Remove(path) == nil {
+				removed++
+			}
+		}
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
+	}
+	return removed > 0
+}
+
+// files lists the files of the lock directory whose names match a pattern.
+func (h *harness) files(pattern string) []string {
+	paths, _ := filepath.Glob(filepath.Join(h.locks, pattern)) // the pattern is not malformed
+	return paths
+}
+
+// removeOwnerFiles removes the names of the owner files. The processes restore them. A
+// process that arrives at that very moment could not know of a ticket whose file was
+// removed, too. So this fault and "files" exclude each other for a while.
+func removeOwnerFiles(h *harness, _ *rand.Rand) bool {
+	removed := 0
+	for _, path := range h.files(ownerFiles) {
+		if os.Remove(path) == nil {
+			removed++
+		}
+	}
+	time.Sleep(settleTime)
+	return removed > 0
+}
+
+// damageWords truncates some owner files, or overwrites some of their words. The text is
+// before the words, and may be hit, too.
+func damageWords(h *harness, r *rand.Rand) bool {
+	damaged := 0
+	for _, path := range h.files(ownerFiles) {
+		if r.IntN(3) == 0 && damage(r, path) == nil {
+			damaged++
+		}
+	}
+	time.Sleep(settleTime)
+	return damaged > 0
+}
+
+func damage(r *rand.Rand, path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() < 64 {
+		return err
+	}
+	words := info.Size() / 8
+	if r.IntN(3) == 0 {
+		return f.Truncate(8 * r.Int64N(words))
+	}
+	for range 1 + r.IntN(64) {
+		word := [...]uint64{0, ^uint64(0), r.Uint64()}[r.IntN(3)]
+		if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, word), 8*r.Int64N(words)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

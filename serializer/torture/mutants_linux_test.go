@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
+)
+
+// Mutants are stores of lock files with one deliberate defect each, which the harness
+// must find.
+
+func init() {
+	for name, mutate := range map[string]func(*process, *mutant){
+		"late":     late,
+		"aging":    aging,
+		"gullible": gullible,
+		"silent":   silent,
+		"blurred":  blurred,
+		"deaf":     deaf,
+		"asleep":   asleep,
+		"leaky":    leaky,
+		"evictor":  evictor,
+		"hasty":    hasty,
+		"keeper":   keeper,
+	} {
+		openers[name] = func(p *process) (engine, error) { return p.openMutant(mutate) }
+	}
+	openers["forgetful"] = openForgetful
+	openers["stayer"] = openStayer
+}
+
+// mutant is what a mutate function can replace: some methods of a store, and some events
+// on their way to the engine.
+type mutant struct {
+	serializer.Store
+	append func(ctx context.Context, tickets []*serializer.Ticket) error
+	remove func(t *serializer.Ticket)
+
+	events             serializer.Events
+	joined             func(t *serializer.Ticket) bool
+	appeared, vanished func(t *serializer.Ticket)
+	paused             func(name string, until time.Time)
+
+	mutate func()
+}
+
+func (p *process) openMutant(mutate func(*process, *mutant)) (engine, error) {
+	s, err := lockfile.Open(p.Dir, lockfile.Options{Clock: p.clock})
+	if err != nil {
+		return nil, err
+	}
+	m := &mutant{Store: s, append: s.Append, remove: s.Remove}
+	m.mutate = func() { mutate(p, m) }
+	return p.newEngine(m), nil
+}
+
+func (m *mutant) Follow(e serializer.Events) {
+	m.events, m.joined, m.appeared, m.vanished, m.paused = e, e.Joined, e.Appeared, e.Vanished, e.Paused
+	m.mutate()
+	m.Store.Follow(mutantEvents{e, m})
+}
+
+func (m *mutant) Append(ctx context.Context, tickets []*serializer.Ticket) error {
+	return m.append(ctx, tickets)
+}
+
+func (m *mutant) Remove(t *serializer.Ticket) { m.remove(t) }
+
+type mutantEvents struct {
+	serializer.Events
+	*mutant
+}
+
+func (e mutantEvents) Joined(t *serializer.Ticket) bool       { return e.joined(t) }
+func (e mutantEvents) Appeared(t *serializer.Ticket)          { e.appeared(t) }
+func (e mutantEvents) Vanished(t *serializer.Ticket)          { e.vanished(t) }
+func (e mutantEvents) Paused(name string, until time.Time)    { e.paused(name, until) }
+func (e mutantEvents) Evict(queue string, number uint64) bool { return e.events.Evict(queue, number) }
+
+// late reports what other processes do a moment later, so that its own tickets are
+// reported before smaller ones. That is what happens without the guard.
+func late(_ *process, m *mutant) {
+	var mu sync.Mutex
+	var queued []func()
+	later := func(tell func(*serializer.Ticket)) func(*serializer.Ticket) {
+		return func(t *serializer.Ticket) {
+			mu.Lock()
+			defer mu.Unlock()
+			if queued = append(queued, func() { tell(t) }); len(queued) > 1 {
+				return
+			}
+			time.AfterFunc(time.Millisecond, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, tell := range queued {
+					tell()
+				}
+				queued = nil
+			})
+		}
+	}
+	m.appeared, m.vanished = later(m.appeared), later(m.vanished)
+}
+
+// aging takes the tickets of other processes for abandoned after a while.
+func aging(_ *process, m *mutant) {
+	appeared := m.appeared
+	m.appeared = func(t *serializer.Ticket) {
+		appeared(t)
+		time.AfterFunc(300*time.Millisecond, func() { m.vanished(t) })
+	}
+}
+
+// gullible takes every lock file that disappears for one that its owner has removed.
+func gullible(p *process, m *mutant) {
+	appeared := m.appeared
+	m.appeared = func(t *serializer.Ticket) {
+		appeared(t)
+		path := filepath.Join(p.Dir, lockfile.Name{Prefix: t.Queue, Number: t.Number, Client: t.Client}.String())
+		var look func()
+		look = func() {
+			if _, err := os.Lstat(path); err != nil {
+				m.vanished(t)
+				return
+			}
+			time.AfterFunc(5*time.Millisecond, look)
+		}
+		time.AfterFunc(5*time.Millisecond, look)
+	}
+}
+
+// silent does not report some tickets that other processes have removed.
+func silent(_ *process, m *mutant) {
+	vanished := m.vanished
+	m.vanished = func(t *serializer.Ticket) {
+		if rand.IntN(1000) > 0 {
+			vanished(t)
+		}
+	}
+}
+
+// blurred takes the tickets of other processes for those of readers.
+func blurred(_ *process, m *mutant) {
+	appeared := m.appeared
+	m.appeared = func(t *serializer.Ticket) {
+		t.Rule = serializer.Rule{Shared: true}
+		appeared(t)
+	}
+}
+
+// deaf does not report pauses.
+func deaf(_ *process, m *mutant) {
+	paused := m.paused
+	m.paused = func(name string, until time.Time) {
+		if until.IsZero() {
+			paused(name, until)
+		}
+	}
+}
+
+// asleep does not report that pauses have ended.
+func asleep(_ *process, m *mutant) {
+	paused := m.paused
+	m.paused = func(name string, until time.Time) {
+		if !until.IsZero() {
+			paused(name, until)
+		}
+	}
+}
+
+// leaky ends pauses too early.
+func leaky(_ *process, m *mutant) {
+	paused := m.paused
+	m.paused = func(name string, until time.Time) {
+		paused(name, until)
+		if !until.IsZero() {
+			time.AfterFunc(500*time.Millisecond, func() { paused(name, time.Time{}) })
+		}
+	}
+}
+
+// evictor evicts some tickets that nobody wanted to be evicted.
+func evictor(_ *process, m *mutant) {
+	joined := m.joined
+	m.joined = func(t *serializer.Ticket) bool {
+		if rand.IntN(1000) == 0 {
+			time.AfterFunc(time.Millisecond, func() { m.events.Evict(t.Queue, t.Number) })
+		}
+		return joined(t)
+	}
+}
+
+// hasty has waiters superseded as soon as one other waits.
+func hasty(_ *process, m *mutant) {
+	issue := m.append
+	m.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
+		for _, t := range tickets {
+			t.MaxWaiting = min(t.MaxWaiting, 1)
+		}
+		return issue(ctx, tickets)
+	}
+}
+
+// keeper does not remove some tickets.
+func keeper(_ *process, m *mutant) {
+	remove := m.remove
+	m.remove = func(t *serializer.Ticket) {
+		if rand.IntN(1000) > 0 {
+			remove(t)
+		}
+	}
+}
+
+// openStayer opens an engine that never notices that its directory was replaced.
+func openStayer(p *process) (engine, error) {
+	d, err := unix.Open(p.Dir, unix.O_PATH|unix.O_CLOEXEC, 0) // it stays open
+	if err != nil {
+		return nil, err
+	}
+	s, err := lockfile.Open(fmt.Sprintf("/proc/self/fd/%d", d), lockfile.Options{Clock: p.clock})
+	if err != nil {
+		return nil, err
+	}
+	return p.newEngine(s), nil
+}
+
+// openForgetful opens an engine without the last number of the engines before.
+func openForgetful(p *process) (engine, error) {
+	_ = os.Truncate(filepath.Join(p.Dir, guardName), 0)
+	return openers["lockfile"](p)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func TestMain(m *testing.M) {
+	if isProcess() {
+		os.Exit(beProcess())
+	}
+	enterNamespace()
+	os.Exit(m.Run())
+}
+
+// run makes a run that fits into go test.
+func run(t *testing.T, faults string, length time.Duration, adjust func(*config)) *report {
+	t.Helper()
+	c := defaults()
+	c.procs, c.goroutines, c.length, c.pace = 4, 16, length, 60*time.Millisecond
+	c.quiet = true
+	var err error
+	if c.faults, err = chooseFaults(faults); err != nil {
+		t.Fatal(err)
+	}
+	if adjust != nil {
+		adjust(&c)
+	}
+	t.Logf("go run ./serializer/torture -store %s -seed %d -procs %d -goroutines %d -for %v -pace %v -faults %s",
+		c.store, c.seed, c.procs, c.goroutines, c.length, c.pace, faults)
+	r, err := torture(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The queue holds under all faults: all together, and groups of them.
+func TestQueueHolds(t *testing.T) {
+	for _, test := range []struct {
+		faults  string
+		refused bool // some arrivals may be refused
+	}{
+		{"all", true},
+		{"disk,killguard,reload", true},
+		{"replace,files,stop,killany", true},
+		{"words,owners,files,reload", true},
+		{"pause,evict", false},
+	} {
+		t.Run(test.faults, func(t *testing.T) {
+			r := run(t, test.faults, 8*time.Second, nil)
+			t.Logf("\n%s", r)
+			if !r.holds() || r.entries == 0 {
+				t.Error("the queue does not hold")
+			}
+			if n := r.refused[outcomeOf(serializer.ReasonStorage)]; n > 0 && !test.refused {
+				t.Errorf("%d were refused", n)
+			}
+			if r.refused[outcomeOf(serializer.ReasonSuperseded)] == 0 {
+				t.Error("nobody was superseded")
+			}
+		})
+	}
+}
+
+// The harness holds for a store without processes, too.
+func TestMemoryHolds(t *testing.T) {
+	r := run(t, "all", 4*time.Second, func(c *config) {
+		c.store = "memory"
+		*c = c.alone()
+	})
+	t.Logf("\n%s", r)
+	if !r.holds() || r.entries == 0 {
+		t.Error("the queue does not hold")
+	}
+}
+
+// The harness finds the predecessor's overlaps. Without a fault, that takes many arrivals
+// at once in an empty queue, again and again; a clock step makes it certain.
+func TestPredecessorIsFound(t *testing.T) {
+	for faults, length := range map[string]time.Duration{"none": time.Second / 2, "clock": 20 * time.Second} {
+		t.Run(faults, func(t *testing.T) {
+			start, seen := time.Now(), 0
+			for time.Since(start) < time.Minute {
+				r := run(t, faults, length, func(c *config) { c.store, c.crowds = "predecessor", true })
+				seen += r.entries
+				if n := r.found[overlap]; n > 0 {
+					t.Logf("found after %v and %d hand-overs: %d overlaps", time.Since(start).Round(time.Millisecond), seen, n)
+					return
+				}
+			}
+			t.Errorf("no overlap was found in %d hand-overs, the last %s", seen, run(t, faults, length, func(c *config) { c.store, c.crowds = "predecessor", true }))
+		})
+	}
+}
+
+// The harness finds the defect of each wrong store.
+func TestWrongStoresAreFound(t *testing.T) {
+	small := func(c *config) { c.procs, c.goroutines = 2, 2 }
+	for _, test := range []struct {
+		store, faults string
+		found         []string // one of these
+		adjust        func(*config)
+	}{
+		{"late", "none", []string{overlap, inversion}, nil},
+		{"aging", "stop", []string{overlap, inversion}, nil},
+		{"gullible", "files,stop", []string{overlap, inversion}, nil},
+		{"blurred", "none", []string{overlap, inversion}, nil},
+		{"stayer", "replace,reload", []string{overlap, inversion}, nil},
+		{"forgetful", "clock,reload,killany", []string{inversion}, small},
+		{"leaky", "pause", []string{intrusion, "not every process knows"}, nil},
+		{"deaf", "pause", []string{"not every process knows"}, nil},
+		{"asleep", "pause", []string{inVain}, nil},
+		{"silent", "none", []string{inVain}, nil},
+		{"keeper", "none", []string{inVain}, nil},
+		{"evictor", "none", []string{evictedUnasked}, nil},
+		{"hasty", "none", []string{supersededEarly}, nil},
+	} {
+		t.Run(test.store+" "+test.faults, func(t *testing.T) {
+			r := run(t, test.faults, 40*time.Second, func(c *config) {
+				c.store, c.pace, c.patience = test.store, 30*time.Millisecond, 3*time.Second
+				if test.adjust != nil {
+					test.adjust(c)
+				}
+			})
+			text := strings.Join(r.problems, "\n")
+			if !slices.ContainsFunc(test.found, func(s string) bool { return r.found[s] > 0 || strings.Contains(text, s) }) {
+				t.Fatalf("not found:\n%s", r)
+			}
+			t.Logf("found after %v and %d hand-overs: %v %s", r.took.Round(time.Millisecond), r.entries, r.found, text)
+		})
+	}
+}
