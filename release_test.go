@@ -51,9 +51,9 @@ func TestVersionsAgree(t *testing.T) {
 		}
 		return found[1]
 	}
-	goreleaser := regexp.MustCompile(`GoReleaser (2\.\d+\.\d+) was run`).FindStringSubmatch(textOf(t, "docs/contributing.md"))
+	goreleaser := regexp.MustCompile(`GoReleaser (2\.\d+\.\d+) was run`).FindStringSubmatch(textOf(t, "docs/releasing.md"))
 	if goreleaser == nil {
-		t.Fatal("docs/contributing.md does not say which GoReleaser was run")
+		t.Fatal("docs/releasing.md does not say which GoReleaser was run")
 	}
 	caddy, golang := version(`github.com/caddyserver/caddy/v2 (v\S+)`), version(`(?m)^go (\d+\.\d+)`)
 	for folder, text := range modules {

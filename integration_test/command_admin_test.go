@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
 // output is what the command caddy prints with an environment of its own.
@@ -82,21 +83,19 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
 	one, inside, two, _ := s.holderAndWaiter(t, s.join(t, ""))
-	file := filepath.Join(s.dir, serializer.Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro())}.Name())
+	file := filepath.Join(s.dir, lockfile.Name{Prefix: "a_", Number: uint64(time.Now().UnixMicro())}.String())
 	testcaddy.WriteFile(t, file, "")
 	s.awaitTickets(t, 3)
-	for _, from := range [][]string{{"--address", s.Admin}, {"--path", s.dir}} {
-		var alive []string
-		for _, ticket := range listed(t, from...)[0].Tickets {
-			text := "?"
-			if ticket.Alive != nil {
-				text = fmt.Sprint(*ticket.Alive)
-			}
-			alive = append(alive, text)
+	var alive []string
+	for _, ticket := range listed(t, s)[0].Tickets {
+		text := "?"
+		if ticket.Alive != nil {
+			text = fmt.Sprint(*ticket.Alive)
 		}
-		if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
-			t.Errorf("%v: alive are %v; expected %v", from, alive, want)
-		}
+		alive = append(alive, text)
+	}
+	if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
+		t.Errorf("alive are %v; expected %v", alive, want)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -107,26 +106,18 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	testcaddy.Await(t, two)
 }
 
-// If no server answers, the commands say so and read the default directory.
+// If no server answers, the commands say so and fail, and say that nothing was done.
 func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "")
-	one, inside := s.holder(t)
-	q := s.awaitTickets(t, 1)
-	env := []string{"TMPDIR=" + s.dir, "CADDY_ADMIN=" + testcaddy.ReserveAddr(t)}
-	out, errs, code := output(t, env, "serialize", "queues")
-	if code != 0 || !strings.Contains(out, q.Tickets[0].Token) || !strings.Contains(out, "<") {
-		t.Errorf("exit code %d:\n%s", code, out)
+	address := testcaddy.ReserveAddr(t)
+	for _, args := range [][]string{
+		{"queues"}, {"queues", "--watch"}, {"evict", "--prefix", "a_", "--force", "17"}, {"pause", "--prefix", "a_"}, {"resume", "--prefix", "a_"},
+	} {
+		out, errs, code := output(t, []string{"CADDY_ADMIN=" + address}, append([]string{"serialize"}, args...)...)
+		if code != 1 || out != "" || !strings.Contains(errs, "no Caddy answers at "+address) || !strings.Contains(errs, "--address") {
+			t.Errorf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
+		}
 	}
-	if !strings.Contains(errs, "no Caddy answers at 127.0.0.1:") || !strings.Contains(errs, s.dir) {
-		t.Errorf("it does not say that no Caddy answers, and what it reads instead: %s", errs)
-	}
-	out, errs, code = output(t, env, "serialize", "evict", "--prefix", "a_", "--force", q.Tickets[0].Token)
-	if code != 0 || !strings.Contains(out, "has returned") || !strings.Contains(errs, "no Caddy answers") {
-		t.Errorf("evicting: exit code %d: %s%s", code, out, errs)
-	}
-	<-inside.Gone
-	testcaddy.Await(t, one)
 }
 
 // A Caddy that answers with an error is not treated as missing.
@@ -169,7 +160,9 @@ func TestCommandEvictThroughServerErrors(t *testing.T) {
 		{[]string{"--prefix", "a_", "17"}, 2, "no such ticket"},
 		{[]string{"--prefix", "b_", "17"}, 2, "no such ticket"},
 		{[]string{"--prefix", "a_", "x"}, 1, "number of a ticket"},
-		{[]string{"--prefix", "a_", "17", "--path", s.dir}, 1, "[address path]"},
+		{[]string{"--prefix", "a_", "17", "--path", s.dir}, 2, "no such ticket"},
+		{[]string{"17"}, 1, "prefix"},
+		{[]string{"--prefix", "a_"}, 1, "arg"},
 	} {
 		_, errs, code := output(t, nil, append([]string{"serialize", "evict", "--address", s.Admin}, c.args...)...)
 		if code != c.code || !strings.Contains(errs, c.says) {

@@ -19,10 +19,10 @@ func TestManPages(t *testing.T) {
 	}
 	for page, synopsis := range map[string]string{
 		"caddy-serialize":        `caddy serialize queues|evict|pause|resume [flags]`,
-		"caddy-serialize-queues": `caddy serialize queues [--path DIR] [--prefix P] [--json] [--watch] [flags]`,
-		"caddy-serialize-evict":  `caddy serialize evict --prefix P [--path DIR] [--force] TOKEN [flags]`,
-		"caddy-serialize-pause":  `caddy serialize pause --prefix P [--path DIR] [--for 10m] [--wait] [flags]`,
-		"caddy-serialize-resume": `caddy serialize resume --prefix P [--path DIR] [flags]`,
+		"caddy-serialize-queues": `caddy serialize queues [--prefix P] [--json] [--watch] [flags]`,
+		"caddy-serialize-evict":  `caddy serialize evict --prefix P [--force] TOKEN [flags]`,
+		"caddy-serialize-pause":  `caddy serialize pause --prefix P [--for 10m] [--wait] [flags]`,
+		"caddy-serialize-resume": `caddy serialize resume --prefix P [flags]`,
 		"caddy-ids":              `caddy ids new|decode [flags]`,
 		"caddy-ids-new":          `caddy ids new [--scheme `,
 		"caddy-ids-decode":       `caddy ids decode [ID...] [--json] [flags]`,
@@ -71,7 +71,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"ids", "decode", ""}, []string{noFiles}},
 		{[]string{"serialize", "queues", "--path", ""}, []string{directories}},
 		{[]string{"serialize", "queues", "--config", ""}, []string{files}},
-		{[]string{"serialize", "queues", "--path", s.dir, "--prefix", ""}, []string{"a_\tinside 1, waiting 0", noFiles}},
+		{[]string{"serialize", "queues", "--address", s.Admin, "--prefix", ""}, []string{"a_\tinside 1, waiting 0", noFiles}},
 		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", ""}, []string{"a_\tinside 1, waiting 0", noFiles}},
 		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", "a_", ""}, []string{token + "\tinside, GET "}},
 		{[]string{"serialize", "evict", "--address", s.Admin, "--prefix", "b_", ""}, []string{":36"}},

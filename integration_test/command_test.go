@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,10 +13,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// listed is what the command queues prints as JSON.
-func listed(t *testing.T, args ...string) (queues []serializer.QueueState) {
+// listed is what the command queues prints as JSON of a site's server.
+func listed(t *testing.T, s *site, args ...string) (queues []serializer.QueueState) {
 	t.Helper()
-	out, errs, code := testcaddy.Output(t, append([]string{"serialize", "queues", "--json"}, args...)...)
+	out, errs, code := testcaddy.Output(t, append([]string{"serialize", "queues", "--json", "--address", s.Admin}, args...)...)
 	if code != 0 {
 		t.Fatalf("caddy serialize queues: exit code %d: %s", code, errs)
 	}
@@ -35,7 +33,7 @@ func TestCommandQueues(t *testing.T) {
 	one, inside, two, _ := s.holderAndWaiter(t, s)
 
 	t.Run("json", func(t *testing.T) {
-		queues := listed(t, "--path", s.dir)
+		queues := listed(t, s)
 		if len(queues) != 1 || queues[0].Inside != 1 || queues[0].Waiting != 1 || queues[0].Path != s.dir || queues[0].Prefix != "a_" {
 			t.Fatalf("queues are %+v; expected a_ with one inside and one waiting", queues)
 		}
@@ -52,13 +50,13 @@ func TestCommandQueues(t *testing.T) {
 	})
 	t.Run("prefix", func(t *testing.T) {
 		for prefix, n := range map[string]int{"a_": 1, "a": 0, "a_b": 0, "a*": 1, "b*": 0} {
-			if queues := listed(t, "--path", s.dir, "--prefix", prefix); len(queues) != n {
+			if queues := listed(t, s, "--prefix", prefix); len(queues) != n {
 				t.Errorf("with --prefix %s there are %d queues; expected %d", prefix, len(queues), n)
 			}
 		}
 	})
 	t.Run("table", func(t *testing.T) {
-		out, _, code := testcaddy.Output(t, "serialize", "queues", "--path", s.dir)
+		out, _, code := testcaddy.Output(t, "serialize", "queues", "--address", s.Admin)
 		lines := strings.Split(out, "\n")
 		if code != 0 || len(lines) < 4 || !strings.Contains(lines[0], "inside 1 of 1, waiting 1") ||
 			!strings.HasPrefix(lines[2], "1      inside ") || !strings.HasPrefix(lines[3], "2      waiting") {
@@ -75,7 +73,7 @@ func TestCommandQueues(t *testing.T) {
 
 // testWatch reads three lists of one command, each of them a line.
 func testWatch(t *testing.T, s *site) {
-	cmd := testcaddy.Command(t, "serialize", "queues", "--path", s.dir, "--json", "--watch")
+	cmd := testcaddy.Command(t, "serialize", "queues", "--address", s.Admin, "--json", "--watch")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -100,76 +98,74 @@ func testWatch(t *testing.T, s *site) {
 	}
 }
 
-// The command only reads: a directory without a server stays as it is.
-func TestCommandQueuesLeavesNoFile(t *testing.T) {
+// With one prefix in two directories, --path says which is meant. A prefix that ends in *
+// means all that begin so.
+func TestCommandChoosesQueues(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if queues := listed(t, "--path", dir); len(queues) != 0 {
-		t.Errorf("queues of an empty directory are %+v", queues)
-	}
-	if out, _, code := testcaddy.Output(t, "serialize", "queues", "--path", dir); code != 0 || !strings.Contains(out, "nobody is in a queue") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	if files, _ := os.ReadDir(dir); len(files) != 0 {
-		t.Errorf("there are now %d files in the directory; expected none", len(files))
-	}
-}
-
-func TestCommandErrors(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	missing := filepath.Join(dir, "missing")
-	for _, c := range []struct {
-		args []string
-		code int
-		says string
-	}{
-		{[]string{"queues", "--path", missing}, 1, missing},
-		{[]string{"queues", "more"}, 1, "more"},
-		{[]string{"nonsense"}, 1, "nonsense"},
-		{[]string{"evict", "--path", dir, "--prefix", "a_", "x"}, 1, "number of a ticket"},
-		{[]string{"evict", "--path", dir, "--prefix", "a_", "17"}, 2, dir},
-		{[]string{"evict", "--path", missing, "--prefix", "a_", "17"}, 1, missing},
-		{[]string{"evict", "--path", dir, "17"}, 1, "prefix"},
-		{[]string{"evict", "--path", dir, "--prefix", "a_"}, 1, "arg"},
-	} {
-		_, errs, code := testcaddy.Output(t, append([]string{"serialize"}, c.args...)...)
-		if code != c.code || !strings.Contains(errs, c.says) {
-			t.Errorf("caddy serialize %s: exit code %d, %s; expected %d and %q", strings.Join(c.args, " "), code, errs, c.code, c.says)
+	s := unstartedSite(t)
+	dirs := []string{s.dir, t.TempDir()}
+	config := ""
+	for i, dir := range dirs {
+		for _, prefix := range []string{"shop_", "shop_x_", "other_"} {
+			config += fmt.Sprintf("\thandle /%d/%s {\n\t\tserialize {\n\t\t\tpath %s\n\t\t\tprefix %s\n\t\t}\n\t\trespond ok\n\t}\n", i, prefix, dir, prefix)
 		}
 	}
-	if _, err := os.Stat(missing); err == nil {
-		t.Error("the missing directory was made")
+	s.start(t, "http://"+s.host+" {\n"+config+"}\n")
+	for _, c := range []struct {
+		args   []string
+		queues int
+	}{
+		{nil, 6},
+		{[]string{"--prefix", "shop_"}, 2},
+		{[]string{"--prefix", "shop_*"}, 4},
+		{[]string{"--path", dirs[1]}, 3},
+		{[]string{"--path", dirs[1] + "/", "--prefix", "shop_"}, 1},
+		{[]string{"--path", dirs[1], "--prefix", "*"}, 3},
+		{[]string{"--path", t.TempDir()}, 0},
+	} {
+		if queues := listed(t, s, c.args...); len(queues) != c.queues {
+			t.Errorf("%v lists %d queues; expected %d", c.args, len(queues), c.queues)
+		}
+	}
+	for _, c := range []struct {
+		args   []string
+		code   int
+		paused int // queues of the configuration
+	}{
+		{[]string{"pause", "--prefix", "shop_", "--path", dirs[0]}, 0, 1},
+		{[]string{"resume", "--prefix", "shop_", "--path", dirs[0]}, 0, 0},
+		{[]string{"pause", "--prefix", "shop_*", "--path", dirs[0], "--wait"}, 0, 2},
+		{[]string{"pause", "--prefix", "shop_*"}, 0, 4},
+		{[]string{"resume", "--prefix", "shop_*", "--path", dirs[1]}, 0, 2},
+		{[]string{"resume", "--prefix", "shop_x_"}, 0, 2}, // the pause of several goes on
+		{[]string{"resume", "--prefix", "*"}, 0, 0},
+		{[]string{"pause", "--prefix", "none_*"}, 2, 0},
+		{[]string{"pause", "--prefix", "shop_", "--path", t.TempDir()}, 2, 0},
+	} {
+		out, errs, code := testcaddy.Output(t, append(append([]string{"serialize"}, c.args...), "--address", s.Admin)...)
+		paused := 0
+		for _, q := range listed(t, s) {
+			if q.PausedUntil != nil && !strings.HasSuffix(q.Prefix, "*") {
+				paused++
+			}
+		}
+		if code != c.code || paused != c.paused {
+			t.Errorf("%v: exit code %d, %d queues are paused; expected %d and %d: %s%s", c.args, code, paused, c.code, c.paused, out, errs)
+		}
 	}
 }
 
 // evict calls the command for a ticket of the site.
 func (s *site) evict(t *testing.T, token string, more ...string) (text string, code int) {
 	t.Helper()
-	from := s.from
-	if from == nil {
-		from = []string{"--path", s.dir}
-	}
-	args := slices.Concat([]string{"serialize", "evict", "--prefix", "a_", token}, from, more)
+	args := append([]string{"serialize", "evict", "--prefix", "a_", "--address", s.Admin, token}, more...)
 	out, errs, code := testcaddy.Output(t, args...)
 	return out + errs, code
 }
 
 func TestCommandEvict(t *testing.T) {
-	for from, args := range map[string]func(*site) []string{
-		"directory": func(s *site) []string { return []string{"--path", s.dir} },
-		"server":    func(s *site) []string { return []string{"--address", s.Admin} },
-	} {
-		t.Run(from, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, "")
-			s.from = args(s)
-			testEvict(t, s)
-		})
-	}
-}
-
-func testEvict(t *testing.T, s *site) {
+	t.Parallel()
+	s := newSite(t, "")
 	one, inside := s.holder(t)
 	two := s.send(t, "GET", "two")
 	three := func() <-chan testcaddy.Answer {
@@ -222,37 +218,19 @@ func startsWithOne(name string, starts []string) bool {
 	return false
 }
 
-// A killed process leaves its files, but nobody holds their lock.
-func TestCommandShowsAndEvictsDead(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "")
-	s.send(t, "GET", "one")
-	s.NextNamed("one")
-	q := s.awaitTickets(t, 1)
-	s.Kill()
-	queues := listed(t, "--path", s.dir)
-	if len(queues) != 1 || queues[0].Tickets[0].Alive == nil || *queues[0].Tickets[0].Alive {
-		t.Fatalf("queues are %+v; expected a dead ticket", queues)
-	}
-	if text, code := s.evict(t, q.Tickets[0].Token, "-f"); code != 0 || !strings.Contains(text, "removed") {
-		t.Errorf("exit code %d: %s", code, text)
-	}
-	if queues := listed(t, "--path", s.dir); len(queues) != 0 {
-		t.Errorf("queues are %+v; expected none", queues)
-	}
-}
-
-// The rules for readers and for limits are those of the tickets' owners.
+// The rules for readers and for limits are those of the tickets' owners, also in the lists
+// of another process.
 func TestCommandDecidesWhoIsInside(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "shared_methods GET\nconcurrency 2")
+	other := s.join(t, "")
 	var answers []<-chan testcaddy.Answer
 	for i, method := range []string{"GET", "GET", "GET", "POST", "GET"} {
 		answers = append(answers, s.send(t, method, fmt.Sprint(i)))
 		s.awaitTickets(t, i+1)
 	}
 	first, second := s.Next(), s.Next()
-	q := listed(t, "--path", s.dir)[0]
+	q := listed(t, other)[0]
 	if q.Inside != 2 || q.Waiting != 3 {
 		t.Errorf("%d inside, %d waiting; expected 2 and 3", q.Inside, q.Waiting)
 	}

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // latest is a site where the latest request wins.
@@ -132,30 +130,4 @@ func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
 	if got := upstream.Order(); !slices.Equal(got, []string{"reader", "reader2", "writer2"}) {
 		t.Errorf("the upstream saw %v", got)
 	}
-}
-
-// A reload that changes the engine keeps the rule: waiters of the old engine are
-// superseded, too.
-func TestLatestWinsAcrossEngines(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	site := func(engine string) setup {
-		return setup{upstream: upstream, site: "serialize {\npath {$DIR}\nengine " + engine + "\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409\n}\nreverse_proxy {$UPSTREAM}"}
-	}
-	c := start(t, site("file"))
-	holder := c.holder(t)
-	check(t, c.reload(site("memory")))
-	var waiting <-chan testcaddy.Answer
-	for i := range 10 {
-		next := c.getting(fmt.Sprintf("/?name=%d", i))
-		if waiting != nil {
-			(<-waiting).Want(t, http.StatusConflict)
-		} else {
-			wait.Until(t, "the request waits", func() bool { return strings.Contains(c.Ask("/serialize/queues"), "former engine") })
-		}
-		waiting = next
-	}
-	release(t, upstream, holder)
-	(<-waiting).Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "9")
 }

@@ -64,11 +64,6 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 			status: 503,
 		},
 		{
-			name:   "by another engine",
-			site:   refusing + proxy + "handle_errors {\nserialize {\npath {$DIR}\nengine memory\n}\n" + proxy + "}",
-			status: 503,
-		},
-		{
 			name:   "in an inner queue",
 			site:   "serialize {\npath {$DIR}\nprefix outer_{query.name}_\n}\nroute {\n" + refusing + proxy + "}\nhandle_errors {\n" + patient + proxy + "}",
 			status: 503,

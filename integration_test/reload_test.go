@@ -5,6 +5,7 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,49 +130,40 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	c.wantOnlyGuard()
 }
 
-// Bug: a reload to another engine admitted a request beside the old holder. Now the first
-// of the new engine waits for the last of the old one. A request that comes to both
-// engines of a queue in nested blocks passes.
+// Bug: a reload to another engine admitted a request beside the old holder. Now it is
+// refused while a request is inside, and says what to do: pause, wait, reload. Requests
+// that wait for the old engine do not enter beside those of the new one.
 func TestReloadChangesEngine(t *testing.T) {
 	t.Parallel()
-	site := func(engine string) string {
-		return `route {
-				serialize {
-					path {$DIR}
-					engine ` + engine + `
-				}
-				handle /both* {
-					serialize {
-						path {$DIR}
-						engine file
-					}
-					reverse_proxy {$UPSTREAM}
-				}
-				reverse_proxy {$UPSTREAM}
-			}`
-	}
+	const site = "serialize {\n path {$DIR}\n engine %s\n timeout 10s\n}\nreverse_proxy {$UPSTREAM}"
 	for _, change := range [][2]string{{"file", "memory"}, {"memory", "file"}} {
 		t.Run(change[0]+" to "+change[1], func(t *testing.T) {
 			t.Parallel()
 			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, site: site(change[0])}
+			s := setup{upstream: upstream, site: fmt.Sprintf(site, change[0])}
 			c := start(t, s)
-			answers := []<-chan testcaddy.Answer{c.getting("/?name=holder&gate")}
-			upstream.AwaitEntry("holder")
-			answers = append(answers, c.getting("/?name=waiter"))
+			holder := c.holder(t)
+			waiter := c.getting("/?name=waiter")
 			c.awaitWaiting(1)
-			s.site = site(change[1])
+			s.site = fmt.Sprintf(site, change[1])
+			if err := c.reload(s); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
+				t.Fatalf("the reload said %v", err)
+			}
+			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--address", c.Admin)
+			release(t, upstream, holder)
+			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--wait", "--address", c.Admin)
 			check(t, c.reload(s))
-			for i, name := range []string{"new1", "new2"} {
-				answers = append(answers, c.getting("/both?name="+name))
-				c.awaitWaiting(2 + i)
-			}
-			upstream.Open("holder")
-			for _, answer := range answers {
-				(<-answer).Want(t, http.StatusOK)
-			}
-			upstream.WantOrder("holder", "waiter", "new1", "new2")
+			c.serialize("resume", "--prefix", "serializer_", "--address", c.Admin)
+			(<-waiter).Want(t, http.StatusOK)
+			c.get("/?name=new").Want(t, http.StatusOK)
 			upstream.WantAlone()
 		})
 	}
+	t.Run("two at once", func(t *testing.T) {
+		t.Parallel()
+		log := startInVain(t, setup{site: "handle /a {\nserialize {\n path {$DIR}\n engine memory\n}\n}\nhandle {\nserialize {\n path {$DIR}\n}\n}"})
+		if !strings.Contains(log, "give one of them another prefix") {
+			t.Errorf("the log says:\n%s", log)
+		}
+	})
 }

@@ -18,7 +18,6 @@ type site struct {
 	url  string // the same as a URL
 	dir  string // of the lock files
 
-	from []string // flags that tell commands where to look; nil is --path dir
 }
 
 // newSite starts a server whose queue has more options than path and prefix.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
@@ -24,14 +22,6 @@ type storageFault struct {
 }
 
 var storageFaults = []storageFault{
-	{
-		name: "directory removed",
-		broken: func(t *testing.T, c *caddy) func() {
-			check(t, os.RemoveAll(c.dir))
-			return func() { check(t, os.Mkdir(c.dir, 0o755)) }
-		},
-		says: "no such file or directory",
-	},
 	{
 		name: "directory replaced by a file",
 		broken: func(t *testing.T, c *caddy) func() {
@@ -85,19 +75,6 @@ var storageFaults = []storageFault{
 		},
 		says: "no space left on device",
 	},
-	{
-		name: "no file descriptors left",
-		broken: func(t *testing.T, c *caddy) func() {
-			var before unix.Rlimit
-			few := unix.Rlimit{Cur: 3}
-			check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, nil, &before))
-			few.Max = before.Max
-			check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, &few, nil))
-			return func() { check(t, unix.Prlimit(c.PID, unix.RLIMIT_NOFILE, &before, nil)) }
-		},
-		says: "too many open files",
-		cold: true, // a ticket takes none, only the directory does
-	},
 }
 
 // onTmpfs gives a Caddy process a small file system of its own. No other
@@ -105,7 +82,7 @@ var storageFaults = []storageFault{
 func onTmpfs(t *testing.T, s *setup, options string) {
 	t.Helper()
 	testcaddy.NeedRoot(t, "mount")
-	mount := fmt.Sprintf(`mount -t tmpfs -o %s tmpfs "$DIR" && exec "$0" "$@"`, options)
+	mount := fmt.Sprintf(`mount -t tmpfs -o mode=0700,%s tmpfs "$DIR" && exec "$0" "$@"`, options)
 	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
 }
 
@@ -180,6 +157,19 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 	mend()
 	do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
 	upstream.WantNever("refused")
+	c.wantNoTickets()
+}
+
+// A lock directory that is removed while no request is inside is made again.
+func TestDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: serialized})
+	for range 3 {
+		check(t, os.RemoveAll(c.dir))
+		c.get("/").Want(t, http.StatusOK)
+	}
+	upstream.WantAlone()
 	c.wantNoTickets()
 }
 

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,8 +45,8 @@ func TestRootBesideService(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// Caddys of several users do not obstruct each other in a shared directory, such as the
-// default one.
+// Caddys of several users do not obstruct each other in a directory that everybody may
+// write to, such as the default one. Each has a directory of its own in it.
 func TestUsersInDirectoryForAll(t *testing.T) {
 	t.Parallel()
 	other := nobody(t)
@@ -58,11 +59,18 @@ func TestUsersInDirectoryForAll(t *testing.T) {
 	upstream.AwaitEntry("root")
 	upstream.AwaitEntry("service")
 	waits := service.getting("/?name=waiter")
-	service.awaitTickets(3)
+	service.awaitWaiting(1)
+	for uid, tickets := range map[uint32]int{0: 1, other.uid: 2} {
+		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", uid))
+		info, err := os.Stat(own)
+		check(t, err)
+		if n := len(lockFiles(t, own)); n != tickets || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s has mode %v and %d tickets; expected 0700 and %d", own, info.Mode(), n, tickets)
+		}
+	}
 	upstream.Open("service")
 	upstream.Open("root")
 	for _, answer := range append(answers, waits) {
 		(<-answer).Want(t, http.StatusOK)
 	}
-	service.wantNoTickets()
 }

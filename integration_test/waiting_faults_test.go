@@ -174,31 +174,23 @@ func (s *site) follow(t *testing.T, b *visitor) <-chan string {
 // next stream continues.
 func TestWaitingPlacesSurviveReload(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, before, after string }{
-		{"same engine", "", ""},
-		{"another engine", "engine memory", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := waitingSite(t, "after 0\nhold 10m", c.before)
-			leave := s.occupy(t)
-			b := newVisitor(s)
-			b.waits(t, "mine")
-			events := s.follow(t, b)
-			s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", c.after))
-			for range events { // until the stream ends
-			}
-			three := s.send(t, "POST", "three")
-			s.awaitAll(t, 3)
-			if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
-				t.Errorf("the page shows %s", a.Text)
-			}
-			leave()
-			b.isServed(t, "mine")
-			s.NextNamed("three").Leave()
-			testcaddy.Await(t, three)
-		})
+	s := waitingSite(t, "after 0\nhold 10m", "")
+	leave := s.occupy(t)
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	events := s.follow(t, b)
+	s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", ""))
+	for range events { // until the stream ends
 	}
+	three := s.send(t, "POST", "three")
+	s.awaitAll(t, 3)
+	if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
+		t.Errorf("the page shows %s", a.Text)
+	}
+	leave()
+	b.isServed(t, "mine")
+	s.NextNamed("three").Leave()
+	testcaddy.Await(t, three)
 }
 
 // A reload that changes the limit keeps the places, too. Browsers with a place enter by

@@ -16,7 +16,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
 // startProcess runs a server until the end of the test, and waits until
@@ -133,8 +133,8 @@ func TestPHPApplication(t *testing.T) {
 	all.Wait()
 
 	// While somebody is inside, scripts wait and static files do not.
-	somebody := serializer.Ticket{Prefix: "shop_", Stamp: uint64(time.Now().UnixMicro())}
-	file := filepath.Join(k.dir, somebody.Name())
+	somebody := lockfile.Name{Prefix: "shop_", Number: uint64(time.Now().UnixMicro())}
+	file := filepath.Join(k.dir, somebody.String())
 	testcaddy.WriteFile(t, file, "")
 	script := k.get(t, "product/5")
 	k.awaitTickets(t, "shop_", 2)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
 // as is the header of a user of the recipes.
@@ -271,13 +271,13 @@ func TestMovingFromModSerializer(t *testing.T) {
 	k.NextNamed("other").Leave()
 	want(t, free, 200, "served other")
 
-	apache := serializer.Ticket{Prefix: "a_", Stamp: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.7:40000")}
-	file := filepath.Join(k.dir, apache.Name())
+	apache := lockfile.Name{Prefix: "a_", Number: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.7:40000")}
+	file := filepath.Join(k.dir, apache.String())
 	testcaddy.WriteFile(t, file, "")
 	second := k.get(t, "api/1")
 	k.awaitTickets(t, "a_", 2)
 	k.Nobody()
-	out, errs, code := testcaddy.Output(t, "serialize", "queues", "--path", k.dir)
+	out, errs, code := testcaddy.Output(t, "serialize", "queues", "--address", k.Admin)
 	if code != 0 || !strings.Contains(out, "not a ticket of Orderly") || !strings.Contains(out, "192.0.2.7:40000") {
 		t.Errorf("the command shows %d %s%s", code, out, errs)
 	}

@@ -39,7 +39,7 @@ func TestTicketSaleOpens(t *testing.T) {
 	k := cook(t, "A ticket sale", "/srv/shop/waiting.html", page)
 	var commands [][]string
 	for line := range strings.Lines(blocks(t, "recipes.md", "A ticket sale", "sh")[0]) {
-		commands = append(commands, strings.Fields(strings.ReplaceAll(line, "/var/lib/caddy/queues", k.dir))[1:])
+		commands = append(commands, append(strings.Fields(line)[1:], "--address", k.Admin))
 	}
 	run := func(command []string) {
 		if out, errs, code := testcaddy.Output(t, command...); code != 0 {

@@ -30,8 +30,8 @@ import (
 // `%2Ftmp%2Fserializer_`.
 //
 // Nobody enters a paused queue. Requests inside finish, all others keep their places.
-// A pause applies to all processes of the directory. A prefix with placeholders, as
-// it is configured, means all its queues.
+// A pause applies to all processes of the directory. A prefix that ends in * means all
+// queues whose names begin so.
 //
 // The request of a waiting ticket is refused at once, with the reason `evicted`. A
 // request inside is cancelled, and the next one enters when it has returned.

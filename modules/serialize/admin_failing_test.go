@@ -14,24 +14,24 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// failingEngine is one whose directory cannot be read.
-type failingEngine struct{ serializer.Engine }
+// failing is a store that cannot be read.
+type failing struct{ *memory.Store }
 
-func (failingEngine) Queues(context.Context) ([]serializer.QueueState, error) {
-	return nil, &serializer.StorageError{Op: "listing lock directory", Path: "/gone", Err: errors.New("no such file")}
+func (f failing) Sync(context.Context) error {
+	return &serializer.StorageError{Op: "listing lock directory", Path: f.Path(), Err: errors.New("no such file")}
 }
 
-func (failingEngine) Path() string { return "/gone" }
+// inMemory is a store with the path of another one.
+func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path: path}) }
 
-func (failingEngine) Close() error { return nil }
-
-// share puts an engine into the pool until the end of the test.
-func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
+// share puts an engine on a store into the pool until the end of the test.
+func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	t.Helper()
 	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &sharedEngine{Engine: engine, key: key, space: key}, nil
+		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), engineIdentity: engineIdentity{space: key}, key: key}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,14 +43,13 @@ func share(t *testing.T, key string, engine serializer.Engine) *sharedEngine {
 // A directory that fails does not hide the queues of others, and never looks
 // like an empty queue. Bug: the whole list was answered with 500.
 func TestAdminWithFailingEngine(t *testing.T) {
-	working := serializer.NewMemory(serializer.MemoryOptions{Path: "/works"})
+	share(t, "test:fails", failing{inMemory("/gone")}).configure(configuredQueue{name: "b_", limit: 1}, 1)
+	working := share(t, "test:works", inMemory("/works"))
 	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
-	share(t, "test:fails", failingEngine{}).configure(configuredQueue{name: "b_", limit: 1}, 1)
-	share(t, "test:works", working)
 	for _, c := range []struct {
 		path   string
 		status int
@@ -71,38 +70,6 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	data := status.collect(t.Context(), time.Now(), "_")
 	if len(data.Errors) != 1 || len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
 		t.Errorf("the status page has errors %v and %d queues; expected one error, in the first of two queues", data.Errors, len(data.Queues))
-	}
-}
-
-// nameless is an engine whose place has no name.
-type nameless struct{ serializer.Engine }
-
-func (nameless) Path() string { return "" }
-
-func (e nameless) Queues(ctx context.Context) ([]serializer.QueueState, error) {
-	states, err := e.Engine.Queues(ctx)
-	for i := range states {
-		states[i].Path = ""
-	}
-	return states, err
-}
-
-// Bug: if an engine did not name its place, the list had none of the
-// configuration's queues. The engine's own queues could not be asked for, because
-// their path was empty.
-func TestEngineWithoutPathGoesByItsKey(t *testing.T) {
-	e := serializer.NewMemory(serializer.MemoryOptions{})
-	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Leave()
-	share(t, "test:nameless", nameless{e}).configure(configuredQueue{name: "b_", limit: 1}, 1)
-	for _, queue := range []string{"a_", "b_"} {
-		want := `"path":"test:nameless","prefix":"` + queue + `"`
-		if status, text := ask(t, queueapi.Path+"/test%3Anameless%2F"+queue); status != http.StatusOK || !strings.Contains(text, want) {
-			t.Errorf("queue %s: %d %s; expected 200 with %s", queue, status, text, want)
-		}
 	}
 }
 

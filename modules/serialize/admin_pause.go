@@ -64,11 +64,8 @@ func changePause(ctx context.Context, queue, action, length string) (states []se
 func pauseError(err error) error {
 	switch {
 	case errors.Is(err, queueapi.ErrNoQueue):
-		return adminError(http.StatusNotFound, fmt.Errorf("this process has %w; %s lists those it has", err, queueapi.Path))
-	case errors.Is(err, serializer.ErrOthersPause):
-		return adminError(http.StatusForbidden, fmt.Errorf("%w; as that user, \"caddy serialize resume --path\" does it", err))
-	case errors.Is(err, errCannotPause):
-		return adminError(http.StatusNotImplemented, err)
+		return adminError(http.StatusNotFound, fmt.Errorf(
+			"this process has %w; %s lists those it has, and a prefix that ends in * stands for all queues that begin so", err, queueapi.Path))
 	}
 	return adminError(http.StatusInternalServerError, err)
 }

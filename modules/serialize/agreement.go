@@ -12,8 +12,11 @@ import (
 
 // joinConfiguration compares the handler with the others of its configuration.
 func (s *Handler) joinConfiguration(ctx caddy.Context) (err error) {
+	directory := resolveDirectory(s.Path)
+	id := identify(s.module, directory)
 	s.rules, s.leaveConfig, err = configuration.Join(ctx, configuration.Member{
-		Space: spaceOf(s.module, resolveDirectory(s.Path).path), Prefix: s.Prefix, DryRun: s.DryRun, Rule: s.rule, Shared: s.shared,
+		Space: id.space, Prefix: s.Prefix, Directory: directory, Engine: id.name,
+		DryRun: s.DryRun, Rule: s.rule, Shared: s.shared,
 	}, s.logger)
 	return err
 }

@@ -45,7 +45,6 @@ func (s *Handler) describe(a *serializer.Arrival, r *http.Request, queue string)
 	a.Rule = s.ruleOf(r)
 	a.MaxWaiting = s.QueueLength
 	a.DropOldest = s.WhenFull == dropOldest
-	a.Group = s.pauseGroup
 	a.Timeout = time.Duration(*s.Timeout)
 }
 

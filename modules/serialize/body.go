@@ -99,11 +99,7 @@ func (s *Handler) checkRoom(v *visit) error {
 		return nil
 	}
 	defer s.releaseEngine(s.engine)
-	counter, ok := s.engine.Engine.(serializer.Counter)
-	if !ok {
-		return nil
-	}
-	inside, waiting := counter.Count(v.queue)
+	inside, waiting := s.engine.Count(v.queue)
 	if waiting < s.QueueLength {
 		return nil
 	}

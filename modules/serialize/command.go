@@ -14,9 +14,8 @@ var serializeCommands = caddycmd.Command{
 	Long: `
 Lists queues, evicts tickets from them, pauses and resumes them.
 
-By default, the commands ask a running Caddy through its admin API, and find all
-of its queues, with any engine and in any directory. If no Caddy answers, they
-say so and read the default directory. With --path, they read that directory
-instead; it does not matter how many servers run, if any.`,
+The commands ask a running Caddy through its admin API, and find all of its
+queues, with any engine and in any directory. --path chooses among directories in
+which a prefix is used.`,
 	CobraFunc: commands.Add,
 }

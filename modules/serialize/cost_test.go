@@ -79,7 +79,7 @@ func TestStackOfOneWhoWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = s.Cleanup() }()
-		turn, err := enterBy(ctx, s.engine, serializer.Arrival{Queue: s.queue})
+		turn, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.queue})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,9 +59,7 @@ func (s *Handler) normalize() error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if s.placeholders = strings.Contains(s.Prefix, "{"); s.placeholders {
-		s.pauseGroup = s.Prefix
-	}
+	s.placeholders = strings.Contains(s.Prefix, "{")
 	s.queue = serializer.QueueName(s.Prefix)
 	s.rule, s.shared = s.engineRules()
 	if s.DryRun {

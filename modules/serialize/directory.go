@@ -3,50 +3,32 @@ package serialize
 import (
 	"os"
 	"path/filepath"
-	"slices"
 )
 
-// directory is the identity of the directory of a handler's queues.
-type directory struct {
-	// names are all paths of the directory: as written in the configuration, with
-	// symbolic links resolved when the configuration was loaded, and the engine's.
-	// Handlers that share a name share their queues.
-	names []string
-
-	// path is the engine's path of the directory.
-	path string
-}
-
-// resolveDirectory identifies the directory at a path. If an engine is open for the
-// directory already, it takes that engine's path. The path may be a symbolic link, a
-// bind mount or, on some systems, differ in case.
+// resolveDirectory returns the path by which an engine is open for a directory, or else
+// the path itself, cleaned. The path may be a symbolic link, a bind mount or, on some
+// systems, differ in case.
 //
 // An engine that was opened by the same path comes first. It knows the holders in
 // the directory that the path led to earlier.
-func resolveDirectory(path string) directory {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
+func resolveDirectory(path string) string {
 	path = filepath.Clean(path)
-	d := directory{path: path}
+	found := path
 	for _, open := range openEngines() {
 		if open.path == path {
-			d.path = path
-			break
+			return path
 		}
-		if d.path == path && open.path != "" && sameDirectory(open.path, path) {
-			d.path = open.path
+		if found == path && open.path != "" && sameDirectory(open.path, path) {
+			found = open.path
 		}
 	}
-	d.names = []string{path, realPath(path), d.path}
-	slices.Sort(d.names)
-	d.names = slices.Compact(d.names)
-	return d
+	return found
 }
 
-// same reports whether two directories have a name in common.
-func (d directory) same(other directory) bool {
-	return slices.ContainsFunc(d.names, func(name string) bool { return slices.Contains(other.names, name) })
+// directoryNames are the names of a handler's directory. The path comes first. It may lead
+// to another directory by the next reload.
+func directoryNames(path string) []string {
+	return []string{filepath.Clean(path), resolveDirectory(path)}
 }
 
 // sameDirectory reports whether two paths lead to the same directory now.

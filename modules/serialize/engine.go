@@ -10,30 +10,31 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// EngineModule is a module of the namespace `http.serialize.engines`: a way to
+// EngineModule is a module of the namespace `http.serialize.engines`: a place to
 // keep queues. In JSON it is the field `engine` of the handler `serialize`, with the
 // inline key `engine`. In a Caddyfile it is the subdirective
 // `engine <name> [{ ... }]`, for which the module implements
 // [caddyfile.Unmarshaler].
 //
 // Each handler of each configuration has its own module, which holds only settings
-// and may be provisioned and validated like any other. Engines are shared by Key.
-// An engine lives for as long as a configuration or a request uses it, and is then
-// closed.
+// and may be provisioned and validated like any other. Handlers share a
+// [serializer.Engine] by Key. It lives for as long as a configuration or a request uses
+// it. It is then closed, and closes its store.
 //
-// [serializer.Engine] says what an engine must do. A module may also be a
-// [SharedSpace], and its engine a [serializer.Counter].
+// [serializer.Store] says what a store must do. A module may also be a [SharedSpace].
 type EngineModule interface {
-	// Key identifies an engine. Handlers whose engines have the same key share
+	// Key identifies an engine. Handlers whose modules have the same key share
 	// one engine, across sites, servers and reloads. path is the handler's lock
-	// directory, always by the same name; engines that need none ignore it.
+	// directory, always by the same name; modules that need none ignore it.
 	Key(path string) string
 
-	// Open creates the engine. It is called once for all handlers of a key, with
-	// the logger of the first handler.
-	Open(path string, log *slog.Logger) (serializer.Engine, error)
+	// Open opens the store of an engine. It is called once for all handlers of a key,
+	// with the logger of the first handler.
+	Open(path string, log *slog.Logger) (serializer.Store, error)
 }
 
 const (
@@ -62,6 +63,21 @@ func engineNames() (names []string) {
 		names = append(names, module.ID.Name())
 	}
 	return names
+}
+
+// engineIdentity tells an engine from others.
+type engineIdentity struct {
+	name   string // of its module, such as file
+	space  string // where it keeps its queues
+	placed bool   // the module has another engine for each directory
+}
+
+func identify(module EngineModule, path string) engineIdentity {
+	id := engineIdentity{name: fmt.Sprintf("%T", module), space: spaceOf(module, path), placed: module.Key(path) != module.Key("")}
+	if m, ok := module.(caddy.Module); ok {
+		id.name = m.CaddyModule().ID.Name()
+	}
+	return id
 }
 
 // loadEngine loads the engine module of the settings.
@@ -127,8 +143,8 @@ func (FileEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOp
 func (FileEngine) Key(path string) string { return "file:" + path }
 
 // Open implements [EngineModule].
-func (FileEngine) Open(path string, log *slog.Logger) (serializer.Engine, error) {
-	return serializer.OpenFile(path, serializer.FileOptions{Log: log})
+func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
+	return lockfile.Open(path, lockfile.Options{Log: log})
 }
 
 // MemoryEngine keeps queues in the memory of this process. It needs no directory.
@@ -153,8 +169,8 @@ func (MemoryEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return no
 func (MemoryEngine) Key(path string) string { return "memory:" + path }
 
 // Open implements [EngineModule].
-func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Engine, error) {
-	return serializer.NewMemory(serializer.MemoryOptions{Path: path}), nil
+func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Store, error) {
+	return memory.New(memory.Options{Path: path}), nil
 }
 
 func noOptions(d *caddyfile.Dispenser) error {

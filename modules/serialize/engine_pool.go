@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -24,12 +25,13 @@ var enginePool = caddy.NewUsagePool()
 
 // sharedEngine is an engine in the pool.
 type sharedEngine struct {
-	serializer.Engine
-	key   string
-	path  string // by which it was opened; empty in tests
-	space string // where it keeps its queues
+	*serializer.Engine
+	engineIdentity
+	key  string
+	path string // by which it was opened; empty in tests
 
 	places placeReader // for the waiting page
+	rivals rivals
 
 	mu         sync.Mutex
 	configured map[configuredQueue]int // how many handlers use each
@@ -40,7 +42,18 @@ type sharedEngine struct {
 type configuredQueue struct {
 	name  string
 	limit int  // how many may be inside; 0 is no limit
-	group bool // the name is a prefix with placeholders
+	many  bool // the prefix has placeholders; the name is that of queueStart
+}
+
+// queueStart is what the names of all queues of a prefix with placeholders begin with.
+func queueStart(prefix string) string {
+	start, _, _ := strings.Cut(prefix, "{")
+	return serializer.QueueName(start)
+}
+
+// covers reports whether the queue is one of the handler's.
+func (q configuredQueue) covers(queue string) bool {
+	return queue == q.name || q.many && strings.HasPrefix(queue, q.name)
 }
 
 // configure adds by to the number of handlers that use a queue.
@@ -62,7 +75,7 @@ func (s *Handler) configured() configuredQueue {
 		limit = s.shared.Capacity()
 	}
 	if s.placeholders {
-		return configuredQueue{name: s.Prefix, limit: limit, group: true}
+		return configuredQueue{name: queueStart(s.Prefix), limit: limit, many: true}
 	}
 	return configuredQueue{name: s.queue, limit: limit}
 }
@@ -74,7 +87,7 @@ func (e *sharedEngine) limits() map[string]int {
 	defer e.mu.Unlock()
 	limits := make(map[string]int, len(e.configured))
 	for queue := range e.configured {
-		if queue.group {
+		if queue.many {
 			continue
 		}
 		limit, again := limits[queue.name]
@@ -86,25 +99,21 @@ func (e *sharedEngine) limits() map[string]int {
 	return limits
 }
 
-// Queues implements [serializer.Engine]. It lists the queues of the
-// configuration, too, though nobody may be in them.
+// Queues lists the engine's queues, and those of the configuration, too, though nobody may
+// be in them.
 func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	states, err := e.Engine.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	path := e.Path()
-	for i := range states {
-		states[i].Path = cmp.Or(states[i].Path, path)
-	}
-	states = e.withConfigured(engineswitch.List(e, path, states), path)
+	states = e.withConfigured(states)
 	describeRequests(states)
 	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil
 }
 
 // withConfigured adds the queues of the configuration, and their limits.
-func (e *sharedEngine) withConfigured(states []serializer.QueueState, path string) []serializer.QueueState {
+func (e *sharedEngine) withConfigured(states []serializer.QueueState) []serializer.QueueState {
 	limits := e.limits()
 	for i, state := range states {
 		if limit, ok := limits[state.Prefix]; ok {
@@ -112,10 +121,22 @@ func (e *sharedEngine) withConfigured(states []serializer.QueueState, path strin
 			delete(limits, state.Prefix)
 		}
 	}
+	listed := states
 	for queue, limit := range limits { // those with nobody in them
-		states = append(states, serializer.QueueState{Path: path, Prefix: queue, Limit: limit})
+		states = append(states, serializer.QueueState{Path: e.Path(), Prefix: queue, Limit: limit, PausedUntil: pauseOf(listed, queue)})
 	}
 	return states
+}
+
+// pauseOf is the end of the last pause with a * that applies to a queue which nobody is
+// in, or nil. A list has such a pause as a queue of its own.
+func pauseOf(states []serializer.QueueState, queue string) (end *time.Time) {
+	for _, state := range states {
+		if state.PausedUntil != nil && queueapi.Matches(state.Prefix, queue) && (end == nil || state.PausedUntil.After(*end)) {
+			end = state.PausedUntil
+		}
+	}
+	return end
 }
 
 // describeRequests adds the requests to the tickets of this process.
@@ -128,10 +149,6 @@ func describeRequests(states []serializer.QueueState) {
 		}
 	}
 }
-
-// Path implements [serializer.Engine]. An engine whose place has no name goes by
-// its key.
-func (e *sharedEngine) Path() string { return cmp.Or(e.Engine.Path(), e.key) }
 
 // unreadable lists the queues of an engine that cannot be read: those of the
 // configuration, or one without a name if none is known.
@@ -147,20 +164,6 @@ func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
 	return queues
 }
 
-// Evict implements [serializer.Engine].
-func (e *sharedEngine) Evict(ctx context.Context, queue string, token uint64) error {
-	if engineswitch.Evict(e, queue, token) {
-		return nil
-	}
-	return e.Engine.Evict(ctx, queue, token)
-}
-
-// Close implements [serializer.Engine].
-func (e *sharedEngine) Close() error {
-	engineswitch.RefuseAll(e, serializer.ErrClosed)
-	return e.Engine.Close()
-}
-
 // Destruct implements [caddy.Destructor].
 func (e *sharedEngine) Destruct() error { return e.Close() }
 
@@ -168,26 +171,29 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // configuration, and one for each of its requests. The last one releases the engine.
 type engineRef struct {
 	*sharedEngine
-	directory directory
+	directory string   // of the handler
+	names     []string // of the directory: as the handler has it, and the engine's
 	refs      atomic.Int64
 }
 
 // openEngine returns an engine of the pool, which opens it if necessary.
 func openEngine(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
-	at := resolveDirectory(path)
-	key := module.Key(at.path)
+	directory := resolveDirectory(path)
+	key := module.Key(directory)
 	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		engine, err := module.Open(at.path, log)
+		store, err := module.Open(directory, log)
 		if err != nil {
 			return nil, err
 		}
-		return &sharedEngine{Engine: engine, key: key, path: at.path, space: spaceOf(module, at.path)}, nil
+		engine := serializer.New(store, serializer.Options{Log: log})
+		return &sharedEngine{Engine: engine, engineIdentity: identify(module, directory), key: key, path: directory}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine), directory: at}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), directory: directory, names: directoryNames(path)}
 	ref.refs.Store(1)
+	ref.meetRivals()
 	return ref, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // LoggingEngine is a custom engine: queues in memory, with a line in the log
@@ -42,10 +43,10 @@ func (e *LoggingEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // Key makes handlers of one name share their queues.
 func (e *LoggingEngine) Key(string) string { return "logging:" + e.Name }
 
-// Open makes the engine, once for all handlers of a key.
-func (e *LoggingEngine) Open(_ string, log *slog.Logger) (serializer.Engine, error) {
+// Open opens the store, once for all handlers of a key.
+func (e *LoggingEngine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 	log.Info("setting up queues", "name", e.Name)
-	return serializer.NewMemory(serializer.MemoryOptions{Path: e.Name}), nil
+	return memory.New(memory.Options{Path: e.Name}), nil
 }
 
 // An engine is a module of Caddy that implements [serialize.EngineModule].

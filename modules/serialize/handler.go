@@ -133,7 +133,6 @@ type Handler struct {
 	module       EngineModule
 	placeholders bool   // the prefix has some
 	queue        string // the queue's name, if the prefix has no placeholders
-	pauseGroup   string // the prefix, if it has placeholders
 	rule, shared serializer.Rule
 	rules        *configuration.Rules
 	group        string                                // of the handler's route
@@ -194,6 +193,9 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	}
 	if err := s.openMeters(ctx); err != nil {
 		return err
+	}
+	if err := s.checkEngineChange(ctx); err != nil {
+		return fmt.Errorf("serialize: %w", err)
 	}
 	s.refusals = new(throttle.Throttle[serializer.Reason])
 	if s.engine, err = openEngine(s.module, s.Path, ctx.Slogger()); err != nil {

@@ -62,15 +62,10 @@ func (q *listedQueue) merge(o *listedQueue) {
 	if o.PausedUntil != nil && (q.PausedUntil == nil || q.PausedUntil.Before(*o.PausedUntil)) {
 		q.PausedUntil = o.PausedUntil
 	}
-	for _, group := range o.Groups {
-		if !slices.Contains(q.Groups, group) {
-			q.Groups = append(q.Groups, group)
-		}
-	}
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(q.Tickets, func(known serializer.TicketState) bool { return known.Token == t.Token })
 		switch {
-		case i < 0: // it came between the two readings, or waits in front of its engine
+		case i < 0: // it came between the two readings
 			q.Tickets = append(q.Tickets, t)
 		case t.Requester != nil: // this engine serves it, and knows more of it
 			q.Tickets[i] = t

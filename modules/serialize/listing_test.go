@@ -6,51 +6,41 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// elsewhere is an engine that keeps the same queues as another one, as engines of
-// one etcd namespace do. It knows less of the tickets that it does not serve, and
-// evicts none of them.
-type elsewhere struct{ serializer.Engine }
-
-func (e elsewhere) Queues(ctx context.Context) ([]serializer.QueueState, error) {
-	states, err := e.Engine.Queues(ctx)
-	for _, state := range states {
-		for i := range state.Tickets {
-			state.Tickets[i].Requester = nil
-		}
-	}
-	return states, err
-}
-
-func (elsewhere) Evict(context.Context, string, uint64) error { return serializer.ErrNoTicket }
-
 type requester struct{}
 
 func (requester) Request() serializer.Request { return serializer.Request{Path: "/report"} }
+
+// elsewhere is a store that keeps the same queues as another one, as those of one etcd
+// namespace do. It cannot evict the tickets of the other one.
+type elsewhere struct{ remote }
+
+func (elsewhere) Evict(context.Context, *serializer.Ticket) error { return serializer.ErrNoTicket }
 
 // Bug: engines that differ in a setting such as ttl, but keep the same queues,
 // listed each queue twice. A ticket of the second engine could not be evicted.
 func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	const space = "test:space"
-	ours := serializer.NewMemory(serializer.MemoryOptions{Path: space})
-	for _, c := range []struct {
-		key    string
-		engine serializer.Engine
-	}{{"test:1", elsewhere{ours}}, {"test:2", ours}, {"test:3", failingHere{}}} {
-		e := share(t, c.key, c.engine)
-		e.space = space
-		e.configure(configuredQueue{name: "a_", limit: 1}, 1)
-	}
+	ours := share(t, "test:2", inMemory(space))
 	revoked := make(chan error, 1)
 	turn, err := ours.Enter(t.Context(), serializer.Arrival{Queue: "a_", Requester: requester{}, Revoke: func(err error) { revoked <- err }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
+	seen := &serializer.Ticket{Queue: "a_", Number: turn.Token(), Arrived: time.Now(), Owner: &serializer.Owner{Name: "ours", Alive: true}}
+	seen.Rule = serializer.Rule{Limit: 1}
+	for _, e := range []*sharedEngine{
+		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}}), ours, share(t, "test:3", failing{inMemory(space)}),
+	} {
+		e.space = space
+		e.configure(configuredQueue{name: "a_", limit: 1}, 1)
+	}
 
 	queues := allQueues(t.Context())
 	if len(queues) != 1 {
@@ -73,8 +63,3 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		t.Errorf("revoked with %v", err)
 	}
 }
-
-// failingHere is an engine of the same space whose queues cannot be read.
-type failingHere struct{ failingEngine }
-
-func (failingHere) Path() string { return "test:space" }

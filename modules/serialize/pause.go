@@ -14,20 +14,19 @@ import (
 )
 
 // The engine keeps a pause, so it applies to all processes of its directory. It has
-// the name of a queue, or that of a prefix with placeholders, for all its queues.
+// the name of a queue, or ends in a *, for all queues whose names begin so.
 
-var errCannotPause = errors.New("the engine cannot pause queues")
-
-// groupNames are the prefixes with placeholders that handlers use.
-func (e *sharedEngine) groupNames() (names []string) {
+// mayHave reports whether a prefix with placeholders has queues that a name stands for.
+func (e *sharedEngine) mayHave(name string) bool {
+	start, all := strings.CutSuffix(name, "*")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for queue := range e.configured {
-		if queue.group {
-			names = append(names, queue.name)
+		if queue.many && (queue.covers(start) || all && strings.HasPrefix(queue.name, start)) {
+			return true
 		}
 	}
-	return names
+	return false
 }
 
 // isAt reports whether the engine keeps its queues at a path, which may be the
@@ -36,27 +35,23 @@ func (e *sharedEngine) isAt(path string) bool {
 	return path == e.Path() || path == e.path || e.path != "" && realPath(e.path) == realPath(path)
 }
 
-// nameOf finds the name of a queue, or of a group, as the engine knows it. prefix is
-// one from a configuration or from a list.
+// nameOf finds the name of a queue, or of all that begin alike, as the engine knows it.
+// prefix is one from a configuration or from a list.
 func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, ok bool, err error) {
-	groups := e.groupNames()
-	if long := queueapi.ExpandShorthands(prefix); slices.Contains(groups, long) {
-		return long, true, nil
-	}
 	states, err := e.Queues(ctx)
 	if err != nil {
 		return "", false, err
 	}
-	escaped := serializer.QueueName(prefix)
+	escaped := queueapi.Escape(prefix)
 	for _, name := range []string{prefix, escaped} {
-		if slices.ContainsFunc(states, func(s serializer.QueueState) bool { return s.Prefix == name }) {
+		if slices.ContainsFunc(states, func(s serializer.QueueState) bool { return queueapi.Matches(name, s.Prefix) }) {
 			return name, true, nil
 		}
 	}
-	return escaped, slices.ContainsFunc(groups, func(group string) bool { return serializer.FitsGroup(escaped, group) }), nil
+	return escaped, !queueapi.Placeholder.MatchString(prefix) && e.mayHave(escaped), nil
 }
 
-// pausable is a queue or a group of queues in the engines of one place.
+// pausable is a queue, or all whose names begin alike, in the engines of one place.
 type pausable struct {
 	name    string
 	engines []*sharedEngine
@@ -111,27 +106,24 @@ func addPausable(all []pausable, name string, e *sharedEngine) []pausable {
 
 // pause pauses the queue in all engines that it is in.
 func (p pausable) pause(ctx context.Context, until time.Time) error {
-	return p.each("pausing", func(e serializer.Pauser) error { return e.Pause(ctx, p.name, until) })
-}
-
-func (p pausable) resume(ctx context.Context) error {
-	return p.each("resuming", func(e serializer.Pauser) error { return e.Resume(ctx, p.name) })
-}
-
-func (p pausable) each(doing string, do func(serializer.Pauser) error) error {
 	for _, e := range p.engines {
-		pauser, ok := e.Engine.(serializer.Pauser)
-		if !ok {
-			return fmt.Errorf("%s queue %q in %s: %w", doing, p.name, e.Path(), errCannotPause)
-		}
-		if err := do(pauser); err != nil {
-			return err
+		if err := e.Pause(ctx, p.name, until); err != nil {
+			return fmt.Errorf("pausing queue %q in %s: %w", p.name, e.Path(), err)
 		}
 	}
 	return nil
 }
 
-// state lists the queue. A group without a pause is not in any list.
+func (p pausable) resume(ctx context.Context) error {
+	for _, e := range p.engines {
+		if err := e.Resume(ctx, p.name); err != nil {
+			return fmt.Errorf("resuming queue %q in %s: %w", p.name, e.Path(), err)
+		}
+	}
+	return nil
+}
+
+// state lists the queue. A name with a * that is not paused is not in any list.
 func (p pausable) state(ctx context.Context) (serializer.QueueState, error) {
 	states, err := p.engines[0].Queues(ctx)
 	if err != nil {
@@ -144,22 +136,24 @@ func (p pausable) state(ctx context.Context) (serializer.QueueState, error) {
 	return withTickets(states[i]), nil
 }
 
+// paused is a queue that is paused, or all whose names begin alike.
+type paused struct {
+	name   string
+	engine *sharedEngine
+}
+
 // collectPaused asks all engines.
-func collectPaused(ctx context.Context) (paused map[string][]*sharedEngine) {
-	paused = make(map[string][]*sharedEngine)
+func collectPaused(ctx context.Context) (all []paused) {
 	for _, e := range openEngines() {
-		if _, ok := e.Engine.(serializer.Pauser); !ok {
-			continue
-		}
 		states, err := e.Engine.Queues(ctx)
 		if err != nil {
 			continue // its requests are refused, which other metrics tell
 		}
 		for _, state := range states {
 			if state.PausedUntil != nil {
-				paused[state.Prefix] = append(paused[state.Prefix], e)
+				all = append(all, paused{state.Prefix, e})
 			}
 		}
 	}
-	return paused
+	return all
 }

@@ -17,13 +17,7 @@ const visitsVar = "orderly.serialize"
 func (v *visit) earlierOrRegister(vars map[string]any) *visit {
 	latest, _ := vars[visitsVar].(*visit)
 	for earlier := latest; earlier != nil; earlier = earlier.next {
-		if earlier.queue != v.queue {
-			continue
-		}
-		if earlier.failure != nil && earlier.handler.engine.directory.same(v.handler.engine.directory) {
-			return earlier // whichever engine refused it
-		}
-		if earlier.space == v.space && (earlier.failure != nil || earlier.use()) {
+		if earlier.queue == v.queue && earlier.space == v.space && (earlier.failure != nil || earlier.use()) {
 			return earlier
 		}
 	}

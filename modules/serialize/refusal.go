@@ -3,7 +3,6 @@ package serialize
 import (
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -39,19 +38,12 @@ func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err e
 }
 
 // refusalOf returns the refusal from a queue that an error means. Every error that is not
-// a refusal itself is one of the storage. So is a refusal for a reason that only its
-// engine knows.
+// a refusal itself is one of the storage.
 func refusalOf(queue string, err error) *serializer.Refused {
-	refused, ok := errors.AsType[*serializer.Refused](err)
-	if !ok {
-		return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
-	}
-	if slices.Contains(serializer.Reasons(), refused.Reason) {
+	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
 		return refused
 	}
-	known := *refused
-	known.Reason = serializer.ReasonStorage
-	return &known
+	return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
 }
 
 // isFailure reports whether a request was refused because the queue does not work.

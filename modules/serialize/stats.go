@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -115,15 +116,20 @@ func (s *prefixStats) usage() (u prefixUsage) {
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise
 // 0.
-func (s *prefixStats) paused(paused map[string][]*sharedEngine) float64 {
-	name := s.prefix
-	if !s.many() {
-		name = serializer.QueueName(name)
-	}
+func (s *prefixStats) paused(all []paused) float64 {
+	name := s.pauseName()
 	for _, path := range s.usage().paths {
-		if slices.ContainsFunc(paused[name], func(e *sharedEngine) bool { return e.isAt(path) }) {
+		if slices.ContainsFunc(all, func(p paused) bool { return queueapi.Matches(p.name, name) && p.engine.isAt(path) }) {
 			return 1
 		}
 	}
 	return 0
+}
+
+// pauseName is the name by which the queue of the prefix is paused, or all its queues.
+func (s *prefixStats) pauseName() string {
+	if s.many() {
+		return queueStart(s.prefix) + "*"
+	}
+	return serializer.QueueName(s.prefix)
 }

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -27,38 +28,28 @@ func (s *Status) collect(ctx context.Context, now time.Time, filter string) stat
 // statusQueues are the queues of the engines, with the stats of their prefixes, and
 // one for each other prefix, such as those with placeholders.
 func statusQueues(ctx context.Context, now time.Time) (queues []*statuspage.Queue) {
-	byName, byGroup := make(map[string]*prefixStats), make(map[string]*prefixStats)
 	listed := make(map[*prefixStats]bool)
+	paused := make(map[*prefixStats]*time.Time) // those with placeholders
 	all := allStats()
-	for _, r := range all {
-		if r.many() {
-			byGroup[r.prefix] = r
-		} else {
-			byName[serializer.QueueName(r.prefix)] = r
-		}
-	}
-	groups := make(map[*prefixStats]*time.Time) // those that are paused
 	for _, state := range allQueues(ctx) {
-		if r := groupOf(all, state.QueueState); r != nil {
-			groups[r] = state.PausedUntil
+		if notePause(paused, all, state.QueueState) {
 			continue
 		}
-		prefixes := []*prefixStats{byName[state.Prefix].in(state.Path)}
-		for _, group := range state.Groups {
-			prefixes = append(prefixes, byGroup[group].in(state.Path))
-		}
+		prefixes := prefixesOf(all, state.QueueState)
 		q := statuspage.NewQueue(state.Queue, now, longestWait(prefixes))
 		q.QueueLength = queueLengthOf(state)
-		if r := prefixes[0]; r != nil {
-			listed[r] = true
-			r.addTo(q, now)
+		for _, r := range prefixes {
+			if !r.many() {
+				listed[r] = true
+				r.addTo(q, now)
+			}
 		}
 		queues = append(queues, q)
 	}
 	for _, r := range all {
 		if !listed[r] {
 			q := r.status(now)
-			q.PausedUntil = groups[r]
+			q.PausedUntil = paused[r]
 			queues = append(queues, q)
 		}
 	}
@@ -68,24 +59,36 @@ func statusQueues(ctx context.Context, now time.Time) (queues []*statuspage.Queu
 	return queues
 }
 
-// groupOf finds the prefix with placeholders that a paused group goes by, or nil.
-func groupOf(all []*prefixStats, state serializer.QueueState) *prefixStats {
-	i := slices.IndexFunc(all, func(r *prefixStats) bool {
-		return r.many() && r.prefix == state.Prefix && len(state.Tickets) == 0 && r.isIn(state.Path)
-	})
-	if i < 0 {
-		return nil
+// notePause notes which prefixes with placeholders a listed pause of several queues
+// applies to. It reports whether it is the pause of one of them, which need not be shown
+// as a queue.
+func notePause(paused map[*prefixStats]*time.Time, all []*prefixStats, state serializer.QueueState) (own bool) {
+	if !strings.HasSuffix(state.Prefix, "*") {
+		return false
 	}
-	return all[i]
+	for _, r := range all {
+		if r.many() && r.isIn(state.Path) && queueapi.Matches(state.Prefix, r.pauseName()) {
+			paused[r] = state.PausedUntil
+			own = own || state.Prefix == r.pauseName()
+		}
+	}
+	return own
 }
 
-// longestWait is how long a request may wait in a queue of some prefixes. One that is not
-// known is nil. It is 0 if there is no limit, or none is known.
+// prefixesOf are the prefixes that a queue may be of.
+func prefixesOf(all []*prefixStats, state serializer.QueueState) (found []*prefixStats) {
+	for _, r := range all {
+		if r.isIn(state.Path) && queueapi.Matches(r.pauseName(), state.Prefix) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// longestWait is how long a request may wait in a queue of some prefixes. It is 0 if there
+// is no limit, or none is known.
 func longestWait(prefixes []*prefixStats) (longest time.Duration) {
 	for _, r := range prefixes {
-		if r == nil {
-			continue
-		}
 		wait := r.usage().timeout
 		if wait == 0 {
 			return 0
@@ -97,14 +100,6 @@ func longestWait(prefixes []*prefixStats) (longest time.Duration) {
 
 // many reports whether the prefix names more than one queue.
 func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
-
-// in returns the prefix if it is used in a path, otherwise nil.
-func (s *prefixStats) in(path string) *prefixStats {
-	if s == nil || !s.isIn(path) {
-		return nil
-	}
-	return s
-}
 
 // isIn reports whether the prefix is used in a path. The path of an engine without a
 // directory is a name of its own, so a single use always matches.

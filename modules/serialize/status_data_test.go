@@ -10,15 +10,21 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// listing is an engine whose queues another process serves.
-type listing struct {
-	*serializer.Memory
-	states []serializer.QueueState
+// remote is a store with the tickets of another process.
+type remote struct {
+	*memory.Store
+	tickets []*serializer.Ticket
 }
 
-func (l listing) Queues(context.Context) ([]serializer.QueueState, error) { return l.states, nil }
+func (s remote) Follow(events serializer.Events) {
+	s.Store.Follow(events)
+	for _, t := range s.tickets {
+		events.Appeared(t)
+	}
+}
 
 // Bug: whatever the queue's timeout was, a request of another process counted as inside
 // since a minute after it came. One that had waited for longer made the queue look stuck.
@@ -38,10 +44,10 @@ func TestStatusKnowsTheTimeout(t *testing.T) {
 		{"not known", "other_", []time.Duration{time.Minute}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			state := serializer.QueueState{Path: path, Prefix: queue, Groups: []string{"{user}_"}}
-			state.Add(serializer.TicketState{State: serializer.StateInside, Since: time.Now().Add(-10 * time.Minute)}, serializer.Rule{})
-			state.Add(serializer.TicketState{State: serializer.StateWaiting, Since: time.Now()}, serializer.Rule{})
-			share(t, "test:timeout", listing{serializer.NewMemory(serializer.MemoryOptions{Path: path}), []serializer.QueueState{state}})
+			share(t, "test:timeout", remote{inMemory(path), []*serializer.Ticket{
+				{Queue: queue, Number: 1, Arrived: time.Now().Add(-10 * time.Minute)},
+				{Queue: queue, Number: 2, Arrived: time.Now()},
+			}})
 			for _, timeout := range c.timeouts {
 				t.Cleanup(openStats(c.prefix, prefixUse{path: path, timeout: timeout}, newMeters(metrics(), c.prefix)))
 			}
@@ -59,12 +65,11 @@ func TestStatusKnowsTheTimeout(t *testing.T) {
 
 // A page of very many queues stays small, and says what it leaves out.
 func TestStatusOfVeryManyQueues(t *testing.T) {
-	engine := serializer.NewMemory(serializer.MemoryOptions{Path: "/many"})
-	shared := share(t, "test:many", engine)
+	shared := share(t, "test:many", inMemory("/many"))
 	for i := range 1000 {
 		shared.configure(configuredQueue{name: "tenant_" + strconv.Itoa(i) + "_", limit: 1}, 1)
 	}
-	turn, err := engine.Enter(context.Background(), serializer.Arrival{Queue: "tenant_999_"})
+	turn, err := shared.Enter(context.Background(), serializer.Arrival{Queue: "tenant_999_"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/deadlines"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/heldbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/lentcontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
@@ -43,7 +42,6 @@ type visit struct {
 	refused bool                    // by the queue; then failure is set, too
 
 	turn    serializer.Turn
-	local   engineswitch.Turn
 	age     agelist.Entry // in the list of those that wait, then of those inside
 	waited  time.Duration
 	idle    time.Duration // for which the turn waited for a browser with the waiting page
@@ -87,11 +85,8 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	v.handler.meters.startWait(&v.age, v.queue, time.Now())
 	var a serializer.Arrival
 	v.describe(&a, r)
-	err := v.arrive(r.Context(), &a)
-	if err == nil {
-		v.turn, err = v.engine.Engine.Enter(r.Context(), a)
-	}
-	v.settle(err)
+	turn, err := v.engine.Enter(r.Context(), a)
+	err = v.settle(turn, err)
 	watch.Unwatch()
 	clocks.Restart(v.waited)
 	v.endWait(span, err)
@@ -99,13 +94,17 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 }
 
 // settle notes how the wait has ended.
-func (v *visit) settle(err error) {
-	if v.local.Arrived() { // else the request is inside the queue already
-		v.turn, _ = v.local.Settle(v.turn, err)
+func (v *visit) settle(turn serializer.Turn, err error) error {
+	if err == nil {
+		err = v.engine.checkRivals(v.queue, turn)
+	}
+	if err == nil {
+		v.turn = turn
 	}
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(v.age.Since)
 	v.handler.meters.endWait(&v.age, v.waited)
+	return err
 }
 
 // Request implements [serializer.Requester].

@@ -19,7 +19,7 @@ type waitingQueue [16]byte
 // waitingQueue is the name of a queue for readers, or for all others. A ticket of one
 // is not valid in the other.
 func (s *Handler) waitingQueue(queue string, reader bool) (id waitingQueue) {
-	text := s.engine.directory.path + "\x00" + queue
+	text := s.engine.directory + "\x00" + queue
 	if reader {
 		text += "\x00reader"
 	}

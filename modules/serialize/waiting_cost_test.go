@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -38,7 +39,7 @@ func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, ticke
 	if s.engine, err = openEngine(module, b.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		b.Fatal(err)
 	}
-	inside, err := enterBy(b.Context(), s.engine, serializer.Arrival{Queue: s.queue})
+	inside, err := s.engine.Enter(b.Context(), serializer.Arrival{Queue: s.queue})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,11 +105,10 @@ func BenchmarkWaitingMemory(b *testing.B) {
 // awaitTickets waits until the queue has so many.
 func (s *Handler) awaitTickets(b *testing.B, n int) {
 	b.Helper()
-	for counter := s.engine.Engine.(serializer.Counter); ; time.Sleep(time.Millisecond) {
-		if inside, waiting := counter.Count(s.queue); inside+waiting == n {
-			return
-		}
-	}
+	wait.Until(b, "the tickets", func() bool {
+		inside, waiting := s.engine.Count(s.queue)
+		return inside+waiting == n
+	})
 }
 
 // Bug: a place took a goroutine, and 5.6 KB with it.

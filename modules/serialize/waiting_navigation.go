@@ -24,7 +24,7 @@ import (
 // the waiting page. A page in a frame gets no cookies of other sites, and one that is
 // fetched ahead may never be shown. They wait with an open connection.
 func (v *visit) isNavigation(r *http.Request) bool {
-	if r.Method != http.MethodGet || sendsBody(r) || v.insideElsewhere() {
+	if r.Method != http.MethodGet || sendsBody(r) {
 		return false
 	}
 	if isLive(r) {

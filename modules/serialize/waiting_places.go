@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -110,7 +109,7 @@ func (p *placeReader) readNow(e *sharedEngine, done chan struct{}) {
 	states, err := e.Engine.Queues(context.Background())
 	queues := make(map[string]remoteTickets)
 	if err == nil {
-		for _, state := range engineswitch.List(e, e.Path(), states) {
+		for _, state := range states {
 			if remote := notePlaces(state, begun); remote != nil {
 				queues[state.Prefix] = remote
 			}

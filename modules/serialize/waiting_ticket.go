@@ -9,7 +9,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/engineswitch"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -43,20 +42,20 @@ type keptTicket struct {
 
 	// Guarded by the table.
 	state    keptState
-	id       ticketID    // once it is in the table
-	kept     bool        // it is in the table
-	cookie   *sentCookie // nil once it has come back
-	live     bool        // the latest page followed its place, and does not come by Refresh
-	delayed  bool        // its turn has waited longer, for a browser that came just in time
-	local    engineswitch.Turn
-	refusal  error         // why it has no turn
-	revoked  error         // the engine has taken the turn back
-	came     time.Time     // when the turn came
-	waited   time.Duration // until then
-	contact  time.Time     // when the browser was last there
-	refresh  time.Duration // when the browser will come back without JavaScript
-	timer    *time.Timer   // of the turn that waits for the browser
-	watchers []keptWatcher // the one whose page was seen last is last
+	id       ticketID        // once it is in the table
+	kept     bool            // it is in the table
+	cookie   *sentCookie     // nil once it has come back
+	live     bool            // the latest page followed its place, and does not come by Refresh
+	delayed  bool            // its turn has waited longer, for a browser that came just in time
+	turn     serializer.Turn // nil before it has come
+	refusal  error           // why it has no turn
+	revoked  error           // the engine has taken the turn back
+	came     time.Time       // when the turn came
+	waited   time.Duration   // until then
+	contact  time.Time       // when the browser was last there
+	refresh  time.Duration   // when the browser will come back without JavaScript
+	timer    *time.Timer     // of the turn that waits for the browser
+	watchers []keptWatcher   // the one whose page was seen last is last
 	claimant *visit
 
 	waitsFor *sentCookie // its browser may be the one that refused it, so it waits with an open connection
@@ -101,7 +100,7 @@ func (s *Handler) newKeptTicket(r *http.Request, v *visit, queue waitingQueue, e
 	}
 	k.meters.startWait(&k.age, v.queue, k.arrived)
 	a.Requester, a.Revoke = k, k.revoke
-	k.wait = engine.join(&k.local, a, func(err error) { keptTickets.settle(k, err) })
+	k.wait = engine.Join(a, func(turn serializer.Turn, err error) { keptTickets.settle(k, turn, err) })
 	return k
 }
 
@@ -129,7 +128,7 @@ func (k *keptTicket) end(was keptState) {
 	case keptWaiting:
 		k.wait.GiveUp(errBrowserGone) // settle does the rest
 	case keptReady:
-		k.local.Leave()
+		k.turn.Leave()
 		k.meters.endIdle(&k.age)
 		k.meters.idled(time.Since(k.came))
 		k.meters.holds.add(time.Since(k.came)) // nobody else was inside meanwhile

@@ -7,15 +7,18 @@ import (
 )
 
 // settle notes how the ticket's wait has ended.
-func (t *keptTable) settle(k *keptTicket, err error) {
+func (t *keptTable) settle(k *keptTicket, turn serializer.Turn, err error) {
+	if err == nil {
+		err = k.engine.checkRivals(k.name, turn)
+	}
 	now := time.Now()
 	k.meters.endWait(&k.age, now.Sub(k.arrived))
 	t.mu.Lock()
+	k.turn = turn
 	k.came, k.waited = now, now.Sub(k.arrived)
 	if err == nil && k.revoked != nil {
 		err = k.revocationLocked()
 	}
-	entered := k.local.Entered()
 	over := k.state == keptOver
 	switch {
 	case over:
@@ -33,8 +36,8 @@ func (t *keptTable) settle(k *keptTicket, err error) {
 	if !over && err == nil {
 		return
 	}
-	if entered {
-		k.local.Leave()
+	if turn != nil {
+		turn.Leave()
 	}
 	k.release()
 }
@@ -42,7 +45,7 @@ func (t *keptTable) settle(k *keptTicket, err error) {
 // revocationLocked is the refusal of a ticket whose turn was revoked before it was
 // claimed.
 func (k *keptTicket) revocationLocked() error {
-	return &serializer.Refused{Reason: serializer.ReasonOf(k.revoked), Queue: k.name, Token: k.local.Token(), Err: k.revoked}
+	return &serializer.Refused{Reason: serializer.ReasonOf(k.revoked), Queue: k.name, Token: k.turn.Token(), Err: k.revoked}
 }
 
 // revoke notes that the engine takes the turn back, and returns who has claimed it.
@@ -98,7 +101,7 @@ func (t *keptTable) claim(k *keptTicket, v *visit) bool {
 	}
 	k.meters.endIdle(&k.age)
 	k.claimant = v
-	v.engine, v.space, v.turn, v.waited, v.entered = k.engine, k.engine.space, &k.local, k.waited, time.Now()
+	v.engine, v.space, v.turn, v.waited, v.entered = k.engine, k.engine.space, k.turn, k.waited, time.Now()
 	v.idle = v.entered.Sub(k.came)
 	if kept {
 		k.meters.countKept(keptClaimed)

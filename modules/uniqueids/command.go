@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -263,7 +263,7 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 	if err == nil {
 		return readings, nil
 	}
-	ticket, ticketErr := serializer.ParseTicket(id)
+	ticket, ticketErr := lockfile.ParseName(id)
 	if ticketErr != nil {
 		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
 	}
@@ -273,7 +273,7 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 		Time:   ticket.Time().UTC(),
 		Fields: []uniqueid.Field{
 			{Name: "prefix", Value: ticket.Prefix},
-			{Name: "token", Value: ticket.Stamp},
+			{Name: "token", Value: ticket.Number},
 			{Name: "client", Value: ticket.Client.String()},
 		},
 	}}, nil

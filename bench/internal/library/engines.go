@@ -12,6 +12,8 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // The engines that can be measured.
@@ -28,12 +30,23 @@ type Engine struct {
 	Dir    string // for lock files
 }
 
-func (e Engine) open() (serializer.Engine, error) {
+// engine is what is measured: a [serializer.Engine], or a rival.
+type engine interface {
+	Enter(context.Context, serializer.Arrival) (serializer.Turn, error)
+	Queues(context.Context) ([]serializer.QueueState, error)
+	Close() error
+}
+
+func (e Engine) open() (engine, error) {
 	switch e.Engine {
 	case File:
-		return serializer.OpenFile(e.Dir, serializer.FileOptions{})
+		store, err := lockfile.Open(e.Dir, lockfile.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return serializer.New(store, serializer.Options{}), nil
 	case Memory:
-		return serializer.NewMemory(serializer.MemoryOptions{}), nil
+		return serializer.New(memory.New(memory.Options{}), serializer.Options{}), nil
 	case Channel:
 		return new(channels), nil
 	case Predecessor:
@@ -43,13 +56,13 @@ func (e Engine) open() (serializer.Engine, error) {
 }
 
 // with calls f with the engine, and closes it.
-func (e Engine) with(f func(serializer.Engine) error) error {
-	engine, err := e.open()
+func (e Engine) with(f func(engine) error) error {
+	opened, err := e.open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = engine.Close() }()
-	return f(engine)
+	defer func() { _ = opened.Close() }()
+	return f(opened)
 }
 
 var arrival = serializer.Arrival{
@@ -68,16 +81,16 @@ type Work struct {
 
 func init() {
 	proc.Role("work", func(ctx context.Context, w Work) (struct{}, error) {
-		return struct{}{}, w.with(func(e serializer.Engine) error { return w.do(ctx, e) })
+		return struct{}{}, w.with(func(e engine) error { return w.do(ctx, e) })
 	})
 }
 
-func (w Work) do(ctx context.Context, engine serializer.Engine) error {
+func (w Work) do(ctx context.Context, e engine) error {
 	var callers errgroup.Group
 	for range w.Callers {
 		callers.Go(func() error {
 			for range w.Turns {
-				turn, err := engine.Enter(ctx, arrival)
+				turn, err := e.Enter(ctx, arrival)
 				if err != nil {
 					return err
 				}

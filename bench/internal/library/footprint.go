@@ -8,7 +8,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Footprint is work whose memory is measured, and so is that of a number of waiters.
@@ -20,10 +19,10 @@ type Footprint struct {
 func init() {
 	proc.Role("footprint", func(ctx context.Context, f Footprint) (figures.Values, error) {
 		values := make(figures.Values)
-		if err := f.with(func(e serializer.Engine) error { return f.turns(ctx, e, values) }); err != nil {
+		if err := f.with(func(e engine) error { return f.turns(ctx, e, values) }); err != nil {
 			return nil, err
 		}
-		return values, f.with(func(e serializer.Engine) error { return f.waiters(ctx, e, values) })
+		return values, f.with(func(e engine) error { return f.waiters(ctx, e, values) })
 	})
 }
 
@@ -36,13 +35,13 @@ func (f Footprint) Run(ctx context.Context) (figures.Values, error) {
 }
 
 // turns counts the allocations of turns.
-func (f Footprint) turns(ctx context.Context, engine serializer.Engine, values figures.Values) error {
-	if err := (Work{Callers: 1, Turns: 100}).do(ctx, engine); err != nil { // to warm up
+func (f Footprint) turns(ctx context.Context, e engine, values figures.Values) error {
+	if err := (Work{Callers: 1, Turns: 100}).do(ctx, e); err != nil { // to warm up
 		return err
 	}
-	before := memory()
-	err := f.do(ctx, engine)
-	after := memory()
+	before := memoryStats()
+	err := f.do(ctx, e)
+	after := memoryStats()
 	n := float64(f.Callers * f.Turns)
 	values[figures.Allocations] = float64(after.Mallocs-before.Mallocs) / n
 	values[figures.Allocated] = float64(after.TotalAlloc-before.TotalAlloc) / n
@@ -50,7 +49,7 @@ func (f Footprint) turns(ctx context.Context, engine serializer.Engine, values f
 }
 
 // waiters compares callers that wait with goroutines that wait for a channel.
-func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values figures.Values) error {
+func (f Footprint) waiters(ctx context.Context, e engine, values figures.Values) error {
 	heap, stack := 0.0, 0.0
 	for range 2 { // the first crowd leaves goroutines that the next ones use again
 		over := make(chan struct{})
@@ -59,15 +58,15 @@ func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values
 		close(over)
 		gone.Wait() // or their stacks would count as in use before the next crowd comes
 	}
-	turn, err := engine.Enter(ctx, arrival)
+	turn, err := e.Enter(ctx, arrival)
 	if err != nil {
 		return err
 	}
 	defer turn.Leave()
 	queuedHeap, queuedStack := f.crowd(new(sync.WaitGroup),
-		func() { _, _ = engine.Enter(ctx, arrival) }, // until the engine is closed
+		func() { _, _ = e.Enter(ctx, arrival) }, // until the engine is closed
 		func() bool {
-			states, err := engine.Queues(ctx)
+			states, err := e.Queues(ctx)
 			return err != nil || states[0].Waiting == f.Waiting
 		})
 	values[figures.WaiterHeap], values[figures.WaiterStack] = queuedHeap-heap, queuedStack-stack
@@ -77,7 +76,7 @@ func (f Footprint) waiters(ctx context.Context, engine serializer.Engine, values
 // crowd weighs goroutines that wait for something, once all of them do. They are done
 // when they no longer wait.
 func (f Footprint) crowd(done *sync.WaitGroup, wait func(), all func() bool) (heap, stack float64) {
-	before := memory()
+	before := memoryStats()
 	var begun sync.WaitGroup
 	begun.Add(f.Waiting)
 	for range f.Waiting {
@@ -90,12 +89,12 @@ func (f Footprint) crowd(done *sync.WaitGroup, wait func(), all func() bool) (he
 	for waiting := false; !waiting; waiting = all() {
 		time.Sleep(200 * time.Millisecond)
 	}
-	after, n := memory(), float64(f.Waiting)
+	after, n := memoryStats(), float64(f.Waiting)
 	return (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n, (float64(after.StackInuse) - float64(before.StackInuse)) / n
 }
 
-// memory is what is in use after the garbage is gone.
-func memory() (m runtime.MemStats) {
+// memoryStats is what is in use after the garbage is gone.
+func memoryStats() (m runtime.MemStats) {
 	runtime.GC()
 	runtime.GC() // what the first left in pools
 	runtime.ReadMemStats(&m)

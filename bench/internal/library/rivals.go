@@ -16,9 +16,7 @@ import (
 // rival is an engine that does no more than to be measured.
 type rival struct{}
 
-func (rival) Evict(context.Context, string, uint64) error { return serializer.ErrNoTicket }
-func (rival) Path() string                                { return "" }
-func (rival) Close() error                                { return nil }
+func (rival) Close() error { return nil }
 
 // rivalTurn leaves by a function.
 type rivalTurn func()

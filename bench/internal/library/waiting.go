@@ -9,7 +9,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
 	"github.com/orderly-http/caddy-orderly/bench/internal/proc"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Queueing is a queue that always has a number of callers waiting.
@@ -22,7 +21,7 @@ type Queueing struct {
 
 func init() {
 	proc.Role("queueing", func(ctx context.Context, q Queueing) (values figures.Values, err error) {
-		err = q.with(func(e serializer.Engine) error {
+		err = q.with(func(e engine) error {
 			values, err = q.turn(ctx, e)
 			return err
 		})
@@ -38,7 +37,7 @@ func (q Queueing) Run(ctx context.Context) (figures.Values, error) {
 // carousel is a queue in which every leaving holder queues again.
 type carousel struct {
 	Queueing
-	engine serializer.Engine
+	engine engine
 	start  chan struct{}
 	began  time.Time
 
@@ -49,8 +48,8 @@ type carousel struct {
 	turns  int
 }
 
-func (q Queueing) turn(ctx context.Context, engine serializer.Engine) (figures.Values, error) {
-	c := &carousel{Queueing: q, engine: engine, start: make(chan struct{}), passed: make([]time.Duration, 0, q.Turns)}
+func (q Queueing) turn(ctx context.Context, e engine) (figures.Values, error) {
+	c := &carousel{Queueing: q, engine: e, start: make(chan struct{}), passed: make([]time.Duration, 0, q.Turns)}
 	done := make(chan error, q.Waiting+1)
 	for range q.Waiting + 1 {
 		go func() { done <- c.ride(ctx) }()

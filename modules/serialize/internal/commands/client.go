@@ -25,9 +25,14 @@ const (
 )
 
 // noAnswerError means that nobody answers at the address of an admin API.
-type noAnswerError struct{ err error }
+type noAnswerError struct {
+	address string
+	err     error
+}
 
-func (e *noAnswerError) Error() string { return fmt.Sprintf("no Caddy answers: %v", e.err) }
+func (e *noAnswerError) Error() string {
+	return fmt.Sprintf("no Caddy answers at %s: %v; --address names another admin API", e.address, e.err)
+}
 
 func (e *noAnswerError) Unwrap() error { return e.err }
 
@@ -62,7 +67,7 @@ func (a *adminSource) ask(ctx context.Context, method, path string, answer any) 
 	}()
 	select {
 	case <-ctx.Done():
-		return &noAnswerError{ctx.Err()}
+		return &noAnswerError{a.address, ctx.Err()}
 	case r := <-done:
 		if r.err != nil {
 			return a.explain(r.err)
@@ -95,12 +100,12 @@ func askAdmin(address, method, path string) ([]byte, error) {
 func (a *adminSource) explain(err error) error {
 	_, answer, ok := strings.Cut(err.Error(), "HTTP ")
 	if !ok {
-		return &noAnswerError{err}
+		return &noAnswerError{a.address, err}
 	}
 	text, body, _ := strings.Cut(answer, ": ")
 	status, convErr := strconv.Atoi(text)
 	if convErr != nil {
-		return &noAnswerError{err}
+		return &noAnswerError{a.address, err}
 	}
 	var says struct {
 		Error string `json:"error"`

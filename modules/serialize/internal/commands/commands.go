@@ -3,9 +3,6 @@ package commands
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 
@@ -27,17 +24,6 @@ const (
 // Add adds the commands to "caddy serialize".
 func Add(cmd *cobra.Command) {
 	command.Group(cmd, queuesCommand(), evictCommand(), pauseCommand(), resumeCommand())
-}
-
-// explainStorage says what to do about a directory that cannot be read.
-func explainStorage(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w; name the path of the serialize directive with --path", err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run this as the user of the server, or as root", err)
-	}
-	return err
 }
 
 // isTerminal reports whether somebody sits at the other end of a file.

@@ -22,7 +22,7 @@ const defaultWait = 10 * time.Second
 func evictCommand() *cobra.Command {
 	c := &evictRun{}
 	cmd := &cobra.Command{
-		Use:   "evict --prefix P [--path DIR] [--force] TOKEN",
+		Use:   "evict --prefix P [--force] TOKEN",
 		Short: "Evicts a ticket from a queue",
 		Long: `
 Evicts a ticket from a queue. A waiting request is refused at once, with the
@@ -31,7 +31,7 @@ has returned. Before that, the command asks for confirmation, unless --force is
 given.
 
 The process that owns the ticket evicts it. The command waits for that, and
-reports the result. With --path, it also removes a ticket whose owner is dead.
+reports the result.
 
 Exit codes: 0 done, 1 failed, 2 no such ticket, 3 the request is inside and the
 eviction was not confirmed, 4 the owner did not respond.`,
@@ -63,39 +63,35 @@ func (c *evictRun) run(ctx context.Context, cmd *cobra.Command, args []string) (
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, fmt.Errorf("token %q: expected the number of a ticket, as \"caddy serialize queues\" shows it", args[0])
 	}
-	source, err := c.from.open(ctx, cmd.ErrOrStderr())
+	source, err := c.from.open()
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	evicted, err := c.evict(ctx, source, token, c.force)
-	if errors.Is(err, serializer.ErrInside) {
-		if !askInside(cmd, evicted.Ticket) {
+	if errors.Is(err, errInside) {
+		if !askInside(cmd, evicted.ticket) {
 			return exitInside, fmt.Errorf("%w; left alone (--force evicts it without asking)", err)
 		}
 		evicted, err = c.evict(ctx, source, token, true)
 	}
 	if err != nil {
-		return c.failed(err)
+		return failed(err)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), evictionText(c.prefix, evicted))
 	return 0, nil
 }
 
-func (c *evictRun) evict(ctx context.Context, source queueSource, token uint64, inside bool) (serializer.Evicted, error) {
+func (c *evictRun) evict(ctx context.Context, source *adminSource, token uint64, inside bool) (eviction, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.wait)
 	defer cancel()
 	return source.evict(ctx, c.prefix, token, inside)
 }
 
-func (c *evictRun) failed(err error) (int, error) {
+func failed(err error) (int, error) {
 	switch {
 	case errors.Is(err, serializer.ErrNoTicket):
-		list := "caddy serialize queues"
-		if c.from.path != "" {
-			list += " --path " + c.from.path
-		}
-		return exitNoTicket, fmt.Errorf("%w; \"%s\" lists those there are", err, list)
-	case errors.Is(err, serializer.ErrNotObeyed):
+		return exitNoTicket, fmt.Errorf("%w; \"caddy serialize queues\" lists those there are", err)
+	case errors.Is(err, errNotObeyed):
 		return exitNotObeyed, fmt.Errorf("%w; it may be stopped: continue it, or end it, which frees all its tickets", err)
 	}
 	return caddy.ExitCodeFailedStartup, err
@@ -114,14 +110,12 @@ func askInside(cmd *cobra.Command, t serializer.TicketState) bool {
 	return answer == "y" || answer == "yes"
 }
 
-func evictionText(prefix string, e serializer.Evicted) string {
-	what := fmt.Sprintf("ticket %s, %s in queue %s: ", e.Ticket.Token, e.Ticket.State, prefix)
+func evictionText(prefix string, e eviction) string {
+	what := fmt.Sprintf("ticket %s, %s in queue %s: ", e.ticket.Token, e.ticket.State, prefix)
 	switch {
-	case e.Removed:
-		return what + "removed; no process of Orderly that lives owned it (" + command.Printable(e.Ticket.Owner) + ")"
-	case e.Returned && e.Ticket.State == serializer.StateWaiting:
+	case e.returned && e.ticket.State == serializer.StateWaiting:
 		return what + "evicted; its request is refused"
-	case e.Returned:
+	case e.returned:
 		return what + "evicted; its request was cancelled and has returned, so the next may enter"
 	}
 	return what + "evicted; its request was cancelled but has not returned yet. The next enters when it has"

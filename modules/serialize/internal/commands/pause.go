@@ -18,7 +18,7 @@ import (
 func pauseCommand() *cobra.Command {
 	c := &pauseRun{action: queueapi.Pause}
 	cmd := &cobra.Command{
-		Use:   "pause --prefix P [--path DIR] [--for 10m] [--wait]",
+		Use:   "pause --prefix P [--for 10m] [--wait]",
 		Short: "Pauses a queue",
 		Long: `
 Pauses a queue, so that no request enters. Requests inside finish. Waiting
@@ -27,14 +27,14 @@ all processes of the directory, including those that start later. It lasts for
 the time given by --for, or until "caddy serialize resume", and replaces an
 earlier pause of the same prefix.
 
-To pause all queues of a prefix with placeholders, give it as the configuration
-has it. With --wait, the command returns when no request has been inside for
-half a second.
+A prefix that ends in an asterisk pauses all queues whose prefix begins with the
+rest, also those that do not exist yet. With --wait, the command returns when no
+request has been inside for half a second.
 
 Exit codes: 0 done, 1 failed, 2 no such queue, 5 the pause ended before the
 command was done.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
-  caddy serialize pause --prefix "user_{http.auth.user.id}_" --for 0`,
+  caddy serialize pause --prefix "user_*" --for 0`,
 		Args: cobra.NoArgs,
 		RunE: exiting(c.run),
 	}
@@ -47,15 +47,14 @@ command was done.`,
 func resumeCommand() *cobra.Command {
 	c := &pauseRun{action: queueapi.Resume}
 	cmd := &cobra.Command{
-		Use:   "resume --prefix P [--path DIR]",
+		Use:   "resume --prefix P",
 		Short: "Ends the pause of a queue",
 		Long: `
 Ends the pause of a queue. The next waiting request enters at once. If the queue
 is not paused, that is no error.
 
-To end a pause of a prefix with placeholders, give the same prefix; it cannot be
-ended for one of its queues alone. If only another user can end the pause, the
-command fails.
+A prefix that ends in an asterisk ends the pauses of all queues whose prefix
+begins with the rest. Such a pause cannot be ended for one of its queues alone.
 
 Exit codes: 0 done, 1 failed, 2 no such queue.`,
 		Example: `  caddy serialize resume --prefix shop_`,
@@ -77,7 +76,7 @@ type pauseRun struct {
 
 func (c *pauseRun) add(cmd *cobra.Command) {
 	c.from.add(cmd)
-	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue, or of several, as it is configured")
+	c.from.addPrefix(cmd, &c.prefix, "Prefix of the queue; one that ends in * means all that begin so")
 	_ = cmd.MarkFlagRequired("prefix")
 }
 
@@ -89,7 +88,7 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
-	source, err := c.from.open(ctx, cmd.ErrOrStderr())
+	source, err := c.from.open()
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
@@ -99,9 +98,6 @@ func (c *pauseRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int
 	}
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
-	}
-	if len(states) == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: not paused\n", command.Printable(c.prefix), command.Printable(source.String()))
 	}
 	for _, state := range states {
 		fmt.Fprintln(cmd.OutOrStdout(), pauseText(state, c.action, until))
@@ -123,7 +119,7 @@ func pauseText(q serializer.QueueState, action string, asked time.Time) string {
 	text := fmt.Sprintf("%s in %s: ", command.Printable(q.Prefix), command.Printable(q.Path))
 	switch {
 	case action == queueapi.Resume && q.PausedUntil != nil:
-		return text + "still paused " + queueapi.UntilText(*q.PausedUntil) + ", by the pause of its prefix"
+		return text + "still paused " + queueapi.UntilText(*q.PausedUntil) + ", by a pause of several queues"
 	case action == queueapi.Resume:
 		return text + "resumed"
 	case q.PausedUntil == nil:
@@ -131,7 +127,7 @@ func pauseText(q serializer.QueueState, action string, asked time.Time) string {
 	}
 	text += "paused " + queueapi.UntilText(*q.PausedUntil)
 	if !asked.IsZero() && q.PausedUntil.After(asked.Add(pauseSlack)) {
-		text += ", by a longer pause, of its prefix or by another user"
+		text += ", by a longer pause of several queues"
 	}
 	return text
 }

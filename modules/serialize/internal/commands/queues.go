@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,28 +19,26 @@ const watchInterval = time.Second
 func queuesCommand() *cobra.Command {
 	c := &queuesRun{}
 	cmd := &cobra.Command{
-		Use:   "queues [--path DIR] [--prefix P] [--json] [--watch]",
+		Use:   "queues [--prefix P] [--json] [--watch]",
 		Short: "Lists queues",
 		Long: `
 Lists queues. For each ticket, the list has its place, its wait, its time
 inside, the client, the request, and the process that owns it.
 
-By default, the command asks a running Caddy. That knows its own requests, and
-the tickets of other processes in the same queues. With --path, the command reads
-the lock files of a directory. They do not tell which request a ticket is for, or
-when it entered. The command creates no file there.
+The command asks a running Caddy. That knows its own requests, and the tickets of
+other processes in the same queues.
 
 A prefix that ends in an asterisk selects all queues whose prefix begins with the
 rest. With --watch, the command prints the list every second until it is
 interrupted. With --watch and --json, each list is one line.`,
 		Example: `  caddy serialize queues
   caddy serialize queues --address unix//run/caddy/admin.sock
-  caddy serialize queues --path /var/lib/caddy/queues --prefix checkout_`,
+  caddy serialize queues --prefix "checkout_*"`,
 		Args: cobra.NoArgs,
 		RunE: exiting(c.run),
 	}
 	c.from.add(cmd)
-	c.from.addPrefix(cmd, &c.prefix, "List only the queue of this prefix")
+	c.from.addPrefix(cmd, &c.prefix, "List only the queue of this prefix; one that ends in * means all that begin so")
 	cmd.Flags().BoolVar(&c.json, "json", false, "Print JSON, as the admin API does")
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Print again every second")
 	return cmd
@@ -55,12 +52,11 @@ type queuesRun struct {
 }
 
 func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (int, error) {
-	source, err := c.from.open(ctx, cmd.ErrOrStderr())
+	source, err := c.from.open()
 	if err != nil {
 		return caddy.ExitCodeFailedStartup, err
 	}
 	out := cmd.OutOrStdout()
-	hinted := false
 	for {
 		queues, unread := c.read(ctx, source)
 		if ctx.Err() != nil {
@@ -71,11 +67,6 @@ func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (in
 		}
 		if err := c.print(out, source, queues); err != nil {
 			return caddy.ExitCodeFailedStartup, fmt.Errorf("writing the list: %w", err)
-		}
-		if _, asked := source.(*adminSource); !asked && !hinted && unreadable(queues) {
-			hinted = true
-			fmt.Fprintf(cmd.ErrOrStderr(), "some lock files in %s may not be opened by this user, so their owners and rules are unknown; "+
-				"run this as the user of the server, or as root\n", source)
 		}
 		if unread != nil {
 			return caddy.ExitCodeFailedStartup, unread
@@ -92,7 +83,7 @@ func (c *queuesRun) run(ctx context.Context, cmd *cobra.Command, _ []string) (in
 }
 
 // read lists the queues that were asked for.
-func (c *queuesRun) read(ctx context.Context, source queueSource) ([]serializer.QueueState, error) {
+func (c *queuesRun) read(ctx context.Context, source *adminSource) ([]serializer.QueueState, error) {
 	queues, err := source.queues(ctx)
 	if err != nil && !isUnread(err) {
 		return nil, err
@@ -106,13 +97,7 @@ func (c *queuesRun) read(ctx context.Context, source queueSource) ([]serializer.
 	return wanted, err
 }
 
-func unreadable(queues []serializer.QueueState) bool {
-	return slices.ContainsFunc(queues, func(q serializer.QueueState) bool {
-		return slices.ContainsFunc(q.Tickets, func(t serializer.TicketState) bool { return t.Alive == nil })
-	})
-}
-
-func (c *queuesRun) print(out io.Writer, source queueSource, queues []serializer.QueueState) error {
+func (c *queuesRun) print(out io.Writer, source *adminSource, queues []serializer.QueueState) error {
 	if c.json {
 		enc := json.NewEncoder(out)
 		if !c.watch {
@@ -128,17 +113,9 @@ func (c *queuesRun) print(out io.Writer, source queueSource, queues []serializer
 		fmt.Fprintf(&page, "%s  %s\n\n", time.Now().Format(time.TimeOnly), source)
 	}
 	if len(queues) == 0 {
-		fmt.Fprintf(&page, "nobody is in a queue %s\n", c.where(source))
+		fmt.Fprintf(&page, "nobody is in a queue of %s\n", source)
 	}
 	writeQueueTables(&page, queues, time.Now())
 	_, err := io.WriteString(out, page.String())
 	return err
-}
-
-// where says which queues were read.
-func (c *queuesRun) where(source queueSource) string {
-	if _, ok := source.(directorySource); ok {
-		return fmt.Sprintf("in %s", source)
-	}
-	return fmt.Sprintf("of %s", source)
 }

@@ -90,7 +90,7 @@ func waitText(t serializer.TicketState, now time.Time) string {
 	return ageText(t.Entered.Sub(t.Arrived))
 }
 
-// holdText is for how long a ticket has been inside. From outside only the
+// holdText is for how long a ticket has been inside. Of one of another process, only the
 // arrival is known, and so the most it can be.
 func holdText(t serializer.TicketState, now time.Time) string {
 	switch {

@@ -18,6 +18,8 @@ import (
 // written.
 type Member struct {
 	Space, Prefix string // where the queue is kept, and its name
+	Directory     string // of the handler
+	Engine        string // the name of its module
 	DryRun        bool
 	Rule, Shared  serializer.Rule // for most requests, and for those with shared methods
 }
@@ -31,6 +33,7 @@ type configuration struct {
 	number   uint64
 	handlers int // that use it
 	declared Declarations[queueIdentity]
+	engines  map[queueIdentity]engine // by directory and prefix
 	rules    map[queueIdentity]*Rules
 	passages []passage
 }
@@ -61,12 +64,15 @@ func (t *table) join(registry *prometheus.Registry, m Member, at routes.Place) (
 	c := t.byRegistry[registry]
 	if c == nil {
 		t.last++
-		c = &configuration{number: t.last, declared: make(Declarations[queueIdentity]), rules: make(map[queueIdentity]*Rules)}
+		c = &configuration{number: t.last, declared: make(Declarations[queueIdentity]), engines: make(map[queueIdentity]engine), rules: make(map[queueIdentity]*Rules)}
 		t.byRegistry[registry] = c
 	}
 	c.handlers++
 	queue := queueIdentity{m.Space, m.Prefix}
 	if err := c.declared.Agree(queue, m.Prefix, Declaration{m.DryRun, at.String()}); err != nil {
+		return nil, nil, err
+	}
+	if err := c.agreeLocked(m, at.String()); err != nil {
 		return nil, nil, err
 	}
 	return c.noteRulesLocked(queue, m.Rule, m.Shared), c.passLocked(passage{queue: queue, at: at}), nil

@@ -3,11 +3,10 @@ package queueapi
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -17,7 +16,7 @@ const defaultPause = 10 * time.Minute
 
 // UntilText is the end of a pause for people.
 func UntilText(until time.Time) string {
-	if !until.Before(serializer.Resumed) {
+	if !until.Before(serializer.Forever) {
 		return "until it is resumed"
 	}
 	return "until " + until.Local().Format(time.DateTime)
@@ -41,12 +40,22 @@ func ParsePause(text string) (until time.Time, err error) {
 	return time.Now().Add(length), nil
 }
 
-// ExpandShorthands replaces the shorthands of placeholders, as the Caddyfile does.
-func ExpandShorthands(prefix string) string {
-	text := caddyfile.Segment{{Text: prefix}}
-	httpcaddyfile.NewShorthandReplacer().ApplyToSegment(&text)
-	return text[0].Text
+// Matches reports whether a name stands for a queue. One that ends in * stands for all
+// queues whose names begin so.
+func Matches(name, queue string) bool {
+	start, all := strings.CutSuffix(name, "*")
+	return queue == name || all && strings.HasPrefix(queue, start)
 }
 
 // Placeholder matches a placeholder in a prefix.
 var Placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+
+// Escape is the name of the queue of a prefix, which may end in * for all whose names
+// begin so.
+func Escape(prefix string) string {
+	start, all := strings.CutSuffix(prefix, "*")
+	if all {
+		return serializer.QueueName(start) + "*"
+	}
+	return serializer.QueueName(prefix)
+}

@@ -60,6 +60,8 @@ type Queue struct {
 
 	WouldEnter, WouldWait int64 `json:"-"` // requests of a dry run, since the process began
 
+	PauseName string `json:"-"` // by which it is paused; ends in * for a prefix with placeholders
+
 	badge      string // the worst trouble in a word
 	level      troubleLevel
 	refusedNow int64         // in the last minute
@@ -113,7 +115,7 @@ func (q *Queue) matches(filter string) bool {
 // wait in it; 0 if there is no limit, or none is known.
 func NewQueue(state queueapi.Queue, now time.Time, longestWait time.Duration) *Queue {
 	q := &Queue{
-		PausedUntil: state.PausedUntil, Path: state.Path, Prefix: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
+		PausedUntil: state.PausedUntil, Path: state.Path, Prefix: state.Prefix, PauseName: state.Prefix, Paths: []string{state.Path}, Limit: state.Limit, Error: state.Error,
 		Inside: state.Inside, Waiting: state.Waiting, Tickets: state.Tickets[:min(len(state.Tickets), maxTickets)],
 	}
 	for _, t := range state.Tickets {

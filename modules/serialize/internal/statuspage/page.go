@@ -80,12 +80,13 @@ func (q shownQueue) ID() string {
 }
 
 // ControlName names the queue for the controls. It is empty for a prefix that is used
-// in several directories, each of which has pauses of its own.
+// in several directories, each of which has pauses of its own. It is also empty for one
+// that begins with a placeholder, whose pause would be that of all queues.
 func (q shownQueue) ControlName() string {
-	if len(q.Paths) != 1 {
+	if len(q.Paths) != 1 || q.PauseName == "*" {
 		return ""
 	}
-	return q.Paths[0] + "/" + q.Prefix
+	return q.Paths[0] + "/" + q.PauseName
 }
 
 // Worst is the class of the queue's row.

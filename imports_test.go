@@ -1,0 +1,77 @@
+package orderly
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// storeys are the house from top to bottom. A package belongs to the first that it matches.
+var storeys = []string{"cmd/", "modules/etcd/cmd/", ".", "modules/", "uniqueid", "serializer", "internal/"}
+
+const (
+	house        = "github.com/orderly-http/caddy-orderly/"
+	caddyModules = "github.com/caddyserver/"
+)
+
+// Imports only go down, and the libraries know nothing of Caddy.
+func TestImportsGoDown(t *testing.T) {
+	for file, imports := range importsOf(t) {
+		from := storeyOf(path.Dir(file))
+		library := strings.HasPrefix(file, "uniqueid/") || strings.HasPrefix(file, "serializer/")
+		for _, imported := range imports {
+			if library && strings.HasPrefix(imported, caddyModules) {
+				t.Errorf("%s belongs to a library, and imports %s", file, imported)
+			}
+			if name, ours := strings.CutPrefix(imported+"/", house); ours && storeyOf(strings.TrimSuffix(name, "/")) < from {
+				t.Errorf("%s imports %s, which is above it", file, imported)
+			}
+		}
+	}
+}
+
+func storeyOf(name string) int {
+	if name == "" {
+		name = "."
+	}
+	for i, storey := range storeys {
+		if name == storey || storey != "." && strings.HasPrefix(name+"/", storey) {
+			return i
+		}
+	}
+	return len(storeys)
+}
+
+// importsOf are the Go files that are no tests, with what they import. The measurements are
+// a house of their own.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	files := make(map[string][]string)
+	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (file == "bench" || strings.HasPrefix(file, ".") && file != "."):
+			return fs.SkipDir
+		case !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			name := filepath.ToSlash(file)
+			files[name] = append(files[name], strings.Trim(spec.Path.Value, `"`))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
