@@ -27,7 +27,6 @@ type member struct {
 	watching atomic.Pointer[watch]
 }
 
-// newMember prepares a connection, which is opened when it is first needed.
 func newMember(endpoint string, o Options) (*member, error) {
 	m := &member{endpoint: endpoint, login: &login{username: o.Username, password: o.Password}}
 	options := []grpc.DialOption{
