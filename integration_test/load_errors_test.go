@@ -35,7 +35,7 @@ func TestLoadErrors(t *testing.T) {
 				testcaddy.WriteFile(t, file, "")
 				s.dir = filepath.Join(file, "locks")
 			},
-			want: []string{"making lock directory", "not a directory"},
+			want: []string{"opening lock directory", "not a directory"},
 		},
 		{
 			name: "directory is a file",
@@ -43,7 +43,7 @@ func TestLoadErrors(t *testing.T) {
 				s.dir = filepath.Join(testcaddy.TempDir(t), "file")
 				testcaddy.WriteFile(t, s.dir, "")
 			},
-			want: []string{"making lock directory", "not a directory"},
+			want: []string{"opening lock directory", "not a directory"},
 		},
 		{
 			name: "directory of another user",
@@ -53,7 +53,7 @@ func TestLoadErrors(t *testing.T) {
 		{
 			name: "directory that another user may not make",
 			make: func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(testcaddy.TempDir(t), "a", "b") },
-			want: []string{"making lock directory", "permission denied"},
+			want: []string{"opening lock directory", "permission denied"},
 		},
 		{
 			name: "guard is a symbolic link",
@@ -74,7 +74,7 @@ func TestLoadErrors(t *testing.T) {
 				check(t, os.Mkdir(own, 0o700))
 				check(t, os.Chown(own, 65533, 65533))
 			},
-			want: []string{"everybody may write there", "orderly-65534", "taken by user 65533"},
+			want: []string{"everybody may write there", "orderly-65534", "no directory that belongs to user 65534 alone"},
 		},
 	}
 	for _, test := range tests {

@@ -32,7 +32,7 @@ func TestNetworkFileSystem(t *testing.T) {
 		launcher: []string{"unshare", "--mount", "sh", "-c", mount},
 		files:    []*os.File{device},
 	})
-	for _, want := range []string{"using lock directory", "network file system (FUSE)", "etcd"} {
+	for _, want := range []string{"opening lock directory", "network file system (FUSE)", "etcd"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not mention %q:\n%s", want, log)
 		}

@@ -62,8 +62,7 @@ func changePause(ctx context.Context, queue, action, length string) (states []se
 }
 
 func pauseError(err error) error {
-	switch {
-	case errors.Is(err, queueapi.ErrNoQueue):
+	if errors.Is(err, queueapi.ErrNoQueue) {
 		return adminError(http.StatusNotFound, fmt.Errorf(
 			"this process has %w; %s lists those it has, and a prefix that ends in * stands for all queues that begin so", err, queueapi.Path))
 	}

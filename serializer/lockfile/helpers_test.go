@@ -89,6 +89,7 @@ func (n node) age(t testing.TB, path string) {
 	r := d.remote[filepath.Base(path)]
 	if r == nil {
 		t.Fatalf("%s is not known", path)
+		return
 	}
 	r.since = time.Now().Add(-unownedTime - time.Millisecond)
 }

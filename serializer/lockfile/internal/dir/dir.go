@@ -172,9 +172,9 @@ func Stat(fd int) (Info, error) {
 }
 
 func infoOf(st *unix.Stat_t) Info {
-	return Info{
-		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink),
-		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), changed: time.Unix(st.Ctim.Unix()),
+	return Info{ // the fields have other types on other systems
+		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), //nolint:unconvert
+		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
 	}
 }
 
