@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -21,8 +22,8 @@ type listedQueue struct {
 // listed once.
 func allQueues(ctx context.Context) []listedQueue {
 	queues := make([]listedQueue, 0)
-	for _, engine := range openEngines() {
-		states, err := engine.Queues(ctx)
+	for _, engine := range registered.openEngines() {
+		states, err := engine.describedQueues(ctx)
 		if err != nil {
 			queues = append(queues, engine.unreadable(err)...)
 			continue
@@ -92,17 +93,88 @@ func (q *listedQueue) evict(ctx context.Context, token uint64) error {
 	return err
 }
 
-// openEngines are the engines in use. The pool is not held while they are
-// asked: an engine whose disk hangs must not keep configurations from loading.
-func openEngines() (engines []*sharedEngine) {
-	enginePool.Range(func(_, value any) bool {
-		if engine, ok := value.(*sharedEngine); ok {
-			engines = append(engines, engine)
+// describedQueues lists the engine's queues with what this process knows of them, and
+// those of the configuration, too, though nobody may be in them.
+func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueState, error) {
+	states, err := e.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states = e.withConfigured(states)
+	describeRequests(states)
+	slices.SortFunc(states, func(a, b serializer.QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return states, nil
+}
+
+// limits are the limits of the queues whose names are known from the configuration. If
+// handlers differ, it is the widest.
+func (e *sharedEngine) limits() map[string]int {
+	limits := make(map[string]int)
+	for _, m := range registered.membersWhere(func(m *member) bool { return m.engine == e && !m.many }) {
+		limit, again := limits[m.queue]
+		if !again {
+			limit = m.limit
 		}
-		return true
-	})
-	slices.SortFunc(engines, func(a, b *sharedEngine) int { return cmp.Compare(a.key, b.key) })
-	return engines
+		limits[m.queue] = serializer.Wider(limit, m.limit)
+	}
+	return limits
+}
+
+// withConfigured adds the queues of the configuration, and their limits.
+func (e *sharedEngine) withConfigured(states []serializer.QueueState) []serializer.QueueState {
+	limits := e.limits()
+	for i, state := range states {
+		if limit, ok := limits[state.Prefix]; ok {
+			states[i].Limit = limit
+			delete(limits, state.Prefix)
+		}
+	}
+	listed := states
+	for queue, limit := range limits { // those with nobody in them
+		states = append(states, serializer.QueueState{Path: e.Path(), Prefix: queue, Limit: limit, PausedUntil: pauseOf(listed, queue)})
+	}
+	return states
+}
+
+// pauseOf is the end of the last pause with a * that applies to a queue which nobody is
+// in, or nil. A list has such a pause as a queue of its own.
+func pauseOf(states []serializer.QueueState, queue string) (end *time.Time) {
+	for _, state := range states {
+		if state.PausedUntil != nil && queueapi.Matches(state.Prefix, queue) && (end == nil || state.PausedUntil.After(*end)) {
+			end = state.PausedUntil
+		}
+	}
+	return end
+}
+
+// describeRequests adds the requests to the tickets of this process.
+func describeRequests(states []serializer.QueueState) {
+	for _, state := range states {
+		for i := range state.Tickets {
+			t := &state.Tickets[i]
+			if t.Requester == nil {
+				continue
+			}
+			t.Request = new(t.Requester.Request())
+			if v, ok := t.Requester.(interface{ RevokedAt() time.Time }); ok {
+				t.Revoked = v.RevokedAt()
+			}
+		}
+	}
+}
+
+// unreadable lists the queues of an engine that cannot be read: those of the
+// configuration, or one without a name if none is known.
+func (e *sharedEngine) unreadable(err error) (queues []listedQueue) {
+	path, limits := e.Path(), e.limits()
+	if len(limits) == 0 {
+		limits[""] = 0
+	}
+	for prefix, limit := range limits {
+		state := withTickets(serializer.QueueState{Path: path, Prefix: prefix, Limit: limit})
+		queues = append(queues, listedQueue{Queue: queueapi.Queue{QueueState: state, Error: err.Error()}, engines: []*sharedEngine{e}, failure: err})
+	}
+	return queues
 }
 
 // withTickets makes sure that no tickets are an empty list in JSON, not null.

@@ -19,26 +19,21 @@ import (
 // mayHave reports whether a prefix with placeholders has queues that a name stands for.
 func (e *sharedEngine) mayHave(name string) bool {
 	start, all := strings.CutSuffix(name, "*")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for queue := range e.configured {
-		if queue.many && (queue.covers(start) || all && strings.HasPrefix(queue.name, start)) {
-			return true
-		}
-	}
-	return false
+	return len(registered.membersWhere(func(m *member) bool {
+		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
+	})) > 0
 }
 
 // isAt reports whether the engine keeps its queues at a path, which may be the
 // engine's own name of the place.
 func (e *sharedEngine) isAt(path string) bool {
-	return path == e.Path() || path == e.path || e.path != "" && realPath(e.path) == realPath(path)
+	return path == e.Path() || path == e.directory || realPath(e.directory) == realPath(path)
 }
 
 // nameOf finds the name of a queue, or of all that begin alike, as the engine knows it.
 // prefix is one from a configuration or from a list.
 func (e *sharedEngine) nameOf(ctx context.Context, prefix string) (name string, ok bool, err error) {
-	states, err := e.Queues(ctx)
+	states, err := e.describedQueues(ctx)
 	if err != nil {
 		return "", false, err
 	}
@@ -80,7 +75,7 @@ func findPausable(ctx context.Context, queue string) (found []pausable, byPath b
 // pausableIn finds a queue by its prefix in some of the engines.
 func pausableIn(ctx context.Context, prefix string, wanted func(*sharedEngine) bool) (found []pausable, err error) {
 	var failed []error
-	for _, e := range openEngines() {
+	for _, e := range registered.openEngines() {
 		if !wanted(e) {
 			continue
 		}
@@ -125,7 +120,7 @@ func (p pausable) resume(ctx context.Context) error {
 
 // state lists the queue. A name with a * that is not paused is not in any list.
 func (p pausable) state(ctx context.Context) (serializer.QueueState, error) {
-	states, err := p.engines[0].Queues(ctx)
+	states, err := p.engines[0].describedQueues(ctx)
 	if err != nil {
 		return serializer.QueueState{}, err
 	}
@@ -144,8 +139,8 @@ type paused struct {
 
 // collectPaused asks all engines.
 func collectPaused(ctx context.Context) (all []paused) {
-	for _, e := range openEngines() {
-		states, err := e.Engine.Queues(ctx)
+	for _, e := range registered.openEngines() {
+		states, err := e.Queues(ctx)
 		if err != nil {
 			continue // its requests are refused, which other metrics tell
 		}

@@ -8,22 +8,27 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
+// statusClientClosed is the status of a request whose client has gone. Only the access log
+// shows it.
+const statusClientClosed = 499
+
 // refuse answers a request that does not get a turn.
-func (s *Handler) refuse(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
+func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error {
+	s := v.handler
 	refused := refusalOf(v.queue, err)
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
-		return v.fail(caddyhttp.Error(response.StatusClientClosed, err))
+		// An error with a status of its own, such as 413 for a body, keeps it.
+		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	now := time.Now()
 	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.stats.recent.Refused(now, isFailure(refused.Reason))
+		s.meters.recent.Refused(now, isFailure(refused.Reason))
 	}
-	s.logRefusal(r, v, refused)
+	s.logRefusal(v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
 
@@ -51,9 +56,9 @@ func isFailure(reason serializer.Reason) bool {
 	return reason == serializer.ReasonStorage || reason == serializer.ReasonLost
 }
 
-// answerRefusal answers the request of v, which was refused, even when it comes to
-// the queue again. Then the handler may be another one, with another
-// `error_response`. The status stays the same.
+// answerRefusal answers the request of v, which was refused, even when it comes to the
+// queue again. Then the handler may be another one, with another `error_response`. The
+// status stays the same.
 func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
 	if s.ErrorResponse == nil || !v.refused {
 		return *v.failure
@@ -62,4 +67,10 @@ func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
 	w.WriteHeader(v.failure.StatusCode)
 	_, err := w.Write([]byte(s.ErrorResponse.Body))
 	return err
+}
+
+// fail records why the request does not get a turn.
+func (v *visit) fail(failure caddyhttp.HandlerError) error {
+	v.failure = &failure
+	return failure
 }

@@ -30,7 +30,7 @@ func (s *Status) collect(ctx context.Context, now time.Time, filter string) stat
 func statusQueues(ctx context.Context, now time.Time) (queues []*statuspage.Queue) {
 	listed := make(map[*prefixStats]bool)
 	paused := make(map[*prefixStats]*time.Time) // those with placeholders
-	all := allStats()
+	all := usedStats()
 	for _, state := range allQueues(ctx) {
 		if notePause(paused, all, state.QueueState) {
 			continue
@@ -98,8 +98,10 @@ func longestWait(prefixes []*prefixStats) (longest time.Duration) {
 	return longest
 }
 
-// many reports whether the prefix names more than one queue.
-func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
+// usedStats are the stats of the prefixes in use.
+func usedStats() []*prefixStats {
+	return slices.DeleteFunc(registered.allStats(), func(s *prefixStats) bool { return !s.isUsed() })
+}
 
 // isIn reports whether the prefix is used in a path. The path of an engine without a
 // directory is a name of its own, so a single use always matches.
@@ -113,8 +115,8 @@ func (s *prefixStats) status(now time.Time) *statuspage.Queue {
 	u := s.usage()
 	q := &statuspage.Queue{
 		Prefix: s.prefix, Paths: u.paths, Many: s.many(), Limit: u.limit, Tickets: make([]serializer.TicketState, 0),
-		Inside: int(s.counts.inside.Load()), Waiting: int(s.counts.waiting.Load()),
-		OldestInside: s.inside.Oldest(now).Seconds(), OldestWaiting: s.waiting.Oldest(now).Seconds(),
+		Inside: int(s.inside.Load()), Waiting: int(s.waiting.Load()),
+		OldestInside: s.holdAges.Oldest(now).Seconds(), OldestWaiting: s.waitAges.Oldest(now).Seconds(),
 	}
 	s.addTo(q, now)
 	return q
@@ -125,11 +127,10 @@ func (s *prefixStats) addTo(q *statuspage.Queue, now time.Time) {
 	u := s.usage()
 	q.QueueLength, q.DryRun = u.queueLength, u.dryRun
 	q.Outcomes = make(map[string]int64)
-	for outcome, count := range s.counts.outcomes {
+	for outcome, count := range s.outcomes {
 		q.Outcomes[outcome] = count.Load()
 	}
 	q.WouldEnter, q.WouldWait = q.Outcomes[outcomeWouldEnter], q.Outcomes[outcomeWouldWait]
-	q.Kept = int(s.counts.kept.Load())
 	q.AddRecent(s.recent.Counts(now))
 }
 
@@ -142,6 +143,3 @@ func queueLengthOf(queue listedQueue) (length int) {
 	}
 	return length
 }
-
-// Browser says what the browser of a ticket does, for the status page.
-func (k *keptTicket) Browser() string { return keptTickets.browserOf(k) }
