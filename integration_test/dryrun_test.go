@@ -62,9 +62,6 @@ func TestDryRun(t *testing.T) {
 	for _, outcome := range []string{"entered", "timeout", "queue_full"} {
 		one.wantMetric(`requests_total{outcome="`+outcome+`",`+defaultQueue+`}`, "0")
 	}
-	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="1"}`, "1")
-	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="2"}`, "1")
-	one.wantMetric(`dry_run_inside_bucket{`+defaultQueue+`,le="3"}`, "2")
 
 	e := one.awaitEntryOf("dry run: would have waited")
 	if e["level"] != "info" || e["method"] != "GET" || e["path"] != "/look" || e["position"] != 2.0 || len(fmt.Sprint(e["txid"])) != 20 {
