@@ -53,9 +53,7 @@ chmod(%[1]q, 0666);`, database)
 	if out, err := exec.CommandContext(t.Context(), php, "-r", prepare).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	addr := testcaddy.FreeAddr(t)
-	startProcess(t, "tcp", addr, "env", "PHP_CLI_SERVER_WORKERS=8", php, "-S", addr, "-t", root)
-	k := cook(t, "SQLite behind a web application", "localhost:9000", addr)
+	k := cook(t, "SQLite behind a web application", "reverse_proxy localhost:9000", "root "+root+"\n\tphp_fastcgi unix/"+startPHPFPM(t))
 	const clients, each = 6, 5
 	var all sync.WaitGroup
 	for range clients {
