@@ -19,6 +19,9 @@ import (
 )
 
 // serialized is a site behind a queue.
+// proxyUpstream is a site behind no queue.
+const proxyUpstream = "reverse_proxy {$UPSTREAM}\n"
+
 const serialized = `
 	serialize {
 		path {$DIR}
