@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
