@@ -76,7 +76,7 @@ func (b *Response) send(next []byte, whole bool) error {
 	undeclared := addTrailers(header, late)
 	if b.flushed && err == nil && (undeclared || !whole) {
 		// HTTP/1 sends such trailers only if the response is in chunks.
-		err = http.NewResponseController(b.w).Flush()
+		_ = http.NewResponseController(b.w).Flush() // a client that has gone fails again
 	}
 	return err
 }

@@ -11,6 +11,7 @@ package buffer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -242,13 +243,14 @@ func (b *Response) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
 		conn, rw, err = http.NewResponseController(b.w).Hijack()
 		return err
 	})
-	if conn != nil {
-		b.sent, b.passes = true, true
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.conn = conn
+	if conn == nil {
+		return nil, nil, cmp.Or(err, net.ErrClosed) // the client has gone
 	}
-	return conn, rw, err
+	b.sent, b.passes = true, true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conn = conn
+	return conn, rw, nil
 }
 
 // Sent reports whether the client may have got a part of the response.
