@@ -77,7 +77,6 @@ engine etcd {
 		{"serialize", `response_buffer 2GiB`, `response_buffer: size "2GiB": expected a number of bytes up to 1GiB, such as 256KiB`},
 		{"serialize", `response_buffer lots`, `response_buffer: size "lots": expected a number of bytes up to 1GiB, such as 256KiB`},
 		{"", `serialize on`, `serialize: unexpected argument "on"; expected off, or a block`},
-		{"", `serialize @none`, `unrecognized matcher name: @none`},
 		{"", `serialize off now`, `serialize: unexpected argument "now"`},
 		{"", `serialize off {
 	timeout 10s

@@ -40,13 +40,13 @@ func TestReentrant(t *testing.T) {
 		},
 		{
 			name:   "invoke",
-			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
+			more:   "&(shared) {\nroute {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n}\n&(second) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			site:   "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "invoke in the queue",
-			more:   "&(shared) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
+			more:   "&(shared) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			site:   queue + "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
@@ -91,18 +91,19 @@ func TestReentrant(t *testing.T) {
 func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\n"
-	upstream := testcaddy.NewUpstream(t)
-	site := func(again string) setup {
+	site := func(upstream *testcaddy.Upstream, again string) setup {
 		return setup{upstream: upstream, site: "route {\n" + queue + "error 418\n}\n" +
 			"handle_errors {\n" + again + "reverse_proxy {$UPSTREAM}\n}"}
 	}
 	t.Run("with a queue", func(t *testing.T) {
-		c := start(t, site(queue))
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, site(upstream, queue))
 		c.wantTurns(upstream, "/", "/")
 		c.wantNoTickets()
 	})
 	t.Run("without", func(t *testing.T) {
-		c := start(t, site(""))
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, site(upstream, ""))
 		first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
 		upstream.AwaitEntry("first")
 		upstream.AwaitEntry("second")

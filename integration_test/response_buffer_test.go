@@ -155,7 +155,6 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 	t.Parallel()
 	const hold = 100 * time.Millisecond
-	const answerTime = 500 * time.Millisecond // that an answer may take after the turn was revoked
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
@@ -340,7 +339,7 @@ func TestForwardAuthAndPHP(t *testing.T) {
 		route {
 			serialize {
 				path {$DIR}
-				buffer 1KiB 1KiB
+				buffer off
 			}
 			forward_auth {$UPSTREAM} {
 				uri /?name=auth

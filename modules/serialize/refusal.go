@@ -19,6 +19,11 @@ const statusClientClosed = 499
 func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error {
 	s := v.handler
 	refused := refusalOf(v.queue, err)
+	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
+		// Caddy hides from net/http how much of the body is left. It would wait for the
+		// rest before it answers.
+		w.Header().Set("Connection", "close")
+	}
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
 		// An error with a status of its own, such as 413 for a body, keeps it.

@@ -3,7 +3,6 @@ package buffer
 import (
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -26,14 +25,13 @@ func (b *Response) Deliver(err error) error {
 		return err
 	case cause != nil:
 		b.kept.before.restore(b.w.Header())
-		if b.Uploading && b.request.ProtoMajor == 1 {
+		if b.Uploading && b.major == 1 {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
 	case b.aborted:
 		if b.flushed { // reverse_proxy flushes, so that the client sees the part
 			_ = b.send(nil, false)
-			_ = http.NewResponseController(b.w).Flush()
 		}
 		panic(http.ErrAbortHandler)
 	case b.status != 0 && err != nil:
@@ -63,10 +61,7 @@ func (b *Response) send(next []byte, whole bool) error {
 		late = maps.Clone(header)
 		b.kept.head.restore(header)
 	}
-	if whole && len(body) > countedByServer && mayCount(header) && mayCount(late) {
-		header.Set("Content-Length", strconv.Itoa(len(body)))
-	}
-	if b.request.ProtoMajor == 3 {
+	if b.major == 3 {
 		sniff(header, body, next)
 	}
 	b.w.WriteHeader(b.status)
@@ -74,29 +69,12 @@ func (b *Response) send(next []byte, whole bool) error {
 	if len(body) > 0 {
 		_, err = b.w.Write(body)
 	}
-	if addTrailers(header, late) && whole && b.flushed && err == nil {
-		// HTTP/1 sends trailers only in chunks. A small response that was not flushed
-		// has none.
-		err = http.NewResponseController(b.w).Flush()
+	undeclared := addTrailers(header, late)
+	if b.flushed && err == nil && (undeclared || !whole) {
+		// HTTP/1 sends such trailers only if the response is in chunks.
+		_ = http.NewResponseController(b.w).Flush() // a client that has gone fails again
 	}
 	return err
-}
-
-// countedByServer is how long a body is whose length net/http tells by itself.
-const countedByServer = 2 << 10
-
-// mayCount reports whether a header lets net/http tell a length.
-func mayCount(header http.Header) bool {
-	for name := range header {
-		switch name {
-		case "Content-Length", "Transfer-Encoding", "Trailer":
-			return false
-		}
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return false
-		}
-	}
-	return true
 }
 
 // sniff sets the type of a body as the server does. That of HTTP/3 does so only for

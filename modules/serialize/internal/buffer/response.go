@@ -11,6 +11,7 @@ package buffer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -27,9 +28,11 @@ import (
 // Serve runs the handlers, Deliver sends what was kept, and Close frees the memory.
 type Response struct {
 	Options
-	w       http.ResponseWriter // to the client
-	request *http.Request       // as the client sent it
-	kept    *kept               // nil after Close
+	w      http.ResponseWriter // to the client
+	client context.Context     // ends when the client has gone
+	method string              // of the request, as the client sent it
+	major  int                 // of the version of HTTP
+	kept   *kept               // nil after Close
 
 	status  int   // of the response; 0 before the handlers have given one
 	left    int64 // of the length that the handlers have announced; less than 0 if none
@@ -70,7 +73,9 @@ type Options struct {
 
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
-	*b = Response{Options: o, w: w, request: r, kept: pool.Get().(*kept)}
+	*b = Response{
+		Options: o, w: w, client: r.Context(), method: r.Method, major: r.ProtoMajor, kept: pool.Get().(*kept),
+	}
 	b.kept.before.take(w.Header())
 }
 
@@ -111,15 +116,29 @@ func (b *Response) setStatus(status int) {
 	header := b.w.Header()
 	b.status, b.left = status, -1
 	b.kept.head.take(header)
-	if length, err := strconv.ParseUint(header.Get("Content-Length"), 10, 63); err == nil {
-		b.left = int64(length)
+	if announced := header.Get("Content-Length"); announced != "" { // an error costs memory
+		if length, err := strconv.ParseUint(announced, 10, 63); err == nil {
+			b.left = int64(length)
+		}
 	}
-	b.streams = isStream(header) || b.request.Method == http.MethodConnect
+	b.streams = isStream(header) || b.method == http.MethodConnect
 	b.passes = b.streams || b.Limit == 0 ||
-		b.left > b.Limit && b.hasBody() && b.request.Method != http.MethodHead
-	if b.streams && b.Finish && b.Cancel != nil {
-		b.unwatch = context.AfterFunc(b.request.Context(), func() { b.Cancel(context.Canceled) })
+		b.left > b.Limit && b.hasBody() && b.method != http.MethodHead
+	b.watch()
+}
+
+// watch ends a stream when its client has gone. It does so with every response that
+// passes, unless that is to be dropped then.
+func (b *Response) watch() {
+	if b.unwatch != nil || !b.passes || b.Finish && !b.streams {
+		return
 	}
+	b.unwatch = context.AfterFunc(b.client, func() {
+		if b.Cancel != nil {
+			b.Cancel(context.Canceled)
+		}
+		b.Revoke(context.Canceled)
+	})
 }
 
 func (b *Response) hasBody() bool {
@@ -143,10 +162,11 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	case b.left >= 0:
 		b.left -= int64(len(p))
 	}
-	b.passes = b.passes || int64(b.kept.body.Len()+len(p)) > b.Limit
-	if !b.passes {
+	if !b.passes && int64(b.kept.body.Len()+len(p)) <= b.Limit {
 		return b.kept.body.Write(p)
 	}
+	b.passes = true
+	b.watch()
 	err = b.onClient(p, func() (err error) { n, err = b.w.Write(p); return err })
 	if b.gone {
 		n = len(p)
@@ -204,8 +224,10 @@ func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	if !b.gone && b.hasBody() {
 		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: b.w}
-		_ = b.onClient(nil, func() (err error) { n, err = client.ReadFrom(r); return err })
-		b.left = max(-1, b.left-n)
+		_ = b.onClient(nil, func() error { n, _ = client.ReadFrom(r); return nil })
+		if b.left > 0 {
+			b.left = max(0, b.left-n)
+		}
 	}
 	// If the client failed, it fails again in Write; if r did, it does so in Read.
 	rest, err := byWrite(r)
@@ -234,13 +256,14 @@ func (b *Response) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
 		conn, rw, err = http.NewResponseController(b.w).Hijack()
 		return err
 	})
-	if conn != nil {
-		b.sent, b.passes = true, true
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.conn = conn
+	if conn == nil {
+		return nil, nil, cmp.Or(err, net.ErrClosed) // the client has gone
 	}
-	return conn, rw, err
+	b.sent, b.passes = true, true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conn = conn
+	return conn, rw, nil
 }
 
 // Sent reports whether the client may have got a part of the response.
