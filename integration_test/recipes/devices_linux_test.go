@@ -239,18 +239,17 @@ func TestGRPC(t *testing.T) {
 	upstream.Config.Protocols = protocols
 	upstream.Start()
 	t.Cleanup(upstream.Close)
-	k := cook(t, "gRPC", "localhost:9000", strings.TrimPrefix(upstream.URL, "http://"),
+	k := cook(t, "gRPC", "hold_timeout 1m", "hold_timeout 10m", "localhost:9000", strings.TrimPrefix(upstream.URL, "http://"),
 		"example.com {", "{\n\tadmin {$ADMIN}\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n\nexample.com {")
 	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
 	type call struct {
 		messages *io.PipeWriter
 		answers  *bufio.Scanner
-		cancel   context.CancelFunc
+		cancel   func() error
 	}
 	begin := func(name string) call {
-		ctx, cancel := context.WithCancel(t.Context())
 		body, messages := io.Pipe()
-		r, err := http.NewRequestWithContext(ctx, "POST", k.url+"ledger.Ledger/Add?call="+name, body)
+		r, err := http.NewRequestWithContext(t.Context(), "POST", k.url+"ledger.Ledger/Add?call="+name, body)
 		if err != nil {
 			t.Error(err)
 		}
@@ -259,10 +258,10 @@ func TestGRPC(t *testing.T) {
 		resp, err := client.Do(r)
 		if err != nil {
 			t.Errorf("call %s: %v", name, err)
-			return call{messages, bufio.NewScanner(strings.NewReader("")), cancel}
+			return call{messages, bufio.NewScanner(strings.NewReader("")), messages.Close}
 		}
 		t.Cleanup(func() { _ = resp.Body.Close() })
-		return call{messages, bufio.NewScanner(resp.Body), cancel}
+		return call{messages, bufio.NewScanner(resp.Body), resp.Body.Close}
 	}
 	want := func(c call, answer string) {
 		t.Helper()
@@ -277,7 +276,7 @@ func TestGRPC(t *testing.T) {
 	k.awaitTickets(t, "ledger_", 2)
 	_, _ = io.WriteString(first.messages, "again\n")
 	want(first, "first again")
-	first.cancel()
+	_ = first.cancel()
 	second := <-next
 	want(second, "second hello")
 	_ = second.messages.Close()
