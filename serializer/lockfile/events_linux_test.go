@@ -201,7 +201,7 @@ func TestMarkerOfTicketThatLeft(t *testing.T) {
 		t.Run(closes, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			touch(t, dir, name.Evict(1609693865378515, "a_"))
+			touch(t, dir, name.Evicts+unownedName("a_"))
 			owner, other := open(t, dir), open(t, dir)
 			turn := enter(t, owner, "a_")
 			enter(t, other, "b_").Leave()

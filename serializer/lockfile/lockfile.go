@@ -131,7 +131,7 @@ func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
 // Inside implements [serializer.Store].
 func (s *Store) Inside(t *serializer.Ticket) bool {
 	said, _ := s.current.Load().find(t.Number)
-	return said.State() == owner.Inside
+	return said.State == owner.Inside
 }
 
 // Sync implements [serializer.Store].

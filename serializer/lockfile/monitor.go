@@ -5,8 +5,6 @@ package lockfile
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -20,7 +18,8 @@ const (
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
 
-	// refreshTime is how often the permanent files are touched.
+	// refreshTime is how often the permanent files are touched, and opened to the group to
+	// which somebody may have opened the directory.
 	refreshTime = time.Minute
 )
 
@@ -88,17 +87,11 @@ func (d *directory) tick() {
 	if d.closed {
 		return
 	}
-	for _, file := range slices.Collect(maps.Keys(d.barred)) {
-		d.openOwnerLocked(file)
-	}
 	d.reapLocked()
 	d.checkTicketsLocked()
-	if err := d.own.Check(); err != nil {
-		d.renewLocked(err)
-	}
-	d.endPausesLocked()
-	d.retryRemovals()
-	if d.sys.Changed() || time.Since(d.refreshed) >= refreshTime {
+	d.checkOwnLocked()
+	d.retryRemovalsLocked()
+	if time.Since(d.refreshed) >= refreshTime {
 		d.refreshed = time.Now()
 		d.own.Refresh()
 		d.guard.Refresh()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -61,44 +62,36 @@ func (s *Store) setPause(queue, file string) error {
 // notePauseLocked notes a change of a pause's file.
 func (d *directory) notePauseLocked(c dir.Change, file string) {
 	p, ok := name.ParsePause(file)
-	if !ok {
+	_, known := d.pauses[file]
+	switch {
+	case !ok:
 		d.report(slog.LevelError, "a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", d.pathOf(file))
-		return
-	}
-	if c == dir.Vanished {
-		delete(d.pauses, file)
-	} else {
+	case c == dir.Appeared && !known:
 		d.pauses[file] = p
+		d.reportPauseLocked(p.Queue)
+	case c == dir.Vanished && known:
+		delete(d.pauses, file)
+		d.reportPauseLocked(p.Queue)
 	}
-	d.reportPausesLocked()
 }
 
-// reportPausesLocked reports what has changed.
-func (d *directory) reportPausesLocked() {
-	now, ends := time.Now(), make(map[string]time.Time)
+// reportPauseLocked reports when the last pause of a queue ends.
+func (d *directory) reportPauseLocked(queue string) {
+	var end time.Time
 	for _, p := range d.pauses {
-		if p.End.After(now) && p.End.After(ends[p.Queue]) {
-			ends[p.Queue] = p.End
+		if p.Queue == queue && p.End.After(end) {
+			end = p.End
 		}
 	}
-	for queue, end := range ends {
-		if !d.paused[queue].Equal(end) {
-			d.events.Paused(queue, end)
-		}
-	}
-	for queue := range d.paused {
-		if ends[queue].IsZero() {
-			d.events.Paused(queue, time.Time{})
-		}
-	}
-	d.paused = ends
+	d.events.Paused(queue, end)
 }
 
-// endPausesLocked removes the files of pauses that are over.
+// endPausesLocked ends the pauses that are over.
 func (d *directory) endPausesLocked() {
 	for file, p := range d.pauses {
 		if !p.End.After(time.Now()) {
 			_ = d.unlink(file)
+			d.notePauseLocked(dir.Vanished, file)
 		}
 	}
 }
@@ -110,13 +103,12 @@ func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	r := d.remote[t.Key]
-	if r == nil || !r.out {
+	if r == nil {
 		return serializer.ErrNoTicket
 	}
 	if r.since.IsZero() {
-		file := name.Evict(t.Number, t.Queue)
-		if err := d.sys.Mark(file); err != nil {
-			return d.failed("making", file, err)
+		if err := d.sys.Mark(name.Evicts + t.Key); err != nil {
+			return d.failed("making", name.Evicts+t.Key, err)
 		}
 		return nil
 	}
@@ -129,15 +121,12 @@ func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
 // obeyLocked evicts the ticket that a file asks for, if it is local. It removes the file,
 // unless the ticket is remote: then it returns false, as this is for the owner to do.
 func (d *directory) obeyLocked(file string) bool {
-	for _, r := range d.remote {
-		if file == name.Evict(r.Number, r.Queue) && r.out {
-			return false
-		}
+	ticket := strings.TrimPrefix(file, name.Evicts)
+	if d.remote[ticket] != nil {
+		return false
 	}
-	for _, t := range d.local {
-		if file == name.Evict(t.Number, t.Queue) && d.own.Stands(t.Ref, t.Number) {
-			d.events.Evict(t.Queue, t.Number)
-		}
+	if t := d.local[ticket]; t != nil && t.Key == ticket && d.own.State(t.Ref, t.Number).Stands() {
+		d.events.Evict(t.Queue, t.Number)
 	}
 	return d.unlink(file) == nil
 }

@@ -8,6 +8,7 @@ package dir
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -43,13 +44,11 @@ type Info struct {
 	changed time.Time // the inode; nobody can set it back
 }
 
-// Dir is an open directory. Its files are reached through it, wherever it is moved. Changed
-// and what makes files are for one goroutine at a time.
+// Dir is an open directory. Its files are reached through it, wherever it is moved.
 type Dir struct {
 	path string
 	fd   int
 	id   ID
-	info Info // who may do what there
 }
 
 func open(path string) (*Dir, error) {
@@ -58,7 +57,11 @@ func open(path string) (*Dir, error) {
 		return nil, err
 	}
 	info, err := Stat(fd)
-	return &Dir{path, fd, info.ID, info}, err
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Dir{path, fd, info.ID}, nil
 }
 
 // Path returns the path by which the directory was opened.
@@ -100,17 +103,18 @@ func (d *Dir) Create(name string) (fd int, err error) {
 // in a container whose root lacks the capability, only root can use the file. If the file
 // belongs to another group and that cannot be changed, it is not opened to that one.
 func (d *Dir) Adopt(fd int) {
+	dir, dirErr := Stat(d.fd)
 	file, err := Stat(fd)
-	if err != nil {
+	if err != nil || dirErr != nil {
 		return
 	}
-	if file.user == 0 && d.info.user != 0 && os.Geteuid() == 0 {
-		_ = unix.Fchown(fd, int(d.info.user), -1)
+	if file.user == 0 && dir.user != 0 && os.Geteuid() == 0 {
+		_ = unix.Fchown(fd, int(dir.user), -1)
 	}
-	if file.group != d.info.group && unix.Fchown(fd, -1, int(d.info.group)) != nil {
+	if file.group != dir.group && unix.Fchown(fd, -1, int(dir.group)) != nil {
 		return
 	}
-	if mode := file.mode&0o777 | d.info.mode&0o060; mode != file.mode&0o777 {
+	if mode := file.mode&0o777 | dir.mode&0o060; mode != file.mode&0o777 {
 		_ = unix.Fchmod(fd, mode)
 	}
 }
@@ -179,7 +183,7 @@ func infoOf(st *unix.Stat_t) Info {
 }
 
 // Link gives a file of the directory a second name there.
-func (d *Dir) Link(from, to string) error { return linkat(d.fd, from, to) }
+func (d *Dir) Link(from, to string) error { return unix.Linkat(d.fd, from, d.fd, to, 0) }
 
 // NoLinks reports whether an error of [Dir.Link] means that there are no hard links here.
 func NoLinks(err error) bool {
@@ -188,7 +192,7 @@ func NoLinks(err error) bool {
 
 // Unlink removes a name of a file. It is not an error if there is none.
 func (d *Dir) Unlink(name string) error {
-	if err := unlinkat(d.fd, name); err != unix.ENOENT {
+	if err := unix.Unlinkat(d.fd, name, 0); err != unix.ENOENT {
 		return err
 	}
 	return nil
@@ -197,7 +201,7 @@ func (d *Dir) Unlink(name string) error {
 // Rename renames a file.
 func (d *Dir) Rename(from, to string) error { return unix.Renameat(d.fd, from, d.fd, to) }
 
-// List returns the names of all files.
+// List returns the names of all files. A directory that was removed has none.
 func (d *Dir) List() ([]string, error) {
 	fd, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -205,12 +209,15 @@ func (d *Dir) List() ([]string, error) {
 	}
 	f := os.NewFile(uintptr(fd), d.path)
 	defer f.Close()
-	return f.Readdirnames(-1)
+	names, err := f.Readdirnames(-1)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return names, err
 }
 
 // Age is how long a file has been as it is, by the clock of the file system. The directory
-// is touched to read that. If the clock was set in the meantime, usually soon after a boot,
-// a file may look older than it is. So no age exceeds the uptime. Zero means unknown.
+// is touched to read that. Zero means unknown.
 func (d *Dir) Age(name string) time.Duration {
 	touch(d.fd)
 	now, err := Stat(d.fd)
@@ -218,21 +225,10 @@ func (d *Dir) Age(name string) time.Duration {
 	if err != nil || fileErr != nil {
 		return 0
 	}
-	return min(max(now.changed.Sub(file.changed), 0), uptime())
+	return max(now.changed.Sub(file.changed), 0)
 }
 
 func touch(fd int) { _ = unix.Futimes(fd, nil) }
-
-// Changed reports whether somebody has opened the directory to others, or given it away,
-// since the last call.
-func (d *Dir) Changed() bool {
-	before, now := d.info, d.info
-	if info, err := Stat(d.fd); err == nil {
-		now = info
-	}
-	d.info = now
-	return now.mode != before.mode || now.user != before.user || now.group != before.group
-}
 
 // Refresh adopts a file of this process again, and touches it, so that programs that clean
 // up old files leave it alone.

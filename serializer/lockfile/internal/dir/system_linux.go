@@ -3,8 +3,6 @@ package dir
 import (
 	"os"
 	"strings"
-	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,48 +19,6 @@ func BootID() string {
 
 // flush flushes the content of a file to the disk.
 func flush(fd int) error { return unix.Fdatasync(fd) }
-
-// uptime is how long the machine has been running.
-func uptime() time.Duration {
-	var since unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err != nil {
-		return 0
-	}
-	return time.Duration(since.Nano())
-}
-
-// nameBuffer holds the name of a file as the kernel takes it: with a zero at its end. A
-// ticket's file is made and removed in every turn. So the names for that are made on the
-// stack, where package unix would allocate memory for each of them.
-type nameBuffer [unix.NAME_MAX + 1]byte
-
-// set fills a buffer that is empty, and reports whether the name fits.
-func (b *nameBuffer) set(name string) (ok bool) { return copy(b[:unix.NAME_MAX], name) == len(name) }
-
-func linkat(dir int, from, to string) error {
-	var old, name nameBuffer
-	if !old.set(from) || !name.set(to) {
-		return unix.ENAMETOOLONG
-	}
-	_, _, errno := unix.Syscall6(unix.SYS_LINKAT, uintptr(dir), uintptr(unsafe.Pointer(&old)), uintptr(dir), uintptr(unsafe.Pointer(&name)), 0, 0)
-	return errorOf(errno)
-}
-
-func unlinkat(dir int, from string) error {
-	var name nameBuffer
-	if !name.set(from) {
-		return unix.ENAMETOOLONG
-	}
-	_, _, errno := unix.Syscall(unix.SYS_UNLINKAT, uintptr(dir), uintptr(unsafe.Pointer(&name)), 0)
-	return errorOf(errno)
-}
-
-func errorOf(errno unix.Errno) error {
-	if errno == 0 {
-		return nil
-	}
-	return errno
-}
 
 // networkFileSystems are file systems whose locks or notifications do not work across
 // machines, by the magic number of statfs(2). On the cluster file systems (GFS2, OCFS2,

@@ -11,10 +11,7 @@ import (
 // BootID is empty: this system does not provide an ID.
 func BootID() string { return "" }
 
-func flush(fd int) error                    { return unix.Fsync(fd) }
-func linkat(dir int, from, to string) error { return unix.Linkat(dir, from, dir, to, 0) }
-func unlinkat(dir int, from string) error   { return unix.Unlinkat(dir, from, 0) }
-func uptime() time.Duration                 { return 0 } // unknown
+func flush(fd int) error { return unix.Fsync(fd) }
 
 // Watch stands for the changes in a directory, which this system does not report.
 type Watch struct{}
