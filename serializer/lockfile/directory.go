@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
@@ -37,7 +36,6 @@ type directory struct {
 	unsure    bool   // the guard may have recorded a greater one
 	unaudited bool   // there may be tickets that are out, but not known
 	blind     error  // why an owner file cannot be opened
-	refreshed time.Time
 
 	local   map[string]*serializer.Ticket // by file name, until an event says that the file is gone
 	remote  map[string]*remoteTicket      // by file name
@@ -54,7 +52,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		return nil, &serializer.StorageError{Op: "opening lock directory", Path: s.path, Err: err}
 	}
 	d := &directory{
-		Store: s, sys: sys, unsure: true, refreshed: time.Now(),
+		Store: s, sys: sys, unsure: true,
 		local:  make(map[string]*serializer.Ticket),
 		remote: make(map[string]*remoteTicket),
 		pauses: make(map[string]name.Pause),

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
@@ -173,29 +171,4 @@ func TestFileRemovedBesideDamagedWords(t *testing.T) {
 	stillWaits(t, next, "the holder is inside")
 	holder.leave(t)
 	get(t, next).Leave()
-}
-
-// Cleanup programs go by the times of files. A ticket has the times of its owner file,
-// however old that is.
-func TestFilesStayFresh(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	e := open(t, dir)
-	defer enter(t, e, "a_").Leave()
-	hear := e.deaf()
-	old := []unix.Timeval{{Sec: 1_000_000_000}, {Sec: 1_000_000_000}}
-	for _, file := range filesOf(t, dir) {
-		must(t, unix.Utimes(filepath.Join(dir, file), old))
-	}
-	e.dir().refreshed = time.Now().Add(-refreshTime)
-	hear()
-	for _, file := range filesOf(t, dir) {
-		wait.Until(t, file+" looks new", func() bool {
-			var st unix.Stat_t
-			must(t, unix.Lstat(filepath.Join(dir, file), &st))
-			accessed, _ := st.Atim.Unix()
-			changed, _ := st.Mtim.Unix()
-			return time.Now().Unix()-min(accessed, changed) < 2*int64(wait.Patience/time.Second)
-		})
-	}
 }

@@ -17,10 +17,6 @@ const (
 
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
-
-	// refreshTime is how often the permanent files are touched, and opened to the group to
-	// which somebody may have opened the directory.
-	refreshTime = time.Minute
 )
 
 // monitor syncs and checks the directory until the store is closed.
@@ -91,9 +87,4 @@ func (d *directory) tick() {
 	d.checkTicketsLocked()
 	d.checkOwnLocked()
 	d.retryRemovalsLocked()
-	if time.Since(d.refreshed) >= refreshTime {
-		d.refreshed = time.Now()
-		d.own.Refresh()
-		d.guard.Refresh()
-	}
 }

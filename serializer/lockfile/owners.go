@@ -90,7 +90,7 @@ func (d *directory) openOwnerLocked(file string) {
 	case err == nil:
 		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
 		d.pending.reap = true // it may be dead
-	case !errors.Is(err, owner.ErrNoOwner):
+	case !errors.Is(err, dir.ErrNotOurs):
 		d.blindLocked(file, err)
 	case strings.HasPrefix(file, name.Owners):
 		d.report(slog.LevelWarn, "a file has the name of an owner file, but is none; remove it", "path", d.pathOf(file))

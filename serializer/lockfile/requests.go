@@ -21,11 +21,10 @@ import (
 
 // Pause implements [serializer.Store].
 func (s *Store) Pause(_ context.Context, queue string, until time.Time) error {
-	p := name.Pause{Queue: queue, End: until}
-	if err := p.Check(); err != nil {
+	if err := s.Check(queue); err != nil {
 		return fmt.Errorf("pausing queue %q: %w", queue, err)
 	}
-	return s.setPause(queue, p.String())
+	return s.setPause(queue, name.Pause{Queue: queue, End: until}.String())
 }
 
 // Resume implements [serializer.Store].
@@ -106,7 +105,7 @@ func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
 	if r == nil {
 		return serializer.ErrNoTicket
 	}
-	if r.since.IsZero() {
+	if r.by != nil && r.since.IsZero() {
 		if err := d.sys.Mark(name.Evicts + t.Key); err != nil {
 			return d.failed("making", name.Evicts+t.Key, err)
 		}

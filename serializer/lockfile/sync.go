@@ -35,30 +35,19 @@ func (d *directory) syncLocked() error {
 	if d.closed {
 		return d.failed("reading changes of", "", serializer.ErrClosed)
 	}
-	if err := d.readLocked(); err != nil {
-		return err
-	}
-	d.followUpLocked()
-	d.endPausesLocked()
-	return nil
-}
-
-// readLocked notes all changes in the directory up to now.
-func (d *directory) readLocked() error {
 	if d.blind != nil {
 		d.watch.Distrust()
 	}
 	lost, err := d.watch.Read(d.note)
+	if err == nil && lost {
+		err = d.listLocked()
+	}
 	if err != nil {
+		d.watch.Distrust()
 		return d.failed("reading changes of", "", err)
 	}
-	if !lost {
-		return nil
-	}
-	if err := d.listLocked(); err != nil {
-		d.watch.Distrust()
-		return d.failed("listing", "", err)
-	}
+	d.followUpLocked()
+	d.endPausesLocked()
 	return nil
 }
 
@@ -122,8 +111,10 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared:
 		d.pending.evicts = append(d.pending.evicts, file)
-	case strings.HasPrefix(file, name.New) && c == dir.Appeared && d.sys.Age(file) > draftTime:
-		_ = d.unlink(file)
+	case strings.HasPrefix(file, name.New) && c == dir.Appeared:
+		if info, err := d.sys.Info(file); err == nil && time.Since(info.Changed) > draftTime {
+			_ = d.unlink(file)
+		}
 	}
 }
 

@@ -16,9 +16,8 @@ import (
 // remoteTicket is a ticket in a queue that is not one of this process's.
 type remoteTicket struct {
 	serializer.Ticket
-	by     *owner.Remote // nil if that is not known
-	since  time.Time     // since when no owner has had a word for it; zero if one has
-	logged bool
+	by    *owner.Remote // nil if that is not known
+	since time.Time     // since when no owner has had a word for it; zero if one has
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
@@ -53,7 +52,10 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 	if _, err := d.askLocked(r); err == nil && errors.Is(statErr, fs.ErrNotExist) {
 		return
 	}
-	r.Owner, r.since = unowned, time.Now().Add(-d.sys.Age(r.Key))
+	r.Owner = unowned
+	if statErr == nil {
+		r.since = info.Changed
+	}
 	d.enterLocked(r)
 }
 
@@ -119,14 +121,13 @@ func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.dropLocked(r)
-	case r.since.IsZero(): // it has another ticket's number, or words were damaged for a moment
+	case r.since.IsZero() || age < 0: // it has another ticket's number, or words were damaged for a moment
 		r.since = time.Now()
 	case age > unownedTime:
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)
 		_ = d.unlink(r.Key)
 		d.dropLocked(r)
-	case !r.logged && d.out.Load() > 0:
-		r.logged = true
+	case d.out.Load() > 0:
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
 	}

@@ -28,8 +28,8 @@ const (
 // pollInterval is how often a directory should be listed where nothing reports changes.
 const pollInterval = 5 * time.Millisecond
 
-// ErrNotPlain means that a name leads to something else than a plain file of its own.
-var ErrNotPlain = errors.New("it is not a plain file of its own; remove it")
+// ErrNotOurs means that a name leads to something that no process of ours has put there.
+var ErrNotOurs = errors.New("it is not a plain file of Orderly; remove it")
 
 // ID is the identity of a file on this machine.
 type ID struct{ dev, ino uint64 }
@@ -38,10 +38,10 @@ type ID struct{ dev, ino uint64 }
 type Info struct {
 	ID      ID
 	Links   int
+	Changed time.Time // the inode; nobody can set it back
 	user    uint32
 	group   uint32
 	mode    uint32
-	changed time.Time // the inode; nobody can set it back
 }
 
 // Dir is an open directory. Its files are reached through it, wherever it is moved.
@@ -72,21 +72,18 @@ func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
 // Here reports whether the path still leads to this directory.
 func (d *Dir) Here() bool {
-	var st unix.Stat_t
-	return unix.Stat(d.path, &st) == nil && infoOf(&st).ID == d.id
+	here, err := IsAt(d.path, d.id)
+	return here && err == nil
 }
 
-// IsAt reports whether the file at a path is a certain one.
+// IsAt reports whether a path leads to a certain file.
 func IsAt(path string, id ID) (bool, error) {
 	var st unix.Stat_t
-	switch err := unix.Lstat(path, &st); err {
-	case nil:
-		return infoOf(&st).ID == id, nil
-	case unix.ENOENT, unix.ENOTDIR:
+	err := unix.Stat(path, &st)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
 		return false, nil
-	default:
-		return false, err
 	}
+	return infoOf(&st).ID == id, err
 }
 
 // Create makes a file, which must not exist, and opens it.
@@ -121,29 +118,27 @@ func (d *Dir) Adopt(fd int) {
 
 // Mark makes an empty file, unless it exists.
 func (d *Dir) Mark(name string) error {
-	switch fd, err := d.Create(name); err {
-	case nil:
-		return unix.Close(fd)
-	case unix.EEXIST:
+	fd, err := d.Create(name)
+	if err == nil || err == unix.EEXIST {
+		_ = unix.Close(fd)
 		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // OpenFile opens an existing file for reading, and perhaps for writing. The error is
-// [ErrNotPlain] if it is not a plain file.
+// [ErrNotOurs] if it is not a plain file.
 func (d *Dir) OpenFile(name string, access int) (fd int, info Info, err error) {
 	fd, err = d.openat(name, access)
 	switch err {
 	case nil:
 	case unix.ELOOP, unix.ENXIO, unix.EISDIR: // a symbolic link, a socket or a directory
-		return -1, info, ErrNotPlain
+		return -1, info, ErrNotOurs
 	default:
 		return -1, info, err
 	}
 	if info, err = Stat(fd); err == nil && info.mode&unix.S_IFMT != unix.S_IFREG {
-		err = ErrNotPlain
+		err = ErrNotOurs
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -153,12 +148,7 @@ func (d *Dir) OpenFile(name string, access int) (fd int, info Info, err error) {
 
 // openat never follows a symbolic link, and does not wait for a pipe.
 func (d *Dir) openat(name string, flags int) (fd int, err error) {
-	for {
-		fd, err = unix.Openat(d.fd, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
+	return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 }
 
 // Info returns what the system says about a file.
@@ -178,7 +168,7 @@ func Stat(fd int) (Info, error) {
 func infoOf(st *unix.Stat_t) Info {
 	return Info{ // the fields have other types on other systems
 		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), //nolint:unconvert
-		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
+		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), Changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
 	}
 }
 
@@ -216,40 +206,15 @@ func (d *Dir) List() ([]string, error) {
 	return names, err
 }
 
-// Age is how long a file has been as it is, by the clock of the file system. The directory
-// is touched to read that. Zero means unknown.
-func (d *Dir) Age(name string) time.Duration {
-	touch(d.fd)
-	now, err := Stat(d.fd)
-	file, fileErr := d.Info(name)
-	if err != nil || fileErr != nil {
-		return 0
+// Sync flushes a file and the directory to the disk. File systems without a disk do
+// nothing, or do not support it.
+func (d *Dir) Sync(fd int) error {
+	for _, fd := range []int{fd, d.fd} {
+		if err := unix.Fsync(fd); err != nil && err != unix.EINVAL && err != unix.ENOSYS && err != unix.ENOTSUP {
+			return err
+		}
 	}
-	return max(now.changed.Sub(file.changed), 0)
-}
-
-func touch(fd int) { _ = unix.Futimes(fd, nil) }
-
-// Refresh adopts a file of this process again, and touches it, so that programs that clean
-// up old files leave it alone.
-func (d *Dir) Refresh(fd int) {
-	touch(fd)
-	d.Adopt(fd)
-}
-
-// Sync flushes a file and the directory to the disk.
-func (d *Dir) Sync(fd int) error { return errors.Join(flushed(fd), flushed(d.fd)) }
-
-// flushed flushes a file. File systems without a disk do nothing, or do not support it.
-func flushed(fd int) error {
-	err := flush(fd)
-	for err == unix.EINTR {
-		err = flush(fd)
-	}
-	if err == unix.EINVAL || err == unix.ENOSYS || err == unix.ENOTSUP {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // Write writes the whole text at an offset of a file.

@@ -141,14 +141,6 @@ type Pause struct {
 // String returns the name of the file.
 func (p Pause) String() string { return fmt.Sprintf("%s%020d-%s", Pauses, p.End.UnixMicro(), p.Queue) }
 
-// Check returns why there can be no such pause, or nil.
-func (p Pause) Check() error {
-	if excess := len(p.String()) - maxLength; excess > 0 || strings.ContainsAny(p.Queue, "/\\\x00") {
-		return fmt.Errorf("its name contains a slash, a backslash or a zero byte, or is more than %d bytes long", maxLength-len(p.String())+len(p.Queue))
-	}
-	return nil
-}
-
 // ParsePause reads the name of a pause's file.
 func ParsePause(file string) (Pause, bool) {
 	end, queue, _ := strings.Cut(strings.TrimPrefix(file, Pauses), "-")

@@ -117,9 +117,6 @@ func text(file string, now time.Time) string {
 	return fmt.Sprintf("%s\n%s\n%s\nsince %s, program %.1000q\n", firstLine, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 }
 
-// ErrNoOwner means that a file is not an owner file.
-var ErrNoOwner = errors.New("it is not an owner file")
-
 // errDamaged means that somebody else has truncated, changed or replaced an owner file.
 var errDamaged = errors.New("the owner file was damaged or replaced by another program")
 

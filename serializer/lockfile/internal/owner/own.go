@@ -197,9 +197,6 @@ func (o *Own) Check() error {
 	})
 }
 
-// Refresh is like [dir.Dir.Refresh].
-func (o *Own) Refresh() { o.dir.Refresh(o.file().fd) }
-
 // Close removes the owner file, and releases its lock.
 func (o *Own) Close() {
 	_ = o.dir.Unlink(o.name)

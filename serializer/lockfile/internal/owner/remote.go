@@ -30,12 +30,9 @@ type Remote struct {
 }
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
-// [ErrNoOwner] if it is another file. If the text is damaged, the name says whose it is.
+// [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
-	if err == dir.ErrNotPlain {
-		return nil, ErrNoOwner
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +43,7 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 			r.file.name, r.Process.Name = lines[1], lines[2]
 		}
 		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
-			err = ErrNoOwner // or a copy of one
+			err = dir.ErrNotOurs // or a copy of one
 		}
 	}
 	if err == nil {
@@ -73,7 +70,7 @@ func (r *Remote) Update() error {
 		return nil
 	}
 	fresh, err := OpenRemote(r.dir, r.file.name)
-	if errors.Is(err, ErrNoOwner) {
+	if errors.Is(err, dir.ErrNotOurs) {
 		return nil
 	}
 	if err != nil {
@@ -165,20 +162,14 @@ func (r *Remote) free() (bool, error) {
 	return locked, nil
 }
 
-// If an owner has closed its file and still has its lock, it is tried again this often, at
-// this interval: the event comes shortly before the lock is released.
-const (
-	deathRetries = 20
-	deathPause   = 100 * time.Microsecond
-)
-
-// AwaitEnd waits for a moment until an owner that has closed its file has ended.
+// AwaitEnd waits for a moment until an owner that has closed its file has ended: the event
+// comes shortly before the lock is released.
 func (r *Remote) AwaitEnd() {
-	for range deathRetries {
+	for range 20 {
 		if free, err := r.free(); free || err != nil {
 			return
 		}
-		time.Sleep(deathPause)
+		time.Sleep(100 * time.Microsecond)
 	}
 }
 

@@ -2,16 +2,7 @@
 
 package dir
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
-
-// BootID is empty: this system does not provide an ID.
-func BootID() string { return "" }
-
-func flush(fd int) error { return unix.Fsync(fd) }
+import "time"
 
 // Watch stands for the changes in a directory, which this system does not report.
 type Watch struct{}

@@ -1,24 +1,6 @@
 package dir
 
-import (
-	"os"
-	"strings"
-
-	"golang.org/x/sys/unix"
-)
-
-// BootID identifies the current boot of the machine. It is empty if the system does not
-// provide an ID.
-func BootID() string {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
-}
-
-// flush flushes the content of a file to the disk.
-func flush(fd int) error { return unix.Fdatasync(fd) }
+import "golang.org/x/sys/unix"
 
 // networkFileSystems are file systems whose locks or notifications do not work across
 // machines, by the magic number of statfs(2). On the cluster file systems (GFS2, OCFS2,
