@@ -136,6 +136,24 @@ func TestLeftoverThatStays(t *testing.T) {
 	enter(t, one, "a_").Leave()
 }
 
+// Bug: the file of a finished ticket could not be removed, and somebody else removed it. The
+// ticket counted as one that is out, and a directory that was replaced was used for ever.
+func TestLeftoverRemovedByOther(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(smallDisk(t, "size=1m"), "locks")
+	e := open(t, dir)
+	turn := enter(t, e, "a_")
+	setAppendOnly(t, dir, true)
+	turn.Leave()
+	wait.Until(t, "it is logged", func() bool { return e.log.has("could not be removed") })
+	hear := e.deaf()
+	setAppendOnly(t, dir, false)
+	remove(t, fileOf(t, dir, turn.Token()))
+	hear()
+	movedAway(t, dir)
+	enter(t, e, "a_").Leave()
+}
+
 // File systems limit the number of links to a file. At the limit, another owner file is
 // made. It takes 65,000 links on ext4, so the test needs a disk of that kind.
 func TestLinkLimit(t *testing.T) {

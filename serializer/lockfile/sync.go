@@ -15,6 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
 // pending is what is to be done after the changes have been read.
@@ -95,9 +96,15 @@ var reserved = []byte(serializer.ReservedPrefix)
 // noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
 // over, or was numbered again, or because somebody else has removed it.
 func (d *directory) noteRemovedLocked(t *serializer.Ticket, file string) {
-	if t.Key == file && d.own.State(t.Ref, t.Number).Stands() {
+	state := owner.Gone
+	if t.Key == file {
+		state = d.own.State(t.Ref, t.Number)
+	}
+	switch {
+	case state.Stands():
 		d.restoreLocked(t)
-	} else {
+	case state == owner.Leaving && d.withdraw(t) != nil: // the monitor tries again
+	default:
 		delete(d.local, file)
 	}
 }
