@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
@@ -36,6 +37,7 @@ type directory struct {
 	unsure    bool   // the guard may have recorded a greater one
 	unaudited bool   // there may be tickets that are out, but not known
 	blind     error  // why an owner file cannot be opened
+	reaped    time.Time
 
 	local   map[string]*serializer.Ticket // by file name, until an event says that the file is gone
 	remote  map[string]*remoteTicket      // by file name

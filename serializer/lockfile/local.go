@@ -32,21 +32,18 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 		joined, err := s.current.Load().append(ctx, tickets)
 		s.wake()
 		tickets = tickets[joined:]
-		switch {
-		case errors.Is(err, guard.ErrReplaced):
-			err = s.exchange()
-		case err == nil || !errors.Is(err, errUnaccounted):
-			return err
-		}
-		if errors.Is(err, errInUse) || errors.Is(err, errUnaccounted) {
-			s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
-			select {
-			case <-time.After(retryInterval):
-				err = nil
-			case <-ctx.Done():
+		if errors.Is(err, guard.ErrReplaced) {
+			if err = s.exchange(); err == nil {
+				continue
 			}
 		}
-		if err != nil {
+		if !errors.Is(err, errInUse) && !errors.Is(err, errUnaccounted) {
+			return err
+		}
+		s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
 			return err
 		}
 	}

@@ -12,8 +12,12 @@ import (
 
 const (
 	// tickInterval is how often the store checks what no event reports, while tickets of
-	// this process are out: that other owners are alive, for example.
+	// this process are out.
 	tickInterval = 100 * time.Millisecond
+
+	// reapInterval is how often it is checked that the other owners are alive, while somebody
+	// may wait for them.
+	reapInterval = 20 * time.Millisecond
 
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
@@ -47,7 +51,7 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	}
 	if d.blocked() {
 		s.listening.Store(true)
-		d.watch.Wait(time.Until(next))
+		d.watch.Wait(min(time.Until(next), reapInterval))
 		s.listening.Store(false)
 		next = ticked
 	}
@@ -83,7 +87,6 @@ func (d *directory) tick() {
 	if d.closed {
 		return
 	}
-	d.reapLocked()
 	d.checkTicketsLocked()
 	d.checkOwnLocked()
 	d.retryRemovalsLocked()

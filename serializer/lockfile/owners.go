@@ -65,9 +65,6 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 		}
 	case c == dir.Appeared:
 		d.openOwnerLocked(file)
-	case c == dir.Closed && known != nil:
-		known.AwaitEnd()
-		d.pending.reap = true
 	}
 }
 

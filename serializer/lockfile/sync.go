@@ -142,8 +142,8 @@ func (d *directory) followUpLocked() {
 			d.pending.evicts = append(d.pending.evicts, file)
 		}
 	}
-	if p.reap || d.pending.reap {
-		d.pending.reap = false
+	if p.reap || time.Since(d.reaped) >= reapInterval {
+		d.reaped = time.Now()
 		d.reapLocked()
 	}
 }

@@ -22,7 +22,6 @@ type Change uint8
 const (
 	Appeared Change = iota
 	Vanished
-	Closed // by a process that had it open for writing: perhaps an owner has ended
 )
 
 // pollInterval is how often a directory should be listed where nothing reports changes.
@@ -130,20 +129,16 @@ func (d *Dir) Mark(name string) error {
 // [ErrNotOurs] if it is not a plain file.
 func (d *Dir) OpenFile(name string, access int) (fd int, info Info, err error) {
 	fd, err = d.openat(name, access)
-	switch err {
-	case nil:
-	case unix.ELOOP, unix.ENXIO, unix.EISDIR: // a symbolic link, a socket or a directory
-		return -1, info, ErrNotOurs
-	default:
-		return -1, info, err
-	}
-	if info, err = Stat(fd); err == nil && info.mode&unix.S_IFMT != unix.S_IFREG {
-		err = ErrNotOurs
-	}
-	if err != nil {
+	if err == nil {
+		if info, err = Stat(fd); err == nil && info.mode&unix.S_IFMT == unix.S_IFREG {
+			return fd, info, nil
+		}
 		_ = unix.Close(fd)
 	}
-	return fd, info, err
+	if err == nil || err == unix.ELOOP || err == unix.ENXIO || err == unix.EISDIR { // a symbolic link, a socket or a directory
+		err = ErrNotOurs
+	}
+	return -1, info, err
 }
 
 // openat never follows a symbolic link, and does not wait for a pipe.

@@ -42,14 +42,13 @@ import (
 )
 
 // word is what an owner file says about one ticket: its number, and its state in 2 bits.
-// The zero value is a free place.
 type word uint64
 
 // State is where a ticket is, as its owner says.
 type State uint8
 
 // The states of a ticket. A word says Waiting before the ticket's file is made, and Leaving
-// before it is removed. Gone frees the place.
+// before it is removed. The place of one that is Gone is free.
 const (
 	Gone State = iota
 	Waiting
@@ -60,15 +59,9 @@ const (
 // Stands reports whether the ticket is waiting or inside. Then its file should exist.
 func (s State) Stands() bool { return s == Waiting || s == Inside }
 
-func newWord(number uint64, s State) word {
-	if s == Gone {
-		return 0
-	}
-	return word(number<<2 | uint64(s))
-}
-
-func (w word) number() uint64 { return uint64(w >> 2) }
-func (w word) state() State   { return State(w & 3) }
+func newWord(number uint64, s State) word { return word(number<<2 | uint64(s)) }
+func (w word) number() uint64             { return uint64(w >> 2) }
+func (w word) state() State               { return State(w & 3) }
 
 // ruleWord is a rule as a word, and ruleOf reads it.
 func ruleWord(r queue.Rule) word {

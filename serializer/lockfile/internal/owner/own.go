@@ -116,7 +116,7 @@ func (o *Own) put(number uint64, rule queue.Rule) (place uint64, ok bool) {
 	for level := range o.levels {
 		at := bucket(number, level)
 		for i := at; i < at+bucketWords; i += 2 {
-			if o.words[i] == 0 {
+			if o.words[i].state() == Gone {
 				o.storeLocked(i+1, ruleWord(rule))
 				o.storeLocked(i, newWord(number, Waiting))
 				return uint64(i), true
@@ -145,12 +145,11 @@ func (o *Own) grow() error {
 	})
 }
 
-// Set notes the state of a ticket. It returns false if the place has another ticket's
-// words by now, and leaves that as it is.
+// Set notes the state of a ticket. It returns false if the ticket is gone by now.
 func (o *Own) Set(place, number uint64, s State) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.words[place].number() != number {
+	if w := o.words[place]; w.number() != number || w.state() == Gone {
 		return false
 	}
 	o.storeLocked(int(place), newWord(number, s))

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -160,17 +159,6 @@ func (r *Remote) free() (bool, error) {
 		return false, fmt.Errorf("trying its lock: %w", err)
 	}
 	return locked, nil
-}
-
-// AwaitEnd waits for a moment until an owner that has closed its file has ended: the event
-// comes shortly before the lock is released.
-func (r *Remote) AwaitEnd() {
-	for range 20 {
-		if free, err := r.free(); free || err != nil {
-			return
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
 }
 
 // Close closes the file.
