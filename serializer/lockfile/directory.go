@@ -39,10 +39,11 @@ type directory struct {
 	blind     error  // why an owner file cannot be opened
 	reaped    time.Time
 
-	local   map[string]*serializer.Ticket // by file name, until an event says that the file is gone
-	remote  map[string]*remoteTicket      // by file name
-	pauses  map[string]name.Pause         // by file name
-	pending pending
+	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
+	remote   map[string]*remoteTicket      // by file name
+	appeared []*remoteTicket               // files that are still to be identified
+	pauses   map[string]name.Pause         // by file name
+	evicts   []string                      // files that ask for evictions
 
 	note func(dir.Change, []byte) // noteLocked, made once
 }
@@ -140,18 +141,6 @@ func (d *directory) successor() (*directory, error) {
 		fresh.pauses, d.pauses = d.pauses, fresh.pauses // its listing ends those that are gone
 	}
 	return fresh, err
-}
-
-// exchangeIdle does the same if nobody is issuing tickets, and if it is possible at once.
-func (s *Store) exchangeIdle() error {
-	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
-		return nil
-	}
-	defer s.issuing.Unlock()
-	if err := s.exchange(); !errors.Is(err, errInUse) {
-		return err
-	}
-	return nil
 }
 
 // exchangeGuard opens the guard that has taken the place of the one that is open.

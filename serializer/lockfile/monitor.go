@@ -25,7 +25,6 @@ const (
 
 // monitor syncs and checks the directory until the store is closed.
 func (s *Store) monitor() {
-	defer close(s.done)
 	for ticked := (time.Time{}); ; {
 		d := s.current.Load()
 		if err := d.sync(); err != nil && !errors.Is(err, serializer.ErrClosed) {

@@ -86,7 +86,6 @@ func (d *directory) openOwnerLocked(file string) {
 		o.Close()
 	case err == nil:
 		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
-		d.pending.reap = true // it may be dead
 	case !errors.Is(err, dir.ErrNotOurs):
 		d.blindLocked(file, err)
 	case strings.HasPrefix(file, name.Owners):

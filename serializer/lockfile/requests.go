@@ -20,28 +20,25 @@ import (
 // All processes end a pause by the same clock, and any of them removes the file.
 
 // Pause implements [serializer.Store].
-func (s *Store) Pause(_ context.Context, queue string, until time.Time) error {
+func (s *Store) Pause(ctx context.Context, queue string, until time.Time) error {
 	if err := s.Check(queue); err != nil {
 		return fmt.Errorf("pausing queue %q: %w", queue, err)
 	}
-	return s.setPause(queue, name.Pause{Queue: queue, End: until}.String())
+	return s.setPause(ctx, queue, name.Pause{Queue: queue, End: until}.String())
 }
 
 // Resume implements [serializer.Store].
-func (s *Store) Resume(_ context.Context, queue string) error { return s.setPause(queue, "") }
+func (s *Store) Resume(ctx context.Context, queue string) error { return s.setPause(ctx, queue, "") }
 
 // setPause makes a pause's file, unless its name is empty, and removes the other pauses of
 // the queue.
-func (s *Store) setPause(queue, file string) error {
-	if err := s.exchangeIdle(); err != nil {
+func (s *Store) setPause(ctx context.Context, queue, file string) error {
+	if err := s.Sync(ctx); err != nil {
 		return err
 	}
 	d := s.current.Load()
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	if err := d.syncLocked(); err != nil {
-		return err
-	}
 	if file != "" {
 		if err := d.sys.Mark(file); err != nil {
 			return d.failed("making", file, err)

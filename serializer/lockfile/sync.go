@@ -18,13 +18,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
-// pending is what is to be done after the changes have been read.
-type pending struct {
-	files  []*remoteTicket // that have appeared
-	reap   bool            // an owner may have ended
-	evicts []string        // files that ask for evictions
-}
-
 // sync reports all changes in the directory up to now.
 func (d *directory) sync() error {
 	d.syncing.Lock()
@@ -64,10 +57,9 @@ func (d *directory) listLocked() error {
 		there[file] = true
 		d.noteLocked(dir.Appeared, []byte(file))
 	}
-	known := slices.Collect(maps.Keys(d.local))
-	known = slices.AppendSeq(known, maps.Keys(d.remote))
-	known = slices.AppendSeq(known, maps.Keys(d.pauses))
-	for _, file := range append(known, d.own.Name()) {
+	known := slices.AppendSeq([]string{d.own.Name()}, maps.Keys(d.local))
+	known = slices.AppendSeq(slices.AppendSeq(known, maps.Keys(d.remote)), maps.Keys(d.pauses))
+	for _, file := range known {
 		if !there[file] {
 			d.noteLocked(dir.Vanished, []byte(file))
 		}
@@ -117,32 +109,24 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared:
-		d.pending.evicts = append(d.pending.evicts, file)
+		d.evicts = append(d.evicts, file)
 	case strings.HasPrefix(file, name.New) && c == dir.Appeared:
-		if info, err := d.sys.Info(file); err == nil && time.Since(info.Changed) > draftTime {
+		if info, err := d.sys.Info(file); err == nil && time.Since(info.Changed) > unownedTime { // its maker has died
 			_ = d.unlink(file)
 		}
 	}
 }
 
-// draftTime is the age at which an owner file that is not ready counts as abandoned: the
-// process has died while making it.
-const draftTime = time.Minute
-
 // followUpLocked does what the changes have left to be done. All owner files that have
 // appeared are open now.
 func (d *directory) followUpLocked() {
-	p := d.pending
-	d.pending = pending{}
-	for _, r := range p.files {
+	appeared := d.appeared
+	d.appeared = nil
+	for _, r := range appeared {
 		d.identifyLocked(r)
 	}
-	for _, file := range p.evicts {
-		if !d.obeyLocked(file) {
-			d.pending.evicts = append(d.pending.evicts, file)
-		}
-	}
-	if p.reap || time.Since(d.reaped) >= reapInterval {
+	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
+	if time.Since(d.reaped) >= reapInterval {
 		d.reaped = time.Now()
 		d.reapLocked()
 	}

@@ -31,7 +31,7 @@ var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
 func (d *directory) noteAppearedLocked(file string) {
 	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
 		d.unsure = true
-		d.pending.files = append(d.pending.files,
+		d.appeared = append(d.appeared,
 			&remoteTicket{Ticket: serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}})
 	}
 }
@@ -91,11 +91,9 @@ func (d *directory) noteVanishedLocked(file string) {
 	if r == nil {
 		return
 	}
-	if said, err := d.askLocked(r); said.Stands() || err != nil {
-		d.pending.reap = true // by somebody who has found that the owner is dead
-		return
+	if said, err := d.askLocked(r); !said.Stands() && err == nil {
+		d.dropLocked(r)
 	}
-	d.dropLocked(r)
 }
 
 // checkTicketsLocked checks what no event reports about the tickets of others.

@@ -139,9 +139,6 @@ func (r *Remote) read(do func(words []word, levels int)) error {
 // Dead reports whether the process has ended. It may also have given up this file for
 // another one.
 func (r *Remote) Dead() (bool, error) {
-	if free, err := r.free(); !free || err != nil {
-		return false, err
-	}
 	if err := r.Update(); err != nil {
 		return false, err
 	}
