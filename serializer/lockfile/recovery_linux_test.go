@@ -142,6 +142,7 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 // Arrivals wait for whatever has the name of a ticket, and follow no link, until it counts
 // as abandoned. Bug: a hard link to a local owner file counted as the ticket of a living
 // owner for as long as the process lived. Bug: what could not be removed blocked for ever.
+// Bug: a directory was only noticed by those who listed the lock directory after it was made.
 func TestPlantedTicket(t *testing.T) {
 	t.Parallel()
 	target := touch(t, t.TempDir(), "target")

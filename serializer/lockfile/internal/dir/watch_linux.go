@@ -97,7 +97,6 @@ func (w *Watch) parse(events []byte, fn func(Change, []byte)) {
 		switch {
 		case mask&unix.IN_Q_OVERFLOW != 0:
 			w.Distrust()
-		case mask&unix.IN_ISDIR != 0:
 		case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 			fn(Appeared, name)
 		case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
