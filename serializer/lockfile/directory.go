@@ -137,8 +137,8 @@ func (d *directory) successor() (*directory, error) {
 		return nil, fmt.Errorf("%w: %w", errInUse, err) // it was replaced again
 	}
 	if err == nil {
-		fresh.last = d.last
-		fresh.pauses, d.pauses = d.pauses, fresh.pauses // its listing ends those that are gone
+		// Its listing ends the pauses that are gone.
+		fresh.last, fresh.pauses, d.pauses = d.last, d.pauses, fresh.pauses
 	}
 	return fresh, err
 }

@@ -61,13 +61,11 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 	// Whoever takes a newer guard from here on sees the files that were made.
 	checkErr := d.guard.Check()
 	for _, t := range tickets[:made] {
-		switch {
-		case checkErr != nil:
-			if err := d.withdraw(t); err != nil {
-				checkErr = err // the ticket cannot be numbered again
-			}
-		case !d.events.Joined(t):
-			_ = d.withdraw(t)
+		if checkErr == nil && d.events.Joined(t) {
+			continue
+		}
+		if err := d.withdraw(t); err != nil && checkErr != nil {
+			checkErr = err // the ticket cannot be numbered again
 		}
 	}
 	if checkErr != nil {

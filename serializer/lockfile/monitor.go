@@ -15,12 +15,12 @@ const (
 	// this process are out.
 	tickInterval = 100 * time.Millisecond
 
-	// reapInterval is how often it is checked that the other owners are alive, while somebody
-	// may wait for them.
-	reapInterval = 20 * time.Millisecond
-
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
+
+	// reapInterval is how often it checks that the other owners are alive, while a ticket of
+	// this process may wait for them.
+	reapInterval = 20 * time.Millisecond
 )
 
 // monitor syncs and checks the directory until the store is closed.
