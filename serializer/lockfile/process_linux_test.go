@@ -26,7 +26,7 @@ import (
 // helper is another process of a test. It becomes a user, opens an engine and says "open".
 // Then it obeys its standard input: for "enter" it enters the queue and says "inside" or
 // "error: ...", and for "leave" it leaves and says "left". When the input ends, it leaves
-// and closes. When it is evicted, it says "told: ...".
+// and closes.
 type helper struct {
 	UID, GID    int // 0: as this process
 	Dir, Queue  string
@@ -104,7 +104,6 @@ func forbidLinks() error {
 func (h *helper) obey(e *serializer.Engine) {
 	a := arrival(h.Queue)
 	a.Timeout = h.Timeout
-	a.Revoke = func(cause error) { fmt.Println("told:", cause) }
 	var turn serializer.Turn
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var err error
