@@ -33,11 +33,11 @@ type directory struct {
 
 	syncing   sync.Mutex // guards the rest; held while events are reported
 	closed    bool
-	last      uint64 // the greatest number that is known to have been issued
-	unsure    bool   // the guard may have recorded a greater one
-	unaudited bool   // there may be tickets that are out, but not known
-	blind     error  // why an owner file cannot be opened
-	reaped    time.Time
+	last      uint64    // the greatest number that is known to have been issued
+	unsure    bool      // the guard may have recorded a greater one
+	unaudited bool      // there may be tickets that are out, but not known
+	blind     error     // why an owner file cannot be opened
+	reaped    time.Time // when it was last checked that the other owners are alive
 
 	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
 	remote   map[string]*remoteTicket      // by file name

@@ -19,7 +19,7 @@ const (
 	idleInterval = time.Second
 
 	// reapInterval is how often it checks that the other owners are alive, while a ticket of
-	// this process may wait for them.
+	// this process may wait for them. On Linux, an event mostly tells before.
 	reapInterval = 20 * time.Millisecond
 )
 

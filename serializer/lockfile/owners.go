@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -65,6 +66,8 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 		}
 	case c == dir.Appeared:
 		d.openOwnerLocked(file)
+	case c == dir.Closed:
+		d.reaped = time.Time{} // its lock is about to be released
 	}
 }
 

@@ -74,7 +74,7 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 	case t != nil && c == dir.Vanished:
 		d.noteRemovedLocked(t, string(file))
 	case t != nil:
-	case bytes.HasPrefix(file, reserved):
+	case bytes.HasPrefix(file, []byte(serializer.ReservedPrefix)):
 		d.noteSpecialLocked(c, string(file))
 	case c == dir.Appeared:
 		d.noteAppearedLocked(string(file))
@@ -82,8 +82,6 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 		d.noteVanishedLocked(string(file))
 	}
 }
-
-var reserved = []byte(serializer.ReservedPrefix)
 
 // noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
 // over, or was numbered again, or because somebody else has removed it.

@@ -141,13 +141,8 @@ func store(w *word, n word) { atomic.StoreUint64((*uint64)(w), uint64(n)) }
 // close also releases the lock of the file, if this process has it. While a file is mapped,
 // it stays locked.
 func (f *file) close() {
-	if f.mem != nil {
-		_ = unix.Munmap(f.mem)
-		f.mem = nil
-	}
-	if f.fd >= 0 {
-		_ = unix.Close(f.fd)
-	}
+	_, _ = unix.Munmap(f.mem), unix.Close(f.fd)
+	f.mem, f.fd = nil, -1
 }
 
 // sheltered accesses mapped memory. A fault, because somebody has truncated the file,
