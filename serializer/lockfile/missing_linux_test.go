@@ -104,7 +104,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 }
 
 // A truncated or damaged owner file crashes nobody and admits nobody: processes that have
-// mapped it continue, and its owner makes another one.
+// mapped it continue, and its owner makes another one. A copy of it counts for nothing.
 func TestOwnerFileDamaged(t *testing.T) {
 	t.Parallel()
 	spoil := func(at int64, text string) func(file string) error {
@@ -121,6 +121,13 @@ func TestOwnerFileDamaged(t *testing.T) {
 	truncate := func(size int64) func(file string) error {
 		return func(file string) error { return os.Truncate(file, size) }
 	}
+	replace := func(file string) error {
+		return errors.Join(os.WriteFile(file+".new", []byte("garbage"), 0o600), os.Rename(file+".new", file))
+	}
+	copied := func(file string) error { // with the words of living tickets, but without a lock
+		text, err := os.ReadFile(file)
+		return errors.Join(err, os.WriteFile(filepath.Join(filepath.Dir(file), name.Owners+"copy"), text, 0o600))
+	}
 	zeros := string(make([]byte, 4096))
 	for label, damage := range map[string]func(file string) error{
 		"empty":          truncate(0),
@@ -132,6 +139,8 @@ func TestOwnerFileDamaged(t *testing.T) {
 		"wrong words":    spoil(4096, "this is not the text of an owner file, but that of somebody else"),
 		"many levels":    spoil(4088, "\xff\xff\xff\xff\xff\xff\xff\xff"),
 		"no levels":      spoil(4088, zeros[:8]),
+		"replaced":       replace,
+		"copied":         copied,
 	} {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
