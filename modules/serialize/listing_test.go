@@ -39,7 +39,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.space = space
-		e.configure(configuredQueue{name: "a_", limit: 1}, 1)
+		configure(t, member{engine: e, queue: "a_", limit: 1})
 	}
 
 	queues := allQueues(t.Context())
@@ -56,7 +56,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	if status, text := ask(t, queueapi.Path+"/test%3Aspace%2Fa_"); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if _, err := evictTicket(t.Context(), space+"/a_", strconv.FormatUint(turn.Token(), 10)); err != nil {
+	if _, err := evictTicket(t.Context(), space+"/a_", strconv.FormatUint(turn.Token(), 10), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {

@@ -1,9 +1,9 @@
-package serialize
+package webpage
 
 import "testing"
 
-func TestPrefersJSON(t *testing.T) {
-	for accept, want := range map[string]bool{
+func TestQuality(t *testing.T) {
+	for accept, json := range map[string]bool{ // whether JSON is preferred to HTML
 		"":                                    false,
 		"*/*":                                 false,
 		"application/json":                    true,
@@ -16,8 +16,9 @@ func TestPrefersJSON(t *testing.T) {
 		"Application/JSON;Q=0.3":              true,
 		"text/html,application/xhtml+xml,*/*": false,
 	} {
-		if got := prefersJSON([]string{accept}); got != want {
-			t.Errorf("Accept: %s: prefers JSON: %t; expected %t", accept, got, want)
+		header := []string{accept}
+		if got := Quality(header, "application/json") > Quality(header, "text/html"); got != json {
+			t.Errorf("Accept: %s: prefers JSON: %t; expected %t", accept, got, json)
 		}
 	}
 }
