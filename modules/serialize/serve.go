@@ -49,6 +49,7 @@ type visit struct {
 
 	ctx      context.Context // of the next handlers
 	cancel   context.CancelCauseFunc
+	lent     lentContext     // the request has it while they run
 	body     *body.Body      // to be freed, or nil
 	response buffer.Response // of the next handlers
 
@@ -363,17 +364,17 @@ func (v *visit) isInside() bool {
 // place: Caddy's placeholders know it by its address, and would not see what the handlers
 // do to a copy. It does not change it back, because a proxy's transport may still read it.
 func (v *visit) lend(r *http.Request, next caddyhttp.Handler) error {
-	lent := &lentContext{inside: v.ctx, outer: r.Context()}
-	defer lent.over.Store(true)
-	enter(r, lent)
+	v.lent.inside, v.lent.outer = v.ctx, r.Context()
+	defer v.lent.over.Store(true)
+	setContext(r, &v.lent)
 	return v.response.Serve(next, r)
 }
 
-// enter is a function of its own so that its copy of the request is not on the stack while
-// the handlers run.
+// setContext is a function of its own so that its copy of the request is not on the stack
+// while the handlers run.
 //
 //go:noinline
-func enter(r *http.Request, ctx context.Context) { *r = *r.WithContext(ctx) }
+func setContext(r *http.Request, ctx context.Context) { *r = *r.WithContext(ctx) }
 
 // leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {

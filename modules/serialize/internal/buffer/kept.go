@@ -1,36 +1,36 @@
 package buffer
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"sync"
 )
 
-// chunk is a part of what is kept. The first one also has room for two headers, so that
-// a small response needs no other memory.
-type chunk struct {
-	next         *chunk
-	length       int
-	before, head snapshot
-	data         [16<<10 - 64]byte // with the rest, a size that is allocated without waste
+// kept is the memory of a response.
+type kept struct {
+	before snapshot // the header before the handlers
+	head   snapshot // the header when they gave the status
+	body   bytes.Buffer
 }
 
-var chunks = sync.Pool{New: func() any { return new(chunk) }}
+var (
+	pool      = sync.Pool{New: func() any { return new(kept) }}
+	scratches = sync.Pool{New: func() any { return new([16 << 10]byte) }}
+)
 
-func newChunk() *chunk { return chunks.Get().(*chunk) }
+// reusable is how much memory of a body is used again.
+const reusable = 1 << 20
 
-func (c *chunk) free() {
-	c.next, c.length = nil, 0
-	chunks.Put(c)
-}
-
-func (c *chunk) isFull() bool { return c.length == len(c.data) }
-
-// append copies as much of p as there is room for. It returns how much.
-func (c *chunk) append(p []byte) int {
-	n := copy(c.data[c.length:], p)
-	c.length += n
-	return n
+func (k *kept) free() {
+	if k.body.Cap() > reusable {
+		return
+	}
+	clear(k.before)
+	clear(k.head)
+	k.before, k.head = k.before[:0], k.head[:0]
+	k.body.Reset()
+	pool.Put(k)
 }
 
 // snapshot is a header as it was at some time. It is cheaper than a map.
@@ -61,10 +61,4 @@ func (s snapshot) restore(header http.Header) {
 	for _, f := range s {
 		header[f.name] = f.values
 	}
-}
-
-// emptied returns the memory of a snapshot, to be used again.
-func (s snapshot) emptied() snapshot {
-	clear(s)
-	return s[:0]
 }

@@ -1,13 +1,12 @@
 // Package buffer keeps a response until its request's turn is over, as nginx keeps what
-// an upstream sends. A client that reads slowly then holds up nobody.
+// an upstream sends. So a client that reads slowly holds nobody up.
 //
-// A response is in one of three states. First it is kept: nothing of it has reached the
-// client, so it can still be replaced. It is passed once the client has its beginning:
-// because it is a stream, or too large to be kept. It is dropped if the client has gone,
-// and the handlers run on.
+// A response is kept at first: the client has got nothing of it, and it can be replaced.
+// It passes once it is a stream, or too large to be kept. If the client has gone then, the
+// rest is dropped, and the handlers run on.
 //
-// Only the request's goroutine writes to the client, during the turn or after it. Another
-// one may revoke the turn; see revoke.go.
+// Only the request's goroutine writes to the client, during the turn or after it.
+// Another one may revoke the turn.
 package buffer
 
 import (
@@ -30,32 +29,26 @@ type Response struct {
 	Options
 	w       http.ResponseWriter // to the client
 	request *http.Request       // as the client sent it
+	kept    *kept               // nil after Close
 
-	status  int      // of the response; 0 before the handlers have given one
-	left    int64    // of the length that the handlers have announced; less than 0 if none
-	before  snapshot // the header before the handlers
-	head    snapshot // the header when they gave the status
-	first   *chunk   // of what is kept; nil after Close
-	last    *chunk
-	kept    int64 // bytes
+	status  int   // of the response; 0 before the handlers have given one
+	left    int64 // of the length that the handlers have announced; less than 0 if none
 	flushed bool  // the handlers wanted the client to see what is kept
-
-	passes  bool // nothing more is kept
-	streams bool // it is of a streaming kind
-	sent    bool // the client may have got a part
-	gone    bool // the client has; the rest is dropped
-	broken  bool // a part was refused, because the turn was revoked
-	aborted bool // the handlers panicked with http.ErrAbortHandler
+	passes  bool  // nothing more is kept
+	streams bool  // it is of a streaming kind
+	sent    bool  // the client may have got a part
+	gone    bool  // the client has; the rest is dropped
+	broken  bool  // a part was refused, because the turn was revoked
+	aborted bool  // the handlers panicked with http.ErrAbortHandler
 	unwatch func() bool
 
-	mu       sync.Mutex // guards what follows; never held during a write
-	revoked  error
-	busy     int      // calls that may block on the client
-	conn     net.Conn // hijacked
-	done     bool     // the turn is over: no deadline is touched any more
-	cutRead  bool
-	cutWrite bool
-	again    *time.Timer
+	mu      sync.Mutex // guards what follows; never held during a write
+	revoked error
+	busy    int      // calls that may block on the client
+	conn    net.Conn // hijacked
+	done    bool     // the turn is over: deadlines are left alone
+	cut     bool     // the write deadline was set
+	again   *time.Timer
 }
 
 // Options are what a response depends on.
@@ -77,10 +70,8 @@ type Options struct {
 
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
-	*b = Response{Options: o, w: w, request: r, first: newChunk()}
-	b.last = b.first
-	b.before, b.head = b.first.before, b.first.head
-	b.before.take(w.Header())
+	*b = Response{Options: o, w: w, request: r, kept: pool.Get().(*kept)}
+	b.kept.before.take(w.Header())
 }
 
 // Serve runs the handlers. A panic with [http.ErrAbortHandler] is left to Deliver.
@@ -108,29 +99,26 @@ func (b *Response) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		b.w.WriteHeader(status) // which panics
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		if b.enter() == nil {
-			defer b.leave()
-			b.w.WriteHeader(status)
-		}
+		_ = b.onClient(nil, func() error { b.w.WriteHeader(status); return nil })
 	default:
 		b.setStatus(status)
 	}
 }
 
-// setStatus decides whether the response is kept. Nothing of it is sent before its body,
-// as with net/http.
+// setStatus decides whether the response is kept. It sends nothing yet, as net/http
+// does not.
 func (b *Response) setStatus(status int) {
 	header := b.w.Header()
 	b.status, b.left = status, -1
-	b.head.take(header)
+	b.kept.head.take(header)
 	if length, err := strconv.ParseUint(header.Get("Content-Length"), 10, 63); err == nil {
 		b.left = int64(length)
 	}
-	b.streams = b.request.Method == http.MethodConnect || isStream(header)
-	tooLong := b.left > b.Limit && b.hasBody() && b.request.Method != http.MethodHead
-	b.passes = b.Limit == 0 || b.streams || tooLong
-	if b.streams && b.Finish && b.Cancel != nil {
-		b.unwatch = context.AfterFunc(b.request.Context(), func() { b.Cancel(context.Canceled) })
+	b.streams = isStream(header) || b.request.Method == http.MethodConnect
+	b.passes = b.streams || b.Limit == 0 ||
+		b.left > b.Limit && b.hasBody() && b.request.Method != http.MethodHead
+	if cancel := b.Cancel; b.streams && b.Finish && cancel != nil {
+		b.unwatch = context.AfterFunc(b.request.Context(), func() { cancel(context.Canceled) })
 	}
 }
 
@@ -139,7 +127,7 @@ func (b *Response) hasBody() bool {
 }
 
 // Write implements [http.ResponseWriter].
-func (b *Response) Write(p []byte) (int, error) {
+func (b *Response) Write(p []byte) (n int, err error) {
 	if err := b.refusal(); err != nil {
 		return 0, err
 	}
@@ -152,65 +140,36 @@ func (b *Response) Write(p []byte) (int, error) {
 	case b.left >= 0 && int64(len(p)) > b.left:
 		b.left = 0 // net/http takes no more after that
 		return 0, http.ErrContentLength
+	case b.left >= 0:
+		b.left -= int64(len(p))
 	}
-	b.count(int64(len(p)))
-	if b.keep(p) || b.gone {
-		return len(p), nil
+	b.passes = b.passes || int64(b.kept.body.Len()+len(p)) > b.Limit
+	if !b.passes {
+		return b.kept.body.Write(p)
 	}
-	n, err := 0, b.begin(p)
-	if err == nil && !b.gone {
-		n, err = b.pass(p)
-	}
+	err = b.onClient(p, func() (err error) { n, err = b.w.Write(p); return err })
 	if b.gone {
-		return len(p), nil
+		n = len(p)
 	}
 	return n, err
 }
 
-// count notes how much of the announced length has been written.
-func (b *Response) count(written int64) {
-	if b.left >= 0 {
-		b.left = max(0, b.left-written)
-	}
-}
-
-// keep reports whether p is kept.
-func (b *Response) keep(p []byte) bool {
-	if b.passes || b.kept+int64(len(p)) > b.Limit {
-		b.passes = true
-		return false
-	}
-	b.kept += int64(len(p))
-	for len(p) > 0 {
-		if b.last.isFull() {
-			b.last.next = newChunk()
-			b.last = b.last.next
-		}
-		p = p[b.last.append(p):]
-	}
-	return true
-}
-
-// begin sends what was kept, unless it has been sent. next is the body after that.
-func (b *Response) begin(next []byte) error {
-	if b.sent {
+// onClient does what may block on the client, after it has sent what was kept. next is
+// the body after that.
+func (b *Response) onClient(next []byte, write func() error) error {
+	if b.gone {
 		return nil
 	}
 	if err := b.enter(); err != nil {
 		return err
 	}
 	defer b.leave()
-	return b.judge(b.send(next, false))
-}
-
-// pass writes to the client.
-func (b *Response) pass(p []byte) (int, error) {
-	if err := b.enter(); err != nil {
-		return 0, err
+	if b.status != 0 && !b.sent {
+		if err := b.send(next, false); err != nil {
+			return b.judge(err)
+		}
 	}
-	defer b.leave()
-	n, err := b.w.Write(p)
-	return n, b.judge(err)
+	return b.judge(write())
 }
 
 // judge decides what an error of writing means for the handlers.
@@ -219,7 +178,7 @@ func (b *Response) judge(err error) error {
 	case err == nil, errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrContentLength),
 		errors.Is(err, http.ErrHijacked), errors.Is(err, http.ErrNotSupported):
 		return err
-	case b.Revoked() != nil:
+	case b.refusal() != nil:
 		return b.refusal()
 	case b.Finish && !b.streams:
 		b.gone = true
@@ -230,55 +189,29 @@ func (b *Response) judge(err error) error {
 	return err
 }
 
-// ReadFrom implements [io.ReaderFrom], so that the system sends files that pass.
+// ReadFrom implements [io.ReaderFrom]. The system itself sends files that pass.
 func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
-	scratch := newChunk()
-	defer scratch.free()
-	for b.status == 0 || !b.passes { // where there is nothing to read, there is no status
-		read, err := r.Read(scratch.data[:])
-		written, failed := 0, error(nil)
-		if read > 0 {
-			written, failed = b.Write(scratch.data[:read])
-		}
-		n += int64(written)
-		switch {
-		case failed != nil:
-			return n, failed
-		case err == io.EOF:
-			return n, nil
-		case err != nil:
-			return n, err
-		}
-	}
-	sent, err := b.passFrom(r)
-	n += sent
-	if b.Revoked() != nil || err == nil && !b.gone {
-		return n, err
-	}
-	// Was it the client that failed, or r? A client fails again in Write.
-	rest, again := io.CopyBuffer(struct{ io.Writer }{b}, r, scratch.data[:])
-	if again != nil || b.gone {
-		err = again
-	}
-	return n + rest, err
-}
+	scratch := scratches.Get().(*[16 << 10]byte)
+	defer scratches.Put(scratch)
+	byWrite := func(r io.Reader) (int64, error) { return io.CopyBuffer(struct{ io.Writer }{b}, r, scratch[:]) }
 
-// passFrom lets the client's writer read from r.
-func (b *Response) passFrom(r io.Reader) (int64, error) {
-	if !b.hasBody() {
-		return 0, http.ErrBodyNotAllowed
+	var kept int64
+	if !b.passes { // where there is nothing to read, there is no status
+		room := b.Limit - int64(b.kept.body.Len()) + 1
+		if kept, err = byWrite(io.LimitReader(r, room)); err != nil || kept < room {
+			return kept, err
+		}
 	}
-	if err := b.begin(nil); err != nil || b.gone {
-		return 0, err
+	if !b.gone && b.hasBody() {
+		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: b.w}
+		_ = b.onClient(nil, func() error { n, _ = client.ReadFrom(r); return nil })
+		if b.left > 0 {
+			b.left = max(0, b.left-n)
+		}
 	}
-	if err := b.enter(); err != nil {
-		return 0, err
-	}
-	defer b.leave()
-	client := caddyhttp.ResponseWriterWrapper{ResponseWriter: b.w}
-	n, err := client.ReadFrom(r)
-	b.count(n)
-	return n, err
+	// If the client failed, it fails again in Write; if r did, it does so in Read.
+	rest, err := byWrite(r)
+	return kept + n + rest, err
 }
 
 // Flush implements [http.Flusher].
@@ -294,25 +227,16 @@ func (b *Response) FlushError() error {
 		b.flushed = true
 		return nil
 	}
-	if err := b.begin(nil); err != nil || b.gone {
-		return err
-	}
-	if err := b.enter(); err != nil {
-		return err
-	}
-	defer b.leave()
-	return b.judge(http.NewResponseController(b.w).Flush())
+	return b.onClient(nil, http.NewResponseController(b.w).Flush)
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
-func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if b.status != 0 {
-		if err := b.begin(nil); err != nil {
-			return nil, nil, err
-		}
-	}
-	conn, rw, err := http.NewResponseController(b.w).Hijack()
-	if err == nil {
+func (b *Response) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+	err = b.onClient(nil, func() (err error) {
+		conn, rw, err = http.NewResponseController(b.w).Hijack()
+		return err
+	})
+	if conn != nil {
 		b.sent, b.passes = true, true
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -3,23 +3,21 @@ package buffer
 import (
 	"net/http"
 	"time"
-
 )
 
 // interruptInterval is how often a deadline is set again: Caddy sets one of its own
 // before each read and write.
 const interruptInterval = 50 * time.Millisecond
 
-// Revoke ends the response because the turn was taken back. Any goroutine may call it.
-// What blocks on the client returns. After Deliver, it has no effect.
+// Revoke ends the response because the turn was taken back. What blocks on the client
+// returns. Any goroutine may call it, once Init has returned; after Deliver it does nothing.
 func (b *Response) Revoke(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.done || b.revoked != nil {
-		return
+	if b.revoked == nil && !b.done {
+		b.revoked = cause
+		b.interruptLocked()
 	}
-	b.revoked = cause
-	b.interruptLocked()
 }
 
 // Revoked returns why the turn was taken back, or nil.
@@ -36,7 +34,8 @@ func (b *Response) refusal() error {
 	return cause
 }
 
-// enter begins a call that may block on the client, and leave ends it.
+// enter begins a call that may block on the client, unless the turn was revoked. leave
+// ends the call.
 func (b *Response) enter() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,35 +53,30 @@ func (b *Response) leave() {
 	b.busy--
 }
 
-func (b *Response) interrupt() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.done {
-		b.interruptLocked()
-	}
-}
-
 // interruptLocked ends what blocks on the client, until the handlers have returned. It
 // uses net/http's own writer, since those of Caddy are not made for two goroutines.
 //
-// The write deadline is left alone while nothing is written. Over HTTP/2 it would reset
-// the stream at once, although an answer is still to come. The read deadline is left
-// alone once the body is here: net/http would take it for the end of the connection.
+// The write deadline is left alone while nothing is written: over HTTP/2 it would reset
+// the stream, although an answer is still to come. The read deadline is left alone once
+// the body is here: net/http would take it for the end of the connection.
 func (b *Response) interruptLocked() {
 	past := time.Unix(1, 0)
-	conn := http.NewResponseController(innermost(b.w))
-	switch {
-	case b.conn != nil:
+	client := http.NewResponseController(innermost(b.w))
+	if b.conn != nil {
 		_ = b.conn.SetDeadline(past)
-	default:
-		if b.Uploading {
-			b.cutRead = conn.SetReadDeadline(past) == nil
-		}
-		if b.busy > 0 {
-			b.cutWrite = conn.SetWriteDeadline(past) == nil
-		}
+	} else if b.Uploading {
+		_ = client.SetReadDeadline(past)
 	}
-	b.again = time.AfterFunc(interruptInterval, b.interrupt)
+	if b.conn == nil && b.busy > 0 {
+		b.cut = client.SetWriteDeadline(past) == nil
+	}
+	b.again = time.AfterFunc(interruptInterval, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.done {
+			b.interruptLocked()
+		}
+	})
 }
 
 // settle ends the turn's part of the response. After that, nobody interrupts it.
@@ -99,17 +93,8 @@ func (b *Response) settle() {
 	if b.again != nil {
 		b.again.Stop()
 	}
-	if b.cutWrite && b.conn == nil {
-		timeout := timeoutsOf(b.request).write
-		_ = http.NewResponseController(innermost(b.w)).SetWriteDeadline(deadlineIn(timeout))
-	}
-}
-
-// closeAfterUpload ends an HTTP/1 connection after the answer, if reading from it was
-// interrupted: nobody knows where its next request begins.
-func (b *Response) closeAfterUpload() {
-	if b.cutRead && b.request.ProtoMajor == 1 {
-		b.w.Header().Set("Connection", "close")
+	if b.cut && b.conn == nil {
+		_ = http.NewResponseController(innermost(b.w)).SetWriteDeadline(writeDeadline(b.request))
 	}
 }
 

@@ -4,35 +4,37 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Timeouts are a server's timeouts of one request while they are stopped. They count
-// from the start of a request, but its time in a queue must not count.
+// Timeouts are a server's timeouts of a request that waits. They count from the start of
+// the request, but its time in a queue must not count.
 type Timeouts struct {
-	w       http.ResponseWriter // nil if nothing was stopped
+	client  *http.ResponseController // nil if there are no timeouts
 	request *http.Request
-	since   time.Time
+	stopped time.Time
 }
 
-// StopTimeouts stops the timeouts of a request that waits.
+// StopTimeouts stops the timeouts of a request.
 func StopTimeouts(w http.ResponseWriter, r *http.Request) Timeouts {
-	limits := timeoutsOf(r)
-	if limits == (limitsOfServer{}) {
+	s := serverOf(r)
+	if s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
 		return Timeouts{}
 	}
-	t := Timeouts{innermost(w), r, time.Now()}
-	t.setDeadlines(time.Time{}, time.Time{})
+	t := Timeouts{http.NewResponseController(innermost(w)), r, time.Now()}
+	_ = t.client.SetReadDeadline(time.Time{}) // an error: there are none
+	_ = t.client.SetWriteDeadline(time.Time{})
 	return t
 }
 
 // Restart lets the timeouts count again: read_timeout and write_timeout from now, the
-// others from when they were stopped.
+// others from where they were stopped.
 func (t *Timeouts) Restart() {
-	if t.w == nil {
+	if t.client == nil {
 		return
 	}
-	waited := time.Since(t.since)
+	waited := time.Since(t.stopped)
 	reader, writer := caddyhttp.IdleTimeoutsFromContext(t.request.Context())
 	if reader != nil {
 		move(&reader.Deadline, waited)
@@ -40,19 +42,12 @@ func (t *Timeouts) Restart() {
 	if writer != nil {
 		move(&writer.Deadline, waited)
 	}
-	limits := timeoutsOf(t.request)
-	t.setDeadlines(deadlineIn(limits.read), deadlineIn(limits.write))
-	t.w = nil
+	_ = t.client.SetReadDeadline(deadlineIn(serverOf(t.request).ReadTimeout))
+	_ = t.client.SetWriteDeadline(writeDeadline(t.request))
+	t.client = nil
 }
 
-// setDeadlines sets those of the connection. One that has none had nothing to stop.
-func (t *Timeouts) setDeadlines(read, write time.Time) {
-	conn := http.NewResponseController(t.w)
-	_ = conn.SetReadDeadline(read)
-	_ = conn.SetWriteDeadline(write)
-}
-
-// move lets a deadline of Caddy's readers and writers come later.
+// move lets the deadlines that Caddy computes for reads and writes come later.
 func move(d *caddyhttp.IdleDeadline, by time.Duration) {
 	d.Start = d.Start.Add(by)
 	if !d.HardDeadline.IsZero() {
@@ -60,26 +55,20 @@ func move(d *caddyhttp.IdleDeadline, by time.Duration) {
 	}
 }
 
-type limitsOfServer struct {
-	read, write time.Duration
-	rates       bool // there are minimum rates
-}
+// writeDeadline is what write_timeout gives to a request that begins now.
+func writeDeadline(r *http.Request) time.Time { return deadlineIn(serverOf(r).WriteTimeout) }
 
-func timeoutsOf(r *http.Request) limitsOfServer {
-	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok {
-		return limitsOfServer{}
-	}
-	return limitsOfServer{
-		time.Duration(server.ReadTimeout), time.Duration(server.WriteTimeout),
-		server.ReadMinRate > 0 || server.WriteMinRate > 0,
-	}
-}
-
-// deadlineIn is the time after a timeout, or none.
-func deadlineIn(timeout time.Duration) time.Time {
+func deadlineIn(timeout caddy.Duration) time.Time {
 	if timeout <= 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(timeout)
+	return time.Now().Add(time.Duration(timeout))
+}
+
+// serverOf is the server of a request. Without Caddy, it has no timeouts.
+func serverOf(r *http.Request) *caddyhttp.Server {
+	if server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		return server
+	}
+	return new(caddyhttp.Server)
 }
