@@ -4,7 +4,9 @@ package lockfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -104,26 +106,45 @@ func (d *directory) endPausesLocked() {
 }
 
 // Evict implements [serializer.Store]. The owner of the ticket removes the file that asks
-// for the eviction.
-func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
+// for the eviction. Until then, it has not obeyed: its process may be stopped.
+func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	d := s.current.Load()
+	file, err := d.askForEviction(t)
+	if err != nil || file == "" {
+		return err
+	}
+	for ctx.Err() == nil {
+		if _, err := d.sys.Info(file); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(obeyPoll)
+	}
+	return ctx.Err()
+}
+
+// obeyPoll is how often a process looks whether another one has obeyed.
+const obeyPoll = 10 * time.Millisecond
+
+// askForEviction makes the file that asks for an eviction. It removes a ticket without an
+// owner itself; then there is no file.
+func (d *directory) askForEviction(t *serializer.Ticket) (file string, err error) {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	r := d.remote[t.Key]
 	if r == nil || !r.out {
-		return serializer.ErrNoTicket
+		return "", serializer.ErrNoTicket
 	}
-	if r.since.IsZero() {
-		file := name.Evict(t.Number, t.Queue)
-		if err := d.sys.Mark(file); err != nil {
-			return d.failed("making", file, err)
+	if !r.since.IsZero() {
+		if err := d.sys.Unlink(t.Key); err != nil {
+			return "", d.failed("removing lock file", t.Key, err)
 		}
-		return nil
+		return "", d.syncLocked()
 	}
-	if err := d.sys.Unlink(t.Key); err != nil {
-		return d.failed("removing lock file", t.Key, err)
+	file = name.Evict(t.Number, t.Queue)
+	if err := d.sys.Mark(file); err != nil {
+		return "", d.failed("making", file, err)
 	}
-	return d.syncLocked()
+	return file, nil
 }
 
 // obeyLocked evicts the ticket that a file asks for, if it is local. It removes the file,
