@@ -66,8 +66,8 @@ func TestCommandAsksServer(t *testing.T) {
 				t.Errorf("the table has no %q:\n%s", want, out)
 			}
 		}
-		if strings.Contains(out, "TXID") || strings.Contains(out, "secret") {
-			t.Errorf("the table has what is not known, or a query string:\n%s", out)
+		if strings.Contains(out, "secret") {
+			t.Errorf("the table has a query string:\n%s", out)
 		}
 		t.Logf("\n%s", out)
 		inside.Leave()
@@ -111,7 +111,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
 	address := testcaddy.ReserveAddr(t)
 	for _, args := range [][]string{
-		{"queues"}, {"queues", "--watch"}, {"evict", "--prefix", "a_", "--force", "17"}, {"pause", "--prefix", "a_"}, {"resume", "--prefix", "a_"},
+		{"queues"}, {"evict", "--prefix", "a_", "--force", "17"}, {"pause", "--prefix", "a_"}, {"resume", "--prefix", "a_"},
 	} {
 		out, errs, code := output(t, []string{"CADDY_ADMIN=" + address}, append([]string{"serialize"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, "no Caddy answers at "+address) || !strings.Contains(errs, "--address") {
@@ -157,10 +157,10 @@ func TestCommandEvictThroughServerErrors(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"--prefix", "a_", "17"}, 2, "no such ticket"},
-		{[]string{"--prefix", "b_", "17"}, 2, "no such ticket"},
+		{[]string{"--prefix", "a_", "17"}, 2, "no ticket 17 in queue a_"},
+		{[]string{"--prefix", "b_", "17"}, 2, "no ticket 17 in queue b_"},
 		{[]string{"--prefix", "a_", "x"}, 1, "number of a ticket"},
-		{[]string{"--prefix", "a_", "17", "--path", s.dir}, 2, "no such ticket"},
+		{[]string{"--prefix", "a_", "17", "--path", s.dir}, 2, "no ticket 17 in queue " + s.dir + "/a_"},
 		{[]string{"17"}, 1, "prefix"},
 		{[]string{"--prefix", "a_"}, 1, "arg"},
 	} {

@@ -1,10 +1,8 @@
 package serialize
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -18,14 +16,12 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
 // Status answers with a live page that shows the queues of this process, those in
-// trouble first. It lists the requests inside and waiting, and the refusals and waiting
-// times of the last ten minutes. The page is one file, loads nothing else and works
-// without JavaScript. `?filter=` selects the queues with a text in their name or
-// directory. Clients whose Accept header prefers JSON get the same data as JSON.
+// trouble first. It lists the requests inside and waiting, and says what is wrong and what
+// was refused. The page is one file, loads nothing else and works without JavaScript.
+// `?filter=` selects the queues with a text in their name or directory.
 //
 // The page names clients and queues. Protect it by authentication, or serve it on a
 // private address.
@@ -98,41 +94,27 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 }
 
 func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
-	now := time.Now()
-	data := statuspage.New(now, statusQueues(r.Context(), now), r.URL.Query().Get("filter"))
+	data := statuspage.New(time.Now(), statusQueues(r.Context(), time.Now()), r.URL.Query().Get("filter"))
 	data.Controls = s.Controls
-	header := w.Header()
-	header.Set("Cache-Control", "no-store")
-	header.Add("Vary", "Accept")
-	header.Set("X-Content-Type-Options", "nosniff")
-	var text []byte
-	var err error
-	if accept := r.Header.Values("Accept"); webpage.Quality(accept, "application/json") > webpage.Quality(accept, "text/html") {
-		header.Set("Content-Type", "application/json")
-		text, err = json.Marshal(data)
-	} else {
-		header.Set("Content-Type", "text/html; charset=utf-8")
-		header.Set("Content-Security-Policy", statuspage.Policy())
-		header.Set("Referrer-Policy", "no-referrer")
-		text, err = statuspage.Render(data)
-	}
+	text, err := statuspage.Render(data)
 	if err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
 	}
-	header.Set("Content-Length", strconv.Itoa(len(text)))
-	if r.Method == http.MethodHead {
-		return nil
+	for name, value := range map[string]string{
+		"Content-Type": "text/html; charset=utf-8", "Content-Length": strconv.Itoa(len(text)), "Cache-Control": "no-store",
+		"Content-Security-Policy": statuspage.Policy(), "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+	} {
+		w.Header().Set(name, value)
 	}
-	_, err = w.Write(text)
+	if r.Method == http.MethodGet {
+		_, err = w.Write(text)
+	}
 	return err
 }
 
-// maxControlSize limits the request of a control, in bytes.
-const maxControlSize = 64 << 10
-
 // serveControl performs an action. The page gets JSON, also for an error.
 func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
-	result, err := s.control(w, r)
+	result, err := s.control(r)
 	if err != nil {
 		status := http.StatusInternalServerError
 		if failed, ok := errors.AsType[caddy.APIError](err); ok {
@@ -145,34 +127,27 @@ func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, result, nil)
 }
 
-func (s *Status) control(w http.ResponseWriter, r *http.Request) (result any, err error) {
+// control performs the action of a request's query. A queue is its path, a slash and its
+// prefix.
+func (s *Status) control(r *http.Request) (result any, err error) {
 	if !isFromPage(r) {
 		return nil, adminError(http.StatusForbidden, errors.New(
 			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, adminError(http.StatusUnsupportedMediaType, errors.New("expected the Content-Type application/json"))
-	}
-	var order struct {
-		Action, Queue string // the queue is its path, a slash and its prefix
-		Token         string // to evict
-		For           string // of a pause: how long; 0 is until it is resumed
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxControlSize)).Decode(&order); err != nil {
-		return nil, adminError(http.StatusBadRequest, fmt.Errorf("reading the request: %w", err))
-	}
-	switch order.Action {
+	query := r.URL.Query()
+	action, queue, token := query.Get("action"), query.Get("queue"), query.Get("token")
+	switch action {
 	case queueapi.Evict:
-		result, err = evictTicket(r.Context(), order.Queue, order.Token, false)
+		result, err = evictTicket(r.Context(), queue, token, false)
 	case queueapi.Pause, queueapi.Resume:
-		result, err = changePause(r.Context(), order.Queue, order.Action, order.For)
+		result, err = changePause(r.Context(), queue, action, query.Get("for"))
 	default:
-		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", order.Action))
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", action))
 	}
 	if err == nil {
 		ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 		user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
-		s.logger.Info("status page: "+order.Action, zap.String("queue", order.Queue), zap.String("token", order.Token),
+		s.logger.Info("status page: "+action, zap.String("queue", queue), zap.String("token", token),
 			zap.String("client_ip", ip), zap.String("user", user))
 	}
 	return result, err

@@ -61,16 +61,18 @@ func send(ctx context.Context, address, method, path string) (*http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	origin := "http://" + to.JoinHostPort(0)
+	origin, header := "http://"+to.JoinHostPort(0), make(http.Header)
 	if to.IsUnixNetwork() {
 		origin = "http://127.0.0.1"
 		to.Host, _, _ = strings.Cut(to.Host, "|") // the permissions of the socket
+	} else {
+		header.Set("Origin", origin)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, origin+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Origin", origin)
+	request.Header = header
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, to.Network, to.JoinHostPort(0))
 	}

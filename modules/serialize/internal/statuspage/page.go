@@ -29,9 +29,12 @@ var (
 
 var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
-		"style":  func() template.CSS { return template.CSS(statusCSS) },
-		"script": func() template.JS { return template.JS(statusJS) },
-		"age":    queueapi.Age,
+		"style":   func() template.CSS { return template.CSS(statusCSS) },
+		"script":  func() template.JS { return template.JS(statusJS) },
+		"age":     queueapi.Age,
+		"request": queueapi.RequestText,
+		"client":  queueapi.ClientText,
+		"txid":    queueapi.TXIDText,
 	}).Parse(statusHTML))
 })
 
@@ -45,21 +48,21 @@ var Policy = sync.OnceValue(func() string {
 
 // Data is what the page shows.
 type Data struct {
-	Time     time.Time `json:"time"`
-	Host     string    `json:"host"`
-	PID      int       `json:"pid"`
-	Filter   string    `json:"filter"`
-	Total    int       `json:"total"`    // queues there are
-	Found    int       `json:"found"`    // queues that the filter finds
-	Troubled int       `json:"troubled"` // of these: in trouble
-	Paused   int       `json:"paused"`   // of these: paused
-	Omitted  int       `json:"omitted"`  // of these: not in the list
+	Time     time.Time
+	Host     string
+	PID      int
+	Filter   string
+	Total    int // queues there are
+	Found    int // queues that the filter finds
+	Troubled int // of these: in trouble
+	Paused   int // of these: paused
+	Omitted  int // of these: not in the list
 
 	// The queues of the configuration and those with tickets, the worst first. There may
 	// be one for each user, so the lists of queues and of their tickets are cut.
-	Queues []*Queue `json:"queues"`
+	Queues []*Queue
 
-	Controls bool `json:"-"` // the page can evict, pause and resume
+	Controls bool // the page can evict, pause and resume
 }
 
 // The most that the page shows.

@@ -17,16 +17,16 @@ import (
 // process has requests in them.
 type Queue struct {
 	queueapi.Queue
-	Sum           bool                 `json:"sum"`
-	QueueLength   int                  `json:"queue_length"` // how many may wait; 0 is no limit
-	DryRun        bool                 `json:"dry_run"`
-	OldestWaiting time.Duration        `json:"-"`
-	Outcomes      map[string]int64     `json:"outcomes,omitempty"`     // requests since the process began
-	LastRefused   map[string]time.Time `json:"last_refused,omitempty"` // by outcome
-	Trouble       []string             `json:"trouble"`
-	Control       string               `json:"-"` // its name for pauses; "" if it cannot be paused
+	Sum           bool
+	QueueLength   int // how many may wait; 0 is no limit
+	DryRun        bool
+	OldestWaiting time.Duration
+	Outcomes      map[string]int64     // requests since the process began
+	LastRefused   map[string]time.Time // by outcome
+	Trouble       []string
+	Control       string // its name for pauses; "" if it cannot be paused
 
-	Badge string `json:"-"` // the worst trouble in a word
+	Badge string // the worst trouble in a word
 	level troubleLevel
 	now   time.Time
 }
@@ -123,7 +123,7 @@ func (q *Queue) Headline() string {
 		if t.TicketState.State != serializer.StateInside {
 			continue
 		}
-		text := strings.Join(slices.DeleteFunc([]string{t.State(), t.Request(), t.Client()}, func(part string) bool { return part == "" }), " · ")
+		text := strings.Join(slices.DeleteFunc([]string{t.State(), queueapi.RequestText(t.TicketState), queueapi.ClientText(t.TicketState)}, func(part string) bool { return part == "" }), " · ")
 		if q.Inside > 1 {
 			text += fmt.Sprintf(" · and %d more", q.Inside-1)
 		}
@@ -157,11 +157,7 @@ func (t row) State() string {
 	if t.TicketState.State == serializer.StateInside && t.Entered.IsZero() {
 		text += "at most "
 	}
-	text += queueapi.Age(t.now.Sub(t.Since)) + t.revocation()
-	if v, ok := t.Requester.(interface{ Browser() string }); ok && v.Browser() != "" {
-		text += ", " + v.Browser()
-	}
-	return text
+	return text + queueapi.Age(t.now.Sub(t.Since)) + t.revocation()
 }
 
 // revocation says why a turn should be over, if it should.
@@ -175,8 +171,3 @@ func (t row) revocation() (text string) {
 	}
 	return text
 }
-
-// Request and Client are the ticket's, for people.
-func (t row) Request() string { return queueapi.RequestText(t.TicketState) }
-func (t row) Client() string  { return queueapi.ClientText(t.TicketState) }
-func (t row) TXID() string    { return queueapi.TXIDText(t.TicketState) }

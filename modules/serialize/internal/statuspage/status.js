@@ -100,9 +100,8 @@ async function act(button) {
 	button.disabled = true;
 	message.textContent = '';
 	try {
-		const answer = await fetch(location.pathname, {
-			method: 'POST', headers: {'Content-Type': 'application/json', Accept: 'application/json'}, body: JSON.stringify({action, queue, token, for: button.dataset.for}),
-		});
+		const order = new URLSearchParams({action, queue, token: token || '', for: button.dataset.for || ''});
+		const answer = await fetch(`${location.pathname}?${order}`, {method: 'POST'});
 		const told = await answer.json().catch(() => ({}));
 		if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
 		if (told.result) message.textContent = `Ticket ${token}: ${told.result}.`;
