@@ -43,7 +43,8 @@ func findTicket(ctx context.Context, queue, token string) (q *listedQueue, t ser
 	q, err = findQueue(ctx, fmt.Sprintf("ticket %s in queue %s", token, queue), func(q *listedQueue) bool {
 		there := false
 		t, there = q.ticket(token)
-		return there && q.engines[0].namesOf(queue).match(q.Prefix)
+		name, _ := q.engines[0].split(queue)
+		return there && queueapi.Matches(name, q.Prefix)
 	})
 	return q, t, err
 }
@@ -132,14 +133,21 @@ func changePause(ctx context.Context, queue, action, length string) (answer any,
 	if err != nil {
 		return nil, adminError(http.StatusBadRequest, err)
 	}
+	missing := adminError(http.StatusNotFound, fmt.Errorf(
+		"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
+	if queueapi.Placeholder.MatchString(queue) {
+		return nil, missing
+	}
 	engines := registered.openEngines()
-	byPath := slices.ContainsFunc(engines, func(e *sharedEngine) bool { return e.namesOf(queue).byPath })
+	byPath := slices.ContainsFunc(engines, func(e *sharedEngine) bool {
+		_, at := e.split(queue)
+		return at
+	})
 	var spaces []string // those that are done: engines of one space have the same pauses
 	var states []serializer.QueueState
 	for _, e := range engines {
-		names := e.namesOf(queue)
-		name := e.knownName(ctx, names)
-		if name == "" || names.byPath != byPath || slices.Contains(spaces, e.space) {
+		name, at := e.split(queue)
+		if at != byPath || slices.Contains(spaces, e.space) || !e.mayHave(ctx, name) {
 			continue
 		}
 		spaces = append(spaces, e.space)
@@ -155,8 +163,7 @@ func changePause(ctx context.Context, queue, action, length string) (answer any,
 	}
 	switch {
 	case len(states) == 0:
-		return nil, adminError(http.StatusNotFound, fmt.Errorf(
-			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
+		return nil, missing
 	case byPath:
 		return states[0], nil
 	}
@@ -182,47 +189,25 @@ func pauseEnd(length string) (until time.Time, err error) {
 	return time.Now().Add(d), nil
 }
 
-// queueNames are the names in an engine that people may mean by a queue's name, with or
-// without its path. One that ends in * stands for all queues that begin so.
-type queueNames struct {
-	asIs, escaped string
-	byPath        bool
-}
-
-func (n queueNames) match(queue string) bool {
-	return queueapi.Matches(n.asIs, queue) || queueapi.Matches(n.escaped, queue)
-}
-
-// namesOf splits a queue's name. Both the path and the rest may have slashes.
-func (e *sharedEngine) namesOf(queue string) (n queueNames) {
-	n.asIs = queue
+// split splits the name of a queue, as people write it, from the engine's path. at tells
+// whether the path is there. Both may have slashes.
+func (e *sharedEngine) split(queue string) (name string, at bool) {
 	for i, c := range queue {
 		if c == '/' && e.isAt(queue[:i]) {
-			n.asIs, n.byPath = queue[i+1:], true
-			break
+			return queueapi.Name(queue[i+1:]), true
 		}
 	}
-	n.escaped = queueapi.Escape(n.asIs)
-	return n
+	return queueapi.Name(queue), false
 }
 
-// knownName is the name of which the engine has a queue, or of which a handler may have
-// one: nobody may have come to it yet. It is "" if there is none.
-func (e *sharedEngine) knownName(ctx context.Context, n queueNames) string {
-	queues := e.listQueues(ctx)
-	for _, name := range []string{n.asIs, n.escaped} {
-		if slices.ContainsFunc(queues, func(q *listedQueue) bool { return queueapi.Matches(name, q.Prefix) }) {
-			return name
-		}
-	}
-	start, all := strings.CutSuffix(n.escaped, "*")
+// mayHave reports whether the engine has a queue that a name stands for, or a handler may
+// have one: nobody may have come to it yet.
+func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
+	start, all := strings.CutSuffix(name, "*")
 	handlers := registered.membersWhere(func(m *member) bool {
 		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
 	})
-	if len(handlers) == 0 || queueapi.Placeholder.MatchString(n.asIs) {
-		return ""
-	}
-	return n.escaped
+	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return queueapi.Matches(name, q.Prefix) })
 }
 
 // stateOf lists one queue. A name with a * that is not paused is in no list.

@@ -173,10 +173,9 @@ func (r *run) askOf(ctx context.Context, method, action string, answer any) erro
 // queues lists the queues that the flags name. failed is about those that cannot be read.
 func (r *run) queues(ctx context.Context) (queues []queueapi.Queue, failed, err error) {
 	err = r.ask(ctx, http.MethodGet, queueapi.Path, &queues)
-	prefix := cmp.Or(r.prefix, "*")
+	prefix := queueapi.Name(cmp.Or(r.prefix, "*"))
 	queues = slices.DeleteFunc(queues, func(q queueapi.Queue) bool {
-		wanted := (r.path == "" || q.Path == filepath.Clean(r.path)) &&
-			(queueapi.Matches(prefix, q.Prefix) || queueapi.Matches(queueapi.Escape(prefix), q.Prefix))
+		wanted := (r.path == "" || q.Path == filepath.Clean(r.path)) && queueapi.Matches(prefix, q.Prefix)
 		if wanted && q.Error != "" {
 			failed = errors.Join(failed, fmt.Errorf("queue %s in %s cannot be read: %s", q.Prefix, q.Path, command.Printable(q.Error)))
 		}

@@ -48,14 +48,19 @@ func Matches(name, queue string) bool {
 // Placeholder matches a placeholder in a prefix.
 var Placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-// Escape is the name of the queue of a prefix, which may end in * for all whose names
-// begin so.
-func Escape(prefix string) string {
-	start, all := strings.CutSuffix(prefix, "*")
-	if all {
-		return serializer.QueueName(start) + "*"
+var escaped = regexp.MustCompile(`%(~|[0-9A-F]{2})`)
+
+// Name is the name of a queue, which may end in *, as people write it: a name from a list
+// stays as it is, and a prefix is escaped.
+func Name(text string) string {
+	start, all := strings.CutSuffix(text, "*")
+	if plain := escaped.ReplaceAllString(start, "_"); serializer.QueueName(plain) != plain {
+		start = serializer.QueueName(start)
 	}
-	return serializer.QueueName(prefix)
+	if all {
+		start += "*"
+	}
+	return start
 }
 
 // FastCGIText says what a revocation cannot do, and what helps.
