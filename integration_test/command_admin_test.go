@@ -149,6 +149,27 @@ func TestCommandWithServerThatRefuses(t *testing.T) {
 	}
 }
 
+// A queue that cannot be read is an error, which in JSON stands in the queue's place. The
+// others are listed. What a Caddy says does not control the terminal.
+func TestCommandWithUnreadableQueue(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`[{"path":"/q","prefix":"a_","tickets":[],"error":"disk \u001b[2J gone"},` +
+			`{"path":"/q","prefix":"b_","waiting":1,"tickets":[{"token":"1","state":"waiting","client":"\u009b31m","request":{"path":"/\u001b"}}]}]`))
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	for _, test := range []struct{ says, not, flag string }{{"b_  in /q", "a_  in", "--prefix=*"}, {`"error": "disk `, "\x1b", "--json"}} {
+		out, errs, code := output(t, nil, "serialize", "queues", "--address", address, test.flag)
+		if code != 1 || !strings.Contains(out, test.says) || strings.Contains(out, test.not) || !strings.Contains(errs, "queue a_ in /q cannot be read: disk ") {
+			t.Errorf("%s: exit code %d: %s%s", test.flag, code, out, errs)
+		}
+		if test.flag != "--json" && strings.ContainsAny(out+errs, "\x1b\u009b") {
+			t.Errorf("the terminal is controlled by %q", out+errs)
+		}
+	}
+}
+
 func TestCommandEvictThroughServerErrors(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "engine memory")

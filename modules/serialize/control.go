@@ -40,8 +40,7 @@ func findQueue(ctx context.Context, what string, wanted func(*listedQueue) bool)
 
 // findTicket finds a ticket in a queue, or in several of one name.
 func findTicket(ctx context.Context, queue, token string) (q *listedQueue, t serializer.TicketState, err error) {
-	q, err = findQueue(ctx, fmt.Sprintf("ticket %s in queue %s", token, queue), func(q *listedQueue) bool {
-		there := false
+	q, err = findQueue(ctx, fmt.Sprintf("ticket %s in queue %s", token, queue), func(q *listedQueue) (there bool) {
 		t, there = q.ticket(token)
 		name, _ := q.engines[0].split(queue)
 		return there && queueapi.Matches(name, q.Prefix)

@@ -170,44 +170,39 @@ func (r *run) askOf(ctx context.Context, method, action string, answer any) erro
 	return r.ask(ctx, method, queueapi.Path+"/"+url.PathEscape(queue)+"/"+action, answer)
 }
 
-// queues lists the queues that the flags name. failed is about those that cannot be read.
-func (r *run) queues(ctx context.Context) (queues []queueapi.Queue, failed, err error) {
-	err = r.ask(ctx, http.MethodGet, queueapi.Path, &queues)
+// queues lists the queues that the flags name. The error is about all that cannot be read.
+func (r *run) queues(ctx context.Context) (queues []queueapi.Queue, err error) {
+	if err := r.ask(ctx, http.MethodGet, queueapi.Path, &queues); err != nil {
+		return nil, err
+	}
 	prefix := queueapi.Name(cmp.Or(r.prefix, "*"))
 	queues = slices.DeleteFunc(queues, func(q queueapi.Queue) bool {
-		wanted := (r.path == "" || q.Path == filepath.Clean(r.path)) && queueapi.Matches(prefix, q.Prefix)
-		if wanted && q.Error != "" {
-			failed = errors.Join(failed, fmt.Errorf("queue %s in %s cannot be read: %s", q.Prefix, q.Path, command.Printable(q.Error)))
-		}
-		return !wanted || q.Error != ""
+		return r.path != "" && q.Path != filepath.Clean(r.path) || !queueapi.Matches(prefix, q.Prefix)
 	})
-	return queues, failed, err
+	for _, q := range queues {
+		if q.Error != "" {
+			err = errors.Join(err, fmt.Errorf("queue %s in %s cannot be read: %s", q.Prefix, q.Path, command.Printable(q.Error)))
+		}
+	}
+	return queues, err
 }
 
 func list(ctx context.Context, r *run, _ []string) error {
-	queues, failed, err := r.queues(ctx)
-	if err != nil {
-		return err
+	queues, failed := r.queues(ctx)
+	if queues == nil {
+		return failed
 	}
 	out := r.OutOrStdout()
-	switch {
-	case r.json:
+	if r.json {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
-		err = enc.Encode(queues)
-	case len(queues) == 0:
+		return errors.Join(enc.Encode(queues), failed)
+	}
+	if len(queues) == 0 {
 		fmt.Fprintf(out, "nobody is in a queue of the Caddy at %s\n", r.address)
 	}
-	for i, q := range queues {
-		if r.json {
-			break
-		}
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		writeTable(out, q, time.Now())
-	}
-	return errors.Join(err, failed)
+	writeTables(out, queues, time.Now())
+	return failed
 }
 
 func evict(ctx context.Context, r *run, args []string) error {
@@ -225,7 +220,7 @@ func evict(ctx context.Context, r *run, args []string) error {
 		err = r.askOf(ctx, http.MethodDelete, path, &evicted)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &answeredError{err, http.StatusGatewayTimeout}
+		return &answeredError{fmt.Errorf("%w; it does not answer, and may evict the ticket once it continues", err), http.StatusGatewayTimeout}
 	}
 	if err == nil {
 		fmt.Fprintln(r.OutOrStdout(), command.Printable(fmt.Sprintf(
@@ -296,20 +291,14 @@ const (
 // awaitEmpty returns when nobody is inside the queues that were paused.
 func (r *run) awaitEmpty(ctx context.Context) error {
 	for empty := time.Now(); time.Since(empty) < emptyTime; {
-		queues, failed, err := r.queues(ctx)
-		if err := cmp.Or(ctx.Err(), err, failed); err != nil {
+		queues, err := r.queues(ctx)
+		switch {
+		case err != nil:
 			return fmt.Errorf("%w; the pause goes on", err)
-		}
-		for _, q := range queues {
-			if q.PausedUntil == nil {
-				return errPauseEnded
-			}
-			if q.Inside > 0 {
-				empty = time.Now()
-			}
-		}
-		if len(queues) == 0 {
+		case len(queues) == 0 || slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.PausedUntil == nil }):
 			return errPauseEnded
+		case slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.Inside > 0 }):
+			empty = time.Now()
 		}
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,31 +14,39 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// writeTable writes a queue for people: a line and its tickets. What is not known is a dash.
-func writeTable(w io.Writer, q queueapi.Queue, now time.Time) {
-	limit, paused := "", ""
-	if q.Limit > 0 {
-		limit = fmt.Sprintf(" of %d", q.Limit)
-	}
-	if q.PausedUntil != nil {
-		paused = ", paused " + queueapi.UntilText(*q.PausedUntil)
-	}
-	fmt.Fprintln(w, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
-	if len(q.Tickets) == 0 {
-		return
-	}
+// writeTables writes queues for people: a line each, and its tickets. What is not known is a
+// dash.
+func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
-	for i, t := range q.Tickets {
-		wait, hold := times(t, now)
-		cells := []string{
-			fmt.Sprint(i + 1), queueapi.StateText(t, now), t.Token, wait, hold,
-			queueapi.ClientText(t), queueapi.RequestText(t), queueapi.TXIDText(t), t.Owner, aliveText(t),
+	for i, q := range queues {
+		if q.Error != "" {
+			continue
 		}
-		for i, cell := range cells {
-			cells[i] = command.Printable(cmp.Or(cell, "-"))
+		if i > 0 {
+			fmt.Fprintln(table)
 		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
+		limit, paused := "", ""
+		if q.Limit > 0 {
+			limit = fmt.Sprintf(" of %d", q.Limit)
+		}
+		if q.PausedUntil != nil {
+			paused = ", paused " + queueapi.UntilText(*q.PausedUntil)
+		}
+		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
+		for i, t := range q.Tickets {
+			if i == 0 {
+				fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
+			}
+			wait, hold := times(t, now)
+			cells := []string{
+				strconv.Itoa(i + 1), queueapi.StateText(t, now), t.Token, wait, hold,
+				queueapi.ClientText(t), queueapi.RequestText(t), queueapi.TXIDText(t), t.Owner, aliveText(t),
+			}
+			for i, cell := range cells {
+				cells[i] = command.Printable(cmp.Or(cell, "-"))
+			}
+			fmt.Fprintln(table, strings.Join(cells, "\t"))
+		}
 	}
 	_ = table.Flush() // as the others, an error is that of the terminal
 }
