@@ -308,7 +308,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 	}
 	now := time.Now()
 	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.recent.Refused(now, isFailure(refused.Reason))
+		s.meters.recent.Refused(now, string(refused.Reason))
 	}
 	s.logRefusal(v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)

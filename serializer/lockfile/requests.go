@@ -4,7 +4,9 @@ package lockfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"time"
@@ -93,25 +95,45 @@ func (d *directory) endPausesLocked() {
 }
 
 // Evict implements [serializer.Store]. The owner of the ticket removes the file that asks
-// for the eviction.
-func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
+// for the eviction. Until then, it has not obeyed: its process may be stopped.
+func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	d := s.current.Load()
+	file, err := d.askForEviction(t)
+	if err != nil || file == "" {
+		return err
+	}
+	for ctx.Err() == nil {
+		if _, err := d.sys.Info(file); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(obeyPoll)
+	}
+	return ctx.Err()
+}
+
+// obeyPoll is how often a process looks whether another one has obeyed.
+const obeyPoll = 10 * time.Millisecond
+
+// askForEviction makes the file that asks for an eviction. It removes a ticket without an
+// owner itself; then there is no file.
+func (d *directory) askForEviction(t *serializer.Ticket) (file string, err error) {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	r := d.remote[t.Key]
 	if r == nil {
-		return serializer.ErrNoTicket
+		return "", serializer.ErrNoTicket
 	}
 	if r.by != nil && r.since.IsZero() {
-		if err := d.sys.Mark(name.Evicts + t.Key); err != nil {
-			return d.failed("making", name.Evicts+t.Key, err)
+		file = name.Evicts + t.Key
+		if err := d.sys.Mark(file); err != nil {
+			return "", d.failed("making", file, err)
 		}
-		return nil
+		return file, nil
 	}
 	if err := d.sys.Unlink(t.Key); err != nil {
-		return d.failed("removing lock file", t.Key, err)
+		return "", d.failed("removing lock file", t.Key, err)
 	}
-	return d.syncLocked()
+	return "", d.syncLocked()
 }
 
 // obeyLocked evicts the ticket that a file asks for, if it is local. It removes the file,
