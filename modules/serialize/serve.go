@@ -101,7 +101,6 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if s.WaitingPage != nil && isNavigation(r) {
 		return v.serveNavigation(w, r, next)
 	}
-	defer body.Release(w, r)
 	if err := v.wait(w, r); err != nil {
 		return v.turnAway(w, r, next, err)
 	}
@@ -300,6 +299,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")
+		body.Release(w, r)
 	}
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
@@ -308,7 +308,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 	}
 	now := time.Now()
 	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.recent.Refused(now, isFailure(refused.Reason))
+		s.meters.recent.Refused(now, string(refused.Reason))
 	}
 	s.logRefusal(v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
@@ -401,6 +401,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
 		Uploading: s.streamsBody(), Cancel: v.cancel,
 	})
+	defer body.Release(w, r)
 	defer v.response.Close()
 	defer v.leave() // for handlers that panic
 	v.begin()

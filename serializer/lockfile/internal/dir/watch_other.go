@@ -2,19 +2,7 @@
 
 package dir
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
-
-// BootID is empty: this system does not provide an ID.
-func BootID() string { return "" }
-
-func flush(fd int) error                    { return unix.Fsync(fd) }
-func linkat(dir int, from, to string) error { return unix.Linkat(dir, from, dir, to, 0) }
-func unlinkat(dir int, from string) error   { return unix.Unlinkat(dir, from, 0) }
-func uptime() time.Duration                 { return 0 } // unknown
+import "time"
 
 // Watch stands for the changes in a directory, which this system does not report.
 type Watch struct{}
