@@ -2,17 +2,16 @@ package uniqueid
 
 import (
 	"cmp"
-	"context"
 	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
 const (
 	shardedTailLen = 17 // random and time, without the shard
+	microsBits     = 20
 	// MaxShards is the greatest useful number of shards: the shard comes from the
 	// microseconds of a second.
 	MaxShards = 1_000_000
@@ -20,33 +19,11 @@ const (
 	shardedMaxText = 6 + shardedTailLen
 )
 
-var shardedIDKind = Kind{
-	Scheme: "sharded_id",
-	New: func(setup Setup) (Generate, error) {
-		g, err := NewShardedIDGenerator(cmp.Or(setup.Shards, 1))
-		if err != nil {
-			return nil, err
-		}
-		return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, nil
-	},
-	characters: "18 to 23",
-	readings:   []reading{{shardedTailLen + 1, shardedMaxText, 16, decodeShardedID}},
-}
-
 // ShardedID is an ID that carries the number of its object's shard, as
-// described in "UUID generation with shard numbers in PHP":
-//
-//	shard, decimal   random   seconds, 1970    microseconds
-//	+--------------+--------+----------------+-------------+
-//	| 1 to 6 digits| 4 hex  |     8 hex      |    5 hex    |
-//	+--------------+--------+----------------+-------------+
-//
-// The shard is the microseconds modulo the number of shards. The last 13 characters are
+// described in "UUID generation with shard numbers in PHP". The shard is the microseconds modulo the number of shards. The last 13 characters are
 // what PHP's uniqid returns. Hexadecimal digits are lower-case. The last 17 characters
 // are the ID and everything before them is the shard, so an ID for any number of shards
-// can be parsed.
-//
-// The zero ShardedID is valid: shard 0, 1970.
+// can be parsed. The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
 	shard   uint32
 	random  uint16
@@ -91,38 +68,23 @@ func ParseShardedID(text string) (ShardedID, error) {
 		return ShardedID{}, lengthError(scheme, text, "18 to 23 characters")
 	}
 	split := len(text) - shardedTailLen
-	for i := range split {
-		if text[i] < '0' || text[i] > '9' {
-			return ShardedID{}, characterError(scheme, text, i, "one of 0-9 in the shard")
-		}
+	shard, err := parseDigits(scheme, text, 0, split, "0123456789", "one of 0-9 in the shard")
+	if err != nil {
+		return ShardedID{}, err
 	}
-	for i := split; i < len(text); i++ {
-		if strings.IndexByte(hexDigits, text[i]) < 0 {
-			return ShardedID{}, characterError(scheme, text, i, "one of 0-9a-f")
-		}
+	random, err := parseDigits(scheme, text, split, split+4, hexDigits, hexWant)
+	if err != nil {
+		return ShardedID{}, err
+	}
+	moment, err := parseDigits(scheme, text, split+4, len(text), hexDigits, hexWant)
+	if err != nil {
+		return ShardedID{}, err
 	}
 	if text[0] == '0' && split > 1 {
 		return ShardedID{}, characterError(scheme, text, 0, "a shard without leading zeros")
 	}
-	id := ShardedID{
-		shard:   uint32(mustParse(text[:split], 10)),
-		random:  uint16(mustParse(text[split:split+4], 16)),
-		seconds: uint32(mustParse(text[split+4:split+12], 16)),
-		micros:  uint32(mustParse(text[split+12:], 16)),
-	}
-	if err := id.check(text, split+12); err != nil {
-		return ShardedID{}, err
-	}
-	return id, nil
-}
-
-// mustParse parses digits that have been checked.
-func mustParse(digits string, base int) uint64 {
-	n, err := strconv.ParseUint(digits, base, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
+	id := ShardedID{uint32(shard), uint16(random), uint32(moment >> microsBits), uint32(moment) & (1<<microsBits - 1)}
+	return id, id.check(text, split+12)
 }
 
 // check rejects an ID that no number of shards can make. The shard is the remainder of
@@ -193,68 +155,59 @@ func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return id.append(ds
 
 func (id ShardedID) append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, uint64(id.shard), 10)
-	dst = appendHex(dst, uint32(id.random), 4)
-	dst = appendHex(dst, id.seconds, 8)
-	return appendHex(dst, id.micros, 5)
+	dst = appendHex(dst, uint64(id.random), 4)
+	return appendHex(dst, uint64(id.seconds)<<microsBits|uint64(id.micros), 13)
 }
 
-func appendHex(dst []byte, value uint32, digits int) []byte {
+func appendHex(dst []byte, value uint64, digits int) []byte {
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
 		dst = append(dst, hexDigits[value>>shift&0xf])
 	}
 	return dst
 }
 
-// MarshalText returns the ID's text. It never fails.
-func (id ShardedID) MarshalText() ([]byte, error) {
-	return id.append(make([]byte, 0, shardedMaxText)), nil
+var shardedIDForm = form[ShardedID]{
+	scheme: "sharded_id",
+	parse:  ParseShardedID,
+	pack:   packShardedID,
+	unpack: unpackShardedID,
+	sizes:  []int{12},
+	size:   "12 bytes",
 }
+
+func packShardedID(id ShardedID) []byte {
+	data := binary.BigEndian.AppendUint64(nil, uint64(id.shard)<<40|uint64(id.random)<<24|uint64(id.seconds>>8))
+	return binary.BigEndian.AppendUint32(data, id.seconds<<24|id.micros)
+}
+
+func unpackShardedID(data []byte) (ShardedID, error) {
+	high, low := binary.BigEndian.Uint64(data), binary.BigEndian.Uint32(data[8:])
+	id := ShardedID{uint32(high >> 40), uint16(high >> 24), uint32(high)<<8 | low>>24, low & 0xffffff}
+	return id, id.check(string(data), 9)
+}
+
+// MarshalText returns the ID's text. It never fails.
+func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshalText(id) }
 
 // UnmarshalText reads a ShardedID of any number of shards. The error is a
 // [*ParseError].
-func (id *ShardedID) UnmarshalText(text []byte) error {
-	return assign(id, ParseShardedID, string(text))
-}
-
-// shardedBinaryLen is the sum of 24 bits for the shard, 16 random bits, 32 for the
-// seconds and 24 for the microseconds, in bytes.
-const shardedBinaryLen = 12
+func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID as 12 bytes, big-endian: shard 24 bits, random 16,
 // seconds 32, microseconds 24. The document defines no such form. It never fails.
-func (id ShardedID) MarshalBinary() ([]byte, error) {
-	data := make([]byte, shardedBinaryLen)
-	binary.BigEndian.PutUint64(data[0:], uint64(id.shard)<<40|uint64(id.random)<<24|uint64(id.seconds>>8))
-	binary.BigEndian.PutUint32(data[8:], id.seconds<<24|id.micros)
-	return data, nil
-}
+func (id ShardedID) MarshalBinary() ([]byte, error) { return shardedIDForm.marshalBinary(id) }
 
-// UnmarshalBinary reads the 12 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *ShardedID) UnmarshalBinary(data []byte) error {
-	if len(data) != shardedBinaryLen {
-		return binaryLengthError("sharded_id", data, "12 bytes")
-	}
-	high, low := binary.BigEndian.Uint64(data), binary.BigEndian.Uint32(data[8:])
-	read := ShardedID{
-		shard:   uint32(high >> 40),
-		random:  uint16(high >> 24),
-		seconds: uint32(high)<<8 | low>>24,
-		micros:  low & 0xffffff,
-	}
-	if err := read.check(string(data), 9); err != nil {
-		return err
-	}
-	*id = read
-	return nil
+	return shardedIDForm.unmarshalBinary(id, data)
 }
 
 // Value returns the ID for database/sql, as its text.
-func (id ShardedID) Value() (driver.Value, error) { return id.String(), nil }
+func (id ShardedID) Value() (driver.Value, error) { return shardedIDForm.value(id) }
 
 // Scan reads the ID from database/sql, as its text or its 12 bytes. Where a
 // column may be NULL, use sql.Null[ShardedID].
-func (id *ShardedID) Scan(src any) error { return scan("sharded_id", src, id, shardedBinaryLen) }
+func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)

@@ -30,7 +30,7 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
 	gen := newShardedIDs(t, 1, WithClock(clock))
-	gen.ahead = 1000
+	gen.micros.ahead = 1000
 	first := gen.New()
 	for i := range 1000 {
 		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {

@@ -1,32 +1,18 @@
 package uniqueid
 
 import (
-	"bytes"
 	"cmp"
 	"database/sql/driver"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 )
 
 const (
 	// traceparentLen is the length of version 00, the only existing one.
-	traceparentLen    = 55
-	traceContextBytes = 26
-
+	traceparentLen  = 55
 	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
 )
-
-// longestTraceparent is how much of a future version of traceparent is read, in
-// characters.
-const longestTraceparent = 512
-
-var traceparentKind = Kind{
-	Scheme:     "traceparent",
-	characters: "55",
-	readings:   []reading{{traceparentLen, longestTraceparent, 16, decodeTraceparent}},
-}
 
 // The flags of a TraceContext. Others have no meaning yet.
 const (
@@ -39,32 +25,12 @@ const (
 )
 
 // TraceContext is the header field traceparent of W3C Trace Context, version 00. It names
-// the trace that a request belongs to, and the part of it that called.
-//
-//	 0        8                    136          200     208
-//	+--------+----------------------+-----------+-------+
-//	|version |       trace ID       | parent ID | flags |
-//	+--------+----------------------+-----------+-------+
-//	00-018bcfe5687b70048d159e26af30d5a1-00f067aa0ba902b7-03
-//
-// Neither the trace ID nor the parent ID is zero. The zero TraceContext is not
+// the trace that a request belongs to, and the part of it that called. Neither the trace ID nor the parent ID is zero. The zero TraceContext is not
 // valid.
 type TraceContext struct {
 	traceID TraceID
 	parent  [8]byte
 	flags   byte
-}
-
-// MakeTraceContext makes a TraceContext from its fields. The error is for a zero trace
-// ID or parent ID.
-func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, error) {
-	if trace == (TraceID{}) {
-		return TraceContext{}, errors.New("making a trace context: trace ID is zero")
-	}
-	if parent == ([8]byte{}) {
-		return TraceContext{}, errors.New("making a trace context: parent ID is zero")
-	}
-	return TraceContext{trace, parent, flags}, nil
 }
 
 // NewTraceContext begins the trace of a UUIDv7, whose bits are the trace ID. The parent
@@ -108,7 +74,7 @@ func ReceiveTraceparent(text string) (TraceContext, error) {
 	if len(text) < traceparentLen {
 		return TraceContext{}, lengthError(scheme, text, traceparentWant)
 	}
-	version, err := parseHexByte(scheme, text, 0)
+	version, err := parseDigits(scheme, text, 0, 2, hexDigits, hexWant)
 	if err != nil {
 		return TraceContext{}, err
 	}
@@ -126,27 +92,37 @@ func ReceiveTraceparent(text string) (TraceContext, error) {
 // parseTraceparent parses all but the version of a text that is long enough.
 func parseTraceparent(text string) (c TraceContext, err error) {
 	const scheme = "traceparent"
-	for _, at := range []int{2, 35, 52} {
-		if text[at] != '-' {
-			return TraceContext{}, characterError(scheme, text, at, "-")
-		}
+	var flags [1]byte
+	err = cmp.Or(
+		parseHyphens(scheme, text, 2, 35, 52),
+		parseHex(scheme, text, 3, c.traceID[:]),
+		parseHex(scheme, text, 36, c.parent[:]),
+		parseHex(scheme, text, 53, flags[:]),
+	)
+	if err == nil {
+		c.flags = flags[0]
+		err = c.checkZeros(text, 3, 36)
 	}
-	if err := parseHex(scheme, text, 3, c.traceID[:]); err != nil {
+	if err != nil {
 		return TraceContext{}, err
-	}
-	if err := parseHex(scheme, text, 36, c.parent[:]); err != nil {
-		return TraceContext{}, err
-	}
-	if c.flags, err = parseHexByte(scheme, text, 53); err != nil {
-		return TraceContext{}, err
-	}
-	if c.traceID == (TraceID{}) {
-		return TraceContext{}, &ParseError{scheme, text, 3, "a trace ID that is not zero", "zeros"}
-	}
-	if c.parent == ([8]byte{}) {
-		return TraceContext{}, &ParseError{scheme, text, 36, "a parent ID that is not zero", "zeros"}
 	}
 	return c, nil
+}
+
+// checkZeros refuses a zero trace ID or parent ID. The offsets are those of the two in
+// the input.
+func (c *TraceContext) checkZeros(input string, traceID, parent int) error {
+	if c.traceID.IsZero() {
+		return zerosError("traceparent", input, traceID, "trace ID")
+	}
+	if c.parent == ([8]byte{}) {
+		return zerosError("traceparent", input, parent, "parent ID")
+	}
+	return nil
+}
+
+func zerosError(scheme, input string, offset int, what string) error {
+	return &ParseError{scheme, input, offset, "a " + what + " that is not zero", "zeros"}
 }
 
 // TraceID returns the ID of the trace that the request belongs to.
@@ -157,13 +133,6 @@ func (c TraceContext) ParentID() [8]byte { return c.parent }
 
 // Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
-
-// Compare orders by trace ID, then by parent ID and flags, as texts do. The
-// order of parent IDs and flags has no meaning.
-func (c TraceContext) Compare(other TraceContext) int {
-	return cmp.Or(c.traceID.Compare(other.traceID), bytes.Compare(c.parent[:], other.parent[:]),
-		cmp.Compare(c.flags, other.flags))
-}
 
 // IsZero reports whether this is the zero value, which means none. It is written as an
 // empty text, as no bytes and as NULL, and read back from these.
@@ -193,67 +162,49 @@ func (c *TraceContext) put(text *[traceparentLen]byte) {
 	putHex(text[53:55], []byte{c.flags})
 }
 
-// MarshalText returns the field's 55 characters. It never fails.
-func (c TraceContext) MarshalText() ([]byte, error) {
-	if c.IsZero() {
-		return nil, nil
-	}
-	return c.AppendText(nil)
+var traceparentForm = form[TraceContext]{
+	scheme: "traceparent",
+	parse:  ParseTraceContext,
+	pack: func(c TraceContext) []byte {
+		return slices.Concat([]byte{0}, c.traceID[:], c.parent[:], []byte{c.flags})
+	},
+	unpack:   unpackTraceparent,
+	sizes:    []int{26},
+	size:     "26 bytes",
+	optional: true,
 }
+
+func unpackTraceparent(data []byte) (TraceContext, error) {
+	if data[0] != 0 {
+		return TraceContext{}, byteError("traceparent", string(data), 0, "version 0")
+	}
+	c := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
+	return c, c.checkZeros(string(data), 1, 17)
+}
+
+// MarshalText returns the field's 55 characters. It never fails.
+func (c TraceContext) MarshalText() ([]byte, error) { return traceparentForm.marshalText(c) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
-	return assignOrZero(c, ParseTraceContext, string(text))
+	return traceparentForm.unmarshalText(c, text)
 }
 
 // MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags. It
 // never fails.
-func (c TraceContext) MarshalBinary() ([]byte, error) {
-	if c.IsZero() {
-		return nil, nil
-	}
-	data := make([]byte, 0, traceContextBytes)
-	data = append(data, 0)
-	data = append(data, c.traceID[:]...)
-	data = append(data, c.parent[:]...)
-	return append(data, c.flags), nil
-}
+func (c TraceContext) MarshalBinary() ([]byte, error) { return traceparentForm.marshalBinary(c) }
 
-// UnmarshalBinary reads the 26 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*c = TraceContext{}
-		return nil
-	}
-	const scheme = "traceparent"
-	if len(data) != traceContextBytes {
-		return binaryLengthError(scheme, data, "26 bytes")
-	}
-	if data[0] != 0 {
-		return &ParseError{scheme, string(data), 0, "version 0", fmt.Sprintf("byte 0x%02x", data[0])}
-	}
-	read := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
-	if read.traceID == (TraceID{}) {
-		return &ParseError{scheme, string(data), 1, "a trace ID that is not zero", "zeros"}
-	}
-	if read.parent == ([8]byte{}) {
-		return &ParseError{scheme, string(data), 17, "a parent ID that is not zero", "zeros"}
-	}
-	*c = read
-	return nil
+	return traceparentForm.unmarshalBinary(c, data)
 }
 
 // Value returns the field for database/sql, as its 55 characters.
-func (c TraceContext) Value() (driver.Value, error) {
-	return valueOrNull(c)
-}
+func (c TraceContext) Value() (driver.Value, error) { return traceparentForm.value(c) }
 
 // Scan reads the field from database/sql, as its 55 characters or its 26 bytes.
 // NULL is the zero value.
-func (c *TraceContext) Scan(src any) error {
-	return scanOrZero("traceparent", src, c, traceContextBytes)
-}
+func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {
 	c, err := ReceiveTraceparent(text)

@@ -4,16 +4,9 @@ import (
 	"bytes"
 	"database/sql/driver"
 	"encoding/hex"
-	"slices"
 )
 
 const traceIDTextLen = 32
-
-var traceIDKind = Kind{
-	Scheme:     "trace_id",
-	characters: "32",
-	readings:   []reading{{traceIDTextLen, traceIDTextLen, 16, decodeTraceID}},
-}
 
 // TraceID names a trace in W3C Trace Context: 128 bits, not all zero. Its text
 // is 32 hexadecimal digits in lower case.
@@ -40,8 +33,8 @@ func ParseTraceID(text string) (id TraceID, err error) {
 	if err := parseHex(scheme, text, 0, id[:]); err != nil {
 		return TraceID{}, err
 	}
-	if id == (TraceID{}) {
-		return TraceID{}, &ParseError{scheme, text, -1, "a trace ID that is not zero", "zeros"}
+	if id.IsZero() {
+		return TraceID{}, zerosError(scheme, text, -1, "trace ID")
 	}
 	return id, nil
 }
@@ -54,61 +47,43 @@ func (id TraceID) IsZero() bool { return id == TraceID{} }
 func (id TraceID) String() string { return hex.EncodeToString(id[:]) }
 
 // AppendText appends the ID's 32 digits to dst. It never fails.
-func (id TraceID) AppendText(dst []byte) ([]byte, error) {
-	n := len(dst)
-	dst = slices.Grow(dst, traceIDTextLen)[:n+traceIDTextLen]
-	putHex(dst[n:], id[:])
-	return dst, nil
+func (id TraceID) AppendText(dst []byte) ([]byte, error) { return hex.AppendEncode(dst, id[:]), nil }
+
+var traceIDForm = form[TraceID]{
+	scheme:   "trace_id",
+	parse:    ParseTraceID,
+	pack:     func(id TraceID) []byte { return id[:] },
+	unpack:   unpackTraceID,
+	sizes:    []int{16},
+	size:     "16 bytes",
+	optional: true,
+}
+
+func unpackTraceID(data []byte) (TraceID, error) {
+	if TraceID(data).IsZero() {
+		return TraceID{}, zerosError("trace_id", string(data), -1, "trace ID")
+	}
+	return TraceID(data), nil
 }
 
 // MarshalText returns the ID's 32 digits. It never fails.
-func (id TraceID) MarshalText() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.AppendText(nil)
-}
+func (id TraceID) MarshalText() ([]byte, error) { return traceIDForm.marshalText(id) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (id *TraceID) UnmarshalText(text []byte) error {
-	return assignOrZero(id, ParseTraceID, string(text))
-}
+func (id *TraceID) UnmarshalText(text []byte) error { return traceIDForm.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id TraceID) MarshalBinary() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return bytes.Clone(id[:]), nil
-}
+func (id TraceID) MarshalBinary() ([]byte, error) { return traceIDForm.marshalBinary(id) }
 
-// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *TraceID) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*id = TraceID{}
-		return nil
-	}
-	if len(data) != len(id) {
-		return binaryLengthError("trace_id", data, "16 bytes")
-	}
-	if TraceID(data) == (TraceID{}) {
-		return &ParseError{"trace_id", string(data), -1, "a trace ID that is not zero", "zeros"}
-	}
-	copy(id[:], data)
-	return nil
-}
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *TraceID) UnmarshalBinary(data []byte) error { return traceIDForm.unmarshalBinary(id, data) }
 
 // Value returns the ID for database/sql, as its 32 digits.
-func (id TraceID) Value() (driver.Value, error) {
-	return valueOrNull(id)
-}
+func (id TraceID) Value() (driver.Value, error) { return traceIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as its 32 digits or its 16 bytes. Where a
-// column may be NULL, use sql.Null[TraceID].
-func (id *TraceID) Scan(src any) error {
-	return scanOrZero("trace_id", src, id, len(id))
-}
+// Scan reads the ID from database/sql, as its 32 digits or its 16 bytes. NULL is the zero
+// value.
+func (id *TraceID) Scan(src any) error { return traceIDForm.scan(id, src) }
 
 // Compare orders as bytes and texts do. It is the order of time if the IDs are
 // UUIDv7s.

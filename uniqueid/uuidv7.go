@@ -16,26 +16,12 @@ const (
 	uuidMoreBits = 20
 	uuidVersion  = 7
 	uuidVariant  = 2 // 10 in binary: RFC 9562 and its forerunners
-)
 
-var uuidv7Kind = Kind{
-	Scheme:     "uuid_v7",
-	New:        standalone(NewUUIDv7),
-	characters: "36",
-	readings: []reading{
-		{uuidTextLen, uuidTextLen, 16, decodeUUIDv7},
-		{traceIDTextLen, traceIDTextLen, 16, decodeBareUUIDv7},
-	},
-}
+	wantVersion7 = "version 7 and variant 10 in binary"
+)
 
 // UUIDv7 is a UUID of version 7 as RFC 9562 describes it: 128 bits that sort by
 // time, as bytes and as text.
-//
-//	 0                   48      52            64    66             108      128
-//	+-------------------+-------+-------------+-----+--------------+--------+
-//	| milliseconds, 1970| ver 7 |  random 12  |var 2|  random 42   | more 20|
-//	+-------------------+-------+-------------+-----+--------------+--------+
-//	                             \____________ 54 bits ___________/
 //
 // A UUIDv7 is a [TXID] in another notation: the same millisecond, the same 54 random
 // bits in the same order, and 20 more random bits. UUIDs sort as their TXIDs do. The
@@ -43,9 +29,7 @@ var uuidv7Kind = Kind{
 // last 5.
 //
 // A UUIDv7 from another program can be read as well. If its time is after the year
-// 2109, it has no TXID.
-//
-// The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
+// 2109, it has no TXID. The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
 type UUIDv7 [16]byte
 
 // UUIDv7 returns the TXID as a UUIDv7, with the low 20 bits of more. Take them from a
@@ -84,6 +68,9 @@ func (id *UUIDv7) words() (high, low uint64) {
 
 func (id *UUIDv7) isVersion7() bool { return id[6]>>4 == uuidVersion && id[8]>>6 == uuidVariant }
 
+// uuidGroups are the groups of digits: the offset in the text, and the bytes.
+var uuidGroups = [...]struct{ at, from, to int }{{0, 0, 4}, {9, 4, 6}, {14, 6, 8}, {19, 8, 10}, {24, 10, 16}}
+
 // ParseUUIDv7 reads the 36 characters of a UUIDv7. They must be in lower case. The
 // error is a [*ParseError].
 func ParseUUIDv7(text string) (id UUIDv7, err error) {
@@ -91,18 +78,13 @@ func ParseUUIDv7(text string) (id UUIDv7, err error) {
 	if len(text) != uuidTextLen {
 		return UUIDv7{}, lengthError(scheme, text, "36 characters")
 	}
-	at := 0
-	for i := range id {
-		if at == 8 || at == 13 || at == 18 || at == 23 {
-			if text[at] != '-' {
-				return UUIDv7{}, characterError(scheme, text, at, "-")
-			}
-			at++
-		}
-		if id[i], err = parseHexByte(scheme, text, at); err != nil {
+	if err := parseHyphens(scheme, text, 8, 13, 18, 23); err != nil {
+		return UUIDv7{}, err
+	}
+	for _, group := range uuidGroups {
+		if err := parseHex(scheme, text, group.at, id[group.from:group.to]); err != nil {
 			return UUIDv7{}, err
 		}
-		at += 2
 	}
 	if id[6]>>4 != uuidVersion {
 		return UUIDv7{}, characterError(scheme, text, 14, "7, the version")
@@ -144,79 +126,64 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
-	putUUID(&text, &id)
+	putUUID(text[:], &id)
 	return string(text[:])
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return appendUUID(dst, &id), nil }
 
-// MarshalText returns the ID's 36 characters. It never fails.
-func (id UUIDv7) MarshalText() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.AppendText(nil)
-}
-
-// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (id *UUIDv7) UnmarshalText(text []byte) error {
-	return assignOrZero(id, ParseUUIDv7, string(text))
-}
-
-// MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id UUIDv7) MarshalBinary() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return bytes.Clone(id[:]), nil
-}
-
-// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *UUIDv7) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*id = UUIDv7{}
-		return nil
-	}
-	if len(data) != len(id) {
-		return binaryLengthError("uuid_v7", data, "16 bytes")
-	}
-	read := UUIDv7(data)
-	if !read.isVersion7() {
-		return &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hex.EncodeToString(data[6:9])}
-	}
-	*id = read
-	return nil
-}
-
-// Value returns the ID for database/sql, as its 36 characters, which a column of
-// PostgreSQL's type uuid takes.
-func (id UUIDv7) Value() (driver.Value, error) {
-	return valueOrNull(id)
-}
-
-// Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
-// NULL is the zero value.
-func (id *UUIDv7) Scan(src any) error {
-	return scanOrZero("uuid_v7", src, id, len(id))
-}
-
 func appendUUID(dst []byte, id *UUIDv7) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	putUUID((*[uuidTextLen]byte)(dst[n:]), id)
+	putUUID(dst[n:], id)
 	return dst
 }
 
-func putUUID(text *[uuidTextLen]byte, id *UUIDv7) {
-	putHex(text[0:8], id[0:4])
-	putHex(text[9:13], id[4:6])
-	putHex(text[14:18], id[6:8])
-	putHex(text[19:23], id[8:10])
-	putHex(text[24:36], id[10:16])
+func putUUID(text []byte, id *UUIDv7) {
+	for _, group := range uuidGroups {
+		putHex(text[group.at:], id[group.from:group.to])
+	}
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
 }
+
+var uuidv7Form = form[UUIDv7]{
+	scheme:   "uuid_v7",
+	parse:    ParseUUIDv7,
+	pack:     func(id UUIDv7) []byte { return id[:] },
+	unpack:   unpackUUIDv7,
+	sizes:    []int{16},
+	size:     "16 bytes",
+	optional: true,
+}
+
+func unpackUUIDv7(data []byte) (UUIDv7, error) {
+	id := UUIDv7(data)
+	if !id.isVersion7() {
+		return UUIDv7{}, &ParseError{"uuid_v7", string(data), 6, wantVersion7, hex.EncodeToString(data[6:9])}
+	}
+	return id, nil
+}
+
+// MarshalText returns the ID's 36 characters. It never fails.
+func (id UUIDv7) MarshalText() ([]byte, error) { return uuidv7Form.marshalText(id) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (id *UUIDv7) UnmarshalText(text []byte) error { return uuidv7Form.unmarshalText(id, text) }
+
+// MarshalBinary returns the ID's 16 bytes. It never fails.
+func (id UUIDv7) MarshalBinary() ([]byte, error) { return uuidv7Form.marshalBinary(id) }
+
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *UUIDv7) UnmarshalBinary(data []byte) error { return uuidv7Form.unmarshalBinary(id, data) }
+
+// Value returns the ID for database/sql, as its 36 characters, which a column of
+// PostgreSQL's type uuid takes.
+func (id UUIDv7) Value() (driver.Value, error) { return uuidv7Form.value(id) }
+
+// Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
+// NULL is the zero value.
+func (id *UUIDv7) Scan(src any) error { return uuidv7Form.scan(id, src) }
 
 // maybeUUIDv7 is the note on a trace ID that may be a UUIDv7 by chance.
 const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
@@ -245,7 +212,7 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 	}
 	id, ok := trace.UUIDv7()
 	if !ok {
-		return Decoded{}, &ParseError{"uuid_v7", text, -1, "version 7 and variant 10 in binary", text[12:16] + "-" + text[16:20]}
+		return Decoded{}, &ParseError{"uuid_v7", text, -1, wantVersion7, text[12:16] + "-" + text[16:20]}
 	}
 	reading := uuidReading(id)
 	reading.Fields = append([]Field{{"uuid_v7", id.String()}}, reading.Fields...)
