@@ -2,11 +2,9 @@ package uniqueids
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,61 +16,57 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// generators make the IDs of one handler. Their counters belong to the process, not to
-// the handler. Two counters with the same node would make the same IDs, and so would a
-// new one after a reload.
+// generators make the IDs of one handler, except the txid and its notations. Their counters
+// belong to the process, not to the handler. Two counters with the same node would make the
+// same IDs, and so would a new one after a reload.
 type generators struct {
 	byPlaceholder map[string]*generator
 	detach        func() error
 	warnOfFirst   sync.Once
 }
 
-// generator makes the IDs of one kind.
+// generator makes the IDs of one scheme.
 type generator struct {
-	scheme   string
-	generate uniqueid.Generate
+	scheme string
+	// new makes an ID for a request that arrived at the given time, and returns its text.
+	new func(ctx context.Context, arrival time.Time) (string, error)
 }
 
 func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
+	uniqueIDs, err := uniqueIDsOf(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	shardedIDs, err := uniqueid.NewShardedIDGenerator(u.Shards)
+	if err != nil {
+		return nil, err
+	}
 	callNumbers, detach, err := openCallNumbers(ctx.Storage())
 	if err != nil {
 		return nil, err
 	}
-	byPlaceholder, err := generatorsOf(uniqueid.Setup{
-		UniqueIDs:   func() (*uniqueid.UniqueIDGenerator, error) { return uniqueIDsOf(ctx, u) },
-		Shards:      u.Shards,
-		CallNumbers: func() (*uniqueid.CallNumberGenerator, error) { return callNumbers, nil },
-	})
+	return &generators{
+		byPlaceholder: map[string]*generator{
+			"unique_id": {"unique_id", func(_ context.Context, arrival time.Time) (string, error) {
+				return uniqueIDs.New(arrival).String(), nil
+			}},
+			"http.request.sharded_id": {"sharded_id", func(context.Context, time.Time) (string, error) {
+				return shardedIDs.New().String(), nil
+			}},
+			"http.request.call_number": {"call_number", func(ctx context.Context, _ time.Time) (string, error) {
+				return newCallNumber(ctx, callNumbers)
+			}},
+		},
+		detach: detach,
+	}, nil
+}
+
+func newCallNumber(ctx context.Context, g *uniqueid.CallNumberGenerator) (string, error) {
+	number, err := g.New(ctx)
 	if err != nil {
-		return nil, errors.Join(err, detach())
+		return "", err
 	}
-	return &generators{byPlaceholder: byPlaceholder, detach: detach}, nil
-}
-
-// generatorsOf returns generators of all kinds but the notations of the txid, by
-// placeholder.
-func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
-	all := make(map[string]*generator)
-	for _, kind := range uniqueid.Kinds() {
-		if kind.New == nil || slices.Contains(txidNotations, kind.Scheme) {
-			continue
-		}
-		generate, err := kind.New(setup)
-		if err != nil {
-			return nil, err
-		}
-		all[placeholder(kind.Scheme)] = &generator{kind.Scheme, generate}
-	}
-	return all, nil
-}
-
-// placeholder returns the placeholder for the IDs of a scheme, without braces. The one
-// for unique_id is named after Apache's variable.
-func placeholder(scheme string) string {
-	if scheme == "unique_id" {
-		return scheme
-	}
-	return "http.request." + scheme
+	return number.String(), nil
 }
 
 // failures throttles the log entries of each scheme, for all handlers together.
@@ -88,25 +82,28 @@ func (g *generator) logFailure(logger *zap.Logger, err error) {
 // uniqueIDGenerators are the generators of unique_id in this process, by configured
 // layout and node. There are as many as configurations have named. They are never
 // released: a new one with the same node could repeat their IDs.
-var uniqueIDGenerators = generatorTable{all: make(map[string]*uniqueid.UniqueIDGenerator)}
-
-type generatorTable struct {
+var uniqueIDGenerators struct {
 	mu  sync.Mutex
 	all map[string]*uniqueid.UniqueIDGenerator
 }
 
-// get returns the generator with a given key, which it makes if there is none.
-func (t *generatorTable) get(key string, layout uniqueid.Layout, node uniqueid.Node) (*uniqueid.UniqueIDGenerator, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if g := t.all[key]; g != nil {
+// uniqueIDGenerator returns the generator with a given key, which it makes if there is
+// none.
+func uniqueIDGenerator(key string, layout uniqueid.Layout, node uniqueid.Node) (*uniqueid.UniqueIDGenerator, error) {
+	table := &uniqueIDGenerators
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	if g := table.all[key]; g != nil {
 		return g, nil
 	}
 	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
 	if err != nil {
 		return nil, fmt.Errorf("setting up unique_id: %w", err)
 	}
-	t.all[key] = g
+	if table.all == nil {
+		table.all = make(map[string]*uniqueid.UniqueIDGenerator)
+	}
+	table.all[key] = g
 	return g, nil
 }
 
@@ -126,7 +123,7 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
-	return uniqueIDGenerators.get(key, layout, node)
+	return uniqueIDGenerator(key, layout, node)
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

@@ -77,8 +77,8 @@ func nextByClaim(ctx context.Context, storage certmagic.Storage) (uint32, error)
 	if len(marks) > 0 && marks[len(marks)-1] >= run+farBeyond {
 		return 0, fmt.Errorf("claiming run %d in %v: %w", run, storage, errOvertaken)
 	}
-	if err := storeNext(ctx, storage, run+1); err != nil {
-		return 0, err
+	if err := storage.Store(ctx, nextKey, strconv.AppendUint(nil, run+1, 10)); err != nil {
+		return 0, fmt.Errorf("storing the next run number as %s in %v: %w", nextKey, storage, err)
 	}
 	removeMarks(ctx, storage, marks, run)
 	return uint32(run), nil
