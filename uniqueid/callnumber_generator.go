@@ -38,14 +38,12 @@ const (
 // CallNumberGenerator makes CallNumbers of version 0. It is safe for concurrent
 // use and never makes the same number twice.
 //
-// It takes a run from its store when it first needs one, then counts by itself. All
-// cores share one counter, so numbers come in order, and a run is used up to its end.
-// Halfway through a run, it asks for the next one in the background.
+// It takes a run from its store when it first needs one, then counts by itself, in order,
+// to the end of the run. Halfway through, it asks for the next run in the background.
 //
-// If the store fails, the current run is used to its end. After that, every call
-// returns an error until the store provides a run again. The store is asked again after
-// a second; calls in between fail at once. A store that has not answered for 30 seconds
-// also counts as failed. It is not asked again before that call returns.
+// If the store fails, the current run is used to its end. After that, every call returns
+// an error. The store is asked again after a second. A store that has not answered for 30
+// seconds also counts as failed. It is not asked again before that call returns.
 type CallNumberGenerator struct {
 	store  RunStore
 	clock  Clock
@@ -79,13 +77,7 @@ type fetch struct {
 // does not ask the store yet. Of the options, only [WithClock] matters.
 func NewCallNumberGenerator(store RunStore, options ...Option) *CallNumberGenerator {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &CallNumberGenerator{
-		store:  store,
-		clock:  newSettings(options).clock,
-		ctx:    ctx,
-		cancel: cancel,
-		last:   -1,
-	}
+	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}
 }
 
 // Close cancels a request to the store that is in progress. The generator still makes
@@ -102,7 +94,7 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 		current := g.current.Load()
 		if sequence, ok := current.take(); ok {
 			if sequence >= prefetchAt && sequence%prefetchEvery == 0 {
-				g.prefetch(current)
+				g.nextFetch(current)
 			}
 			return current.base | shuffleSequence(sequence), nil
 		}
@@ -130,15 +122,6 @@ func (r *run) take() (sequence uint64, ok bool) {
 	return sequence, sequence < RunLen
 }
 
-// prefetch asks the store in the background, if necessary.
-func (g *CallNumberGenerator) prefetch(current *run) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.current.Load() == current {
-		g.fetchLocked()
-	}
-}
-
 // advance replaces a run that is used up.
 func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	f := g.nextFetch(used)
@@ -154,8 +137,8 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	return g.use(f)
 }
 
-// nextFetch returns the fetch of the run that follows used, or nil if another goroutine
-// has already replaced that.
+// nextFetch returns the fetch of the run that follows used, which it may begin, or nil if
+// another goroutine has already replaced used.
 func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,14 +19,13 @@ type form[T id] struct {
 	// size is sizes in words.
 	size string
 	// optional says that the zero value means none. It is written as an empty text, as no
-	// bytes and as NULL.
+	// bytes and as NULL, and read back from these.
 	optional bool
 }
 
 type id interface {
 	comparable
 	String() string
-	AppendText(dst []byte) ([]byte, error)
 }
 
 func (f *form[T]) isNone(id T) bool {
@@ -38,7 +37,7 @@ func (f *form[T]) marshalText(id T) ([]byte, error) {
 	if f.isNone(id) {
 		return nil, nil
 	}
-	return id.AppendText(nil)
+	return []byte(id.String()), nil
 }
 
 func (f *form[T]) unmarshalText(id *T, text []byte) error {

@@ -152,7 +152,6 @@ func TestForms(t *testing.T) {
 	testForms(t, newShardedIDs(t, 1000).New())
 	testForms(t, ShardedID{})
 	testForms(t, NewUUIDv7())
-	testForms(t, NewUUIDv7().TraceID())
 	testForms(t, NewTraceContext(NewUUIDv7()))
 	testForms(t, CallNumber(12345678901))
 	testForms(t, MaxCallNumber)
@@ -164,7 +163,7 @@ func TestBinaryThatNobodyMakes(t *testing.T) {
 	if want := `parsing call_number "\x80\x00\x00\x00\x00\x00": at offset 0: want a byte whose first bit is zero, found byte 0x80`; err == nil || err.Error() != want {
 		t.Errorf("error is %v", err)
 	}
-	for _, id := range []reader{new(UUIDv7), new(TraceID), new(TraceContext)} {
+	for _, id := range []reader{new(UUIDv7), new(TraceContext)} {
 		for _, size := range []int{16, 26} {
 			if err := id.UnmarshalBinary(make([]byte, size)); err == nil {
 				t.Errorf("%d zeros are read as %v", size, id)

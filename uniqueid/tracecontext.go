@@ -3,16 +3,16 @@ package uniqueid
 import (
 	"cmp"
 	"database/sql/driver"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-const (
-	// traceparentLen is the length of version 00, the only existing one.
-	traceparentLen  = 55
-	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
-)
+// traceparentLen is the length of version 00, the only existing one.
+const traceparentLen = 55
 
 // The flags of a TraceContext. Others have no meaning yet.
 const (
@@ -25,8 +25,8 @@ const (
 )
 
 // TraceContext is the header field traceparent of W3C Trace Context, version 00. It names
-// the trace that a request belongs to, and the part of it that called. Neither the trace ID nor the parent ID is zero. The zero TraceContext is not
-// valid.
+// the trace that a request belongs to, and the part of it that called. Neither the trace ID
+// nor the parent ID is zero.
 type TraceContext struct {
 	traceID TraceID
 	parent  [8]byte
@@ -57,53 +57,36 @@ func (c TraceContext) WithFlags(flags byte) TraceContext {
 // ParseTraceContext reads the 55 characters of version 00. The error is a
 // [*ParseError].
 func ParseTraceContext(text string) (TraceContext, error) {
-	if len(text) != traceparentLen {
-		return TraceContext{}, lengthError("traceparent", text, traceparentWant)
+	if len(text) >= 2 && text[:2] != "00" {
+		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", strconv.Quote(text[:2])}
 	}
-	if text[:2] != "00" {
-		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", fmt.Sprintf("%q", text[:2])}
-	}
-	return parseTraceparent(text)
+	return ReceiveTraceparent(text)
 }
 
 // ReceiveTraceparent reads the header field traceparent as a receiver must. Of a future
 // version, 01 to fe, it reads the part that version 00 defines; a hyphen must separate
 // what follows. The error is a [*ParseError].
-func ReceiveTraceparent(text string) (TraceContext, error) {
+func ReceiveTraceparent(text string) (c TraceContext, err error) {
 	const scheme = "traceparent"
-	if len(text) < traceparentLen {
-		return TraceContext{}, lengthError(scheme, text, traceparentWant)
+	if len(text) < traceparentLen || len(text) > traceparentLen && strings.HasPrefix(text, "00") {
+		return c, lengthError(scheme, text, "55 characters: version, trace ID, parent ID and flags")
 	}
-	version, err := parseDigits(scheme, text, 0, 2, hexDigits, hexWant)
-	if err != nil {
-		return TraceContext{}, err
+	if len(text) > traceparentLen {
+		err = parseHyphens(scheme, text, traceparentLen)
 	}
-	switch {
-	case version == 0:
-		return ParseTraceContext(text)
-	case version == 0xff:
-		return TraceContext{}, &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
-	case len(text) > traceparentLen && text[traceparentLen] != '-':
-		return TraceContext{}, characterError(scheme, text, traceparentLen, "-")
+	if strings.HasPrefix(text, "ff") {
+		err = &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
 	}
-	return parseTraceparent(text)
-}
-
-// parseTraceparent parses all but the version of a text that is long enough.
-func parseTraceparent(text string) (c TraceContext, err error) {
-	const scheme = "traceparent"
-	var flags [1]byte
-	err = cmp.Or(
+	var version, flags [1]byte
+	err = cmp.Or(err,
 		parseHyphens(scheme, text, 2, 35, 52),
+		parseHex(scheme, text, 0, version[:]),
 		parseHex(scheme, text, 3, c.traceID[:]),
 		parseHex(scheme, text, 36, c.parent[:]),
 		parseHex(scheme, text, 53, flags[:]),
 	)
-	if err == nil {
-		c.flags = flags[0]
-		err = c.checkZeros(text, 3, 36)
-	}
-	if err != nil {
+	c.flags = flags[0]
+	if err = cmp.Or(err, c.checkZeros(text, 3, 36)); err != nil {
 		return TraceContext{}, err
 	}
 	return c, nil
@@ -119,10 +102,6 @@ func (c *TraceContext) checkZeros(input string, traceID, parent int) error {
 		return zerosError("traceparent", input, parent, "parent ID")
 	}
 	return nil
-}
-
-func zerosError(scheme, input string, offset int, what string) error {
-	return &ParseError{scheme, input, offset, "a " + what + " that is not zero", "zeros"}
 }
 
 // TraceID returns the ID of the trace that the request belongs to.
@@ -141,8 +120,7 @@ func (c TraceContext) IsZero() bool { return c == TraceContext{} }
 // String returns the field's 55 characters.
 func (c TraceContext) String() string {
 	var text [traceparentLen]byte
-	c.put(&text)
-	return string(text[:])
+	return string(c.append(text[:0]))
 }
 
 // AppendText appends the field's 55 characters to dst. It never fails.
@@ -151,15 +129,12 @@ func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(d
 func (c *TraceContext) append(dst []byte) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
-	c.put((*[traceparentLen]byte)(dst[n:]))
-	return dst
-}
-
-func (c *TraceContext) put(text *[traceparentLen]byte) {
+	text := dst[n:]
 	text[0], text[1], text[2], text[35], text[52] = '0', '0', '-', '-', '-'
 	putHex(text[3:35], c.traceID[:])
 	putHex(text[36:52], c.parent[:])
 	putHex(text[53:55], []byte{c.flags})
+	return dst
 }
 
 var traceparentForm = form[TraceContext]{
@@ -221,12 +196,11 @@ func decodeTraceparent(text string) (Decoded, error) {
 		{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
 	}}
 	if id, ok := c.TraceID().UUIDv7(); ok {
-		reading.Time = id.Time()
+		reading.Time, reading.Note = id.Time(), maybeUUIDv7
 		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
 		if txid, ok := id.TXID(); ok {
 			reading.Fields = append(reading.Fields, Field{"txid", txid.String()})
 		}
-		reading.Note = maybeUUIDv7
 	}
 	return reading, nil
 }
@@ -236,4 +210,36 @@ func yesNo(yes bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
+// UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
+// never makes the same trace ID twice.
+type TraceContextGenerator struct {
+	uuids  *UUIDv7Generator
+	random func() uint64
+}
+
+// NewTraceContextGenerator makes a generator. One is enough for a process.
+func NewTraceContextGenerator(options ...Option) *TraceContextGenerator {
+	return &TraceContextGenerator{NewUUIDv7Generator(options...), newSettings(options).random}
+}
+
+// New begins a trace.
+func (g *TraceContextGenerator) New() TraceContext {
+	return TraceContext{g.uuids.New().TraceID(), randomParent(g.random), TraceSampled | TraceRandom}
+}
+
+// AppendNew begins a trace and appends the 55 characters of its header field to
+// dst.
+func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
+	c := g.New()
+	return c.append(dst)
+}
+
+func randomParent(random func() uint64) (parent [8]byte) {
+	for parent == [8]byte{} {
+		binary.LittleEndian.PutUint64(parent[:], draw(random))
+	}
+	return parent
 }

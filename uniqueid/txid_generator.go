@@ -25,10 +25,9 @@ const (
 // waits and never makes the same ID twice.
 //
 // The time is wall time, carried forward by the monotonic clock. While the process
-// runs, it never goes back, and it follows a step forward within a millisecond.
-//
-// The 54 bits that the format calls random are filled so that an ID can
-// neither repeat in the process nor be guessed from outside:
+// runs, it never goes back, and it follows a step forward within a millisecond. The 54 bits
+// that the format calls random are filled so that an ID can neither repeat in the process
+// nor be guessed from outside:
 //
 //	 0                          22          34                  54
 //	+---------------------------+-----------+-------------------+
@@ -42,20 +41,17 @@ const (
 // A goroutine borrows a lane while it makes an ID; the next one on the same core gets
 // that lane again. So cores share nothing that they write for every ID. In its lane, every
 // ID is greater than the one before: if the clock has not moved, by a random step. In each
-// millisecond, a lane takes a number that no other lane has then, and two numbers differ in
-// the lane bits. So nothing repeats.
+// millisecond, a lane takes a number that no other lane has then. So nothing repeats. The
+// number is hidden by bits that a secret makes of all other bits.
 //
-// The lane bits are XORed with bits that a secret makes of all other bits. So they look
-// random, and the chance that two processes make the same ID is that of 54 random bits.
+// With a clock coarser than 122 ns, lanes could not keep IDs in order. Then there is one,
+// whose growing part starts at random in each millisecond and continues in random steps.
+// It may run into the next millisecond before the clock does.
 //
-// With a clock coarser than 122 ns, lanes could not keep IDs in order. Then all IDs come
-// from one, the whole growing part starts at random in each millisecond and continues in
-// random steps. It may run into the next millisecond before the clock does.
-//
-// The random bits come from a secret and a key. Both are drawn from the source of
-// randomness, by default a cryptographically strong one, the key anew for each lane and
-// millisecond. So to guess the next ID, somebody must hit the moment to 31 ns, the lane and
-// 27 bits. Still, a TXID is a name, not a password.
+// The random bits come from a secret and a key, which is drawn anew for each lane and
+// millisecond, by default from a cryptographically strong source. To guess the next ID,
+// somebody must hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a name, not
+// a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
@@ -172,7 +168,7 @@ func (g *TXIDGenerator) claim(lane *txidLane, high uint64) uint64 {
 		last := g.claimed.Load()
 		lane.claimed = max(high>>txidGrowingBits<<txidLaneBits, last+1)
 		if g.claimed.CompareAndSwap(last, lane.claimed) {
-			return max(high, lane.claimed>>txidLaneBits<<txidGrowingBits)
+			return max(high, lane.claimed>>txidLaneBits<<txidGrowingBits|high&(1<<txidFreeBits-1))
 		}
 	}
 }

@@ -150,9 +150,8 @@ func (id UniqueID) PID() uint32 {
 	return id.PIDField()
 }
 
-// Extra returns the extra counter in the high 10 bits of the classic layout's pid field.
-// It numbers the blocks of 65,536 IDs of a second. See [UniqueIDGenerator]. It is 0 to
-// 1,023, and 0 in the other layouts.
+// Extra returns the extra counter in the high 10 bits of the classic layout's pid field,
+// 0 in the other layouts. See [UniqueIDGenerator].
 func (id UniqueID) Extra() uint16 {
 	if id.layout != Classic {
 		return 0
@@ -162,11 +161,11 @@ func (id UniqueID) Extra() uint16 {
 
 // Root returns the 80 random bits of the modern layout that distinguish its process
 // from others.
-func (id UniqueID) Root() [10]byte {
-	if id.layout != Modern {
-		return [10]byte{}
+func (id UniqueID) Root() (root [10]byte) {
+	if id.layout == Modern {
+		copy(root[:], id.data[4:])
 	}
-	return [10]byte(id.data[4:14])
+	return root
 }
 
 // Counter returns the 16-bit counter.
@@ -243,35 +242,32 @@ func (id UniqueID) Value() (driver.Value, error) { return uniqueIDForm.value(id)
 // column may be NULL, use sql.Null[UniqueID].
 func (id *UniqueID) Scan(src any) error { return uniqueIDForm.scan(id, src) }
 
+// decodeUniqueID decodes an ID. That does not show whether its node is an address and a pid
+// or random bits, unless it cannot be the former.
 func decodeUniqueID(text string) (Decoded, error) {
 	id, err := ParseUniqueID(text)
 	if err != nil {
 		return Decoded{}, err
 	}
-	fields, note := uniqueIDFields(id)
-	return Decoded{Layout: id.Layout().String(), Note: note, Time: id.Time(), Fields: fields}, nil
-}
-
-// uniqueIDFields returns the fields of an ID, and a remark on them. An ID does not show
-// whether its node is an address and a pid or random bits, unless it cannot be the
-// former.
-func uniqueIDFields(id UniqueID) (fields []Field, note string) {
-	counter := Field{"counter", uint64(id.Counter())}
-	thread := Field{"thread", uint64(id.Thread())}
-	address, pid := Field{"address", id.Addr().String()}, Field{"pid", uint64(id.PID())}
-	node := Field{"node", hex.EncodeToString(id.data[4:12])}
+	d := Decoded{Layout: id.layout.String(), Note: noteMaybeRandom, Time: id.Time()}
 	switch {
-	case id.Layout() == Modern:
-		root := id.Root()
-		return []Field{{"root", hex.EncodeToString(root[:])}, counter, thread}, ""
-	case id.Layout() == Threaded && nodeIsRandom(id):
-		return []Field{node, counter, thread}, noteRandom
-	case id.Layout() == Threaded:
-		return []Field{address, pid, counter, thread}, noteMaybeRandom
-	case nodeIsRandom(id):
-		return []Field{node, counter}, noteRandom
+	case id.layout == Modern:
+		d.Note = ""
+		d.Fields = []Field{{"root", hex.EncodeToString(id.data[4:14])}}
+	case id.nodeIsRandom():
+		d.Note = noteRandom
+		d.Fields = []Field{{"node", hex.EncodeToString(id.data[4:12])}}
+	case id.layout == Threaded:
+		d.Fields = []Field{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}}
+	default:
+		d.Fields = []Field{{"address", id.Addr().String()}, {"pid_field", uint64(id.PIDField())},
+			{"extra", uint64(id.Extra())}, {"pid", uint64(id.PID())}}
 	}
-	return []Field{address, {"pid_field", uint64(id.PIDField())}, {"extra", uint64(id.Extra())}, pid, counter}, noteMaybeRandom
+	d.Fields = append(d.Fields, Field{"counter", uint64(id.Counter())})
+	if id.layout != Classic {
+		d.Fields = append(d.Fields, Field{"thread", uint64(id.Thread())})
+	}
+	return d, nil
 }
 
 const (
@@ -281,7 +277,7 @@ const (
 
 // nodeIsRandom reports whether the node of a classic or threaded ID cannot be an
 // address and a pid.
-func nodeIsRandom(id UniqueID) bool {
+func (id UniqueID) nodeIsRandom() bool {
 	first := id.data[4]
 	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
 }

@@ -23,29 +23,22 @@ const (
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
 // concurrent use, never fails and never makes the same ID twice.
 //
-// The counter starts at random, as the document asks, increases by one with every ID,
-// and wraps around. In each second, a core takes 1 number at first, then 2, then 4, up to
-// 64 at a time. So cores seldom wait for each other. Some numbers may stay unused.
+// The counter starts at random, increases by one with every ID, and wraps around. In each
+// second, a core takes 1 number at first, then 2, then 4, up to 64 at a time. So cores
+// seldom wait for each other. Some numbers may stay unused.
 //
 // Apache spreads requests over many processes. Here one process does all the work, and
 // 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
-// number of the block within its second, nearly always 0, is the extra counter. It is
-// written
-//
-//   - classic: into the high 10 bits of the pid field, which no Linux pid reaches.
-//     1,024 blocks make 67,108,864 IDs a second.
-//   - threaded and modern: into the thread index, all of its 32 bits.
-//
-// If a second is full, the next one starts early.
+// number of the block within its second, nearly always 0, is the extra counter: in the
+// classic layout the high 10 bits of the pid field, which no Linux pid reaches, in the
+// others the thread index. If a second is full, the next one starts early.
 //
 // The time in an ID is when the request arrived. Requests may get their IDs in a
 // different order, and a clock may be set back. So for each of the last 4,096 seconds
 // (68 minutes), the generator remembers how far it has counted, and continues from
-// there. For earlier arrivals, there are two cases. If the clock itself is that far
-// back, it was set. The generator then forgets everything and starts every second in a
-// block that it has never used. It can do so 1,023 times in the classic layout.
-// Otherwise only the request is late, and it is counted in the oldest second
-// remembered.
+// there. If the clock is set back further, it forgets everything and starts every second
+// in a block that it has never used. It can do so 1,022 times in the classic layout. If
+// only a request is that late, it is counted in the oldest second remembered.
 type UniqueIDGenerator struct {
 	layout Layout
 	clock  Clock

@@ -53,18 +53,15 @@ func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 // the UUID is not of version 7. It is also false if its time is after the year 2109,
 // which a TXID cannot hold.
 func (id UUIDv7) TXID() (TXID, bool) {
-	high, low := id.words()
-	millis := high >> 16
+	millis := id.millis()
 	if !id.isVersion7() || millis>>42 != 0 {
 		return TXID{}, false
 	}
-	next42 := low >> uuidMoreBits & (1<<42 - 1)
-	return packTXID(millis<<txidGrowingBits|high&(1<<12-1)<<10|next42>>32, uint32(next42)), true
+	random := id.Random()
+	return packTXID(millis<<txidGrowingBits|random>>32, uint32(random)), true
 }
 
-func (id *UUIDv7) words() (high, low uint64) {
-	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
-}
+func (id *UUIDv7) millis() uint64 { return binary.BigEndian.Uint64(id[:8]) >> 16 }
 
 func (id *UUIDv7) isVersion7() bool { return id[6]>>4 == uuidVersion && id[8]>>6 == uuidVariant }
 
@@ -97,22 +94,16 @@ func ParseUUIDv7(text string) (id UUIDv7, err error) {
 
 // Time returns when the ID was made, in UTC, to the millisecond. The field has 48 bits:
 // it overflows in the year 10889.
-func (id UUIDv7) Time() time.Time {
-	high, _ := id.words()
-	return time.UnixMilli(int64(high >> 16)).UTC()
-}
+func (id UUIDv7) Time() time.Time { return time.UnixMilli(int64(id.millis())).UTC() }
 
 // Random returns the first 54 random bits: those of the TXID.
 func (id UUIDv7) Random() uint64 {
-	high, low := id.words()
+	high, low := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 	return high&(1<<12-1)<<42 | low>>uuidMoreBits&(1<<42-1)
 }
 
 // More returns the last 20 random bits, which the TXID does not have.
-func (id UUIDv7) More() uint32 {
-	_, low := id.words()
-	return uint32(low & (1<<uuidMoreBits - 1))
-}
+func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<uuidMoreBits - 1) }
 
 // Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
 // Within a millisecond, the order between processes has no meaning. Texts compare the
@@ -190,32 +181,53 @@ const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
 
 func decodeUUIDv7(text string) (Decoded, error) {
 	id, err := ParseUUIDv7(text)
-	if err != nil {
-		return Decoded{}, err
-	}
-	return uuidReading(id), nil
-}
-
-func uuidReading(id UUIDv7) Decoded {
 	fields := []Field{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
 	if txid, ok := id.TXID(); ok {
 		fields = append(fields, Field{"txid", txid.String()})
 	}
-	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}
+	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}, err
 }
 
 // decodeBareUUIDv7 parses a UUIDv7 without hyphens, in the form of a trace ID.
 func decodeBareUUIDv7(text string) (Decoded, error) {
 	trace, err := ParseTraceID(text)
 	if err != nil {
-		return Decoded{}, err
+		return Decoded{}, errSameReading // that of the trace ID reports errors
 	}
 	id, ok := trace.UUIDv7()
 	if !ok {
-		return Decoded{}, &ParseError{"uuid_v7", text, -1, wantVersion7, text[12:16] + "-" + text[16:20]}
+		return Decoded{}, errSameReading
 	}
-	reading := uuidReading(id)
-	reading.Fields = append([]Field{{"uuid_v7", id.String()}}, reading.Fields...)
-	reading.Note = maybeUUIDv7
-	return reading, nil
+	decoded, err := decodeUUIDv7(id.String())
+	decoded.Fields = slices.Insert(decoded.Fields, 0, Field{"uuid_v7", id.String()})
+	decoded.Note = maybeUUIDv7
+	return decoded, err
+}
+
+// UUIDv7Generator makes UUIDv7s. It is safe for concurrent use, never fails,
+// never waits and never makes the same ID twice.
+//
+// It makes a TXID, as [TXIDGenerator] does, and adds 20 random bits of the same source.
+// So everything said there also holds for a UUIDv7.
+type UUIDv7Generator struct{ txids *TXIDGenerator }
+
+// NewUUIDv7Generator makes a generator. One is enough for a process.
+func NewUUIDv7Generator(options ...Option) *UUIDv7Generator {
+	return &UUIDv7Generator{NewTXIDGenerator(options...)}
+}
+
+// NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of
+// [NewTXID].
+func NewUUIDv7() UUIDv7 {
+	processTXIDs.once.Do(makeProcessTXIDs)
+	return packUUIDv7(processTXIDs.next())
+}
+
+// New makes a UUIDv7.
+func (g *UUIDv7Generator) New() UUIDv7 { return packUUIDv7(g.txids.next()) }
+
+// AppendNew makes a UUIDv7 and appends its 36 characters to dst.
+func (g *UUIDv7Generator) AppendNew(dst []byte) []byte {
+	id := g.New()
+	return appendUUID(dst, &id)
 }
