@@ -81,6 +81,7 @@ type reader interface {
 // writer is what every ID can be turned into.
 type writer interface {
 	id
+	encoding.TextAppender
 	encoding.TextMarshaler
 	encoding.BinaryMarshaler
 	driver.Valuer
