@@ -164,8 +164,7 @@ func (n CallNumber) MarshalText() ([]byte, error) { return callNumberForm.marsha
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (n *CallNumber) UnmarshalText(text []byte) error { return callNumberForm.unmarshalText(n, text) }
 
-// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero. It
-// never fails.
+// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero.
 func (n CallNumber) MarshalBinary() ([]byte, error) { return callNumberForm.marshalBinary(n) }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
@@ -177,7 +176,6 @@ func (n *CallNumber) UnmarshalBinary(data []byte) error {
 func (n CallNumber) Value() (driver.Value, error) { return callNumberForm.value(n) }
 
 // Scan reads the number from database/sql, as its 8 characters or its 6 bytes.
-// Where a column may be NULL, use sql.Null[CallNumber].
 func (n *CallNumber) Scan(src any) error { return callNumberForm.scan(n, src) }
 
 func decodeCallNumber(text string) (Decoded, error) {

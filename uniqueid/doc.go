@@ -64,19 +64,16 @@
 //
 // # Making and reading
 //
-// Numbers are big-endian, and fields are packed from the most significant bit. Every
-// kind is used in the same way:
-//
-//   - A constructor, such as [NewTXIDGenerator], takes what the kind requires, then
-//     options: a clock and a source of randomness.
-//   - New makes an ID, AppendNew makes one and appends its text to a buffer.
-//   - An ID has text, binary and SQL forms, and its fields.
-//   - A Parse function refuses what no generator can make.
+// Numbers are big-endian, and fields are packed from the most significant bit. A
+// constructor takes options: a clock and a source of randomness. New makes an ID, AppendNew
+// appends the text of a new one to a buffer. An ID has text, binary and SQL forms, and its
+// fields. A Parse function refuses what no generator can make. [Decode] returns which kinds
+// a text can be.
 //
 // For TXIDs and UUIDv7s, [NewTXID] and [NewUUIDv7] are enough. There is no generator of
 // unique_ids for the whole process, because the caller must choose the node; [AutoNode]
 // helps.
 //
-// [Decode] returns which kinds a text can be. To add a kind, write a file with its type,
-// its form and its generator, and add its readings to decode.go.
+// To add a kind, write a file with its type, its form and its generator, and add its
+// readings to decode.go.
 package uniqueid

@@ -192,12 +192,10 @@ func unpackShardedID(data []byte) (ShardedID, error) {
 // MarshalText returns the ID's text. It never fails.
 func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshalText(id) }
 
-// UnmarshalText reads a ShardedID of any number of shards. The error is a
-// [*ParseError].
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
 
-// MarshalBinary returns the ID as 12 bytes, big-endian: shard 24 bits, random 16,
-// seconds 32, microseconds 24. The document defines no such form. It never fails.
+// MarshalBinary returns 12 bytes: shard 24 bits, random 16, seconds 32, microseconds 24.
 func (id ShardedID) MarshalBinary() ([]byte, error) { return shardedIDForm.marshalBinary(id) }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
@@ -208,8 +206,7 @@ func (id *ShardedID) UnmarshalBinary(data []byte) error {
 // Value returns the ID for database/sql, as its text.
 func (id ShardedID) Value() (driver.Value, error) { return shardedIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as its text or its 12 bytes. Where a
-// column may be NULL, use sql.Null[ShardedID].
+// Scan reads the ID from database/sql, as its text or its 12 bytes.
 func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
@@ -224,10 +221,8 @@ func decodeShardedID(text string) (Decoded, error) {
 }
 
 // ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
-// microsecond twice, like PHP's uniqid: if the microsecond is taken, it waits for the
-// next. So it makes at most a million IDs a second. The time never goes back while the
-// process runs. With a clock that stands still for up to 16 ms, as on Windows, the time of
-// an ID may be that much ahead.
+// microsecond twice, like PHP's uniqid: it waits for the next one. The time never goes back
+// while the process runs. With a coarse clock, as on Windows, it may be 16 ms ahead.
 type ShardedIDGenerator struct {
 	shards uint32
 	random func() uint64

@@ -113,8 +113,7 @@ func (c TraceContext) ParentID() [8]byte { return c.parent }
 // Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
 
-// IsZero reports whether this is the zero value, which means none. It is written as an
-// empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
 func (c TraceContext) IsZero() bool { return c == TraceContext{} }
 
 // String returns the field's 55 characters.
@@ -165,8 +164,7 @@ func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
 }
 
-// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags. It
-// never fails.
+// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags.
 func (c TraceContext) MarshalBinary() ([]byte, error) { return traceparentForm.marshalBinary(c) }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
@@ -177,8 +175,7 @@ func (c *TraceContext) UnmarshalBinary(data []byte) error {
 // Value returns the field for database/sql, as its 55 characters.
 func (c TraceContext) Value() (driver.Value, error) { return traceparentForm.value(c) }
 
-// Scan reads the field from database/sql, as its 55 characters or its 26 bytes.
-// NULL is the zero value.
+// Scan reads the field from database/sql, as its 55 characters, its 26 bytes or NULL.
 func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {

@@ -114,8 +114,8 @@ func (id *TXID) UnmarshalBinary(data []byte) error { return txidForm.unmarshalBi
 // Value returns the ID for database/sql, as its 20 characters.
 func (id TXID) Value() (driver.Value, error) { return txidForm.value(id) }
 
-// Scan reads the ID from database/sql, as its 20 characters or its 12 bytes.
-// Where a column may be NULL, use sql.Null[TXID].
+// Scan reads the ID from database/sql, as its 20 characters or its 12 bytes. Where a column
+// may be NULL, use sql.Null[TXID].
 func (id *TXID) Scan(src any) error { return txidForm.scan(id, src) }
 
 func appendTXID(dst []byte, high uint64, low uint32) []byte {
@@ -153,12 +153,9 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
-	return Decoded{
-		Time: id.Time(),
-		Fields: []Field{
-			{"random", fmt.Sprintf("%014x", id.Random())},
-			{"uuid_v7_first", id.UUIDv7(0).String()},
-			{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
-		},
-	}, err
+	return Decoded{Time: id.Time(), Fields: []Field{
+		{"random", fmt.Sprintf("%014x", id.Random())},
+		{"uuid_v7_first", id.UUIDv7(0).String()},
+		{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
+	}}, err
 }

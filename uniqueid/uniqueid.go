@@ -231,15 +231,13 @@ func (id *UniqueID) UnmarshalText(text []byte) error { return uniqueIDForm.unmar
 // MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
 func (id UniqueID) MarshalBinary() ([]byte, error) { return uniqueIDForm.marshalBinary(id) }
 
-// UnmarshalBinary reads the bytes that MarshalBinary returned; their number determines
-// the layout. The error is a [*ParseError].
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UniqueID) UnmarshalBinary(data []byte) error { return uniqueIDForm.unmarshalBinary(id, data) }
 
 // Value returns the ID for database/sql, as its text.
 func (id UniqueID) Value() (driver.Value, error) { return uniqueIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as text or bytes of any layout. Where a
-// column may be NULL, use sql.Null[UniqueID].
+// Scan reads the ID from database/sql, as text or bytes of any layout.
 func (id *UniqueID) Scan(src any) error { return uniqueIDForm.scan(id, src) }
 
 // decodeUniqueID decodes an ID. That does not show whether its node is an address and a pid

@@ -110,8 +110,7 @@ func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<u
 // same way.
 func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
 
-// IsZero reports whether this is the zero value, which means none. It is written as an
-// empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters.
@@ -168,12 +167,10 @@ func (id UUIDv7) MarshalBinary() ([]byte, error) { return uuidv7Form.marshalBina
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalBinary(data []byte) error { return uuidv7Form.unmarshalBinary(id, data) }
 
-// Value returns the ID for database/sql, as its 36 characters, which a column of
-// PostgreSQL's type uuid takes.
+// Value returns the ID for database/sql, as its 36 characters.
 func (id UUIDv7) Value() (driver.Value, error) { return uuidv7Form.value(id) }
 
-// Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
-// NULL is the zero value.
+// Scan reads the ID from database/sql, as its 36 characters, its 16 bytes or NULL.
 func (id *UUIDv7) Scan(src any) error { return uuidv7Form.scan(id, src) }
 
 // maybeUUIDv7 is the note on a trace ID that may be a UUIDv7 by chance.
