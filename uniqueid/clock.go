@@ -33,7 +33,8 @@ func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 // Its state is written only then, and once a millisecond, so it stays in every core's
 // cache.
 type carriedClock struct {
-	clock Clock
+	clock  Clock
+	system *systemClock // clock, if it is the system's: nanos calls it directly
 
 	// offset is the difference between the time since 1970 and the monotonic time, in
 	// nanoseconds. It only grows.
@@ -45,6 +46,7 @@ type carriedClock struct {
 
 func newCarriedClock(clock Clock) *carriedClock {
 	c := &carriedClock{clock: clock}
+	c.system, _ = clock.(*systemClock)
 	wall := max(clock.Wall().UnixNano(), 0)
 	c.offset.Store(wall - int64(clock.Monotonic()))
 	return c
@@ -52,7 +54,13 @@ func newCarriedClock(clock Clock) *carriedClock {
 
 // nanos returns the time since 1970 in nanoseconds.
 func (c *carriedClock) nanos() int64 {
-	nanos := int64(c.clock.Monotonic()) + c.offset.Load()
+	var mono time.Duration
+	if c.system != nil {
+		mono = time.Since(c.system.start)
+	} else {
+		mono = c.clock.Monotonic()
+	}
+	nanos := int64(mono) + c.offset.Load()
 	if nanos >= c.due.Load() {
 		return c.compare()
 	}

@@ -86,8 +86,11 @@ func (id TXID) String() string {
 
 // AppendText appends the ID's 20 characters to dst. It never fails.
 func (id TXID) AppendText(dst []byte) ([]byte, error) {
+	n := len(dst)
+	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low := id.words()
-	return appendTXID(dst, high, low), nil
+	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
+	return dst, nil
 }
 
 var txidForm = form[TXID]{
@@ -117,13 +120,6 @@ func (id TXID) Value() (driver.Value, error) { return txidForm.value(id) }
 // Scan reads the ID from database/sql, as its 20 characters or its 12 bytes. Where a column
 // may be NULL, use sql.Null[TXID].
 func (id *TXID) Scan(src any) error { return txidForm.scan(id, src) }
-
-func appendTXID(dst []byte, high uint64, low uint32) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
-	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
-	return dst
-}
 
 // txidPairs are the texts of ten bits: two characters, the first in the low byte.
 var txidPairs = func() (pairs [1 << 10]uint16) {

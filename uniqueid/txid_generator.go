@@ -2,6 +2,7 @@ package uniqueid
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -108,8 +109,11 @@ func (g *TXIDGenerator) New() TXID {
 
 // AppendNew makes a TXID and appends its 20 characters to dst.
 func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low, _ := g.next()
-	return appendTXID(dst, high, low)
+	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
+	return dst
 }
 
 // next returns the bits of a TXID, and 20 random bits more.
@@ -118,9 +122,10 @@ func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
 		return g.nextInOrder()
 	}
 	lane := g.lanes.Get().(*txidLane)
+	nanos := g.clock.nanos()
 	lane.key += goldenRatio
-	random := mix(g.secret, lane.key)
-	high = growing(g.clock.nanos(), random, txidFreeBits)
+	random := mix(g.secret, lane.key) // after the clock, for which the processor waits
+	high = growing(nanos, random, txidFreeBits)
 	if high <= lane.last {
 		high = lane.last + step(random, txidFreeBits)
 	}

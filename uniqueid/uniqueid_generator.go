@@ -14,8 +14,8 @@ const (
 	rememberedSeconds = 1 << 12
 	// blockBits is the size of the counter field. A block is one round of it.
 	blockBits = 16
-	// mostAtOnce is how many numbers a core takes at most from the counter of a second.
-	mostAtOnce = 64
+	// shareLen is how many numbers a core takes at once from a contended counter.
+	shareLen = 64
 	// forgotten is more than any second counts, in whole blocks.
 	forgotten = 1 << 62
 )
@@ -23,9 +23,9 @@ const (
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
 // concurrent use, never fails and never makes the same ID twice.
 //
-// The counter starts at random, increases by one with every ID, and wraps around. In each
-// second, a core takes 1 number at first, then 2, then 4, up to 64 at a time. So cores
-// seldom wait for each other. Some numbers may stay unused.
+// The counter starts at random, increases by one with every ID, and wraps around. If cores
+// make IDs at the same moment, each takes 64 numbers at a time, and some of these may stay
+// unused.
 //
 // Apache spreads requests over many processes. Here one process does all the work, and
 // 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
@@ -74,8 +74,7 @@ type second struct {
 type share struct {
 	of        *second
 	next, end uint64
-	size      uint64 // how many it took
-	_         [cacheLinePairs - 32]byte
+	_         [cacheLinePairs - 24]byte
 }
 
 // NewUniqueIDGenerator makes a generator. A generator of the modern layout draws its
@@ -149,15 +148,16 @@ func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 	return s, place
 }
 
-// take takes the next number of a second. A share in another second is given up.
+// take takes the next number of a second. A core that finds another one at the counter
+// takes a share. A share in another second is given up.
 func (m *share) take(s *second) uint64 {
-	if m.of != s {
-		m.of, m.next, m.end, m.size = s, 0, 0, 0
-	}
-	if m.next == m.end {
-		m.size = min(max(2*m.size, 1), mostAtOnce)
-		m.end = s.taken.Add(m.size)
-		m.next = m.end - m.size
+	if m.of != s || m.next == m.end {
+		number := s.taken.Load()
+		if s.taken.CompareAndSwap(number, number+1) {
+			return number
+		}
+		m.of, m.end = s, s.taken.Add(shareLen)
+		m.next = m.end - shareLen
 	}
 	m.next++
 	return m.next - 1

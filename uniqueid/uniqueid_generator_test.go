@@ -95,20 +95,32 @@ func TestUniqueIDBlocks(t *testing.T) {
 	}
 }
 
-// While nobody else counts, the counter increases by one with every ID.
+// One goroutine at a time counts in order, on whichever core. A share is used up first,
+// and given up for another second.
 func TestUniqueIDCountsInOrder(t *testing.T) {
-	var m share
-	s := &second{begin: 7}
-	s.taken.Store(100)
-	for want := range uint64(10_000) {
-		if place := m.take(s); place != 100+want {
-			t.Fatalf("took %d, want %d", place, 100+want)
+	gen := newUniqueIDs(t, Classic)
+	arrival := time.Unix(1.7e9, 0)
+	last := gen.New(arrival).Counter()
+	for range 1000 {
+		next := make(chan uint16)
+		go func() { next <- gen.New(arrival).Counter() }()
+		if counter := <-next; counter != last+1 {
+			t.Fatalf("counter %d after %d", counter, last)
+		}
+		last++
+	}
+
+	s, other := new(second), new(second)
+	s.taken.Store(1000)
+	m := share{of: s, next: 100, end: 102}
+	for _, want := range []uint64{100, 101, 1000, 1001} {
+		if place := m.take(s); place != want {
+			t.Errorf("took %d, want %d", place, want)
 		}
 	}
-	others := new(share)
-	others.take(s)
-	if place := new(share).take(s); place <= 10_100 {
-		t.Errorf("took %d, which another core has", place)
+	m = share{of: s, next: 100, end: 102}
+	if place := m.take(other); place != 0 {
+		t.Errorf("took %d of another second", place)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
@@ -34,7 +35,7 @@ func newCallNumbers() *callNumbers {
 }
 
 // openCallNumbers takes a generator out of the pool. detach releases it.
-func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator, detach func() error, err error) {
+func openCallNumbers(storage certmagic.Storage) (_ newID, detach func() error, err error) {
 	key := storageKey(storage)
 	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newCallNumbers(), nil })
 	if err != nil {
@@ -42,7 +43,7 @@ func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator
 	}
 	c := value.(*callNumbers)
 	remove := c.add(storage)
-	return c.CallNumberGenerator, func() error {
+	return c.newID, func() error {
 		remove()
 		_, err := callNumberPool.Delete(key)
 		return err
@@ -69,28 +70,29 @@ func (c *callNumbers) add(storage certmagic.Storage) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := &storage
-	c.storages = append(c.storages, entry)
+	c.storages = append(slices.Clip(c.storages), entry)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.storages = slices.DeleteFunc(c.storages, func(other *certmagic.Storage) bool { return other == entry })
+		c.storages = slices.DeleteFunc(slices.Clone(c.storages), func(other *certmagic.Storage) bool { return other == entry })
 	}
-}
-
-func (c *callNumbers) storage() (certmagic.Storage, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.storages) == 0 {
-		return nil, errors.New("no configuration that uses unique_ids is loaded")
-	}
-	return *c.storages[len(c.storages)-1], nil
 }
 
 // NextRun implements [uniqueid.RunStore].
 func (c *callNumbers) NextRun(ctx context.Context) (uint32, error) {
-	storage, err := c.storage()
-	if err != nil {
-		return 0, err
+	c.mu.Lock()
+	storages := c.storages
+	c.mu.Unlock()
+	if len(storages) == 0 {
+		return 0, errors.New("no configuration that uses unique_ids is loaded")
 	}
-	return storedruns.Next(ctx, storage)
+	return storedruns.Next(ctx, *storages[len(storages)-1])
+}
+
+func (c *callNumbers) newID(ctx context.Context, _ time.Time) (string, error) {
+	number, err := c.New(ctx)
+	if err != nil {
+		return "", err
+	}
+	return number.String(), nil
 }

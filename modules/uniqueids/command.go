@@ -84,39 +84,34 @@ func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int)
 	}
 	out := bufio.NewWriter(w)
 	for range n {
-		id, err := newID()
+		id, err := newID(ctx, time.Now())
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
-		if _, err := fmt.Fprintln(out, id); err != nil {
-			return fmt.Errorf("writing IDs: %w", err)
-		}
+		fmt.Fprintln(out, id)
 	}
 	return out.Flush()
 }
 
-// commandGenerator returns a function that makes IDs of a scheme, in a process that runs
-// no server.
-func commandGenerator(ctx context.Context, scheme string, shards int) (func() (string, error), error) {
+// commandGenerator returns what makes IDs of a scheme in a process that runs no server.
+func commandGenerator(ctx context.Context, scheme string, shards int) (newID, error) {
 	switch scheme {
 	case "unique_id":
 		node, _, err := nodeOf(ctx, nodeAuto)
 		if err != nil {
 			return nil, err
 		}
-		g, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
-		return func() (string, error) { return g.New(time.Now()).String(), nil }, err
+		return uniqueIDs(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node))
 	case "sharded_id":
-		g, err := uniqueid.NewShardedIDGenerator(shards)
-		return func() (string, error) { return g.New().String(), nil }, err
+		return shardedIDs(shards)
 	case "call_number":
 		c := newCallNumbers()
 		c.add(caddy.DefaultStorage)
-		return func() (string, error) { return newCallNumber(ctx, c.CallNumberGenerator) }, nil
+		return c.newID, nil
 	case "uuid_v7":
-		return func() (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
+		return func(context.Context, time.Time) (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
 	}
-	return func() (string, error) { return uniqueid.NewTXID().String(), nil }, nil
+	return func(context.Context, time.Time) (string, error) { return uniqueid.NewTXID().String(), nil }, nil
 }
 
 func idsDecodeCommand() *cobra.Command {
@@ -136,15 +131,25 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true // a bad ID is not a usage error
-			d := idDecoder{out: bufio.NewWriter(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), json: asJSON}
-			err := d.decodeAll(args...)
+			d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON}
+			for _, id := range args {
+				d.decode(id)
+			}
 			if len(args) == 0 {
-				err = d.decodeLines(cmd.InOrStdin())
+				lines := bufio.NewScanner(cmd.InOrStdin())
+				for lines.Scan() {
+					if id := strings.TrimSpace(lines.Text()); id != "" {
+						d.decode(id)
+					}
+				}
+				if err := lines.Err(); err != nil {
+					return fmt.Errorf("reading IDs from standard input: %w", err)
+				}
 			}
-			if err == nil && d.failed > 0 {
-				err = fmt.Errorf("%d of the IDs could not be read", d.failed)
+			if d.failed > 0 {
+				return fmt.Errorf("%d of the IDs could not be read", d.failed)
 			}
-			return err
+			return nil
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -156,62 +161,31 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 
 // idDecoder prints the contents of IDs.
 type idDecoder struct {
-	out    *bufio.Writer
-	errs   io.Writer
-	json   bool
-	failed int
+	out, errs io.Writer
+	json      bool
+	failed    int
 }
 
-// decodeLines decodes one ID per line, and answers line by line.
-func (d *idDecoder) decodeLines(r io.Reader) error {
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		if id := strings.TrimSpace(lines.Text()); id != "" {
-			if err := d.decodeAll(id); err != nil {
-				return err
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading IDs from standard input: %w", err)
-	}
-	return nil
-}
-
-func (d *idDecoder) decodeAll(ids ...string) error {
-	for _, id := range ids {
-		if err := d.decode(id); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-	}
-	if err := d.out.Flush(); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	return nil
-}
-
-// decode prints one ID. It returns only write errors.
-func (d *idDecoder) decode(id string) error {
+func (d *idDecoder) decode(id string) {
 	readings, err := readID(id)
-	if err != nil {
+	switch {
+	case err != nil:
 		d.failed++
-		_, err := fmt.Fprintf(d.errs, "%v\n", err)
-		return err
-	}
-	if d.json {
-		return json.NewEncoder(d.out).Encode(struct {
+		fmt.Fprintln(d.errs, err)
+	case d.json:
+		_ = json.NewEncoder(d.out).Encode(struct { // it can be encoded; nobody may read it
 			ID       string             `json:"id"`
 			Readings []uniqueid.Decoded `json:"readings"`
 		}{id, readings})
+	default:
+		fmt.Fprintln(d.out, command.Printable(id))
+		if len(readings) > 1 {
+			fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
+		}
+		for _, r := range readings {
+			d.print(r)
+		}
 	}
-	fmt.Fprintln(d.out, command.Printable(id))
-	if len(readings) > 1 {
-		fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
-	}
-	for _, r := range readings {
-		d.print(r)
-	}
-	return nil
 }
 
 func (d *idDecoder) print(r uniqueid.Decoded) {
@@ -246,14 +220,9 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 	if ticketErr != nil {
 		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
 	}
-	return []uniqueid.Decoded{{
-		Text:   id,
-		Scheme: "lock_file",
-		Time:   ticket.Time().UTC(),
-		Fields: []uniqueid.Field{
-			{Name: "prefix", Value: ticket.Prefix},
-			{Name: "token", Value: ticket.Number},
-			{Name: "client", Value: ticket.Client.String()},
-		},
-	}}, nil
+	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: []uniqueid.Field{
+		{Name: "prefix", Value: ticket.Prefix},
+		{Name: "token", Value: ticket.Number},
+		{Name: "client", Value: ticket.Client.String()},
+	}}}, nil
 }

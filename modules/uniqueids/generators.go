@@ -28,45 +28,39 @@ type generators struct {
 // generator makes the IDs of one scheme.
 type generator struct {
 	scheme string
-	// new makes an ID for a request that arrived at the given time, and returns its text.
-	new func(ctx context.Context, arrival time.Time) (string, error)
+	new    newID
 }
+
+// newID makes an ID for a request that arrived at the given time, and returns its text.
+type newID func(ctx context.Context, arrival time.Time) (string, error)
 
 func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
-	uniqueIDs, err := uniqueIDsOf(ctx, u)
+	newUniqueID, err := uniqueIDs(uniqueIDsOf(ctx, u))
 	if err != nil {
 		return nil, err
 	}
-	shardedIDs, err := uniqueid.NewShardedIDGenerator(u.Shards)
+	newShardedID, err := shardedIDs(u.Shards)
 	if err != nil {
 		return nil, err
 	}
-	callNumbers, detach, err := openCallNumbers(ctx.Storage())
+	newCallNumber, detach, err := openCallNumbers(ctx.Storage())
 	if err != nil {
 		return nil, err
 	}
-	return &generators{
-		byPlaceholder: map[string]*generator{
-			"unique_id": {"unique_id", func(_ context.Context, arrival time.Time) (string, error) {
-				return uniqueIDs.New(arrival).String(), nil
-			}},
-			"http.request.sharded_id": {"sharded_id", func(context.Context, time.Time) (string, error) {
-				return shardedIDs.New().String(), nil
-			}},
-			"http.request.call_number": {"call_number", func(ctx context.Context, _ time.Time) (string, error) {
-				return newCallNumber(ctx, callNumbers)
-			}},
-		},
-		detach: detach,
-	}, nil
+	return &generators{detach: detach, byPlaceholder: map[string]*generator{
+		"unique_id":                {"unique_id", newUniqueID},
+		"http.request.sharded_id":  {"sharded_id", newShardedID},
+		"http.request.call_number": {"call_number", newCallNumber},
+	}}, nil
 }
 
-func newCallNumber(ctx context.Context, g *uniqueid.CallNumberGenerator) (string, error) {
-	number, err := g.New(ctx)
-	if err != nil {
-		return "", err
-	}
-	return number.String(), nil
+func uniqueIDs(g *uniqueid.UniqueIDGenerator, err error) (newID, error) {
+	return func(_ context.Context, arrival time.Time) (string, error) { return g.New(arrival).String(), nil }, err
+}
+
+func shardedIDs(shards int) (newID, error) {
+	g, err := uniqueid.NewShardedIDGenerator(shards)
+	return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, err
 }
 
 // failures throttles the log entries of each scheme, for all handlers together.
@@ -83,28 +77,8 @@ func (g *generator) logFailure(logger *zap.Logger, err error) {
 // layout and node. There are as many as configurations have named. They are never
 // released: a new one with the same node could repeat their IDs.
 var uniqueIDGenerators struct {
-	mu  sync.Mutex
+	sync.Mutex
 	all map[string]*uniqueid.UniqueIDGenerator
-}
-
-// uniqueIDGenerator returns the generator with a given key, which it makes if there is
-// none.
-func uniqueIDGenerator(key string, layout uniqueid.Layout, node uniqueid.Node) (*uniqueid.UniqueIDGenerator, error) {
-	table := &uniqueIDGenerators
-	table.mu.Lock()
-	defer table.mu.Unlock()
-	if g := table.all[key]; g != nil {
-		return g, nil
-	}
-	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
-	if err != nil {
-		return nil, fmt.Errorf("setting up unique_id: %w", err)
-	}
-	if table.all == nil {
-		table.all = make(map[string]*uniqueid.UniqueIDGenerator)
-	}
-	table.all[key] = g
-	return g, nil
 }
 
 func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
@@ -123,7 +97,20 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
-	return uniqueIDGenerator(key, layout, node)
+	uniqueIDGenerators.Lock()
+	defer uniqueIDGenerators.Unlock()
+	if g := uniqueIDGenerators.all[key]; g != nil {
+		return g, nil
+	}
+	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
+	if err != nil {
+		return nil, fmt.Errorf("setting up unique_id: %w", err)
+	}
+	if uniqueIDGenerators.all == nil {
+		uniqueIDGenerators.all = make(map[string]*uniqueid.UniqueIDGenerator)
+	}
+	uniqueIDGenerators.all[key] = g
+	return g, nil
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

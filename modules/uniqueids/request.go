@@ -128,8 +128,11 @@ func (ids *requestIDs) Trace() uniqueid.TraceContext {
 	return ids.trace.used
 }
 
-// name gives the request's txid to an error as its ID.
+// name gives the request's txid to an error, if there is one, as its ID.
 func (ids *requestIDs) name(err error) error {
+	if err == nil {
+		return nil
+	}
 	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
 	if !ok {
 		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}

@@ -63,7 +63,7 @@ func nextLocked(ctx context.Context, storage certmagic.Storage) (run uint32, err
 }
 
 // loadNext returns the next run number, 0 if none is stored.
-func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
+func loadNext(ctx context.Context, storage certmagic.Storage) (int64, error) {
 	text, err := storage.Load(ctx, nextKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -71,8 +71,8 @@ func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", nextKey, storage, err)
 	}
-	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || run > uniqueid.MaxRun+1 {
+	run, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || run < 0 || run > uniqueid.MaxRun+1 {
 		return 0, fmt.Errorf("reading the next run number from %s in %v: want a whole number up to %d, found %q",
 			nextKey, storage, uniqueid.MaxRun+1, text)
 	}
