@@ -98,7 +98,8 @@ func makeProcessTXIDs() { processTXIDs.TXIDGenerator = NewTXIDGenerator() }
 // NewTXID makes a TXID with the process's own generator.
 func NewTXID() TXID {
 	processTXIDs.once.Do(makeProcessTXIDs)
-	return processTXIDs.New()
+	high, low, _ := processTXIDs.next()
+	return packTXID(high, low)
 }
 
 // New makes a TXID.

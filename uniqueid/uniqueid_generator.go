@@ -149,14 +149,17 @@ func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 }
 
 // take takes the next number of a second. A core that finds another one at the counter
-// takes a share. A share in another second is given up.
+// takes shares from then on. A share in another second is given up.
 func (m *share) take(s *second) uint64 {
-	if m.of != s || m.next == m.end {
+	if m.of != s {
 		number := s.taken.Load()
 		if s.taken.CompareAndSwap(number, number+1) {
 			return number
 		}
-		m.of, m.end = s, s.taken.Add(shareLen)
+		*m = share{of: s}
+	}
+	if m.next == m.end {
+		m.end = s.taken.Add(shareLen)
 		m.next = m.end - shareLen
 	}
 	m.next++
