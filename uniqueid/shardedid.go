@@ -28,10 +28,9 @@ const (
 // are the ID and everything before them is the shard, so an ID for any number of shards
 // can be parsed. The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
-	shard   uint32
-	random  uint16
-	seconds uint32
-	micros  uint32
+	shard  uint32
+	random uint16
+	moment uint64 // seconds and microseconds, as the 13 digits at the end of the text
 }
 
 // MakeShardedID makes a ShardedID from its fields. It uses the microseconds of t since
@@ -44,17 +43,12 @@ func MakeShardedID(t time.Time, random uint16, shards int) (ShardedID, error) {
 }
 
 func makeShardedID(micros int64, random uint16, shards uint32) ShardedID {
-	seconds, rest := micros/1e6, micros%1e6
-	if rest < 0 {
-		seconds, rest = seconds-1, rest+1e6
-	}
-	return ShardedID{
-		shard:   uint32(rest) % shards,
-		random:  random,
-		seconds: uint32(seconds),
-		micros:  uint32(rest),
-	}
+	t := time.UnixMicro(micros)
+	rest := uint32(t.Nanosecond() / 1000)
+	return ShardedID{rest % shards, random, uint64(uint32(t.Unix()))<<microsBits | uint64(rest)}
 }
+
+func (id ShardedID) micros() uint32 { return uint32(id.moment) & (1<<microsBits - 1) }
 
 func checkShards(shards int) error {
 	if shards < 1 || shards > MaxShards {
@@ -86,7 +80,7 @@ func ParseShardedID(text string) (ShardedID, error) {
 	if text[0] == '0' && split > 1 {
 		return ShardedID{}, characterError(scheme, text, 0, "a shard without leading zeros")
 	}
-	id := ShardedID{uint32(shard), uint16(random), uint32(moment >> microsBits), uint32(moment) & (1<<microsBits - 1)}
+	id := ShardedID{uint32(shard), uint16(random), moment}
 	return id, id.check(text, split+12)
 }
 
@@ -94,13 +88,14 @@ func ParseShardedID(text string) (ShardedID, error) {
 // the microseconds divided by the number of shards: the microseconds themselves, or less
 // than half of them.
 func (id ShardedID) check(input string, offset int) error {
-	if id.micros >= 1e6 {
+	micros := id.micros()
+	if micros >= 1e6 {
 		return &ParseError{"sharded_id", input, offset, "microseconds below f4240 (1000000)",
-			fmt.Sprintf("%05x (%d)", id.micros, id.micros)}
+			fmt.Sprintf("%05x (%d)", micros, micros)}
 	}
-	if id.shard != id.micros && id.shard >= id.micros-min(id.shard, id.micros) {
+	if id.shard != micros && id.shard >= micros-min(id.shard, micros) {
 		return &ParseError{"sharded_id", input, 0,
-			fmt.Sprintf("a shard that %d microseconds can give", id.micros), strconv.Itoa(int(id.shard))}
+			fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard))}
 	}
 	return nil
 }
@@ -115,10 +110,10 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	if err != nil {
 		return ShardedID{}, err
 	}
-	want := id.micros % uint32(shards)
+	want := id.micros() % uint32(shards)
 	if id.shard != want {
 		return ShardedID{}, &ParseError{"sharded_id", text, 0,
-			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, id.micros, shards),
+			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, id.micros(), shards),
 			strconv.Itoa(int(id.shard))}
 	}
 	return id, nil
@@ -133,18 +128,14 @@ func (id ShardedID) Random() uint16 { return id.random }
 // Time returns when the ID was made, in UTC, to the microsecond. Its seconds are a
 // field of 32 bits: it ends in the year 2106.
 func (id ShardedID) Time() time.Time {
-	return time.Unix(int64(id.seconds), int64(id.micros)*1000).UTC()
+	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
 }
 
 // Compare orders IDs by time. Within a microsecond, the order is fixed but has no
 // meaning. Texts do not sort this way.
 func (id ShardedID) Compare(other ShardedID) int {
-	return cmp.Or(
-		cmp.Compare(id.seconds, other.seconds),
-		cmp.Compare(id.micros, other.micros),
-		cmp.Compare(id.random, other.random),
-		cmp.Compare(id.shard, other.shard),
-	)
+	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.random, other.random),
+		cmp.Compare(id.shard, other.shard))
 }
 
 // String returns the ID's text of 18 to 23 characters.
@@ -159,7 +150,7 @@ func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return id.append(ds
 func (id ShardedID) append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, uint64(id.shard), 10)
 	dst = appendHex(dst, uint64(id.random), 4)
-	return appendHex(dst, uint64(id.seconds)<<microsBits|uint64(id.micros), 13)
+	return appendHex(dst, id.moment, 13)
 }
 
 func appendHex(dst []byte, value uint64, digits int) []byte {
@@ -179,13 +170,16 @@ var shardedIDForm = form[ShardedID]{
 }
 
 func packShardedID(id ShardedID) []byte {
-	data := binary.BigEndian.AppendUint64(nil, uint64(id.shard)<<40|uint64(id.random)<<24|uint64(id.seconds>>8))
-	return binary.BigEndian.AppendUint32(data, id.seconds<<24|id.micros)
+	data := binary.BigEndian.AppendUint64(nil, uint64(id.shard)<<40|uint64(id.random)<<24|id.moment>>32)
+	return binary.BigEndian.AppendUint32(data, uint32(id.moment))
 }
 
 func unpackShardedID(data []byte) (ShardedID, error) {
 	high, low := binary.BigEndian.Uint64(data), binary.BigEndian.Uint32(data[8:])
-	id := ShardedID{uint32(high >> 40), uint16(high >> 24), uint32(high)<<8 | low>>24, low & 0xffffff}
+	if data[5]>>4 != 0 {
+		return ShardedID{}, byteError("sharded_id", string(data), 5, "a byte whose first 4 bits are zero")
+	}
+	id := ShardedID{uint32(high >> 40), uint16(high >> 24), high<<32&(1<<52-1) | uint64(low)}
 	return id, id.check(string(data), 9)
 }
 
@@ -195,7 +189,7 @@ func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshal
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
 
-// MarshalBinary returns 12 bytes: shard 24 bits, random 16, seconds 32, microseconds 24.
+// MarshalBinary returns 12 bytes: shard 24 bits, random 16, zeros 4, the time as in the text 52.
 func (id ShardedID) MarshalBinary() ([]byte, error) { return shardedIDForm.marshalBinary(id) }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
@@ -211,13 +205,9 @@ func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)
-	return Decoded{
-		Time: id.Time(),
-		Fields: []Field{
-			{"shard", uint64(id.Shard())},
-			{"random", fmt.Sprintf("%04x", id.Random())},
-		},
-	}, err
+	return Decoded{Time: id.Time(), Fields: []Field{
+		{"shard", uint64(id.Shard())}, {"random", fmt.Sprintf("%04x", id.Random())},
+	}}, err
 }
 
 // ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
