@@ -63,7 +63,10 @@ type UniqueIDGenerator struct {
 type second struct {
 	number int64  // seconds since 1970
 	begin  uint16 // the counter of its first ID
-	_      [cacheLinePairs]byte
+	// contended says that cores have met at taken.
+	contended atomic.Bool
+
+	_ [cacheLinePairs]byte
 	// taken is how many numbers cores have taken, including those of the blocks below
 	// floor. Once the second is forgotten, it is at least forgotten.
 	taken atomic.Uint64
@@ -138,28 +141,34 @@ func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 	if s == nil || s.number != number {
 		s = g.begun(number)
 	}
-	mine := g.shares.Get().(*share)
-	place := mine.take(s)
+	place := g.take(s)
 	for place>>blockBits >= g.blocks() {
 		s = g.begun(s.number + 1)
-		place = mine.take(s)
+		place = g.take(s)
 	}
-	g.shares.Put(mine)
 	return s, place
 }
 
-// take takes the next number of a second. A core that finds another one at the counter
-// takes shares from then on. A share in another second is given up.
-func (m *share) take(s *second) uint64 {
-	if m.of != s {
+// take takes the next number of a second. Once a core has found another one at the counter,
+// all take shares.
+func (g *UniqueIDGenerator) take(s *second) uint64 {
+	if !s.contended.Load() {
 		number := s.taken.Load()
 		if s.taken.CompareAndSwap(number, number+1) {
 			return number
 		}
-		*m = share{of: s}
+		s.contended.Store(true)
 	}
-	if m.next == m.end {
-		m.end = s.taken.Add(shareLen)
+	mine := g.shares.Get().(*share)
+	number := mine.take(s)
+	g.shares.Put(mine)
+	return number
+}
+
+// take takes the next number of a share. A share in another second is given up.
+func (m *share) take(s *second) uint64 {
+	if m.of != s || m.next == m.end {
+		m.of, m.end = s, s.taken.Add(shareLen)
 		m.next = m.end - shareLen
 	}
 	m.next++
