@@ -1,26 +1,80 @@
 package waitingpage
 
 import (
-	"math"
+	"context"
+	"sync"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Place is where a browser stands, as its page shows it.
+// Place is where a browser stands.
 type Place struct {
-	Place    int           // 1 is the next; 0 is not known yet
-	Turn     bool          // its turn has come
-	Paused   bool          // nobody enters
-	Estimate time.Duration // until its turn; 0 is not known
-	Lost     bool          // it had an earlier ticket, which is gone
+	Number int  // among those that wait; 1 is the next, 0 is not known yet
+	Paused bool // nobody enters
 }
 
-// Refresh is how soon a browser without JavaScript comes again: often when its turn is
-// near, and several times within hold. It is in whole seconds.
-func (p Place) Refresh(hold time.Duration) time.Duration {
-	most := max(hold/3, time.Second).Truncate(time.Second)
-	if p.Estimate == 0 {
-		return min(most, 5*time.Second)
+// Places reads the queues of an engine, and notes in the tickets of browsers where they
+// stand. One reading serves all browsers that ask within a second. The zero value is ready.
+type Places struct {
+	mu    sync.Mutex
+	begun time.Time // the latest reading
+	cost  time.Duration
+}
+
+// A reading holds the engine's lock, so readings take at most a part of the time.
+const (
+	placesAge   = time.Second
+	placesShare = 20
+	placesWait  = 500 * time.Millisecond
+)
+
+// Of returns the place of a ticket, at most a second old. For the first place of a new
+// ticket, it waits a moment.
+func (p *Places) Of(t *Ticket, engine *serializer.Engine) Place {
+	p.read(engine, placesAge)
+	place := t.Place()
+	for end := time.Now().Add(placesWait); place.Number == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		p.read(engine, 0)
+		place = t.Place()
 	}
-	half := time.Duration(math.Ceil((p.Estimate / 2).Seconds())) * time.Second
-	return min(max(half, time.Second), most)
+	return place
+}
+
+// read reads the queues, unless the latest reading is young enough.
+func (p *Places) read(engine *serializer.Engine, age time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.begun) < max(age, placesShare*p.cost) {
+		return
+	}
+	p.begun = time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), placesWait)
+	defer cancel()
+	states, _ := engine.Queues(ctx) // none if it fails, and the places stay as they were
+	for _, state := range states {
+		number := 0
+		for _, ticket := range state.Tickets {
+			if ticket.State == serializer.StateWaiting {
+				number++
+			}
+			if t, ok := ticket.Requester.(*Ticket); ok {
+				t.setPlace(Place{max(number, 1), state.PausedUntil != nil})
+			}
+		}
+	}
+	p.cost = time.Since(p.begun)
+}
+
+// Place is where the ticket was when the queue was last read.
+func (t *Ticket) Place() Place {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.place
+}
+
+func (t *Ticket) setPlace(p Place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.place = p
 }
