@@ -135,6 +135,7 @@ func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticke
 	span := v.startWait(r.Context())
 	t := places.Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
 	t.Await(r.Context(), time.Duration(*s.WaitingPage.After))
+	engine.places.Of(t, engine.Engine) // unless its turn comes at once
 	err = v.claim(t)
 	v.endWait(span, err)
 	return t, err

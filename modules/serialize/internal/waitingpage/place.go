@@ -29,16 +29,22 @@ const (
 	placesWait  = 500 * time.Millisecond
 )
 
-// Of returns the place of a ticket, at most a second old. For the first place of a new
-// ticket, it waits a moment.
+// Of returns the place of a ticket, at most a second old. If it has none, it may have been
+// taken at this moment: then Of waits a little until it waits in line, or is decided.
 func (p *Places) Of(t *Ticket, engine *serializer.Engine) Place {
 	p.read(engine, placesAge)
-	place := t.Place()
-	for end := time.Now().Add(placesWait); place.Number == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(placesWait); t.isNew() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		p.read(engine, 0)
-		place = t.Place()
 	}
-	return place
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.place
+}
+
+func (t *Ticket) isNew() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state == waiting && t.place.Number == 0
 }
 
 // read reads the queues, unless the latest reading is young enough.
@@ -55,22 +61,16 @@ func (p *Places) read(engine *serializer.Engine, age time.Duration) {
 	for _, state := range states {
 		number := 0
 		for _, ticket := range state.Tickets {
-			if ticket.State == serializer.StateWaiting {
-				number++
+			if ticket.State == serializer.StateInside {
+				continue
 			}
+			number++
 			if t, ok := ticket.Requester.(*Ticket); ok {
-				t.setPlace(Place{max(number, 1), state.PausedUntil != nil})
+				t.setPlace(Place{number, state.PausedUntil != nil})
 			}
 		}
 	}
 	p.cost = time.Since(p.begun)
-}
-
-// Place is where the ticket was when the queue was last read.
-func (t *Ticket) Place() Place {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.place
 }
 
 func (t *Ticket) setPlace(p Place) {

@@ -30,10 +30,21 @@ async function ask() {
 	return null;
 }
 
+// span is a time in words, rounded up as befits a guess.
+function span(seconds) {
+	const [unit, size, step] = seconds <= 60 ? ['second', 1, 10] : seconds <= 3600 ? ['minute', 60, 1] : ['hour', 3600, .5];
+	const words = new Intl.NumberFormat(document.documentElement.lang, {style: 'unit', unit, unitDisplay: 'long'});
+	return words.format(step * Math.ceil(seconds / size / step));
+}
+
+function estimate(paused, seconds) {
+	set('estimate', paused || seconds > 0 && (texts.about ?? '').replace('#', span(seconds)) || '');
+}
+
 function show(data) {
 	document.title = data.title;
 	set('place', data.place);
-	set('estimate', data.estimate);
+	estimate(data.paused, data.wait);
 	set('state', '');
 	if (Date.now() - spoken > spokenEvery) {
 		spoken = Date.now();
@@ -63,6 +74,7 @@ async function follow() {
 }
 
 addEventListener('load', () => {
+	if (Number(texts.wait) > 0) estimate(document.querySelector('[data-waiting=estimate]')?.textContent, Number(texts.wait));
 	window.stop(); // the reload by Refresh, which is for browsers without JavaScript
 	follow();
 });
