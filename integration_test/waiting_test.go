@@ -160,7 +160,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	for name, want := range map[string]string{
 		"Cache-Control": `^no-store$`, "Retry-After": `^\d+$`, "Refresh": `^[12]$`, "Content-Type": `^text/html`,
 		"Content-Security-Policy": `^default-src 'none'; .*frame-ancestors 'none'.*script-src 'sha256-`,
-		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[\w-]{54}; Path=/; Max-Age=616; HttpOnly; SameSite=Lax$`,
+		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=616; HttpOnly; SameSite=Lax$`,
 	} {
 		if got := a.Header.Get(name); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q; expected %s", name, got, want)
@@ -385,7 +385,7 @@ func TestWaitingCookiesMadeUp(t *testing.T) {
 	b.waits(t, "two")
 	for name, value := range b.cookies {
 		impostor := newVisitor(s)
-		impostor.cookies[name] = value[:53] + "!"
+		impostor.cookies[name] = value[:69] + "!"
 		if a := impostor.waits(t, "impostor"); !strings.Contains(a.Text, "You are number 2 in line.") {
 			t.Errorf("with a forged cookie, the page shows %s", a.Text)
 		}

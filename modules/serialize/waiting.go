@@ -58,8 +58,10 @@ func checkHold(hold time.Duration) error {
 
 // provision loads the page.
 func (p *WaitingPage) provision(caddy.Context) (err error) {
-	p.page, err = waitingpage.Load(p.File)
-	return err
+	if p.page, err = waitingpage.Load(p.File); err != nil {
+		return fmt.Errorf("file %s: %w", p.File, err)
+	}
+	return nil
 }
 
 var pageSubdirectives = directive.Table[*WaitingPage]{

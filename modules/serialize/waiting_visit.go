@@ -3,12 +3,13 @@ package serialize
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,11 +24,13 @@ import (
 
 // places are the tickets of browsers that wait without a connection. They outlive a
 // configuration.
-var places = waitingpage.NewBook()
+var places = sync.OnceValue(waitingpage.NewBook)
 
 // askHeader marks a question of the page's script for the place. A page of another site
 // cannot send it.
 const askHeader = "Orderly-Place"
+
+const htmlType = "text/html"
 
 // isNavigation reports whether a request is a browser's navigation, or from the script of
 // the waiting page. A page in a frame gets no cookies of other sites, and one that is
@@ -35,8 +38,10 @@ const askHeader = "Orderly-Place"
 // with a body, which no browser sends.
 func isNavigation(r *http.Request) bool {
 	h := r.Header
-	if r.Method != http.MethodGet || r.ContentLength > 0 || !acceptsHTML(h.Values("Accept")) {
-		return false
+	accept := h.Values("Accept")
+	if r.Method != http.MethodGet || r.ContentLength > 0 ||
+		!strings.Contains(strings.Join(accept, ","), htmlType) || webpage.Quality(accept, htmlType) == 0 {
+		return false // programs accept anything, but do not ask for HTML by name
 	}
 	return h.Get(askHeader) != "" || h.Get("Sec-Purpose") == "" &&
 		isEmptyOr(h.Get("Sec-Fetch-Mode"), "navigate") && isEmptyOr(h.Get("Sec-Fetch-Dest"), "document")
@@ -44,18 +49,10 @@ func isNavigation(r *http.Request) bool {
 
 func isEmptyOr(value, wanted string) bool { return value == "" || value == wanted }
 
-// acceptsHTML reports whether HTML is asked for by name: programs accept anything.
-func acceptsHTML(accept []string) bool {
-	return slices.ContainsFunc(strings.Split(strings.Join(accept, ","), ","), func(text string) bool {
-		name, params, _ := strings.Cut(text, ";")
-		return strings.EqualFold(strings.TrimSpace(name), "text/html") && webpage.QualityParam(params) > 0
-	})
-}
-
 // serveNavigation serves a browser's navigation: it waits for a while, gets the page, and
 // comes again for its turn.
 func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	t, sent := places.Find(r, v.placeQueue())
+	t, sent := places().Find(r, v.placeQueue())
 	if r.Header.Get(askHeader) != "" {
 		return v.answerPlace(w, r, t)
 	}
@@ -66,12 +63,12 @@ func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next cad
 		return v.serve(w, r, next)
 	}
 	v.openContext(r)
-	err := errNoTicket
+	err := waitingpage.ErrNone
 	if t != nil {
 		err = v.claim(t)
 	}
 	lost := errors.Is(err, waitingpage.ErrAway)
-	if lost || errors.Is(err, errNoTicket) || errors.Is(err, waitingpage.ErrUsed) {
+	if lost || errors.Is(err, waitingpage.ErrNone) {
 		t, err = v.join(w, r)
 	}
 	if err == nil {
@@ -101,14 +98,12 @@ func isFromItself(r *http.Request) bool {
 // placeQueue distinguishes the queues in cookies.
 func (v *visit) placeQueue() string { return v.engine.space + "\x00" + v.queue }
 
-var errNoTicket = errors.New("the browser has no ticket for this line")
-
 // claim takes over the turn of a browser's ticket. One of a line that lets in more is of
 // no use: others may be inside where this request has to be alone.
 func (v *visit) claim(t *waitingpage.Ticket) error {
 	k := t.Caller.(*browser)
 	if !isAsStrict(k.rule, v.rule) {
-		return errNoTicket
+		return waitingpage.ErrNone
 	}
 	turn, err := t.Claim(v.revoke)
 	if errors.Is(err, waitingpage.ErrWaiting) {
@@ -133,7 +128,7 @@ func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticke
 	timeouts := buffer.StopTimeouts(w, r)
 	defer timeouts.Restart()
 	span := v.startWait(r.Context())
-	t := places.Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
+	t := places().Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
 	t.Await(r.Context(), time.Duration(*s.WaitingPage.After))
 	engine.places.Of(t, engine.Engine) // unless its turn comes at once
 	err = v.claim(t)
@@ -218,28 +213,27 @@ func (v *visit) answerPlace(w http.ResponseWriter, r *http.Request, t *waitingpa
 	case t.Ask(r.Context()):
 		text = []byte(`{"turn":true}`)
 	default:
-		text = v.pageData(r, t).JSON()
+		text, _ = json.Marshal(v.placeOf(t))
 	}
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
 }
 
-// pageData is what a page shows of a ticket, with a guess of how long it will wait.
-func (v *visit) pageData(r *http.Request, t *waitingpage.Ticket) (data waitingpage.Data) {
+// placeOf is where a ticket stands, with a guess of how long it will wait.
+func (v *visit) placeOf(t *waitingpage.Ticket) waitingpage.Place {
 	k := t.Caller.(*browser)
-	data.Lang, data.Text = waitingpage.Texts(r.Header.Values("Accept-Language"))
-	data.Place, data.Refresh = k.engine.places.Of(t, k.engine.Engine), int(t.Refresh().Seconds())
-	if m := k.handler.meters; m.hold.nanoseconds.Load() > 0 {
+	place, m := k.engine.places.Of(t, k.engine.Engine), k.handler.meters
+	if m.hold.nanoseconds.Load() > 0 {
 		inside := m.holdAges.Ages(v.queue, time.Now())
-		data.Wait = time.Duration(float64(data.Number) / m.hold.pace(k.handler.capacity(len(inside)), inside) * float64(time.Second))
+		place.Wait = float64(place.Number) / m.hold.pace(k.handler.capacity(len(inside)), inside)
 	}
-	return data
+	return place
 }
 
 // sendPage answers with the page.
 func (v *visit) sendPage(w http.ResponseWriter, r *http.Request, t *waitingpage.Ticket, lost bool) error {
 	s := v.handler
-	data := v.pageData(r, t)
-	data.Lost = lost
+	data := waitingpage.Data{Place: v.placeOf(t), Lost: lost, Refresh: int(t.Refresh().Seconds())}
+	data.Lang, data.Text = waitingpage.Texts(r.Header.Values("Accept-Language"))
 	text, err := s.WaitingPage.page.Render(data)
 	if err != nil {
 		return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, err))
@@ -248,14 +242,14 @@ func (v *visit) sendPage(w http.ResponseWriter, r *http.Request, t *waitingpage.
 	if timeout := time.Duration(*s.Timeout); timeout > 0 {
 		keep = int((timeout + time.Duration(*s.WaitingPage.Hold)).Seconds()) + 1
 	}
-	http.SetCookie(w, places.Cookie(r, t, v.placeQueue(), keep))
+	http.SetCookie(w, places().Cookie(r, t, v.placeQueue(), keep))
 	h := w.Header()
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", waitingpage.Policy())
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
 	h.Set("Retry-After", s.retryAfter(v.queue, max(data.Number-1, 0), time.Now()))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
-	return answer(w, http.StatusServiceUnavailable, "text/html; charset=utf-8", text)
+	return answer(w, http.StatusServiceUnavailable, htmlType+"; charset=utf-8", text)
 }
 
 // answer sends a text that nobody may keep.

@@ -5,32 +5,27 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
-	mathrand "math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Book finds the tickets of browsers by their cookies. A cookie is the number of a ticket
+// Book finds the tickets of browsers by their cookies. A cookie is the name of a ticket
 // and a signature, with a key that this process alone has. So nobody else can make one,
 // and a restart makes all of them invalid.
 type Book struct {
 	tickets sync.Map // of *Ticket, by id
-	key     [32]byte
+	key     string
 }
 
 // NewBook returns an empty book with a key of its own.
-func NewBook() *Book {
-	b := new(Book)
-	_, _ = rand.Read(b.key[:]) // never fails
-	return b
-}
+func NewBook() *Book { return &Book{key: rand.Text()} }
 
 func (b *Book) add(t *Ticket) {
-	t.id = mathrand.Uint64() // so many that no two are the same
+	t.id = rand.Text()
 	b.tickets.Store(t.id, t)
 }
 
@@ -50,15 +45,9 @@ func (b *Book) Cookie(r *http.Request, t *Ticket, queue string, seconds int) *ht
 func (b *Book) Find(r *http.Request, queue string) (t *Ticket, sent bool) {
 	for _, cookie := range r.CookiesNamed(cookieName(r, queue)) {
 		sent = true
-		raw, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-		if err != nil || len(raw) < 8 {
-			continue
-		}
-		id := binary.BigEndian.Uint64(raw)
-		if !hmac.Equal([]byte(cookie.Value), []byte(b.sign(queue, id))) {
-			continue
-		}
-		if found, ok := b.tickets.Load(id); ok {
+		id, _, _ := strings.Cut(cookie.Value, ".")
+		found, ok := b.tickets.Load(id)
+		if ok && hmac.Equal([]byte(cookie.Value), []byte(b.sign(queue, id))) {
 			t = found.(*Ticket)
 			t.proven.Store(true)
 			return t, true
@@ -68,11 +57,10 @@ func (b *Book) Find(r *http.Request, queue string) (t *Ticket, sent bool) {
 }
 
 // sign is the value of the cookie of a ticket in a queue.
-func (b *Book) sign(queue string, id uint64) string {
-	number := binary.BigEndian.AppendUint64(nil, id)
-	mac := hmac.New(sha256.New, b.key[:])
-	_, _ = mac.Write(append(number, queue...))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(number))
+func (b *Book) sign(queue, id string) string {
+	mac := hmac.New(sha256.New, []byte(b.key))
+	_, _ = mac.Write([]byte(id + queue))
+	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // cookieName differs between queues, and does not tell their names. Over TLS it is one

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"html/template"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -33,50 +31,17 @@ var (
 // Data is what a page shows.
 type Data struct {
 	Place
-	Wait    time.Duration     // until the turn, as a guess; 0 is not known
 	Lost    bool              // an earlier place was given up
 	Refresh int               // seconds until a browser without JavaScript comes again
 	Lang    string            // the reader's language, such as en
 	Text    map[string]string // the texts in it
 }
 
-// Title is that of the page, with the place in front: tabs show little of it.
-func (d Data) Title() string {
-	if d.Number == 0 {
-		return d.Text["heading"]
-	}
-	return fmt.Sprintf("(%d) %s", d.Number, d.Text["heading"])
-}
-
-// PlaceText says where the browser stands.
-func (d Data) PlaceText() string {
-	switch d.Number {
-	case 0:
-		return d.Text["joining"]
-	case 1:
-		return d.Text["next"]
-	}
-	return strings.Replace(d.Text["number"], "#", strconv.Itoa(d.Number), 1)
-}
-
-// PausedText says that nobody enters. It is empty if somebody may.
-func (d Data) PausedText() string {
-	if !d.Paused {
-		return ""
-	}
-	return d.Text["paused"]
-}
-
-// JSON is what the page's script gets when it asks for the place.
-func (d Data) JSON() []byte {
-	text, _ := json.Marshal(map[string]any{ // which can be written
-		"title": d.Title(), "place": d.PlaceText(), "paused": d.PausedText(), "wait": d.Wait.Seconds(),
-	})
-	return text
-}
-
 // Script is what makes the page live. It belongs before the end of the body.
-func (Data) Script() template.HTML { return template.HTML("<script>" + waitingJS + "</script>") }
+func (d Data) Script() (template.HTML, error) {
+	data, err := json.Marshal(d) // which escapes all that could end the element
+	return template.HTML(`<script type="application/json">` + string(data) + "</script><script>" + waitingJS + "</script>"), err
+}
 
 // Style is the style of the built-in page.
 func (Data) Style() template.HTML { return template.HTML("<style>" + waitingCSS + "</style>") }
@@ -96,30 +61,37 @@ const maxFile = 1 << 20
 
 // Load loads a page, and fills it in to see that it can be. No file means the built-in page.
 func Load(file string) (*Page, error) {
-	text := []byte(waitingHTML)
-	if file != "" {
-		path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
-		if err != nil {
-			return nil, fmt.Errorf("file %q: %w; expected placeholders that have a value when the configuration is loaded", file, err)
-		}
-		if text, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("reading the page: %w", err)
-		}
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("file %s: a page of %d bytes; expected at most 1MiB", file, len(text))
-	}
-	parsed, err := template.New("page").Parse(string(text))
+	text, err := read(file)
 	if err != nil {
-		return nil, fmt.Errorf("file %s: %w", file, err)
+		return nil, err
+	}
+	parsed, err := template.New("page").Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the page: %w", err)
 	}
 	page := &Page{parsed}
-	for _, data := range []Data{{}, {Place: Place{Number: 12}, Wait: time.Minute, Lost: true}, {Place: Place{2, true}}} {
-		if _, err := page.Render(data); err != nil {
-			return nil, fmt.Errorf("file %s: %w", file, err)
+	for number := range 3 {
+		language, texts := Texts(nil)
+		if _, err := page.Render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: language, Text: texts}); err != nil {
+			return nil, err
 		}
 	}
 	return page, nil
+}
+
+func read(file string) (string, error) {
+	if file == "" {
+		return waitingHTML, nil
+	}
+	path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
+	if err != nil {
+		return "", fmt.Errorf("%w; expected placeholders that have a value when the configuration is loaded", err)
+	}
+	text, err := os.ReadFile(path)
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("a page of %d bytes; expected at most 1MiB", len(text))
+	}
+	return string(text), err
 }
 
 // Render fills in the page.

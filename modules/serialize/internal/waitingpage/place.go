@@ -10,8 +10,9 @@ import (
 
 // Place is where a browser stands.
 type Place struct {
-	Number int  // among those that wait; 1 is the next, 0 is not known yet
-	Paused bool // nobody enters
+	Number int     `json:"number"` // among those that wait; 1 is the next, 0 is not known yet
+	Paused bool    `json:"paused"` // nobody enters
+	Wait   float64 `json:"wait"`   // seconds until the turn, as a guess; 0 is not known
 }
 
 // Places reads the queues of an engine, and notes in the tickets of browsers where they
@@ -27,24 +28,24 @@ const (
 	placesAge   = time.Second
 	placesShare = 20
 	placesWait  = 500 * time.Millisecond
+	placesTries = 100
+	placesPause = 5 * time.Millisecond
 )
 
 // Of returns the place of a ticket, at most a second old. If it has none, it may have been
 // taken at this moment: then Of waits a little until it waits in line, or is decided.
 func (p *Places) Of(t *Ticket, engine *serializer.Engine) Place {
 	p.read(engine, placesAge)
-	for end := time.Now().Add(placesWait); t.isNew() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for range placesTries {
+		if place := t.place.Load(); place != nil {
+			return *place
+		}
+		if t.pause(context.Background(), placesPause) {
+			break
+		}
 		p.read(engine, 0)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.place
-}
-
-func (t *Ticket) isNew() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state == waiting && t.place.Number == 0
+	return Place{}
 }
 
 // read reads the queues, unless the latest reading is young enough.
@@ -66,15 +67,9 @@ func (p *Places) read(engine *serializer.Engine, age time.Duration) {
 			}
 			number++
 			if t, ok := ticket.Requester.(*Ticket); ok {
-				t.setPlace(Place{number, state.PausedUntil != nil})
+				t.place.Store(&Place{Number: number, Paused: state.PausedUntil != nil})
 			}
 		}
 	}
 	p.cost = time.Since(p.begun)
-}
-
-func (t *Ticket) setPlace(p Place) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.place = p
 }

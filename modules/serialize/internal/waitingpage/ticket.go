@@ -26,16 +26,15 @@ type Ticket struct {
 	Caller
 	queue string
 	hold  time.Duration
-	id    uint64
+	id    string
 	book  *Book
 
-	decision chan struct{} // closed when it does not wait any more
-	proven   atomic.Bool   // the browser has sent its cookie back
+	decision chan struct{}         // closed when it does not wait any more
+	proven   atomic.Bool           // the browser has sent its cookie back
+	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
 	mu      sync.Mutex
 	state   state
-	place   Place     // when the queue was last read
-	called  bool      // the browser knows that its turn has come
 	open    int       // requests of the browser that wait at this moment
 	back    time.Time // when the browser has to be back for its turn
 	until   time.Time // when the place is given up, or forgotten when it is over
@@ -74,7 +73,7 @@ type Caller interface {
 var (
 	ErrWaiting = errors.New("still waiting in the queue")
 	ErrAway    = errors.New("the browser has not come back for its place in the queue")
-	ErrUsed    = errors.New("another request of the browser has used its place in the queue")
+	ErrNone    = errors.New("the browser has no place in the queue")
 )
 
 const (
@@ -102,18 +101,48 @@ func (b *Book) Join(engine *serializer.Engine, a serializer.Arrival, hold time.D
 	return t
 }
 
-// Await waits for the turn, but not for longer than a duration. If the client hangs up,
-// the ticket leaves.
+// Await waits for the turn with the request that has joined, but not for longer than a
+// duration. If its client hangs up, the ticket leaves.
 func (t *Ticket) Await(ctx context.Context, atMost time.Duration) {
+	t.attend(ctx, atMost, proofTime, proofTime)
+}
+
+// Ask answers the question of a page for its place, after a moment if it may stay as it
+// is. It reports whether the page has to be reloaded.
+func (t *Ticket) Ask(ctx context.Context) (reload bool) {
+	t.mu.Lock()
+	t.open++
+	t.mu.Unlock()
+	return t.attend(ctx, askTime, callTime, t.hold)
+}
+
+// attend is a request of the browser that waits. It reports whether that is decided.
+func (t *Ticket) attend(ctx context.Context, atMost, soon, later time.Duration) (decided bool) {
 	t.pause(ctx, atMost)
-	keep := proofTime
-	if ctx.Err() != nil {
-		keep = 0
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.open--
-	t.seenLocked(keep, keep)
+	if ctx.Err() != nil && !t.proven.Load() {
+		soon, later = 0, 0
+	}
+	if t.state == waiting {
+		t.seenLocked(soon, later)
+	} else {
+		t.scheduleLocked()
+	}
+	return t.state != waiting
+}
+
+// pause waits for the decision, but not for longer than a duration.
+func (t *Ticket) pause(ctx context.Context, atMost time.Duration) (decided bool) {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	select {
+	case <-t.decision:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Claim takes the turn over for a request of the browser. The error is [ErrWaiting] if it
@@ -131,38 +160,10 @@ func (t *Ticket) Claim(revoke func(error)) (serializer.Turn, error) {
 	t.timer.Stop()
 	t.book.remove(t)
 	if t.state == ready && t.revoked == nil {
-		t.state, t.heir, t.err = over, revoke, ErrUsed
+		t.state, t.heir, t.err = over, revoke, ErrNone
 		return t.turn, nil
 	}
 	return nil, cmp.Or(t.err, t.revoked)
-}
-
-// Ask answers the question of a page for its place, after a moment if it may stay as it
-// is. It reports whether the page has to be reloaded.
-func (t *Ticket) Ask(ctx context.Context) (reload bool) {
-	t.mu.Lock()
-	t.open++
-	t.mu.Unlock()
-	t.pause(ctx, askTime)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open--
-	if t.state != over && !t.called { // a turn is not prolonged again and again
-		t.called = t.state == ready
-		t.seenLocked(callTime, t.hold)
-	}
-	t.scheduleLocked()
-	return t.state != waiting
-}
-
-// pause waits until the ticket does not wait any more, but not for longer than a duration.
-func (t *Ticket) pause(ctx context.Context, atMost time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, atMost)
-	defer cancel()
-	select {
-	case <-t.decision:
-	case <-ctx.Done():
-	}
 }
 
 // Refresh is how soon a browser without JavaScript comes again, in whole seconds. The
@@ -223,6 +224,9 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	case t.open == 0 && !time.Now().Before(t.back):
 		err = ErrAway
 	default:
+		if t.open > 0 {
+			t.back = time.Now().Add(callTime)
+		}
 		t.state = ready
 		close(t.decision)
 		t.scheduleLocked()

@@ -156,7 +156,7 @@ func TestTurnIsClaimed(t *testing.T) {
 		}
 		time.Sleep(callTime - time.Millisecond)
 		q.want(mine, nil).Leave()
-		q.want(mine, ErrUsed) // another tab, which had the cookie, too
+		q.want(mine, ErrNone) // another tab, which had the cookie, too
 		if found := q.send("a", q.cookie("a", mine)); found != nil {
 			q.Error("the cookie still finds a ticket that was claimed")
 		}
@@ -389,7 +389,7 @@ func TestPlaces(t *testing.T) {
 	inQueue(t, func(q *queue) {
 		inside := q.enter()
 		first, second := q.proven(), q.proven()
-		if one, two := q.places.Of(first, q.engine), q.places.Of(second, q.engine); one != (Place{1, false}) || two != (Place{2, false}) {
+		if one, two := q.places.Of(first, q.engine), q.places.Of(second, q.engine); one != (Place{Number: 1}) || two != (Place{Number: 2}) {
 			q.Errorf("places %v and %v; expected 1 and 2", one, two)
 		}
 		if err := q.engine.Pause(q.Context(), "a", time.Now().Add(time.Minute)); err != nil {
@@ -397,7 +397,7 @@ func TestPlaces(t *testing.T) {
 		}
 		inside.Leave()
 		time.Sleep(placesAge)
-		if place := q.places.Of(first, q.engine); place != (Place{1, true}) {
+		if place := q.places.Of(first, q.engine); place != (Place{Number: 1, Paused: true}) {
 			q.Errorf("place %v; expected that the queue is paused", place)
 		}
 	})
@@ -413,7 +413,7 @@ func TestOnlyOurCookies(t *testing.T) {
 		elsewhere := *q.cookie("b", mine)
 		elsewhere.Name = ours.Name
 		cookies := []*http.Cookie{&elsewhere, NewBook().Cookie(request(), mine, "a", 0)}
-		for _, value := range []string{"", "x", strings.Repeat("A", 54), ours.Value[:11], ours.Value[:53], ours.Value + "AA", "B" + ours.Value[1:]} {
+		for _, value := range []string{"", "x", strings.Repeat("A", 70), ours.Value[:26], ours.Value[:69], ours.Value + "AA", mine.id + "." + strings.Repeat("A", 43)} {
 			cookies = append(cookies, &http.Cookie{Name: ours.Name, Value: value})
 		}
 		for _, cookie := range cookies {

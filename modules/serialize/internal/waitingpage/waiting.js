@@ -1,7 +1,8 @@
 
 'use strict';
 
-const texts = document.body.dataset;
+const page = JSON.parse(document.currentScript.previousElementSibling.textContent);
+const texts = page.Text;
 const askLimit = 10000;    // milliseconds until an answer, at most
 const spokenEvery = 10000; // milliseconds between two announcements, at least
 let spoken = 0;            // when the place was announced
@@ -16,7 +17,7 @@ const pause = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
 // without JavaScript. The request names this page as its referrer. By that, the server
 // recognises browsers that refuse cookies.
 async function leave() {
-	if (performance.now() < 3000) await pause(Number(texts.refresh) || 5);
+	if (performance.now() < 3000) await pause(page.Refresh);
 	location.replace(location.href.split('#')[0]);
 }
 
@@ -33,22 +34,19 @@ async function ask() {
 // span is a time in words, rounded up as befits a guess.
 function span(seconds) {
 	const [unit, size, step] = seconds <= 60 ? ['second', 1, 10] : seconds <= 3600 ? ['minute', 60, 1] : ['hour', 3600, .5];
-	const words = new Intl.NumberFormat(document.documentElement.lang, {style: 'unit', unit, unitDisplay: 'long'});
+	const words = new Intl.NumberFormat(page.Lang, {style: 'unit', unit, unitDisplay: 'long'});
 	return words.format(step * Math.ceil(seconds / size / step));
 }
 
-function estimate(paused, seconds) {
-	set('estimate', paused || seconds > 0 && (texts.about ?? '').replace('#', span(seconds)) || '');
-}
-
-function show(data) {
-	document.title = data.title;
-	set('place', data.place);
-	estimate(data.paused, data.wait);
+function show({number, paused, wait}) {
+	const place = number > 1 ? texts.number.replace('%d', number) : number ? texts.next : texts.joining;
+	document.title = (number ? `(${number}) ` : '') + texts.heading;
+	set('place', place);
+	set('estimate', paused ? texts.paused : wait > 0 ? texts.about.replace('%s', span(wait)) : '');
 	set('state', '');
 	if (Date.now() - spoken > spokenEvery) {
 		spoken = Date.now();
-		set('spoken', data.place);
+		set('spoken', place);
 	}
 }
 
@@ -65,16 +63,16 @@ async function follow() {
 		} catch (error) {
 			// Without the page's handler, this request may stand in the queue itself.
 			if (error.name === 'TimeoutError' && navigator.onLine || ++fails > 10) return leave();
-			set('state', texts.offline ?? '');
+			set('state', texts.offline);
 			await pause(fails < 5 ? fails / 5 : 2);
 		}
 	}
-	set('state', texts.turn ?? '');
+	set('state', texts.turn);
 	location.reload();
 }
 
 addEventListener('load', () => {
-	if (Number(texts.wait) > 0) estimate(document.querySelector('[data-waiting=estimate]')?.textContent, Number(texts.wait));
+	show(page);
 	window.stop(); // the reload by Refresh, which is for browsers without JavaScript
 	follow();
 });
