@@ -138,9 +138,12 @@ func TestWaitingPlacesEndOnStop(t *testing.T) {
 	s.start(t, "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n"+s.waitingCaddyfile("after 0\nhold 10m", ""))
 	leave := s.occupy(t)
 	for range 10 {
-		newVisitor(s).waits(t, "mine")
+		b := newVisitor(s)
+		b.waits(t, "mine")
+		b.waits(t, "mine")
 	}
 	plain := s.send(t, "POST", "plain")
+	s.awaitTickets(t, 12)
 	s.Signal(os.Interrupt)
 	leave()
 	left := time.Now()
@@ -187,11 +190,11 @@ func TestWaitingTicketOfAnotherRule(t *testing.T) {
 
 const ownPage = `<!DOCTYPE html>
 <html lang="{{.Lang}}" dir="{{.Text.dir}}">
-<head><meta charset="utf-8"><title>{{.Title}}</title><style>body { background: rgb(1, 2, 3); }</style></head>
+<head><meta charset="utf-8"><title>{{.Text.heading}}</title><style>body { background: rgb(1, 2, 3); }</style></head>
 <body>
 <svg width="9" height="9"></svg>
 {{if .Lost}}{{.Text.lost}}{{end}} {{.Number}} {{.Wait}} {{.Refresh}} {{.Paused}}
-<p data-waiting="place">{{.PlaceText}}</p><p data-waiting="estimate">{{.PausedText}}</p>
+<p data-waiting="place"></p><p data-waiting="estimate"></p>
 {{.Script}}
 </body>
 </html>

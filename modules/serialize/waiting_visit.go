@@ -153,7 +153,8 @@ const maxText = 256
 
 func (v *visit) newBrowser(engine *engineRef, r *http.Request) *browser {
 	k := &browser{handler: v.handler, engine: engine, rule: v.rule, request: v.describeRequest(r.Context())}
-	for _, text := range []*string{&k.request.Host, &k.request.Path} {
+	// Each text is a part of what the client sent, and would keep the whole.
+	for _, text := range []*string{&k.request.Method, &k.request.Host, &k.request.Path, &k.request.ClientIP} {
 		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
 	}
 	k.age.Reader = v.age.Reader
