@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -77,12 +76,12 @@ func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next cad
 	v.cancel(nil)
 	v.body.Free()
 	switch {
-	case !errors.Is(err, waitingpage.ErrWaiting):
-		return v.refuse(w, r, err)
-	case r.Context().Err() != nil:
-		return v.fail(caddyhttp.Error(statusClientClosed, context.Cause(r.Context())))
+	case errors.Is(err, waitingpage.ErrWaiting):
+		return v.sendPage(w, r, t, lost)
+	case errors.Is(err, waitingpage.ErrAway): // its client has hung up
+		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
-	return v.sendPage(w, r, t, lost)
+	return v.refuse(w, r, err)
 }
 
 // isFromItself reports whether a navigation comes from a page with the same address. A
