@@ -50,6 +50,17 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	wants(">refusing<", "2 entered")
 }
 
+// The page shows the requests of browsers that wait without a connection.
+func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
+	t.Parallel()
+	s := unstartedSite(t)
+	s.start(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 10m", ""), "{\n", "{\n\tserialize_status /status\n", 1))
+	leave := s.occupy(t)
+	defer leave()
+	newVisitor(s).waits(t, "mine")
+	s.wantStatus(t, s.host+"/mine")
+}
+
 func TestStatusAnswers(t *testing.T) {
 	t.Parallel()
 	s := newStatusSite(t)

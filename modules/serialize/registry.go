@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -193,6 +194,7 @@ type sharedEngine struct {
 	space     string // where it keeps its queues
 	directory string // by which it was opened
 	hasRivals atomic.Bool
+	places    waitingpage.Places // of browsers that wait without a connection
 }
 
 // Destruct implements [caddy.Destructor].
