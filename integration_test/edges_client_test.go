@@ -5,91 +5,104 @@ package integration_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// edgeAnswer is what became of a client's request.
+// edgeAnswer is what became of a request.
 type edgeAnswer struct {
 	request string // its name
 	client  edgeClient
-	started time.Time
 	port    int // of the client
+	started time.Time
+	whole   time.Time // just before the last of the body was sent; zero if it never was
+	hungUp  time.Time // just before the client hung up; zero if it has not
 	status  int
-	header  http.Header
 	err     error // why the answer did not come, or not whole
 	ended   time.Time
-	next    *edgeAnswer // to its next request on the connection
-
-	mu     sync.Mutex
-	whole  time.Time // just before the last of the body was sent; zero if it never was
-	hungUp time.Time // just before the client hung up; zero if it has not
 }
 
-func (a *edgeAnswer) sentWhole() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.whole = time.Now()
-}
-
-func (a *edgeAnswer) wholeAt() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.whole
-}
-
-func (a *edgeAnswer) hungUpAt() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hungUp
-}
-
-// edgeVisitor runs one client.
+// edgeVisitor sends a request and reads the answer.
 type edgeVisitor struct {
 	edgeClient
-	answer *edgeAnswer
-	plan   *edgePlan
-	addr   string
-
-	ended chan struct{} // closed when the client has its answer
-	hang  func()        // closes the connection, or ends the stream
+	answer  *edgeAnswer
+	addr    string
+	arrived <-chan *edgeVisit
+	gone    chan struct{} // closed when the client has hung up
+	ended   chan struct{} // closed when it has its answer
+	helpers sync.WaitGroup
 }
 
-func (c edgeClient) run(name, addr string, plan *edgePlan) *edgeAnswer {
+// edgeConn is a connection of a client.
+type edgeConn interface {
+	// ask sends a request and reads the answer. The body may be sent later.
+	ask(v *edgeVisitor) error
+	hangUp(v *edgeVisitor)
+	port() int
+	close()
+}
+
+// run makes a client's requests.
+func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
 	time.Sleep(ms(c.Start))
+	connect := newEdgeHTTP1
+	if c.HTTP2 {
+		connect = newEdgeHTTP2
+	}
+	conn, err := connect(addr)
+	if err != nil {
+		return []*edgeAnswer{{request: name, client: c, err: err}}
+	}
+	defer conn.close()
+	first := c.ask(conn, name, addr, u)
+	if !c.Again || first.err != nil || first.whole.IsZero() || !first.hungUp.IsZero() {
+		return []*edgeAnswer{first}
+	}
+	plain := edgeClient{HTTP2: c.HTTP2, Path: c.Path, Fail: c.Fail, Steps: c.Steps}
+	return []*edgeAnswer{first, plain.ask(conn, name+"again", addr, u)}
+}
+
+func (c edgeClient) ask(conn edgeConn, name, addr string, u *edgeUpstream) *edgeAnswer {
+	c.Method = cmp.Or(c.Method, http.MethodGet)
 	v := &edgeVisitor{
-		edgeClient: c, plan: plan, addr: addr, ended: make(chan struct{}),
+		edgeClient: c, addr: addr, arrived: u.expect(name, c.Steps), gone: make(chan struct{}), ended: make(chan struct{}),
 		answer: &edgeAnswer{request: name, client: c, started: time.Now()},
 	}
-	if c.HTTP2 {
-		v.overHTTP2()
-	} else {
-		v.overHTTP1()
+	if c.Body == 0 {
+		v.answer.whole = v.answer.started
 	}
+	v.helpers.Go(func() { v.hangUpInTime(conn) })
+	v.answer.err = conn.ask(v)
 	v.answer.ended = time.Now()
+	close(v.ended)
+	if !c.Again {
+		conn.close()
+	}
+	v.helpers.Wait()
+	v.answer.port = conn.port()
 	return v.answer
 }
 
-// hangUpInTime hangs up when the client should. It returns when the client has
-// ended.
-func (v *edgeVisitor) hangUpInTime() {
-	limit := time.After(wait.Patience)
-	if v.Limit > 0 {
-		limit = time.After(ms(v.Limit))
+// hangUpInTime hangs up when the client should. It returns when the client has ended.
+func (v *edgeVisitor) hangUpInTime(conn edgeConn) {
+	limit := wait.Patience
+	if v.Limit > 0 || v.Read == "never" {
+		limit = ms(cmp.Or(v.Limit, 1000))
 	}
+	latest := time.After(limit)
 	var due <-chan time.Time
 	if v.HangUp == hangUpTime {
 		due = time.After(ms(v.After))
 	}
-	arrived := v.plan.arrived
+	arrived := v.arrived
 	for {
 		select {
 		case visit := <-arrived:
@@ -98,28 +111,23 @@ func (v *edgeVisitor) hangUpInTime() {
 			}
 			continue
 		case <-due:
-		case <-limit:
+		case <-latest:
 		case <-v.ended:
 			return
 		}
-		v.answer.mu.Lock()
 		v.answer.hungUp = time.Now()
-		v.answer.mu.Unlock()
-		v.hang()
-		<-v.ended
+		conn.hangUp(v)
+		close(v.gone)
 		return
 	}
 }
 
-// pieces sends the body. The last piece is the empty one that ends it.
+// pieces sends the body. The last piece is not empty.
 func (v *edgeVisitor) pieces(send func(piece []byte, last bool) error) error {
 	body := bytes.Repeat([]byte("x"), v.Body)
-	if v.Cut > 0 {
-		if err := send(body[:v.Cut], false); err != nil {
+	if 0 < v.Cut && v.Cut < v.Body {
+		if err := send(body[:v.Cut], false); err != nil || v.Garbage {
 			return err
-		}
-		if v.Garbage {
-			return nil
 		}
 		var goOn <-chan time.Time
 		if v.Pause > 0 {
@@ -138,122 +146,25 @@ func (v *edgeVisitor) pieces(send func(piece []byte, last bool) error) error {
 		}
 		body = body[n:]
 	}
-	v.answer.sentWhole()
+	v.answer.whole = time.Now()
 	return send(body, true)
 }
 
-func (v *edgeVisitor) overHTTP1() {
-	conn, err := net.Dial("tcp", v.addr)
-	if err != nil {
-		v.answer.err = err
-		return
-	}
-	defer conn.Close()
-	tcp := conn.(*net.TCPConn)
-	v.answer.port = tcp.LocalAddr().(*net.TCPAddr).Port
-	if v.Read == "never" {
-		_ = tcp.SetReadBuffer(4 << 10)
-	}
-	v.hang = func() {
-		if v.Reset {
-			_ = tcp.SetLinger(0)
-		}
-		_ = tcp.Close()
-	}
-	var hanger, writer sync.WaitGroup
-	hanger.Go(v.hangUpInTime)
-	writer.Go(func() { _ = v.writeHTTP1(conn) })
-	reader := bufio.NewReader(conn)
-	closes := v.readHTTP1(v.answer, reader)
-	close(v.ended)
-	hanger.Wait()
-	if v.Again && v.answer.err == nil && !closes && v.sentWhole() {
-		v.askAgain(conn, reader)
-	}
-	_ = conn.Close()
-	writer.Wait()
-}
-
-func (v *edgeVisitor) sentWhole() bool {
-	return !v.answer.wholeAt().IsZero() && v.answer.hungUpAt().IsZero()
-}
-
-func (v *edgeVisitor) head(name, method string) string {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nX-Request: %s\r\n", method, v.Path, v.addr, name)
-	if v.Fail {
-		head += "X-Fail: 1\r\n"
-	}
-	return head
-}
-
-func (v *edgeVisitor) writeHTTP1(conn net.Conn) error {
-	head := v.head(v.answer.request, v.Method)
-	extra := ""
-	if v.Extra {
-		extra = "G"
-	}
-	if v.Body == 0 {
-		v.answer.sentWhole()
-		_, err := io.WriteString(conn, head+"\r\n"+extra)
-		return err
-	}
-	if v.Chunked {
-		head += "Transfer-Encoding: chunked\r\n"
-	} else {
-		head += fmt.Sprintf("Content-Length: %d\r\n", v.Body)
-	}
-	if _, err := io.WriteString(conn, head+"\r\n"); err != nil {
-		return err
-	}
-	return v.pieces(func(piece []byte, last bool) error {
-		text := string(piece)
-		if v.Chunked {
-			text = fmt.Sprintf("%x\r\n%s\r\n", len(piece), piece)
-		}
-		switch {
-		case v.Garbage:
-			text += "no chunk\r\n"
-		case last && v.Chunked:
-			text += "0\r\n\r\n" + extra
-		case last:
-			text += extra
-		}
-		_, err := io.WriteString(conn, text)
-		return err
-	})
-}
-
-// readHTTP1 reads an answer. It reports whether the connection ends with it.
-func (v *edgeVisitor) readHTTP1(a *edgeAnswer, reader *bufio.Reader) (closes bool) {
-	for {
-		if v.Read == "never" {
-			// What comes fits in the buffers of the kernel.
-			<-time.After(ms(v.Limit))
-		}
-		resp, err := http.ReadResponse(reader, &http.Request{Method: v.Method})
-		if err != nil {
-			a.err = err
-			return true
-		}
-		if resp.StatusCode >= 200 {
-			v.readBody(a, resp)
-			return resp.Close
-		}
-	}
-}
-
-func (v *edgeVisitor) readBody(a *edgeAnswer, resp *http.Response) {
+// read reads an answer.
+func (v *edgeVisitor) read(resp *http.Response) error {
 	defer resp.Body.Close()
-	a.status, a.header = resp.StatusCode, resp.Header
+	v.answer.status = resp.StatusCode
+	if v.Read == "never" {
+		<-v.gone
+	}
 	piece := make([]byte, 32<<10)
 	for {
 		_, err := resp.Body.Read(piece)
 		if err == io.EOF {
-			return
+			return nil
 		}
 		if err != nil {
-			a.err = err
-			return
+			return err
 		}
 		if v.Read == "slow" {
 			time.Sleep(20 * time.Millisecond)
@@ -261,118 +172,158 @@ func (v *edgeVisitor) readBody(a *edgeAnswer, resp *http.Response) {
 	}
 }
 
-// askAgain makes a plain request on the same connection.
-func (v *edgeVisitor) askAgain(conn net.Conn, reader *bufio.Reader) {
-	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
-	next := &edgeAnswer{
-		request: v.answer.request + "again", port: v.answer.port, started: time.Now(),
-		client: edgeClient{Method: "GET", Path: v.Path, Fail: v.Fail, Steps: v.Steps},
-	}
-	next.sentWhole()
-	v.answer.next = next
-	if _, err := io.WriteString(conn, v.head(next.request, "GET")+"\r\n"); err != nil {
-		next.err = err
-		return
-	}
-	v.readHTTP1(next, reader)
-	next.ended = time.Now()
+type edgeHTTP1 struct {
+	*net.TCPConn
+	reader *bufio.Reader
+	closes bool // the last answer was the last
 }
 
-// h2c is HTTP/2 without TLS. Its windows are small, so that a client that does
-// not read stops the server soon.
-func h2c() *http.Transport {
-	transport := &http.Transport{
-		Protocols: new(http.Protocols),
-		HTTP2:     &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
-	}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	return transport
-}
-
-func (v *edgeVisitor) overHTTP2() {
-	transport := h2c()
-	dial := new(net.Dialer)
-	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial.DialContext(ctx, network, addr)
-		if err == nil {
-			v.answer.port = conn.LocalAddr().(*net.TCPAddr).Port
-		}
-		return conn, err
-	}
-	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	v.hang = cancel
-	var helpers sync.WaitGroup
-	helpers.Go(v.hangUpInTime)
-	v.askHTTP2(ctx, transport, &helpers)
-	close(v.ended)
-	helpers.Wait()
-	if v.Again && v.answer.err == nil && v.sentWhole() {
-		v.askAgainHTTP2(transport)
-	}
-}
-
-func (v *edgeVisitor) askHTTP2(ctx context.Context, transport *http.Transport, helpers *sync.WaitGroup) {
-	var body io.Reader = http.NoBody
-	if v.Body > 0 {
-		reader, writer := io.Pipe()
-		body = reader
-		helpers.Go(func() {
-			err := v.pieces(func(piece []byte, _ bool) error {
-				_, err := writer.Write(piece)
-				return err
-			})
-			_ = writer.CloseWithError(err)
-		})
-		defer reader.Close()
-	} else {
-		v.answer.sentWhole()
-	}
-	resp, err := v.roundTrip(ctx, transport, v.answer.request, v.Method, body)
-	if err != nil {
-		v.answer.err = err
-		return
-	}
-	if v.Read == "never" {
-		v.answer.status = resp.StatusCode
-		<-ctx.Done()
-	}
-	v.readBody(v.answer, resp)
-}
-
-func (v *edgeVisitor) roundTrip(ctx context.Context, transport *http.Transport, name, method string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+v.addr+v.Path, body)
+func newEdgeHTTP1(addr string) (edgeConn, error) {
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("X-Request", name)
+	return &edgeHTTP1{TCPConn: conn.(*net.TCPConn), reader: bufio.NewReader(conn)}, nil
+}
+
+func (c *edgeHTTP1) port() int { return c.LocalAddr().(*net.TCPAddr).Port }
+
+func (c *edgeHTTP1) close() { _ = c.Close() }
+
+func (c *edgeHTTP1) hangUp(v *edgeVisitor) {
+	if v.Reset {
+		_ = c.SetLinger(0)
+	}
+	_ = c.Close()
+}
+
+func (c *edgeHTTP1) ask(v *edgeVisitor) error {
+	if c.closes {
+		return nil
+	}
+	if v.Read == "never" {
+		_ = c.SetReadBuffer(4 << 10)
+	}
+	v.helpers.Go(func() { _ = c.send(v) })
+	for {
+		if v.Read == "never" {
+			<-v.gone // what comes fits in the buffers of the kernel
+		}
+		resp, err := http.ReadResponse(c.reader, &http.Request{Method: v.Method})
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode >= 200 {
+			c.closes = resp.Close
+			return v.read(resp)
+		}
+	}
+}
+
+func (c *edgeHTTP1) send(v *edgeVisitor) error {
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", v.Method, cmp.Or(v.Path, "/"), v.addr)
+	for name, values := range v.header() {
+		head += name + ": " + values[0] + "\r\n"
+	}
+	end := ""
+	if v.Extra {
+		end = "G"
+	}
+	switch {
+	case v.Body == 0:
+		_, err := io.WriteString(c, head+"\r\n"+end)
+		return err
+	case v.Chunked:
+		head += "Transfer-Encoding: chunked\r\n"
+		end = "0\r\n\r\n" + end
+	default:
+		head += fmt.Sprintf("Content-Length: %d\r\n", v.Body)
+	}
+	if _, err := io.WriteString(c, head+"\r\n"); err != nil {
+		return err
+	}
+	return v.pieces(func(piece []byte, last bool) error {
+		text := string(piece)
+		if v.Chunked {
+			text = fmt.Sprintf("%x\r\n%s\r\n", len(piece), piece)
+		}
+		if last {
+			text += end
+		} else if v.Garbage {
+			text += "no chunk\r\n"
+		}
+		_, err := io.WriteString(c, text)
+		return err
+	})
+}
+
+func (v *edgeVisitor) header() http.Header {
+	header := http.Header{"X-Request": {v.answer.request}}
 	if v.Fail {
-		req.Header.Set("X-Fail", "1")
+		header.Set("X-Fail", "1")
 	}
-	if body != http.NoBody && !v.Chunked {
-		req.ContentLength = int64(v.Body)
+	if v.Incremental {
+		header.Set("Incremental", "?1")
 	}
-	return transport.RoundTrip(req)
+	return header
 }
 
-func (v *edgeVisitor) askAgainHTTP2(transport *http.Transport) {
-	next := &edgeAnswer{
-		request: v.answer.request + "again", port: v.answer.port, started: time.Now(),
-		client: edgeClient{HTTP2: true, Method: "GET", Path: v.Path, Fail: v.Fail, Steps: v.Steps},
-	}
-	next.sentWhole()
-	v.answer.next = next
-	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
-	defer cancel()
-	resp, err := v.roundTrip(ctx, transport, next.request, "GET", http.NoBody)
+type edgeHTTP2 struct {
+	*http.Transport
+	local  net.Addr
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// newEdgeHTTP2 speaks HTTP/2 without TLS. Its windows are small, so that a client that does
+// not read stops the server soon.
+func newEdgeHTTP2(addr string) (edgeConn, error) {
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
-		next.err = err
-	} else {
-		v.readBody(next, resp)
+		return nil, err
 	}
-	next.ended = time.Now()
+	c := &edgeHTTP2{local: conn.LocalAddr(), Transport: &http.Transport{
+		Protocols:   new(http.Protocols),
+		HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	}}
+	c.Protocols.SetUnencryptedHTTP2(true)
+	c.ctx, c.cancel = context.WithTimeout(context.Background(), wait.Patience)
+	return c, nil
 }
 
-// name reads better than the number of a request.
-func (a *edgeAnswer) name() string { return "request " + strings.TrimPrefix(a.request, "r") }
+func (c *edgeHTTP2) port() int { return c.local.(*net.TCPAddr).Port }
+
+func (c *edgeHTTP2) hangUp(*edgeVisitor) { c.cancel() }
+
+func (c *edgeHTTP2) close() {
+	c.cancel()
+	c.CloseIdleConnections()
+}
+
+func (c *edgeHTTP2) ask(v *edgeVisitor) error {
+	req, err := http.NewRequestWithContext(c.ctx, v.Method, "http://"+v.addr+v.Path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header = v.header()
+	if v.Body > 0 {
+		reader, writer := io.Pipe()
+		defer reader.Close()
+		v.helpers.Go(func() {
+			_ = writer.CloseWithError(v.pieces(func(piece []byte, _ bool) error {
+				_, err := writer.Write(piece)
+				return err
+			}))
+		})
+		req.Body = reader
+		if !v.Chunked {
+			req.ContentLength = int64(v.Body)
+		}
+	}
+	resp, err := c.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	return v.read(resp)
+}

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"io"
-	"slices"
 	"testing"
 	"time"
 )
@@ -22,85 +21,94 @@ func TestEdgesOracle(t *testing.T) {
 		v.cancelled = at(when)
 		return v
 	}
-	answer := func(client edgeClient, hungUp int) *edgeAnswer {
-		a := &edgeAnswer{client: client, started: start, whole: start, ended: at(1000)}
-		if hungUp > 0 {
-			a.hungUp = at(hungUp)
-		}
-		return a
+	hungUp := func(client edgeClient, when int) *edgeAnswer {
+		return &edgeAnswer{client: client, started: start, whole: start, hungUp: at(when), ended: at(1000)}
 	}
 	get, post := edgeClient{Method: "GET"}, edgeClient{Method: "POST", Body: 100}
-	plain := edgeQueue{Timeout: 1000}
-	overlap := []*edgeVisit{visit("a", 10, 100, "q0_=1"), visit("b", 50, 150, "q0_=2")}
+	const line1, line2, line3 = "lax=1=q0_", "lax=2=q0_", "lax=3=q0_"
+	a, b := visit("a", 10, 100, line1), visit("b", 50, 150, line2)
+	refused := "!503={http.serialize.token}=q0_"
+	readers, streams := edgeQueue{Readers: true}, edgeQueue{Buffer: "off"}
+	inUpload := cancelled(visit("a", 10, 100, line1), 70)
+	broken := &edgeAnswer{client: post, started: start, hungUp: at(40)}
+	events := cancelled(&edgeVisit{request: "a", trail: []string{line1}, entered: at(10), left: at(70), step: edgeStep{Do: doEvents}}, 70)
+	long := &edgeTicket{inside: at(10), stillInside: at(9000)}
 
 	tests := []struct {
 		name   string
 		queue  edgeQueue
 		visits []*edgeVisit
-		a, b   *edgeAnswer
-		ticket *edgeTicket // token 1
-		evict  int         // token 1, then
+		answer *edgeAnswer // of a
+		ticket *edgeTicket // number 1
+		evict  int         // number 1, then
 		want   string
 	}{
-		{name: "in turn", queue: plain, visits: []*edgeVisit{visit("a", 10, 20, "q0_=1"), visit("b", 20, 30, "q0_=2")}},
-		{name: "two inside", queue: plain, visits: overlap, want: "two inside"},
-		{name: "two of two", queue: edgeQueue{Concurrency: 2}, visits: overlap},
-		{name: "three of two", queue: edgeQueue{Concurrency: 2}, want: "too many inside",
-			visits: append(slices.Clone(overlap), visit("c", 60, 70, "q0_=3"))},
-		{name: "two readers", queue: edgeQueue{SharedMethods: "GET"}, visits: overlap},
-		{name: "reader and writer", queue: edgeQueue{SharedMethods: "GET"}, visits: overlap, b: answer(post, 0), want: "two inside"},
-		{name: "not behind the queue", queue: plain, visits: []*edgeVisit{overlap[0], visit("b", 50, 150)}},
-		{name: "in the error route, in the turn", queue: plain, want: "two inside",
-			visits: []*edgeVisit{visit("a", 10, 100, "q0_=1", "!502"), overlap[1]}},
-		{name: "in the error route, after the turn", queue: edgeQueue{HoldTimeout: 5},
-			visits: []*edgeVisit{visit("a", 10, 100, "q0_=1", "!504"), overlap[1]}},
-		{name: "without a turn", queue: plain, visits: []*edgeVisit{visit("a", 10, 20, "!500", "q0_=")}, want: "no token"},
-		{name: "token twice", queue: plain, visits: []*edgeVisit{visit("a", 10, 20, "q0_=1"), visit("b", 20, 30, "q0_=1")}, want: "token twice"},
-		{name: "out of order", queue: plain, visits: []*edgeVisit{visit("a", 10, 20, "q0_=2"), visit("b", 20, 30, "q0_=1")}, want: "out of order"},
+		{name: "in turn", visits: []*edgeVisit{visit("a", 10, 20, line1), visit("b", 20, 30, line2)}},
+		{name: "two inside", visits: []*edgeVisit{a, b}, want: "two inside"},
+		{name: "two of two", queue: edgeQueue{Concurrency: 2}, visits: []*edgeVisit{a, b}},
+		{name: "three of two", queue: edgeQueue{Concurrency: 2}, visits: []*edgeVisit{a, b, visit("c", 60, 70, line3)}, want: "two inside"},
+		{name: "a strict one beside", queue: edgeQueue{Concurrency: 2}, visits: []*edgeVisit{a, visit("b", 50, 150, "strict=2=q0_")}, want: "two inside"},
+		{name: "two readers", queue: readers, visits: []*edgeVisit{a, b}},
+		{name: "writer beside reader", queue: readers, visits: []*edgeVisit{visit("b", 10, 100, line1), visit("a", 50, 150, line2)}, answer: hungUp(post, 900), want: "two inside"},
+		{name: "not behind the queue", visits: []*edgeVisit{a, visit("b", 50, 150)}},
+		{name: "in the error route, with a turn", visits: []*edgeVisit{visit("a", 10, 100, line1, "!502=1=q0_", line2), visit("b", 50, 150, line3)}, want: "two inside"},
+		{name: "in the error route, after the turn", visits: []*edgeVisit{visit("a", 10, 100, line1, "!502=1=q0_"), b}},
+		{name: "in the error route, refused", visits: []*edgeVisit{visit("a", 10, 20, refused, line1)}, want: "let in after refusal"},
+		{name: "in the error route of another queue", visits: []*edgeVisit{visit("a", 10, 20, "!503={http.serialize.token}=q1_", line1)}},
+		{name: "reentrant", queue: edgeQueue{Concurrency: 2}, visits: []*edgeVisit{visit("a", 10, 20, line1, line1)}},
+		{name: "reentrant, with a ticket", visits: []*edgeVisit{visit("a", 10, 20, line1, line2)}, want: "two tickets"},
+		{name: "reentrant, stricter", queue: edgeQueue{Concurrency: 2}, visits: []*edgeVisit{visit("a", 10, 20, line1, "strict=1=q0_")}, want: "stricter line passed"},
+		{name: "off", visits: []*edgeVisit{visit("a", 10, 100, "off", "lax={http.serialize.token}=q0_"), b}},
+		{name: "off, with a ticket", visits: []*edgeVisit{visit("a", 10, 100, "off", line1)}, want: "ticket in spite of off"},
+		{name: "without a turn", visits: []*edgeVisit{visit("a", 10, 20, "lax={http.serialize.token}=q0_")}, want: "no token"},
+		{name: "token twice", visits: []*edgeVisit{visit("a", 10, 20, line1), visit("b", 20, 30, line1)}, want: "token twice"},
+		{name: "out of order", visits: []*edgeVisit{visit("a", 10, 20, line2), visit("b", 20, 30, line1)}, want: "out of order"},
 
-		{name: "before the body", queue: plain, visits: overlap[:1], a: &edgeAnswer{client: post, started: start, whole: at(50)}, want: "let in early"},
-		{name: "before a body that streams", queue: edgeQueue{Buffer: "0"}, visits: overlap[:1], a: &edgeAnswer{client: post, started: start, whole: at(50)}},
+		{name: "before the body", visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(50)}, want: "let in early"},
+		{name: "before a body that streams", queue: streams, visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 70)}, answer: broken},
+		{name: "too large a body", queue: edgeQueue{Buffer: "0KiB 0"}, visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(5)}, want: "too large"},
+		{name: "less of a body", visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(5)}, want: "body changed"},
+		{name: "hung up in mid-upload", queue: streams, visits: []*edgeVisit{inUpload, b}, answer: broken},
+		{name: "next one before that", queue: streams, visits: []*edgeVisit{inUpload, visit("b", 30, 150, line2)}, answer: broken, want: "two inside"},
 
-		{name: "cancelled", queue: plain, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50)}, want: "cancelled"},
-		{name: "cancelled with its client", queue: plain, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50)}, a: answer(get, 40), want: "cancelled"},
-		{name: "cancelled by on_disconnect", queue: edgeQueue{Cancel: true}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50), overlap[1]}, a: answer(get, 40)},
-		{name: "cancelled by hold_timeout", queue: edgeQueue{HoldTimeout: 40}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50), overlap[1]}},
-		{name: "cancelled before hold_timeout", queue: edgeQueue{HoldTimeout: 60}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50)}, want: "cancelled"},
-		{name: "cancelled by eviction", queue: plain, visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 50), overlap[1]}, evict: 45},
+		{name: "cancelled", visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50)}, want: "cancelled"},
+		{name: "cancelled with its client", visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50)}, answer: hungUp(get, 40), want: "cancelled"},
+		{name: "cancelled by on_disconnect", queue: edgeQueue{Cancel: true}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50), b}, answer: hungUp(get, 40)},
+		{name: "cancelled by hold_timeout", queue: edgeQueue{HoldTimeout: 40}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50), b}},
+		{name: "cancelled before hold_timeout", queue: edgeQueue{HoldTimeout: 60}, visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50)}, want: "cancelled"},
+		{name: "cancelled by eviction", visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 50), b}, evict: 45},
+		{name: "a stream cancelled with its client", visits: []*edgeVisit{events, b}, answer: hungUp(get, 40)},
+		{name: "a stream cancelled", visits: []*edgeVisit{events}, answer: hungUp(get, 80), want: "cancelled"},
+		{name: "a stream without its client", answer: hungUp(get, 40), want: "stream went on",
+			visits: []*edgeVisit{{request: "a", trail: []string{line1}, entered: at(10), left: at(9000), step: edgeStep{Do: doEvents}}}},
 
-		{name: "works on without the rest of the body", queue: edgeQueue{Buffer: "0"}, want: "two inside",
-			visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 20), overlap[1]}, a: &edgeAnswer{client: post, started: start, hungUp: at(20)}},
-		{name: "works on without the rest of the body, until hold_timeout", queue: edgeQueue{Buffer: "0", HoldTimeout: 40},
-			visits: []*edgeVisit{cancelled(visit("a", 10, 100, "q0_=1"), 20), overlap[1]}, a: &edgeAnswer{client: post, started: start, hungUp: at(20)}},
+		{name: "held for long", ticket: long},
+		{name: "held too long", queue: edgeQueue{HoldTimeout: 500}, ticket: long, want: "held too long"},
+		{name: "held after eviction", ticket: long, evict: 45, want: "held too long"},
+		{name: "left in the queue", ticket: &edgeTicket{waiting: at(9000)}, answer: hungUp(get, 40), want: "left in the queue"},
+		{name: "left the queue", ticket: &edgeTicket{waiting: at(500)}, answer: hungUp(get, 40)},
 
-		{name: "held for long", queue: plain, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}},
-		{name: "held too long", queue: edgeQueue{HoldTimeout: 500}, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, want: "held too long"},
-		{name: "held after eviction", queue: plain, ticket: &edgeTicket{inside: at(10), stillInside: at(9000)}, evict: 45, want: "held too long"},
-		{name: "left in the queue", queue: plain, ticket: &edgeTicket{port: 1, waiting: at(9000)}, a: &edgeAnswer{port: 1, hungUp: at(40)}, want: "left in the queue"},
-		{name: "left the queue", queue: plain, ticket: &edgeTicket{port: 1, waiting: at(500)}, a: &edgeAnswer{port: 1, hungUp: at(40)}},
-
-		{name: "no answer", queue: plain, a: &edgeAnswer{client: get, err: io.EOF}, want: "no answer"},
-		{name: "no answer to who hung up", queue: plain, a: &edgeAnswer{client: edgeClient{HangUp: hangUpTime}, err: io.EOF}},
+		{name: "no answer", answer: &edgeAnswer{client: get, err: io.EOF}, want: "no answer"},
+		{name: "no answer to who hung up", answer: &edgeAnswer{client: edgeClient{HangUp: hangUpTime}, err: io.EOF}},
+		{name: "revoked by nobody", answer: &edgeAnswer{client: get, status: 504}, want: "wrong answer"},
+		{name: "an error of our own", answer: &edgeAnswer{client: get, status: 500}, want: "wrong answer"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			h := &edgeHistory{c: &edgeCase{Queues: []edgeQueue{test.queue}}, visits: test.visits,
-				answers: map[string]*edgeAnswer{"a": answer(get, 0), "b": answer(get, 0), "c": answer(get, 0)}}
-			for name, a := range map[string]*edgeAnswer{"a": test.a, "b": test.b} {
-				if a != nil {
-					h.answers[name] = a
-				}
+			h := &edgeHistory{c: &edgeCase{Queues: []edgeQueue{test.queue}}, visits: test.visits, answers: make(map[string]*edgeAnswer)}
+			for port, name := range []string{"a", "b", "c"} {
+				h.answers[name] = &edgeAnswer{request: name, client: get, port: port, started: start, ended: at(1000)}
 			}
-			for name, a := range h.answers {
-				a.request = name
+			if test.answer != nil {
+				h.answers["a"] = test.answer
 			}
 			id := edgeTicketID{queueName(0), "1"}
 			if test.ticket != nil {
 				h.tickets = map[edgeTicketID]*edgeTicket{id: test.ticket}
 			}
 			if test.evict > 0 {
-				h.evictions = []edgeEviction{{id, at(test.evict)}}
+				h.evicted, h.evictAt = id, at(test.evict)
 			}
 			found := h.judge()
 			if test.want == "" && len(found) > 0 {

@@ -37,73 +37,57 @@ func newEdgeBench(t testing.TB) *edgeBench {
 }
 
 // load brings a case's configuration into its processes.
-func (b *edgeBench) load(c *edgeCase, dir string) error {
+func (b *edgeBench) load(c *edgeCase, dir string, round int) error {
 	for len(b.caddies) < c.Processes {
 		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: map[string]string{"UPSTREAM": b.upstream.addr}}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
-		if err := process.Load("text/caddyfile", c.caddyfile(dir, 0, b.unguarded)); err != nil {
-			return fmt.Errorf("loading the configuration: %w\n%s", err, c.caddyfile(dir, 0, b.unguarded))
+		text := c.caddyfile(dir, round, b.unguarded)
+		if err := process.Load("text/caddyfile", text); err != nil {
+			return fmt.Errorf("loading the configuration: %w\n%s", err, text)
 		}
-		process.awaitOneListener()
 	}
 	return nil
-}
-
-// reload loads the configuration again when it is time. It takes until the
-// requests of the old one have ended.
-func (b *edgeBench) reload(c *edgeCase, dir string) (wait func() error) {
-	var all sync.WaitGroup
-	failures := make(chan error, len(c.Reloads)*c.Processes)
-	for i, when := range c.Reloads {
-		for _, process := range b.caddies[:c.Processes] {
-			all.Go(func() {
-				time.Sleep(ms(when))
-				if err := process.Load("text/caddyfile", c.caddyfile(dir, i+1, b.unguarded)); err != nil {
-					failures <- fmt.Errorf("reloading: %w", err)
-				}
-			})
-		}
-	}
-	return func() error {
-		all.Wait()
-		close(failures)
-		return <-failures
-	}
 }
 
 // run runs a case and returns the promises that were broken.
 func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	b.cases++
 	dir := filepath.Join(b.root, fmt.Sprint(b.cases))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), b.load(c, dir, 0)); err != nil {
 		return nil, err
 	}
-	if err := b.load(c, dir); err != nil {
-		return nil, err
+	for _, process := range b.caddies[:c.Processes] {
+		process.awaitOneListener()
 	}
 	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer), tickets: make(map[edgeTicketID]*edgeTicket)}
-	watch := b.watch(h, dir)
-	reload := b.reload(c, dir)
+	done := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { b.watch(h, dir, done) })
+	var reloaded error
+	if c.Reload > 0 {
+		helpers.Go(func() {
+			time.Sleep(ms(c.Reload))
+			reloaded = b.load(c, dir, 1)
+		})
+	}
 	for _, a := range b.clients(c) {
-		for ; a != nil; a = a.next {
-			h.answers[a.request] = a
-		}
+		h.answers[a.request] = a
 	}
-	if !wait.Poll(wait.Patience, b.upstream.idle) {
-		return nil, errors.New("the upstream still works")
-	}
-	if err := reload(); err != nil {
-		return nil, err
-	}
+	idle := wait.Poll(wait.Patience, b.upstream.idle)
 	stuck := b.empties(c, dir)
-	watch()
+	close(done)
+	helpers.Wait()
+	if !idle || reloaded != nil {
+		return nil, errors.Join(reloaded, fmt.Errorf("the upstream works no more: %t", idle))
+	}
 	h.visits = b.upstream.take()
 	found := h.judge()
+	if stuck == nil {
+		stuck = b.fresh(c)
+	}
 	if stuck != nil {
 		found = append(found, stuck)
-	} else if fresh := b.fresh(c); fresh != nil {
-		found = append(found, fresh)
 	}
 	b.upstream.take()
 	return found, nil
@@ -111,104 +95,83 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 
 // clients runs the clients of a case to their ends.
 func (b *edgeBench) clients(c *edgeCase) []*edgeAnswer {
-	answers := make([]*edgeAnswer, len(c.Clients))
+	answers := make([][]*edgeAnswer, len(c.Clients))
 	var all sync.WaitGroup
 	for i, client := range c.Clients {
-		name := fmt.Sprintf("r%d", i)
-		plan := b.upstream.expect(name, client.Steps)
-		b.upstream.expect(name+"again", client.Steps)
-		all.Go(func() { answers[i] = client.run(name, b.addr(client.Process), plan) })
+		addr := strings.TrimPrefix(b.caddies[client.Process%c.Processes].url, "http://")
+		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
 	}
 	all.Wait()
-	return answers
+	return slices.Concat(answers...)
 }
 
-func (b *edgeBench) addr(process int) string {
-	return strings.TrimPrefix(b.caddies[process].url, "http://")
-}
-
-// queueState is a queue of the admin API.
-type queueState struct {
+// edgeQueueState is a queue of the admin API.
+type edgeQueueState struct {
 	Path, Prefix string
 	Tickets      []struct{ Token, State, Client string }
 }
 
-func (b *edgeBench) queues(process int, dir string) (found []queueState) {
+func (b *edgeBench) queues(process int, dir string) (found []edgeQueueState) {
 	r := b.caddies[process].API("GET", "/serialize/queues", "")
-	var all []queueState
+	var all []edgeQueueState
 	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
 		return nil // the next attempt may succeed
 	}
-	return slices.DeleteFunc(all, func(q queueState) bool { return q.Path != dir })
+	return slices.DeleteFunc(all, func(q edgeQueueState) bool { return q.Path != dir })
 }
 
-// watch keeps reading the tickets, and evicts some, until it is stopped.
-func (b *edgeBench) watch(h *edgeHistory, dir string) (stop func()) {
-	done := make(chan struct{})
+// watch keeps reading the tickets, and evicts one when it is time.
+func (b *edgeBench) watch(h *edgeHistory, dir string, done <-chan struct{}) {
 	started := time.Now()
-	evictions := slices.Clone(h.c.Evictions)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		pace := time.NewTicker(40 * time.Millisecond)
-		defer pace.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-pace.C:
-			}
-			for process := range h.c.Processes {
-				asked := time.Now()
-				states := b.queues(process, dir)
-				h.note(states, asked)
-				if len(evictions) > 0 && time.Since(started) > ms(evictions[0]) && b.evict(h, process, states) {
-					evictions = evictions[1:]
-				}
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(40 * time.Millisecond):
+		}
+		for process := range h.c.Processes {
+			asked := time.Now()
+			states := b.queues(process, dir)
+			h.note(states, asked)
+			if h.c.Evict > 0 && h.evictAt.IsZero() && time.Since(started) > ms(h.c.Evict) {
+				b.evict(h, process, states)
 			}
 		}
-	})
-	return func() {
-		close(done)
-		watcher.Wait()
 	}
 }
 
-func (h *edgeHistory) note(states []queueState, asked time.Time) {
+func (h *edgeHistory) note(states []edgeQueueState, asked time.Time) {
 	for _, q := range states {
 		for _, t := range q.Tickets {
 			id := edgeTicketID{q.Prefix, t.Token}
-			ticket := h.tickets[id]
-			if ticket == nil {
-				ticket = new(edgeTicket)
-				h.tickets[id] = ticket
+			if h.tickets[id] == nil {
+				h.tickets[id] = new(edgeTicket)
 			}
+			ticket := h.tickets[id]
 			if addr, err := netip.ParseAddrPort(t.Client); err == nil {
 				ticket.port = int(addr.Port())
 			}
-			switch {
-			case t.State == "waiting":
+			if t.State == "waiting" {
 				ticket.waiting = asked
-			case ticket.inside.IsZero():
-				ticket.inside, ticket.stillInside = time.Now(), asked
-			default:
-				ticket.stillInside = asked
+				continue
 			}
+			if ticket.inside.IsZero() {
+				ticket.inside = time.Now()
+			}
+			ticket.stillInside = asked
 		}
 	}
 }
 
 // evict evicts the first ticket of the first queue that has one.
-func (b *edgeBench) evict(h *edgeHistory, process int, states []queueState) bool {
-	for _, q := range states {
-		if len(q.Tickets) == 0 {
-			continue
-		}
-		id := edgeTicketID{q.Prefix, q.Tickets[0].Token}
-		h.evictions = append(h.evictions, edgeEviction{id, time.Now()})
-		b.caddies[process].API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+id.token, "")
-		return true
+func (b *edgeBench) evict(h *edgeHistory, process int, states []edgeQueueState) {
+	i := slices.IndexFunc(states, func(q edgeQueueState) bool { return len(q.Tickets) > 0 })
+	if i < 0 {
+		return
 	}
-	return false
+	q := states[i]
+	h.evicted, h.evictAt = edgeTicketID{q.Prefix, q.Tickets[0].Token}, time.Now()
+	b.caddies[process].API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+h.evicted.token, "")
 }
 
 // empties waits until nobody is in the queues any more, and no lock file is left.
@@ -235,12 +198,13 @@ func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
 
 // fresh makes new requests, for which the queues are free.
 func (b *edgeBench) fresh(c *edgeCase) *violation {
+	client := &http.Client{Timeout: wait.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	for process := range c.Processes {
 		for _, path := range []string{"/a", "/b", "/c"} {
 			var r testcaddy.Answer
 			if !wait.Poll(wait.Patience, func() bool {
 				// A busy machine may take longer than a short timeout.
-				r = do(b.caddies[process].freshClient(), "GET", b.caddies[process].url+path, "")
+				r = do(client, "GET", b.caddies[process].url+path, "")
 				return r.Err == nil && r.Header.Get("Retry-After") == ""
 			}) {
 				return &violation{"stuck", fmt.Sprintf("a new request for %s of process %d: %v", path, process, r)}
@@ -248,8 +212,4 @@ func (b *edgeBench) fresh(c *edgeCase) *violation {
 		}
 	}
 	return nil
-}
-
-func (c *caddy) freshClient() *http.Client {
-	return &http.Client{Timeout: wait.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
 }

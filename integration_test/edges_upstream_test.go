@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// edgeUpstream is what the queues of [TestEdges] protect. It notes every visit
-// on the monotonic clock. Like a PHP script with ignore_user_abort, it may go on
-// with its work when the proxy has cancelled the request.
+// edgeUpstream is what the queues of [TestEdges] protect. It notes every visit on the
+// monotonic clock. Like a PHP script with ignore_user_abort, it may go on with its work
+// when the proxy has cancelled the request.
 type edgeUpstream struct {
 	addr string
 
@@ -33,26 +33,20 @@ type edgePlan struct {
 	arrived chan *edgeVisit // buffered
 }
 
-// edgeVisit is one request's hold in the upstream.
+// edgeVisit is one request's time in the upstream.
 type edgeVisit struct {
 	request   string
 	number    int      // among the visits of its request
 	trail     []string // the marks of the configuration
 	step      edgeStep
 	entered   time.Time
+	received  int64     // bytes of the body
 	left      time.Time // when its work was done; noted before the end of the answer is sent
 	cancelled time.Time // when the upstream noticed that; zero if it was not
 }
 
 // inErrorRoute reports whether it came from an error route.
-func (v *edgeVisit) inErrorRoute() bool {
-	for _, mark := range v.trail {
-		if strings.HasPrefix(mark, "!") {
-			return true
-		}
-	}
-	return false
-}
+func (v *edgeVisit) inErrorRoute() bool { return strings.Contains(strings.Join(v.trail, " "), "!") }
 
 func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	u := &edgeUpstream{plans: make(map[string]*edgePlan)}
@@ -62,25 +56,22 @@ func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	server := &http.Server{Handler: u}
 	// On a connection that has been used, Caddy retries a request that breaks.
 	server.SetKeepAlivesEnabled(false)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		check(t, server.Close())
-		<-done
+		serving.Wait()
 	})
 	return u
 }
 
-// expect says what is to be done with a request.
-func (u *edgeUpstream) expect(request string, steps []edgeStep) *edgePlan {
+// expect says what is to be done with a request. The visits are told to arrived.
+func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeVisit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	plan := &edgePlan{steps: steps, arrived: make(chan *edgeVisit, 16)}
 	u.plans[request] = plan
-	return plan
+	return plan.arrived
 }
 
 // take returns the visits, and forgets them and all plans.
@@ -106,7 +97,9 @@ func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 		request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), step: edgeStep{Work: 1}, entered: time.Now(),
 	}
 	if plan := u.plans[v.request]; plan != nil {
-		v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
+		if len(plan.steps) > 0 {
+			v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
+		}
 		v.number = plan.visits
 		plan.visits++
 		select {
@@ -119,27 +112,24 @@ func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 	return v
 }
 
-func (u *edgeUpstream) leave(v *edgeVisit) {
+// leave ends a visit. Only the first call has an effect.
+func (u *edgeUpstream) leave(v *edgeVisit, cancelled bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if v.left.IsZero() {
-		v.left = time.Now()
-		u.inside--
+	if !v.left.IsZero() {
+		return
 	}
-}
-
-func (u *edgeUpstream) cancel(v *edgeVisit) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if v.left.IsZero() && v.cancelled.IsZero() {
-		v.cancelled = time.Now()
+	v.left = time.Now()
+	u.inside--
+	if cancelled && v.cancelled.IsZero() {
+		v.cancelled = v.left
 	}
 }
 
 // ServeHTTP implements [http.Handler].
 func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := u.enter(r)
-	defer u.leave(v)
+	defer u.leave(v, false)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	read := make(chan struct{})
@@ -148,9 +138,11 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v.step.Unread {
 			return
 		}
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
 			cancel()
 		}
+		v.received = n
 	}()
 	// It works from the headers on, while the body still comes.
 	if !u.work(ctx, v) {
@@ -159,10 +151,13 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-read:
 	case <-ctx.Done():
-		u.cancel(v)
+	}
+	if ctx.Err() != nil || !u.answer(ctx, w, v) {
+		u.leave(v, true)
 		panic(http.ErrAbortHandler)
 	}
-	u.answer(w, v)
+	u.leave(v, false)
+	_, _ = io.WriteString(w, "done")
 }
 
 // work takes its time. It reports whether the request is to be answered.
@@ -172,47 +167,66 @@ func (u *edgeUpstream) work(ctx context.Context, v *edgeVisit) bool {
 	case <-worked:
 		return true
 	case <-ctx.Done():
-		u.cancel(v)
 	}
+	u.mu.Lock()
+	v.cancelled = time.Now()
+	u.mu.Unlock()
 	if v.step.Deaf {
 		<-worked
 	}
 	return false
 }
 
-func (u *edgeUpstream) answer(w http.ResponseWriter, v *edgeVisit) {
+// answer sends all but the end of the answer. It reports whether all of that was taken.
+func (u *edgeUpstream) answer(ctx context.Context, w http.ResponseWriter, v *edgeVisit) bool {
 	switch v.step.Do {
-	case doBreak:
-		u.leave(v)
-		panic(http.ErrAbortHandler)
-	case doHalf:
-		w.Header().Set("Content-Length", "2000")
-		_, _ = w.Write(make([]byte, 1000))
-		_ = http.NewResponseController(w).Flush()
-		u.leave(v)
-		panic(http.ErrAbortHandler)
-	case doStream:
-		u.send(w, v, streamSize)
-	case doSome:
-		u.send(w, v, someSize)
 	case doFail:
 		w.WriteHeader(http.StatusServiceUnavailable)
+	case doBreak, doHalf:
+		if v.step.Do == doHalf {
+			w.Header().Set("Content-Length", "2000")
+			_, _ = w.Write(make([]byte, 1000))
+			_ = http.NewResponseController(w).Flush()
+		}
+		u.leave(v, false)
+		panic(http.ErrAbortHandler)
+	case doStream:
+		return sendMuch(w, 24<<20)
+	case doSome:
+		return sendMuch(w, 300<<10)
+	case doEvents:
+		return sendEvents(ctx, w)
 	}
-	u.leave(v)
-	_, _ = io.WriteString(w, "done")
+	return true
 }
 
-// send sends the beginning of a large answer.
-func (u *edgeUpstream) send(w http.ResponseWriter, v *edgeVisit, size int) {
+// sendMuch sends the beginning of a large answer.
+func sendMuch(w http.ResponseWriter, size int) bool {
 	w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
 	piece := make([]byte, 64<<10)
 	for sent := 0; sent < size; {
 		n, err := w.Write(piece[:min(len(piece), size-sent)])
 		sent += n
 		if err != nil {
-			u.cancel(v)
-			u.leave(v)
-			panic(http.ErrAbortHandler)
+			return false
 		}
 	}
+	return true
+}
+
+// sendEvents sends events until it is cancelled, or nobody will come any more.
+func sendEvents(ctx context.Context, w http.ResponseWriter) bool {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		_, err := io.WriteString(w, "data: event\n\n")
+		if err != nil || http.NewResponseController(w).Flush() != nil {
+			return false
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
