@@ -158,7 +158,7 @@ func TestAdminEvictsInOtherProcess(t *testing.T) {
 	other := s.join(t, "")
 	one, inside, two, q := s.holderAndWaiter(t, other)
 	testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
-	testcaddy.Await(t, two).Want(t, http.StatusInternalServerError)
+	testcaddy.Await(t, two).Want(t, http.StatusServiceUnavailable)
 	inside.Leave()
 	testcaddy.Await(t, one)
 }

@@ -177,7 +177,7 @@ func TestCommandEvict(t *testing.T) {
 	if text, code := s.evict(t, q.Tickets[1].Token); code != 0 || !strings.Contains(text, "its request is refused") {
 		t.Errorf("evicting a waiter: exit code %d: %s", code, text)
 	}
-	testcaddy.Await(t, two).Want(t, 500)
+	testcaddy.Await(t, two).Want(t, 503)
 	if text, code := s.evict(t, q.Tickets[0].Token); code != 3 || !strings.Contains(text, "--force") {
 		t.Errorf("evicting a holder where nobody can confirm: exit code %d: %s", code, text)
 	}

@@ -38,7 +38,7 @@ func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 		t.Errorf("exit code %d: %s; expected 4", code, text)
 	}
 	other.Continue()
-	testcaddy.Await(t, two).Want(t, 500)
+	testcaddy.Await(t, two).Want(t, 503)
 	inside.Leave()
 	testcaddy.Await(t, one)
 }

@@ -42,7 +42,7 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 		t.Fatalf("the command lists %s", list)
 	}
 	c.serialize("evict", "--prefix", "serializer_", "--address", c.Admin, queues[0].Tickets[1].Token)
-	(<-second).Want(t, http.StatusInternalServerError)
+	(<-second).Want(t, http.StatusServiceUnavailable)
 	upstream.Open("first")
 	(<-first).Want(t, http.StatusOK)
 }

@@ -51,7 +51,7 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	t.Parallel()
 	s := newStatusSite(t)
 	one, inside, two, _ := s.holderAndWaiter(t, s)
-	testcaddy.Get(t, s.url+"three").Want(t, 500)
+	testcaddy.Get(t, s.url+"three").Want(t, 503)
 	q := s.status(t).Queues[0]
 	if q.Prefix != "a_" || q.Inside != 1 || q.Waiting != 1 || q.Outcomes["queue_full"] != 1 || total(q.Recent.Refused) != 1 || total(q.Recent.Entered) != 1 {
 		t.Errorf("status is %+v; expected one inside, one waiting, one refused", q)

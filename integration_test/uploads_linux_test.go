@@ -73,7 +73,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 	wait.Until(t, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
 	check(t, conn.Close())
 	wait.Until(t, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
-	(<-refused).Want(t, http.StatusInternalServerError)
+	(<-refused).Want(t, http.StatusServiceUnavailable)
 	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 	release(t, upstream, holder)
 }

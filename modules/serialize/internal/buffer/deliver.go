@@ -33,7 +33,6 @@ func (b *Response) Deliver(err error) error {
 	case b.aborted:
 		if b.flushed { // reverse_proxy flushes, so that the client sees the part
 			_ = b.send(nil, false)
-			_ = http.NewResponseController(b.w).Flush()
 		}
 		panic(http.ErrAbortHandler)
 	case b.status != 0 && err != nil:
@@ -74,9 +73,9 @@ func (b *Response) send(next []byte, whole bool) error {
 	if len(body) > 0 {
 		_, err = b.w.Write(body)
 	}
-	if addTrailers(header, late) && whole && b.flushed && err == nil {
-		// HTTP/1 sends trailers only in chunks. A small response that was not flushed
-		// has none.
+	undeclared := addTrailers(header, late)
+	if b.flushed && err == nil && (undeclared || !whole) {
+		// HTTP/1 sends such trailers only if the response is in chunks.
 		err = http.NewResponseController(b.w).Flush()
 	}
 	return err

@@ -117,8 +117,8 @@ func (b *Response) setStatus(status int) {
 	b.streams = isStream(header) || b.request.Method == http.MethodConnect
 	b.passes = b.streams || b.Limit == 0 ||
 		b.left > b.Limit && b.hasBody() && b.request.Method != http.MethodHead
-	if b.streams && b.Finish && b.Cancel != nil {
-		b.unwatch = context.AfterFunc(b.request.Context(), func() { b.Cancel(context.Canceled) })
+	if cancel := b.Cancel; b.streams && b.Finish && cancel != nil {
+		b.unwatch = context.AfterFunc(b.request.Context(), func() { cancel(context.Canceled) })
 	}
 }
 
@@ -204,8 +204,10 @@ func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	if !b.gone && b.hasBody() {
 		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: b.w}
-		_ = b.onClient(nil, func() (err error) { n, err = client.ReadFrom(r); return err })
-		b.left = max(-1, b.left-n)
+		_ = b.onClient(nil, func() error { n, _ = client.ReadFrom(r); return nil })
+		if b.left > 0 {
+			b.left = max(0, b.left-n)
+		}
 	}
 	// If the client failed, it fails again in Write; if r did, it does so in Read.
 	rest, err := byWrite(r)
