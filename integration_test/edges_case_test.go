@@ -67,26 +67,25 @@ const (
 
 // edgeClient is a client and its request.
 type edgeClient struct {
-	Start       int        `json:",omitempty"`
-	Process     int        `json:",omitempty"` // that it asks
-	HTTP2       bool       `json:",omitempty"`
-	Method      string     `json:",omitempty"` // default GET
-	Path        string     `json:",omitempty"`
-	Fail        bool       `json:",omitempty"` // asks the configuration for an error
-	Body        int        `json:",omitempty"` // bytes
-	Chunked     bool       `json:",omitempty"`
-	Incremental bool       `json:",omitempty"` // asks for its body to be forwarded as it comes
-	Cut         int        `json:",omitempty"` // after so many bytes, the body stops
-	Pause       int        `json:",omitempty"` // for so long; 0 is for good
-	Garbage     bool       `json:",omitempty"` // at the cut it sends what is no chunk, and waits for the answer
-	Extra       bool       `json:",omitempty"` // a byte more than the request
-	HangUp      string     `json:",omitempty"` // one of the constants below
-	After       int        `json:",omitempty"` // and so much later
-	Reset       bool       `json:",omitempty"` // it hangs up with a reset
-	Read        string     `json:",omitempty"` // of the answer: slow, never, or as it comes
-	Limit       int        `json:",omitempty"` // it hangs up then, whatever has happened; 0 waits for the answer
-	Again       bool       `json:",omitempty"` // then makes a plain request on the same connection
-	Steps       []edgeStep `json:",omitempty"`
+	Start   int        `json:",omitempty"`
+	Process int        `json:",omitempty"` // that it asks
+	HTTP2   bool       `json:",omitempty"`
+	Method  string     `json:",omitempty"` // default GET
+	Path    string     `json:",omitempty"`
+	Fail    bool       `json:",omitempty"` // asks the configuration for an error
+	Body    int        `json:",omitempty"` // bytes
+	Chunked bool       `json:",omitempty"`
+	Cut     int        `json:",omitempty"` // after so many bytes, the body stops
+	Pause   int        `json:",omitempty"` // for so long; 0 is for good
+	Garbage bool       `json:",omitempty"` // at the cut it sends what is no chunk, and waits for the answer
+	Extra   bool       `json:",omitempty"` // a byte more than the request
+	HangUp  string     `json:",omitempty"` // one of the constants below
+	After   int        `json:",omitempty"` // and so much later
+	Reset   bool       `json:",omitempty"` // it hangs up with a reset
+	Read    string     `json:",omitempty"` // of the answer: slow, never, or as it comes
+	Limit   int        `json:",omitempty"` // it hangs up then, whatever has happened; 0 waits for the answer
+	Again   bool       `json:",omitempty"` // then makes a plain request on the same connection
+	Steps   []edgeStep `json:",omitempty"`
 }
 
 // When a client hangs up.

@@ -3,14 +3,13 @@
 package integration_test
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 
@@ -30,104 +29,107 @@ type edgeAnswer struct {
 	ended   time.Time
 }
 
-// edgeVisitor sends a request and reads the answer.
+// edgeVisitor sends requests on one connection, and reads the answers.
 type edgeVisitor struct {
 	edgeClient
-	answer  *edgeAnswer
-	addr    string
-	arrived <-chan *edgeVisit
-	gone    chan struct{} // closed when the client has hung up
-	ended   chan struct{} // closed when it has its answer
-	helpers sync.WaitGroup
-}
-
-// edgeConn is a connection of a client.
-type edgeConn interface {
-	// ask sends a request and reads the answer. The body may be sent later.
-	ask(v *edgeVisitor) error
-	hangUp(v *edgeVisitor)
-	port() int
-	close()
+	*edgeAnswer
+	addr      string
+	conn      *net.TCPConn
+	transport *http.Transport
+	closes    bool // the connection, after the answer
+	arrived   <-chan *edgeVisit
+	gone      chan struct{} // closed when the client has hung up
+	over      chan struct{} // closed when it has its answer
 }
 
 // run makes a client's requests.
 func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
 	time.Sleep(ms(c.Start))
-	connect := newEdgeHTTP1
-	if c.HTTP2 {
-		connect = newEdgeHTTP2
-	}
-	conn, err := connect(addr)
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return []*edgeAnswer{{request: name, client: c, err: err}}
 	}
-	defer conn.close()
-	first := c.ask(conn, name, addr, u)
-	if !c.Again || first.err != nil || first.whole.IsZero() || !first.hungUp.IsZero() {
-		return []*edgeAnswer{first}
+	v := &edgeVisitor{edgeClient: c, addr: addr, conn: conn.(*net.TCPConn)}
+	if c.Read == "never" {
+		_ = v.conn.SetReadBuffer(4 << 10)
 	}
-	plain := edgeClient{HTTP2: c.HTTP2, Path: c.Path, Fail: c.Fail, Steps: c.Steps}
-	return []*edgeAnswer{first, plain.ask(conn, name+"again", addr, u)}
+	v.transport = &http.Transport{
+		Protocols: new(http.Protocols), WriteBufferSize: 1,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		// A client that does not read stops the server soon.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
+	}
+	v.transport.Protocols.SetHTTP1(!c.HTTP2)
+	v.transport.Protocols.SetUnencryptedHTTP2(c.HTTP2)
+	defer conn.Close()
+	defer v.transport.CloseIdleConnections()
+	answers := []*edgeAnswer{v.ask(name, u)}
+	if c.Again && v.err == nil && !v.closes && !v.whole.IsZero() && v.hungUp.IsZero() {
+		v.edgeClient = edgeClient{Path: c.Path, Fail: c.Fail, Steps: c.Steps}
+		answers = append(answers, v.ask(name+"again", u))
+	}
+	return answers
 }
 
-func (c edgeClient) ask(conn edgeConn, name, addr string, u *edgeUpstream) *edgeAnswer {
-	c.Method = cmp.Or(c.Method, http.MethodGet)
-	v := &edgeVisitor{
-		edgeClient: c, addr: addr, arrived: u.expect(name, c.Steps), gone: make(chan struct{}), ended: make(chan struct{}),
-		answer: &edgeAnswer{request: name, client: c, started: time.Now()},
-	}
-	if c.Body == 0 {
-		v.answer.whole = v.answer.started
-	}
-	v.helpers.Go(func() { v.hangUpInTime(conn) })
-	v.answer.err = conn.ask(v)
-	v.answer.ended = time.Now()
-	close(v.ended)
-	if !c.Again {
-		conn.close()
-	}
-	v.helpers.Wait()
-	v.answer.port = conn.port()
-	return v.answer
-}
-
-// hangUpInTime hangs up when the client should. It returns when the client has ended.
-func (v *edgeVisitor) hangUpInTime(conn edgeConn) {
-	limit := wait.Patience
-	if v.Limit > 0 || v.Read == "never" {
-		limit = ms(cmp.Or(v.Limit, 1000))
-	}
-	latest := time.After(limit)
-	var due <-chan time.Time
-	if v.HangUp == hangUpTime {
-		due = time.After(ms(v.After))
-	}
-	arrived := v.arrived
-	for {
-		select {
-		case visit := <-arrived:
-			if v.HangUp == hangUpVisit || v.HangUp == hangUpErrorVisit && visit.inErrorRoute() {
-				due, arrived = time.After(ms(v.After)), nil
+// ask makes one request.
+func (v *edgeVisitor) ask(name string, u *edgeUpstream) *edgeAnswer {
+	v.Method = cmp.Or(v.Method, http.MethodGet)
+	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, port: v.conn.LocalAddr().(*net.TCPAddr).Port, started: time.Now()}
+	v.arrived, v.gone, v.over = u.expect(name, v.Steps), make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) {
+			if v.Extra {
+				_, _ = io.WriteString(v.conn, "G")
 			}
-			continue
-		case <-due:
-		case <-latest:
-		case <-v.ended:
-			return
-		}
-		v.answer.hungUp = time.Now()
-		conn.hangUp(v)
-		close(v.gone)
-		return
-	}
+		},
+	}))
+	defer cancel()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { v.hangUpInTime(cancel) })
+	v.err = v.exchange(ctx, &helpers)
+	v.ended = time.Now()
+	close(v.over)
+	helpers.Wait()
+	return v.edgeAnswer
 }
 
-// pieces sends the body. The last piece is not empty.
-func (v *edgeVisitor) pieces(send func(piece []byte, last bool) error) error {
+func (v *edgeVisitor) exchange(ctx context.Context, helpers *sync.WaitGroup) error {
+	req, err := http.NewRequestWithContext(ctx, v.Method, "http://"+v.addr+v.Path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Request", v.request)
+	if v.Fail {
+		req.Header.Set("X-Fail", "1")
+	}
+	if v.Body == 0 {
+		v.whole = v.started
+	} else {
+		reader, writer := io.Pipe()
+		defer reader.Close()
+		helpers.Go(func() { _ = writer.CloseWithError(v.sendBody(writer)) })
+		req.Body = reader
+		if !v.Chunked {
+			req.ContentLength = int64(v.Body)
+		}
+	}
+	resp, err := v.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	v.status, v.closes = resp.StatusCode, resp.Close
+	return v.read(resp.Body)
+}
+
+func (v *edgeVisitor) sendBody(w io.Writer) error {
 	body := bytes.Repeat([]byte("x"), v.Body)
 	if 0 < v.Cut && v.Cut < v.Body {
-		if err := send(body[:v.Cut], false); err != nil || v.Garbage {
+		if _, err := w.Write(body[:v.Cut]); err != nil {
 			return err
+		}
+		if v.Garbage {
+			_, _ = io.WriteString(v.conn, "no chunk\r\n")
 		}
 		var goOn <-chan time.Time
 		if v.Pause > 0 {
@@ -135,31 +137,25 @@ func (v *edgeVisitor) pieces(send func(piece []byte, last bool) error) error {
 		}
 		select {
 		case <-goOn:
-		case <-v.ended:
+		case <-v.over:
 			return io.ErrClosedPipe
 		}
 		body = body[v.Cut:]
 	}
-	if n := len(body) - 1; n > 0 {
-		if err := send(body[:n], false); err != nil {
-			return err
-		}
-		body = body[n:]
+	if _, err := w.Write(body[:len(body)-1]); err != nil {
+		return err
 	}
-	v.answer.whole = time.Now()
-	return send(body, true)
+	v.whole = time.Now()
+	_, err := w.Write(body[len(body)-1:])
+	return err
 }
 
-// read reads an answer.
-func (v *edgeVisitor) read(resp *http.Response) error {
-	defer resp.Body.Close()
-	v.answer.status = resp.StatusCode
+func (v *edgeVisitor) read(answer io.Reader) error {
 	if v.Read == "never" {
 		<-v.gone
 	}
-	piece := make([]byte, 32<<10)
-	for {
-		_, err := resp.Body.Read(piece)
+	for piece := make([]byte, 32<<10); ; {
+		_, err := answer.Read(piece)
 		if err == io.EOF {
 			return nil
 		}
@@ -172,158 +168,35 @@ func (v *edgeVisitor) read(resp *http.Response) error {
 	}
 }
 
-type edgeHTTP1 struct {
-	*net.TCPConn
-	reader *bufio.Reader
-	closes bool // the last answer was the last
-}
-
-func newEdgeHTTP1(addr string) (edgeConn, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
+// hangUpInTime hangs up when the client should. It returns when the client has ended.
+func (v *edgeVisitor) hangUpInTime(hangUp func()) {
+	limit := wait.Patience
+	if v.Limit > 0 || v.Read == "never" {
+		limit = ms(cmp.Or(v.Limit, 1000))
 	}
-	return &edgeHTTP1{TCPConn: conn.(*net.TCPConn), reader: bufio.NewReader(conn)}, nil
-}
-
-func (c *edgeHTTP1) port() int { return c.LocalAddr().(*net.TCPAddr).Port }
-
-func (c *edgeHTTP1) close() { _ = c.Close() }
-
-func (c *edgeHTTP1) hangUp(v *edgeVisitor) {
+	latest := time.After(limit)
+	var due <-chan time.Time
+	if v.HangUp == hangUpTime {
+		due = time.After(ms(v.After))
+	}
+	for hasHungUp := false; !hasHungUp; {
+		select {
+		case visit := <-v.arrived:
+			if v.HangUp == hangUpVisit || v.HangUp == hangUpErrorVisit && visit.inErrorRoute() {
+				due = time.After(ms(v.After))
+			}
+			continue
+		case <-due:
+		case <-latest:
+		case <-v.over:
+			return
+		}
+		hasHungUp = true
+	}
 	if v.Reset {
-		_ = c.SetLinger(0)
+		_ = v.conn.SetLinger(0)
 	}
-	_ = c.Close()
-}
-
-func (c *edgeHTTP1) ask(v *edgeVisitor) error {
-	if c.closes {
-		return nil
-	}
-	if v.Read == "never" {
-		_ = c.SetReadBuffer(4 << 10)
-	}
-	v.helpers.Go(func() { _ = c.send(v) })
-	for {
-		if v.Read == "never" {
-			<-v.gone // what comes fits in the buffers of the kernel
-		}
-		resp, err := http.ReadResponse(c.reader, &http.Request{Method: v.Method})
-		if err != nil {
-			return err
-		}
-		if resp.StatusCode >= 200 {
-			c.closes = resp.Close
-			return v.read(resp)
-		}
-	}
-}
-
-func (c *edgeHTTP1) send(v *edgeVisitor) error {
-	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", v.Method, cmp.Or(v.Path, "/"), v.addr)
-	for name, values := range v.header() {
-		head += name + ": " + values[0] + "\r\n"
-	}
-	end := ""
-	if v.Extra {
-		end = "G"
-	}
-	switch {
-	case v.Body == 0:
-		_, err := io.WriteString(c, head+"\r\n"+end)
-		return err
-	case v.Chunked:
-		head += "Transfer-Encoding: chunked\r\n"
-		end = "0\r\n\r\n" + end
-	default:
-		head += fmt.Sprintf("Content-Length: %d\r\n", v.Body)
-	}
-	if _, err := io.WriteString(c, head+"\r\n"); err != nil {
-		return err
-	}
-	return v.pieces(func(piece []byte, last bool) error {
-		text := string(piece)
-		if v.Chunked {
-			text = fmt.Sprintf("%x\r\n%s\r\n", len(piece), piece)
-		}
-		if last {
-			text += end
-		} else if v.Garbage {
-			text += "no chunk\r\n"
-		}
-		_, err := io.WriteString(c, text)
-		return err
-	})
-}
-
-func (v *edgeVisitor) header() http.Header {
-	header := http.Header{"X-Request": {v.answer.request}}
-	if v.Fail {
-		header.Set("X-Fail", "1")
-	}
-	if v.Incremental {
-		header.Set("Incremental", "?1")
-	}
-	return header
-}
-
-type edgeHTTP2 struct {
-	*http.Transport
-	local  net.Addr
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-// newEdgeHTTP2 speaks HTTP/2 without TLS. Its windows are small, so that a client that does
-// not read stops the server soon.
-func newEdgeHTTP2(addr string) (edgeConn, error) {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	c := &edgeHTTP2{local: conn.LocalAddr(), Transport: &http.Transport{
-		Protocols:   new(http.Protocols),
-		HTTP2:       &http.HTTP2Config{MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10},
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	}}
-	c.Protocols.SetUnencryptedHTTP2(true)
-	c.ctx, c.cancel = context.WithTimeout(context.Background(), wait.Patience)
-	return c, nil
-}
-
-func (c *edgeHTTP2) port() int { return c.local.(*net.TCPAddr).Port }
-
-func (c *edgeHTTP2) hangUp(*edgeVisitor) { c.cancel() }
-
-func (c *edgeHTTP2) close() {
-	c.cancel()
-	c.CloseIdleConnections()
-}
-
-func (c *edgeHTTP2) ask(v *edgeVisitor) error {
-	req, err := http.NewRequestWithContext(c.ctx, v.Method, "http://"+v.addr+v.Path, http.NoBody)
-	if err != nil {
-		return err
-	}
-	req.Header = v.header()
-	if v.Body > 0 {
-		reader, writer := io.Pipe()
-		defer reader.Close()
-		v.helpers.Go(func() {
-			_ = writer.CloseWithError(v.pieces(func(piece []byte, _ bool) error {
-				_, err := writer.Write(piece)
-				return err
-			}))
-		})
-		req.Body = reader
-		if !v.Chunked {
-			req.ContentLength = int64(v.Body)
-		}
-	}
-	resp, err := c.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	return v.read(resp)
+	v.hungUp = time.Now()
+	hangUp()
+	close(v.gone)
 }

@@ -5,80 +5,41 @@ package integration_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 )
-
-// edgeFeatures are what cases are made of. The flag -edges.without leaves some out, to tell
-// one cause from another.
-var edgeFeatures = []string{
-	"refusals", // short timeouts, short queues
-	"errors",   // error routes
-	"reentry",  // serialize in error routes
-	"off",
-	"strict",  // lines of one queue that differ
-	"hangups", // of clients that wait or are inside
-	"bodies",
-	"streaming", // buffer off
-	"uploads",   // bodies that stop, for a moment or for good
-	"garbage",   // bodies in chunks that are none
-	"incremental",
-	"holds",  // hold_timeout
-	"stalls", // clients that do not read or send any more; longer than hold_timeout
-	"events", // streams, which end with their clients
-	"cancel", // on_disconnect cancel
-	"shared", // concurrency, shared_methods
-	"evictions",
-	"reloads",
-	"extra", // a byte more than the request
-	"http2",
-	"processes", // two of them on one directory
-	"responses", // response_buffer
-}
 
 // edgeGenerator makes cases from a seed.
 type edgeGenerator struct {
 	*rand.Rand
-	without map[string]bool
+	without string // features to leave out, to tell one cause from another
 	c       *edgeCase
-	named   int // routes
 	rewrite int
 }
 
-// parseFeatures reads a list of features.
-func parseFeatures(list string) (map[string]bool, error) {
-	features := make(map[string]bool)
-	for name := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
-		if !slices.Contains(edgeFeatures, name) {
-			return nil, fmt.Errorf("feature %q: expected some of %v", name, edgeFeatures)
-		}
-		features[name] = true
-	}
-	return features, nil
-}
-
-func generateEdges(seed uint64, without map[string]bool) *edgeCase {
+func generateEdges(seed uint64, without string) *edgeCase {
 	c := &edgeCase{Seed: seed, Processes: 1}
 	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), without: without, c: c}
-	switch {
-	case g.chance(0.3):
+	if g.chance(0.3) {
 		c.Engine = "memory"
-	case g.has("processes", 0.3):
+	} else if g.has("processes", 0.3) {
 		c.Processes = 2
 	}
 	for range 1 + g.IntN(5)/3 {
 		c.Queues = append(c.Queues, g.queue())
 	}
-	if g.chance(0.4) {
-		g.named = 1 + g.IntN(2)
+	c.Named = make([][]edgeNode, g.IntN(3))
+	for i := range c.Named {
+		c.Named[i] = g.block(2, false)
 	}
 	if g.chance(0.8) {
 		c.Main = []edgeNode{{Kind: nodeSerialize, Queue: g.IntN(len(c.Queues))}}
 	}
 	c.Main = append(c.Main, g.block(4, false)...)
-	c.Errors = g.errors()
-	for range g.named {
-		c.Named = append(c.Named, g.block(2, false))
+	if g.has("errors", 0.85) {
+		if g.has("reentry", 0.6) {
+			c.Errors = []edgeNode{g.serialize()}
+		}
+		c.Errors = append(c.Errors, g.block(2, true)...)
 	}
 	for range 3 + g.IntN(5) {
 		c.Clients = append(c.Clients, g.client())
@@ -95,12 +56,14 @@ func generateEdges(seed uint64, without map[string]bool) *edgeCase {
 // has decides about a feature, unless it is left out.
 func (g *edgeGenerator) has(feature string, probability float64) bool {
 	chosen := g.chance(probability) // so that the rest of the case stays the same
-	return chosen && !g.without[feature]
+	return chosen && !strings.Contains(g.without, feature)
 }
 
 func (g *edgeGenerator) chance(probability float64) bool { return g.Float64() < probability }
 
 func pick[T any](g *edgeGenerator, choices ...T) T { return choices[g.IntN(len(choices))] }
+
+func (g *edgeGenerator) path() string { return pick(g, "/a", "/b", "/c") }
 
 func (g *edgeGenerator) queue() edgeQueue {
 	q := edgeQueue{Timeout: 30000}
@@ -118,8 +81,8 @@ func (g *edgeGenerator) queue() edgeQueue {
 	}
 	q.Readers = g.has("shared", 0.15)
 	q.Cancel = g.has("cancel", 0.25)
-	q.Buffer = pick(g, "", "", "1KiB", "16KiB", "1KiB 16KiB", "16KiB 128KiB", "1KiB 0")
-	if g.has("streaming", 0.35) {
+	q.Buffer = pick(g, "", "", "1KiB", "16KiB", "1KiB 16KiB", "16KiB 128KiB", "1KiB 0KiB")
+	if g.has("streaming", 0.35) || g.without == "buffers" {
 		q.Buffer = "off"
 	}
 	q.Response = g.chance(0.1)
@@ -129,7 +92,7 @@ func (g *edgeGenerator) queue() edgeQueue {
 	return q
 }
 
-// serialize makes a line. Nested ones come to the same queues again.
+// serialize makes a line. Nested ones may come to the same queue again.
 func (g *edgeGenerator) serialize() edgeNode {
 	n := edgeNode{Kind: nodeSerialize, Queue: g.IntN(len(g.c.Queues)), Strict: g.has("strict", 0.2)}
 	if g.chance(0.2) {
@@ -138,157 +101,106 @@ func (g *edgeGenerator) serialize() edgeNode {
 	return n
 }
 
-func (g *edgeGenerator) errors() []edgeNode {
-	chosen := g.Float64()
-	nodes := g.block(2, true)
-	switch {
-	case chosen < 0.15 || g.without["errors"]:
-		return nil
-	case chosen < 0.65 && !g.without["reentry"]:
-		return append([]edgeNode{g.serialize()}, nodes...)
-	case chosen < 0.8:
-		return []edgeNode{{Kind: nodeProxy}}
-	}
-	return nodes
-}
-
 // block makes the contents of a block.
 func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
-	if depth <= 0 {
-		return g.leaf()
+	chosen := g.IntN(100)
+	if depth <= 0 || chosen >= 90 {
+		return []edgeNode{{Kind: pick(g, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeDead, nodeRespond)}}
 	}
-	within := func() []edgeNode { return g.block(depth-1, inError) }
-	before := func(n edgeNode) []edgeNode { return append([]edgeNode{n}, within()...) }
-	switch n := g.IntN(100); {
-	case n < 34 && !(inError && g.without["reentry"]):
-		return before(g.serialize())
-	case n < 38 && !g.without["off"]:
-		return before(edgeNode{Kind: nodeOff, Path: pick(g, "", g.path())})
-	case n < 50:
-		return before(edgeNode{Kind: nodeRoute, Path: g.path(), Nodes: within()})
-	case n < 58:
-		return []edgeNode{{Kind: nodeHandle, Path: g.path(), Nodes: within()}, {Kind: nodeHandle, Nodes: within()}}
-	case n < 66:
+	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
+	switch {
+	case chosen < 34 && (!inError || g.has("reentry", 1)):
+		n = g.serialize()
+	case chosen < 38 && g.has("off", 1):
+		n.Kind = nodeOff
+	case chosen < 52:
+		n.Kind, n.Nodes = nodeRoute, g.block(depth-1, inError)
+	case chosen < 60:
+		n.Kind, n.Nodes, last = nodeHandle, last, []edgeNode{{Kind: nodeHandle, Nodes: g.block(depth-1, inError)}}
+	case chosen < 68:
 		g.rewrite++
-		return []edgeNode{{Kind: nodeRewrite, Path: fmt.Sprintf("/to%d", g.rewrite), Nodes: within()}}
-	case n < 72 && g.named > 0 && depth > 2:
-		return []edgeNode{{Kind: nodeInvoke, Named: g.IntN(g.named)}}
-	case n < 84 && !inError:
-		return before(edgeNode{Kind: nodeFail})
-	case n < 90:
-		return []edgeNode{{Kind: nodeRecover, Nodes: within()}}
+		n.Kind, n.Path, n.Nodes, last = nodeRewrite, fmt.Sprintf("/to%d", g.rewrite), last, nil
+	case chosen < 74 && depth > 2 && len(g.c.Named) > 0:
+		n.Kind, n.Named, last = nodeInvoke, g.IntN(len(g.c.Named)), nil
+	case chosen < 84 && !inError:
+		n.Kind = nodeFail
+	default:
+		n.Kind, n.Nodes, last = nodeRecover, last, nil
 	}
-	return g.leaf()
+	return append([]edgeNode{n}, last...)
 }
-
-func (g *edgeGenerator) leaf() []edgeNode {
-	kinds := []string{nodeProxy, nodeDead, nodeRespond}
-	return []edgeNode{{Kind: kinds[max(0, g.IntN(20)-17)]}}
-}
-
-func (g *edgeGenerator) path() string { return pick(g, "/a", "/b", "/c") }
 
 // client makes a client that makes trouble, or none.
 func (g *edgeGenerator) client() edgeClient {
 	c := edgeClient{
-		Start:   g.IntN(400),
-		Process: g.IntN(g.c.Processes),
-		HTTP2:   g.has("http2", 0.25),
-		Method:  pick(g, "GET", "GET", "POST"),
-		Path:    g.path(),
-		Fail:    g.chance(0.3),
-		Again:   g.chance(0.15),
-		Reset:   g.chance(0.3),
-		Steps:   []edgeStep{g.step(), g.step()},
+		Start: g.IntN(400), Process: g.IntN(g.c.Processes), HTTP2: g.has("http2", 0.25), Path: g.path(),
+		Fail: g.chance(0.3), Again: g.chance(0.15), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
 	}
-	if c.Method == "POST" && !g.without["bodies"] {
-		c.Body = g.size()
-		c.Chunked = g.chance(0.4)
-		c.Incremental = g.has("incremental", 0.1)
+	if g.has("bodies", 0.4) {
+		g.body(&c)
 	}
-	g.trouble(&c)
+	switch chosen := g.IntN(100); {
+	case chosen < 36 && g.has("hangups", 1):
+		c.HangUp, c.After = pick(g, hangUpTime, hangUpVisit, hangUpErrorVisit), g.IntN(300)
+		c.Fail = c.Fail || c.HangUp == hangUpErrorVisit
+	case chosen < 56 && g.has("bodies", 1):
+		g.cut(&c)
+	case chosen < 70 && g.has("stalls", 1):
+		g.stall(&c)
+	case chosen < 76:
+		c.Read = "slow"
+		c.Steps = []edgeStep{{Work: 20, Do: doSome}}
+	case chosen < 84 && g.has("events", 1):
+		c.Steps = []edgeStep{{Work: 20, Do: doEvents}}
+		c.HangUp, c.After, c.Limit, c.Again = hangUpVisit, 50+g.IntN(300), 1500, false
+	}
 	if !c.HTTP2 && c.Cut == 0 && g.has("extra", 0.1) {
 		c.Extra, c.Again = true, false
 	}
 	return c
 }
 
-func (g *edgeGenerator) trouble(c *edgeClient) {
-	switch n := g.IntN(100); {
-	case n < 38 && !g.without["hangups"]:
-		c.HangUp, c.After = pick(g, hangUpTime, hangUpVisit, hangUpErrorVisit), g.IntN(80)
-		c.Fail = c.Fail || c.HangUp == hangUpErrorVisit
-		if c.HangUp == hangUpTime {
-			c.After = g.IntN(600)
-		}
-	case n < 56 && !g.without["uploads"] && !g.without["bodies"]:
-		g.cutBody(c)
-		if g.chance(0.3) {
-			c.Pause = 100 + g.IntN(400)
-			return
-		}
-		c.HangUp, c.After, c.Limit = pick(g, hangUpTime, hangUpVisit), g.IntN(400), 1200
-	case n < 62 && !g.without["garbage"] && !g.without["bodies"]:
-		g.cutBody(c)
-		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
-	case n < 72 && !g.without["stalls"]:
-		g.stall(c)
-	case n < 78:
-		c.Read = "slow"
-		c.Steps = []edgeStep{{Work: 20, Do: doSome}}
-	case n < 84 && !g.without["events"]:
-		c.Steps = []edgeStep{{Work: 20, Do: doEvents}}
-		c.HangUp, c.After, c.Limit, c.Again = hangUpVisit, 50+g.IntN(300), 1500, false
-	}
+func (g *edgeGenerator) body(c *edgeClient) {
+	c.Method, c.Chunked = "POST", g.chance(0.4)
+	c.Body = pick(g, 10, 1<<10, 2<<10, 17<<10, 40<<10, 144<<10, 200<<10)
 }
 
-// size is how many bytes a body has.
-func (g *edgeGenerator) size() int {
-	return pick(g, 10, 1<<10, 2<<10, 17<<10, 40<<10, 144<<10, 200<<10)
-}
-
-// cutBody gives a client a body that will not arrive completely.
-func (g *edgeGenerator) cutBody(c *edgeClient) {
-	c.Method = "POST"
-	c.Body = g.size()
+// cut gives a client a body that stops, for a moment or for good.
+func (g *edgeGenerator) cut(c *edgeClient) {
+	g.body(c)
 	c.Cut = 1 + g.IntN(c.Body-1)
+	switch {
+	case g.chance(0.3):
+		c.Pause = 100 + g.IntN(400)
+	case g.has("garbage", 0.2):
+		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
+	default:
+		c.HangUp, c.After, c.Limit = pick(g, hangUpTime, hangUpVisit), g.IntN(400), 1200
+	}
 }
 
-// stall lets a client stop reading or sending, or the upstream work. With a hold_timeout,
-// that lasts longer than a request may hold a queue, otherwise for a moment.
+// stall lets a client stop reading, or the upstream work: for longer than a request may
+// hold a queue, or for a moment.
 func (g *edgeGenerator) stall(c *edgeClient) {
-	stall := 700
-	if slices.ContainsFunc(g.c.Queues, func(q edgeQueue) bool { return q.HoldTimeout > 0 }) {
-		stall = 4500
+	c.Limit = 700
+	for _, q := range g.c.Queues {
+		if q.HoldTimeout > 0 {
+			c.Limit = 4500
+		}
 	}
-	if g.chance(0.3) {
-		c.Fail = c.Fail || g.chance(0.3)
-		c.Steps = []edgeStep{{Work: stall, Deaf: g.chance(0.5)}}
+	if g.chance(0.6) {
+		c.Read = "never"
+		c.Steps = []edgeStep{{Work: 10, Do: doStream}}
 		return
 	}
-	c.Limit = stall
-	if g.chance(0.4) && !g.without["bodies"] {
-		g.cutBody(c)
-		return
-	}
-	c.Read = "never"
-	c.Steps = []edgeStep{{Work: 10, Do: doStream}}
+	c.Steps = []edgeStep{{Work: c.Limit, Deaf: g.chance(0.5)}}
+	c.Limit = 0
 }
 
 func (g *edgeGenerator) step() edgeStep {
-	s := edgeStep{Work: g.IntN(250), Deaf: g.chance(0.7), Unread: g.chance(0.15)}
-	if g.chance(0.05) {
-		s.Work = 1200
-	}
-	switch n := g.IntN(100); {
-	case n < 15:
-		s.Do = doFail
-	case n < 30:
-		s.Do = doBreak
-	case n < 34:
-		s.Do = doHalf
-	case n < 40:
-		s.Do = doSome
+	s := edgeStep{Work: pick(g, g.IntN(50), g.IntN(250)), Deaf: g.chance(0.7), Unread: g.chance(0.15)}
+	if g.chance(0.4) {
+		s.Do = pick(g, doFail, doFail, doBreak, doBreak, doHalf, doSome)
 	}
 	return s
 }

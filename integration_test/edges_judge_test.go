@@ -66,7 +66,7 @@ func TestEdgesOracle(t *testing.T) {
 
 		{name: "before the body", visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(50)}, want: "let in early"},
 		{name: "before a body that streams", queue: streams, visits: []*edgeVisit{cancelled(visit("a", 10, 100, line1), 70)}, answer: broken},
-		{name: "too large a body", queue: edgeQueue{Buffer: "0KiB 0"}, visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(5)}, want: "too large"},
+		{name: "too large a body", queue: edgeQueue{Buffer: "0KiB 0KiB"}, visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(5)}, want: "too large"},
 		{name: "less of a body", visits: []*edgeVisit{a}, answer: &edgeAnswer{client: post, started: start, whole: at(5)}, want: "body changed"},
 		{name: "hung up in mid-upload", queue: streams, visits: []*edgeVisit{inUpload, b}, answer: broken},
 		{name: "next one before that", queue: streams, visits: []*edgeVisit{inUpload, visit("b", 30, 150, line2)}, answer: broken, want: "two inside"},

@@ -311,8 +311,6 @@ func (h *edgeHistory) checkBody(s *edgeStay) {
 			h.violated("let in early", "%v, %d bytes, was let in before its body was here; sent whole: %t", s, a.client.Body, !a.whole.IsZero())
 		case a.client.Body > q.limit():
 			h.violated("too large", "%v, %d bytes, was let in, with a buffer of %d", s, a.client.Body, q.limit())
-		case a.client.Incremental:
-			h.violated("not incremental", "%v was let in", s)
 		}
 	}
 	if s.cancelled.IsZero() && !s.short && !s.step.Unread && s.received != int64(a.client.Body) {

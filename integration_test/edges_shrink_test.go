@@ -9,30 +9,26 @@ import (
 	"time"
 )
 
-// shrink makes a failing case smaller for as long as it fails in the same way, and time is
-// left. It returns the smallest, and how that failed.
-func (b *edgeBench) shrink(c *edgeCase, found []*violation, within time.Duration) (*edgeCase, []*violation) {
-	end := time.Now().Add(within)
+// shrink prints a failing case, as small as it can be made in a minute: for as long as it
+// fails in the same way without one of its parts.
+func (b *edgeBench) shrink(c *edgeCase, found []*violation) {
+	if *edgesGoOn {
+		return
+	}
+	end := time.Now().Add(time.Minute)
 	kind := found[0].kind
-	for candidates := c.smaller(); len(candidates) > 0 && time.Now().Before(end); candidates = candidates[1:] {
-		if again := b.failsAgain(candidates[0], kind); again != nil {
-			c, found = candidates[0], again
-			candidates = append([]*edgeCase{nil}, c.smaller()...)
+	for candidates := c.smaller(); len(candidates) > 0 && time.Now().Before(end); {
+		next := candidates[0]
+		candidates = candidates[1:]
+		for range 2 { // not every run of a case is the same
+			again, err := b.run(next)
+			if err == nil && slices.ContainsFunc(again, func(v *violation) bool { return v.kind == kind }) {
+				c, found, candidates = next, again, next.smaller()
+				break
+			}
 		}
 	}
-	return c, found
-}
-
-// failsAgain tries a case twice, because not every run of it is the same. It returns what
-// was found, if that is of the same kind.
-func (b *edgeBench) failsAgain(c *edgeCase, kind string) []*violation {
-	for range 2 {
-		found, err := b.run(c)
-		if err == nil && slices.ContainsFunc(found, func(v *violation) bool { return v.kind == kind }) {
-			return found
-		}
-	}
-	return nil
+	b.t.Logf("the case, as small as it could be made: %v\n%s", found, c)
 }
 
 // smaller lists cases with one part less.
@@ -51,7 +47,6 @@ func (c *edgeCase) smaller() (cases []*edgeCase) {
 	return cases
 }
 
-// reread makes one form of a case of another.
 func reread(from, to any) {
 	if err := json.Unmarshal([]byte(asJSON(from)), to); err != nil {
 		panic(err)
@@ -75,13 +70,13 @@ func withoutOne(value any) (all []any) {
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			without := maps.Clone(value)
-			delete(without, name)
-			all = append(all, without)
-			for _, smaller := range withoutOne(value[name]) {
-				with := maps.Clone(value)
-				with[name] = smaller
-				all = append(all, with)
+			smaller := maps.Clone(value)
+			delete(smaller, name)
+			all = append(all, smaller)
+			for _, part := range withoutOne(value[name]) {
+				smaller := maps.Clone(value)
+				smaller[name] = part
+				all = append(all, smaller)
 			}
 		}
 	}

@@ -5,13 +5,14 @@ package integration_test
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // edgeUpstream is what the queues of [TestEdges] protect. It notes every visit on the
@@ -50,26 +51,15 @@ func (v *edgeVisit) inErrorRoute() bool { return strings.Contains(strings.Join(v
 
 func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	u := &edgeUpstream{plans: make(map[string]*edgePlan)}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	u.addr = listener.Addr().String()
-	server := &http.Server{Handler: u}
-	// On a connection that has been used, Caddy retries a request that breaks.
-	server.SetKeepAlivesEnabled(false)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() {
-		check(t, server.Close())
-		serving.Wait()
-	})
+	u.addr = testcaddy.Serve(t, u)
 	return u
 }
 
-// expect says what is to be done with a request. The visits are told to arrived.
+// expect says what is to be done with a request. It tells about its visits.
 func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeVisit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	plan := &edgePlan{steps: steps, arrived: make(chan *edgeVisit, 16)}
+	plan := &edgePlan{steps: append(steps, edgeStep{}), arrived: make(chan *edgeVisit, 100)}
 	u.plans[request] = plan
 	return plan.arrived
 }
@@ -93,19 +83,12 @@ func (u *edgeUpstream) idle() bool {
 func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	v := &edgeVisit{
-		request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), step: edgeStep{Work: 1}, entered: time.Now(),
-	}
+	v := &edgeVisit{request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), entered: time.Now()}
 	if plan := u.plans[v.request]; plan != nil {
-		if len(plan.steps) > 0 {
-			v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
-		}
+		v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
 		v.number = plan.visits
 		plan.visits++
-		select {
-		case plan.arrived <- v:
-		default: // nobody reads so many
-		}
+		plan.arrived <- v
 	}
 	u.visits = append(u.visits, v)
 	u.inside++
@@ -113,23 +96,30 @@ func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 }
 
 // leave ends a visit. Only the first call has an effect.
-func (u *edgeUpstream) leave(v *edgeVisit, cancelled bool) {
+func (u *edgeUpstream) leave(v *edgeVisit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !v.left.IsZero() {
-		return
+	if v.left.IsZero() {
+		v.left = time.Now()
+		u.inside--
 	}
-	v.left = time.Now()
-	u.inside--
-	if cancelled && v.cancelled.IsZero() {
-		v.cancelled = v.left
+}
+
+// cancel notes that the visit was cancelled, unless it has ended.
+func (u *edgeUpstream) cancel(v *edgeVisit) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if v.left.IsZero() && v.cancelled.IsZero() {
+		v.cancelled = time.Now()
 	}
 }
 
 // ServeHTTP implements [http.Handler].
 func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := u.enter(r)
-	defer u.leave(v, false)
+	defer u.leave(v)
+	// On a connection that has been used, Caddy retries a request that breaks.
+	w.Header().Set("Connection", "close")
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	read := make(chan struct{})
@@ -138,94 +128,60 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v.step.Unread {
 			return
 		}
-		n, err := io.Copy(io.Discard, r.Body)
-		if err != nil {
+		var err error
+		if v.received, err = io.Copy(io.Discard, r.Body); err != nil {
 			cancel()
 		}
-		v.received = n
 	}()
 	// It works from the headers on, while the body still comes.
-	if !u.work(ctx, v) {
-		panic(http.ErrAbortHandler)
+	worked := time.After(ms(v.step.Work))
+	select {
+	case <-worked:
+	case <-ctx.Done():
+		u.cancel(v)
+		if v.step.Deaf {
+			<-worked
+		}
 	}
 	select {
 	case <-read:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil || !u.answer(ctx, w, v) {
-		u.leave(v, true)
+	if ctx.Err() != nil || !v.answer(ctx, w) {
+		u.cancel(v)
 		panic(http.ErrAbortHandler)
 	}
-	u.leave(v, false)
+	u.leave(v)
+	if v.step.Do == doBreak || v.step.Do == doHalf {
+		panic(http.ErrAbortHandler)
+	}
 	_, _ = io.WriteString(w, "done")
 }
 
-// work takes its time. It reports whether the request is to be answered.
-func (u *edgeUpstream) work(ctx context.Context, v *edgeVisit) bool {
-	worked := time.After(ms(v.step.Work))
-	select {
-	case <-worked:
-		return true
-	case <-ctx.Done():
-	}
-	u.mu.Lock()
-	v.cancelled = time.Now()
-	u.mu.Unlock()
-	if v.step.Deaf {
-		<-worked
-	}
-	return false
-}
-
 // answer sends all but the end of the answer. It reports whether all of that was taken.
-func (u *edgeUpstream) answer(ctx context.Context, w http.ResponseWriter, v *edgeVisit) bool {
+func (v *edgeVisit) answer(ctx context.Context, w http.ResponseWriter) bool {
+	size := map[string]int{doHalf: 1000, doSome: 300 << 10, doStream: 24 << 20}[v.step.Do]
 	switch v.step.Do {
 	case doFail:
 		w.WriteHeader(http.StatusServiceUnavailable)
-	case doBreak, doHalf:
-		if v.step.Do == doHalf {
-			w.Header().Set("Content-Length", "2000")
-			_, _ = w.Write(make([]byte, 1000))
-			_ = http.NewResponseController(w).Flush()
+	case doHalf, doSome, doStream:
+		w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
+		if _, err := w.Write(make([]byte, size)); err != nil {
+			return false
 		}
-		u.leave(v, false)
-		panic(http.ErrAbortHandler)
-	case doStream:
-		return sendMuch(w, 24<<20)
-	case doSome:
-		return sendMuch(w, 300<<10)
+		return http.NewResponseController(w).Flush() == nil
 	case doEvents:
-		return sendEvents(ctx, w)
-	}
-	return true
-}
-
-// sendMuch sends the beginning of a large answer.
-func sendMuch(w http.ResponseWriter, size int) bool {
-	w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
-	piece := make([]byte, 64<<10)
-	for sent := 0; sent < size; {
-		n, err := w.Write(piece[:min(len(piece), size-sent)])
-		sent += n
-		if err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// sendEvents sends events until it is cancelled, or nobody will come any more.
-func sendEvents(ctx context.Context, w http.ResponseWriter) bool {
-	w.Header().Set("Content-Type", "text/event-stream")
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		_, err := io.WriteString(w, "data: event\n\n")
-		if err != nil || http.NewResponseController(w).Flush() != nil {
-			return false
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return false
+		w.Header().Set("Content-Type", "text/event-stream")
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			_, err := io.WriteString(w, "data: event\n\n")
+			if err != nil || http.NewResponseController(w).Flush() != nil {
+				return false
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+				return false
+			}
 		}
 	}
 	return true
