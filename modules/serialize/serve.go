@@ -237,6 +237,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	v.endWait(span, err)
 	if err != nil {
 		v.close()
+		body.Release(w, r)
 	}
 	return err
 }
@@ -331,6 +332,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
 		Uploading: s.streamsBody(), Cancel: v.cancel,
 	})
+	defer body.Release(w, r)
 	defer v.response.Close()
 	defer v.leave() // for handlers that panic
 	v.begin()

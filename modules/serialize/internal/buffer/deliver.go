@@ -26,7 +26,7 @@ func (b *Response) Deliver(err error) error {
 		return err
 	case cause != nil:
 		b.kept.before.restore(b.w.Header())
-		if b.Uploading && b.request.ProtoMajor == 1 {
+		if b.Uploading && b.major == 1 {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
@@ -65,7 +65,7 @@ func (b *Response) send(next []byte, whole bool) error {
 	if whole && len(body) > countedByServer && mayCount(header) && mayCount(late) {
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
-	if b.request.ProtoMajor == 3 {
+	if b.major == 3 {
 		sniff(header, body, next)
 	}
 	b.w.WriteHeader(b.status)
@@ -76,7 +76,7 @@ func (b *Response) send(next []byte, whole bool) error {
 	undeclared := addTrailers(header, late)
 	if b.flushed && err == nil && (undeclared || !whole) {
 		// HTTP/1 sends such trailers only if the response is in chunks.
-		err = http.NewResponseController(b.w).Flush()
+		_ = http.NewResponseController(b.w).Flush() // a client that has gone fails again
 	}
 	return err
 }

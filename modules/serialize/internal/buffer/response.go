@@ -11,6 +11,7 @@ package buffer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -27,9 +28,11 @@ import (
 // Serve runs the handlers, Deliver sends what was kept, and Close frees the memory.
 type Response struct {
 	Options
-	w       http.ResponseWriter // to the client
-	request *http.Request       // as the client sent it
-	kept    *kept               // nil after Close
+	w      http.ResponseWriter // to the client
+	client context.Context     // ends when the client has gone
+	method string              // of the request, as the client sent it
+	major  int                 // of the version of HTTP
+	kept   *kept               // nil after Close
 
 	status  int   // of the response; 0 before the handlers have given one
 	left    int64 // of the length that the handlers have announced; less than 0 if none
@@ -70,7 +73,9 @@ type Options struct {
 
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
-	*b = Response{Options: o, w: w, request: r, kept: pool.Get().(*kept)}
+	*b = Response{
+		Options: o, w: w, client: r.Context(), method: r.Method, major: r.ProtoMajor, kept: pool.Get().(*kept),
+	}
 	b.kept.before.take(w.Header())
 }
 
@@ -111,14 +116,16 @@ func (b *Response) setStatus(status int) {
 	header := b.w.Header()
 	b.status, b.left = status, -1
 	b.kept.head.take(header)
-	if length, err := strconv.ParseUint(header.Get("Content-Length"), 10, 63); err == nil {
-		b.left = int64(length)
+	if announced := header.Get("Content-Length"); announced != "" { // an error costs memory
+		if length, err := strconv.ParseUint(announced, 10, 63); err == nil {
+			b.left = int64(length)
+		}
 	}
-	b.streams = isStream(header) || b.request.Method == http.MethodConnect
+	b.streams = isStream(header) || b.method == http.MethodConnect
 	b.passes = b.streams || b.Limit == 0 ||
-		b.left > b.Limit && b.hasBody() && b.request.Method != http.MethodHead
+		b.left > b.Limit && b.hasBody() && b.method != http.MethodHead
 	if cancel := b.Cancel; b.streams && b.Finish && cancel != nil {
-		b.unwatch = context.AfterFunc(b.request.Context(), func() { cancel(context.Canceled) })
+		b.unwatch = context.AfterFunc(b.client, func() { cancel(context.Canceled) })
 	}
 }
 
@@ -236,13 +243,14 @@ func (b *Response) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
 		conn, rw, err = http.NewResponseController(b.w).Hijack()
 		return err
 	})
-	if conn != nil {
-		b.sent, b.passes = true, true
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.conn = conn
+	if conn == nil {
+		return nil, nil, cmp.Or(err, net.ErrClosed) // the client has gone
 	}
-	return conn, rw, err
+	b.sent, b.passes = true, true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conn = conn
+	return conn, rw, nil
 }
 
 // Sent reports whether the client may have got a part of the response.

@@ -76,7 +76,8 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b := new(Response)
 	b.Init(w, r, o)
 	defer b.Close()
-	err := b.Serve(s.next, r.WithContext(ctx))
+	*r = *r.WithContext(ctx) // in place, since Caddy's placeholders know a request by its address
+	err := b.Serve(s.next, r)
 	if s.returned != nil {
 		s.returned(b)
 	}
@@ -526,13 +527,12 @@ type fileWatcher struct {
 }
 
 func (w *fileWatcher) ReadFrom(r io.Reader) (int64, error) {
-	n, err := w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if _, ok := limited.R.(*os.File); ok {
-			w.sent.Add(n)
+			w.sent.Add(limited.N)
 		}
 	}
-	return n, err
+	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
 }
 
 // net/http refuses what is longer than announced, and so does the buffer.
@@ -618,3 +618,27 @@ type forgetful struct {
 func (w *forgetful) Header() http.Header         { return w.header }
 func (w *forgetful) WriteHeader(int)             {}
 func (w *forgetful) Write(p []byte) (int, error) { w.writes++; return len(p), nil }
+
+// Bug: whoever hijacked the connection of a client that had gone got neither a connection
+// nor an error.
+func TestHijackOfAClientThatHasGone(t *testing.T) {
+	var b Response
+	b.Init(&goneWriter{header: make(http.Header)}, httptest.NewRequest("GET", "/", http.NoBody), Options{Finish: true})
+	_, _ = io.WriteString(&b, "hello")
+	if conn, _, err := b.Hijack(); conn != nil || err == nil {
+		t.Errorf("%v, %v", conn, err)
+	}
+	_ = b.Deliver(nil)
+}
+
+// Bug: a writer that cannot flush failed to write what a handler had flushed before.
+func TestWriterThatCannotFlush(t *testing.T) {
+	w := &forgetful{header: make(http.Header)}
+	var b Response
+	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 10})
+	b.Flush()
+	if n, err := b.Write(make([]byte, 20)); n != 20 || err != nil || w.writes != 1 {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	_ = b.Deliver(nil)
+}

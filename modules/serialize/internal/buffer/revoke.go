@@ -94,7 +94,7 @@ func (b *Response) settle() {
 		b.again.Stop()
 	}
 	if b.cut && b.conn == nil {
-		_ = http.NewResponseController(innermost(b.w)).SetWriteDeadline(writeDeadline(b.request))
+		_ = http.NewResponseController(innermost(b.w)).SetWriteDeadline(deadlineIn(serverOf(b.client).WriteTimeout))
 	}
 }
 

@@ -1,6 +1,7 @@
 package buffer
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -12,17 +13,17 @@ import (
 // the request, but its time in a queue must not count.
 type Timeouts struct {
 	client  *http.ResponseController // nil if there are no timeouts
-	request *http.Request
+	request context.Context
 	stopped time.Time
 }
 
 // StopTimeouts stops the timeouts of a request.
 func StopTimeouts(w http.ResponseWriter, r *http.Request) Timeouts {
-	s := serverOf(r)
+	s := serverOf(r.Context())
 	if s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
 		return Timeouts{}
 	}
-	t := Timeouts{http.NewResponseController(innermost(w)), r, time.Now()}
+	t := Timeouts{http.NewResponseController(innermost(w)), r.Context(), time.Now()}
 	_ = t.client.SetReadDeadline(time.Time{}) // an error: there are none
 	_ = t.client.SetWriteDeadline(time.Time{})
 	return t
@@ -35,15 +36,16 @@ func (t *Timeouts) Restart() {
 		return
 	}
 	waited := time.Since(t.stopped)
-	reader, writer := caddyhttp.IdleTimeoutsFromContext(t.request.Context())
+	reader, writer := caddyhttp.IdleTimeoutsFromContext(t.request)
 	if reader != nil {
 		move(&reader.Deadline, waited)
 	}
 	if writer != nil {
 		move(&writer.Deadline, waited)
 	}
-	_ = t.client.SetReadDeadline(deadlineIn(serverOf(t.request).ReadTimeout))
-	_ = t.client.SetWriteDeadline(writeDeadline(t.request))
+	server := serverOf(t.request)
+	_ = t.client.SetReadDeadline(deadlineIn(server.ReadTimeout))
+	_ = t.client.SetWriteDeadline(deadlineIn(server.WriteTimeout))
 	t.client = nil
 }
 
@@ -55,9 +57,7 @@ func move(d *caddyhttp.IdleDeadline, by time.Duration) {
 	}
 }
 
-// writeDeadline is what write_timeout gives to a request that begins now.
-func writeDeadline(r *http.Request) time.Time { return deadlineIn(serverOf(r).WriteTimeout) }
-
+// deadlineIn is the deadline of a timeout that begins now, or none.
 func deadlineIn(timeout caddy.Duration) time.Time {
 	if timeout <= 0 {
 		return time.Time{}
@@ -66,8 +66,8 @@ func deadlineIn(timeout caddy.Duration) time.Time {
 }
 
 // serverOf is the server of a request. Without Caddy, it has no timeouts.
-func serverOf(r *http.Request) *caddyhttp.Server {
-	if server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+func serverOf(request context.Context) *caddyhttp.Server {
+	if server, ok := request.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		return server
 	}
 	return new(caddyhttp.Server)
