@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -37,7 +38,6 @@ type edgeQueue struct {
 	Readers      bool   `json:",omitempty"` // shared_methods GET
 	Cancel       bool   `json:",omitempty"` // on_disconnect cancel
 	Buffer       string `json:",omitempty"`
-	Response     bool   `json:",omitempty"` // an error_response
 	ResponseSize string `json:",omitempty"` // response_buffer
 }
 
@@ -62,7 +62,6 @@ const (
 	nodeProxy     = "proxy"
 	nodeRecover   = "recover" // a proxy, and a route for answers of 5xx
 	nodeDead      = "dead"    // a proxy to nowhere
-	nodeRespond   = "respond"
 )
 
 // edgeClient is a client and its request.
@@ -159,7 +158,7 @@ func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
 func queueName(i int) string { return fmt.Sprintf("q%d_", i) }
 
-// edgeText is a Caddyfile. Behind every serialize, a request gets a mark in X-Trail: the
+// edgeText writes a Caddyfile. Behind every serialize, a request gets a mark in X-Trail: the
 // line and the token. The error routes begin with a mark, too. So the upstream can tell
 // which lines a request has passed.
 type edgeText struct {
@@ -169,9 +168,33 @@ type edgeText struct {
 	unguarded bool // without serialize, but with its marks
 }
 
-func (e *edgeText) line(format string, args ...any) {
-	fmt.Fprintf(e, format+"\n", args...)
+func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
+	e := &edgeText{c: c, dir: dir, unguarded: unguarded}
+	e.line(`{
+admin {$ADMIN}
+persist_config off
+auto_https off
+log {
+output stderr
+level WARN
 }
+servers {
+protocols h1 h2c
+}
+}`)
+	for i, nodes := range c.Named {
+		e.block(fmt.Sprintf("&(n%d) {\n@fail header X-Fail *\nroute", i), nodes, "}")
+	}
+	// Caddy does not load what it has loaded already.
+	e.block(fmt.Sprintf("{$SITE} {\nvars round %d\n@fail header X-Fail *\nroute", round), c.Main)
+	if c.Errors != nil {
+		e.block("handle_errors {\nroute", append([]edgeNode{{Kind: "mark"}}, c.Errors...), "}")
+	}
+	e.line("}")
+	return e.String()
+}
+
+func (e *edgeText) line(format string, args ...any) { fmt.Fprintf(e, format+"\n", args...) }
 
 func (e *edgeText) option(set bool, format string, args ...any) {
 	if set {
@@ -179,43 +202,19 @@ func (e *edgeText) option(set bool, format string, args ...any) {
 	}
 }
 
-func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
-	const matcher = "@fail header X-Fail *"
-	e := &edgeText{c: c, dir: dir, unguarded: unguarded}
-	e.line("{\nadmin {$ADMIN}\npersist_config off\nauto_https off")
-	e.line("log {\noutput stderr\nformat json\nlevel WARN\n}\nservers {\nprotocols h1 h2c\n}\n}")
-	for i, nodes := range c.Named {
-		e.line("&(n%d) {\n%s", i, matcher)
-		e.block("route", nodes)
-		e.line("}")
-	}
-	e.line("{$SITE} {")
-	e.option(round > 0, "vars round %d", round) // Caddy does not load what it has loaded already
-	e.line(matcher)
-	e.block("route", c.Main)
-	if c.Errors != nil {
-		mark := edgeNode{Kind: "mark"}
-		e.line("handle_errors {")
-		e.block("route", append([]edgeNode{mark}, c.Errors...))
-		e.line("}")
-	}
-	e.line("}")
-	return e.String()
-}
-
-func (e *edgeText) block(head string, nodes []edgeNode) {
+func (e *edgeText) block(head string, nodes []edgeNode, end ...string) {
 	e.line("%s {", head)
 	for _, n := range nodes {
 		e.node(n)
 	}
 	e.line("}")
+	for _, text := range end {
+		e.line("%s", text)
+	}
 }
 
 func (e *edgeText) node(n edgeNode) {
-	path := n.Path
-	if path == "" {
-		path = "*"
-	}
+	path := cmp.Or(n.Path, "*")
 	switch n.Kind {
 	case "mark":
 		e.line(`request_header +X-Trail "!{http.error.status_code}={http.serialize.token}={http.serialize.queue}"`)
@@ -227,12 +226,9 @@ func (e *edgeText) node(n edgeNode) {
 	case nodeRoute:
 		e.block("route "+path, n.Nodes)
 	case nodeHandle:
-		e.line("handle %s {", path)
-		e.block("route", n.Nodes)
-		e.line("}")
+		e.block("handle "+path+" {\nroute", n.Nodes, "}")
 	case nodeRewrite:
-		e.line("rewrite * %s", n.Path)
-		e.block("route "+n.Path, n.Nodes)
+		e.block("rewrite * "+path+"\nroute "+path, n.Nodes)
 	case nodeInvoke:
 		e.line("invoke n%d", n.Named)
 	case nodeFail:
@@ -240,50 +236,40 @@ func (e *edgeText) node(n edgeNode) {
 	case nodeProxy:
 		e.line("reverse_proxy {$UPSTREAM}")
 	case nodeRecover:
-		e.line("reverse_proxy {$UPSTREAM} {\n@bad status 5xx\nhandle_response @bad {")
-		e.block("route", n.Nodes)
-		e.line("}\n}")
+		e.block("reverse_proxy {$UPSTREAM} {\n@bad status 5xx\nhandle_response @bad {\nroute", n.Nodes, "}\n}")
 	case nodeDead:
 		e.line("reverse_proxy 127.0.0.1:1")
-	case nodeRespond:
-		e.line("respond responded")
 	}
 }
 
 func (e *edgeText) serialize(n edgeNode, path string) {
-	q := e.c.Queues[n.Queue]
+	q, kind := e.c.Queues[n.Queue], "lax"
+	if n.Strict {
+		q.Concurrency, q.Readers, kind = 1, false, "strict"
+	}
 	if !e.unguarded {
 		e.line("serialize %s {\npath %s\nprefix %s", path, e.dir, queueName(n.Queue))
-		e.option(q.Timeout > 0, "timeout %dms", q.Timeout)
-		e.option(q.HoldTimeout > 0, "hold_timeout %dms", q.HoldTimeout)
-		e.option(q.QueueLength > 0, "queue_length %d", q.QueueLength)
+		e.line("timeout %dms\nhold_timeout %dms\nqueue_length %d", q.Timeout, q.HoldTimeout, q.QueueLength)
 		e.option(q.QueueLength > 0 && q.DropOldest, "when_full drop_oldest")
-		e.option(q.Concurrency > 0 && !n.Strict, "concurrency %d", q.Concurrency)
-		e.option(q.Readers && !n.Strict, "shared_methods GET")
+		e.option(q.Concurrency > 0, "concurrency %d", q.Concurrency)
+		e.option(q.Readers, "shared_methods GET")
 		e.option(q.Cancel, "on_disconnect cancel")
 		e.option(q.Buffer != "", "buffer %s", q.Buffer)
 		e.option(q.ResponseSize != "", "response_buffer %s", q.ResponseSize)
-		e.option(q.Response, "error_response text/plain refused")
 		e.option(e.c.Engine != "", "engine %s", e.c.Engine)
 		e.line("}")
-	}
-	kind := "lax"
-	if n.Strict {
-		kind = "strict"
 	}
 	e.line(`request_header %s +X-Trail "%s={http.serialize.token}=%s"`, path, kind, queueName(n.Queue))
 }
 
 // String is the case as a person reads it, and as the flag -edges.case takes it.
 func (c *edgeCase) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, %d process(es), eviction after %d ms, reload after %d ms\n\n%s\n", c.Seed, c.Processes, c.Evict, c.Reload,
-		caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))))
+	clients := ""
 	for i, client := range c.Clients {
-		fmt.Fprintf(&b, "client %d: %s\n", i, asJSON(client))
+		clients += fmt.Sprintf("client %d: %s\n", i, asJSON(client))
 	}
-	fmt.Fprintf(&b, "\n-edges.case '%s'\n", asJSON(c))
-	return b.String()
+	return fmt.Sprintf("seed %d, %d process(es), eviction after %d ms, reload after %d ms\n\n%s\n%s\n-edges.case '%s'\n", c.Seed, c.Processes,
+		c.Evict, c.Reload, caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), clients, asJSON(c))
 }
 
 func asJSON(v any) string {

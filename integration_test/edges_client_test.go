@@ -131,13 +131,14 @@ func (v *edgeVisitor) sendBody(w io.Writer) error {
 		if v.Garbage {
 			_, _ = io.WriteString(v.conn, "no chunk\r\n")
 		}
-		var goOn <-chan time.Time
-		if v.Pause > 0 {
-			goOn = time.After(ms(v.Pause))
-		}
 		select {
-		case <-goOn:
+		case <-time.After(ms(cmp.Or(v.Pause, 5000))):
+		case <-v.gone:
+			return io.ErrClosedPipe
 		case <-v.over:
+			return io.ErrClosedPipe
+		}
+		if v.Pause == 0 {
 			return io.ErrClosedPipe
 		}
 		body = body[v.Cut:]

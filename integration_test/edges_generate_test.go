@@ -85,7 +85,6 @@ func (g *edgeGenerator) queue() edgeQueue {
 	if g.has("streaming", 0.35) || g.without == "buffers" {
 		q.Buffer = "off"
 	}
-	q.Response = g.chance(0.1)
 	if g.has("responses", 0.5) {
 		q.ResponseSize = pick(g, "0", "1KiB", "16KiB", "1MiB", "32MiB")
 	}
@@ -105,7 +104,7 @@ func (g *edgeGenerator) serialize() edgeNode {
 func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
 	chosen := g.IntN(100)
 	if depth <= 0 || chosen >= 90 {
-		return []edgeNode{{Kind: pick(g, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeDead, nodeRespond)}}
+		return []edgeNode{{Kind: pick(g, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeDead)}}
 	}
 	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
 	switch {

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -117,17 +118,14 @@ func (h *edgeHistory) judge() []*violation {
 		}
 	}
 	for _, holds := range holds {
-		slices.SortFunc(holds, func(a, b edgeHold) int { return a.entered.Compare(b.entered) })
-		h.checkCapacity(holds)
-		h.checkOrder(holds)
+		h.checkQueue(holds)
 	}
 	for _, s := range stays {
 		h.checkBody(s)
 		h.checkEnd(s)
 	}
 	for id, ticket := range h.tickets {
-		h.checkHeld(id, ticket)
-		h.checkWaiting(id, ticket)
+		h.checkTicket(id, ticket)
 	}
 	for _, a := range h.answers {
 		h.checkAnswer(a)
@@ -194,23 +192,13 @@ func (h *edgeHistory) measure(s *edgeStay) {
 	case cancelled, s.step.Unread && s.answer.client.Body > 0: // it notices nothing before it has read the body
 		s.until = s.mayEnd
 	default:
-		s.until = later(s.mayEnd, s.left.Add(-unnoticed))
+		s.until = lastOf(s.mayEnd, s.left.Add(-unnoticed))
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func lastOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func firstOf(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // end is the time from which a visit may be cancelled, and its turns may end.
 func (h *edgeHistory) end(s *edgeStay) time.Time {
@@ -222,12 +210,12 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 		if q.HoldTimeout > 0 {
 			outside := a.started // when it had not entered yet
 			if ticket := h.tickets[id]; ticket != nil {
-				outside = later(outside, ticket.waiting)
+				outside = lastOf(outside, ticket.waiting)
 			}
-			end = earlier(end, outside.Add(ms(q.HoldTimeout)))
+			end = firstOf(end, outside.Add(ms(q.HoldTimeout)))
 		}
 		if id == h.evicted && !h.evictAt.IsZero() {
-			end = earlier(end, h.evictAt)
+			end = firstOf(end, h.evictAt)
 		}
 		withClient = withClient && q.Cancel
 	}
@@ -235,7 +223,7 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 	case s.short && (s.number > 0 || a.client.Garbage || a.hungUp.IsZero()):
 		return a.started
 	case s.short || (withClient || s.step.Do == doEvents) && !a.hungUp.IsZero():
-		return earlier(end, a.hungUp)
+		return firstOf(end, a.hungUp)
 	}
 	return end
 }
@@ -252,45 +240,33 @@ func (h *edgeHistory) lacksBody(s *edgeStay) bool {
 	return !buffered && (a.client.Garbage || a.whole.IsZero() || !a.hungUp.IsZero())
 }
 
-// checkCapacity finds those who were inside together and must not be. A ticket's rule
-// concerns the tickets before it.
-func (h *edgeHistory) checkCapacity(holds []edgeHold) {
+// checkQueue finds those who were inside together and must not be, and those who entered
+// before an earlier ticket, or with another's. A ticket's rule concerns the tickets before.
+func (h *edgeHistory) checkQueue(holds []edgeHold) {
+	slices.SortFunc(holds, func(a, b edgeHold) int { return a.entered.Compare(b.entered) })
 	for i, s := range holds {
 		together := []edgeHold{s}
 		for _, o := range holds[:i] {
-			isNew := !slices.ContainsFunc(together, func(t edgeHold) bool { return t.answer == o.answer })
-			if isNew && o.until.After(s.entered) {
+			if o.until.After(s.entered) && !slices.ContainsFunc(together, func(t edgeHold) bool { return t.answer == o.answer }) {
 				together = append(together, o)
 			}
+			sideBySide := o.rule.reader && s.rule.reader || o.rule.limit > 1 // they may reach the upstream in any order
+			switch {
+			case o.answer == s.answer:
+			case o.token == s.token && s.token > 0:
+				h.violated("token twice", "%v and %v", o.edgeStay, s.edgeStay)
+			case o.token > s.token && !sideBySide:
+				h.violated("out of order", "%v came after %v", s.edgeStay, o.edgeStay)
+			}
 		}
-		slices.SortStableFunc(together, func(a, b edgeHold) int { return int(int64(a.token) - int64(b.token)) })
+		slices.SortStableFunc(together, func(a, b edgeHold) int { return cmp.Compare(a.token, b.token) })
 		readers := 0
-		for others, m := range together {
-			if !m.rule.admits(others, readers) {
-				h.violated("two inside", "%v was inside when %v entered, %v before the first left", together, s, together[0].until.Sub(s.entered))
-				return
+		for others, t := range together {
+			if !t.rule.admits(others, readers) {
+				h.violated("two inside", "%v when %v entered", together, s.edgeStay)
 			}
-			if m.rule.reader {
+			if t.rule.reader {
 				readers++
-			}
-		}
-	}
-}
-
-// checkOrder finds those who entered before an earlier ticket, or with another's.
-func (h *edgeHistory) checkOrder(holds []edgeHold) {
-	for i, s := range holds {
-		for _, o := range holds[:i] {
-			if o.answer == s.answer {
-				continue
-			}
-			if o.token == s.token && s.token > 0 {
-				h.violated("token twice", "%v and %v", o, s)
-			}
-			// Side by side, they may reach the upstream in any order.
-			sideBySide := o.rule.reader && s.rule.reader || o.rule.limit > 1
-			if !sideBySide && o.token > s.token {
-				h.violated("out of order", "%v came after %v", s, o)
 			}
 		}
 	}
@@ -328,36 +304,27 @@ func (h *edgeHistory) checkEnd(s *edgeStay) {
 		h.violated("cancelled", "%v", s)
 	}
 	hungUp := s.answer.hungUp
-	if s.step.Do == doEvents && !hungUp.IsZero() && s.left.Sub(later(hungUp, s.entered)) > promptly+leeway {
+	if s.step.Do == doEvents && !hungUp.IsZero() && s.left.Sub(lastOf(hungUp, s.entered)) > promptly+leeway {
 		h.violated("stream went on", "%v", s)
 	}
 }
 
-// checkHeld finds turns that lasted for longer than they may.
-func (h *edgeHistory) checkHeld(id edgeTicketID, ticket *edgeTicket) {
+// checkTicket finds turns that lasted for longer than they may, and clients that hung up
+// while they waited and kept their place. Of a body that streams, only the beginning is
+// read meanwhile.
+func (h *edgeHistory) checkTicket(id edgeTicketID, t *edgeTicket) {
 	var queue int
 	_, _ = fmt.Sscanf(id.queue, "q%d_", &queue)
-	if ticket.inside.IsZero() {
-		return
+	limit := ms(h.c.Queues[queue].HoldTimeout)
+	if !t.inside.IsZero() && limit > 0 && t.stillInside.Sub(t.inside) > limit+promptly+leeway {
+		h.violated("held too long", "%v with a hold_timeout of %v: %v", id, limit, t.stillInside.Sub(t.inside))
 	}
-	held, limit := ticket.stillInside.Sub(ticket.inside), ms(h.c.Queues[queue].HoldTimeout)
-	if limit > 0 && held > limit+promptly+leeway {
-		h.violated("held too long", "token %s of %s was inside for %v with a hold_timeout of %v", id.token, id.queue, held, limit)
+	if id == h.evicted && t.stillInside.Sub(h.evictAt) > promptly+leeway {
+		h.violated("held too long", "%v after its eviction: %v", id, t.stillInside.Sub(h.evictAt))
 	}
-	if after := ticket.stillInside.Sub(h.evictAt); id == h.evicted && after > promptly+leeway {
-		h.violated("held too long", "token %s of %s was inside for %v after it was evicted", id.token, id.queue, after)
-	}
-}
-
-// checkWaiting finds clients that hung up while they waited and kept their place. Of a
-// body that streams, only the beginning is read meanwhile.
-func (h *edgeHistory) checkWaiting(id edgeTicketID, ticket *edgeTicket) {
 	for _, a := range h.answers {
-		if a.port != ticket.port || a.hungUp.IsZero() || ticket.waiting.IsZero() || a.client.Body > 64<<10 {
-			continue
-		}
-		if after := ticket.waiting.Sub(a.hungUp); after > promptly+leeway {
-			h.violated("left in the queue", "%s still waited as token %s of %s %v after it had hung up", a.request, id.token, id.queue, after)
+		if a.port == t.port && !a.hungUp.IsZero() && t.waiting.Sub(a.hungUp) > promptly+leeway && a.client.Body <= 64<<10 {
+			h.violated("left in the queue", "%s waited as %v for %v after it had hung up", a.request, id, t.waiting.Sub(a.hungUp))
 		}
 	}
 }
@@ -369,49 +336,32 @@ func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
 	if c.HangUp != "" || c.Limit > 0 || c.Read == "never" {
 		return
 	}
+	revocable := !h.evictAt.IsZero() || slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
+		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
+	})
+	explained := slices.Contains([]int{0, 200, 418, 502, 503}, a.status) || a.status == 400 && c.Garbage || a.status == 504 && revocable ||
+		a.status == 413 && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })
 	after := a.ended.Sub(a.started).Round(time.Millisecond)
-	if a.err != nil && !c.Garbage && !h.mayBreakOff(a) {
-		h.violated("no answer", "%s, after %v: status %d, %v", a.request, after, a.status, a.err)
-	}
-	explained := true
-	switch a.status {
-	case 0, 200, 418, 502, 503:
-	case 400:
-		explained = c.Garbage
-	case 413:
-		explained = slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })
-	case 504:
-		explained = h.mayBeRevoked(a)
-	default:
-		explained = false
-	}
 	if !explained {
 		h.violated("wrong answer", "%s, after %v: status %d", a.request, after, a.status)
 	}
-}
-
-// mayBeRevoked reports whether a turn of the request may have been taken back.
-func (h *edgeHistory) mayBeRevoked(a *edgeAnswer) bool {
-	return !h.evictAt.IsZero() || slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
-		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
-	})
+	if a.err != nil && !c.Garbage && !h.mayBreakOff(a, revocable) {
+		h.violated("no answer", "%s, after %v: status %d, %v", a.request, after, a.status, a.err)
+	}
 }
 
 // mayBreakOff reports whether the client may get a part of an answer, or none.
-func (h *edgeHistory) mayBreakOff(a *edgeAnswer) bool {
-	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == doHalf })
-	visited, answered := false, false // or just being answered
+func (h *edgeHistory) mayBreakOff(a *edgeAnswer, revocable bool) bool {
+	visited, begun := false, a.status != 0 // perhaps in the server only
 	for _, v := range h.visits {
 		visited = visited || v.request == a.request
-		answered = answered || v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
+		begun = begun || v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
 	}
-	switch {
-	case a.status != 0 && halves:
-		return true
-	case a.status == 0 && h.c.Reload > 0 && !visited: // Caddy closes idle connections, and those that nobody had accepted
+	if a.status == 0 && h.c.Reload > 0 && !visited { // Caddy closes idle connections, and those that nobody had accepted
 		return true
 	}
-	// Once it has begun, an answer breaks off when the turn is revoked. It may have begun
-	// in the server only. A client that sends too slowly is cut off, too.
-	return h.mayBeRevoked(a) && (a.status != 0 || answered || a.client.Pause > 0)
+	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == doHalf })
+	// Once it has begun, an answer breaks off when the turn is revoked. A client that
+	// sends too slowly is cut off, too.
+	return a.status != 0 && halves || revocable && (begun || a.client.Pause > 0)
 }
