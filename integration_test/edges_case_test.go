@@ -77,7 +77,6 @@ type edgeClient struct {
 	Cut     int        `json:",omitempty"` // after so many bytes, the body stops
 	Pause   int        `json:",omitempty"` // for so long; 0 is for good
 	Garbage bool       `json:",omitempty"` // at the cut it sends what is no chunk, and waits for the answer
-	Extra   bool       `json:",omitempty"` // a byte more than the request
 	HangUp  string     `json:",omitempty"` // one of the constants below
 	After   int        `json:",omitempty"` // and so much later
 	Reset   bool       `json:",omitempty"` // it hangs up with a reset

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"time"
 
@@ -76,13 +75,7 @@ func (v *edgeVisitor) ask(name string, u *edgeUpstream) *edgeAnswer {
 	v.Method = cmp.Or(v.Method, http.MethodGet)
 	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, port: v.conn.LocalAddr().(*net.TCPAddr).Port, started: time.Now()}
 	v.arrived, v.gone, v.over = u.expect(name, v.Steps), make(chan struct{}), make(chan struct{})
-	ctx, cancel := context.WithCancel(httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			if v.Extra {
-				_, _ = io.WriteString(v.conn, "G")
-			}
-		},
-	}))
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var helpers sync.WaitGroup
 	helpers.Go(func() { v.hangUpInTime(cancel) })

@@ -153,9 +153,6 @@ func (g *edgeGenerator) client() edgeClient {
 		c.Steps = []edgeStep{{Work: 20, Do: doEvents}}
 		c.HangUp, c.After, c.Limit, c.Again = hangUpVisit, 50+g.IntN(300), 1500, false
 	}
-	if !c.HTTP2 && c.Cut == 0 && g.has("extra", 0.1) {
-		c.Extra, c.Again = true, false
-	}
 	return c
 }
 

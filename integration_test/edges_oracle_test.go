@@ -13,14 +13,9 @@ import (
 )
 
 const (
-	// promptly is how soon a revoked turn ends, and a client that hangs up leaves. A busy
-	// machine gets some leeway.
-	promptly = time.Second
-	leeway   = 1500 * time.Millisecond
-
-	// unnoticed is how long it may take an upstream on a busy machine to notice that it
-	// was cancelled.
-	unnoticed = 500 * time.Millisecond
+	promptly  = time.Second             // a revoked turn ends, and a client that hangs up leaves,
+	leeway    = 1500 * time.Millisecond // on a busy machine later
+	unnoticed = 500 * time.Millisecond  // until an upstream on a busy machine notices that it was cancelled
 )
 
 var farFuture = time.Unix(math.MaxInt32, 0)
@@ -85,21 +80,20 @@ type edgeHold struct {
 }
 
 func (s *edgeStay) String() string {
-	text := fmt.Sprintf("%s %v (visit of %v", s.request, s.trail, s.left.Sub(s.entered).Round(time.Millisecond))
-	if !s.cancelled.IsZero() {
-		text += fmt.Sprintf(", cancelled after %v", s.cancelled.Sub(s.entered).Round(time.Millisecond))
+	text := fmt.Sprintf("%s %v", s.request, s.trail)
+	for name, when := range map[string]time.Time{"left": s.left, "cancelled": s.cancelled, "client hung up": s.answer.hungUp} {
+		if !when.IsZero() {
+			text += fmt.Sprintf(", %s after %v", name, when.Sub(s.entered).Round(time.Millisecond))
+		}
 	}
-	if a := s.answer; !a.hungUp.IsZero() {
-		text += fmt.Sprintf(", client hung up after %v", a.hungUp.Sub(s.entered).Round(time.Millisecond))
-	}
-	return text + ")"
+	return text
 }
 
 // String chooses between those of the two embedded types.
 func (s edgeHold) String() string { return s.edgeStay.String() }
 
-// judge returns the broken promises of a case, the gravest first.
-func (h *edgeHistory) judge() []*violation {
+// judge finds the broken promises of a case, the gravest first.
+func (h *edgeHistory) judge() {
 	holds := make([][]edgeHold, len(h.c.Queues))
 	var stays []*edgeStay
 	for _, v := range h.visits {
@@ -130,7 +124,6 @@ func (h *edgeHistory) judge() []*violation {
 	for _, a := range h.answers {
 		h.checkAnswer(a)
 	}
-	return h.found
 }
 
 // follow reads the marks of a visit: which lines of the configuration the request has
@@ -279,14 +272,13 @@ func (h *edgeHistory) checkBody(s *edgeStay) {
 	if a.client.Body == 0 || s.number > 0 {
 		return
 	}
-	for _, t := range s.turns {
-		q := h.c.Queues[t.queue]
-		switch {
-		case q.streams():
-		case a.whole.IsZero() || a.whole.After(s.entered):
+	// For the lines inside the first one that reads the body, it is here.
+	if i := slices.IndexFunc(s.turns, func(t edgeTurn) bool { return !h.c.Queues[t.queue].streams() }); i >= 0 {
+		if a.whole.IsZero() || a.whole.After(s.entered) {
 			h.violated("let in early", "%v, %d bytes, was let in before its body was here; sent whole: %t", s, a.client.Body, !a.whole.IsZero())
-		case a.client.Body > q.limit():
-			h.violated("too large", "%v, %d bytes, was let in, with a buffer of %d", s, a.client.Body, q.limit())
+		}
+		if limit := h.c.Queues[s.turns[i].queue].limit(); a.client.Body > limit && !s.inErrorRoute() {
+			h.violated("too large", "%v, %d bytes, was let in, with a buffer of %d", s, a.client.Body, limit)
 		}
 	}
 	if s.cancelled.IsZero() && !s.short && !s.step.Unread && s.received != int64(a.client.Body) {

@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,22 +73,21 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 		h.answers[a.request] = a
 	}
 	idle := wait.Poll(wait.Patience, b.upstream.idle)
-	stuck := b.empties(c, dir)
+	empty := wait.Poll(2*(promptly+leeway), func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
 	close(done)
 	helpers.Wait()
 	if !idle || reloaded != nil {
 		return nil, errors.Join(reloaded, fmt.Errorf("the upstream works no more: %t", idle))
 	}
 	h.visits = b.upstream.take()
-	found := h.judge()
-	if stuck == nil {
-		stuck = b.fresh(c)
-	}
-	if stuck != nil {
-		found = append(found, stuck)
+	h.judge()
+	if !empty {
+		h.violated("left behind", "%v and %v, though all clients and all work have ended", b.tickets(c, dir), lockFiles(b.t, dir))
+	} else if r := b.fresh(c); r.Err != nil || r.Header.Get("Retry-After") != "" {
+		h.violated("stuck", "a new request: %v", r)
 	}
 	b.upstream.take()
-	return found, nil
+	return h.found, nil
 }
 
 // clients runs the clients of a case to their ends.
@@ -98,118 +95,88 @@ func (b *edgeBench) clients(c *edgeCase) []*edgeAnswer {
 	answers := make([][]*edgeAnswer, len(c.Clients))
 	var all sync.WaitGroup
 	for i, client := range c.Clients {
-		addr := strings.TrimPrefix(b.caddies[client.Process%c.Processes].url, "http://")
+		addr := b.caddies[client.Process%c.Processes].host()
 		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
 	}
 	all.Wait()
 	return slices.Concat(answers...)
 }
 
-// edgeQueueState is a queue of the admin API.
-type edgeQueueState struct {
-	Path, Prefix string
-	Tickets      []struct{ Token, State, Client string }
-}
+// edgeTicketState is a ticket as the admin API lists it.
+type edgeTicketState struct{ Token, State, Client, queue string }
 
-func (b *edgeBench) queues(process int, dir string) (found []edgeQueueState) {
-	r := b.caddies[process].API("GET", "/serialize/queues", "")
-	var all []edgeQueueState
-	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
-		return nil // the next attempt may succeed
+// tickets lists the tickets that the processes of a case see.
+func (b *edgeBench) tickets(c *edgeCase, dir string) (tickets []edgeTicketState) {
+	for _, process := range b.caddies[:c.Processes] {
+		var queues []struct {
+			Path, Prefix string
+			Tickets      []edgeTicketState
+		}
+		// If that fails, the next attempt may succeed.
+		_ = json.Unmarshal([]byte(process.API("GET", "/serialize/queues", "").Text), &queues)
+		for _, q := range queues {
+			for _, t := range q.Tickets {
+				t.queue = q.Prefix
+				if q.Path == dir { // others are of other cases
+					tickets = append(tickets, t)
+				}
+			}
+		}
 	}
-	return slices.DeleteFunc(all, func(q edgeQueueState) bool { return q.Path != dir })
+	return tickets
 }
 
 // watch keeps reading the tickets, and evicts one when it is time.
 func (b *edgeBench) watch(h *edgeHistory, dir string, done <-chan struct{}) {
-	started := time.Now()
-	for {
+	for started := time.Now(); ; {
 		select {
 		case <-done:
 			return
 		case <-time.After(40 * time.Millisecond):
 		}
-		for process := range h.c.Processes {
-			asked := time.Now()
-			states := b.queues(process, dir)
-			h.note(states, asked)
+		asked := time.Now()
+		for _, t := range b.tickets(h.c, dir) {
+			h.note(t, asked)
 			if h.c.Evict > 0 && h.evictAt.IsZero() && time.Since(started) > ms(h.c.Evict) {
-				b.evict(h, process, states)
+				h.evicted, h.evictAt = edgeTicketID{t.queue, t.Token}, time.Now()
+				b.caddies[0].API("DELETE", "/serialize/queues/"+url.PathEscape(dir+"/"+t.queue)+"/"+t.Token, "")
 			}
 		}
 	}
 }
 
-func (h *edgeHistory) note(states []edgeQueueState, asked time.Time) {
-	for _, q := range states {
-		for _, t := range q.Tickets {
-			id := edgeTicketID{q.Prefix, t.Token}
-			if h.tickets[id] == nil {
-				h.tickets[id] = new(edgeTicket)
-			}
-			ticket := h.tickets[id]
-			if addr, err := netip.ParseAddrPort(t.Client); err == nil {
-				ticket.port = int(addr.Port())
-			}
-			if t.State == "waiting" {
-				ticket.waiting = asked
-				continue
-			}
-			if ticket.inside.IsZero() {
-				ticket.inside = time.Now()
-			}
-			ticket.stillInside = asked
-		}
+func (h *edgeHistory) note(t edgeTicketState, asked time.Time) {
+	id := edgeTicketID{t.queue, t.Token}
+	if h.tickets[id] == nil {
+		h.tickets[id] = new(edgeTicket)
 	}
-}
-
-// evict evicts the first ticket of the first queue that has one.
-func (b *edgeBench) evict(h *edgeHistory, process int, states []edgeQueueState) {
-	i := slices.IndexFunc(states, func(q edgeQueueState) bool { return len(q.Tickets) > 0 })
-	if i < 0 {
+	ticket := h.tickets[id]
+	if addr, err := netip.ParseAddrPort(t.Client); err == nil {
+		ticket.port = int(addr.Port())
+	}
+	if t.State == "waiting" {
+		ticket.waiting = asked
 		return
 	}
-	q := states[i]
-	h.evicted, h.evictAt = edgeTicketID{q.Prefix, q.Tickets[0].Token}, time.Now()
-	b.caddies[process].API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+h.evicted.token, "")
-}
-
-// empties waits until nobody is in the queues any more, and no lock file is left.
-func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
-	var left map[string]bool
-	if wait.Poll(2*(promptly+leeway), func() bool {
-		left = make(map[string]bool)
-		for process := range c.Processes {
-			for _, q := range b.queues(process, dir) {
-				for _, t := range q.Tickets {
-					left[fmt.Sprintf("token %s of %s is %s", t.Token, q.Prefix, t.State)] = true
-				}
-			}
-		}
-		for _, file := range lockFiles(b.t, dir) {
-			left["lock file "+file] = true
-		}
-		return len(left) == 0
-	}) {
-		return nil
+	if ticket.inside.IsZero() {
+		ticket.inside = time.Now()
 	}
-	return &violation{"left behind", fmt.Sprintf("%v, though all clients and all work have ended", slices.Sorted(maps.Keys(left)))}
+	ticket.stillInside = asked
 }
 
-// fresh makes new requests, for which the queues are free.
-func (b *edgeBench) fresh(c *edgeCase) *violation {
+// fresh makes new requests, for which the queues are free. It returns the last answer.
+func (b *edgeBench) fresh(c *edgeCase) (r testcaddy.Answer) {
 	client := &http.Client{Timeout: wait.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
-	for process := range c.Processes {
+	for _, process := range b.caddies[:c.Processes] {
 		for _, path := range []string{"/a", "/b", "/c"} {
-			var r testcaddy.Answer
+			// A busy machine may take longer than a short timeout.
 			if !wait.Poll(wait.Patience, func() bool {
-				// A busy machine may take longer than a short timeout.
-				r = do(client, "GET", b.caddies[process].url+path, "")
+				r = do(client, "GET", process.url+path, "")
 				return r.Err == nil && r.Header.Get("Retry-After") == ""
 			}) {
-				return &violation{"stuck", fmt.Sprintf("a new request for %s of process %d: %v", path, process, r)}
+				return r
 			}
 		}
 	}
-	return nil
+	return r
 }

@@ -33,11 +33,8 @@ func (b *edgeBench) shrink(c *edgeCase, found []*violation) {
 
 // smaller lists cases with one part less.
 func (c *edgeCase) smaller() (cases []*edgeCase) {
-	var tree map[string]any
-	reread(c, &tree)
-	for _, v := range withoutOne(tree) {
-		smaller := new(edgeCase)
-		reread(v, smaller)
+	for _, tree := range withoutOne(reread[any](c)) {
+		smaller := reread[*edgeCase](tree)
 		smaller.Processes = max(smaller.Processes, 1)
 		// Lines refer to queues by their numbers.
 		if len(smaller.Queues) == len(c.Queues) && asJSON(smaller) != asJSON(c) {
@@ -47,10 +44,11 @@ func (c *edgeCase) smaller() (cases []*edgeCase) {
 	return cases
 }
 
-func reread(from, to any) {
-	if err := json.Unmarshal([]byte(asJSON(from)), to); err != nil {
+func reread[T any](from any) (to T) {
+	if err := json.Unmarshal([]byte(asJSON(from)), &to); err != nil {
 		panic(err)
 	}
+	return to
 }
 
 // withoutOne lists what is left of a value without one of its parts, or with the contents
