@@ -41,28 +41,21 @@ type edgeQueue struct {
 	ResponseSize string `json:",omitempty"` // response_buffer
 }
 
-// edgeNode is a directive, or a block of them.
+// edgeNode is a directive, or a block of them. Its kind is
+//
+//   - serialize, or off: serialize off
+//   - route, handle, invoke; or rewrite, with a route for where it leads
+//   - fail: an error, for requests that ask for one
+//   - proxy, or dead: a proxy to nowhere
+//   - recover: a proxy, and a route for answers of 5xx
 type edgeNode struct {
-	Kind   string     // one of the constants below
+	Kind   string
 	Queue  int        `json:",omitempty"` // of serialize
 	Strict bool       `json:",omitempty"` // this line of the queue lets nobody in beside
 	Path   string     `json:",omitempty"` // that it matches, or that a rewrite leads to
 	Named  int        `json:",omitempty"` // the route that is invoked
 	Nodes  []edgeNode `json:",omitempty"`
 }
-
-const (
-	nodeSerialize = "serialize"
-	nodeOff       = "off" // serialize off
-	nodeRoute     = "route"
-	nodeHandle    = "handle"
-	nodeRewrite   = "rewrite" // and a route for where it leads
-	nodeInvoke    = "invoke"
-	nodeFail      = "fail" // an error, for requests that ask for one
-	nodeProxy     = "proxy"
-	nodeRecover   = "recover" // a proxy, and a route for answers of 5xx
-	nodeDead      = "dead"    // a proxy to nowhere
-)
 
 // edgeClient is a client and its request.
 type edgeClient struct {
@@ -77,7 +70,7 @@ type edgeClient struct {
 	Cut     int        `json:",omitempty"` // after so many bytes, the body stops
 	Pause   int        `json:",omitempty"` // for so long; 0 is for good
 	Garbage bool       `json:",omitempty"` // at the cut it sends what is no chunk, and waits for the answer
-	HangUp  string     `json:",omitempty"` // one of the constants below
+	HangUp  string     `json:",omitempty"` // at a time, when it visits the upstream, or does so from an "error visit"
 	After   int        `json:",omitempty"` // and so much later
 	Reset   bool       `json:",omitempty"` // it hangs up with a reset
 	Read    string     `json:",omitempty"` // of the answer: slow, never, or as it comes
@@ -86,30 +79,18 @@ type edgeClient struct {
 	Steps   []edgeStep `json:",omitempty"`
 }
 
-// When a client hangs up.
-const (
-	hangUpTime       = "time"        // counted from its start
-	hangUpVisit      = "visit"       // when its request has reached the upstream
-	hangUpErrorVisit = "error visit" // when it has reached it from an error route
-)
-
-// edgeStep is what the upstream does with one visit of a request; the last step applies to
-// all further visits.
+// edgeStep is what the upstream does with one visit of a request. It may
+//
+//   - fail: answer 503
+//   - break the connection instead of answering, or after half of the answer
+//   - answer with some hundred kilobytes, or stream more than all buffers take
+//   - send events that never end
 type edgeStep struct {
 	Work   int    `json:",omitempty"`
-	Do     string `json:",omitempty"` // one of the constants below
+	Do     string `json:",omitempty"`
 	Deaf   bool   `json:",omitempty"` // works to its end though it is cancelled
 	Unread bool   `json:",omitempty"` // answers without reading the request's body
 }
-
-const (
-	doFail   = "fail"   // answers 503
-	doBreak  = "break"  // closes the connection instead of answering
-	doHalf   = "half"   // closes it in the middle of the answer
-	doStream = "stream" // answers with more than all buffers take
-	doSome   = "some"   // answers with some hundred kilobytes
-	doEvents = "events" // answers with events that never end
-)
 
 // streams reports whether bodies are read inside.
 func (q edgeQueue) streams() bool { return q.Buffer == "off" }
@@ -169,18 +150,8 @@ type edgeText struct {
 
 func (c *edgeCase) caddyfile(dir string, round int, unguarded bool) string {
 	e := &edgeText{c: c, dir: dir, unguarded: unguarded}
-	e.line(`{
-admin {$ADMIN}
-persist_config off
-auto_https off
-log {
-output stderr
-level WARN
-}
-servers {
-protocols h1 h2c
-}
-}`)
+	e.line("{\nadmin {$ADMIN}\npersist_config off\nauto_https off")
+	e.line("log {\noutput stderr\nlevel WARN\n}\nservers {\nprotocols h1 h2c\n}\n}")
 	for i, nodes := range c.Named {
 		e.block(fmt.Sprintf("&(n%d) {\n@fail header X-Fail *\nroute", i), nodes, "}")
 	}
@@ -217,26 +188,26 @@ func (e *edgeText) node(n edgeNode) {
 	switch n.Kind {
 	case "mark":
 		e.line(`request_header +X-Trail "!{http.error.status_code}={http.serialize.token}={http.serialize.queue}"`)
-	case nodeSerialize:
+	case "serialize":
 		e.serialize(n, path)
-	case nodeOff:
+	case "off":
 		e.option(!e.unguarded, "serialize %s off", path)
 		e.line("request_header %s +X-Trail off", path)
-	case nodeRoute:
+	case "route":
 		e.block("route "+path, n.Nodes)
-	case nodeHandle:
+	case "handle":
 		e.block("handle "+path+" {\nroute", n.Nodes, "}")
-	case nodeRewrite:
+	case "rewrite":
 		e.block("rewrite * "+path+"\nroute "+path, n.Nodes)
-	case nodeInvoke:
+	case "invoke":
 		e.line("invoke n%d", n.Named)
-	case nodeFail:
+	case "fail":
 		e.line("error @fail 418")
-	case nodeProxy:
+	case "proxy":
 		e.line("reverse_proxy {$UPSTREAM}")
-	case nodeRecover:
+	case "recover":
 		e.block("reverse_proxy {$UPSTREAM} {\n@bad status 5xx\nhandle_response @bad {\nroute", n.Nodes, "}\n}")
-	case nodeDead:
+	case "dead":
 		e.line("reverse_proxy 127.0.0.1:1")
 	}
 }
@@ -263,12 +234,7 @@ func (e *edgeText) serialize(n edgeNode, path string) {
 
 // String is the case as a person reads it, and as the flag -edges.case takes it.
 func (c *edgeCase) String() string {
-	clients := ""
-	for i, client := range c.Clients {
-		clients += fmt.Sprintf("client %d: %s\n", i, asJSON(client))
-	}
-	return fmt.Sprintf("seed %d, %d process(es), eviction after %d ms, reload after %d ms\n\n%s\n%s\n-edges.case '%s'\n", c.Seed, c.Processes,
-		c.Evict, c.Reload, caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), clients, asJSON(c))
+	return fmt.Sprintf("seed %d\n\n%s\n-edges.case '%s'\n", c.Seed, caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), asJSON(c))
 }
 
 func asJSON(v any) string {

@@ -164,28 +164,24 @@ func (v *edgeVisitor) read(answer io.Reader) error {
 
 // hangUpInTime hangs up when the client should. It returns when the client has ended.
 func (v *edgeVisitor) hangUpInTime(hangUp func()) {
-	limit := wait.Patience
-	if v.Limit > 0 || v.Read == "never" {
-		limit = ms(cmp.Or(v.Limit, 1000))
-	}
-	latest := time.After(limit)
+	latest := time.After(cmp.Or(ms(v.Limit), wait.Patience))
 	var due <-chan time.Time
-	if v.HangUp == hangUpTime {
+	if v.HangUp == "time" {
 		due = time.After(ms(v.After))
 	}
-	for hasHungUp := false; !hasHungUp; {
+	for waits := true; waits; {
 		select {
 		case visit := <-v.arrived:
-			if v.HangUp == hangUpVisit || v.HangUp == hangUpErrorVisit && visit.inErrorRoute() {
+			if v.HangUp == "visit" || v.HangUp == "error visit" && visit.inErrorRoute() {
 				due = time.After(ms(v.After))
 			}
-			continue
 		case <-due:
+			waits = false
 		case <-latest:
+			waits = false
 		case <-v.over:
 			return
 		}
-		hasHungUp = true
 	}
 	if v.Reset {
 		_ = v.conn.SetLinger(0)

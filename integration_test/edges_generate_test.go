@@ -32,7 +32,7 @@ func generateEdges(seed uint64, without string) *edgeCase {
 		c.Named[i] = g.block(2, false)
 	}
 	if g.chance(0.8) {
-		c.Main = []edgeNode{{Kind: nodeSerialize, Queue: g.IntN(len(c.Queues))}}
+		c.Main = []edgeNode{{Kind: "serialize", Queue: g.IntN(len(c.Queues))}}
 	}
 	c.Main = append(c.Main, g.block(4, false)...)
 	if g.has("errors", 0.85) {
@@ -93,7 +93,7 @@ func (g *edgeGenerator) queue() edgeQueue {
 
 // serialize makes a line. Nested ones may come to the same queue again.
 func (g *edgeGenerator) serialize() edgeNode {
-	n := edgeNode{Kind: nodeSerialize, Queue: g.IntN(len(g.c.Queues)), Strict: g.has("strict", 0.2)}
+	n := edgeNode{Kind: "serialize", Queue: g.IntN(len(g.c.Queues)), Strict: g.has("strict", 0.2)}
 	if g.chance(0.2) {
 		n.Path = g.path()
 	}
@@ -104,27 +104,27 @@ func (g *edgeGenerator) serialize() edgeNode {
 func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
 	chosen := g.IntN(100)
 	if depth <= 0 || chosen >= 90 {
-		return []edgeNode{{Kind: pick(g, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeProxy, nodeDead)}}
+		return []edgeNode{{Kind: pick(g, "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "dead")}}
 	}
 	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
 	switch {
 	case chosen < 34 && (!inError || g.has("reentry", 1)):
 		n = g.serialize()
 	case chosen < 38 && g.has("off", 1):
-		n.Kind = nodeOff
+		n.Kind = "off"
 	case chosen < 52:
-		n.Kind, n.Nodes = nodeRoute, g.block(depth-1, inError)
+		n.Kind, n.Nodes = "route", g.block(depth-1, inError)
 	case chosen < 60:
-		n.Kind, n.Nodes, last = nodeHandle, last, []edgeNode{{Kind: nodeHandle, Nodes: g.block(depth-1, inError)}}
+		n.Kind, n.Nodes, last = "handle", last, []edgeNode{{Kind: "handle", Nodes: g.block(depth-1, inError)}}
 	case chosen < 68:
 		g.rewrite++
-		n.Kind, n.Path, n.Nodes, last = nodeRewrite, fmt.Sprintf("/to%d", g.rewrite), last, nil
+		n.Kind, n.Path, n.Nodes, last = "rewrite", fmt.Sprintf("/to%d", g.rewrite), last, nil
 	case chosen < 74 && depth > 2 && len(g.c.Named) > 0:
-		n.Kind, n.Named, last = nodeInvoke, g.IntN(len(g.c.Named)), nil
+		n.Kind, n.Named, last = "invoke", g.IntN(len(g.c.Named)), nil
 	case chosen < 84 && !inError:
-		n.Kind = nodeFail
+		n.Kind = "fail"
 	default:
-		n.Kind, n.Nodes, last = nodeRecover, last, nil
+		n.Kind, n.Nodes, last = "recover", last, nil
 	}
 	return append([]edgeNode{n}, last...)
 }
@@ -140,18 +140,18 @@ func (g *edgeGenerator) client() edgeClient {
 	}
 	switch chosen := g.IntN(100); {
 	case chosen < 36 && g.has("hangups", 1):
-		c.HangUp, c.After = pick(g, hangUpTime, hangUpVisit, hangUpErrorVisit), g.IntN(300)
-		c.Fail = c.Fail || c.HangUp == hangUpErrorVisit
+		c.HangUp, c.After = pick(g, "time", "visit", "error visit"), g.IntN(300)
+		c.Fail = c.Fail || c.HangUp == "error visit"
 	case chosen < 56 && g.has("bodies", 1):
 		g.cut(&c)
 	case chosen < 70 && g.has("stalls", 1):
 		g.stall(&c)
 	case chosen < 76:
 		c.Read = "slow"
-		c.Steps = []edgeStep{{Work: 20, Do: doSome}}
+		c.Steps = []edgeStep{{Work: 20, Do: "some"}}
 	case chosen < 84 && g.has("events", 1):
-		c.Steps = []edgeStep{{Work: 20, Do: doEvents}}
-		c.HangUp, c.After, c.Limit, c.Again = hangUpVisit, 50+g.IntN(300), 1500, false
+		c.Steps = []edgeStep{{Work: 20, Do: "events"}}
+		c.HangUp, c.After, c.Limit, c.Again = "visit", 50+g.IntN(300), 1500, false
 	}
 	return c
 }
@@ -171,32 +171,25 @@ func (g *edgeGenerator) cut(c *edgeClient) {
 	case g.has("garbage", 0.2):
 		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
 	default:
-		c.HangUp, c.After, c.Limit = pick(g, hangUpTime, hangUpVisit), g.IntN(400), 1200
+		c.HangUp, c.After, c.Limit = pick(g, "time", "visit"), g.IntN(400), 1200
 	}
 }
 
 // stall lets a client stop reading, or the upstream work: for longer than a request may
-// hold a queue, or for a moment.
+// hold a queue.
 func (g *edgeGenerator) stall(c *edgeClient) {
-	c.Limit = 700
-	for _, q := range g.c.Queues {
-		if q.HoldTimeout > 0 {
-			c.Limit = 4500
-		}
-	}
-	if g.chance(0.6) {
-		c.Read = "never"
-		c.Steps = []edgeStep{{Work: 10, Do: doStream}}
+	if g.chance(0.4) {
+		c.Steps = []edgeStep{{Work: pick(g, 700, 4500), Deaf: g.chance(0.5)}}
 		return
 	}
-	c.Steps = []edgeStep{{Work: c.Limit, Deaf: g.chance(0.5)}}
-	c.Limit = 0
+	c.Read, c.Limit = "never", pick(g, 700, 4500)
+	c.Steps = []edgeStep{{Work: 10, Do: "stream"}}
 }
 
 func (g *edgeGenerator) step() edgeStep {
 	s := edgeStep{Work: pick(g, g.IntN(50), g.IntN(250)), Deaf: g.chance(0.7), Unread: g.chance(0.15)}
 	if g.chance(0.4) {
-		s.Do = pick(g, doFail, doFail, doBreak, doBreak, doHalf, doSome)
+		s.Do = pick(g, "fail", "fail", "break", "break", "half", "some")
 	}
 	return s
 }

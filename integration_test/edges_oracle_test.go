@@ -89,9 +89,6 @@ func (s *edgeStay) String() string {
 	return text
 }
 
-// String chooses between those of the two embedded types.
-func (s edgeHold) String() string { return s.edgeStay.String() }
-
 // judge finds the broken promises of a case, the gravest first.
 func (h *edgeHistory) judge() {
 	holds := make([][]edgeHold, len(h.c.Queues))
@@ -213,9 +210,9 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 		withClient = withClient && q.Cancel
 	}
 	switch {
-	case s.short && (s.number > 0 || a.client.Garbage || a.hungUp.IsZero()):
+	case s.short && (s.number > 0 || a.client.Garbage || a.hungUp.IsZero() || s.inErrorRoute()):
 		return a.started
-	case s.short || (withClient || s.step.Do == doEvents) && !a.hungUp.IsZero():
+	case s.short || (withClient || s.step.Do == "events") && !a.hungUp.IsZero():
 		return firstOf(end, a.hungUp)
 	}
 	return end
@@ -226,7 +223,8 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 // stream. And Caddy cannot send a body twice.
 func (h *edgeHistory) lacksBody(s *edgeStay) bool {
 	a := s.answer
-	if a.client.Body == 0 || s.number > 0 {
+	refused := strings.Contains(strings.Join(s.trail, " "), "!413")
+	if a.client.Body == 0 || s.number > 0 || refused {
 		return a.client.Body > 0
 	}
 	buffered := slices.ContainsFunc(s.turns, func(t edgeTurn) bool { return !h.c.Queues[t.queue].streams() })
@@ -296,7 +294,7 @@ func (h *edgeHistory) checkEnd(s *edgeStay) {
 		h.violated("cancelled", "%v", s)
 	}
 	hungUp := s.answer.hungUp
-	if s.step.Do == doEvents && !hungUp.IsZero() && s.left.Sub(lastOf(hungUp, s.entered)) > promptly+leeway {
+	if s.step.Do == "events" && !hungUp.IsZero() && s.left.Sub(lastOf(hungUp, s.entered)) > promptly+leeway {
 		h.violated("stream went on", "%v", s)
 	}
 }
@@ -352,7 +350,7 @@ func (h *edgeHistory) mayBreakOff(a *edgeAnswer, revocable bool) bool {
 	if a.status == 0 && h.c.Reload > 0 && !visited { // Caddy closes idle connections, and those that nobody had accepted
 		return true
 	}
-	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == doHalf })
+	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == "half" })
 	// Once it has begun, an answer breaks off when the turn is revoked. A client that
 	// sends too slowly is cut off, too.
 	return a.status != 0 && halves || revocable && (begun || a.client.Pause > 0)

@@ -105,15 +105,6 @@ func (u *edgeUpstream) leave(v *edgeVisit) {
 	}
 }
 
-// cancel notes that the visit was cancelled, unless it has ended.
-func (u *edgeUpstream) cancel(v *edgeVisit) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if v.left.IsZero() && v.cancelled.IsZero() {
-		v.cancelled = time.Now()
-	}
-}
-
 // ServeHTTP implements [http.Handler].
 func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := u.enter(r)
@@ -138,7 +129,7 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-worked:
 	case <-ctx.Done():
-		u.cancel(v)
+		v.cancelled = time.Now()
 		if v.step.Deaf {
 			<-worked
 		}
@@ -148,11 +139,13 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil || !v.answer(ctx, w) {
-		u.cancel(v)
+		if v.cancelled.IsZero() {
+			v.cancelled = time.Now()
+		}
 		panic(http.ErrAbortHandler)
 	}
 	u.leave(v)
-	if v.step.Do == doBreak || v.step.Do == doHalf {
+	if v.step.Do == "break" || v.step.Do == "half" {
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = io.WriteString(w, "done")
@@ -160,17 +153,17 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer sends all but the end of the answer. It reports whether all of that was taken.
 func (v *edgeVisit) answer(ctx context.Context, w http.ResponseWriter) bool {
-	size := map[string]int{doHalf: 1000, doSome: 300 << 10, doStream: 24 << 20}[v.step.Do]
+	size := map[string]int{"half": 1000, "some": 300 << 10, "stream": 24 << 20}[v.step.Do]
 	switch v.step.Do {
-	case doFail:
+	case "fail":
 		w.WriteHeader(http.StatusServiceUnavailable)
-	case doHalf, doSome, doStream:
+	case "half", "some", "stream":
 		w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
 		if _, err := w.Write(make([]byte, size)); err != nil {
 			return false
 		}
 		return http.NewResponseController(w).Flush() == nil
-	case doEvents:
+	case "events":
 		w.Header().Set("Content-Type", "text/event-stream")
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 			_, err := io.WriteString(w, "data: event\n\n")
