@@ -33,7 +33,6 @@ type edgeQueue struct {
 	Timeout      int    `json:",omitempty"`
 	HoldTimeout  int    `json:",omitempty"`
 	QueueLength  int    `json:",omitempty"`
-	DropOldest   bool   `json:",omitempty"`
 	Concurrency  int    `json:",omitempty"`
 	Readers      bool   `json:",omitempty"` // shared_methods GET
 	Cancel       bool   `json:",omitempty"` // on_disconnect cancel
@@ -41,13 +40,9 @@ type edgeQueue struct {
 	ResponseSize string `json:",omitempty"` // response_buffer
 }
 
-// edgeNode is a directive, or a block of them. Its kind is
-//
-//   - serialize, or off: serialize off
-//   - route, handle, invoke; or rewrite, with a route for where it leads
-//   - fail: an error, for requests that ask for one
-//   - proxy, or dead: a proxy to nowhere
-//   - recover: a proxy, and a route for answers of 5xx
+// edgeNode is a directive, or a block of them. Its kind is serialize, off, route, handle,
+// invoke, rewrite (with a route for where it leads), fail (for requests that ask for an
+// error), proxy, dead (a proxy to nowhere) or recover (one with a route for answers of 5xx).
 type edgeNode struct {
 	Kind   string
 	Queue  int        `json:",omitempty"` // of serialize
@@ -79,12 +74,9 @@ type edgeClient struct {
 	Steps   []edgeStep `json:",omitempty"`
 }
 
-// edgeStep is what the upstream does with one visit of a request. It may
-//
-//   - fail: answer 503
-//   - break the connection instead of answering, or after half of the answer
-//   - answer with some hundred kilobytes, or stream more than all buffers take
-//   - send events that never end
+// edgeStep is what the upstream does with one visit of a request. It may fail (answer 503),
+// break the connection instead of answering, or after half of the answer, send some hundred
+// kilobytes, stream more than all buffers take, or send events that never end.
 type edgeStep struct {
 	Work   int    `json:",omitempty"`
 	Do     string `json:",omitempty"`
@@ -135,7 +127,6 @@ func (r edgeRule) admits(others, readers int) bool {
 }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-
 func queueName(i int) string { return fmt.Sprintf("q%d_", i) }
 
 // edgeText writes a Caddyfile. Behind every serialize, a request gets a mark in X-Trail: the
@@ -220,7 +211,6 @@ func (e *edgeText) serialize(n edgeNode, path string) {
 	if !e.unguarded {
 		e.line("serialize %s {\npath %s\nprefix %s", path, e.dir, queueName(n.Queue))
 		e.line("timeout %dms\nhold_timeout %dms\nqueue_length %d", q.Timeout, q.HoldTimeout, q.QueueLength)
-		e.option(q.QueueLength > 0 && q.DropOldest, "when_full drop_oldest")
 		e.option(q.Concurrency > 0, "concurrency %d", q.Concurrency)
 		e.option(q.Readers, "shared_methods GET")
 		e.option(q.Cancel, "on_disconnect cancel")
@@ -234,13 +224,7 @@ func (e *edgeText) serialize(n edgeNode, path string) {
 
 // String is the case as a person reads it, and as the flag -edges.case takes it.
 func (c *edgeCase) String() string {
-	return fmt.Sprintf("seed %d\n\n%s\n-edges.case '%s'\n", c.Seed, caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), asJSON(c))
-}
-
-func asJSON(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
+	data, _ := json.Marshal(c) // plain data: it cannot fail
+	text := caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false)))
+	return fmt.Sprintf("seed %d\n\n%s\n-edges.case '%s'\n", c.Seed, text, data)
 }

@@ -73,7 +73,8 @@ func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
 // ask makes one request.
 func (v *edgeVisitor) ask(name string, u *edgeUpstream) *edgeAnswer {
 	v.Method = cmp.Or(v.Method, http.MethodGet)
-	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, port: v.conn.LocalAddr().(*net.TCPAddr).Port, started: time.Now()}
+	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, started: time.Now()}
+	v.port = v.conn.LocalAddr().(*net.TCPAddr).Port
 	v.arrived, v.gone, v.over = u.expect(name, v.Steps), make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

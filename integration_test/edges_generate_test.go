@@ -60,10 +60,8 @@ func (g *edgeGenerator) has(feature string, probability float64) bool {
 }
 
 func (g *edgeGenerator) chance(probability float64) bool { return g.Float64() < probability }
-
-func pick[T any](g *edgeGenerator, choices ...T) T { return choices[g.IntN(len(choices))] }
-
-func (g *edgeGenerator) path() string { return pick(g, "/a", "/b", "/c") }
+func pick[T any](g *edgeGenerator, choices ...T) T       { return choices[g.IntN(len(choices))] }
+func (g *edgeGenerator) path() string                    { return pick(g, "/a", "/b", "/c") }
 
 func (g *edgeGenerator) queue() edgeQueue {
 	q := edgeQueue{Timeout: 30000}
@@ -71,7 +69,7 @@ func (g *edgeGenerator) queue() edgeQueue {
 		q.Timeout = pick(g, 100, 200, 400, 1000)
 	}
 	if g.has("refusals", 0.2) {
-		q.QueueLength, q.DropOldest = 1+g.IntN(2), g.chance(0.3)
+		q.QueueLength = 1 + g.IntN(2)
 	}
 	if g.has("holds", 0.3) {
 		q.HoldTimeout = pick(g, 300, 600)

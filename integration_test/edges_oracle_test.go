@@ -32,9 +32,7 @@ type edgeHistory struct {
 	found []*violation
 }
 
-type edgeTicketID struct {
-	queue, token string
-}
+type edgeTicketID struct{ queue, token string }
 
 // edgeTicket is what the admin API said of a ticket.
 type edgeTicket struct {
@@ -45,10 +43,7 @@ type edgeTicket struct {
 }
 
 // violation is a broken promise.
-type violation struct {
-	kind string
-	text string
-}
+type violation struct{ kind, text string }
 
 func (v *violation) String() string { return v.kind + ": " + v.text }
 
@@ -81,7 +76,8 @@ type edgeHold struct {
 
 func (s *edgeStay) String() string {
 	text := fmt.Sprintf("%s %v", s.request, s.trail)
-	for name, when := range map[string]time.Time{"left": s.left, "cancelled": s.cancelled, "client hung up": s.answer.hungUp} {
+	events := map[string]time.Time{"left": s.left, "cancelled": s.cancelled, "client hung up": s.answer.hungUp}
+	for name, when := range events {
 		if !when.IsZero() {
 			text += fmt.Sprintf(", %s after %v", name, when.Sub(s.entered).Round(time.Millisecond))
 		}
@@ -186,8 +182,7 @@ func (h *edgeHistory) measure(s *edgeStay) {
 	}
 }
 
-func lastOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
-
+func lastOf(times ...time.Time) time.Time  { return slices.MaxFunc(times, time.Time.Compare) }
 func firstOf(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // end is the time from which a visit may be cancelled, and its turns may end.
@@ -238,7 +233,8 @@ func (h *edgeHistory) checkQueue(holds []edgeHold) {
 	for i, s := range holds {
 		together := []edgeHold{s}
 		for _, o := range holds[:i] {
-			if o.until.After(s.entered) && !slices.ContainsFunc(together, func(t edgeHold) bool { return t.answer == o.answer }) {
+			isNew := !slices.ContainsFunc(together, func(t edgeHold) bool { return t.answer == o.answer })
+			if isNew && o.until.After(s.entered) {
 				together = append(together, o)
 			}
 			sideBySide := o.rule.reader && s.rule.reader || o.rule.limit > 1 // they may reach the upstream in any order
@@ -273,7 +269,7 @@ func (h *edgeHistory) checkBody(s *edgeStay) {
 	// For the lines inside the first one that reads the body, it is here.
 	if i := slices.IndexFunc(s.turns, func(t edgeTurn) bool { return !h.c.Queues[t.queue].streams() }); i >= 0 {
 		if a.whole.IsZero() || a.whole.After(s.entered) {
-			h.violated("let in early", "%v, %d bytes, was let in before its body was here; sent whole: %t", s, a.client.Body, !a.whole.IsZero())
+			h.violated("let in early", "%v, %d bytes, was let in before its body was here", s, a.client.Body)
 		}
 		if limit := h.c.Queues[s.turns[i].queue].limit(); a.client.Body > limit && !s.inErrorRoute() {
 			h.violated("too large", "%v, %d bytes, was let in, with a buffer of %d", s, a.client.Body, limit)
@@ -313,8 +309,9 @@ func (h *edgeHistory) checkTicket(id edgeTicketID, t *edgeTicket) {
 		h.violated("held too long", "%v after its eviction: %v", id, t.stillInside.Sub(h.evictAt))
 	}
 	for _, a := range h.answers {
-		if a.port == t.port && !a.hungUp.IsZero() && t.waiting.Sub(a.hungUp) > promptly+leeway && a.client.Body <= 64<<10 {
-			h.violated("left in the queue", "%s waited as %v for %v after it had hung up", a.request, id, t.waiting.Sub(a.hungUp))
+		stayed := t.waiting.Sub(a.hungUp)
+		if a.port == t.port && !a.hungUp.IsZero() && stayed > promptly+leeway && a.client.Body <= 64<<10 {
+			h.violated("left in the queue", "%s waited as %v for %v after it had hung up", a.request, id, stayed)
 		}
 	}
 }
@@ -329,8 +326,9 @@ func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
 	revocable := !h.evictAt.IsZero() || slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
 		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
 	})
-	explained := slices.Contains([]int{0, 200, 418, 502, 503}, a.status) || a.status == 400 && c.Garbage || a.status == 504 && revocable ||
-		a.status == 413 && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })
+	tooLarge := slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })
+	explained := slices.Contains([]int{0, 200, 418, 502, 503}, a.status) ||
+		a.status == 400 && c.Garbage || a.status == 504 && revocable || a.status == 413 && tooLarge
 	after := a.ended.Sub(a.started).Round(time.Millisecond)
 	if !explained {
 		h.violated("wrong answer", "%s, after %v: status %d", a.request, after, a.status)
@@ -347,11 +345,9 @@ func (h *edgeHistory) mayBreakOff(a *edgeAnswer, revocable bool) bool {
 		visited = visited || v.request == a.request
 		begun = begun || v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
 	}
-	if a.status == 0 && h.c.Reload > 0 && !visited { // Caddy closes idle connections, and those that nobody had accepted
-		return true
-	}
+	closed := a.status == 0 && h.c.Reload > 0 && !visited // idle, or not accepted yet
 	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == "half" })
 	// Once it has begun, an answer breaks off when the turn is revoked. A client that
 	// sends too slowly is cut off, too.
-	return a.status != 0 && halves || revocable && (begun || a.client.Pause > 0)
+	return closed || a.status != 0 && halves || revocable && (begun || a.client.Pause > 0)
 }

@@ -36,13 +36,15 @@ func newEdgeBench(t testing.TB) *edgeBench {
 // load brings a case's configuration into its processes.
 func (b *edgeBench) load(c *edgeCase, dir string, round int) error {
 	for len(b.caddies) < c.Processes {
-		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: map[string]string{"UPSTREAM": b.upstream.addr}}))
+		env := map[string]string{"UPSTREAM": b.upstream.addr}
+		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: env}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
 		text := c.caddyfile(dir, round, b.unguarded)
 		if err := process.Load("text/caddyfile", text); err != nil {
 			return fmt.Errorf("loading the configuration: %w\n%s", err, text)
 		}
+		process.awaitOneListener()
 	}
 	return nil
 }
@@ -53,9 +55,6 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	dir := filepath.Join(b.root, fmt.Sprint(b.cases))
 	if err := errors.Join(os.Mkdir(dir, 0o755), b.load(c, dir, 0)); err != nil {
 		return nil, err
-	}
-	for _, process := range b.caddies[:c.Processes] {
-		process.awaitOneListener()
 	}
 	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer), tickets: make(map[edgeTicketID]*edgeTicket)}
 	done := make(chan struct{})
@@ -81,7 +80,7 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	h.visits = b.upstream.take()
 	h.judge()
 	if !empty {
-		h.violated("left behind", "%v and %v, though all clients and all work have ended", b.tickets(c, dir), lockFiles(b.t, dir))
+		h.violated("left behind", "%v and %v, though all work has ended", b.tickets(c, dir), lockFiles(b.t, dir))
 		return h.found, nil
 	}
 	for _, process := range b.caddies[:c.Processes] {

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -37,10 +38,7 @@ func TestEdges(t *testing.T) {
 		}
 		return
 	}
-	first := *edgesSeed
-	if first == 0 {
-		first = rand.Uint64N(1 << 32)
-	}
+	first := cmp.Or(*edgesSeed, rand.Uint64N(1<<32))
 	t.Logf("the first seed is %d", first)
 	var given atomic.Uint64
 	var failed atomic.Bool

@@ -116,11 +116,11 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		if v.step.Unread {
-			return
-		}
 		var err error
-		if v.received, err = io.Copy(io.Discard, r.Body); err != nil {
+		if !v.step.Unread {
+			v.received, err = io.Copy(io.Discard, r.Body)
+		}
+		if err != nil {
 			cancel()
 		}
 	}()
