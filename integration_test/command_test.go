@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -64,38 +62,10 @@ func TestCommandQueues(t *testing.T) {
 		}
 		t.Logf("\n%s", out)
 	})
-	t.Run("watch", func(t *testing.T) { testWatch(t, s) })
 	inside.Leave()
 	testcaddy.Await(t, one)
 	s.NextNamed("two").Leave()
 	testcaddy.Await(t, two)
-}
-
-// testWatch reads three lists of one command, each of them a line.
-func testWatch(t *testing.T, s *site) {
-	cmd := testcaddy.Command(t, "serialize", "queues", "--address", s.Admin, "--json", "--watch")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for range 3 {
-		var queues []serializer.QueueState
-		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &queues) != nil || len(queues) != 1 {
-			t.Fatalf("--watch --json printed %q", lines.Text())
-		}
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	for lines.Scan() {
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after an interrupt: %v; expected success", err)
-	}
 }
 
 // With one prefix in two directories, --path says which is meant. A prefix that ends in *

@@ -40,7 +40,7 @@ func TestReentrant(t *testing.T) {
 		},
 		{
 			name:   "invoke",
-			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
+			more:   "&(shared) {\nroute {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n}\n&(second) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			site:   "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},

@@ -339,7 +339,7 @@ func TestForwardAuthAndPHP(t *testing.T) {
 		route {
 			serialize {
 				path {$DIR}
-				buffer 1KiB 1KiB
+				buffer off
 			}
 			forward_auth {$UPSTREAM} {
 				uri /?name=auth

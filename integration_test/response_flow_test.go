@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": grpcUpstream(t)}, site: "serialize {\npath {$DIR}\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$UPSTREAM}"})
+			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": grpcUpstream(t)}, site: "serialize {\npath {$DIR}\nbuffer off\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$UPSTREAM}"})
 			body, send := io.Pipe()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/talk", body)
 			check(t, err)

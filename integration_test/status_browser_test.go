@@ -245,12 +245,12 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	b.until("document.querySelectorAll('tbody tr').length === 1")
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
-	testcaddy.Await(t, one).Want(t, http.StatusServiceUnavailable)
+	testcaddy.Await(t, one).Want(t, http.StatusGatewayTimeout)
 	inside.Leave()
 	s.awaitLog(t, "status page: evict", 2)
 
 	// What is evicted twice is gone, and the page says so.
 	b.run("const gone = document.createElement('button'); gone.dataset.action = 'evict'; gone.dataset.token = '1'; gone.dataset.state = 'inside';"+
 		" gone.dataset.queue = "+strconv.Quote(s.dir+"/checkout_")+"; document.getElementById('queues').append(gone); gone.click()", nil)
-	b.until("document.getElementById('message').textContent.includes('has no ticket 1')")
+	b.until("document.getElementById('message').textContent.includes('no ticket 1 in queue')")
 }

@@ -221,7 +221,7 @@ func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 // member is the handler as others see it.
 func (s *Handler) member(engine *sharedEngine) member {
 	m := member{
-		engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: s.queue, limit: s.rule.Capacity(),
+		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: s.queue, limit: s.rule.Capacity(),
 		queueLength: s.QueueLength, dryRun: s.DryRun, timeout: time.Duration(*s.Timeout),
 	}
 	if len(s.SharedMethods) > 0 {

@@ -183,7 +183,7 @@ func (v *visit) inside(ctx context.Context) (inside []string) {
 func insideText(t serializer.TicketState) string {
 	text := queueapi.RequestOf(t)
 	if t.Request != nil && t.Request.TXID != "" {
-		text += ", txid " + queueapi.TXIDText(t.Request)
+		text += ", txid " + queueapi.TXIDText(t)
 	}
 	return text + ", " + command.Printable(t.Owner)
 }

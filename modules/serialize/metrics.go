@@ -154,7 +154,6 @@ func (m *meters) endWait(age *agelist.Entry, waited time.Duration) {
 // startHold notes that a request has entered.
 func (m *meters) startHold(age *agelist.Entry, entered time.Time, waited time.Duration) {
 	m.inside.Add(1)
-	m.recent.Entered(entered, waited)
 	m.holdAges.Insert(age, entered)
 }
 

@@ -39,6 +39,7 @@ var registered = registry{
 
 // member is a handler, as far as its queue matters to others.
 type member struct {
+	config      <-chan struct{} // closed when its configuration ends; what tells that from others
 	engine      *sharedEngine
 	path        string // real, of the directory
 	prefix      string // as configured
@@ -54,6 +55,9 @@ type member struct {
 func (m *member) covers(queue string) bool {
 	return queue == m.queue || m.many && strings.HasPrefix(queue, m.queue)
 }
+
+// overlaps reports whether a queue may be one of both handlers.
+func (m *member) overlaps(o *member) bool { return m.covers(o.queue) || o.covers(m.queue) }
 
 // join adds a handler, until leave.
 func (r *registry) join(m member) {
@@ -276,13 +280,18 @@ func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
 // configuration is loaded. One that cannot tell may be what the new one replaces.
 const listPatience = time.Second
 
-// checkEngineChange refuses another engine for a queue that is in use.
+// checkEngineChange refuses another engine for a queue that another line of the
+// configuration has, or that is in use.
 func (s *Handler) checkEngineChange(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	name, directory := nameOf(s.module), registered.resolve(s.Path)
 	mine := s.member(nil)
 	for _, rival := range registered.rivalsOf(name, directory) {
+		if len(registered.membersWhere(func(m *member) bool { return m.engine == rival && m.config == mine.config && m.overlaps(&mine) })) > 0 {
+			return fmt.Errorf("engine %s: another line keeps queue %q in %s by engine %s; give one of them another prefix",
+				name, s.Prefix, directory, rival.name)
+		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
 			if mine.covers(state.Prefix) && isInUse(state) {

@@ -237,7 +237,6 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	v.endWait(span, err)
 	if err != nil {
 		v.close()
-		body.Release(w, r)
 	}
 	return err
 }
@@ -286,6 +285,76 @@ func (v *visit) settle(turn serializer.Turn, err *error) {
 	v.entered = time.Now()
 	v.waited = v.entered.Sub(v.age.Since)
 	v.handler.meters.endWait(&v.age, v.waited)
+}
+
+// statusClientClosed is the status of a request whose client has gone. Only the access log
+// shows it.
+const statusClientClosed = 499
+
+// refuse answers a request that does not get a turn.
+func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error {
+	s := v.handler
+	refused := refusalOf(v.queue, err)
+	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
+		// Caddy hides from net/http how much of the body is left. It would wait for the
+		// rest before it answers.
+		w.Header().Set("Connection", "close")
+		body.Release(w, r)
+	}
+	s.meters.count(string(refused.Reason))
+	if refused.Reason == serializer.ReasonGone {
+		// An error with a status of its own, such as 413 for a body, keeps it.
+		return v.fail(caddyhttp.Error(statusClientClosed, err))
+	}
+	now := time.Now()
+	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
+		s.meters.recent.Refused(now, string(refused.Reason))
+	}
+	s.logRefusal(v, refused)
+	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
+	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
+
+	status := s.ErrorCode
+	if isFailure(refused.Reason) {
+		status = http.StatusServiceUnavailable
+	}
+	s.emitRefusal(r.Context(), v, refused, status)
+	v.refused = true
+	_ = v.fail(caddyhttp.Error(status, err))
+	return s.answerRefusal(w, v)
+}
+
+// refusalOf returns the refusal from a queue that an error means. Every error that is not
+// a refusal itself is one of the storage.
+func refusalOf(queue string, err error) *serializer.Refused {
+	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		return refused
+	}
+	return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
+}
+
+// isFailure reports whether a request was refused because the queue does not work.
+func isFailure(reason serializer.Reason) bool {
+	return reason == serializer.ReasonStorage || reason == serializer.ReasonLost
+}
+
+// answerRefusal answers the request of v, which was refused, even when it comes to the
+// queue again. Then the handler may be another one, with another `error_response`. The
+// status stays the same.
+func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
+	if s.ErrorResponse == nil || !v.refused {
+		return *v.failure
+	}
+	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
+	w.WriteHeader(v.failure.StatusCode)
+	_, err := w.Write([]byte(s.ErrorResponse.Body))
+	return err
+}
+
+// fail records why the request does not get a turn.
+func (v *visit) fail(failure caddyhttp.HandlerError) error {
+	v.failure = &failure
+	return failure
 }
 
 // openContext prepares the context of the next handlers. By default it outlives the client:
@@ -352,7 +421,7 @@ func (v *visit) begin() {
 	revoked := v.revoked
 	v.mu.Unlock()
 	if revoked != nil {
-		v.response.Revoke(revoked)
+		v.response.Revoke(revocation{revoked})
 	}
 }
 

@@ -53,7 +53,9 @@ func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) 
 		return nil, nil // an outer queue has read it
 	}
 	b := &Body{Closer: r.Body}
-	err := b.fill(r, limits)
+	b.mu.Lock() // nobody else has it yet
+	err := b.fillLocked(r, limits)
+	b.mu.Unlock()
 	if err == nil {
 		r.Body = b
 		return b, nil
@@ -92,27 +94,27 @@ func failure(ctx context.Context, err error) error {
 	return caddyhttp.Error(status, err)
 }
 
-// fill reads the client's body.
-func (b *Body) fill(r *http.Request, limits Limits) error {
+// fillLocked reads the client's body.
+func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 	if r.ContentLength > limits.Memory+limits.Disk {
 		return fmt.Errorf("%w: it has %d bytes", ErrTooLarge, r.ContentLength)
 	}
-	ended, err := b.fillMemory(r, limits.Memory)
+	ended, err := b.fillMemoryLocked(r, limits.Memory)
 	if ended || err != nil {
 		return err
 	}
 	if limits.Disk == 0 {
 		return ErrTooLarge
 	}
-	return b.fillFile(r.Body, limits.Disk)
+	return b.fillFileLocked(r.Body, limits.Disk)
 }
 
 // firstRead is the first size of a body's memory. It grows with what comes, since a
 // client may announce any length.
 const firstRead = 4 << 10
 
-// fillMemory reads up to limit bytes, and one more to see whether the body ends there.
-func (b *Body) fillMemory(r *http.Request, limit int64) (ended bool, err error) {
+// fillMemoryLocked reads up to limit bytes, and one more to see whether the body ends there.
+func (b *Body) fillMemoryLocked(r *http.Request, limit int64) (ended bool, err error) {
 	if r.ContentLength > 0 {
 		limit = min(limit, r.ContentLength)
 	}
@@ -135,8 +137,8 @@ func (b *Body) fillMemory(r *http.Request, limit int64) (ended bool, err error) 
 
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// fillFile reads up to limit bytes into a file, less the one byte too much in memory.
-func (b *Body) fillFile(from io.Reader, limit int64) (err error) {
+// fillFileLocked reads up to limit bytes into a file, less the one byte too much in memory.
+func (b *Body) fillFileLocked(from io.Reader, limit int64) (err error) {
 	if b.file, err = newFile(os.TempDir()); err != nil {
 		return fmt.Errorf("making a file for a request body in %s: %w: %w", os.TempDir(), ErrFile, err)
 	}

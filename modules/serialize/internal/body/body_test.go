@@ -113,7 +113,7 @@ func TestMemory(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(strings.Repeat("x", int(c.come)))))
 		r.ContentLength = c.length
 		b := &Body{Closer: r.Body}
-		_ = b.fill(r, Limits{c.limit, 0})
+		_ = b.fillLocked(r, Limits{c.limit, 0})
 		if got := int64(cap(b.memory)); got > c.most {
 			t.Errorf("%d bytes of %d, with a limit of %d: %d bytes of memory", c.come, c.length, c.limit, got)
 		}

@@ -3,7 +3,6 @@ package buffer
 import (
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -62,9 +61,6 @@ func (b *Response) send(next []byte, whole bool) error {
 		late = maps.Clone(header)
 		b.kept.head.restore(header)
 	}
-	if whole && len(body) > countedByServer && mayCount(header) && mayCount(late) {
-		header.Set("Content-Length", strconv.Itoa(len(body)))
-	}
 	if b.major == 3 {
 		sniff(header, body, next)
 	}
@@ -79,23 +75,6 @@ func (b *Response) send(next []byte, whole bool) error {
 		_ = http.NewResponseController(b.w).Flush() // a client that has gone fails again
 	}
 	return err
-}
-
-// countedByServer is how long a body is whose length net/http tells by itself.
-const countedByServer = 2 << 10
-
-// mayCount reports whether a header lets net/http tell a length.
-func mayCount(header http.Header) bool {
-	for name := range header {
-		switch name {
-		case "Content-Length", "Transfer-Encoding", "Trailer":
-			return false
-		}
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return false
-		}
-	}
-	return true
 }
 
 // sniff sets the type of a body as the server does. That of HTTP/3 does so only for

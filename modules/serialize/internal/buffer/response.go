@@ -124,9 +124,21 @@ func (b *Response) setStatus(status int) {
 	b.streams = isStream(header) || b.method == http.MethodConnect
 	b.passes = b.streams || b.Limit == 0 ||
 		b.left > b.Limit && b.hasBody() && b.method != http.MethodHead
-	if cancel := b.Cancel; b.streams && b.Finish && cancel != nil {
-		b.unwatch = context.AfterFunc(b.client, func() { cancel(context.Canceled) })
+	b.watch()
+}
+
+// watch ends a stream when its client has gone. It does so with every response that
+// passes, unless that is to be dropped then.
+func (b *Response) watch() {
+	if b.unwatch != nil || !b.passes || b.Finish && !b.streams {
+		return
 	}
+	b.unwatch = context.AfterFunc(b.client, func() {
+		if b.Cancel != nil {
+			b.Cancel(context.Canceled)
+		}
+		b.Revoke(context.Canceled)
+	})
 }
 
 func (b *Response) hasBody() bool {
@@ -150,10 +162,11 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	case b.left >= 0:
 		b.left -= int64(len(p))
 	}
-	b.passes = b.passes || int64(b.kept.body.Len()+len(p)) > b.Limit
-	if !b.passes {
+	if !b.passes && int64(b.kept.body.Len()+len(p)) <= b.Limit {
 		return b.kept.body.Write(p)
 	}
+	b.passes = true
+	b.watch()
 	err = b.onClient(p, func() (err error) { n, err = b.w.Write(p); return err })
 	if b.gone {
 		n = len(p)

@@ -246,28 +246,6 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// A large response that was kept has a length, unless it has trailers.
-func TestLengthOfWhatWasKept(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		next func(http.Header)
-		want int64
-	}{
-		{"plain", func(http.Header) {}, 100_000},
-		{"declared trailers", func(h http.Header) { h.Set("Trailer", "X-Sum") }, -1},
-		{"other trailers", func(h http.Header) { h.Set(http.TrailerPrefix+"X-Sum", "1") }, -1},
-	} {
-		s := &site{Options: Options{Limit: 200_000}, next: func(w http.ResponseWriter, _ *http.Request) error {
-			c.next(w.Header())
-			_, err := w.Write(make([]byte, 100_000))
-			return err
-		}}
-		if resp, _ := get(t, s.start(t)); resp.ContentLength != c.want {
-			t.Errorf("%s: length %d", c.name, resp.ContentLength)
-		}
-	}
-}
-
 // Handlers that fail after they have written leave a clean slate to the error routes.
 func TestErrorAfterAPart(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {

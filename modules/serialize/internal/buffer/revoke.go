@@ -70,13 +70,15 @@ func (b *Response) interruptLocked() {
 	if b.conn == nil && b.busy > 0 {
 		b.cut = client.SetWriteDeadline(past) == nil
 	}
-	b.again = time.AfterFunc(interruptInterval, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if !b.done {
-			b.interruptLocked()
-		}
-	})
+	b.again = time.AfterFunc(interruptInterval, b.interrupt)
+}
+
+func (b *Response) interrupt() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.done {
+		b.interruptLocked()
+	}
 }
 
 // settle ends the turn's part of the response. After that, nobody interrupts it.

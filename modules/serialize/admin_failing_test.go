@@ -1,0 +1,99 @@
+package serialize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
+)
+
+// failing is a store that cannot be read.
+type failing struct{ *memory.Store }
+
+func (f failing) Sync(context.Context) error {
+	return &serializer.StorageError{Op: "listing lock directory", Path: f.Path(), Err: errors.New("no such file")}
+}
+
+// inMemory is a store with the path of another one.
+func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path: path}) }
+
+// share puts an engine on a store into the pool until the end of the test.
+func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
+	t.Helper()
+	value, _, err := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
+		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path()}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = registered.engines.Delete(key) })
+	return value.(*sharedEngine)
+}
+
+// configure adds a handler until the end of the test.
+func configure(t *testing.T, m member) {
+	t.Helper()
+	registered.join(m)
+	t.Cleanup(func() { registered.leave(m) })
+}
+
+// A directory that fails does not hide the queues of others, and never looks
+// like an empty queue. Bug: the whole list was answered with 500.
+func TestAdminWithFailingEngine(t *testing.T) {
+	configure(t, member{engine: share(t, "test:fails", failing{inMemory("/gone")}), queue: "b_", limit: 1})
+	working := share(t, "test:works", inMemory("/works"))
+	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	for _, c := range []struct {
+		path   string
+		status int
+		says   string
+	}{
+		{"", 200, `"prefix":"a_","limit":1,"inside":1`},
+		{"", 200, `{"path":"/gone","prefix":"b_","limit":1,"inside":0,"waiting":0,"tickets":[],"error":"listing lock directory /gone: no such file"}`},
+		{"/%2Fworks%2Fa_", 200, `"inside":1`},
+		{"/%2Fworks%2Fb_", 500, "/gone"},
+	} {
+		status, text := ask(t, queueapi.Path+c.path)
+		if status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
+		}
+	}
+	now := time.Now()
+	data := statuspage.New(now, statusQueues(t.Context(), now), "_")
+	if len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
+		t.Errorf("the status page has %+v; expected two queues, the first one with an error", data.Queues)
+	}
+}
+
+// ask sends a request to the admin API's handlers, as Caddy does.
+func ask(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	for _, route := range (AdminAPI{}).Routes() {
+		mux.HandleFunc(route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+			err := route.Handler.ServeHTTP(w, r)
+			if api, ok := errors.AsType[caddy.APIError](err); ok {
+				w.WriteHeader(api.HTTPStatus)
+				_ = json.NewEncoder(w).Encode(map[string]string{"error": api.Err.Error()})
+			}
+		})
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}

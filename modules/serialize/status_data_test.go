@@ -1,0 +1,105 @@
+package serialize
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
+)
+
+// remote is a store with the tickets of another process.
+type remote struct {
+	*memory.Store
+	tickets []*serializer.Ticket
+}
+
+func (s remote) Follow(events serializer.Events) {
+	s.Store.Follow(events)
+	for _, t := range s.tickets {
+		events.Appeared(t)
+	}
+}
+
+func statusData(t *testing.T, filter string) *statuspage.Data {
+	t.Helper()
+	now := time.Now()
+	return statuspage.New(now, statusQueues(t.Context(), now), filter)
+}
+
+// A page of very many queues stays small, and says what it leaves out.
+func TestStatusOfVeryManyQueues(t *testing.T) {
+	shared := share(t, "test:many", inMemory("/many"))
+	for i := range 1000 {
+		configure(t, member{engine: shared, queue: "tenant_" + strconv.Itoa(i) + "_", limit: 1})
+	}
+	turn, err := shared.Enter(t.Context(), serializer.Arrival{Queue: "tenant_999_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	const most = 200 // queues on the page
+	data := statusData(t, "TENANT")
+	if data.Found != 1000 || len(data.Queues) != most || data.Omitted != 1000-most || data.Queues[0].Prefix != "tenant_999_" {
+		t.Errorf("%d found, %d shown, %d omitted, the first is %s", data.Found, len(data.Queues), data.Omitted, data.Queues[0].Prefix)
+	}
+	data.Controls = true
+	page, err := statuspage.Render(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page) > 512<<10 || !strings.Contains(string(page), "Only the first 200 are shown") {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	t.Logf("the page has %d bytes", len(page))
+	if found := statusData(t, "t_999_").Found; found != 1 {
+		t.Errorf("the filter finds %d queues; expected 1", found)
+	}
+}
+
+// Bug: of 224 queues, one was paused and refused requests, and 223 were in trouble: those
+// of one prefix share what is counted.
+func TestStatusBlamesOneQueue(t *testing.T) {
+	const n = 224
+	for name, queue := range map[string]func(i int) (path, prefix string){
+		"of a directory each":    func(i int) (string, string) { return fmt.Sprintf("/blame/%d", i), "blame_" },
+		"of a prefix each":       func(i int) (string, string) { return "/blame", fmt.Sprintf("blame_%d_", i) },
+		"of a placeholder value": func(int) (string, string) { return "/blame", "blame_{user}_" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			engines := make(map[string]*sharedEngine)
+			for i := range n {
+				path, prefix := queue(i)
+				if engines[path] == nil {
+					engines[path] = share(t, "test:"+path, inMemory(path))
+				}
+				m := member{engine: engines[path], path: path, prefix: prefix, queue: prefix, limit: 1}
+				if start, _, many := strings.Cut(prefix, "{"); many {
+					m.queue, m.many = start, true
+					if _, err := m.engine.Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				configure(t, m)
+				registered.statsOf(prefix)
+			}
+			path, prefix := queue(n / 2)
+			paused := strings.ReplaceAll(prefix, "{user}", strconv.Itoa(n/2))
+			if err := engines[path].Pause(t.Context(), paused, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
+				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
+			}
+			registered.statsOf(prefix).recent.Refused(time.Now(), "timeout")
+			t.Cleanup(func() { delete(registered.prefixes, prefix) })
+			if data := statusData(t, "blame"); data.Troubled != 1 {
+				t.Errorf("%d in trouble; expected 1", data.Troubled)
+			}
+		})
+	}
+}
