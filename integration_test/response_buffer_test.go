@@ -309,7 +309,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			name := fmt.Sprint("upload", i)
-			quick.expect(name, []edgeStep{{Do: doFail, Unread: true}})
+			quick.expect(name, []edgeStep{{Do: "fail", Unread: true}})
 			conn := c.dial()
 			_ = conn.SetDeadline(time.Now().Add(wait.Patience))
 			fmt.Fprintf(conn, "POST /?name=%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request: %s\r\nContent-Length: %s\r\n\r\n", name, name, strconv.Itoa(300<<10))
