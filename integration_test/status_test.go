@@ -58,7 +58,9 @@ func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
 	leave := s.occupy(t)
 	defer leave()
 	newVisitor(s).waits(t, "mine")
-	s.wantStatus(t, s.host+"/mine")
+	wait.Until(t, "the page has the request", func() bool {
+		return strings.Contains(testcaddy.Get(t, s.url+"status").Text, s.host+"/mine")
+	})
 }
 
 func TestStatusAnswers(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -222,7 +221,7 @@ func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 func (s *Handler) member(engine *sharedEngine) member {
 	m := member{
 		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: s.queue, limit: s.rule.Capacity(),
-		queueLength: s.QueueLength, dryRun: s.DryRun, timeout: time.Duration(*s.Timeout),
+		queueLength: s.QueueLength, dryRun: s.DryRun,
 	}
 	if len(s.SharedMethods) > 0 {
 		m.limit = s.shared.Capacity()

@@ -152,7 +152,7 @@ func (m *meters) endWait(age *agelist.Entry, waited time.Duration) {
 }
 
 // startHold notes that a request has entered.
-func (m *meters) startHold(age *agelist.Entry, entered time.Time, waited time.Duration) {
+func (m *meters) startHold(age *agelist.Entry, entered time.Time) {
 	m.inside.Add(1)
 	m.holdAges.Insert(age, entered)
 }

@@ -49,7 +49,6 @@ type member struct {
 	limit       int    // how many may be inside; 0 is no limit
 	queueLength int    // how many may wait; 0 is no limit
 	dryRun      bool
-	timeout     time.Duration // the longest wait; 0 is no limit
 }
 
 // covers reports whether a queue is one of the handler's.

@@ -224,7 +224,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
 	if v.engine, err = s.acquireEngine(); err != nil {
 		v.engine = s.engine // for its space
-		v.body.Free()
+		v.dropBody(r, err)
 		return err
 	}
 	v.openContext(r)
@@ -237,6 +237,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	v.endWait(span, err)
 	if err != nil {
 		v.close()
+		v.dropBody(r, err)
 	}
 	return err
 }
@@ -299,7 +300,6 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")
-		body.Release(w, r)
 	}
 	s.meters.count(string(refused.Reason))
 	if refused.Reason == serializer.ReasonGone {
@@ -395,13 +395,12 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	if s.DryRun {
 		v.recordDryRun(r)
 	}
-	s.meters.startHold(&v.age, v.entered, v.waited)
+	s.meters.startHold(&v.age, v.entered)
 	v.logEntered()
 	v.response.Init(w, r, buffer.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: s.streamsBody(), Cancel: v.cancel,
+		Uploading: body.Uploading(r), Cancel: v.cancel,
 	})
-	defer body.Release(w, r)
 	defer v.response.Close()
 	defer v.leave() // for handlers that panic
 	v.begin()
@@ -411,7 +410,21 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	}
 	err := v.lend(r, next)
 	v.leave()
-	return v.response.Deliver(err)
+	err = v.response.Deliver(err)
+	v.dropBody(r, err)
+	return err
+}
+
+// dropBody frees what was read of the body when the visit is over. The error routes of a
+// request that has failed may read it, too.
+func (v *visit) dropBody(r *http.Request, err error) {
+	switch {
+	case v.body == nil:
+	case err == nil:
+		v.body.Free()
+	case r.Context().Err() == nil: // else it is freed with the memory
+		context.AfterFunc(r.Context(), v.body.Free)
+	}
 }
 
 // begin makes the visit one that is inside. The turn may have been revoked already.
@@ -467,7 +480,6 @@ func (v *visit) leave() {
 // close frees what a visit has other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	v.body.Free()
 	v.handler.releaseEngine(v.engine)
 }
 

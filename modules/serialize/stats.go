@@ -52,7 +52,6 @@ func (s *prefixStats) usage() (u usage) {
 		u.limit = serializer.Wider(u.limit, m.limit)
 		u.queueLength = serializer.Wider(u.queueLength, m.queueLength)
 		u.dryRun = u.dryRun || m.dryRun
-		u.timeout = time.Duration(serializer.Wider(int(u.timeout), int(m.timeout)))
 	}
 	slices.Sort(u.paths)
 	u.paths = slices.Compact(u.paths)

@@ -37,13 +37,22 @@ const htmlType = "text/html"
 // with a body, which no browser sends.
 func isNavigation(r *http.Request) bool {
 	h := r.Header
-	accept := h.Values("Accept")
-	if r.Method != http.MethodGet || r.ContentLength > 0 ||
-		!strings.Contains(strings.Join(accept, ","), htmlType) || webpage.Quality(accept, htmlType) == 0 {
-		return false // programs accept anything, but do not ask for HTML by name
+	if r.Method != http.MethodGet || r.ContentLength > 0 || !acceptsHTML(h.Values("Accept")) {
+		return false
 	}
 	return h.Get(askHeader) != "" || h.Get("Sec-Purpose") == "" &&
 		isEmptyOr(h.Get("Sec-Fetch-Mode"), "navigate") && isEmptyOr(h.Get("Sec-Fetch-Dest"), "document")
+}
+
+// acceptsHTML reports whether HTML is asked for by name: programs accept anything.
+func acceptsHTML(accept []string) bool {
+	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, _ := strings.Cut(text, ";")
+		if strings.EqualFold(strings.TrimSpace(name), htmlType) && webpage.QualityParam(params) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func isEmptyOr(value, wanted string) bool { return value == "" || value == wanted }
@@ -74,7 +83,6 @@ func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next cad
 		return v.serve(w, r, next)
 	}
 	v.cancel(nil)
-	v.body.Free()
 	switch {
 	case errors.Is(err, waitingpage.ErrWaiting):
 		return v.sendPage(w, r, t, lost)

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // Watch reads a body that streams ahead while its request waits. net/http notices that an
@@ -18,7 +17,7 @@ func Watch(r *http.Request) (ctx context.Context, stop func()) {
 		return r.Context(), func() {}
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	a := &ahead{ReadCloser: r.Body, reading: true}
+	a := &ahead{ReadCloser: r.Body, request: r.Context(), reading: true}
 	a.arrived.L = &a.mu
 	r.Body = a
 	go a.read(cancel)
@@ -31,6 +30,7 @@ const maxAhead = 64 << 10
 // ahead is a body of which the beginning is read ahead.
 type ahead struct {
 	io.ReadCloser // the client's
+	request       context.Context
 
 	mu      sync.Mutex
 	arrived sync.Cond // data, or the end of reading ahead
@@ -50,7 +50,7 @@ func (a *ahead) read(gone context.CancelCauseFunc) {
 		}
 	}
 	if err := a.failure(); err != nil && err != io.EOF {
-		gone(err)
+		gone(failure(a.request, err))
 	}
 }
 
@@ -94,19 +94,22 @@ func (a *ahead) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.ReadCloser.Read(p)
+	n, err := a.ReadCloser.Read(p)
+	a.add(nil, err)
+	return n, err
 }
 
-// Release ends a read ahead that still waits for the client of a request which is over.
-// Otherwise net/http would wait for it, too, before it closes the connection.
-func Release(w http.ResponseWriter, r *http.Request) {
-	a, ok := r.Body.(*ahead)
-	if !ok {
-		return
+// Uploading returns a function that reports whether the client of a streaming body may
+// still send a part of it, or nil if there is no such body.
+func Uploading(r *http.Request) func() bool {
+	switch streamed := r.Body.(type) {
+	case *ahead:
+		return func() bool { return streamed.failure() == nil }
+	case *Body:
+		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reading {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
 	}
+	return func() bool { return true }
 }

@@ -25,7 +25,7 @@ func (b *Response) Deliver(err error) error {
 		return err
 	case cause != nil:
 		b.kept.before.restore(b.w.Header())
-		if b.Uploading && b.major == 1 {
+		if b.uploads() && b.major == 1 {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)

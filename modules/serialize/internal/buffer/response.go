@@ -63,8 +63,9 @@ type Options struct {
 	// notice. A stream ends with its client all the same.
 	Finish bool
 
-	// Uploading says that the client may still send the body.
-	Uploading bool
+	// Uploading reports whether the client may still send the body. Nil means that it does
+	// not.
+	Uploading func() bool
 
 	// Cancel ends the handlers' context if the client of a stream has gone. It may be
 	// nil if they have the client's context.

@@ -64,7 +64,7 @@ func (b *Response) interruptLocked() {
 	client := http.NewResponseController(innermost(b.w))
 	if b.conn != nil {
 		_ = b.conn.SetDeadline(past)
-	} else if b.Uploading {
+	} else if b.uploads() {
 		_ = client.SetReadDeadline(past)
 	}
 	if b.conn == nil && b.busy > 0 {
@@ -80,6 +80,8 @@ func (b *Response) interrupt() {
 		b.interruptLocked()
 	}
 }
+
+func (b *Response) uploads() bool { return b.Uploading != nil && b.Uploading() }
 
 // settle ends the turn's part of the response. After that, nobody interrupts it.
 func (b *Response) settle() {
