@@ -126,7 +126,7 @@ func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 		if len(args) > 1 {
 			return d.Errf("buffer off: unexpected %q; a body that is not buffered needs no disk", args[1])
 		}
-		s.Buffer = new(Size(bufferOff))
+		s.Buffer = new(bufferOff)
 		return nil
 	}
 	memory, err := parseSize(args[0])

@@ -450,7 +450,7 @@ func (v *visit) isInside() bool {
 func (v *visit) lend(r *http.Request, next caddyhttp.Handler) error {
 	v.lent.inside, v.lent.outer = v.ctx, r.Context()
 	defer v.lent.over.Store(true)
-	setContext(r, &v.lent)
+	setContext(&v.lent, r)
 	return v.response.Serve(next, r)
 }
 
@@ -458,7 +458,7 @@ func (v *visit) lend(r *http.Request, next caddyhttp.Handler) error {
 // while the handlers run.
 //
 //go:noinline
-func setContext(r *http.Request, ctx context.Context) { *r = *r.WithContext(ctx) }
+func setContext(ctx context.Context, r *http.Request) { *r = *r.WithContext(ctx) }
 
 // leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {
