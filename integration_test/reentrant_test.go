@@ -242,10 +242,11 @@ func TestQueueWithinQueue(t *testing.T) {
 func TestWaitingForItself(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		site string
+		name   string
+		status int
+		site   string
 	}{
-		{"proxy to itself", `
+		{"proxy to itself", http.StatusServiceUnavailable, `
 			serialize {
 				path {$DIR}
 				timeout 2s
@@ -257,7 +258,7 @@ func TestWaitingForItself(t *testing.T) {
 				}
 			}
 			respond inner`},
-		{"httpInclude in the turn", `
+		{"httpInclude in the turn", http.StatusInternalServerError, `
 			root {$HOME}
 			route {
 				serialize {
@@ -274,7 +275,7 @@ func TestWaitingForItself(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{site: test.site})
 			testcaddy.WriteFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
-			c.get("/outer.html").Want(t, http.StatusServiceUnavailable)
+			c.get("/outer.html").Want(t, test.status)
 			c.wantRefusalLogged("timeout", "serializer_")
 			c.wantNoTickets()
 		})

@@ -104,7 +104,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 func Uploading(r *http.Request) func() bool {
 	switch streamed := r.Body.(type) {
 	case *ahead:
-		return func() bool { return streamed.failure() == nil }
+		return func() bool { return streamed.failure() != io.EOF }
 	case *Body:
 		return nil
 	}
