@@ -6,7 +6,7 @@
 // A process has one owner file, which it keeps locked for as long as it works in the
 // directory. Its tickets are hard links to the file. The file begins with text for people:
 //
-//	orderly lock-file owner 2
+//	orderly lock-file owner 1
 //	.orderly-owner-k3j5vq2m6xw7n4pa
 //	pid 4711 on web1
 //	since 2026-11-20T08:15:30Z, program "/usr/bin/caddy"
@@ -94,7 +94,7 @@ func bucket(number uint64, level int) int {
 	return levelEnd(level) + int(number*0x9E37_79B9_7F4A_7C15>>(58-level))*bucketWords
 }
 
-const firstLine = "orderly lock-file owner 2"
+const firstLine = "orderly lock-file owner 1"
 
 // Self names this process for people.
 func Self() string {
