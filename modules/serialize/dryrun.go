@@ -60,7 +60,7 @@ func (v *visit) revokeDry(cause error) {
 func (v *visit) turnAway(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
 	s := v.handler
 	refused := refusalOf(v.queue, err)
-	if !s.DryRun || !isFailure(refused.Reason) {
+	if !s.DryRun || !refused.Reason.IsFailure() {
 		return v.refuse(w, r, err)
 	}
 	s.meters.count(string(refused.Reason))

@@ -17,7 +17,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/buffer"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -51,7 +51,7 @@ type visit struct {
 	cancel   context.CancelCauseFunc
 	lent     lentContext     // the request has it while they run
 	body     *body.Body      // to be freed, or nil
-	response buffer.Response // of the next handlers
+	response response.Response // of the next handlers
 
 	mu        sync.Mutex // guards the fields below
 	state     visitState
@@ -145,23 +145,13 @@ func (s *Handler) serveAgain(earlier, v *visit, w http.ResponseWriter, r *http.R
 	if earlier.failure != nil {
 		return s.answerRefusal(w, earlier)
 	}
-	if s.DryRun || isAsStrict(earlier.rule, v.rule) {
+	if s.DryRun || earlier.rule.AsStrictAs(v.rule) {
 		return next.ServeHTTP(w, r)
 	}
 	s.logStricter(earlier, v)
 	return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf(
 		"queue %q: the request is inside by a line with %s, and comes to one with %s, which is stricter; give both lines the same settings",
 		v.queue, earlier.handler.ruleText(), s.ruleText())))
-}
-
-// isAsStrict reports whether one rule never admits a request beside more than another rule
-// would.
-func isAsStrict(one, other serializer.Rule) bool {
-	if one.Alone() {
-		return true
-	}
-	a, b := one.Capacity(), other.Capacity()
-	return one.Shared == other.Shared && (b == 0 || a != 0 && a <= b)
 }
 
 // register makes the visit the request's latest one.
@@ -228,7 +218,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	v.openContext(r)
-	timeouts := buffer.StopTimeouts(w, r)
+	timeouts := response.StopTimeouts(w, r)
 	span := v.startWait(r.Context())
 	s.meters.startWait(&v.age, v.queue, time.Now())
 	turn, err := v.enter(r)
@@ -315,7 +305,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
 
 	status := s.ErrorCode
-	if isFailure(refused.Reason) {
+	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
 	s.emitRefusal(r.Context(), v, refused, status)
@@ -331,11 +321,6 @@ func refusalOf(queue string, err error) *serializer.Refused {
 		return refused
 	}
 	return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
-}
-
-// isFailure reports whether a request was refused because the queue does not work.
-func isFailure(reason serializer.Reason) bool {
-	return reason == serializer.ReasonStorage || reason == serializer.ReasonLost
 }
 
 // answerRefusal answers the request of v, which was refused, even when it comes to the
@@ -397,7 +382,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	}
 	s.meters.startHold(&v.age, v.entered)
 	v.logEntered()
-	v.response.Init(w, r, buffer.Options{
+	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
 		Uploading: body.Uploading(r), Cancel: v.cancel,
 	})

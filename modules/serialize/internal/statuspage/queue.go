@@ -64,8 +64,8 @@ func (q *Queue) Diagnose(now time.Time) {
 	if !stuck && !q.Sum && q.PausedUntil == nil && q.OldestWaiting >= longWait {
 		q.note(someTrouble, "slow", "A request has waited for "+queueapi.Age(q.OldestWaiting)+".")
 	}
-	for _, reason := range []string{"storage", "lost"} {
-		if last := q.LastRefused[reason]; now.Sub(last) < recent {
+	for reason, last := range q.LastRefused {
+		if serializer.Reason(reason).IsFailure() && now.Sub(last) < recent {
 			q.note(badTrouble, "failing", "The storage fails; the log says why.")
 		}
 	}

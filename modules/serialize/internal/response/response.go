@@ -1,4 +1,4 @@
-// Package buffer keeps a response until its request's turn is over, as nginx keeps what
+// Package response keeps a response until its request's turn is over, as nginx keeps what
 // an upstream sends. So a client that reads slowly holds nobody up.
 //
 // A response is kept at first: the client has got nothing of it, and it can be replaced.
@@ -7,7 +7,7 @@
 //
 // Only the request's goroutine writes to the client, during the turn or after it.
 // Another one may revoke the turn.
-package buffer
+package response
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package buffer
+package response
 
 import (
 	"net/http"

@@ -15,7 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/buffer"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -109,7 +109,7 @@ func (v *visit) placeQueue() string { return v.engine.space + "\x00" + v.queue }
 // no use: others may be inside where this request has to be alone.
 func (v *visit) claim(t *waitingpage.Ticket) error {
 	k := t.Caller.(*browser)
-	if !isAsStrict(k.rule, v.rule) {
+	if !k.rule.AsStrictAs(v.rule) {
 		return waitingpage.ErrNone
 	}
 	turn, err := t.Claim(v.revoke)
@@ -132,7 +132,7 @@ func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticke
 	if err != nil {
 		return nil, err
 	}
-	timeouts := buffer.StopTimeouts(w, r)
+	timeouts := response.StopTimeouts(w, r)
 	defer timeouts.Restart()
 	span := v.startWait(r.Context())
 	t := places().Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
