@@ -49,8 +49,8 @@ type visit struct {
 
 	ctx      context.Context // of the next handlers
 	cancel   context.CancelCauseFunc
-	lent     lentContext     // the request has it while they run
-	body     *body.Body      // to be freed, or nil
+	lent     lentContext       // the request has it while they run
+	body     *body.Body        // to be freed, or nil
 	response response.Response // of the next handlers
 
 	mu        sync.Mutex // guards the fields below
