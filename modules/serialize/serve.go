@@ -454,6 +454,9 @@ func (v *visit) leave() {
 	if over {
 		return
 	}
+	if revoked != nil {
+		v.response.Revoke(revocation{revoked}) // the handlers may have returned between the two calls of revoke
+	}
 	held := time.Since(v.entered)
 	v.turn.Leave()
 	v.close()
