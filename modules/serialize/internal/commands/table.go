@@ -33,13 +33,19 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 			paused = ", paused " + queueapi.UntilText(*q.PausedUntil)
 		}
 		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
+		waiting := 0
 		for i, t := range q.Tickets {
 			if i == 0 {
 				fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
 			}
+			place := ""
+			if t.State == serializer.StateWaiting {
+				waiting++
+				place = strconv.Itoa(waiting)
+			}
 			wait, hold := times(t, now)
 			cells := []string{
-				strconv.Itoa(i + 1), queueapi.StateText(t, now), t.Token, wait, hold,
+				place, queueapi.StateText(t, now), t.Token, wait, hold,
 				queueapi.ClientText(t), queueapi.RequestText(t), queueapi.TXIDText(t), t.Owner, aliveText(t),
 			}
 			for i, cell := range cells {
