@@ -11,9 +11,7 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("unique_ids", uniqueids.ParseDirective)
 	httpcaddyfile.RegisterDirectiveOrder("unique_ids", httpcaddyfile.Before, "tracing")
 
-	// Of a block, only the most specific serialize applies. That needs a group of routes,
-	// which a handler directive does not have.
-	httpcaddyfile.RegisterDirective("serialize", serialize.ParseDirective)
+	httpcaddyfile.RegisterHandlerDirective("serialize", serialize.ParseDirective)
 	httpcaddyfile.RegisterDirectiveOrder("serialize", httpcaddyfile.After, "templates")
 
 	// Where all of a site is serialized, its status page must not wait in the queue

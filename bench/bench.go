@@ -1,145 +1,61 @@
-//go:build linux
-
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
+	"os/exec"
+	"runtime"
+	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/machine"
-	"github.com/orderly-http/caddy-orderly/bench/internal/servers"
+	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
 
 // bench is where suites are measured.
 type bench struct {
 	options
-	home string // for files that are thrown away
-	disk string // for lock files
-	shm  string // for lock files, in memory
+	home  string // for files that are thrown away, on a disk: lock files are among them
+	caddy string // with the plugin, once it is built
 
-	suite   string      // that is being measured
-	set     figures.Set // its figures
-	turn    int         // the run that is being measured
-	backend *servers.Backend
-	program string // Caddy with the plugin, once it is built
-	waited  time.Duration
+	set *figures.Set // of the suite that is being measured
 }
-
-func newBench(o options) (*bench, error) {
-	raiseFileLimit()
-	b := &bench{options: o}
-	err := os.MkdirAll(o.out, 0o755)
-	for dir, parent := range map[*string]string{&b.home: "", &b.disk: diskDirectory(), &b.shm: "/dev/shm"} {
-		var made error
-		*dir, made = fresh(parent)
-		err = errors.Join(err, made)
-	}
-	if err == nil {
-		err = os.Chmod(b.home, 0o755) // servers may go on as another user
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("making directories: %w", err), b.close())
-	}
-	return b, nil
-}
-
-// diskDirectory chooses a place for lock files that is not in memory.
-func diskDirectory() string {
-	for _, dir := range []string{os.TempDir(), "/var/tmp", "."} {
-		if machine.FileSystem(dir) != machine.Tmpfs {
-			return dir
-		}
-	}
-	return os.TempDir()
-}
-
-// fresh makes a new directory below parent.
-func fresh(parent string) (string, error) { return os.MkdirTemp(parent, "queue-bench-") }
-
-func (b *bench) close() error {
-	var errs []error
-	for _, dir := range []string{b.home, b.disk, b.shm} {
-		if dir != "" {
-			errs = append(errs, os.RemoveAll(dir))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// raiseFileLimit allows as many open files as may be allowed, to this process and to
-// all that it starts: thousands of clients need them.
-func raiseFileLimit() {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil {
-		limit.Cur = limit.Max
-		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
-	}
-}
-
-// mostClients is how many clients the limit of open files allows: a proxy needs two
-// for each.
-func mostClients() int { return machine.FileLimit()/2 - 200 }
 
 // say reports progress.
-func (b *bench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// skip reports a contestant that cannot be measured because its program is missing.
-// Other errors are returned.
-func (b *bench) skip(what string, err error) error {
-	if _, missing := errors.AsType[*machine.Missing](err); !missing {
-		return err
-	}
-	b.say("SKIPPED %s: %v", what, err)
-	return nil
-}
-
-const machineFile = "machine.csv"
-
-// measureAll runs the suites that are wanted. A failed suite does not keep the others
-// from being measured.
-func (b *bench) measureAll(ctx context.Context) error {
-	var errs []error
-	for _, s := range suites {
-		if len(b.only) > 0 && !slices.Contains(b.only, s.name) || ctx.Err() != nil {
-			continue
-		}
-		if b.suite == "" {
-			if err := figures.Write(filepath.Join(b.out, machineFile), machine.Describe(ctx, b.disk, b.shm)); err != nil {
-				return err
-			}
-		}
-		if err := b.run(ctx, s); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
-		}
-	}
-	return errors.Join(append(errs, ctx.Err())...)
-}
-
-// run measures one suite and saves its figures.
-func (b *bench) run(ctx context.Context, s suite) error {
+// measure measures a suite.
+func (b *bench) measure(ctx context.Context, s suite) (*figures.Set, error) {
 	began := time.Now()
-	b.say("== %s", s.name)
-	var err error
-	if b.backend, err = servers.StartBackend(ctx); err != nil {
-		return err
+	say("== %s", s.name)
+	b.set = &figures.Set{Date: began.UTC().Format(time.DateOnly), Machine: b.machine(ctx)}
+	ctx, stop := context.WithCancel(ctx) // what the suite has started ends with it
+	defer stop()
+	err := s.measure(ctx, b)
+	say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
+	return b.set, err
+}
+
+// machine tells what matters for the figures.
+func (b *bench) machine(ctx context.Context) string {
+	said := func(program string, args ...string) string {
+		path, err := server.Find(program)
+		if err != nil {
+			return program + " missing"
+		}
+		out, _ := exec.CommandContext(ctx, path, args...).Output()
+		line, _, _ := bytes.Cut(out, []byte("\n"))
+		return strings.TrimSpace(string(line))
 	}
-	defer b.backend.Stop()
-	b.suite, b.set = s.name, nil
-	err = s.measure(ctx, b)
-	b.say("-- %s: %s", s.name, time.Since(began).Round(time.Second))
-	if len(b.set) == 0 {
-		return err
-	}
-	// Figures from before an error, or before an interruption, stand.
-	return errors.Join(err, figures.Write(filepath.Join(b.out, s.name+".csv"), b.set))
+	_, model, _ := strings.Cut(said("grep", "model name", "/proc/cpuinfo"), ": ")
+	return strings.Join([]string{
+		fmt.Sprintf("%d × %s", runtime.NumCPU(), model), said("uname", "-sr"), runtime.Version(),
+		"lock files on " + said("findmnt", "-no", "FSTYPE", "-T", b.home),
+		said("haproxy", "-v"), said("apache2", "-v"), said("php-fpm", "-v"),
+	}, "; ")
 }
 
 // trial is one contestant under one set of conditions, and how to measure it.
@@ -148,78 +64,66 @@ type trial struct {
 	measure func(context.Context) (figures.Values, error)
 }
 
-// alternate measures the trials in turns, run after run, each on a calm machine if
-// that is wished. Another one begins each time.
-func (b *bench) alternate(ctx context.Context, runs int, trials ...trial) error {
-	for run := range runs {
+// alternate measures the trials in turns, round after round. Another one begins each
+// time.
+func (b *bench) alternate(ctx context.Context, rounds int, trials []trial) error {
+	for round := range rounds {
 		for i := range trials {
-			t := trials[(i+run)%len(trials)]
-			b.turn = run + 1
-			if err := b.try(ctx, t); err != nil {
-				return fmt.Errorf("%s: %w", conditions(t.Case), err)
+			t := trials[(i+round)%len(trials)]
+			others, err := busy()
+			if err != nil {
+				return err
 			}
+			b.set.Others = append(b.set.Others, others)
+			values, err := t.measure(ctx)
+			if errors.Is(err, server.ErrMissing) {
+				say("LEFT OUT %s: %v", t.Who, err)
+				continue
+			}
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				return fmt.Errorf("%s, %d clients, %v inside: %w", t.Who, t.Clients, t.Hold, err)
+			}
+			b.set.Add(t.Case, values)
+			say("round %d: %s, %d clients, %v inside: %v", round+1, t.Who, t.Clients, t.Hold, values)
 		}
 	}
 	return nil
 }
 
-// note adds figures of the turn that is being measured.
-func (b *bench) note(c figures.Case, values figures.Values) {
-	c.Suite = b.suite
-	b.set.Add(c, b.turn, values)
-}
-
-func (b *bench) try(ctx context.Context, t trial) error {
-	if err := b.awaitCalm(ctx); err != nil {
-		return err
-	}
-	var values figures.Values
-	others, err := machine.UsedByOthers(func() (err error) {
-		values, err = t.measure(ctx)
-		return err
-	})
-	b.note(t.Case, values)
+// busy is how much of the machine is used, in percent, while nothing of ours works: by
+// other programs.
+func busy() (float64, error) {
+	usedBefore, allBefore, err := processors()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	b.note(t.Case, figures.Values{figures.Others: others})
-	b.say("run %d: %s: %v", b.turn, conditions(t.Case), values)
-	return ctx.Err()
+	time.Sleep(150 * time.Millisecond)
+	used, all, err := processors()
+	return 100 * (used - usedBefore) / max(all-allBefore, 1), err
 }
 
-const (
-	calmSample   = 300 * time.Millisecond
-	calmPatience = 10 * time.Minute // in all
-)
-
-// awaitCalm waits until other programs leave the machine alone.
-func (b *bench) awaitCalm(ctx context.Context) error {
-	for b.calm > 0 && b.waited < calmPatience && ctx.Err() == nil {
-		others, err := machine.UsedByOthers(func() error {
-			time.Sleep(calmSample)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if others < b.calm {
-			break
-		}
-		b.waited += calmSample
-	}
-	return ctx.Err()
-}
-
-// caddyProgram is Caddy with the plugin, which is built if it is not yet.
-func (b *bench) caddyProgram(ctx context.Context) (string, error) {
-	if b.program != "" {
-		return b.program, nil
-	}
-	b.say("building caddy with the plugin")
-	root, err := servers.Root(ctx)
+// processors is the time that all processors have worked and existed, in ticks.
+func processors() (used, all float64, err error) {
+	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return "", err
+		return 0, 0, fmt.Errorf("reading the processors' time: %w", err)
 	}
-	b.program, err = servers.BuildCaddy(ctx, root, b.home)
-	return b.program, err
+	var user, nice, system, idle, iowait, irq, softirq, steal float64
+	if _, err := fmt.Sscan(strings.TrimPrefix(string(text), "cpu"), &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
+		return 0, 0, fmt.Errorf("reading the processors' time: %w", err)
+	}
+	used = user + nice + system + irq + softirq + steal
+	return used, used + idle + iowait, nil
+}
+
+// buildCaddy builds Caddy with the plugin from its source in root, into dir.
+func buildCaddy(ctx context.Context, root, dir string) (program string, err error) {
+	say("building caddy")
+	program = dir + "/caddy"
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./cmd/caddy")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building caddy (run this in the folder bench): %w\n%s", err, out)
+	}
+	return program, nil
 }

@@ -1,103 +1,97 @@
-//go:build linux
-
 package main
 
 import (
-	"context"
-	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/bench/ids"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/library"
+	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
 
-// The document's tables are those of the raw results beside it: nobody has edited
-// either alone.
+// The document's tables are those of the figures beside it: nobody has edited either
+// alone.
 func TestDocument(t *testing.T) {
-	want, err := os.ReadFile("../docs/performance.md")
+	const doc = "performance.md"
+	want, err := os.ReadFile(filepath.Join("../docs", doc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := t.TempDir()
-	if err := os.CopyFS(out, os.DirFS("../docs/performance")); err != nil {
+	docs := t.TempDir()
+	if err := os.CopyFS(filepath.Join(docs, folder), os.DirFS(filepath.Join("../docs", folder))); err != nil {
 		t.Fatal(err)
 	}
-	doc := filepath.Join(out, "performance.md")
-	if err := os.WriteFile(doc, want, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(docs, doc), want, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := report(options{out: out, doc: doc}); err != nil {
+	sets, err := readSets(docs)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(doc); err != nil || string(got) != string(want) {
-		t.Errorf("the tables of docs/performance.md differ from docs/performance/*.csv (%v); make them again with -only none and -doc", err)
+	if err := writeSets(sets, docs); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(docs, doc)); err != nil || string(got) != string(want) {
+		t.Errorf("the tables of docs/%s differ from docs/%s/*.json (%v); make them again with -only none -write ../docs", doc, folder, err)
 	}
 }
 
-func TestRefreshRefuses(t *testing.T) {
-	doc := filepath.Join(t.TempDir(), "doc.md")
-	if err := os.WriteFile(doc, []byte("<!-- figures: ids -->\nno end"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := refresh(doc, nil); err == nil {
-		t.Error("a block without an end was replaced")
-	}
-}
-
-func TestNumber(t *testing.T) {
-	for value, want := range map[float64]string{0: "0", 0.0123: "0.012", -0.5: "-0.50", 12.34: "12.3", -1234: "-1,234", 1234567: "1,234,567"} {
-		if got := number(value); got != want {
-			t.Errorf("number(%v) = %q, want %q", value, got, want)
-		}
-	}
-}
-
-func TestTargetMet(t *testing.T) {
-	one := figures.Summarize([]float64{1})
-	for want, targets := range map[string][]target{
-		"yes":          {atLeast("", 1, one), atMost("", 1, "", one), atLeast("", 0.5, one), atMost("", 2, "", one)},
-		"**no**":       {atLeast("", 2, one), atMost("", 0.5, "", one)},
-		"not measured": {atLeast("", 1, figures.Summarize(nil))},
+// The processor time of a request decides; a little of it is noise.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		now   float64 // times as much as before
+		fails bool
+	}{
+		{"the same", 1, false},
+		{"less work", 0.8, false},
+		{"a little more work", 1.02, false},
+		{"more work", 1.1, true},
 	} {
-		for _, target := range targets {
-			if got := target.met(); got != want {
-				t.Errorf("%+v is met: %s, want %s", target, got, want)
-			}
+		now := figures.Case{Who: caddyMemory, Clients: plottedClients}
+		before := now
+		before.Who += suffixBefore
+		s := new(figures.Set)
+		for round := range 15 {
+			noise := 1 + 0.01*float64(round%3-1)
+			s.Add(before, figures.Values{work: 50})
+			s.Add(now, figures.Values{work: 50 * c.now * noise})
+		}
+		if err := verdict(s, "respond", "HEAD~1"); (err != nil) != c.fails {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }
 
-// Instructions were counted with 8,000 waiting in place of 50: each trial looked at its
-// queue only once the loop over lengths had ended.
-func TestInstructionTrials(t *testing.T) {
-	b := &bench{shm: t.TempDir(), disk: t.TempDir()}
-	trials := b.instructionTrials(func(_ context.Context, q library.Queueing, _ string) (float64, error) { return float64(q.Waiting), nil })
-	for _, trial := range trials {
-		values, err := trial.measure(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for m, n := range values {
-			if n != float64(trial.Waiting) {
-				t.Errorf("%s, %s: counted with %.0f waiting", conditions(trial.Case), m, n)
-			}
-		}
+func TestPerRequest(t *testing.T) {
+	got := perRequest("    calls syscall\n--------- ----------------\n      100 flock\n       20 linkat\n        2 futex\n--------- ----------------\n      122 total\n", 10)
+	if got[ownCalls] != 12 {
+		t.Errorf("got %v, want 12 calls of a request", got)
 	}
 }
 
-// The IDs of the comparison come with their groups, and without figures that were not
-// measured.
-func TestNoteIDs(t *testing.T) {
-	b := &bench{suite: "ids"}
-	b.noteIDs([]ids.Speed{
-		{Generator: ids.Generator{Name: "txid", Ours: true}, Time: 50, Ratio: 0.5, Allocations: 1, Scaling: math.NaN()},
-		{Generator: ids.Unshared(), Time: math.NaN(), Ratio: math.NaN(), Allocations: math.NaN(), Scaling: 2},
-	})
-	txid := figures.Case{Suite: "ids", Group: ourIDs, Contestant: "txid"}
-	if cases := b.set.Cases(figures.ID); len(cases) != 1 || cases[0] != txid || len(b.set) != 4 {
-		t.Errorf("got %+v", b.set)
+// The servers of the comparisons start, serve, and let in one at a time.
+func TestContest(t *testing.T) {
+	backend, err := server.StartBackend(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{home: t.TempDir(), set: new(figures.Set)}
+	if b.caddy, err = buildCaddy(t.Context(), "..", b.home); err != nil {
+		t.Fatal(err)
+	}
+	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1, gauge: b.speed}
+	if err := c.compare(t.Context(), 1, each([]int{8}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range b.set.Rows {
+		for _, figure := range []string{rate, wait, late, work} {
+			if len(row.Values[figure]) != 1 || row.Values[figure][0] <= 0 {
+				t.Errorf("%s: %s: %v", row.Who, figure, row.Values[figure])
+			}
+		}
+	}
+	if len(b.set.Rows) != len(c.contestants) {
+		t.Errorf("%d of %d contestants were measured", len(b.set.Rows), len(c.contestants))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -40,7 +41,13 @@ func openBrowser(t *testing.T, url string) *browser {
 // openPage opens an empty page.
 func openPage(t *testing.T) *browser {
 	t.Helper()
-	b := startBrowser(t)
+	return openPageWith(t, "{}")
+}
+
+// openPageWith opens an empty page in a browser with preferences, in JSON.
+func openPageWith(t *testing.T, preferences string) *browser {
+	t.Helper()
+	b := startBrowserWith(t, preferences)
 	b.session = b.attach(map[string]any{"url": "about:blank"})
 	return b
 }
@@ -57,6 +64,16 @@ func (b *browser) attach(page map[string]any) (session string) {
 
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
+	return startBrowserWith(t, "{}")
+}
+
+func startBrowserWith(t *testing.T, preferences string) *browser {
+	t.Helper()
+	profile := t.TempDir()
+	if err := os.Mkdir(filepath.Join(profile, "Default"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	testcaddy.WriteFile(t, filepath.Join(profile, "Default", "Preferences"), preferences)
 	program := testcaddy.Need(t, "chromium", "apt-get install chromium")
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -67,7 +84,7 @@ func startBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir())
+		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting chromium: %v", err)

@@ -79,7 +79,7 @@ func TestStoppedHolder(t *testing.T) {
 	other := start(t, setup{site: site, upstream: upstream, dir: stopped.dir})
 	holder := bringInside(t, upstream, func() testcaddy.Answer { return stopped.get("/?gate&name=holder") })
 	stopped.Signal(syscall.SIGSTOP)
-	other.get("/?name=refused").Want(t, http.StatusInternalServerError)
+	other.get("/?name=refused").Want(t, http.StatusServiceUnavailable)
 	upstream.WantNever("refused")
 
 	stopped.Signal(syscall.SIGCONT)

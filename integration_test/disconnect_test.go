@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,4 +145,25 @@ func testHangUpWaiting(t *testing.T, client *http.Client, method string, body fu
 	c.get("/?name=last").Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "last")
 	c.wantNoTickets()
+}
+
+// A connected client does not count as gone, even if it sends its next requests in
+// advance.
+func TestPipelinedRequests(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{site: serialized, upstream: upstream})
+	holder := c.holder(t)
+	conn := c.dial()
+	_, err := io.WriteString(conn, strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2)+
+		"GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+	check(t, err)
+	c.awaitTickets(2)
+	time.Sleep(time.Second)
+	release(t, upstream, holder)
+	answers, err := io.ReadAll(conn)
+	check(t, err)
+	if got := strings.Count(string(answers), "200 OK"); got != 3 {
+		t.Errorf("%d requests were served, want 3:\n%s", got, answers)
+	}
 }

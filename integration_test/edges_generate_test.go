@@ -5,97 +5,63 @@ package integration_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 )
-
-// edgeFeatures are what cases are made of. The flag -edges.without leaves some
-// out, to tell one cause from another.
-var edgeFeatures = []string{
-	"refusals",     // short timeouts, short queues
-	"errors",       // error routes
-	"reentry",      // serialize in error routes
-	"hangups",      // of clients that wait or are inside
-	"errorhangups", // of clients whose request is in an error route
-	"uploads",      // bodies that stop, for a moment or for good
-	"large",        // bodies larger than what is read into memory
-	"garbage",      // bodies in chunks that are none
-	"holds",        // hold_timeout
-	"stalls",       // clients that do not read or send any more; longer than hold_timeout
-	"cancel",       // on_disconnect cancel
-	"shared",       // concurrency, shared_methods
-	"evictions",
-	"reloads",
-	"extra", // a byte more than the request
-	"http2",
-	"processes", // two of them on one directory
-	"disk",      // the second value of buffer
-	"responses", // response_buffer
-}
 
 // edgeGenerator makes cases from a seed.
 type edgeGenerator struct {
 	*rand.Rand
-	without map[string]bool
-	queues  int
-	named   int
+	without string // features to leave out, to tell one cause from another
+	c       *edgeCase
 	rewrite int
 }
 
-// parseFeatures reads a list of features.
-func parseFeatures(list string) (map[string]bool, error) {
-	features := make(map[string]bool)
-	for name := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
-		if !slices.Contains(edgeFeatures, name) {
-			return nil, fmt.Errorf("feature %q: expected some of %v", name, edgeFeatures)
-		}
-		features[name] = true
-	}
-	return features, nil
-}
-
-func generateEdges(seed uint64, without map[string]bool) *edgeCase {
-	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), without: without}
-	c := &edgeCase{Seed: seed, Engine: "file", Processes: 1}
-	switch {
-	case g.chance(0.3):
+func generateEdges(seed uint64, without string) *edgeCase {
+	c := &edgeCase{Seed: seed, Processes: 1}
+	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), without: without, c: c}
+	if g.chance(0.3) {
 		c.Engine = "memory"
-	case g.has("processes", 0.3):
+	} else if g.has("processes", 0.3) {
 		c.Processes = 2
 	}
-	g.queues = 1 + g.IntN(5)/3
-	for range g.queues {
+	for range 1 + g.IntN(5)/3 {
 		c.Queues = append(c.Queues, g.queue())
 	}
-	if g.chance(0.4) {
-		g.named = 1 + g.IntN(2)
+	c.Named = make([][]edgeNode, g.IntN(3))
+	for i := range c.Named {
+		c.Named[i] = g.block(2, false)
 	}
-	c.Main = g.main()
-	c.Errors = g.errors()
-	for range g.named {
-		c.Named = append(c.Named, g.block(2, false))
+	if g.chance(0.8) {
+		c.Main = []edgeNode{{Kind: "serialize", Queue: g.IntN(len(c.Queues))}}
+	}
+	c.Main = append(c.Main, g.block(4, false)...)
+	if g.has("errors", 0.85) {
+		if g.has("reentry", 0.6) {
+			c.Errors = []edgeNode{g.serialize()}
+		}
+		c.Errors = append(c.Errors, g.block(2, true)...)
 	}
 	for range 3 + g.IntN(5) {
-		c.Clients = append(c.Clients, g.client(c))
+		c.Clients = append(c.Clients, g.client())
 	}
 	if g.has("evictions", 0.15) {
-		c.Evictions = []int{100 + g.IntN(500)}
+		c.Evict = 100 + g.IntN(500)
 	}
 	if g.has("reloads", 0.1) {
-		c.Reloads = []int{100 + g.IntN(300)}
+		c.Reload = 100 + g.IntN(300)
 	}
 	return c
 }
 
 // has decides about a feature, unless it is left out.
 func (g *edgeGenerator) has(feature string, probability float64) bool {
-	chosen := g.chance(probability) // so that the rest of the case holds the same
-	return chosen && !g.without[feature]
+	chosen := g.chance(probability) // so that the rest of the case stays the same
+	return chosen && !strings.Contains(g.without, feature)
 }
 
 func (g *edgeGenerator) chance(probability float64) bool { return g.Float64() < probability }
-
-func pick[T any](g *edgeGenerator, choices ...T) T { return choices[g.IntN(len(choices))] }
+func pick[T any](g *edgeGenerator, choices ...T) T       { return choices[g.IntN(len(choices))] }
+func (g *edgeGenerator) path() string                    { return pick(g, "/a", "/b", "/c") }
 
 func (g *edgeGenerator) queue() edgeQueue {
 	q := edgeQueue{Timeout: 30000}
@@ -108,214 +74,120 @@ func (g *edgeGenerator) queue() edgeQueue {
 	if g.has("holds", 0.3) {
 		q.HoldTimeout = pick(g, 300, 600)
 	}
-	if g.has("cancel", 0.25) {
-		q.Cancel = true
-	}
-	if g.has("shared", 0.15) {
+	if g.has("shared", 0.2) {
 		q.Concurrency = 2 + g.IntN(2)
 	}
-	if g.has("shared", 0.15) {
-		q.SharedMethods = "GET"
+	q.Readers = g.has("shared", 0.15)
+	q.Cancel = g.has("cancel", 0.25)
+	q.Buffer = pick(g, "", "", "1KiB", "16KiB", "1KiB 16KiB", "16KiB 128KiB", "1KiB 0KiB")
+	if g.has("streaming", 0.35) || g.without == "buffers" {
+		q.Buffer = "off"
 	}
-	switch {
-	case g.has("disk", 0.2):
-		q.Buffer = pick(g, "1KiB 16KiB", "16KiB 128KiB", "1KiB 0")
-	case g.has("large", 0.1):
-		q.Buffer = "0"
-	case g.chance(0.7):
-		q.Buffer = pick(g, "1KiB", "16KiB")
-	}
-	q.Response = g.chance(0.1)
 	if g.has("responses", 0.5) {
 		q.ResponseSize = pick(g, "0", "1KiB", "16KiB", "1MiB", "32MiB")
 	}
 	return q
 }
 
-func (g *edgeGenerator) serialize(depth int, inError bool) []edgeNode {
-	return []edgeNode{{Kind: nodeSerialize, Queue: g.IntN(g.queues), Nodes: g.block(depth-1, inError)}}
-}
-
-func (g *edgeGenerator) main() []edgeNode {
-	if g.chance(0.8) {
-		return g.serialize(4, false)
+// serialize makes a line. Nested ones may come to the same queue again.
+func (g *edgeGenerator) serialize() edgeNode {
+	n := edgeNode{Kind: "serialize", Queue: g.IntN(len(g.c.Queues)), Strict: g.has("strict", 0.2)}
+	if g.chance(0.2) {
+		n.Path = g.path()
 	}
-	return g.block(4, false)
+	return n
 }
 
-func (g *edgeGenerator) errors() []edgeNode {
-	chosen := g.Float64()
-	nodes := g.block(2, true)
-	switch reentry := !g.without["reentry"]; {
-	case chosen < 0.15 || g.without["errors"]:
-		return nil
-	case chosen < 0.65 && reentry:
-		return []edgeNode{{Kind: nodeSerialize, Queue: g.IntN(g.queues), Nodes: nodes}}
-	case chosen < 0.85:
-		return []edgeNode{{Kind: nodeProxy}}
-	}
-	return nodes
-}
-
-// block makes the contents of a block. Of several serialize directives in one
-// block only one would apply, so each gets a route of its own.
+// block makes the contents of a block.
 func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
-	if depth <= 0 {
-		return g.leaf()
+	chosen := g.IntN(100)
+	if depth <= 0 || chosen >= 90 {
+		return []edgeNode{{Kind: pick(g, "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "dead")}}
 	}
-	within := func() []edgeNode { return g.block(depth-1, inError) }
-	switch n := g.IntN(100); {
-	case n < 30 && !(inError && g.without["reentry"]):
-		return g.serialize(depth, inError)
-	case n < 42:
-		return append([]edgeNode{{Kind: nodeRoute, Path: g.path(), Nodes: within()}}, within()...)
-	case n < 50:
-		return []edgeNode{{Kind: nodeHandle, Path: g.path(), Nodes: within()}, {Kind: nodeHandle, Nodes: within()}}
-	case n < 60:
+	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
+	switch {
+	case chosen < 34 && (!inError || g.has("reentry", 1)):
+		n = g.serialize()
+	case chosen < 38 && g.has("off", 1):
+		n.Kind = "off"
+	case chosen < 52:
+		n.Kind, n.Nodes = "route", g.block(depth-1, inError)
+	case chosen < 60:
+		n.Kind, n.Nodes, last = "handle", last, []edgeNode{{Kind: "handle", Nodes: g.block(depth-1, inError)}}
+	case chosen < 68:
 		g.rewrite++
-		return []edgeNode{{Kind: pick(g, nodeRewrite, nodeMissing), Path: fmt.Sprintf("/to%d", g.rewrite), Nodes: within()}}
-	case n < 66 && g.named > 0 && depth > 2:
-		return []edgeNode{{Kind: nodeInvoke, Named: g.IntN(g.named)}}
-	case n < 80 && !inError:
-		return append([]edgeNode{{Kind: nodeFail}}, within()...)
-	case n < 85:
-		return []edgeNode{{Kind: nodeRecover, Nodes: within()}}
+		n.Kind, n.Path, n.Nodes, last = "rewrite", fmt.Sprintf("/to%d", g.rewrite), last, nil
+	case chosen < 74 && depth > 2 && len(g.c.Named) > 0:
+		n.Kind, n.Named, last = "invoke", g.IntN(len(g.c.Named)), nil
+	case chosen < 84 && !inError:
+		n.Kind = "fail"
+	default:
+		n.Kind, n.Nodes, last = "recover", last, nil
 	}
-	return g.leaf()
+	return append([]edgeNode{n}, last...)
 }
-
-func (g *edgeGenerator) leaf() []edgeNode {
-	kind := nodeProxy
-	switch n := g.IntN(100); {
-	case n < 6:
-		kind = nodeDead
-	case n < 12:
-		kind = nodeRespond
-	}
-	return []edgeNode{{Kind: kind}}
-}
-
-func (g *edgeGenerator) path() string { return pick(g, "/a", "/b", "/c") }
 
 // client makes a client that makes trouble, or none.
-func (g *edgeGenerator) client(c *edgeCase) edgeClient {
-	client := edgeClient{
-		Start:   g.IntN(400),
-		Process: g.IntN(c.Processes),
-		HTTP2:   g.has("http2", 0.25),
-		Method:  pick(g, "GET", "GET", "POST"),
-		Path:    g.path(),
-		Fail:    g.chance(0.3),
-		Again:   g.chance(0.15),
-		Reset:   g.chance(0.3),
-		Steps:   []edgeStep{g.step(), g.step()},
+func (g *edgeGenerator) client() edgeClient {
+	c := edgeClient{
+		Start: g.IntN(400), Process: g.IntN(g.c.Processes), HTTP2: g.has("http2", 0.25), Path: g.path(),
+		Fail: g.chance(0.3), Again: g.chance(0.15), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
 	}
-	if client.Method == "POST" {
-		client.Body = g.size()
-		client.Chunked = g.chance(0.4)
+	if g.has("bodies", 0.4) {
+		g.body(&c)
 	}
-	switch n := g.IntN(100); {
-	case n < 12:
-		g.hangUp(&client, "hangups", hangUpTime)
-	case n < 24:
-		g.hangUp(&client, "hangups", hangUpVisit)
-	case n < 38:
-		g.hangUp(&client, "errorhangups", hangUpErrorVisit)
-	case n < 56:
-		g.upload(&client)
-	case n < 64 && !g.without["garbage"]:
-		g.body(&client)
-		client.Garbage, client.Chunked, client.HTTP2 = true, true, false
-	case n < 74 && !g.without["stalls"]:
-		g.stall(&client, c)
-	case n < 80:
-		client.Read = "slow"
-		client.Steps = []edgeStep{{Work: 20, Do: doSome}}
+	switch chosen := g.IntN(100); {
+	case chosen < 36 && g.has("hangups", 1):
+		c.HangUp, c.After = pick(g, "time", "visit", "error visit"), g.IntN(300)
+		c.Fail = c.Fail || c.HangUp == "error visit"
+	case chosen < 56 && g.has("bodies", 1):
+		g.cut(&c)
+	case chosen < 70 && g.has("stalls", 1):
+		g.stall(&c)
+	case chosen < 76:
+		c.Read = "slow"
+		c.Steps = []edgeStep{{Work: 20, Do: "some"}}
+	case chosen < 84 && g.has("events", 1):
+		c.Steps = []edgeStep{{Work: 20, Do: "events"}}
+		c.HangUp, c.After, c.Limit, c.Again = "visit", 50+g.IntN(300), 1500, false
 	}
-	if !client.HTTP2 && client.Cut == 0 && g.has("extra", 0.1) {
-		client.Extra, client.Again = true, false
-	}
-	return client
+	return c
 }
 
-func (g *edgeGenerator) hangUp(client *edgeClient, feature, when string) {
-	after := g.IntN(80)
-	if when == hangUpTime {
-		after = g.IntN(600)
-	}
-	if !g.without[feature] {
-		client.HangUp, client.After = when, after
-		client.Fail = client.Fail || when == hangUpErrorVisit
+func (g *edgeGenerator) body(c *edgeClient) {
+	c.Method, c.Chunked = "POST", g.chance(0.4)
+	c.Body = pick(g, 10, 1<<10, 2<<10, 17<<10, 40<<10, 144<<10, 200<<10)
+}
+
+// cut gives a client a body that stops, for a moment or for good.
+func (g *edgeGenerator) cut(c *edgeClient) {
+	g.body(c)
+	c.Cut = 1 + g.IntN(c.Body-1)
+	switch {
+	case g.chance(0.3):
+		c.Pause = 100 + g.IntN(400)
+	case g.has("garbage", 0.2):
+		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
+	default:
+		c.HangUp, c.After, c.Limit = pick(g, "time", "visit"), g.IntN(400), 1200
 	}
 }
 
-// size is how many bytes a body has.
-func (g *edgeGenerator) size() int {
-	size := pick(g, 10, 1<<10, 2<<10, 17<<10, 40<<10, 144<<10, 200<<10)
-	if g.without["large"] {
-		return 10
-	}
-	return size
-}
-
-// body gives a client a body that will not arrive completely.
-func (g *edgeGenerator) body(client *edgeClient) {
-	client.Method = "POST"
-	client.Body = g.size()
-	client.Cut = 1 + g.IntN(client.Body-1)
-}
-
-// upload lets a client stop in the middle of its body, and go on or hang up.
-func (g *edgeGenerator) upload(client *edgeClient) {
-	goesOn, pause, after := g.chance(0.3), 100+g.IntN(400), g.IntN(400)
-	if g.without["uploads"] {
-		return
-	}
-	g.body(client)
-	if goesOn {
-		client.Pause = pause
-		return
-	}
-	client.HangUp, client.After = pick(g, hangUpTime, hangUpVisit), after
-	client.Limit = 1200
-}
-
-// stall lets a client stop reading or sending, or the upstream work. With a
-// hold_timeout, that lasts longer than a request may hold a queue, otherwise
-// for a moment.
-func (g *edgeGenerator) stall(client *edgeClient, c *edgeCase) {
-	stall := 700
-	if slices.ContainsFunc(c.Queues, func(q edgeQueue) bool { return q.HoldTimeout > 0 }) {
-		stall = 4500
-	}
-	if g.chance(0.3) {
-		client.Fail = client.Fail || g.chance(0.3)
-		client.Steps = []edgeStep{{Work: stall, Deaf: g.chance(0.5)}}
-		return
-	}
-	client.Limit = stall
+// stall lets a client stop reading, or the upstream work: for longer than a request may
+// hold a queue.
+func (g *edgeGenerator) stall(c *edgeClient) {
 	if g.chance(0.4) {
-		g.body(client)
+		c.Steps = []edgeStep{{Work: pick(g, 700, 4500), Deaf: g.chance(0.5)}}
 		return
 	}
-	client.Read = "never"
-	client.Steps = []edgeStep{{Work: 10, Do: doStream}}
+	c.Read, c.Limit = "never", pick(g, 700, 4500)
+	c.Steps = []edgeStep{{Work: 10, Do: "stream"}}
 }
 
 func (g *edgeGenerator) step() edgeStep {
-	s := edgeStep{Work: g.IntN(250), Deaf: g.chance(0.7), Unread: g.chance(0.15)}
-	if g.chance(0.05) {
-		s.Work = 1200
-	}
-	switch n := g.IntN(100); {
-	case n < 15:
-		s.Do = doFail
-	case n < 30:
-		s.Do = doBreak
-	case n < 34:
-		s.Do = doHalf
-	case n < 40:
-		s.Do = doSome
+	s := edgeStep{Work: pick(g, g.IntN(50), g.IntN(250)), Deaf: g.chance(0.7), Unread: g.chance(0.15)}
+	if g.chance(0.4) {
+		s.Do = pick(g, "fail", "fail", "break", "break", "half", "some")
 	}
 	return s
 }

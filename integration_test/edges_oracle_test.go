@@ -6,36 +6,33 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// A turn that is revoked ends within a second, and a client that hangs up leaves
-// within one. A busy machine gets a second and a half more.
 const (
-	promptly = time.Second
-	leeway   = 1500 * time.Millisecond
+	promptly  = time.Second             // a revoked turn ends, and a client that hangs up leaves,
+	leeway    = 1500 * time.Millisecond // on a busy machine later
+	unnoticed = 500 * time.Millisecond  // until an upstream on a busy machine notices that it was cancelled
 )
 
-// unnoticed is how long it may take an upstream on a busy machine to notice that
-// it was cancelled.
-const unnoticed = 500 * time.Millisecond
+var farFuture = time.Unix(math.MaxInt32, 0)
 
 // edgeHistory is what happened in a case.
 type edgeHistory struct {
-	c         *edgeCase
-	answers   map[string]*edgeAnswer // by request
-	visits    []*edgeVisit
-	tickets   map[edgeTicketID]*edgeTicket
-	evictions []edgeEviction
+	c       *edgeCase
+	answers map[string]*edgeAnswer // by request
+	visits  []*edgeVisit
+	tickets map[edgeTicketID]*edgeTicket
+	evicted edgeTicketID
+	evictAt time.Time // zero if nobody was evicted
+
+	found []*violation
 }
 
-type edgeTicketID struct {
-	queue, token string
-}
+type edgeTicketID struct{ queue, token string }
 
 // edgeTicket is what the admin API said of a ticket.
 type edgeTicket struct {
@@ -45,408 +42,312 @@ type edgeTicket struct {
 	stillInside time.Time // when it was last seen there
 }
 
-type edgeEviction struct {
-	edgeTicketID
-	at time.Time
-}
-
 // violation is a broken promise.
-type violation struct {
-	kind string
-	text string
-}
+type violation struct{ kind, text string }
 
 func (v *violation) String() string { return v.kind + ": " + v.text }
 
-// hold is the time that a request spends in the upstream, behind a queue.
-type hold struct {
-	visit  *edgeVisit
+func (h *edgeHistory) violated(kind, format string, args ...any) {
+	h.found = append(h.found, &violation{kind, fmt.Sprintf(format, args...)})
+}
+
+// edgeStay is a visit with the turns that it is part of.
+type edgeStay struct {
+	*edgeVisit
 	answer *edgeAnswer
-	queue  int
-	token  uint64
-	from   time.Time
-	to     time.Time
-	reader bool
+	turns  []edgeTurn
+	short  bool      // the upstream may get less of a body than was announced to it
+	mayEnd time.Time // from when it may be cancelled, and its turns may end
+	until  time.Time // nobody else may be inside before
 }
 
-func (s hold) String() string {
-	return fmt.Sprintf("%s %v (token %d, visit of %v%s)", s.answer.name(), s.visit.trail, s.token,
-		s.visit.left.Sub(s.visit.entered).Round(time.Millisecond), s.endedBy())
+// edgeTurn is a request's turn in a queue.
+type edgeTurn struct {
+	queue int
+	token uint64
+	rule  edgeRule
 }
 
-func (s hold) endedBy() string {
-	if s.visit.cancelled.IsZero() {
-		return ""
-	}
-	return fmt.Sprintf(", cancelled after %v", s.visit.cancelled.Sub(s.visit.entered).Round(time.Millisecond))
+// edgeHold is a stay, as one of its queues sees it.
+type edgeHold struct {
+	*edgeStay
+	edgeTurn
 }
 
-// judge returns the broken promises of a case, the gravest first.
-func (h *edgeHistory) judge() (found []*violation) {
-	holds := make([][]hold, len(h.c.Queues))
-	for _, v := range h.visits {
-		for _, s := range h.holds(v) {
-			holds[s.queue] = append(holds[s.queue], s)
+func (s *edgeStay) String() string {
+	text := fmt.Sprintf("%s %v", s.request, s.trail)
+	events := map[string]time.Time{"left": s.left, "cancelled": s.cancelled, "client hung up": s.answer.hungUp}
+	for name, when := range events {
+		if !when.IsZero() {
+			text += fmt.Sprintf(", %s after %v", name, when.Sub(s.entered).Round(time.Millisecond))
 		}
 	}
-	for i, holds := range holds {
-		slices.SortFunc(holds, func(a, b hold) int { return a.from.Compare(b.from) })
-		found = append(found, h.capacity(i, holds)...)
-		found = append(found, h.order(i, holds)...)
-	}
+	return text
+}
+
+// judge finds the broken promises of a case, the gravest first.
+func (h *edgeHistory) judge() {
+	holds := make([][]edgeHold, len(h.c.Queues))
+	var stays []*edgeStay
 	for _, v := range h.visits {
-		found = append(found, h.early(v)...)
-		found = append(found, h.cancellation(v)...)
+		a := h.answers[v.request]
+		if a == nil {
+			continue
+		}
+		s := &edgeStay{edgeVisit: v, answer: a}
+		stays = append(stays, s)
+		h.follow(s)
+		h.measure(s)
+		for _, t := range s.turns {
+			if s.until.After(s.entered) {
+				holds[t.queue] = append(holds[t.queue], edgeHold{s, t})
+			}
+		}
+	}
+	for _, holds := range holds {
+		h.checkQueue(holds)
+	}
+	for _, s := range stays {
+		h.checkBody(s)
+		h.checkEnd(s)
 	}
 	for id, ticket := range h.tickets {
-		found = append(found, h.held(id, ticket)...)
-		found = append(found, h.lingers(id, ticket)...)
+		h.checkTicket(id, ticket)
 	}
 	for _, a := range h.answers {
-		found = append(found, h.answered(a)...)
+		h.checkAnswer(a)
 	}
-	return found
 }
 
-// passed is a mark that a request got behind a serialize.
-type passed struct {
-	queue   int
-	token   string
-	inError bool // in the error routes
-}
-
-// passages reads the marks of a visit. Each queue is listed once, as it was passed first.
-// A note says whether it was passed in the error routes, too. status is the one with
-// which the request came to the error routes.
-func passages(v *edgeVisit) (found []passed, status string) {
-	for _, mark := range v.trail {
-		if rest, ok := strings.CutPrefix(mark, "!"); ok {
-			status = rest
+// follow reads the marks of a visit: which lines of the configuration the request has
+// passed, and what these did. Turns end before the error routes begin.
+func (h *edgeHistory) follow(s *edgeStay) {
+	off, tokens, refusedBy := false, []string{""}, -1
+	for _, mark := range s.trail {
+		if mark == "off" {
+			off = true
 			continue
 		}
-		name, token, _ := strings.Cut(mark, "=")
+		kind, rest, _ := strings.Cut(mark, "=")
+		token, name, _ := strings.Cut(rest, "=")
+		number, _ := strconv.ParseUint(token, 10, 64) // without a turn, it is no number
+		if number == 0 {
+			token = ""
+		}
 		var queue int
-		_, _ = fmt.Sscanf(name, "q%d_", &queue)
-		i := slices.IndexFunc(found, func(p passed) bool { return p.queue == queue })
-		if i < 0 {
-			i = len(found)
-			found = append(found, passed{queue: queue, token: token})
-		}
-		found[i].inError = found[i].inError || status != ""
-	}
-	return found, status
-}
-
-// protections are the queues whose turns a visit is part of.
-func (h *edgeHistory) protections(v *edgeVisit) (found []passed) {
-	all, status := passages(v)
-	for _, p := range all {
-		// In the error routes, a turn that was revoked before is over.
-		if revoked := status == "504" || status == "503"; revoked && !p.inError && h.revocable(p) {
+		known, _ := fmt.Sscanf(name, "q%d_", &queue)
+		if strings.HasPrefix(kind, "!") {
+			s.turns = nil
+			if known == 1 && number == 0 {
+				refusedBy = queue
+			}
 			continue
 		}
-		found = append(found, p)
-	}
-	return found
-}
-
-// revocable reports whether the turn can have been taken back.
-func (h *edgeHistory) revocable(p passed) bool {
-	return h.c.Queues[p.queue].HoldTimeout > 0 || h.evicted(p).Before(farFuture)
-}
-
-var farFuture = time.Unix(math.MaxInt32, 0)
-
-func (h *edgeHistory) evicted(p passed) time.Time {
-	for _, e := range h.evictions {
-		if e.queue == queueName(p.queue) && e.token == p.token {
-			return e.at
+		again := slices.IndexFunc(s.turns, func(t edgeTurn) bool { return t.queue == queue })
+		rule := h.c.Queues[queue].rule(kind == "strict", s.answer.client.Method)
+		switch isNew := !slices.Contains(tokens, token); {
+		case off && isNew:
+			h.violated("ticket in spite of off", "%v", s)
+		case off:
+		case again >= 0 && isNew:
+			h.violated("two tickets", "%v", s)
+		case again >= 0 && rule.alone() && !s.turns[again].rule.alone():
+			h.violated("stricter line passed", "%v", s)
+		case again >= 0:
+		case refusedBy == queue:
+			h.violated("let in after refusal", "%v", s)
+		default:
+			if number == 0 {
+				h.violated("no token", "%v", s)
+			}
+			tokens = append(tokens, token)
+			s.turns = append(s.turns, edgeTurn{queue, number, rule})
 		}
 	}
-	return farFuture
 }
 
-// holds are the holds of a visit, one for each queue whose turn it is part of.
-func (h *edgeHistory) holds(v *edgeVisit) (found []hold) {
-	a := h.answers[v.request]
-	if a == nil {
-		return nil
+// measure determines how long a visit must be protected. If it may be cancelled, the turn
+// may be handed on before the upstream notices that, and even before it notices the
+// request.
+func (h *edgeHistory) measure(s *edgeStay) {
+	s.short = h.lacksBody(s)
+	s.mayEnd, s.until = h.end(s), s.left
+	switch cancelled := !s.cancelled.IsZero(); {
+	case cancelled && s.cancelled.Before(s.mayEnd) && !s.short:
+	case !s.left.After(s.mayEnd):
+	case cancelled, s.step.Unread && s.answer.client.Body > 0: // it notices nothing before it has read the body
+		s.until = s.mayEnd
+	default:
+		s.until = lastOf(s.mayEnd, s.left.Add(-unnoticed))
 	}
-	end := h.protectedUntil(v, a)
-	if !end.After(v.entered) {
-		return nil
-	}
-	for _, p := range h.protections(v) {
-		token, _ := strconv.ParseUint(p.token, 10, 64)
-		found = append(found, hold{
-			visit: v, answer: a, queue: p.queue, token: token, from: v.entered, to: end,
-			reader: h.c.Queues[p.queue].SharedMethods == a.client.Method,
-		})
-	}
-	return found
 }
 
-// protectedUntil is the time until which nobody else may be inside because of a
-// visit. If it may be cancelled, the turn may be handed on before the upstream
-// notices that, and even before it notices the request.
-func (h *edgeHistory) protectedUntil(v *edgeVisit, a *edgeAnswer) time.Time {
-	cause := h.mayEnd(v, a)
-	wrongly := !v.cancelled.IsZero() && v.cancelled.Before(cause) && !h.lacksBody(v, a)
-	if wrongly || !v.left.After(cause) {
-		return v.left
-	}
-	// An upstream that does not read a body notices nothing.
-	blind := v.step.Unread && a.client.Body > 0
-	if blind || !v.cancelled.IsZero() {
-		return cause
-	}
-	return later(cause, v.left.Add(-unnoticed))
-}
+func lastOf(times ...time.Time) time.Time  { return slices.MaxFunc(times, time.Time.Compare) }
+func firstOf(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// mayEnd is the time from which a visit may be cancelled, and its turn may
-// end.
-func (h *edgeHistory) mayEnd(v *edgeVisit, a *edgeAnswer) time.Time {
-	end := farFuture
-	all, _ := passages(v)
-	hangUpCancels := !a.hungUpAt().IsZero()
-	for _, p := range all {
-		q := h.c.Queues[p.queue]
+// end is the time from which a visit may be cancelled, and its turns may end.
+func (h *edgeHistory) end(s *edgeStay) time.Time {
+	a, end := s.answer, farFuture
+	withClient := true
+	for _, t := range s.turns {
+		q := h.c.Queues[t.queue]
+		id := edgeTicketID{queueName(t.queue), fmt.Sprint(t.token)}
 		if q.HoldTimeout > 0 {
-			end = earlier(end, h.notInsideBefore(a, p).Add(ms(q.HoldTimeout)))
+			outside := a.started // when it had not entered yet
+			if ticket := h.tickets[id]; ticket != nil {
+				outside = lastOf(outside, ticket.waiting)
+			}
+			end = firstOf(end, outside.Add(ms(q.HoldTimeout)))
 		}
-		end = earlier(end, h.evicted(p))
-		hangUpCancels = hangUpCancels && q.Cancel
+		if id == h.evicted && !h.evictAt.IsZero() {
+			end = firstOf(end, h.evictAt)
+		}
+		withClient = withClient && q.Cancel
 	}
-	if hangUpCancels {
-		end = earlier(end, a.hungUpAt())
-	}
-	if h.lacksBody(v, a) && !h.isKept(v) {
+	switch {
+	case s.short && (s.number > 0 || a.client.Garbage || a.hungUp.IsZero() || s.inErrorRoute()):
 		return a.started
+	case s.short || (withClient || s.step.Do == "events") && !a.hungUp.IsZero():
+		return firstOf(end, a.hungUp)
 	}
 	return end
 }
 
-// lacksBody reports whether the upstream may get less of the request's body than
-// was announced to it, and take that for a cancellation.
-func (h *edgeHistory) lacksBody(v *edgeVisit, a *edgeAnswer) bool {
-	again := v.number > 0 && a.client.Body > 0 // Caddy cannot send a body twice
-	broken := a.client.Garbage || a.wholeAt().IsZero()
-	return again || broken && h.streams(v, a)
-}
-
-// isKept reports whether the turn lasts until an upstream that lacks the rest of the body
-// has closed the connection. In error routes it does not: they come too late to see the
-// body break off.
-func (h *edgeHistory) isKept(v *edgeVisit) bool {
-	all, _ := passages(v)
-	return v.number == 0 && !v.inErrorRoute() && !slices.ContainsFunc(all, func(p passed) bool { return h.c.Queues[p.queue].Cancel })
-}
-
-// notInsideBefore is a time at which the request had not entered yet.
-func (h *edgeHistory) notInsideBefore(a *edgeAnswer, p passed) time.Time {
-	ticket := h.tickets[edgeTicketID{queueName(p.queue), p.token}]
-	if ticket != nil && ticket.waiting.After(a.started) {
-		return ticket.waiting
+// lacksBody reports whether the upstream may get less of the body than was announced to
+// it, and take that for a cancellation. That is so for bodies that break off while they
+// stream. And Caddy cannot send a body twice.
+func (h *edgeHistory) lacksBody(s *edgeStay) bool {
+	a := s.answer
+	refused := strings.Contains(strings.Join(s.trail, " "), "!413")
+	if a.client.Body == 0 || s.number > 0 || refused {
+		return a.client.Body > 0
 	}
-	return a.started
+	buffered := slices.ContainsFunc(s.turns, func(t edgeTurn) bool { return !h.c.Queues[t.queue].streams() })
+	return !buffered && (a.client.Garbage || a.whole.IsZero() || !a.hungUp.IsZero())
 }
 
-// streams reports whether the request's body is larger than what any of the
-// queues on its way reads before the ticket.
-func (h *edgeHistory) streams(v *edgeVisit, a *edgeAnswer) bool {
-	all, _ := passages(v)
-	return a.client.Body > 0 && !slices.ContainsFunc(all, func(p passed) bool {
-		return a.client.Body <= h.c.Queues[p.queue].limit()
-	})
-}
-
-// capacity finds those who were inside together and must not be.
-func (h *edgeHistory) capacity(queue int, holds []hold) (found []*violation) {
-	q := h.c.Queues[queue]
+// checkQueue finds those who were inside together and must not be, and those who entered
+// before an earlier ticket, or with another's. A ticket's rule concerns the tickets before.
+func (h *edgeHistory) checkQueue(holds []edgeHold) {
+	slices.SortFunc(holds, func(a, b edgeHold) int { return a.entered.Compare(b.entered) })
 	for i, s := range holds {
-		others := make(map[string]hold)
-		alone := !s.reader && (q.SharedMethods != "" || q.Concurrency < 2)
+		together := []edgeHold{s}
 		for _, o := range holds[:i] {
-			if o.answer == s.answer || !o.to.After(s.from) {
-				continue
+			isNew := !slices.ContainsFunc(together, func(t edgeHold) bool { return t.answer == o.answer })
+			if isNew && o.until.After(s.entered) {
+				together = append(together, o)
 			}
-			others[o.answer.request] = o
-			writer := q.SharedMethods != "" && !o.reader
-			if alone || writer {
-				return append(found, &violation{"two inside", fmt.Sprintf("%s entered while inside was: %s; %v before that left",
-					s, o, o.to.Sub(s.from).Round(time.Millisecond))})
-			}
-		}
-		if limit := q.Concurrency; limit > 1 && len(others)+1 > limit {
-			return append(found, &violation{"too many inside", fmt.Sprintf("%s entered as number %d of %d", s, len(others)+1, limit)})
-		}
-	}
-	return found
-}
-
-// order finds those who entered without a token of their own, or before an
-// earlier one.
-func (h *edgeHistory) order(queue int, holds []hold) (found []*violation) {
-	q := h.c.Queues[queue]
-	last := make(map[bool]hold) // by whether it is a reader
-	seen := make(map[string]hold)
-	owner := make(map[uint64]hold)
-	for _, s := range holds {
-		if _, ok := seen[s.answer.request]; ok {
-			continue
-		}
-		seen[s.answer.request] = s
-		if s.token == 0 {
-			found = append(found, &violation{"no token", fmt.Sprintf("%s is behind %s without a turn", s, queueName(queue))})
-			continue
-		}
-		if o, ok := owner[s.token]; ok {
-			found = append(found, &violation{"token twice", fmt.Sprintf("%s and %s", o, s)})
-		}
-		owner[s.token] = s
-		if q.SharedMethods == "" && q.Concurrency > 1 {
-			continue // side by side, they may reach the upstream in any order
-		}
-		for _, reader := range []bool{false, true} {
-			if before, ok := last[reader]; ok && !(reader && s.reader) && before.token > s.token {
-				found = append(found, &violation{"out of order", fmt.Sprintf("%s came after %s", s, before)})
+			sideBySide := o.rule.reader && s.rule.reader || o.rule.limit > 1 // they may reach the upstream in any order
+			switch {
+			case o.answer == s.answer:
+			case o.token == s.token && s.token > 0:
+				h.violated("token twice", "%v and %v", o.edgeStay, s.edgeStay)
+			case o.token > s.token && !sideBySide:
+				h.violated("out of order", "%v came after %v", s.edgeStay, o.edgeStay)
 			}
 		}
-		if before, ok := last[s.reader]; !ok || before.token < s.token {
-			last[s.reader] = s
+		slices.SortStableFunc(together, func(a, b edgeHold) int { return cmp.Compare(a.token, b.token) })
+		readers := 0
+		for others, t := range together {
+			if !t.rule.admits(others, readers) {
+				h.violated("two inside", "%v when %v entered", together, s.edgeStay)
+			}
+			if t.rule.reader {
+				readers++
+			}
 		}
 	}
-	return found
 }
 
-// early finds those who were let in before their body was here.
-func (h *edgeHistory) early(v *edgeVisit) []*violation {
-	a := h.answers[v.request]
-	if a == nil || a.client.Body == 0 {
-		return nil
+// checkBody finds those who were let in before their body was here, and bodies that have
+// changed.
+func (h *edgeHistory) checkBody(s *edgeStay) {
+	a := s.answer
+	if a.client.Body == 0 || s.number > 0 {
+		return
 	}
-	whole := a.wholeAt()
-	if !whole.IsZero() && !whole.After(v.entered) {
-		return nil
-	}
-	all, _ := passages(v)
-	for _, p := range all {
-		if a.client.Body <= h.c.Queues[p.queue].limit() {
-			return []*violation{{"let in early", fmt.Sprintf("%s %v, %d bytes, was let in before its body was here; sent whole: %t",
-				a.name(), v.trail, a.client.Body, !whole.IsZero())}}
+	// For the lines inside the first one that reads the body, it is here.
+	if i := slices.IndexFunc(s.turns, func(t edgeTurn) bool { return !h.c.Queues[t.queue].streams() }); i >= 0 {
+		if a.whole.IsZero() || a.whole.After(s.entered) {
+			h.violated("let in early", "%v, %d bytes, was let in before its body was here", s, a.client.Body)
+		}
+		if limit := h.c.Queues[s.turns[i].queue].limit(); a.client.Body > limit && !s.inErrorRoute() {
+			h.violated("too large", "%v, %d bytes, was let in, with a buffer of %d", s, a.client.Body, limit)
 		}
 	}
-	return nil
-}
-
-// cancellation finds visits that were cancelled though nothing allowed it.
-func (h *edgeHistory) cancellation(v *edgeVisit) []*violation {
-	a := h.answers[v.request]
-	all, _ := passages(v)
-	if a == nil || len(all) == 0 || v.cancelled.IsZero() || !v.cancelled.Before(h.mayEnd(v, a)) || h.lacksBody(v, a) {
-		return nil
+	if s.cancelled.IsZero() && !s.short && !s.step.Unread && s.received != int64(a.client.Body) {
+		h.violated("body changed", "%v has %d bytes, and %d reached the upstream", s, a.client.Body, s.received)
 	}
-	return []*violation{{"cancelled", fmt.Sprintf("%s %v was cancelled %v after it had entered, %s", a.name(), v.trail,
-		v.cancelled.Sub(v.entered).Round(time.Millisecond), a.ending(v.cancelled))}}
 }
 
-// ending says what the client had done by a time.
-func (a *edgeAnswer) ending(by time.Time) string {
-	if hungUp := a.hungUpAt(); !hungUp.IsZero() {
-		return fmt.Sprintf("%v after its client had hung up", by.Sub(hungUp).Round(time.Millisecond))
+// checkEnd finds visits that were cancelled though nothing allowed it, and streams that
+// went on without their client.
+func (h *edgeHistory) checkEnd(s *edgeStay) {
+	if len(s.turns) == 0 {
+		return
 	}
-	return "with its client there"
+	if !s.cancelled.IsZero() && s.cancelled.Before(s.mayEnd) && !s.short {
+		h.violated("cancelled", "%v", s)
+	}
+	hungUp := s.answer.hungUp
+	if s.step.Do == "events" && !hungUp.IsZero() && s.left.Sub(lastOf(hungUp, s.entered)) > promptly+leeway {
+		h.violated("stream went on", "%v", s)
+	}
 }
 
-// held finds turns that lasted for longer than they may.
-func (h *edgeHistory) held(id edgeTicketID, ticket *edgeTicket) (found []*violation) {
+// checkTicket finds turns that lasted for longer than they may, and clients that hung up
+// while they waited and kept their place. Of a body that streams, only the beginning is
+// read meanwhile.
+func (h *edgeHistory) checkTicket(id edgeTicketID, t *edgeTicket) {
 	var queue int
 	_, _ = fmt.Sscanf(id.queue, "q%d_", &queue)
-	if ticket.inside.IsZero() || queue >= len(h.c.Queues) {
-		return nil
+	limit := ms(h.c.Queues[queue].HoldTimeout)
+	if !t.inside.IsZero() && limit > 0 && t.stillInside.Sub(t.inside) > limit+promptly+leeway {
+		h.violated("held too long", "%v with a hold_timeout of %v: %v", id, limit, t.stillInside.Sub(t.inside))
 	}
-	held := ticket.stillInside.Sub(ticket.inside)
-	if limit := ms(h.c.Queues[queue].HoldTimeout); limit > 0 && held > limit+promptly+leeway {
-		found = append(found, &violation{"held too long", fmt.Sprintf("token %s of %s was inside for %v with a hold_timeout of %v",
-			id.token, id.queue, held, limit)})
+	if id == h.evicted && t.stillInside.Sub(h.evictAt) > promptly+leeway {
+		h.violated("held too long", "%v after its eviction: %v", id, t.stillInside.Sub(h.evictAt))
 	}
-	for _, e := range h.evictions {
-		if after := ticket.stillInside.Sub(e.at); e.edgeTicketID == id && after > promptly+leeway {
-			found = append(found, &violation{"held too long", fmt.Sprintf("token %s of %s was inside for %v after it was evicted", id.token, id.queue, after)})
-		}
-	}
-	return found
-}
-
-// lingers finds clients that hung up while they waited and kept their place.
-func (h *edgeHistory) lingers(id edgeTicketID, ticket *edgeTicket) []*violation {
 	for _, a := range h.answers {
-		hungUp := a.hungUpAt()
-		if a.port != ticket.port || hungUp.IsZero() || ticket.waiting.IsZero() || a.client.Extra && runtime.GOOS != "linux" {
-			continue
-		}
-		if after := ticket.waiting.Sub(hungUp); after > promptly+leeway && a.client.Body <= h.leastLimit() {
-			return []*violation{{"left in the queue", fmt.Sprintf("%s still waited as token %s of %s %v after it had hung up",
-				a.name(), id.token, id.queue, after)}}
+		stayed := t.waiting.Sub(a.hungUp)
+		if a.port == t.port && !a.hungUp.IsZero() && stayed > promptly+leeway && a.client.Body <= 64<<10 {
+			h.violated("left in the queue", "%s waited as %v for %v after it had hung up", a.request, id, stayed)
 		}
 	}
-	return nil
 }
 
-func (h *edgeHistory) leastLimit() int {
-	return slices.MinFunc(h.c.Queues, func(a, b edgeQueue) int { return cmp.Compare(a.limit(), b.limit()) }).limit()
-}
-
-// answered finds clients that read and got no answer, or not the whole of it.
-func (h *edgeHistory) answered(a *edgeAnswer) []*violation {
+// checkAnswer finds clients that read and got no answer, or not the whole of it, or one
+// that nobody can explain.
+func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
 	c := a.client
-	if a.err == nil || c.HangUp != "" || c.Limit > 0 || c.Garbage || a.excused(h) {
-		return nil
+	if c.HangUp != "" || c.Limit > 0 || c.Read == "never" {
+		return
 	}
-	return []*violation{{"no answer", fmt.Sprintf("%s, after %v: status %d, %v", a.name(), a.ended.Sub(a.started).Round(time.Millisecond), a.status, a.err)}}
-}
-
-// excused reports whether an answer may break off.
-func (a *edgeAnswer) excused(h *edgeHistory) bool {
-	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == doHalf })
-	if a.status != 0 && (halves || len(h.evictions) > 0) {
-		return true
-	}
-	// Caddy closes idle connections, and those that nobody had accepted.
-	if a.status == 0 && len(h.c.Reloads) > 0 && !h.visited(a) {
-		return true
-	}
-	// Once it has begun, an answer breaks off when the turn is revoked. It may
-	// have begun in the server only. A client that sends too slowly is cut off,
-	// too.
-	broken := a.status != 0 || a.client.Pause > 0 || h.wasAnswered(a)
-	return broken && slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
+	revocable := !h.evictAt.IsZero() || slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
 		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
 	})
+	tooLarge := slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })
+	explained := slices.Contains([]int{0, 200, 418, 502, 503}, a.status) ||
+		a.status == 400 && c.Garbage || a.status == 504 && revocable || a.status == 413 && tooLarge
+	after := a.ended.Sub(a.started).Round(time.Millisecond)
+	if !explained {
+		h.violated("wrong answer", "%s, after %v: status %d", a.request, after, a.status)
+	}
+	if a.err != nil && !c.Garbage && !h.mayBreakOff(a, revocable) {
+		h.violated("no answer", "%s, after %v: status %d, %v", a.request, after, a.status, a.err)
+	}
 }
 
-// wasAnswered reports whether the upstream was just answering the request when
-// the connection broke.
-func (h *edgeHistory) wasAnswered(a *edgeAnswer) bool {
-	return slices.ContainsFunc(h.visits, func(v *edgeVisit) bool {
-		return v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
-	})
-}
-
-func (h *edgeHistory) visited(a *edgeAnswer) bool {
-	return slices.ContainsFunc(h.visits, func(v *edgeVisit) bool { return v.request == a.request })
+// mayBreakOff reports whether the client may get a part of an answer, or none.
+func (h *edgeHistory) mayBreakOff(a *edgeAnswer, revocable bool) bool {
+	visited, begun := false, a.status != 0 // perhaps in the server only
+	for _, v := range h.visits {
+		visited = visited || v.request == a.request
+		begun = begun || v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
+	}
+	closed := a.status == 0 && h.c.Reload > 0 && !visited // idle, or not accepted yet
+	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == "half" })
+	// Once it has begun, an answer breaks off when the turn is revoked. A client that
+	// sends too slowly is cut off, too.
+	return closed || a.status != 0 && halves || revocable && (begun || a.client.Pause > 0)
 }

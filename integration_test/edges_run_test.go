@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,219 +34,136 @@ func newEdgeBench(t testing.TB) *edgeBench {
 }
 
 // load brings a case's configuration into its processes.
-func (b *edgeBench) load(c *edgeCase, dir string) error {
+func (b *edgeBench) load(c *edgeCase, dir string, round int) error {
 	for len(b.caddies) < c.Processes {
-		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: map[string]string{"UPSTREAM": b.upstream.addr}}))
+		env := map[string]string{"UPSTREAM": b.upstream.addr}
+		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: env}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
-		if err := process.Load("text/caddyfile", c.caddyfile(dir, 0, b.unguarded)); err != nil {
-			return fmt.Errorf("loading the configuration: %w\n%s", err, c.caddyfile(dir, 0, b.unguarded))
+		text := c.caddyfile(dir, round, b.unguarded)
+		if err := process.Load("text/caddyfile", text); err != nil {
+			return fmt.Errorf("loading the configuration: %w\n%s", err, text)
 		}
 		process.awaitOneListener()
 	}
 	return nil
 }
 
-// reload loads the configuration again when it is time. It takes until the
-// requests of the old one have ended.
-func (b *edgeBench) reload(c *edgeCase, dir string) (wait func() error) {
-	var all sync.WaitGroup
-	failures := make(chan error, len(c.Reloads)*c.Processes)
-	for i, when := range c.Reloads {
-		for _, process := range b.caddies[:c.Processes] {
-			all.Go(func() {
-				time.Sleep(ms(when))
-				if err := process.Load("text/caddyfile", c.caddyfile(dir, i+1, b.unguarded)); err != nil {
-					failures <- fmt.Errorf("reloading: %w", err)
-				}
-			})
-		}
-	}
-	return func() error {
-		all.Wait()
-		close(failures)
-		return <-failures
-	}
-}
-
 // run runs a case and returns the promises that were broken.
 func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	b.cases++
 	dir := filepath.Join(b.root, fmt.Sprint(b.cases))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := b.load(c, dir); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), b.load(c, dir, 0)); err != nil {
 		return nil, err
 	}
 	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer), tickets: make(map[edgeTicketID]*edgeTicket)}
-	watch := b.watch(h, dir)
-	reload := b.reload(c, dir)
+	done := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { b.watch(h, dir, done) })
+	var reloaded error
+	if c.Reload > 0 {
+		helpers.Go(func() {
+			time.Sleep(ms(c.Reload))
+			reloaded = b.load(c, dir, 1)
+		})
+	}
 	for _, a := range b.clients(c) {
-		for ; a != nil; a = a.next {
-			h.answers[a.request] = a
+		h.answers[a.request] = a
+	}
+	idle := wait.Poll(wait.Patience, b.upstream.idle)
+	empty := wait.Poll(2*(promptly+leeway), func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
+	close(done)
+	helpers.Wait()
+	if !idle || reloaded != nil {
+		return nil, errors.Join(reloaded, fmt.Errorf("the upstream works no more: %t", idle))
+	}
+	h.visits = b.upstream.take()
+	h.judge()
+	if !empty {
+		h.violated("left behind", "%v and %v, though all work has ended", b.tickets(c, dir), lockFiles(b.t, dir))
+		return h.found, nil
+	}
+	for _, process := range b.caddies[:c.Processes] {
+		for _, path := range []string{"/a", "/b", "/c"} { // for which the queues are free
+			passes := func() bool { r := process.get(path); return r.Err == nil && r.Header.Get("Retry-After") == "" }
+			if !wait.Poll(wait.Patience, passes) { // a busy machine may take longer than a short timeout
+				h.violated("stuck", "new requests for %s do not pass", path)
+			}
 		}
 	}
-	if !wait.Poll(wait.Patience, b.upstream.idle) {
-		return nil, errors.New("the upstream still works")
-	}
-	if err := reload(); err != nil {
-		return nil, err
-	}
-	stuck := b.empties(c, dir)
-	watch()
-	h.visits = b.upstream.take()
-	found := h.judge()
-	if stuck != nil {
-		found = append(found, stuck)
-	} else if fresh := b.fresh(c); fresh != nil {
-		found = append(found, fresh)
-	}
 	b.upstream.take()
-	return found, nil
+	return h.found, nil
 }
 
 // clients runs the clients of a case to their ends.
 func (b *edgeBench) clients(c *edgeCase) []*edgeAnswer {
-	answers := make([]*edgeAnswer, len(c.Clients))
+	answers := make([][]*edgeAnswer, len(c.Clients))
 	var all sync.WaitGroup
 	for i, client := range c.Clients {
-		name := fmt.Sprintf("r%d", i)
-		plan := b.upstream.expect(name, client.Steps)
-		b.upstream.expect(name+"again", client.Steps)
-		all.Go(func() { answers[i] = client.run(name, b.addr(client.Process), plan) })
+		addr := b.caddies[client.Process%c.Processes].host()
+		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
 	}
 	all.Wait()
-	return answers
+	return slices.Concat(answers...)
 }
 
-func (b *edgeBench) addr(process int) string {
-	return strings.TrimPrefix(b.caddies[process].url, "http://")
-}
+// edgeTicketState is a ticket as the admin API lists it.
+type edgeTicketState struct{ Token, State, Client, queue string }
 
-// queueState is a queue of the admin API.
-type queueState struct {
-	Path, Prefix string
-	Tickets      []struct{ Token, State, Client string }
-}
-
-func (b *edgeBench) queues(process int, dir string) (found []queueState) {
-	r := b.caddies[process].API("GET", "/serialize/queues", "")
-	var all []queueState
-	if r.Err != nil || r.StatusCode != http.StatusOK || json.Unmarshal([]byte(r.Text), &all) != nil {
-		return nil // the next attempt may succeed
-	}
-	return slices.DeleteFunc(all, func(q queueState) bool { return q.Path != dir })
-}
-
-// watch keeps reading the tickets, and evicts some, until it is stopped.
-func (b *edgeBench) watch(h *edgeHistory, dir string) (stop func()) {
-	done := make(chan struct{})
-	started := time.Now()
-	evictions := slices.Clone(h.c.Evictions)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		pace := time.NewTicker(40 * time.Millisecond)
-		defer pace.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-pace.C:
-			}
-			for process := range h.c.Processes {
-				asked := time.Now()
-				states := b.queues(process, dir)
-				h.note(states, asked)
-				if len(evictions) > 0 && time.Since(started) > ms(evictions[0]) && b.evict(h, process, states) {
-					evictions = evictions[1:]
+// tickets lists the tickets that the processes of a case see.
+func (b *edgeBench) tickets(c *edgeCase, dir string) (tickets []edgeTicketState) {
+	for _, process := range b.caddies[:c.Processes] {
+		var queues []struct {
+			Path, Prefix string
+			Tickets      []edgeTicketState
+		}
+		_ = json.Unmarshal([]byte(process.API("GET", "/serialize/queues", "").Text), &queues)
+		for _, q := range queues {
+			for _, t := range q.Tickets {
+				t.queue = q.Prefix
+				if q.Path == dir { // others are of other cases
+					tickets = append(tickets, t)
 				}
 			}
 		}
-	})
-	return func() {
-		close(done)
-		watcher.Wait()
 	}
+	return tickets
 }
 
-func (h *edgeHistory) note(states []queueState, asked time.Time) {
-	for _, q := range states {
-		for _, t := range q.Tickets {
-			id := edgeTicketID{q.Prefix, t.Token}
-			ticket := h.tickets[id]
-			if ticket == nil {
-				ticket = new(edgeTicket)
-				h.tickets[id] = ticket
-			}
-			if addr, err := netip.ParseAddrPort(t.Client); err == nil {
-				ticket.port = int(addr.Port())
-			}
-			switch {
-			case t.State == "waiting":
-				ticket.waiting = asked
-			case ticket.inside.IsZero():
-				ticket.inside, ticket.stillInside = time.Now(), asked
-			default:
-				ticket.stillInside = asked
+// watch keeps reading the tickets, and evicts one when it is time.
+func (b *edgeBench) watch(h *edgeHistory, dir string, done <-chan struct{}) {
+	for started := time.Now(); ; {
+		select {
+		case <-done:
+			return
+		case <-time.After(40 * time.Millisecond):
+		}
+		asked := time.Now()
+		for _, t := range b.tickets(h.c, dir) {
+			h.note(t, asked)
+			if h.c.Evict > 0 && h.evictAt.IsZero() && time.Since(started) > ms(h.c.Evict) {
+				h.evicted, h.evictAt = edgeTicketID{t.queue, t.Token}, time.Now()
+				b.caddies[0].API("DELETE", "/serialize/queues/"+url.PathEscape(dir+"/"+t.queue)+"/"+t.Token, "")
 			}
 		}
 	}
 }
 
-// evict evicts the first ticket of the first queue that has one.
-func (b *edgeBench) evict(h *edgeHistory, process int, states []queueState) bool {
-	for _, q := range states {
-		if len(q.Tickets) == 0 {
-			continue
-		}
-		id := edgeTicketID{q.Prefix, q.Tickets[0].Token}
-		h.evictions = append(h.evictions, edgeEviction{id, time.Now()})
-		b.caddies[process].API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+id.token, "")
-		return true
+func (h *edgeHistory) note(t edgeTicketState, asked time.Time) {
+	id := edgeTicketID{t.queue, t.Token}
+	if h.tickets[id] == nil {
+		h.tickets[id] = new(edgeTicket)
 	}
-	return false
-}
-
-// empties waits until nobody is in the queues any more, and no lock file is left.
-func (b *edgeBench) empties(c *edgeCase, dir string) *violation {
-	var left map[string]bool
-	if wait.Poll(2*(promptly+leeway), func() bool {
-		left = make(map[string]bool)
-		for process := range c.Processes {
-			for _, q := range b.queues(process, dir) {
-				for _, t := range q.Tickets {
-					left[fmt.Sprintf("token %s of %s is %s", t.Token, q.Prefix, t.State)] = true
-				}
-			}
-		}
-		for _, file := range lockFiles(b.t, dir) {
-			left["lock file "+file] = true
-		}
-		return len(left) == 0
-	}) {
-		return nil
+	ticket := h.tickets[id]
+	if addr, err := netip.ParseAddrPort(t.Client); err == nil {
+		ticket.port = int(addr.Port())
 	}
-	return &violation{"left behind", fmt.Sprintf("%v, though all clients and all work have ended", slices.Sorted(maps.Keys(left)))}
-}
-
-// fresh makes new requests, for which the queues are free.
-func (b *edgeBench) fresh(c *edgeCase) *violation {
-	for process := range c.Processes {
-		for _, path := range []string{"/a", "/b", "/c"} {
-			var r testcaddy.Answer
-			if !wait.Poll(wait.Patience, func() bool {
-				// A busy machine may take longer than a short timeout.
-				r = do(b.caddies[process].freshClient(), "GET", b.caddies[process].url+path, "")
-				return r.Err == nil && r.Header.Get("Retry-After") == ""
-			}) {
-				return &violation{"stuck", fmt.Sprintf("a new request for %s of process %d: %v", path, process, r)}
-			}
-		}
+	if t.State == "waiting" {
+		ticket.waiting = asked
+		return
 	}
-	return nil
-}
-
-func (c *caddy) freshClient() *http.Client {
-	return &http.Client{Timeout: wait.Patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	if ticket.inside.IsZero() {
+		ticket.inside = time.Now()
+	}
+	ticket.stillInside = asked
 }

@@ -5,18 +5,19 @@ package integration_test
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// edgeUpstream is what the queues of [TestEdges] protect. It notes every visit
-// on the monotonic clock. Like a PHP script with ignore_user_abort, it may go on
-// with its work when the proxy has cancelled the request.
+// edgeUpstream is what the queues of [TestEdges] protect. It notes every visit on the
+// monotonic clock. Like a PHP script with ignore_user_abort, it may go on with its work
+// when the proxy has cancelled the request.
 type edgeUpstream struct {
 	addr string
 
@@ -33,54 +34,34 @@ type edgePlan struct {
 	arrived chan *edgeVisit // buffered
 }
 
-// edgeVisit is one request's hold in the upstream.
+// edgeVisit is one request's time in the upstream.
 type edgeVisit struct {
 	request   string
 	number    int      // among the visits of its request
 	trail     []string // the marks of the configuration
 	step      edgeStep
 	entered   time.Time
+	received  int64     // bytes of the body
 	left      time.Time // when its work was done; noted before the end of the answer is sent
 	cancelled time.Time // when the upstream noticed that; zero if it was not
 }
 
 // inErrorRoute reports whether it came from an error route.
-func (v *edgeVisit) inErrorRoute() bool {
-	for _, mark := range v.trail {
-		if strings.HasPrefix(mark, "!") {
-			return true
-		}
-	}
-	return false
-}
+func (v *edgeVisit) inErrorRoute() bool { return strings.Contains(strings.Join(v.trail, " "), "!") }
 
 func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	u := &edgeUpstream{plans: make(map[string]*edgePlan)}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	u.addr = listener.Addr().String()
-	server := &http.Server{Handler: u}
-	// On a connection that has been used, Caddy retries a request that breaks.
-	server.SetKeepAlivesEnabled(false)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener)
-	}()
-	t.Cleanup(func() {
-		check(t, server.Close())
-		<-done
-	})
+	u.addr = testcaddy.Serve(t, u)
 	return u
 }
 
-// expect says what is to be done with a request.
-func (u *edgeUpstream) expect(request string, steps []edgeStep) *edgePlan {
+// expect says what is to be done with a request. It tells about its visits.
+func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeVisit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	plan := &edgePlan{steps: steps, arrived: make(chan *edgeVisit, 16)}
+	plan := &edgePlan{steps: append(steps, edgeStep{}), arrived: make(chan *edgeVisit, 100)}
 	u.plans[request] = plan
-	return plan
+	return plan.arrived
 }
 
 // take returns the visits, and forgets them and all plans.
@@ -102,23 +83,19 @@ func (u *edgeUpstream) idle() bool {
 func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	v := &edgeVisit{
-		request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), step: edgeStep{Work: 1}, entered: time.Now(),
-	}
+	v := &edgeVisit{request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), entered: time.Now()}
 	if plan := u.plans[v.request]; plan != nil {
 		v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
 		v.number = plan.visits
 		plan.visits++
-		select {
-		case plan.arrived <- v:
-		default: // nobody reads so many
-		}
+		plan.arrived <- v
 	}
 	u.visits = append(u.visits, v)
 	u.inside++
 	return v
 }
 
+// leave ends a visit. Only the first call has an effect.
 func (u *edgeUpstream) leave(v *edgeVisit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,91 +105,77 @@ func (u *edgeUpstream) leave(v *edgeVisit) {
 	}
 }
 
-func (u *edgeUpstream) cancel(v *edgeVisit) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if v.left.IsZero() && v.cancelled.IsZero() {
-		v.cancelled = time.Now()
-	}
-}
-
 // ServeHTTP implements [http.Handler].
 func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := u.enter(r)
 	defer u.leave(v)
+	// On a connection that has been used, Caddy retries a request that breaks.
+	w.Header().Set("Connection", "close")
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		if v.step.Unread {
-			return
+		var err error
+		if !v.step.Unread {
+			v.received, err = io.Copy(io.Discard, r.Body)
 		}
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		if err != nil {
 			cancel()
 		}
 	}()
 	// It works from the headers on, while the body still comes.
-	if !u.work(ctx, v) {
-		panic(http.ErrAbortHandler)
+	worked := time.After(ms(v.step.Work))
+	select {
+	case <-worked:
+	case <-ctx.Done():
+		v.cancelled = time.Now()
+		if v.step.Deaf {
+			<-worked
+		}
 	}
 	select {
 	case <-read:
 	case <-ctx.Done():
-		u.cancel(v)
-		panic(http.ErrAbortHandler)
 	}
-	u.answer(w, v)
-}
-
-// work takes its time. It reports whether the request is to be answered.
-func (u *edgeUpstream) work(ctx context.Context, v *edgeVisit) bool {
-	worked := time.After(ms(v.step.Work))
-	select {
-	case <-worked:
-		return true
-	case <-ctx.Done():
-		u.cancel(v)
-	}
-	if v.step.Deaf {
-		<-worked
-	}
-	return false
-}
-
-func (u *edgeUpstream) answer(w http.ResponseWriter, v *edgeVisit) {
-	switch v.step.Do {
-	case doBreak:
-		u.leave(v)
+	if ctx.Err() != nil || !v.answer(ctx, w) {
+		if v.cancelled.IsZero() {
+			v.cancelled = time.Now()
+		}
 		panic(http.ErrAbortHandler)
-	case doHalf:
-		w.Header().Set("Content-Length", "2000")
-		_, _ = w.Write(make([]byte, 1000))
-		_ = http.NewResponseController(w).Flush()
-		u.leave(v)
-		panic(http.ErrAbortHandler)
-	case doStream:
-		u.send(w, v, streamSize)
-	case doSome:
-		u.send(w, v, someSize)
-	case doFail:
-		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	u.leave(v)
+	if v.step.Do == "break" || v.step.Do == "half" {
+		panic(http.ErrAbortHandler)
+	}
 	_, _ = io.WriteString(w, "done")
 }
 
-// send sends the beginning of a large answer.
-func (u *edgeUpstream) send(w http.ResponseWriter, v *edgeVisit, size int) {
-	w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
-	piece := make([]byte, 64<<10)
-	for sent := 0; sent < size; {
-		n, err := w.Write(piece[:min(len(piece), size-sent)])
-		sent += n
-		if err != nil {
-			u.cancel(v)
-			u.leave(v)
-			panic(http.ErrAbortHandler)
+// answer sends all but the end of the answer. It reports whether all of that was taken.
+func (v *edgeVisit) answer(ctx context.Context, w http.ResponseWriter) bool {
+	size := map[string]int{"half": 1000, "some": 300 << 10, "stream": 24 << 20}[v.step.Do]
+	switch v.step.Do {
+	case "fail":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case "half", "some", "stream":
+		w.Header().Set("Content-Length", strconv.Itoa(size+len("done")))
+		if _, err := w.Write(make([]byte, size)); err != nil {
+			return false
+		}
+		return http.NewResponseController(w).Flush() == nil
+	case "events":
+		w.Header().Set("Content-Type", "text/event-stream")
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			_, err := io.WriteString(w, "data: event\n\n")
+			if err != nil || http.NewResponseController(w).Flush() != nil {
+				return false
+			}
+			select {
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+				return false
+			}
 		}
 	}
+	return true
 }

@@ -33,7 +33,7 @@ func TestEventOfRefusal(t *testing.T) {
 	delete(data, "txid")
 	delete(data, "wait_ms")
 	want := map[string]any{
-		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 500.0,
+		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 503.0,
 		"method": "POST", "path": "/three", "client_ip": "127.0.0.1", "host": strings.Trim(strings.TrimPrefix(s.url, "http:"), "/"),
 	}
 	if !maps.Equal(data, want) {

@@ -117,7 +117,7 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 	}{
 		{"error", "error broken 503", http.StatusServiceUnavailable},
 		{"upstream down", "reverse_proxy 127.0.0.1:1", http.StatusBadGateway},
-		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\n}\nreverse_proxy {$UPSTREAM}", http.StatusInternalServerError},
+		{"refused", "serialize {\npath {$DIR}\nqueue_length 1\n}\nreverse_proxy {$UPSTREAM}", http.StatusServiceUnavailable},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,8 +28,8 @@ func TestLocations(t *testing.T) {
 		contentType string
 		body        string
 	}{
-		{path: "/a", prefix: "a_", timeout: timeoutA, skips: []string{"OPTIONS", "GET"}, status: 500},
-		{path: "/a/x", prefix: "a_", timeout: timeoutA, skips: []string{"OPTIONS", "GET"}, status: 500},
+		{path: "/a", prefix: "a_", timeout: timeoutA, skips: []string{"OPTIONS", "GET"}, status: 503},
+		{path: "/a/x", prefix: "a_", timeout: timeoutA, skips: []string{"OPTIONS", "GET"}, status: 503},
 		{path: "/a/b", prefix: "ab_", timeout: timeoutAB, skips: []string{"OPTIONS", "GET"},
 			status: 404, contentType: "application/json", body: `{"error":"Queue timeout"}`},
 		{path: "/a/b/x", prefix: "ab_", timeout: timeoutAB, skips: []string{"OPTIONS", "GET"},
@@ -105,7 +105,7 @@ func TestLocationsQueueLength(t *testing.T) {
 			c.awaitTickets(21)
 			last := post("name=last")
 			if test.limit > 0 {
-				(<-last).Want(t, http.StatusInternalServerError)
+				(<-last).Want(t, http.StatusServiceUnavailable)
 				upstream.WantNever("last")
 			} else {
 				c.awaitTickets(22)

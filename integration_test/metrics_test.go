@@ -5,6 +5,7 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -28,6 +29,15 @@ func (c *caddy) wantMetric(name, value string) {
 	var got string
 	if !wait.Poll(wait.Patience, func() bool { got = c.metric("caddy_serialize_" + name); return got == value }) {
 		c.t.Errorf("%s is %q, want %s", name, got, value)
+	}
+}
+
+// wantNoneInFlight waits until Caddy is done with all requests.
+func (c *caddy) wantNoneInFlight() {
+	c.t.Helper()
+	busy := regexp.MustCompile(`(?m)^caddy_http_requests_in_flight\{.*\} [1-9]`)
+	if !wait.Poll(wait.Patience, func() bool { return !busy.MatchString(c.Ask("/metrics")) }) {
+		c.t.Error("requests are still in flight")
 	}
 }
 
@@ -57,7 +67,7 @@ func TestMetrics(t *testing.T) {
 	holder := c.holder(t)
 	waiter := c.getting("/?name=waiter")
 	c.awaitTickets(2)
-	c.get("/").Want(t, http.StatusInternalServerError)
+	c.get("/").Want(t, http.StatusServiceUnavailable)
 
 	c.wantMetric(requests("entered"), "3")
 	c.wantMetric(requests("skipped"), "1")
@@ -77,7 +87,7 @@ func TestMetrics(t *testing.T) {
 
 	last := c.getting("/?name=last&gate")
 	upstream.AwaitEntry("last")
-	c.get("/").Want(t, http.StatusInternalServerError)
+	c.get("/").Want(t, http.StatusServiceUnavailable)
 	c.wantMetric(requests("timeout"), "1")
 	upstream.Open("last")
 	(<-last).Want(t, http.StatusOK)

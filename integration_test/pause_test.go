@@ -131,12 +131,9 @@ func TestPauseOfPrefix(t *testing.T) {
 				t.Error("the queue of a paused prefix does not say so")
 			}
 			c.wantMetric(`paused{queue="`+prefix+`"}`, "1")
-			badges := 3 // the prefix, the queue, and the pause of more than the prefix
-			if name == "user_*" {
-				badges = 2
-			}
-			if page := c.get("/queues", "Accept", "text/html").Text; strings.Count(page, ">paused<") != badges {
-				t.Errorf("%s: the page does not mark %d queues as paused:\n%s", name, badges, page)
+			// The page marks the queue, and has a row for the pause.
+			if page := c.get("/queues", "Accept", "text/html").Text; strings.Count(page, ">paused<") != 2 || !strings.Contains(page, "2 paused.") {
+				t.Errorf("%s: the page does not mark 2 queues as paused:\n%s", name, page)
 			}
 			c.order(name, "resume").Want(t, http.StatusOK)
 			(<-ann).Want(t, http.StatusOK)
@@ -189,19 +186,21 @@ func TestPauseNonsense(t *testing.T) {
 		status                 int
 		says                   string
 	}{
-		{"GET", "a_", "pause", 405, "expected POST"},
-		{"DELETE", "a_", "resume", 405, "expected POST"},
+		{"GET", "a_", "pause", 405, "not allowed"},
+		{"DELETE", "a_", "resume", 400, "expected the number"},
 		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
-		{"POST", "a_", "pause?fro=0", 400, "no parameter \\\"fro\\\""},
-		{"POST", "a_", "resume?for=1m", 400, "no parameter \\\"for\\\""},
+		{"POST", "a_", "pause?fro=0", 400, "no parameter but one duration"},
+		{"POST", "a_", "pause?for=10m&for=0", 400, "no parameter but one duration"}, // bug: the first one counted
+		{"POST", "a_", "pause?for=10m;for=0", 400, "no parameter but one duration"},
+		{"POST", "a_", "resume?for=1m", 400, "resume takes no parameter"},
 		{"POST", "b_", "pause", 404, "no such queue"},
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
-		{"POST", "a_", "stop", 405, "expected DELETE"},
+		{"POST", "a_", "stop", 405, "not allowed"},
 	} {
 		r := c.API(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
-		if r.StatusCode != test.status || !strings.Contains(r.Text, test.says) {
+		if r.StatusCode != test.status || !strings.Contains(strings.ToLower(r.Text), test.says) {
 			t.Errorf("%s %s of %s: %v, want %d with %q", test.method, test.action, test.prefix, r, test.status, test.says)
 		}
 	}
@@ -213,8 +212,8 @@ func TestPauseOnStatusPage(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
 	press := func(action, length string) testcaddy.Answer {
-		body := fmt.Sprintf(`{"action":%q,"queue":%q,"for":%q}`, action, c.dir+"/a_", length)
-		return do(newClient(t, "1.1"), "POST", c.url+"/queues", body, "Content-Type", "application/json", "Sec-Fetch-Site", "same-origin")
+		order := url.Values{"action": {action}, "queue": {c.dir + "/a_"}, "for": {length}}
+		return do(newClient(t, "1.1"), "POST", c.url+"/queues?"+order.Encode(), "", "Sec-Fetch-Site", "same-origin")
 	}
 	page := func() string { return c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text }
 	if !strings.Contains(page(), `data-action="pause"`) {
@@ -285,7 +284,7 @@ func TestPauseCommands(t *testing.T) {
 	}{
 		{1, "expected a duration", []string{"--prefix", "a_", "--for", "soon"}},
 		{1, "expected the prefix of a queue", []string{"--prefix", ""}},
-		{2, "no such queue with the prefix b_", []string{"--prefix", "b_"}},
+		{2, "no such queue: b_", []string{"--prefix", "b_"}},
 	} {
 		if out, code := run(append([]string{"pause"}, test.args...)...); code != test.code || !strings.Contains(out, test.says) {
 			t.Errorf("pause %v: exit code %d: %s", test.args, code, out)

@@ -19,7 +19,7 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 	upstream := testcaddy.NewUpstream(t)
 	c := start(t, setup{
 		upstream: upstream,
-		site:     "serialize\nreverse_proxy {$UPSTREAM}",
+		site:     "serialize {\npath {$TMPDIR}\n}\nreverse_proxy {$UPSTREAM}",
 		env:      map[string]string{"TMPDIR": tmp},
 		launcher: []string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs private "$TMPDIR" && exec "$0" "$@"`},
 	})
@@ -42,7 +42,7 @@ func TestCommandsSeePrivateTmp(t *testing.T) {
 		t.Fatalf("the command lists %s", list)
 	}
 	c.serialize("evict", "--prefix", "serializer_", "--address", c.Admin, queues[0].Tickets[1].Token)
-	(<-second).Want(t, http.StatusInternalServerError)
+	(<-second).Want(t, http.StatusServiceUnavailable)
 	upstream.Open("first")
 	(<-first).Want(t, http.StatusOK)
 }

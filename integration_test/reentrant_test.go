@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -39,13 +40,13 @@ func TestReentrant(t *testing.T) {
 		},
 		{
 			name:   "invoke",
-			more:   "&(shared) {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n&(second) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
+			more:   "&(shared) {\nroute {\n" + queue + "header X-Invoked yes\ninvoke second\n}\n}\n&(second) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			site:   "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
 		{
 			name:   "invoke in the queue",
-			more:   "&(shared) {\n" + queue + "reverse_proxy {$UPSTREAM}\n}",
+			more:   "&(shared) {\nroute {\n" + queue + "reverse_proxy {$UPSTREAM}\n}\n}",
 			site:   queue + "invoke shared",
 			status: 200, body: "served me", visits: 1,
 		},
@@ -86,19 +87,102 @@ func TestReentrant(t *testing.T) {
 	}
 }
 
-// The error routes are part of the turn: the next request enters when they have finished.
-func TestTurnLastsThroughErrorRoutes(t *testing.T) {
+// Error routes come after the turn. A queue there is entered with a ticket of its own.
+func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\n"
-	for name, again := range map[string]string{"reentrant": queue, "not reentrant": ""} {
-		t.Run(name, func(t *testing.T) {
+	site := func(upstream *testcaddy.Upstream, again string) setup {
+		return setup{upstream: upstream, site: "route {\n" + queue + "error 418\n}\n" +
+			"handle_errors {\n" + again + "reverse_proxy {$UPSTREAM}\n}"}
+	}
+	t.Run("with a queue", func(t *testing.T) {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, site(upstream, queue))
+		c.wantTurns(upstream, "/", "/")
+		c.wantNoTickets()
+	})
+	t.Run("without", func(t *testing.T) {
+		upstream := testcaddy.NewUpstream(t)
+		c := start(t, site(upstream, ""))
+		first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
+		upstream.AwaitEntry("first")
+		upstream.AwaitEntry("second")
+		c.wantNoTickets()
+		upstream.OpenAll()
+		(<-first).Want(t, http.StatusOK)
+		(<-second).Want(t, http.StatusOK)
+	})
+}
+
+// A line that is stricter than the turn that the request holds would let two in: it
+// refuses the request, and the log names both lines.
+func TestStricterInnerLine(t *testing.T) {
+	t.Parallel()
+	const queue = "serialize {\npath {$DIR}\n%s\n}\n"
+	for _, test := range []struct {
+		name, outer, inner string
+		status             int
+	}{
+		{"the same", "concurrency 4", "concurrency 4", 200},
+		{"wider", "concurrency 2", "concurrency 4", 200},
+		{"alone, then wider", "", "concurrency 4", 200},
+		{"narrower", "concurrency 4", "concurrency 2", 503},
+		{"alone", "concurrency 4", "", 503},
+		{"a reader, then a writer", "shared_methods GET", "", 503},
+		{"a writer, then a reader", "", "shared_methods GET", 200},
+		{"readers", "shared_methods GET", "shared_methods GET HEAD", 200},
+		{"fewer readers", "shared_methods GET\nconcurrency 4", "shared_methods GET\nconcurrency 2", 503},
+	} {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, site: "route {\n" + queue + "error 418\n}\n" +
-				"handle_errors {\n" + again + "reverse_proxy {$UPSTREAM}\n}"})
-			c.wantTurns(upstream, "/", "/")
+			c := start(t, setup{upstream: upstream, site: "route {\n" + fmt.Sprintf(queue, test.outer) +
+				"route {\n" + fmt.Sprintf(queue, test.inner) + "reverse_proxy {$UPSTREAM}\n}\n}"})
+			c.get("/?name=me").Want(t, test.status)
 			c.wantNoTickets()
+			if test.status == 200 {
+				return
+			}
+			upstream.WantNever("me")
+			line := c.awaitEntry("both lines", func(e entry) bool { return e["inside_by"] != nil })
+			if line["inside_by"] == line["comes_to"] {
+				t.Errorf("the log does not tell the lines apart: %v", line)
+			}
 		})
+	}
+}
+
+// Every line that matches applies, one inside the other. After `off`, a request passes all
+// lines that follow.
+func TestLinesAreCaddys(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: `
+		serialize {
+			path {$DIR}
+			prefix all_
+		}
+		serialize /a* {
+			path {$DIR}
+			prefix a_
+		}
+		serialize /a/off off
+		reverse_proxy {$UPSTREAM}`})
+	for path, queues := range map[string][]string{"/": {"all_"}, "/a": {"a_", "all_"}, "/a/off": nil} {
+		name := fmt.Sprintf("r%d", len(queues))
+		answer := c.getting(path + "?gate&name=" + name)
+		upstream.AwaitEntry(name)
+		files := lockFiles(t, c.dir)
+		if len(files) != len(queues) {
+			t.Errorf("%s is in %q, want %q", path, files, queues)
+		}
+		for i, queue := range queues {
+			if !strings.HasPrefix(files[i], queue+"0000") {
+				t.Errorf("%s is in %q, want %q", path, files, queues)
+			}
+		}
+		upstream.Open(name)
+		(<-answer).Want(t, http.StatusOK)
 	}
 }
 
@@ -116,7 +200,7 @@ func TestRefusedThenErrorRoutes(t *testing.T) {
 			respond "sorry: {http.serialize.reason}"
 		}`})
 	holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
-	if r := c.get("/?name=refused").Want(t, http.StatusInternalServerError); r.Text != "sorry: timeout" {
+	if r := c.get("/?name=refused").Want(t, http.StatusServiceUnavailable); r.Text != "sorry: timeout" {
 		t.Errorf("answered %q", r.Text)
 	}
 	release(t, upstream, holder)
@@ -154,15 +238,15 @@ func TestQueueWithinQueue(t *testing.T) {
 	c.wantNoTickets()
 }
 
-// A request that cannot be recognized as the same one ends by its timeout, and the log
-// names the likely cause.
+// A request that cannot be recognized as the same one ends by its timeout.
 func TestWaitingForItself(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name string
-		site string
+		name   string
+		status int
+		site   string
 	}{
-		{"proxy to itself", `
+		{"proxy to itself", http.StatusServiceUnavailable, `
 			serialize {
 				path {$DIR}
 				timeout 2s
@@ -174,7 +258,7 @@ func TestWaitingForItself(t *testing.T) {
 				}
 			}
 			respond inner`},
-		{"httpInclude in the turn", `
+		{"httpInclude in the turn", http.StatusInternalServerError, `
 			root {$HOME}
 			route {
 				serialize {
@@ -191,13 +275,8 @@ func TestWaitingForItself(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{site: test.site})
 			testcaddy.WriteFile(t, filepath.Join(c.home, "outer.html"), `{{httpInclude "/inner"}}`)
-			c.get("/outer.html").Want(t, http.StatusInternalServerError)
-			line := c.wantRefusalLogged("timeout", "serializer_")
-			for _, cause := range []string{"httpInclude", "proxy to this server"} {
-				if !strings.Contains(line.Text("hint"), cause) {
-					t.Errorf("the log does not name the likely cause: %v", line)
-				}
-			}
+			c.get("/outer.html").Want(t, test.status)
+			c.wantRefusalLogged("timeout", "serializer_")
 			c.wantNoTickets()
 		})
 	}

@@ -41,12 +41,12 @@ func TestRefusals(t *testing.T) {
 		status              int
 		contentType, body   string // REASON and POSITION stand for what they are
 	}{
-		{name: "default", status: 500},
+		{name: "default", status: 503},
 		{name: "error_code", options: "error_code 429", status: 429},
 		{name: "error_response", options: "error_code 599\nerror_response application/json `{\"busy\":true}`",
 			status: 599, contentType: "application/json", body: `{"busy":true}`},
 		{name: "error_response before handle_errors", options: "error_response text/plain busy", site: reasons,
-			status: 500, contentType: "text/plain", body: "busy"},
+			status: 503, contentType: "text/plain", body: "busy"},
 		{name: "handle_errors", options: "error_code 409", site: reasons,
 			status: 409, contentType: "text/x-reason", body: "REASON q_ POSITION 409"},
 	}

@@ -60,7 +60,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 		{
 			name:   "in a named route",
 			site:   "invoke queue\nhandle_errors {\ninvoke queue\n}",
-			more:   "&(queue) {\n" + refusing + proxy + "}",
+			more:   "&(queue) {\nroute {\n" + refusing + proxy + "}\n}",
 			status: 503,
 		},
 		{

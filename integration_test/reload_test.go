@@ -5,6 +5,7 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,48 @@ func TestReloadGivesFilesBack(t *testing.T) {
 	check(t, c.reload(s))
 	wait.Until(t, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
 	c.wantOnlyGuard()
+}
+
+// An edited prefix or path is another queue. If requests are inside the old one, a warning
+// names it.
+func TestReloadLeavesQueueOut(t *testing.T) {
+	t.Parallel()
+	const site = "serialize {\npath {$DIR}\nprefix %s\n}\nreverse_proxy {$UPSTREAM}"
+	isWarning := func(e entry) bool {
+		text, _ := e["msg"].(string)
+		return strings.HasPrefix(text, "requests are still inside a queue")
+	}
+	upstream := testcaddy.NewUpstream(t)
+	s := setup{upstream: upstream, site: fmt.Sprintf(site, "old_")}
+	c := start(t, s)
+	holder := c.holder(t)
+	s.site = fmt.Sprintf(site, "old_") + "\nheader X-Same queue"
+	check(t, c.reload(s))
+	s.site = fmt.Sprintf(site, "new_")
+	check(t, c.reload(s))
+	if e := c.awaitEntry("the warning", isWarning); e["queue"] != "old_" || e["inside"] != 1.0 {
+		t.Errorf("the warning is %v", e)
+	}
+	release(t, upstream, holder)
+	s.site = fmt.Sprintf(site, "newer_")
+	check(t, c.reload(s))
+	if warnings := c.Log.All(isWarning); len(warnings) != 1 {
+		t.Errorf("the warnings are %v", warnings)
+	}
+}
+
+// Without settings, lock files are in Caddy's data directory, and a refusal has the status
+// 503.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.NewUpstream(t)
+	c := start(t, setup{upstream: upstream, site: "serialize {\ntimeout 100ms\n}\nreverse_proxy {$UPSTREAM}"})
+	holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
+	if files := lockFiles(t, filepath.Join(c.home, "caddy", "queues")); len(files) != 1 || !strings.HasPrefix(files[0], "serializer_0000") {
+		t.Errorf("lock files %q", files)
+	}
+	c.get("/?name=refused").Want(t, http.StatusServiceUnavailable)
+	release(t, upstream, holder)
 }
 
 // Bug: a reload to another engine admitted a request beside the old holder. Now it is

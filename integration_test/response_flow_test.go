@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": grpcUpstream(t)}, site: "serialize {\npath {$DIR}\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$UPSTREAM}"})
+			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": grpcUpstream(t)}, site: "serialize {\npath {$DIR}\nbuffer off\nresponse_buffer " + size + "\n}\nreverse_proxy h2c://{$UPSTREAM}"})
 			body, send := io.Pipe()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/talk", body)
 			check(t, err)
@@ -180,7 +180,7 @@ func TestStopWithASlowReader(t *testing.T) {
 			t.Parallel()
 			c := pageSite(t, "", setup{tls: true, global: "metrics\ngrace_period 500ms"})
 			client.send(t, c, "GET", "/page")
-			c.wantMetric(draining, "1")
+			c.wantMetric(left, "1")
 			c.Signal(syscall.SIGTERM)
 			c.AwaitEnd()
 			c.wantOnlyGuard()
@@ -198,10 +198,10 @@ func TestSlowReaderResets(t *testing.T) {
 			c := pageSite(t, "", setup{tls: true, global: "metrics"})
 			resp, err := newClient(t, version).Get(c.url + "/page")
 			check(t, err)
-			c.wantMetric(draining, "1")
+			c.wantMetric(left, "1")
 			began := time.Now()
 			check(t, resp.Body.Close())
-			c.wantMetric(draining, "0")
+			c.wantNoneInFlight()
 			t.Logf("forgotten after %v", time.Since(began))
 		})
 	}

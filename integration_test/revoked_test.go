@@ -22,7 +22,7 @@ func TestRevokedIsNotTriedAgain(t *testing.T) {
 			q := s.awaitTickets(t, 1)
 			start := time.Now()
 			testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
-			testcaddy.Await(t, one).Want(t, 503)
+			testcaddy.Await(t, one).Want(t, 504)
 			if took := time.Since(start); took > wait.Patience/2 {
 				t.Errorf("it took %s", took)
 			}

@@ -240,7 +240,7 @@ func TestClientDoesNotSend(t *testing.T) {
 			t.Run(revocation.name+", "+client.name, func(t *testing.T) {
 				t.Parallel()
 				upstream := testcaddy.NewUpstream(t)
-				c := start(t, setup{tls: true, upstream: upstream, site: "route {\nserialize {\npath {$DIR}\nbuffer 1KiB 1KiB\n" + revocation.option + "\n}\n" +
+				c := start(t, setup{tls: true, upstream: upstream, site: "route {\nserialize {\npath {$DIR}\nbuffer off\n" + revocation.option + "\n}\n" +
 					"request_header X-Length {http.request.body}\n" + proxyUpstream + "}"})
 				client.send(t, c, "POST", "/?name=stalled")
 				c.awaitTickets(1)
@@ -259,7 +259,7 @@ func TestClientDoesNotSend(t *testing.T) {
 func TestAnswerToStalledUpload(t *testing.T) {
 	t.Parallel()
 	const hold = 300 * time.Millisecond
-	c := start(t, setup{tls: true, site: "route {\nserialize {\npath {$DIR}\nbuffer 1KiB 1KiB\nhold_timeout " + hold.String() + "\n}\n" +
+	c := start(t, setup{tls: true, site: "route {\nserialize {\npath {$DIR}\nbuffer off\nhold_timeout " + hold.String() + "\n}\n" +
 		"request_header X-Length {http.request.body}\nrespond late\n}\nhandle_errors {\nrespond \"sorry: {err.status_code}\"\n}"})
 	var resp *http.Response
 	for end := time.Now().Add(wait.Patience); resp == nil; {

@@ -129,7 +129,7 @@ func TestStatusOnScreens(t *testing.T) {
 			s := manyQueuesIn(t, "/var/lib/caddy/queues", "queue_length 4\nengine memory", c.names...) // which needs no directory
 			leave := s.fill(t, c.queue, c.n)
 			if c.name == "busy" {
-				testcaddy.Get(t, s.url+"0/more").Want(t, http.StatusInternalServerError)
+				testcaddy.Get(t, s.url+"0/more").Want(t, http.StatusServiceUnavailable)
 			}
 			b := openBrowser(t, s.url+"status")
 			b.run(source, nil)
@@ -241,16 +241,16 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	b.until("window.asked.includes('refused')")
 	s.awaitAll(t, 2)
 	evict("waiting", "true")
-	testcaddy.Await(t, two).Want(t, http.StatusInternalServerError)
+	testcaddy.Await(t, two).Want(t, http.StatusServiceUnavailable)
 	b.until("document.querySelectorAll('tbody tr').length === 1")
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
-	testcaddy.Await(t, one).Want(t, http.StatusServiceUnavailable)
+	testcaddy.Await(t, one).Want(t, http.StatusGatewayTimeout)
 	inside.Leave()
 	s.awaitLog(t, "status page: evict", 2)
 
 	// What is evicted twice is gone, and the page says so.
 	b.run("const gone = document.createElement('button'); gone.dataset.action = 'evict'; gone.dataset.token = '1'; gone.dataset.state = 'inside';"+
 		" gone.dataset.queue = "+strconv.Quote(s.dir+"/checkout_")+"; document.getElementById('queues').append(gone); gone.click()", nil)
-	b.until("document.getElementById('message').textContent.includes('has no ticket 1')")
+	b.until("document.getElementById('message').textContent.includes('no ticket 1 in queue')")
 }

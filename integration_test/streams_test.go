@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -121,6 +122,32 @@ func TestWebSocket(t *testing.T) {
 				check(t, conn.Close())
 				c.awaitTickets(0)
 			}
+		})
+	}
+}
+
+// A stream ends with its client, whatever on_disconnect says. Bug: an event stream whose
+// browser had gone held its turn for minutes, and a cancelled gRPC call ran on.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "data\n\n")
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * time.Millisecond)
+		}
+	}))
+	for _, kind := range []string{"text/event-stream", "application/x-ndjson", "application/grpc", "multipart/x-mixed-replace"} {
+		allVersions(t, func(t *testing.T, client *http.Client) {
+			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: "serialize {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}"})
+			resp, err := client.Get(c.url + "?type=" + kind)
+			check(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, 6))
+			check(t, err)
+			c.awaitTickets(1)
+			check(t, resp.Body.Close())
+			c.awaitTickets(0)
 		})
 	}
 }

@@ -19,6 +19,12 @@ import (
 )
 
 // serialized is a site behind a queue.
+// answerTime is how long an answer may take after the turn was revoked.
+const answerTime = 500 * time.Millisecond
+
+// proxyUpstream is a site behind no queue.
+const proxyUpstream = "reverse_proxy {$UPSTREAM}\n"
+
 const serialized = `
 	serialize {
 		path {$DIR}

@@ -73,7 +73,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 	wait.Until(t, "another is, too", func() bool { return c.bodyFiles(dir) == 2 })
 	check(t, conn.Close())
 	wait.Until(t, "it is closed", func() bool { return c.bodyFiles(dir) < 2 })
-	(<-refused).Want(t, http.StatusInternalServerError)
+	(<-refused).Want(t, http.StatusServiceUnavailable)
 	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 	release(t, upstream, holder)
 }
@@ -109,7 +109,7 @@ func TestBodyFileDiskFull(t *testing.T) {
 	}
 	upstream.WantNever("full")
 	wait.Until(t, "the log names path and error", func() bool {
-		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": no space left on device")
+		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": the file failed: no space left on device")
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).Want(t, http.StatusOK)

@@ -66,7 +66,7 @@ func TestLogOfRefusals(t *testing.T) {
 	const refusals = 100
 	begin := time.Now()
 	for range refusals {
-		testcaddy.Get(t, s.url+"three").Want(t, 500)
+		testcaddy.Get(t, s.url+"three").Want(t, 503)
 	}
 	refused := s.Log.Entries("refused")
 	if most := 1 + int(time.Since(begin)/time.Second); len(refused) == 0 || len(refused) > most {

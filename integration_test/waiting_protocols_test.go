@@ -3,8 +3,7 @@
 package integration_test
 
 import (
-	"bufio"
-	"context"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,12 +11,12 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bug: over HTTP/3, where a request does not say that it has no body, nobody got the page.
 //
-// Over TLS the cookie is one that no other site can set, in all versions of HTTP. The
-// same applies behind a trusted proxy that ends TLS.
+// Over TLS the cookie is one that no other site can set, in all versions of HTTP.
 func TestWaitingOverTLS(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
@@ -25,29 +24,40 @@ func TestWaitingOverTLS(t *testing.T) {
 		c := start(t, setup{upstream: upstream, tls: true, site: waitingProxySite})
 		holder := c.getting("/?name=holder&gate")
 		upstream.AwaitEntry("holder")
-		navigate := append(slices.Clone(navigation), "Accept-Language", "de")
-		page := do(client, "GET", c.url+"/?name=mine", "", navigate...).Want(t, http.StatusServiceUnavailable)
+		page := do(client, "GET", c.url+"/?name=mine", "", navigation...).Want(t, http.StatusServiceUnavailable)
 		cookie := page.Header.Get("Set-Cookie")
-		if want := `^__Host-orderly_waiting_[0-9a-f]{12}_[0-9a-f]{6}=[\w-]{22}\.\d+; Path=/; Max-Age=87000; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=616; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
-		name, _, _ := strings.Cut(cookie, ";")
-		events := liveEvents(t, client, c.url+"/?name=mine", "Cookie", name, "Accept-Language", "de")
-		if got := <-events + <-events; !strings.HasPrefix(got, "place{") || !strings.Contains(got, "Sie sind als Nächstes dran.") {
-			t.Errorf("events %s", got)
+		ask := asking(client, c.url+"/?name=mine", page)
+		if a := ask(t); !strings.Contains(a.Text, `"number":1,`) {
+			t.Errorf("answer %s", a.Text)
 		}
 		release(t, upstream, holder)
-		for event := range events {
-			if event == "turn" {
-				break
-			}
-		}
-		served := do(client, "GET", c.url+"/?name=mine", "", append(navigate, "Cookie", name)...).Want(t, http.StatusOK)
-		if deleted := served.Header.Get("Set-Cookie"); !strings.HasPrefix(deleted, strings.SplitN(name, "=", 2)[0]+"=;") || !strings.Contains(deleted, "Max-Age=0") || !strings.Contains(deleted, "Secure") {
-			t.Errorf("cookie %s; expected that it is taken away", deleted)
-		}
+		awaitTurn(t, ask)
+		do(client, "GET", c.url+"/?name=mine", "", withCookie(page)...).Want(t, http.StatusOK)
 		upstream.WantOrder("holder", "mine")
 	})
+}
+
+// withCookie is the header of a browser that has got a page.
+func withCookie(page testcaddy.Answer) []string {
+	cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
+	return append(slices.Clone(navigation), "Cookie", cookie)
+}
+
+// asking is what the script of a page does.
+func asking(client *http.Client, url string, page testcaddy.Answer) func(t *testing.T) testcaddy.Answer {
+	return func(t *testing.T) testcaddy.Answer {
+		t.Helper()
+		return do(client, "GET", url, "", append(withCookie(page), "Orderly-Place", "ask")...).Want(t, http.StatusOK)
+	}
+}
+
+// awaitTurn waits until a page is to reload.
+func awaitTurn(t *testing.T, ask func(t *testing.T) testcaddy.Answer) {
+	t.Helper()
+	wait.Until(t, "the page is to reload", func() bool { return ask(t).Text == `{"turn":true}` })
 }
 
 const waitingProxySite = `
@@ -78,34 +88,6 @@ func TestWaitingBehindTLS(t *testing.T) {
 	}
 }
 
-// liveEvents opens the stream of the page's script, and returns the names and data of
-// its events.
-func liveEvents(t *testing.T, client *http.Client, url string, header ...string) <-chan string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testcaddy.SetHeader(r, append(header, "Orderly-Waiting", "live"))
-	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := make(chan string, 100)
-	go func() {
-		defer close(events)
-		defer resp.Body.Close()
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			if _, text, ok := strings.Cut(lines.Text(), ": "); ok {
-				events <- text
-			}
-		}
-	}()
-	return events
-}
-
 // While the queue is paused, the page says so, and continues afterwards.
 func TestWaitingWhilePaused(t *testing.T) {
 	t.Parallel()
@@ -115,27 +97,21 @@ func TestWaitingWhilePaused(t *testing.T) {
 		c.pause("a_", "10m")
 		page := c.get("/?name=mine", navigation...).Want(t, http.StatusServiceUnavailable)
 		const paused = "The queue is paused. You keep your place."
-		if !strings.Contains(page.Text, paused) {
+		if !strings.Contains(wantPage(t, page).Text, paused) {
 			t.Errorf("the page does not say that the queue is paused: %s", page.Text)
 		}
-		cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
-		events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie", cookie)
-		if got := <-events + <-events; !strings.Contains(got, paused) {
-			t.Errorf("events %s", got)
+		ask := asking(newClient(t, "1.1"), c.url+"/?name=mine", page)
+		if a := ask(t); !strings.Contains(a.Text, `"paused":true`) {
+			t.Errorf("answer %s", a.Text)
 		}
 		c.resume("a_")
-		for event := range events {
-			if event == "turn" {
-				break
-			}
-		}
-		c.get("/?name=mine", append(slices.Clone(navigation), "Cookie", cookie)...).Want(t, http.StatusOK)
+		awaitTurn(t, ask)
+		c.get("/?name=mine", withCookie(page)...).Want(t, http.StatusOK)
 		upstream.WantOrder("mine")
 	})
 }
 
-// If another browser takes a browser's place, the page's script learns so at once, and
-// gets the answer that others get.
+// If another request takes a browser's place, its page reloads, and gets the refusal.
 func TestWaitingSuperseded(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
@@ -144,17 +120,11 @@ func TestWaitingSuperseded(t *testing.T) {
 	holder := c.getting("/?name=holder&gate")
 	upstream.AwaitEntry("holder")
 	page := c.get("/?name=mine", navigation...).Want(t, http.StatusServiceUnavailable)
-	cookie, _, _ := strings.Cut(page.Header.Get("Set-Cookie"), ";")
-	events := liveEvents(t, newClient(t, "1.1"), c.url+"/?name=mine", "Cookie", cookie)
-	<-events
+	ask := asking(newClient(t, "1.1"), c.url+"/?name=mine", page)
+	ask(t)
 	latest := c.getting("/?name=latest")
-	for event := range events {
-		if event == "turn" { // reload
-			break
-		}
-	}
-	refused := c.get("/?name=mine", append(slices.Clone(navigation), "Cookie", cookie)...).Want(t, http.StatusTooManyRequests)
-	if refused.Text != "superseded" || !strings.Contains(refused.Header.Get("Set-Cookie"), "Max-Age=0") {
+	awaitTurn(t, ask)
+	if refused := c.get("/?name=mine", withCookie(page)...).Want(t, http.StatusTooManyRequests); refused.Text != "superseded" {
 		t.Errorf("answer %v", refused)
 	}
 	release(t, upstream, holder)
@@ -167,28 +137,26 @@ func TestWaitingSuperseded(t *testing.T) {
 func TestWaitingInKeyedQueues(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, global: "metrics", site: strings.Replace(waitingProxySite, "prefix a_", "prefix shop_{query.shop}_", 1)})
-	var cookies []string
+	c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix shop_{query.shop}_", 1)})
+	cookies := make(map[string]string)
+	both := func() []string {
+		return append(slices.Clone(navigation), "Cookie", strings.Join(slices.Collect(maps.Values(cookies)), "; "))
+	}
+	var holders []<-chan testcaddy.Answer
 	for _, shop := range []string{"one", "two"} {
-		holder := c.getting("/?shop=" + shop + "&name=holder-" + shop + "&gate")
+		holders = append(holders, c.getting("/?shop="+shop+"&name=holder-"+shop+"&gate"))
 		upstream.AwaitEntry("holder-" + shop)
-		page := c.get("/?shop="+shop+"&name=mine", append(slices.Clone(navigation), "Cookie", strings.Join(cookies, "; "))...)
-		cookie, _, _ := strings.Cut(page.Want(t, http.StatusServiceUnavailable).Header.Get("Set-Cookie"), ";")
+		page := wantPage(t, c.get("/?shop="+shop+"&name=mine", both()...))
 		if !strings.Contains(page.Text, "You are next.") || strings.Contains(page.Text, lost) {
 			t.Errorf("the page of %s shows %s", shop, page.Text)
 		}
-		cookies = append(cookies, cookie)
-		defer func() { (<-holder).Want(t, http.StatusOK) }()
+		cookies[shop], _, _ = strings.Cut(page.Header.Get("Set-Cookie"), ";")
 	}
-	for _, shop := range []string{"two", "one"} {
-		c.awaitQueue("shop_"+shop+"_", 1, 1)
+	for i, shop := range []string{"one", "two"} {
+		c.get("/?shop="+shop+"&name=mine", both()...).Want(t, http.StatusServiceUnavailable)
 		upstream.Open("holder-" + shop)
+		(<-holders[i]).Want(t, http.StatusOK)
 		c.awaitQueue("shop_"+shop+"_", 1, 0) // its turn waits
-		answer := c.get("/?shop="+shop+"&name=mine-"+shop, append(slices.Clone(navigation), "Cookie", strings.Join(cookies, "; "))...)
-		answer.Want(t, http.StatusOK)
-		if names := answer.Header.Values("Set-Cookie"); len(names) != 1 {
-			t.Errorf("cookies %v; expected that of one queue", names)
-		}
+		c.get("/?shop="+shop+"&name=mine-"+shop, both()...).Want(t, http.StatusOK)
 	}
-	upstream.WantOrder("holder-one", "holder-two", "mine-two", "mine-one")
 }

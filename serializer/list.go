@@ -29,6 +29,7 @@ type TicketState struct {
 	Since   time.Time `json:"since"`            // Entered if it is known, otherwise Arrived
 	Arrived time.Time `json:"arrived"`          // when the ticket was issued
 	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
+	Revoked time.Time `json:"revoked,omitzero"` // when the turn of a holder of this process was taken back; otherwise zero
 	Client  string    `json:"client"`           // address and port
 	Owner   string    `json:"owner"`            // the process, for people
 	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if that is not known

@@ -47,6 +47,9 @@ var causes = []struct {
 	{ReasonGone, nil}, // whatever ended the context
 }
 
+// IsFailure reports whether the reason is that the queue does not work.
+func (r Reason) IsFailure() bool { return r == ReasonStorage || r == ReasonLost }
+
 // Reasons returns all reasons of a refusal.
 func Reasons() []Reason {
 	reasons := make([]Reason, 0, len(causes))

@@ -62,8 +62,9 @@ type Store interface {
 	Sync(ctx context.Context) error
 
 	// Evict asks the owner of a ticket of another process to take it out, by
-	// [Events.Evict]. It returns when the request is on its way. A ticket without an owner
-	// is removed at once. The error is [ErrNoTicket] if there is no such ticket.
+	// [Events.Evict]. It returns when the owner has obeyed or, where the store cannot
+	// tell, when the request is on its way. A ticket without an owner is removed at once.
+	// The error is [ErrNoTicket] if there is no such ticket.
 	Evict(ctx context.Context, t *Ticket) error
 
 	// Pause pauses a queue in all processes until a moment of the wall clock; a later

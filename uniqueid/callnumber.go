@@ -2,21 +2,16 @@ package uniqueid
 
 import (
 	"cmp"
-	"context"
 	"database/sql/driver"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
-	"time"
 )
 
 const (
-	callNumberBits  = 47
-	callNumberText  = 8
-	callNumberBytes = 6
-	sequenceBits    = 14
-	runBits         = 30
+	callNumberBits = 47
+	callNumberText = 8
+	sequenceBits   = 14
+	runBits        = 30
 
 	// RunLen is how many call numbers one run has.
 	RunLen = 1 << sequenceBits
@@ -27,28 +22,6 @@ const (
 
 	base62Digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
-
-var callNumberKind = Kind{
-	Scheme: "call_number",
-	New: func(setup Setup) (Generate, error) {
-		if setup.CallNumbers == nil {
-			return nil, errors.New("making call_numbers: there is no generator of them in the setup")
-		}
-		g, err := setup.CallNumbers()
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context, _ time.Time) (string, error) {
-			number, err := g.New(ctx)
-			if err != nil {
-				return "", err
-			}
-			return number.String(), nil
-		}, nil
-	},
-	characters: "8",
-	readings:   []reading{{callNumberText, callNumberText, 62, decodeCallNumber}},
-}
 
 // callNumberOrder says where a call number's bits come from. Bit i of the number, counted
 // from the most significant, is this bit of the fields. The table is the one that
@@ -61,11 +34,6 @@ var callNumberOrder = [callNumberBits]uint8{
 // CallNumber is a short ID as "Distributed ID Generation and Bit Packing" describes it
 // for the mailing list archive Chibrary. It has 47 bits, or 8 characters of base62
 // (0-9A-Za-z, the most significant first, zeros on the left).
-//
-//	 0       3                              33           47
-//	+-------+-------------------------------+--------------+
-//	|version|             run               |   sequence   |
-//	+-------+-------------------------------+--------------+
 //
 // A process takes a run number from shared state once and then counts the sequence by
 // itself. The 47 bits are shuffled in a fixed order, so that a call number does not
@@ -130,18 +98,14 @@ func ParseCallNumber(text string) (CallNumber, error) {
 	if len(text) != callNumberText {
 		return 0, lengthError(scheme, text, "8 characters")
 	}
-	var n CallNumber
-	for i := range len(text) {
-		digit := strings.IndexByte(base62Digits, text[i])
-		if digit < 0 {
-			return 0, characterError(scheme, text, i, "one of 0-9A-Za-z")
-		}
-		n = n*62 + CallNumber(digit)
+	number, err := parseDigits(scheme, text, 0, callNumberText, base62Digits, "one of 0-9A-Za-z")
+	if err != nil {
+		return 0, err
 	}
-	if n > MaxCallNumber {
+	if number > uint64(MaxCallNumber) {
 		return 0, &ParseError{scheme, text, -1, "dxlGgaI3 or less", text}
 	}
-	return n, nil
+	return CallNumber(number), nil
 }
 
 // Version returns the number of the layout, 0 to 7. This package makes version 0.
@@ -159,62 +123,60 @@ func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(
 
 // String returns the number's 8 characters.
 func (n CallNumber) String() string {
-	text := n.text()
-	return string(text[:])
+	var text [callNumberText]byte
+	return string(n.append(text[:0]))
 }
 
 // AppendText appends the number's 8 characters to dst. It never fails.
-func (n CallNumber) AppendText(dst []byte) ([]byte, error) {
-	text := n.text()
-	return append(dst, text[:]...), nil
-}
+func (n CallNumber) AppendText(dst []byte) ([]byte, error) { return n.append(dst), nil }
 
-func (n CallNumber) text() (text [callNumberText]byte) {
+func (n CallNumber) append(dst []byte) []byte {
+	var text [callNumberText]byte
 	rest := n & MaxCallNumber
 	for i := len(text) - 1; i >= 0; i-- {
 		text[i] = base62Digits[rest%62]
 		rest /= 62
 	}
-	return text
+	return append(dst, text[:]...)
+}
+
+var callNumberForm = form[CallNumber]{
+	scheme: "call_number",
+	parse:  ParseCallNumber,
+	pack: func(n CallNumber) []byte {
+		return binary.BigEndian.AppendUint64(nil, uint64(n&MaxCallNumber))[2:]
+	},
+	unpack: unpackCallNumber,
+	sizes:  []int{6},
+	size:   "6 bytes",
+}
+
+func unpackCallNumber(data []byte) (CallNumber, error) {
+	if data[0]&0x80 != 0 {
+		return 0, byteError("call_number", string(data), 0, "a byte whose first bit is zero")
+	}
+	return CallNumber(binary.BigEndian.Uint64(append([]byte{0, 0}, data...))), nil
 }
 
 // MarshalText returns the number's 8 characters. It never fails.
-func (n CallNumber) MarshalText() ([]byte, error) {
-	text := n.text()
-	return text[:], nil
-}
+func (n CallNumber) MarshalText() ([]byte, error) { return callNumberForm.marshalText(n) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (n *CallNumber) UnmarshalText(text []byte) error {
-	return assign(n, ParseCallNumber, string(text))
-}
+func (n *CallNumber) UnmarshalText(text []byte) error { return callNumberForm.unmarshalText(n, text) }
 
-// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero. It
-// never fails.
-func (n CallNumber) MarshalBinary() ([]byte, error) {
-	wide := binary.BigEndian.AppendUint64(nil, uint64(n&MaxCallNumber))
-	return wide[8-callNumberBytes:], nil
-}
+// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero.
+func (n CallNumber) MarshalBinary() ([]byte, error) { return callNumberForm.marshalBinary(n) }
 
-// UnmarshalBinary reads the 6 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (n *CallNumber) UnmarshalBinary(data []byte) error {
-	if len(data) != callNumberBytes {
-		return binaryLengthError("call_number", data, "6 bytes")
-	}
-	if data[0]&0x80 != 0 {
-		return &ParseError{"call_number", string(data), 0, "a byte whose first bit is zero", fmt.Sprintf("byte 0x%02x", data[0])}
-	}
-	*n = CallNumber(binary.BigEndian.Uint64(append([]byte{0, 0}, data...)))
-	return nil
+	return callNumberForm.unmarshalBinary(n, data)
 }
 
 // Value returns the number for database/sql, as its 8 characters.
-func (n CallNumber) Value() (driver.Value, error) { return n.String(), nil }
+func (n CallNumber) Value() (driver.Value, error) { return callNumberForm.value(n) }
 
 // Scan reads the number from database/sql, as its 8 characters or its 6 bytes.
-// Where a column may be NULL, use sql.Null[CallNumber].
-func (n *CallNumber) Scan(src any) error { return scan("call_number", src, n, callNumberBytes) }
+func (n *CallNumber) Scan(src any) error { return callNumberForm.scan(n, src) }
 
 func decodeCallNumber(text string) (Decoded, error) {
 	n, err := ParseCallNumber(text)

@@ -141,12 +141,12 @@ func TestCallNumberPrefetchRecovers(t *testing.T) {
 	take(t, gen, prefetchAt+1, 1, 0)
 	store.gate <- errors.New("no such disk")
 	waitForFetch(gen)
-	take(t, gen, 100, 1, prefetchAt+1)
+	take(t, gen, 2*prefetchEvery, 1, prefetchAt+1)
 	clock.pass(retryAfter)
-	take(t, gen, 1, 1, prefetchAt+101)
+	take(t, gen, prefetchEvery, 1, prefetchAt+2*prefetchEvery+1)
 	store.gate <- nil
 	waitForFetch(gen)
-	take(t, gen, RunLen-prefetchAt-102, 1, prefetchAt+102)
+	take(t, gen, RunLen-prefetchAt-3*prefetchEvery-1, 1, prefetchAt+3*prefetchEvery+1)
 	take(t, gen, 1, 2, 0)
 }
 
@@ -155,7 +155,7 @@ func waitForFetch(gen *CallNumberGenerator) {
 	underWay := gen.fetch
 	gen.mu.Unlock()
 	if underWay != nil {
-		<-underWay.done
+		<-underWay.ended
 	}
 }
 
@@ -278,18 +278,6 @@ func TestCallNumberPrefetchThatHangs(t *testing.T) {
 		}
 		store.answer <- 2
 	})
-}
-
-// A run that is used up stays so, however often it is asked.
-func TestRunDoesNotComeRound(t *testing.T) {
-	gen := NewCallNumberGenerator(&memoryStore{})
-	var r run
-	r.made.Store(RunLen)
-	for range 3 {
-		if sequence, ok := gen.take(&r); ok {
-			t.Errorf("made %d of a run that is used up", sequence)
-		}
-	}
 }
 
 // Bug: each core that took a share of the run left numbers behind. They came later

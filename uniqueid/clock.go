@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"math/bits"
 	"sync/atomic"
 	"time"
 )
@@ -22,18 +21,20 @@ type Clock interface {
 // that reads one clock, whereas time.Now reads two.
 type systemClock struct{ start time.Time }
 
+func newSystemClock() *systemClock { return &systemClock{time.Now()} }
+
 func (*systemClock) Wall() time.Time            { return time.Now() }
 func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 
 // carriedClock is wall time carried forward by the monotonic clock. It never goes back
-// while the process runs. If the wall clock steps back, it is ignored until it has caught
-// up. If it steps forward, carriedClock follows.
+// while the process runs: a wall clock that steps back is ignored until it has caught up.
+// If that steps forward, carriedClock follows.
 //
-// Every core reads its state. It is written only when the wall clock steps forward, and
-// once a millisecond. So it stays in every core's cache.
+// Its state is written only then, and once a millisecond, so it stays in every core's
+// cache.
 type carriedClock struct {
 	clock  Clock
-	system *systemClock // clock, if it is the system's: calls through it are direct
+	system *systemClock // clock, if it is the system's: nanos calls it directly
 
 	// offset is the difference between the time since 1970 and the monotonic time, in
 	// nanoseconds. It only grows.
@@ -51,32 +52,27 @@ func newCarriedClock(clock Clock) *carriedClock {
 	return c
 }
 
-func (c *carriedClock) monotonic() time.Duration {
-	if c.system != nil {
-		return time.Since(c.system.start)
-	}
-	return c.clock.Monotonic()
-}
-
 // nanos returns the time since 1970 in nanoseconds.
 func (c *carriedClock) nanos() int64 {
-	nanos := c.read()
+	var mono time.Duration
+	if c.system != nil {
+		mono = time.Since(c.system.start)
+	} else {
+		mono = c.clock.Monotonic()
+	}
+	nanos := int64(mono) + c.offset.Load()
 	if nanos >= c.due.Load() {
 		return c.compare()
 	}
 	return nanos
 }
 
-// read returns the time since 1970 in nanoseconds. If it is not before due, the caller
-// must use compare instead.
-func (c *carriedClock) read() int64 { return int64(c.monotonic()) + c.offset.Load() }
-
 // compare follows a wall clock that has stepped forward. It reads the wall clock first. A
 // pause between the two readings then makes the offset too small, which is ignored. It
 // never makes it too large, which would last.
 func (c *carriedClock) compare() int64 {
 	wall := max(c.clock.Wall().UnixNano(), 0)
-	mono := int64(c.monotonic())
+	mono := int64(c.clock.Monotonic())
 	offset := c.offset.Load()
 	for offset < wall-mono && !c.offset.CompareAndSwap(offset, wall-mono) {
 		offset = c.offset.Load()
@@ -86,21 +82,17 @@ func (c *carriedClock) compare() int64 {
 	return nanos
 }
 
-// clockSteps is how often resolutionBits reads the clock to see it advance.
-const clockSteps = 64
-
-// resolutionBits returns into how many equal parts the clock can divide a millisecond, as
-// a power of two. It is at most limit, and 0 if the clock does not advance while it is
-// watched.
-func resolutionBits(clock Clock, limit int) int {
-	step := time.Millisecond
+// isFine reports whether a clock advances in steps of at most 122 ns, less than a
+// goroutine needs to pass an ID to another.
+func isFine(clock Clock) bool {
+	const finest = 122 * time.Nanosecond
 	last := clock.Monotonic()
-	for range clockSteps {
+	for range 64 {
 		next := clock.Monotonic()
-		if next > last {
-			step = min(step, max(next-last, 1))
+		if next > last && next-last <= finest {
+			return true
 		}
 		last = next
 	}
-	return min(bits.Len64(uint64(time.Millisecond/step))-1, limit)
+	return false
 }

@@ -1,11 +1,106 @@
 package uniqueid
 
 import (
-	"cmp"
+	"encoding/json"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
+	"time"
 )
+
+// Decoded is one reading of an ID's text under one scheme.
+type Decoded struct {
+	// Text is the ID.
+	Text string
+	// Scheme is txid, unique_id, sharded_id, call_number, uuid_v7, trace_id or
+	// traceparent.
+	Scheme string
+	// Layout is the layout of a unique_id: classic, threaded or modern. For
+	// other schemes it is empty.
+	Layout string
+	// Note is a remark on this reading, for people, or empty.
+	Note string
+	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
+	// no time.
+	Time time.Time
+	// Fields are the other fields, in the order of the bits.
+	Fields []Field
+}
+
+// Field is a named part of an ID.
+type Field struct {
+	Name string
+	// Value is a string or a uint64.
+	Value any
+}
+
+// MarshalJSON returns an object. Its keys are id, scheme, layout and note (if any),
+// time (RFC 3339, if any) and fields. The fields are an object in the order of the
+// bits.
+func (d Decoded) MarshalJSON() ([]byte, error) {
+	out := struct {
+		ID     string `json:"id"`
+		Scheme string `json:"scheme"`
+		Layout string `json:"layout,omitempty"`
+		Note   string `json:"note,omitempty"`
+		Time   string `json:"time,omitempty"`
+		Fields fields `json:"fields"`
+	}{d.Text, d.Scheme, d.Layout, d.Note, "", d.Fields}
+	if !d.Time.IsZero() {
+		out.Time = d.Time.Format(time.RFC3339Nano)
+	}
+	return json.Marshal(out)
+}
+
+// fields are written as an object that keeps their order.
+type fields []Field
+
+// MarshalJSON returns an object with a key for every field.
+func (f fields) MarshalJSON() ([]byte, error) {
+	object := []byte{'{'}
+	for i, field := range f {
+		if i > 0 {
+			object = append(object, ',')
+		}
+		value, err := json.Marshal(field.Value)
+		if err != nil {
+			return nil, fmt.Errorf("writing the field %s: %w", field.Name, err)
+		}
+		object = fmt.Appendf(object, "%q:%s", field.Name, value)
+	}
+	return append(object, '}'), nil
+}
+
+// reading is one way to read a text.
+type reading struct {
+	scheme            string
+	shortest, longest int // in characters
+	// decode returns all but the text and the scheme.
+	decode func(string) (Decoded, error)
+}
+
+// longestTraceparent is how much of a future version of traceparent is read, in
+// characters.
+const longestTraceparent = 512
+
+// readings are all ways, the most likely first: those in the smallest alphabet. A text in
+// a small alphabet is seldom a text in a larger alphabet by chance.
+var readings = []reading{
+	{"sharded_id", shardedTailLen + 1, shardedMaxText, decodeShardedID},
+	{"uuid_v7", uuidTextLen, uuidTextLen, decodeUUIDv7},
+	{"uuid_v7", traceIDTextLen, traceIDTextLen, decodeBareUUIDv7},
+	{"trace_id", traceIDTextLen, traceIDTextLen, decodeTraceID},
+	{"traceparent", traceparentLen, longestTraceparent, decodeTraceparent},
+	{"txid", txidTextLen, txidTextLen, decodeTXID},
+	{"call_number", callNumberText, callNumberText, decodeCallNumber},
+	{"unique_id", 19, 19, decodeUniqueID},
+	{"unique_id", 24, 24, decodeUniqueID},
+	{"unique_id", 27, 27, decodeUniqueID},
+	{"unique_id", 27, 27, decodeEarlyModern},
+}
+
+// errSameReading means that another reading has the same to say, or more.
+var errSameReading = errors.New("another reading says as much")
 
 // Decode returns every possible reading of text. Most texts have one. Some have two,
 // because the alphabets overlap. A sharded_id with a two-digit shard looks like a
@@ -13,72 +108,27 @@ import (
 // unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a trace
 // ID, and may be a UUIDv7 without its hyphens.
 //
-// The readings come in a fixed order, the most likely first. If there is none, the
-// error contains a [*ParseError] for every scheme whose length matches, or one about
-// the length.
+// The readings come in a fixed order, the most likely first. If there is none, the error
+// names all schemes that were tried. It also says what is wrong with the text for those
+// whose length matches.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
-	var errs []error
+	var reasons strings.Builder
 	for _, r := range readings {
 		if len(text) < r.shortest || len(text) > r.longest {
 			continue
 		}
 		decoded, err := r.decode(text)
-		if errors.Is(err, errSameReading) {
-			continue
+		if err == nil {
+			decoded.Text, decoded.Scheme = text, r.scheme
+			found = append(found, decoded)
+		} else if parseErr, ok := errors.AsType[*ParseError](err); ok {
+			fmt.Fprintf(&reasons, "; as a %s: %s", parseErr.Scheme, parseErr.reason())
 		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		decoded.Text, decoded.Scheme = text, r.scheme
-		found = append(found, decoded)
 	}
-	switch {
-	case len(found) > 0:
+	if len(found) > 0 {
 		return found, nil
-	case len(errs) > 0:
-		return nil, errors.Join(errs...)
 	}
-	return nil, lengthError("id", text, allLengths())
-}
-
-// reading is one way to read a text.
-type reading struct {
-	shortest, longest int // in characters
-	// alphabet is the number of different characters.
-	alphabet int
-	// decode returns all but the text and the scheme.
-	decode func(string) (Decoded, error)
-}
-
-// schemeReading is a reading with the scheme of its kind.
-type schemeReading struct {
-	reading
-	scheme string
-}
-
-// readings are the readings of all kinds, the most likely first. A text in a small
-// alphabet is seldom a text in a larger alphabet by chance.
-var readings = func() (all []schemeReading) {
-	for _, kind := range kinds {
-		for _, r := range kind.readings {
-			all = append(all, schemeReading{r, kind.Scheme})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b schemeReading) int { return cmp.Compare(a.alphabet, b.alphabet) })
-	return all
-}()
-
-// errSameReading means that another decoder has the same to say, or more.
-var errSameReading = errors.New("another reading says as much")
-
-// allLengths lists the numbers of characters of all kinds.
-func allLengths() string {
-	var lengths []string
-	for _, kind := range kinds {
-		lengths = append(lengths, kind.characters+" ("+kind.Scheme+")")
-	}
-	last := len(lengths) - 1
-	return strings.Join(lengths[:last], ", ") + " or " + lengths[last] + " characters"
+	return nil, fmt.Errorf("%s is no ID: it is no txid, uuid_v7, trace_id, traceparent, unique_id, sharded_id or call_number%s",
+		quote(text), &reasons)
 }

@@ -40,11 +40,6 @@
 //	O5rKAMCoAQoAADA5@@-7777-       24 characters of the same
 //	ZVPxAAARIjNEVWZ3iJmrzQAAAAc    27 characters of A-Za-z0-9-_ (base64url)
 //
-// One process here does the work of many of Apache's, so a 16-bit counter may wrap
-// within a second. The count continues in the top 10 bits of the classic layout's pid
-// field, which no Linux pid reaches. In the other layouts, it continues in the thread
-// index. See [UniqueIDGenerator].
-//
 // # sharded_id
 //
 // [ShardedID] carries the number of the shard that its object belongs to
@@ -69,22 +64,16 @@
 //
 // # Making and reading
 //
-// Numbers are big-endian, and fields are packed from the most significant bit. Every
-// kind is used in the same way:
-//
-//   - A constructor, such as [NewTXIDGenerator], takes what the kind requires, then
-//     options: a clock and a source of randomness.
-//   - New makes an ID, AppendNew makes one and appends its text to a buffer.
-//   - An ID has String, AppendText, the text, binary and SQL forms, its fields,
-//     and Compare.
-//   - A Parse function refuses what no generator can make. Its [*ParseError] says what
-//     was expected, what was found, and where.
+// Numbers are big-endian, and fields are packed from the most significant bit. A
+// constructor takes options: a clock and a source of randomness. New makes an ID, AppendNew
+// appends the text of a new one to a buffer. An ID has text, binary and SQL forms, and its
+// fields. A Parse function refuses what no generator can make. [Decode] returns which kinds
+// a text can be.
 //
 // For TXIDs and UUIDv7s, [NewTXID] and [NewUUIDv7] are enough. There is no generator of
 // unique_ids for the whole process, because the caller must choose the node; [AutoNode]
 // helps.
 //
-// [Kinds] is the table of all kinds, and [Decode] returns which of them a text can be.
-// To add a kind, write a file with its type and its entry for that table, and a file
-// with its generator.
+// To add a kind, write a file with its type, its form and its generator, and add its
+// readings to decode.go.
 package uniqueid

@@ -153,9 +153,9 @@ func ExampleCallNumberGenerator() {
 		fmt.Println(number, number.Run(), number.Sequence())
 	}
 	// Output:
-	// 009NKUO8 1 0
-	// 00kseRwe 1 1
-	// 009NKUOe 1 2
+	// 00000000 0 0
+	// 00bVJxYW 0 1
+	// 0000000W 0 2
 }
 
 func ExampleDecode() {

@@ -130,7 +130,7 @@ func FuzzUnmarshalBinary(f *testing.F) {
 		for _, id := range []interface {
 			reader
 			MarshalBinary() ([]byte, error)
-		}{new(TXID), new(UniqueID), new(ShardedID), new(CallNumber), new(UUIDv7), new(TraceID), new(TraceContext)} {
+		}{new(TXID), new(UniqueID), new(ShardedID), new(CallNumber), new(UUIDv7), new(TraceContext)} {
 			if err := id.UnmarshalBinary(data); err != nil {
 				continue
 			}

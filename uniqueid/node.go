@@ -54,15 +54,11 @@ func (n Node) String() string {
 
 // Machine is what [AutoNode] uses to distinguish this process from others.
 type Machine struct {
-	// Hostname is the host's name.
 	Hostname string
-	// HostnameErr is why there is no Hostname, if so.
-	HostnameErr error
 	// Addrs are the addresses that the name resolves to.
 	Addrs []netip.Addr
-	// LookupErr is why there are no Addrs, if so.
-	LookupErr error
-	// PID is the process ID, as the process itself sees it.
+	// Err is why there is no Hostname or no Addrs, if so.
+	Err error
 	PID uint32
 	// Container reports signs of a container. A pid of 1 is such a sign by itself.
 	Container bool
@@ -71,19 +67,17 @@ type Machine struct {
 // ThisMachine returns the machine that the process runs on. Resolving the name takes at
 // most as long as the context allows.
 func ThisMachine(ctx context.Context) Machine {
-	m := Machine{PID: uint32(os.Getpid()), Container: anyExists("/.dockerenv", "/run/.containerenv")}
-	m.Hostname, m.HostnameErr = os.Hostname()
-	if m.HostnameErr == nil {
-		m.Addrs, m.LookupErr = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
+	m := Machine{PID: uint32(os.Getpid()), Container: exists("/.dockerenv") || exists("/run/.containerenv")}
+	m.Hostname, m.Err = os.Hostname()
+	if m.Err == nil {
+		m.Addrs, m.Err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
 	}
 	return m
 }
 
-func anyExists(paths ...string) bool {
-	return slices.ContainsFunc(paths, func(path string) bool {
-		_, err := os.Stat(path)
-		return err == nil
-	})
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // bridges are the networks that container engines use on every host, so that containers
@@ -91,8 +85,7 @@ func anyExists(paths ...string) bool {
 var bridges = []netip.Prefix{
 	netip.MustParsePrefix("172.16.0.0/12"),  // Docker
 	netip.MustParsePrefix("192.168.0.0/16"), // Docker, when the first pool is used up
-	netip.MustParsePrefix("10.88.0.0/16"),   // Podman
-	netip.MustParsePrefix("10.89.0.0/16"),   // Podman's further networks
+	netip.MustParsePrefix("10.88.0.0/15"),   // Podman
 	netip.MustParsePrefix("10.0.2.0/24"),    // Podman and Docker without root
 	netip.MustParsePrefix("10.0.3.0/24"),    // LXC
 }
@@ -110,20 +103,14 @@ func AutoNode(m Machine, options ...Option) (node Node, reason string) {
 	if reason != "" {
 		return RandomNode(options...), reason
 	}
-	node, err := FixedNode(addr, m.PID)
-	if err != nil {
-		return RandomNode(options...), err.Error()
-	}
+	node, _ = FixedNode(addr, m.PID) // of an IPv4 address
 	return node, ""
 }
 
 // addr returns the address to use, or the reason why there is none.
 func (m Machine) addr() (netip.Addr, string) {
-	if m.HostnameErr != nil {
-		return netip.Addr{}, fmt.Sprintf("the host has no name: %v", m.HostnameErr)
-	}
-	if m.LookupErr != nil {
-		return netip.Addr{}, fmt.Sprintf("the host's name %q does not resolve: %v", m.Hostname, m.LookupErr)
+	if m.Err != nil {
+		return netip.Addr{}, fmt.Sprintf("the host's name does not resolve: %v", m.Err)
 	}
 	if m.PID>>pidBits != 0 {
 		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.PID, pidBits)
@@ -145,22 +132,16 @@ func (m Machine) addr() (netip.Addr, string) {
 
 // unfit returns why an IPv4 address cannot distinguish machines, or "".
 func (m Machine) unfit(addr netip.Addr) string {
+	isBridge := slices.ContainsFunc(bridges, func(p netip.Prefix) bool { return p.Contains(addr) })
 	switch {
 	case addr.IsLoopback():
 		return "a loopback address that every machine has"
 	case !addr.IsGlobalUnicast():
 		return "which is not an address of one machine"
-	case !m.inContainer() || !inAny(bridges, addr):
-		return ""
-	case m.PID == 1:
+	case isBridge && m.PID == 1:
 		return "a bridge address that every host has, and the pid is 1 as in every container"
-	default:
+	case isBridge && m.Container:
 		return "a bridge address that every host has, in a container"
 	}
-}
-
-func (m Machine) inContainer() bool { return m.Container || m.PID == 1 }
-
-func inAny(prefixes []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return ""
 }

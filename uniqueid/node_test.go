@@ -37,10 +37,10 @@ func TestAutoNode(t *testing.T) {
 			`the host's name "web1" has no IPv4 address`},
 		{"no address", Machine{Hostname: "web1", PID: 4711}, "",
 			`the host's name "web1" has no IPv4 address`},
-		{"a name that nobody knows", Machine{Hostname: "web1", LookupErr: errors.New("no such host"), PID: 4711}, "",
-			`the host's name "web1" does not resolve: no such host`},
-		{"no name", Machine{HostnameErr: errors.New("permission denied"), PID: 4711}, "",
-			`the host has no name: permission denied`},
+		{"a name that nobody knows", Machine{Hostname: "web1", Err: errors.New("lookup web1: no such host"), PID: 4711}, "",
+			`the host's name does not resolve: lookup web1: no such host`},
+		{"no name", Machine{Err: errors.New("hostname: permission denied"), PID: 4711}, "",
+			`the host's name does not resolve: hostname: permission denied`},
 		{"a container", Machine{Hostname: "c0ffee", Addrs: addrs("172.17.0.2"), PID: 1}, "",
 			`the host's name "c0ffee" resolves to 172.17.0.2, a bridge address that every host has, and the pid is 1 as in every container`},
 		{"a container with an init", Machine{Hostname: "c0ffee", Addrs: addrs("10.88.0.5"), PID: 7, Container: true}, "",
@@ -60,7 +60,7 @@ func TestAutoNode(t *testing.T) {
 
 func TestThisMachine(t *testing.T) {
 	m := ThisMachine(t.Context())
-	if m.PID == 0 || m.Hostname == "" && m.HostnameErr == nil {
+	if m.PID == 0 || m.Hostname == "" && m.Err == nil {
 		t.Errorf("this machine is %+v", m)
 	}
 }

@@ -3,7 +3,6 @@ package uniqueid
 import (
 	"math/rand/v2"
 	"sync"
-	"time"
 )
 
 // Option changes where a generator takes time and randomness from.
@@ -36,7 +35,7 @@ func WithRandom(source rand.Source) Option {
 }
 
 func newSettings(options []Option) settings {
-	s := settings{clock: &systemClock{start: time.Now()}}
+	s := settings{clock: newSystemClock()}
 	for _, option := range options {
 		option(&s)
 	}

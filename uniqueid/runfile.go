@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/orderly-http/caddy-orderly/internal/durable"
@@ -15,15 +17,13 @@ import (
 
 // FileRunStore is a [RunStore] in a file, for all processes of one machine.
 //
-// The file holds one readable line: the last run issued, and a checksum. To issue a
-// run, a process locks path.lock, reads the file, and writes the next number to
-// path.tmp. It syncs that to the disk, renames it to path, syncs the directory, and
-// only then uses the number. The kernel releases the lock when a process dies. Whenever
-// that happens, the file holds either the previous number, which nobody will use again,
-// or the next, which is lost. So no run is issued twice.
+// The file holds the next run, in decimal, and a newline. To issue a run, a process locks
+// path.lock, reads the file, and writes the run after it to path.tmp. It syncs that to the
+// disk, renames it to path, syncs the directory, and only then uses the number. The kernel
+// releases the lock when a process dies. Whenever that happens, no run is issued twice.
 //
 // A file that cannot be read is an error, never a guess. So is a missing file:
-// path.lock says that it existed. If both are deleted, runs start again from 1, and
+// path.lock says that it existed. If both are deleted, runs start again from 0, and
 // call numbers repeat. The same happens if the file is restored from an old copy; a
 // process that notices refuses.
 //
@@ -31,45 +31,42 @@ import (
 // locks and renames may behave differently.
 type FileRunStore struct {
 	path string
-	// given is the last run that this process has obtained.
-	given atomic.Uint32
+	// next is more than the last run that this process has obtained.
+	next atomic.Uint32
 }
 
-// NewFileRunStore makes a store in the file at path. The directory must exist;
-// the file is made when the first run is taken. The first run is 1.
+// NewFileRunStore makes a store in the file at path. The file and its directory are made
+// when the first run is taken, which is 0.
 func NewFileRunStore(path string) *FileRunStore { return &FileRunStore{path: path} }
 
-const runFileFormat = "call_number run %d crc32 %08x\n"
-
-func (s *FileRunStore) lockPath() string { return s.path + ".lock" }
-
 // NextRun issues the next run. It waits for other processes for as long as the context
-// allows.
+// allows. The error wraps [errors.ErrUnsupported] if the system has no such locks.
 func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
-	lock, err := filelock.Lock(ctx, s.lockPath())
+	if err := makeDir(filepath.Dir(s.path)); err != nil {
+		return 0, fmt.Errorf("making the directory of the run file: %w", err)
+	}
+	lock, err := filelock.Lock(ctx, s.path+".lock")
 	if err != nil {
 		return 0, fmt.Errorf("locking the run file %s: %w", s.path, err)
 	}
 	defer lock.Close()
 
-	last, err := s.read(lock)
+	run, err := s.read(lock)
 	if err != nil {
 		return 0, fmt.Errorf("reading the run file %s: %w", s.path, err)
 	}
-	if given := s.given.Load(); last < given {
-		return 0, fmt.Errorf("reading the run file %s: it says run %d, but run %d has been handed out", s.path, last, given)
-	}
-	if last >= MaxRun {
+	if run > MaxRun {
 		return 0, fmt.Errorf("run file %s: %w", s.path, ErrRunsExhausted)
 	}
-	if err := s.write(lock, last+1); err != nil {
+	// The lock file says that there is a run file only once that is so.
+	if err := errors.Join(durable.ReplaceFile(s.path, runLine(run+1)), durable.MarkUsed(lock)); err != nil {
 		return 0, fmt.Errorf("writing the run file %s: %w", s.path, err)
 	}
-	s.given.Store(last + 1)
-	return last + 1, nil
+	s.next.Store(run + 1)
+	return run, nil
 }
 
-// read returns the last run that was issued, 0 if there was none.
+// read returns the next run, 0 if none was issued.
 func (s *FileRunStore) read(lock *os.File) (uint32, error) {
 	data, err := os.ReadFile(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,35 +75,36 @@ func (s *FileRunStore) read(lock *os.File) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	var run, sum uint32
-	_, err = fmt.Sscanf(string(data), runFileFormat, &run, &sum)
-	if err != nil || string(data) != runFileLine(run) {
-		return 0, fmt.Errorf("it is damaged: want %q with the last run and the checksum of the number, found %.100q", runFileFormat, data)
+	run, err := strconv.ParseUint(strings.TrimSuffix(string(data), "\n"), 10, 32)
+	if err != nil || string(data) != runLine(uint32(run)) || run > MaxRun+1 {
+		return 0, fmt.Errorf("it is damaged: want a whole number up to %d and a newline, found %.100q", MaxRun+1, data)
 	}
-	return run, nil
+	if next := s.next.Load(); uint32(run) < next {
+		return 0, fmt.Errorf("it says run %d, but run %d has been handed out", run, next-1)
+	}
+	return uint32(run), nil
 }
+
+func runLine(run uint32) string { return fmt.Sprintf("%d\n", run) }
 
 // missing returns an error if the file existed but is gone.
 func (s *FileRunStore) missing(lock *os.File) error {
 	used, err := durable.IsMarkedUsed(lock)
-	if err != nil {
+	if err != nil || !used && s.next.Load() == 0 {
 		return err
 	}
-	if used || s.given.Load() > 0 {
-		return fmt.Errorf("it has gone: put it back, or numbers would repeat: %w", fs.ErrNotExist)
-	}
-	return nil
+	return fmt.Errorf("it has gone, and numbers would repeat: put it back, or write a number into it "+
+		"that is above all runs that were used: %w", fs.ErrNotExist)
 }
 
-func runFileLine(run uint32) string {
-	return fmt.Sprintf(runFileFormat, run, crc32.ChecksumIEEE(fmt.Append(nil, run)))
-}
-
-// write replaces the last run atomically. The lock file says that there is a run file
-// only once that is so.
-func (s *FileRunStore) write(lock *os.File, run uint32) error {
-	if err := durable.ReplaceFile(s.path, runFileLine(run)); err != nil {
+// makeDir makes a directory and its missing parents, durably.
+func makeDir(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return durable.MarkUsed(lock)
+	parent := filepath.Dir(path)
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	return errors.Join(durable.MakeDirs(path), durable.SyncDir(parent))
 }

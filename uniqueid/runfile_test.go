@@ -43,12 +43,12 @@ func write(t *testing.T, path, text string) {
 
 func TestRunFileCounts(t *testing.T) {
 	store, path := newRunFile(t)
+	wantRun(t, store, 0)
 	wantRun(t, store, 1)
-	wantRun(t, store, 2)
-	wantRun(t, NewFileRunStore(path), 3)
-	wantRun(t, store, 4)
+	wantRun(t, NewFileRunStore(path), 2)
+	wantRun(t, store, 3)
 	text, err := os.ReadFile(path)
-	if want := "call_number run 4 crc32 f3b61b38\n"; err != nil || string(text) != want {
+	if want := "4\n"; err != nil || string(text) != want {
 		t.Errorf("the file says %q, %v, want %q", text, err, want)
 	}
 }
@@ -58,13 +58,12 @@ func TestRunFileDamaged(t *testing.T) {
 		"",
 		"\n",
 		"4",
-		"call_number run 4 crc32 f3b61b38",
-		"call_number run 4 crc32 f3b61b39\n",
-		"call_number run 5 crc32 f3b61b38\n",
-		"call_number run 04 crc32 f3b61b38\n",
-		"call_number run -4 crc32 f3b61b38\n",
-		"call_number run 4 crc32 f3b61b38\n\n",
-		"call_number run 4 crc32 f3b61b38\ncall_number run 4 crc32 f3b61b38\n",
+		"04\n",
+		"-4\n",
+		"4\n\n",
+		"4 5\n",
+		"1073741825\n",
+		"spilled coffee\n",
 		strings.Repeat("\x00", 32),
 		strings.Repeat("x", 1000),
 	} {
@@ -74,18 +73,18 @@ func TestRunFileDamaged(t *testing.T) {
 		if left, err := os.ReadFile(path); err != nil || string(left) != text {
 			t.Errorf("%q was changed to %q, %v", text, left, err)
 		}
-		write(t, path, runFileLine(4))
-		wantRun(t, store, 5)
+		write(t, path, "4\n")
+		wantRun(t, store, 4)
 	}
 }
 
 func TestRunFileGone(t *testing.T) {
 	store, path := newRunFile(t)
-	wantRun(t, store, 1)
+	wantRun(t, store, 0)
 	if err := os.Rename(path, path+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	wantNoRun(t, store, "it has gone: put it back, or numbers would repeat")
+	wantNoRun(t, store, "it has gone, and numbers would repeat: put it back")
 	wantNoRun(t, NewFileRunStore(path), "it has gone")
 	if _, err := store.NextRun(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error is %v", err)
@@ -99,39 +98,46 @@ func TestRunFileGone(t *testing.T) {
 	if err := os.Rename(path+".moved", path); err != nil {
 		t.Fatal(err)
 	}
-	wantRun(t, store, 2)
+	wantRun(t, store, 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "100\n") // the way out that the error names
+	wantRun(t, store, 100)
 }
 
 func TestRunFileFromOldCopy(t *testing.T) {
 	store, path := newRunFile(t)
-	write(t, path, runFileLine(100))
-	wantRun(t, store, 101)
-	write(t, path, runFileLine(100))
-	wantNoRun(t, store, "it says run 100, but run 101 has been handed out")
+	write(t, path, "100\n")
+	wantRun(t, store, 100)
+	write(t, path, "100\n")
+	wantNoRun(t, store, "it says run 100, but run 100 has been handed out")
 }
 
 func TestRunFileExhausted(t *testing.T) {
 	store, path := newRunFile(t)
-	write(t, path, runFileLine(MaxRun-1))
+	write(t, path, "1073741823\n")
 	wantRun(t, store, MaxRun)
 	if _, err := store.NextRun(t.Context()); !errors.Is(err, ErrRunsExhausted) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestRunFileWithoutDirectory(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "missing", "runs")
-	wantNoRun(t, NewFileRunStore(path), "locking the run file "+path+": ")
+func TestRunFileMakesDirectory(t *testing.T) {
+	dir := t.TempDir()
+	wantRun(t, NewFileRunStore(filepath.Join(dir, "a", "b", "runs")), 0)
+	write(t, filepath.Join(dir, "file"), "")
+	wantNoRun(t, NewFileRunStore(filepath.Join(dir, "file", "runs")), "locking the run file ")
 }
 
 // What a crash leaves behind between the steps of writing does not matter.
 func TestRunFileAfterCrash(t *testing.T) {
 	store, path := newRunFile(t)
 	write(t, path+".lock", "")
-	write(t, path+".tmp", "call_number run 7 cr")
+	write(t, path+".tmp", "7")
+	wantRun(t, store, 0)
+	write(t, path+".tmp", "3\n")
 	wantRun(t, store, 1)
-	write(t, path+".tmp", runFileLine(3))
-	wantRun(t, store, 2)
 }
 
 func TestRunFileLocked(t *testing.T) {
@@ -149,7 +155,7 @@ func TestRunFileLocked(t *testing.T) {
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantRun(t, store, 1)
+	wantRun(t, store, 0)
 }
 
 func TestRunFileFromManyGoroutines(t *testing.T) {

@@ -2,17 +2,19 @@ package uniqueid
 
 import (
 	"cmp"
-	"context"
 	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"strconv"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	shardedTailLen = 17 // random and time, without the shard
+	microsBits     = 20
 	// MaxShards is the greatest useful number of shards: the shard comes from the
 	// microseconds of a second.
 	MaxShards = 1_000_000
@@ -20,38 +22,15 @@ const (
 	shardedMaxText = 6 + shardedTailLen
 )
 
-var shardedIDKind = Kind{
-	Scheme: "sharded_id",
-	New: func(setup Setup) (Generate, error) {
-		g, err := NewShardedIDGenerator(cmp.Or(setup.Shards, 1))
-		if err != nil {
-			return nil, err
-		}
-		return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, nil
-	},
-	characters: "18 to 23",
-	readings:   []reading{{shardedTailLen + 1, shardedMaxText, 16, decodeShardedID}},
-}
-
 // ShardedID is an ID that carries the number of its object's shard, as
-// described in "UUID generation with shard numbers in PHP":
-//
-//	shard, decimal   random   seconds, 1970    microseconds
-//	+--------------+--------+----------------+-------------+
-//	| 1 to 6 digits| 4 hex  |     8 hex      |    5 hex    |
-//	+--------------+--------+----------------+-------------+
-//
-// The shard is the microseconds modulo the number of shards. The last 13 characters are
+// described in "UUID generation with shard numbers in PHP". The shard is the microseconds modulo the number of shards. The last 13 characters are
 // what PHP's uniqid returns. Hexadecimal digits are lower-case. The last 17 characters
 // are the ID and everything before them is the shard, so an ID for any number of shards
-// can be parsed.
-//
-// The zero ShardedID is valid: shard 0, 1970.
+// can be parsed. The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
-	shard   uint32
-	random  uint16
-	seconds uint32
-	micros  uint32
+	shard  uint32
+	random uint16
+	moment uint64 // seconds and microseconds, as the 13 digits at the end of the text
 }
 
 // MakeShardedID makes a ShardedID from its fields. It uses the microseconds of t since
@@ -64,17 +43,12 @@ func MakeShardedID(t time.Time, random uint16, shards int) (ShardedID, error) {
 }
 
 func makeShardedID(micros int64, random uint16, shards uint32) ShardedID {
-	seconds, rest := micros/1e6, micros%1e6
-	if rest < 0 {
-		seconds, rest = seconds-1, rest+1e6
-	}
-	return ShardedID{
-		shard:   uint32(rest) % shards,
-		random:  random,
-		seconds: uint32(seconds),
-		micros:  uint32(rest),
-	}
+	t := time.UnixMicro(micros)
+	rest := uint32(t.Nanosecond() / 1000)
+	return ShardedID{rest % shards, random, uint64(uint32(t.Unix()))<<microsBits | uint64(rest)}
 }
+
+func (id ShardedID) micros() uint32 { return uint32(id.moment) & (1<<microsBits - 1) }
 
 func checkShards(shards int) error {
 	if shards < 1 || shards > MaxShards {
@@ -91,51 +65,37 @@ func ParseShardedID(text string) (ShardedID, error) {
 		return ShardedID{}, lengthError(scheme, text, "18 to 23 characters")
 	}
 	split := len(text) - shardedTailLen
-	for i := range split {
-		if text[i] < '0' || text[i] > '9' {
-			return ShardedID{}, characterError(scheme, text, i, "one of 0-9 in the shard")
-		}
+	shard, err := parseDigits(scheme, text, 0, split, "0123456789", "one of 0-9 in the shard")
+	if err != nil {
+		return ShardedID{}, err
 	}
-	for i := split; i < len(text); i++ {
-		if strings.IndexByte(hexDigits, text[i]) < 0 {
-			return ShardedID{}, characterError(scheme, text, i, "one of 0-9a-f")
-		}
+	random, err := parseDigits(scheme, text, split, split+4, hexDigits, hexWant)
+	if err != nil {
+		return ShardedID{}, err
+	}
+	moment, err := parseDigits(scheme, text, split+4, len(text), hexDigits, hexWant)
+	if err != nil {
+		return ShardedID{}, err
 	}
 	if text[0] == '0' && split > 1 {
 		return ShardedID{}, characterError(scheme, text, 0, "a shard without leading zeros")
 	}
-	id := ShardedID{
-		shard:   uint32(mustParse(text[:split], 10)),
-		random:  uint16(mustParse(text[split:split+4], 16)),
-		seconds: uint32(mustParse(text[split+4:split+12], 16)),
-		micros:  uint32(mustParse(text[split+12:], 16)),
-	}
-	if err := id.check(text, split+12); err != nil {
-		return ShardedID{}, err
-	}
-	return id, nil
-}
-
-// mustParse parses digits that have been checked.
-func mustParse(digits string, base int) uint64 {
-	n, err := strconv.ParseUint(digits, base, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
+	id := ShardedID{uint32(shard), uint16(random), moment}
+	return id, id.check(text, split+12)
 }
 
 // check rejects an ID that no number of shards can make. The shard is the remainder of
 // the microseconds divided by the number of shards: the microseconds themselves, or less
 // than half of them.
 func (id ShardedID) check(input string, offset int) error {
-	if id.micros >= 1e6 {
+	micros := id.micros()
+	if micros >= 1e6 {
 		return &ParseError{"sharded_id", input, offset, "microseconds below f4240 (1000000)",
-			fmt.Sprintf("%05x (%d)", id.micros, id.micros)}
+			fmt.Sprintf("%05x (%d)", micros, micros)}
 	}
-	if id.shard != id.micros && id.shard >= id.micros-min(id.shard, id.micros) {
+	if id.shard != micros && id.shard >= micros-min(id.shard, micros) {
 		return &ParseError{"sharded_id", input, 0,
-			fmt.Sprintf("a shard that %d microseconds can give", id.micros), strconv.Itoa(int(id.shard))}
+			fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard))}
 	}
 	return nil
 }
@@ -150,10 +110,10 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	if err != nil {
 		return ShardedID{}, err
 	}
-	want := id.micros % uint32(shards)
+	want := id.micros() % uint32(shards)
 	if id.shard != want {
 		return ShardedID{}, &ParseError{"sharded_id", text, 0,
-			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, id.micros, shards),
+			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, id.micros(), shards),
 			strconv.Itoa(int(id.shard))}
 	}
 	return id, nil
@@ -168,18 +128,14 @@ func (id ShardedID) Random() uint16 { return id.random }
 // Time returns when the ID was made, in UTC, to the microsecond. Its seconds are a
 // field of 32 bits: it ends in the year 2106.
 func (id ShardedID) Time() time.Time {
-	return time.Unix(int64(id.seconds), int64(id.micros)*1000).UTC()
+	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
 }
 
 // Compare orders IDs by time. Within a microsecond, the order is fixed but has no
 // meaning. Texts do not sort this way.
 func (id ShardedID) Compare(other ShardedID) int {
-	return cmp.Or(
-		cmp.Compare(id.seconds, other.seconds),
-		cmp.Compare(id.micros, other.micros),
-		cmp.Compare(id.random, other.random),
-		cmp.Compare(id.shard, other.shard),
-	)
+	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.random, other.random),
+		cmp.Compare(id.shard, other.shard))
 }
 
 // String returns the ID's text of 18 to 23 characters.
@@ -193,76 +149,129 @@ func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return id.append(ds
 
 func (id ShardedID) append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, uint64(id.shard), 10)
-	dst = appendHex(dst, uint32(id.random), 4)
-	dst = appendHex(dst, id.seconds, 8)
-	return appendHex(dst, id.micros, 5)
+	dst = appendHex(dst, uint64(id.random), 4)
+	return appendHex(dst, id.moment, 13)
 }
 
-func appendHex(dst []byte, value uint32, digits int) []byte {
+func appendHex(dst []byte, value uint64, digits int) []byte {
 	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
 		dst = append(dst, hexDigits[value>>shift&0xf])
 	}
 	return dst
 }
 
-// MarshalText returns the ID's text. It never fails.
-func (id ShardedID) MarshalText() ([]byte, error) {
-	return id.append(make([]byte, 0, shardedMaxText)), nil
+var shardedIDForm = form[ShardedID]{
+	scheme: "sharded_id",
+	parse:  ParseShardedID,
+	pack:   packShardedID,
+	unpack: unpackShardedID,
+	sizes:  []int{12},
+	size:   "12 bytes",
 }
 
-// UnmarshalText reads a ShardedID of any number of shards. The error is a
-// [*ParseError].
-func (id *ShardedID) UnmarshalText(text []byte) error {
-	return assign(id, ParseShardedID, string(text))
+func packShardedID(id ShardedID) []byte {
+	data := binary.BigEndian.AppendUint64(nil, uint64(id.shard)<<40|uint64(id.random)<<24|id.moment>>32)
+	return binary.BigEndian.AppendUint32(data, uint32(id.moment))
 }
 
-// shardedBinaryLen is the sum of 24 bits for the shard, 16 random bits, 32 for the
-// seconds and 24 for the microseconds, in bytes.
-const shardedBinaryLen = 12
-
-// MarshalBinary returns the ID as 12 bytes, big-endian: shard 24 bits, random 16,
-// seconds 32, microseconds 24. The document defines no such form. It never fails.
-func (id ShardedID) MarshalBinary() ([]byte, error) {
-	data := make([]byte, shardedBinaryLen)
-	binary.BigEndian.PutUint64(data[0:], uint64(id.shard)<<40|uint64(id.random)<<24|uint64(id.seconds>>8))
-	binary.BigEndian.PutUint32(data[8:], id.seconds<<24|id.micros)
-	return data, nil
-}
-
-// UnmarshalBinary reads the 12 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *ShardedID) UnmarshalBinary(data []byte) error {
-	if len(data) != shardedBinaryLen {
-		return binaryLengthError("sharded_id", data, "12 bytes")
-	}
+func unpackShardedID(data []byte) (ShardedID, error) {
 	high, low := binary.BigEndian.Uint64(data), binary.BigEndian.Uint32(data[8:])
-	read := ShardedID{
-		shard:   uint32(high >> 40),
-		random:  uint16(high >> 24),
-		seconds: uint32(high)<<8 | low>>24,
-		micros:  low & 0xffffff,
+	if data[5]>>4 != 0 {
+		return ShardedID{}, byteError("sharded_id", string(data), 5, "a byte whose first 4 bits are zero")
 	}
-	if err := read.check(string(data), 9); err != nil {
-		return err
-	}
-	*id = read
-	return nil
+	id := ShardedID{uint32(high >> 40), uint16(high >> 24), high<<32&(1<<52-1) | uint64(low)}
+	return id, id.check(string(data), 9)
+}
+
+// MarshalText returns the ID's text. It never fails.
+func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshalText(id) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
+
+// MarshalBinary returns 12 bytes: shard 24 bits, random 16, zeros 4, the time as in the text 52.
+func (id ShardedID) MarshalBinary() ([]byte, error) { return shardedIDForm.marshalBinary(id) }
+
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *ShardedID) UnmarshalBinary(data []byte) error {
+	return shardedIDForm.unmarshalBinary(id, data)
 }
 
 // Value returns the ID for database/sql, as its text.
-func (id ShardedID) Value() (driver.Value, error) { return id.String(), nil }
+func (id ShardedID) Value() (driver.Value, error) { return shardedIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as its text or its 12 bytes. Where a
-// column may be NULL, use sql.Null[ShardedID].
-func (id *ShardedID) Scan(src any) error { return scan("sharded_id", src, id, shardedBinaryLen) }
+// Scan reads the ID from database/sql, as its text or its 12 bytes.
+func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)
-	return Decoded{
-		Time: id.Time(),
-		Fields: []Field{
-			{"shard", uint64(id.Shard())},
-			{"random", fmt.Sprintf("%04x", id.Random())},
-		},
-	}, err
+	return Decoded{Time: id.Time(), Fields: []Field{
+		{"shard", uint64(id.Shard())}, {"random", fmt.Sprintf("%04x", id.Random())},
+	}}, err
+}
+
+// ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
+// microsecond twice, like PHP's uniqid: it waits for the next one. The time never goes back
+// while the process runs. With a coarse clock, as on Windows, it may be 16 ms ahead.
+type ShardedIDGenerator struct {
+	shards uint32
+	random func() uint64
+	micros *microseconds
+}
+
+// NewShardedIDGenerator makes a generator for 1 to [MaxShards] shards. All generators
+// of a process that use the system's clock share the microseconds, so that together
+// they never use one twice either.
+func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, error) {
+	if err := checkShards(shards); err != nil {
+		return nil, fmt.Errorf("making a sharded_id generator: %w", err)
+	}
+	s := newSettings(options)
+	m := processMicros()
+	if _, ok := s.clock.(*systemClock); !ok {
+		m = newMicroseconds(s.clock)
+	}
+	return &ShardedIDGenerator{uint32(shards), s.random, m}, nil
+}
+
+// New makes a ShardedID.
+func (g *ShardedIDGenerator) New() ShardedID {
+	return makeShardedID(g.micros.take(), uint16(draw(g.random)), g.shards)
+}
+
+// AppendNew makes a ShardedID and appends its text to dst.
+func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return g.New().append(dst) }
+
+// coarseTick is how long a coarse clock may stand still, in microseconds.
+const coarseTick = 16_000
+
+// microseconds are the microseconds of a clock.
+type microseconds struct {
+	clock *carriedClock
+	last  atomic.Int64 // the last one that was used
+	ahead int64        // how many it may be ahead of the clock
+}
+
+func newMicroseconds(clock Clock) *microseconds {
+	m := &microseconds{clock: newCarriedClock(clock)}
+	if !isFine(clock) {
+		m.ahead = coarseTick
+	}
+	return m
+}
+
+// processMicros returns the microseconds that all generators with the system's clock
+// share.
+var processMicros = sync.OnceValue(func() *microseconds { return newMicroseconds(newSystemClock()) })
+
+// take takes a microsecond since 1970 that no other ID uses.
+func (m *microseconds) take() int64 {
+	for {
+		now := m.clock.nanos() / int64(time.Microsecond)
+		last := m.last.Load()
+		if next := max(now, last+1); next <= now+m.ahead && m.last.CompareAndSwap(last, next) {
+			return next
+		}
+		runtime.Gosched()
+	}
 }

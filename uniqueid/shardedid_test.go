@@ -9,7 +9,7 @@ func TestShardedIDUnique(t *testing.T) {
 	gen := newShardedIDs(t, 16)
 	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key {
 		id := gen.New()
-		return key{high: uint64(id.seconds), low: uint64(id.micros)}
+		return key{low: id.moment}
 	}))
 }
 
@@ -20,7 +20,7 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	gens := []*ShardedIDGenerator{newShardedIDs(t, 2), newShardedIDs(t, 3)}
 	for i := range 10_000 {
 		id := gens[i%2].New()
-		keys = append(keys, key{high: uint64(id.seconds), low: uint64(id.micros)})
+		keys = append(keys, key{low: id.moment})
 	}
 	wantDistinct(t, keys)
 }
@@ -30,7 +30,7 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
 	gen := newShardedIDs(t, 1, WithClock(clock))
-	gen.ahead = 1000
+	gen.micros.ahead = 1000
 	first := gen.New()
 	for i := range 1000 {
 		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {
@@ -58,7 +58,7 @@ func TestShardedIDClock(t *testing.T) {
 			clock.pass(time.Millisecond)
 		}
 		id := gen.New()
-		if !id.Time().After(last.Time()) || id.Shard() != int(id.micros%1000) {
+		if !id.Time().After(last.Time()) || id.Shard() != int(id.micros()%1000) {
 			t.Fatalf("after %v came %v", last, id)
 		}
 		if i < 20_000 && id.Time().Sub(last.Time()) > time.Microsecond {

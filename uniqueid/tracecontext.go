@@ -1,32 +1,18 @@
 package uniqueid
 
 import (
-	"bytes"
 	"cmp"
 	"database/sql/driver"
+	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-const (
-	// traceparentLen is the length of version 00, the only existing one.
-	traceparentLen    = 55
-	traceContextBytes = 26
-
-	traceparentWant = "55 characters: version, trace ID, parent ID and flags"
-)
-
-// longestTraceparent is how much of a future version of traceparent is read, in
-// characters.
-const longestTraceparent = 512
-
-var traceparentKind = Kind{
-	Scheme:     "traceparent",
-	characters: "55",
-	readings:   []reading{{traceparentLen, longestTraceparent, 16, decodeTraceparent}},
-}
+// traceparentLen is the length of version 00, the only existing one.
+const traceparentLen = 55
 
 // The flags of a TraceContext. Others have no meaning yet.
 const (
@@ -39,32 +25,12 @@ const (
 )
 
 // TraceContext is the header field traceparent of W3C Trace Context, version 00. It names
-// the trace that a request belongs to, and the part of it that called.
-//
-//	 0        8                    136          200     208
-//	+--------+----------------------+-----------+-------+
-//	|version |       trace ID       | parent ID | flags |
-//	+--------+----------------------+-----------+-------+
-//	00-018bcfe5687b70048d159e26af30d5a1-00f067aa0ba902b7-03
-//
-// Neither the trace ID nor the parent ID is zero. The zero TraceContext is not
-// valid.
+// the trace that a request belongs to, and the part of it that called. Neither the trace ID
+// nor the parent ID is zero.
 type TraceContext struct {
 	traceID TraceID
 	parent  [8]byte
 	flags   byte
-}
-
-// MakeTraceContext makes a TraceContext from its fields. The error is for a zero trace
-// ID or parent ID.
-func MakeTraceContext(trace TraceID, parent [8]byte, flags byte) (TraceContext, error) {
-	if trace == (TraceID{}) {
-		return TraceContext{}, errors.New("making a trace context: trace ID is zero")
-	}
-	if parent == ([8]byte{}) {
-		return TraceContext{}, errors.New("making a trace context: parent ID is zero")
-	}
-	return TraceContext{trace, parent, flags}, nil
 }
 
 // NewTraceContext begins the trace of a UUIDv7, whose bits are the trace ID. The parent
@@ -91,62 +57,51 @@ func (c TraceContext) WithFlags(flags byte) TraceContext {
 // ParseTraceContext reads the 55 characters of version 00. The error is a
 // [*ParseError].
 func ParseTraceContext(text string) (TraceContext, error) {
-	if len(text) != traceparentLen {
-		return TraceContext{}, lengthError("traceparent", text, traceparentWant)
+	if len(text) >= 2 && text[:2] != "00" {
+		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", strconv.Quote(text[:2])}
 	}
-	if text[:2] != "00" {
-		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", fmt.Sprintf("%q", text[:2])}
-	}
-	return parseTraceparent(text)
+	return ReceiveTraceparent(text)
 }
 
 // ReceiveTraceparent reads the header field traceparent as a receiver must. Of a future
 // version, 01 to fe, it reads the part that version 00 defines; a hyphen must separate
 // what follows. The error is a [*ParseError].
-func ReceiveTraceparent(text string) (TraceContext, error) {
+func ReceiveTraceparent(text string) (c TraceContext, err error) {
 	const scheme = "traceparent"
-	if len(text) < traceparentLen {
-		return TraceContext{}, lengthError(scheme, text, traceparentWant)
+	if len(text) < traceparentLen || len(text) > traceparentLen && strings.HasPrefix(text, "00") {
+		return c, lengthError(scheme, text, "55 characters: version, trace ID, parent ID and flags")
 	}
-	version, err := parseHexByte(scheme, text, 0)
-	if err != nil {
+	if len(text) > traceparentLen {
+		err = parseHyphens(scheme, text, traceparentLen)
+	}
+	if strings.HasPrefix(text, "ff") {
+		err = &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
+	}
+	var version, flags [1]byte
+	err = cmp.Or(err,
+		parseHyphens(scheme, text, 2, 35, 52),
+		parseHex(scheme, text, 0, version[:]),
+		parseHex(scheme, text, 3, c.traceID[:]),
+		parseHex(scheme, text, 36, c.parent[:]),
+		parseHex(scheme, text, 53, flags[:]),
+	)
+	c.flags = flags[0]
+	if err = cmp.Or(err, c.checkZeros(text, 3, 36)); err != nil {
 		return TraceContext{}, err
-	}
-	switch {
-	case version == 0:
-		return ParseTraceContext(text)
-	case version == 0xff:
-		return TraceContext{}, &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
-	case len(text) > traceparentLen && text[traceparentLen] != '-':
-		return TraceContext{}, characterError(scheme, text, traceparentLen, "-")
-	}
-	return parseTraceparent(text)
-}
-
-// parseTraceparent parses all but the version of a text that is long enough.
-func parseTraceparent(text string) (c TraceContext, err error) {
-	const scheme = "traceparent"
-	for _, at := range []int{2, 35, 52} {
-		if text[at] != '-' {
-			return TraceContext{}, characterError(scheme, text, at, "-")
-		}
-	}
-	if err := parseHex(scheme, text, 3, c.traceID[:]); err != nil {
-		return TraceContext{}, err
-	}
-	if err := parseHex(scheme, text, 36, c.parent[:]); err != nil {
-		return TraceContext{}, err
-	}
-	if c.flags, err = parseHexByte(scheme, text, 53); err != nil {
-		return TraceContext{}, err
-	}
-	if c.traceID == (TraceID{}) {
-		return TraceContext{}, &ParseError{scheme, text, 3, "a trace ID that is not zero", "zeros"}
-	}
-	if c.parent == ([8]byte{}) {
-		return TraceContext{}, &ParseError{scheme, text, 36, "a parent ID that is not zero", "zeros"}
 	}
 	return c, nil
+}
+
+// checkZeros refuses a zero trace ID or parent ID. The offsets are those of the two in
+// the input.
+func (c *TraceContext) checkZeros(input string, traceID, parent int) error {
+	if c.traceID.IsZero() {
+		return zerosError("traceparent", input, traceID, "trace ID")
+	}
+	if c.parent == ([8]byte{}) {
+		return zerosError("traceparent", input, parent, "parent ID")
+	}
+	return nil
 }
 
 // TraceID returns the ID of the trace that the request belongs to.
@@ -158,22 +113,13 @@ func (c TraceContext) ParentID() [8]byte { return c.parent }
 // Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
 
-// Compare orders by trace ID, then by parent ID and flags, as texts do. The
-// order of parent IDs and flags has no meaning.
-func (c TraceContext) Compare(other TraceContext) int {
-	return cmp.Or(c.traceID.Compare(other.traceID), bytes.Compare(c.parent[:], other.parent[:]),
-		cmp.Compare(c.flags, other.flags))
-}
-
-// IsZero reports whether this is the zero value, which means none. It is written as an
-// empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
 func (c TraceContext) IsZero() bool { return c == TraceContext{} }
 
 // String returns the field's 55 characters.
 func (c TraceContext) String() string {
 	var text [traceparentLen]byte
-	c.put(&text)
-	return string(text[:])
+	return string(c.append(text[:0]))
 }
 
 // AppendText appends the field's 55 characters to dst. It never fails.
@@ -182,78 +128,55 @@ func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(d
 func (c *TraceContext) append(dst []byte) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
-	c.put((*[traceparentLen]byte)(dst[n:]))
-	return dst
-}
-
-func (c *TraceContext) put(text *[traceparentLen]byte) {
+	text := dst[n:]
 	text[0], text[1], text[2], text[35], text[52] = '0', '0', '-', '-', '-'
 	putHex(text[3:35], c.traceID[:])
 	putHex(text[36:52], c.parent[:])
 	putHex(text[53:55], []byte{c.flags})
+	return dst
+}
+
+var traceparentForm = form[TraceContext]{
+	scheme: "traceparent",
+	parse:  ParseTraceContext,
+	pack: func(c TraceContext) []byte {
+		return slices.Concat([]byte{0}, c.traceID[:], c.parent[:], []byte{c.flags})
+	},
+	unpack:   unpackTraceparent,
+	sizes:    []int{26},
+	size:     "26 bytes",
+	optional: true,
+}
+
+func unpackTraceparent(data []byte) (TraceContext, error) {
+	if data[0] != 0 {
+		return TraceContext{}, byteError("traceparent", string(data), 0, "version 0")
+	}
+	c := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
+	return c, c.checkZeros(string(data), 1, 17)
 }
 
 // MarshalText returns the field's 55 characters. It never fails.
-func (c TraceContext) MarshalText() ([]byte, error) {
-	if c.IsZero() {
-		return nil, nil
-	}
-	return c.AppendText(nil)
-}
+func (c TraceContext) MarshalText() ([]byte, error) { return traceparentForm.marshalText(c) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
-	return assignOrZero(c, ParseTraceContext, string(text))
+	return traceparentForm.unmarshalText(c, text)
 }
 
-// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags. It
-// never fails.
-func (c TraceContext) MarshalBinary() ([]byte, error) {
-	if c.IsZero() {
-		return nil, nil
-	}
-	data := make([]byte, 0, traceContextBytes)
-	data = append(data, 0)
-	data = append(data, c.traceID[:]...)
-	data = append(data, c.parent[:]...)
-	return append(data, c.flags), nil
-}
+// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags.
+func (c TraceContext) MarshalBinary() ([]byte, error) { return traceparentForm.marshalBinary(c) }
 
-// UnmarshalBinary reads the 26 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*c = TraceContext{}
-		return nil
-	}
-	const scheme = "traceparent"
-	if len(data) != traceContextBytes {
-		return binaryLengthError(scheme, data, "26 bytes")
-	}
-	if data[0] != 0 {
-		return &ParseError{scheme, string(data), 0, "version 0", fmt.Sprintf("byte 0x%02x", data[0])}
-	}
-	read := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
-	if read.traceID == (TraceID{}) {
-		return &ParseError{scheme, string(data), 1, "a trace ID that is not zero", "zeros"}
-	}
-	if read.parent == ([8]byte{}) {
-		return &ParseError{scheme, string(data), 17, "a parent ID that is not zero", "zeros"}
-	}
-	*c = read
-	return nil
+	return traceparentForm.unmarshalBinary(c, data)
 }
 
 // Value returns the field for database/sql, as its 55 characters.
-func (c TraceContext) Value() (driver.Value, error) {
-	return valueOrNull(c)
-}
+func (c TraceContext) Value() (driver.Value, error) { return traceparentForm.value(c) }
 
-// Scan reads the field from database/sql, as its 55 characters or its 26 bytes.
-// NULL is the zero value.
-func (c *TraceContext) Scan(src any) error {
-	return scanOrZero("traceparent", src, c, traceContextBytes)
-}
+// Scan reads the field from database/sql, as its 55 characters, its 26 bytes or NULL.
+func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {
 	c, err := ReceiveTraceparent(text)
@@ -270,12 +193,11 @@ func decodeTraceparent(text string) (Decoded, error) {
 		{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
 	}}
 	if id, ok := c.TraceID().UUIDv7(); ok {
-		reading.Time = id.Time()
+		reading.Time, reading.Note = id.Time(), maybeUUIDv7
 		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
 		if txid, ok := id.TXID(); ok {
 			reading.Fields = append(reading.Fields, Field{"txid", txid.String()})
 		}
-		reading.Note = maybeUUIDv7
 	}
 	return reading, nil
 }
@@ -285,4 +207,36 @@ func yesNo(yes bool) string {
 		return "yes"
 	}
 	return "no"
+}
+
+// TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
+// UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
+// never makes the same trace ID twice.
+type TraceContextGenerator struct {
+	uuids  *UUIDv7Generator
+	random func() uint64
+}
+
+// NewTraceContextGenerator makes a generator. One is enough for a process.
+func NewTraceContextGenerator(options ...Option) *TraceContextGenerator {
+	return &TraceContextGenerator{NewUUIDv7Generator(options...), newSettings(options).random}
+}
+
+// New begins a trace.
+func (g *TraceContextGenerator) New() TraceContext {
+	return TraceContext{g.uuids.New().TraceID(), randomParent(g.random), TraceSampled | TraceRandom}
+}
+
+// AppendNew begins a trace and appends the 55 characters of its header field to
+// dst.
+func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
+	c := g.New()
+	return c.append(dst)
+}
+
+func randomParent(random func() uint64) (parent [8]byte) {
+	for parent == [8]byte{} {
+		binary.LittleEndian.PutUint64(parent[:], draw(random))
+	}
+	return parent
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -16,26 +15,10 @@ const (
 	txidAlphabet   = "0123456789abcdefghijklmnopqrstuv"
 )
 
-var txidKind = Kind{
-	Scheme:     "txid",
-	New:        standalone(NewTXID),
-	characters: "20",
-	readings:   []reading{{txidTextLen, txidTextLen, 32, decodeTXID}},
-}
-
 // TXID is a transaction ID as the nginx module ngx_txid describes it: 96 bits
-// that sort by time, as bytes and as text.
-//
-//	 0                   42                                    96
-//	+--------------------+--------------------------------------+
-//	| milliseconds, 1970 |                random                |
-//	+--------------------+--------------------------------------+
-//
-// The text is 20 characters of base32hex in lower case (RFC 4648, "extended hex"),
-// without padding characters. The last one carries one bit of the ID and four zero bits,
-// so it is 0 or g.
-//
-// The zero TXID is valid: it is the first ID of 1970.
+// that sort by time, as bytes and as text. The text is 20 characters of base32hex in lower
+// case (RFC 4648, "extended hex"). The last one carries one bit of the ID and four zero
+// bits, so it is 0 or g. The zero TXID is valid: it is the first ID of 1970.
 type TXID [12]byte
 
 // MakeTXID makes a TXID from its fields: the milliseconds of t since 1970, and the low
@@ -58,30 +41,22 @@ func (id *TXID) words() (high uint64, low uint32) {
 
 // ParseTXID reads the 20 characters of a TXID. The error is a [*ParseError].
 func ParseTXID(text string) (TXID, error) {
+	const scheme, want = "txid", "one of 0-9a-v (lower-case base32hex)"
 	if len(text) != txidTextLen {
-		return TXID{}, lengthError("txid", text, "20 characters")
+		return TXID{}, lengthError(scheme, text, "20 characters")
 	}
-	var digits [txidTextLen]uint64
-	for i := range len(text) {
-		digit := strings.IndexByte(txidAlphabet, text[i])
-		if digit < 0 {
-			return TXID{}, characterError("txid", text, i, "one of 0-9a-v (lower-case base32hex)")
-		}
-		digits[i] = uint64(digit)
+	first60, err := parseDigits(scheme, text, 0, 12, txidAlphabet, want)
+	if err != nil {
+		return TXID{}, err
 	}
-	if digits[19]&0xf != 0 {
-		return TXID{}, characterError("txid", text, 19, "0 or g, whose last 4 bits are zero")
+	next40, err := parseDigits(scheme, text, 12, txidTextLen, txidAlphabet, want)
+	if err != nil {
+		return TXID{}, err
 	}
-	var high uint64
-	for _, digit := range digits[:12] {
-		high = high<<5 | digit
+	if next40&0xf != 0 {
+		return TXID{}, characterError(scheme, text, 19, "0 or g, whose last 4 bits are zero")
 	}
-	high = high<<4 | digits[12]>>1
-	low := digits[12] & 1
-	for _, digit := range digits[13:19] {
-		low = low<<5 | digit
-	}
-	return packTXID(high, uint32(low<<1|digits[19]>>4)), nil
+	return packTXID(first60<<4|next40>>36, uint32(next40>>4)), nil
 }
 
 // Time returns when the ID was made, in UTC, to the millisecond.
@@ -111,46 +86,40 @@ func (id TXID) String() string {
 
 // AppendText appends the ID's 20 characters to dst. It never fails.
 func (id TXID) AppendText(dst []byte) ([]byte, error) {
-	return appendTXID(dst, &id), nil
-}
-
-// MarshalText returns the ID's 20 characters. It never fails.
-func (id TXID) MarshalText() ([]byte, error) {
-	return id.AppendText(make([]byte, 0, txidTextLen))
-}
-
-// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (id *TXID) UnmarshalText(text []byte) error {
-	return assign(id, ParseTXID, string(text))
-}
-
-// MarshalBinary returns the ID's 12 bytes. It never fails.
-func (id TXID) MarshalBinary() ([]byte, error) { return bytes.Clone(id[:]), nil }
-
-// UnmarshalBinary reads the 12 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *TXID) UnmarshalBinary(data []byte) error {
-	if len(data) != len(id) {
-		return binaryLengthError("txid", data, "12 bytes")
-	}
-	copy(id[:], data)
-	return nil
-}
-
-// Value returns the ID for database/sql, as its 20 characters.
-func (id TXID) Value() (driver.Value, error) { return id.String(), nil }
-
-// Scan reads the ID from database/sql, as its 20 characters or its 12 bytes.
-// Where a column may be NULL, use sql.Null[TXID].
-func (id *TXID) Scan(src any) error { return scan("txid", src, id, len(id)) }
-
-func appendTXID(dst []byte, id *TXID) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low := id.words()
 	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
-	return dst
+	return dst, nil
 }
+
+var txidForm = form[TXID]{
+	scheme: "txid",
+	parse:  ParseTXID,
+	pack:   func(id TXID) []byte { return id[:] },
+	unpack: func(data []byte) (TXID, error) { return TXID(data), nil },
+	sizes:  []int{12},
+	size:   "12 bytes",
+}
+
+// MarshalText returns the ID's 20 characters. It never fails.
+func (id TXID) MarshalText() ([]byte, error) { return txidForm.marshalText(id) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (id *TXID) UnmarshalText(text []byte) error { return txidForm.unmarshalText(id, text) }
+
+// MarshalBinary returns the ID's 12 bytes. It never fails.
+func (id TXID) MarshalBinary() ([]byte, error) { return txidForm.marshalBinary(id) }
+
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *TXID) UnmarshalBinary(data []byte) error { return txidForm.unmarshalBinary(id, data) }
+
+// Value returns the ID for database/sql, as its 20 characters.
+func (id TXID) Value() (driver.Value, error) { return txidForm.value(id) }
+
+// Scan reads the ID from database/sql, as its 20 characters or its 12 bytes. Where a column
+// may be NULL, use sql.Null[TXID].
+func (id *TXID) Scan(src any) error { return txidForm.scan(id, src) }
 
 // txidPairs are the texts of ten bits: two characters, the first in the low byte.
 var txidPairs = func() (pairs [1 << 10]uint16) {
@@ -180,12 +149,9 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
-	return Decoded{
-		Time: id.Time(),
-		Fields: []Field{
-			{"random", fmt.Sprintf("%014x", id.Random())},
-			{"uuid_v7_first", id.UUIDv7(0).String()},
-			{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
-		},
-	}, err
+	return Decoded{Time: id.Time(), Fields: []Field{
+		{"random", fmt.Sprintf("%014x", id.Random())},
+		{"uuid_v7_first", id.UUIDv7(0).String()},
+		{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
+	}}, err
 }

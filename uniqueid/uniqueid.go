@@ -3,38 +3,15 @@ package uniqueid
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"database/sql/driver"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 )
-
-var uniqueIDKind = Kind{
-	Scheme: "unique_id",
-	New: func(setup Setup) (Generate, error) {
-		if setup.UniqueIDs == nil {
-			return nil, errors.New("making unique_ids: there is no generator of them in the setup")
-		}
-		g, err := setup.UniqueIDs()
-		if err != nil {
-			return nil, err
-		}
-		return func(_ context.Context, arrival time.Time) (string, error) { return g.New(arrival).String(), nil }, nil
-	},
-	characters: "19, 24 or 27",
-	readings: []reading{
-		{19, 19, 64, decodeUniqueID},
-		{24, 24, 64, decodeUniqueID},
-		{27, 27, 64, decodeUniqueID},
-		{27, 27, 64, decodeEarlyModern},
-	},
-}
 
 // Layout is one of the three layouts that Apache's UNIQUE_ID has had.
 type Layout uint8
@@ -70,18 +47,17 @@ var apacheEncoding = base64.NewEncoding(apacheDigits).WithPadding(base64.NoPaddi
 // layoutFacts is what differs between the layouts.
 type layoutFacts struct {
 	name     string
-	scheme   string
 	size     int // in bytes
 	text     int // in characters
+	counter  int // offset of the counter; the thread index follows, if there is one
 	encoding *base64.Encoding
 	digits   string
-	alphabet string // the digits, for errors
 }
 
 var layouts = [...]layoutFacts{
-	Classic:  {"classic", "unique_id classic", 14, 19, apacheEncoding, apacheDigits, "one of A-Za-z0-9@-"},
-	Threaded: {"threaded", "unique_id threaded", 18, 24, apacheEncoding, apacheDigits, "one of A-Za-z0-9@-"},
-	Modern:   {"modern", "unique_id modern", 20, 27, base64.RawURLEncoding, modernDigits, "one of A-Za-z0-9-_"},
+	Classic:  {"classic", 14, 19, 12, apacheEncoding, apacheDigits},
+	Threaded: {"threaded", 18, 24, 12, apacheEncoding, apacheDigits},
+	Modern:   {"modern", 20, 27, 14, base64.RawURLEncoding, modernDigits},
 }
 
 // ParseLayout reads the name of a layout: classic, threaded or modern.
@@ -106,30 +82,6 @@ func (l Layout) String() string {
 func (l Layout) TextLen() int { return layouts[l].text }
 
 // UniqueID is the UNIQUE_ID of Apache's mod_unique_id, in one of its layouts.
-// All fields are big-endian.
-//
-//	classic, 112 bits, 19 characters of A-Za-z0-9@-
-//	 0         32        64        96    112
-//	+---------+---------+---------+-------+
-//	| seconds |  IPv4   |   pid   |counter|
-//	+---------+---------+---------+-------+
-//
-//	threaded, 144 bits, 24 characters of A-Za-z0-9@-
-//	 0         32        64        96    112       144
-//	+---------+---------+---------+-------+---------+
-//	| seconds |  IPv4   |   pid   |counter| thread  |
-//	+---------+---------+---------+-------+---------+
-//
-//	modern, 160 bits, 27 characters of A-Za-z0-9-_
-//	 0         32                      112   128       160
-//	+---------+-----------------------+-------+---------+
-//	| seconds |         root          |counter| thread  |
-//	+---------+-----------------------+-------+---------+
-//
-// The text is base64 without padding; classic and modern texts end in two zero
-// bits. The document of the classic layout is the manual of mod_unique_id, that
-// of the others is Apache's source of those versions.
-//
 // Fields that a layout does not have are zero. The zero UniqueID is a valid
 // classic one.
 type UniqueID struct {
@@ -149,16 +101,15 @@ func ParseUniqueID(text string) (UniqueID, error) {
 }
 
 func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
-	id := UniqueID{layout: layout}
+	scheme := "unique_id " + facts.name
 	for i := range len(text) {
 		if strings.IndexByte(facts.digits, text[i]) < 0 {
-			return UniqueID{}, characterError(facts.scheme, text, i, facts.alphabet)
+			return UniqueID{}, characterError(scheme, text, i, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
 		}
 	}
-	_, err := facts.encoding.Strict().Decode(id.data[:], []byte(text))
-	if err != nil {
-		last := len(text) - 1
-		return UniqueID{}, characterError(facts.scheme, text, last, "a character whose last 2 bits are zero")
+	id := UniqueID{layout: layout}
+	if _, err := facts.encoding.Strict().Decode(id.data[:], []byte(text)); err != nil {
+		return UniqueID{}, characterError(scheme, text, len(text)-1, "a character whose last 2 bits are zero")
 	}
 	return id, nil
 }
@@ -199,9 +150,8 @@ func (id UniqueID) PID() uint32 {
 	return id.PIDField()
 }
 
-// Extra returns the extra counter in the high 10 bits of the classic layout's pid field.
-// It numbers the blocks of 65,536 IDs of a second. See [UniqueIDGenerator]. It is 0 to
-// 1,023, and 0 in the other layouts.
+// Extra returns the extra counter in the high 10 bits of the classic layout's pid field,
+// 0 in the other layouts. See [UniqueIDGenerator].
 func (id UniqueID) Extra() uint16 {
 	if id.layout != Classic {
 		return 0
@@ -211,31 +161,25 @@ func (id UniqueID) Extra() uint16 {
 
 // Root returns the 80 random bits of the modern layout that distinguish its process
 // from others.
-func (id UniqueID) Root() [10]byte {
-	if id.layout != Modern {
-		return [10]byte{}
+func (id UniqueID) Root() (root [10]byte) {
+	if id.layout == Modern {
+		copy(root[:], id.data[4:])
 	}
-	return [10]byte(id.data[4:14])
+	return root
 }
 
 // Counter returns the 16-bit counter.
 func (id UniqueID) Counter() uint16 {
-	if id.layout == Modern {
-		return binary.BigEndian.Uint16(id.data[14:16])
-	}
-	return binary.BigEndian.Uint16(id.data[12:14])
+	return binary.BigEndian.Uint16(id.data[layouts[id.layout].counter:])
 }
 
 // Thread returns the thread index of the threaded and modern layouts. If this package
 // made the ID, it is the extra counter. See [UniqueIDGenerator].
 func (id UniqueID) Thread() uint32 {
-	switch id.layout {
-	case Threaded:
-		return binary.BigEndian.Uint32(id.data[14:18])
-	case Modern:
-		return binary.BigEndian.Uint32(id.data[16:20])
+	if id.layout == Classic {
+		return 0
 	}
-	return 0
+	return binary.BigEndian.Uint32(id.data[layouts[id.layout].counter+2:])
 }
 
 // Compare orders IDs by time, to the second. Within a second, the order is fixed but
@@ -259,68 +203,69 @@ func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
 	return layouts[id.layout].encoding.AppendEncode(dst, id.bytes()), nil
 }
 
-// MarshalText returns the ID's text. It never fails.
-func (id UniqueID) MarshalText() ([]byte, error) {
-	return id.AppendText(make([]byte, 0, layouts[id.layout].text))
+var uniqueIDForm = form[UniqueID]{
+	scheme: "unique_id",
+	parse:  ParseUniqueID,
+	pack:   func(id UniqueID) []byte { return bytes.Clone(id.bytes()) },
+	unpack: unpackUniqueID,
+	sizes:  []int{14, 18, 20},
+	size:   "14, 18 or 20 bytes",
 }
 
-// UnmarshalText reads the text of any layout. The error is a [*ParseError].
-func (id *UniqueID) UnmarshalText(text []byte) error {
-	return assign(id, ParseUniqueID, string(text))
-}
-
-// MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
-func (id UniqueID) MarshalBinary() ([]byte, error) { return bytes.Clone(id.bytes()), nil }
-
-// UnmarshalBinary reads the bytes that MarshalBinary returned; their number determines
-// the layout. The error is a [*ParseError].
-func (id *UniqueID) UnmarshalBinary(data []byte) error {
+func unpackUniqueID(data []byte) (id UniqueID, err error) {
 	for layout, facts := range layouts {
 		if len(data) == facts.size {
-			*id = UniqueID{layout: Layout(layout)}
-			copy(id.data[:], data)
-			return nil
+			id.layout = Layout(layout)
 		}
 	}
-	return binaryLengthError("unique_id", data, "14, 18 or 20 bytes")
+	copy(id.data[:], data)
+	return id, nil
 }
 
+// MarshalText returns the ID's text. It never fails.
+func (id UniqueID) MarshalText() ([]byte, error) { return uniqueIDForm.marshalText(id) }
+
+// UnmarshalText reads the text of any layout. The error is a [*ParseError].
+func (id *UniqueID) UnmarshalText(text []byte) error { return uniqueIDForm.unmarshalText(id, text) }
+
+// MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
+func (id UniqueID) MarshalBinary() ([]byte, error) { return uniqueIDForm.marshalBinary(id) }
+
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *UniqueID) UnmarshalBinary(data []byte) error { return uniqueIDForm.unmarshalBinary(id, data) }
+
 // Value returns the ID for database/sql, as its text.
-func (id UniqueID) Value() (driver.Value, error) { return id.String(), nil }
+func (id UniqueID) Value() (driver.Value, error) { return uniqueIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as text or bytes of any layout. Where a
-// column may be NULL, use sql.Null[UniqueID].
-func (id *UniqueID) Scan(src any) error { return scan("unique_id", src, id, 14, 18, 20) }
+// Scan reads the ID from database/sql, as text or bytes of any layout.
+func (id *UniqueID) Scan(src any) error { return uniqueIDForm.scan(id, src) }
 
+// decodeUniqueID decodes an ID. That does not show whether its node is an address and a pid
+// or random bits, unless it cannot be the former.
 func decodeUniqueID(text string) (Decoded, error) {
 	id, err := ParseUniqueID(text)
 	if err != nil {
 		return Decoded{}, err
 	}
-	fields, note := uniqueIDFields(id)
-	return Decoded{Layout: id.Layout().String(), Note: note, Time: id.Time(), Fields: fields}, nil
-}
-
-// uniqueIDFields returns the fields of an ID, and a remark on them. An ID does not show
-// whether its node is an address and a pid or random bits, unless it cannot be the
-// former.
-func uniqueIDFields(id UniqueID) (fields []Field, note string) {
-	counter := Field{"counter", uint64(id.Counter())}
-	thread := Field{"thread", uint64(id.Thread())}
-	address, pid := Field{"address", id.Addr().String()}, Field{"pid", uint64(id.PID())}
-	node := Field{"node", hex.EncodeToString(id.data[4:12])}
+	d := Decoded{Layout: id.layout.String(), Note: noteMaybeRandom, Time: id.Time()}
 	switch {
-	case id.Layout() == Modern:
-		root := id.Root()
-		return []Field{{"root", hex.EncodeToString(root[:])}, counter, thread}, ""
-	case id.Layout() == Threaded && nodeIsRandom(id):
-		return []Field{node, counter, thread}, noteRandom
-	case id.Layout() == Threaded:
-		return []Field{address, pid, counter, thread}, noteMaybeRandom
-	case nodeIsRandom(id):
-		return []Field{node, counter}, noteRandom
+	case id.layout == Modern:
+		d.Note = ""
+		d.Fields = []Field{{"root", hex.EncodeToString(id.data[4:14])}}
+	case id.nodeIsRandom():
+		d.Note = noteRandom
+		d.Fields = []Field{{"node", hex.EncodeToString(id.data[4:12])}}
+	case id.layout == Threaded:
+		d.Fields = []Field{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}}
+	default:
+		d.Fields = []Field{{"address", id.Addr().String()}, {"pid_field", uint64(id.PIDField())},
+			{"extra", uint64(id.Extra())}, {"pid", uint64(id.PID())}}
 	}
-	return []Field{address, {"pid_field", uint64(id.PIDField())}, {"extra", uint64(id.Extra())}, pid, counter}, noteMaybeRandom
+	d.Fields = append(d.Fields, Field{"counter", uint64(id.Counter())})
+	if id.layout != Classic {
+		d.Fields = append(d.Fields, Field{"thread", uint64(id.Thread())})
+	}
+	return d, nil
 }
 
 const (
@@ -330,7 +275,7 @@ const (
 
 // nodeIsRandom reports whether the node of a classic or threaded ID cannot be an
 // address and a pid.
-func nodeIsRandom(id UniqueID) bool {
+func (id UniqueID) nodeIsRandom() bool {
 	first := id.data[4]
 	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
 }

@@ -14,34 +14,31 @@ const (
 	rememberedSeconds = 1 << 12
 	// blockBits is the size of the counter field. A block is one round of it.
 	blockBits = 16
+	// shareLen is how many numbers a core takes at once from a contended counter.
+	shareLen = 64
+	// forgotten is more than any second counts, in whole blocks.
+	forgotten = 1 << 62
 )
 
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
 // concurrent use, never fails and never makes the same ID twice.
 //
-// The counter starts at random, as the document asks, increases by one with every ID,
-// and wraps around. If cores make IDs at the same moment, each takes 64 numbers at a
-// time, and some of these may stay unused.
+// The counter starts at random, increases by one with every ID, and wraps around. If cores
+// make IDs at the same moment, each takes 64 numbers at a time, and some of these may stay
+// unused.
 //
 // Apache spreads requests over many processes. Here one process does all the work, and
 // 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
-// number of the block within its second, nearly always 0, is the extra counter. It is
-// written
-//
-//   - classic: into the high 10 bits of the pid field, which no Linux pid reaches.
-//     1,024 blocks make 67,108,864 IDs a second.
-//   - threaded and modern: into the thread index, all of its 32 bits.
-//
-// If a second is full, the next one starts early.
+// number of the block within its second, nearly always 0, is the extra counter: in the
+// classic layout the high 10 bits of the pid field, which no Linux pid reaches, in the
+// others the thread index. If a second is full, the next one starts early.
 //
 // The time in an ID is when the request arrived. Requests may get their IDs in a
 // different order, and a clock may be set back. So for each of the last 4,096 seconds
 // (68 minutes), the generator remembers how far it has counted, and continues from
-// there. For earlier arrivals, there are two cases. If the clock itself is that far
-// back, it was set. The generator then forgets everything and starts every second in a
-// block that it has never used. It can do so 1,023 times in the classic layout.
-// Otherwise only the request is late, and it is counted in the oldest second
-// remembered.
+// there. If the clock is set back further, it forgets everything and starts every second
+// in a block that it has never used. It can do so 1,022 times in the classic layout. If
+// only a request is that late, it is counted in the oldest second remembered.
 type UniqueIDGenerator struct {
 	layout Layout
 	clock  Clock
@@ -50,27 +47,37 @@ type UniqueIDGenerator struct {
 	// seconds has the newest second and those before it, each at its number modulo
 	// rememberedSeconds. A caller that finds its second here counts without the mutex.
 	seconds [rememberedSeconds]atomic.Pointer[second]
-	lanes   lanes
+	shares  sync.Pool // of *share, one for each core
 
-	mu sync.Mutex // guards what follows, and changes of seconds
+	mu sync.Mutex // guards what follows, and changes of seconds; see Locked
 	// newest is the latest second in which an ID was made.
 	newest int64
 	// latest is the second that was begun last. The next one continues from its counter.
 	latest *second
-	// floor is the first block of every second; highest is the highest block used so far.
+	// floor is the first block of every second; highest is the highest block used in the
+	// seconds that were forgotten.
 	floor, highest uint64
 }
 
-// second is how far one second has been counted. The fields that every core writes are
-// far from those that every core reads.
+// second is how far one second has been counted.
 type second struct {
 	number int64  // seconds since 1970
 	begin  uint16 // the counter of its first ID
-	// limit is the end of the last block that was begun. To count beyond it, the mutex is
-	// needed.
-	limit atomic.Uint64
-	// counter is the number of IDs, including those of the blocks below floor.
-	counter counter
+	// contended says that cores have met at taken.
+	contended atomic.Bool
+
+	_ [cacheLinePairs]byte
+	// taken is how many numbers cores have taken, including those of the blocks below
+	// floor. Once the second is forgotten, it is at least forgotten.
+	taken atomic.Uint64
+	_     [cacheLinePairs]byte
+}
+
+// share is a range of numbers that one core has taken from a second.
+type share struct {
+	of        *second
+	next, end uint64
+	_         [cacheLinePairs - 24]byte
 }
 
 // NewUniqueIDGenerator makes a generator. A generator of the modern layout draws its
@@ -81,7 +88,8 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 		return nil, fmt.Errorf("making a unique_id generator: unknown layout %d", layout)
 	}
 	if layout == Classic && !node.random && node.pid>>pidBits != 0 {
-		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, which the classic layout needs", node.pid, pidBits)
+		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, "+
+			"which the classic layout needs", node.pid, pidBits)
 	}
 	s := newSettings(options)
 	g := &UniqueIDGenerator{
@@ -91,6 +99,7 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 		latest: &second{begin: uint16(draw(s.random))},
 		newest: -1,
 	}
+	g.shares.New = func() any { return new(share) }
 	if layout == Modern {
 		binary.BigEndian.PutUint64(g.base.data[4:], draw(s.random))
 		binary.BigEndian.PutUint16(g.base.data[12:], uint16(draw(s.random)))
@@ -103,21 +112,18 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 // New makes the ID of a request that arrived at the given time. A time before
 // 1970 counts as 1970.
 func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
-	number, block, counter := g.count(max(arrival.Unix(), 0))
+	s, place := g.count(max(arrival.Unix(), 0))
+	block := uint32(place >> blockBits)
 	id := g.base
-	binary.BigEndian.PutUint32(id.data[0:], uint32(number))
-	switch g.layout {
-	case Classic:
+	binary.BigEndian.PutUint32(id.data[0:], uint32(s.number))
+	at := layouts[g.layout].counter
+	binary.BigEndian.PutUint16(id.data[at:], s.begin+uint16(place))
+	if g.layout == Classic {
 		// Added and not overwritten, so that a random node keeps all its bits.
-		pid := binary.BigEndian.Uint32(id.data[8:]) + uint32(block)<<pidBits
+		pid := binary.BigEndian.Uint32(id.data[8:]) + block<<pidBits
 		binary.BigEndian.PutUint32(id.data[8:], pid)
-		binary.BigEndian.PutUint16(id.data[12:], counter)
-	case Threaded:
-		binary.BigEndian.PutUint16(id.data[12:], counter)
-		binary.BigEndian.PutUint32(id.data[14:], uint32(block))
-	case Modern:
-		binary.BigEndian.PutUint16(id.data[14:], counter)
-		binary.BigEndian.PutUint32(id.data[16:], uint32(block))
+	} else {
+		binary.BigEndian.PutUint32(id.data[at+2:], block)
 	}
 	return id
 }
@@ -129,71 +135,64 @@ func (g *UniqueIDGenerator) AppendNew(dst []byte, arrival time.Time) []byte {
 	return layouts[g.layout].encoding.AppendEncode(dst, id.bytes())
 }
 
-// count takes the next place in the second of the arrival, or in the first later second
-// that is not full.
-func (g *UniqueIDGenerator) count(number int64) (int64, uint64, uint16) {
+// count takes the next place in a second, or in the first later second that is not full.
+func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 	s := g.seconds[number%rememberedSeconds].Load()
 	if s == nil || s.number != number {
-		return g.countOn(number)
+		s = g.begun(number)
 	}
-	place := g.lanes.take(&s.counter)
-	if place < s.limit.Load() || g.begin(s, place) {
-		return s.at(place)
+	place := g.take(s)
+	for place>>blockBits >= g.blocks() {
+		s = g.begun(s.number + 1)
+		place = g.take(s)
 	}
-	return g.countOn(number)
+	return s, place
 }
 
-// begin begins the block of a place in a second. It returns false if the second is full
-// or was forgotten in the meantime.
-func (g *UniqueIDGenerator) begin(s *second, place uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.seconds[s.number%rememberedSeconds].Load() == s && g.beginLocked(s, place)
-}
-
-func (g *UniqueIDGenerator) beginLocked(s *second, place uint64) bool {
-	block := place >> blockBits
-	if block >= g.blocks() {
-		return false
+// take takes the next number of a second. Once a core has found another one at the counter,
+// all take shares.
+func (g *UniqueIDGenerator) take(s *second) uint64 {
+	if !s.contended.Load() {
+		number := s.taken.Load()
+		if s.taken.CompareAndSwap(number, number+1) {
+			return number
+		}
+		s.contended.Store(true)
 	}
-	g.highest = max(g.highest, block)
-	s.limit.Store(max(s.limit.Load(), (block+1)<<blockBits))
-	return true
+	mine := g.shares.Get().(*share)
+	number := mine.take(s)
+	g.shares.Put(mine)
+	return number
 }
 
-// countOn is count for a second that is new or full.
-func (g *UniqueIDGenerator) countOn(number int64) (int64, uint64, uint16) {
+// take takes the next number of a share. A share in another second is given up.
+func (m *share) take(s *second) uint64 {
+	if m.of != s || m.next == m.end {
+		m.of, m.end = s, s.taken.Add(shareLen)
+		m.next = m.end - shareLen
+	}
+	m.next++
+	return m.next - 1
+}
+
+// begun returns the entry of a second. If that is before the oldest, it is the entry of
+// the second in which such an arrival counts.
+func (g *UniqueIDGenerator) begun(number int64) *second {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if number <= g.newest-rememberedSeconds {
 		number = g.earlyLocked(number)
 	}
-	for {
-		s := g.secondLocked(number)
-		if place := g.lanes.take(&s.counter); g.beginLocked(s, place) {
-			return s.at(place)
-		}
-		number++
-	}
-}
-
-// at returns the second, the block and the counter of a place.
-func (s *second) at(place uint64) (number int64, block uint64, counter uint16) {
-	return s.number, place >> blockBits, s.begin + uint16(place)
-}
-
-// secondLocked returns the entry of a second that is not before the oldest.
-func (g *UniqueIDGenerator) secondLocked(number int64) *second {
-	g.newest = max(g.newest, number)
 	entry := &g.seconds[number%rememberedSeconds]
 	if s := entry.Load(); s != nil && s.number == number {
 		return s
 	}
-	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.counter.made.Load())}
-	s.counter.made.Store(g.floor << blockBits)
-	s.limit.Store(g.floor << blockBits)
-	g.latest = s
+	g.forgetLocked(entry)
+	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.taken.Load())}
+	s.taken.Store(g.floor << blockBits)
 	entry.Store(s)
+	g.latest = s
+	g.newest = max(g.newest, number)
 	return s
 }
 
@@ -203,15 +202,36 @@ func (g *UniqueIDGenerator) secondLocked(number int64) *second {
 func (g *UniqueIDGenerator) earlyLocked(number int64) int64 {
 	oldest := g.newest - rememberedSeconds + 1
 	wasSet := g.clock.Wall().Unix() < oldest
-	if !wasSet || g.highest+1 >= g.blocks() {
+	// One block more, since others may begin one until all seconds are forgotten.
+	if !wasSet || g.highestLocked()+2 >= g.blocks() {
 		return oldest
+	}
+	for i := range g.seconds {
+		g.forgetLocked(&g.seconds[i])
 	}
 	g.floor = g.highest + 1
 	g.newest = number
-	for i := range g.seconds {
-		g.seconds[i].Store(nil)
-	}
 	return number
+}
+
+// highestLocked returns the highest block used in any second.
+func (g *UniqueIDGenerator) highestLocked() uint64 {
+	highest := g.highest
+	for i := range g.seconds {
+		if s := g.seconds[i].Load(); s != nil {
+			highest = max(highest, s.taken.Load()>>blockBits)
+		}
+	}
+	return highest
+}
+
+// forgetLocked empties an entry. Nobody takes numbers of its second any more, except
+// those of shares.
+func (g *UniqueIDGenerator) forgetLocked(entry *atomic.Pointer[second]) {
+	if s := entry.Swap(nil); s != nil {
+		taken := s.taken.Add(forgotten) - forgotten
+		g.highest = max(g.highest, min(taken>>blockBits, g.blocks()-1))
+	}
 }
 
 // blocks is how many blocks the extra counter can distinguish.

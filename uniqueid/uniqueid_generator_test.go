@@ -78,18 +78,49 @@ func TestUniqueIDBlocks(t *testing.T) {
 		gen := newUniqueIDs(t, tt.layout)
 		first := gen.New(arrival)
 		keys := []key{uniqueIDKey(first)}
-		for i := 1; i < 200_000; i++ {
+		seen := make(map[int]bool)
+		for range 200_000 {
 			id := gen.New(arrival)
-			if id.Counter() != first.Counter()+uint16(i) || tt.block(id) != i>>16 || id.Time().Unix() != 1.7e9 {
-				t.Fatalf("%v: ID %d has counter %d, block %d, time %v", tt.layout, i, id.Counter(), tt.block(id), id.Time())
+			place := tt.block(id)<<16 | int(id.Counter()-first.Counter())
+			if place > 300_000 || seen[place] || id.Time().Unix() != 1.7e9 {
+				t.Fatalf("%v: place %d, seen before %t, time %v", tt.layout, place, seen[place], id.Time())
 			}
+			seen[place] = true
 			keys = append(keys, uniqueIDKey(id))
 		}
 		wantDistinct(t, keys)
-		next := gen.New(arrival.Add(time.Second))
-		if next.Counter() != first.Counter()+uint16(200_000%65_536) || tt.block(next) != 0 {
-			t.Errorf("%v: the next second starts at counter %d, block %d", tt.layout, next.Counter(), tt.block(next))
+		if next := gen.New(arrival.Add(time.Second)); tt.block(next) != 0 {
+			t.Errorf("%v: the next second starts in block %d", tt.layout, tt.block(next))
 		}
+	}
+}
+
+// One goroutine at a time counts in order, on whichever core. A share is used up first,
+// and given up for another second.
+func TestUniqueIDCountsInOrder(t *testing.T) {
+	gen := newUniqueIDs(t, Classic)
+	arrival := time.Unix(1.7e9, 0)
+	last := gen.New(arrival).Counter()
+	for range 1000 {
+		next := make(chan uint16)
+		go func() { next <- gen.New(arrival).Counter() }()
+		if counter := <-next; counter != last+1 {
+			t.Fatalf("counter %d after %d", counter, last)
+		}
+		last++
+	}
+
+	s, other := new(second), new(second)
+	s.taken.Store(1000)
+	m := share{of: s, next: 100, end: 102}
+	for _, want := range []uint64{100, 101, 1000, 1001} {
+		if place := m.take(s); place != want {
+			t.Errorf("took %d, want %d", place, want)
+		}
+	}
+	m = share{of: s, next: 100, end: 102}
+	if place := m.take(other); place != 0 {
+		t.Errorf("took %d of another second", place)
 	}
 }
 
@@ -108,16 +139,12 @@ func TestUniqueIDFullSecond(t *testing.T) {
 	gen := newUniqueIDs(t, Classic)
 	arrival := time.Unix(1.7e9, 0)
 	gen.New(arrival)
-	gen.secondLocked(1.7e9).counter.made.Store(gen.blocks()<<blockBits - 2)
+	gen.begun(1.7e9).taken.Store(gen.blocks()<<blockBits - 200)
 	var keys []key
-	for i := range 5 {
+	for range 1000 {
 		id := gen.New(arrival)
-		want := int64(1.7e9)
-		if i >= 2 {
-			want++
-		}
-		if id.Time().Unix() != want {
-			t.Errorf("ID %d says %v", i, id.Time())
+		if late := id.Time().Sub(arrival); late != 0 && late != time.Second || len(keys) > 300 && late == 0 {
+			t.Errorf("ID %d says %v", len(keys), id.Time())
 		}
 		keys = append(keys, uniqueIDKey(id))
 	}
@@ -170,7 +197,7 @@ func TestUniqueIDClockSetTooOften(t *testing.T) {
 		at := start.Add(time.Duration(-i) * 2 * time.Hour)
 		clock.set(at)
 		id := gen.New(at)
-		want := max(-i, -1023)
+		want := max(-i, -1022)
 		if got := id.Time().Sub(start); got < time.Duration(want)*2*time.Hour-rememberedSeconds*time.Second {
 			t.Fatalf("setting %d: time is %v after the start", i, got)
 		}

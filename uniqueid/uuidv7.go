@@ -16,26 +16,12 @@ const (
 	uuidMoreBits = 20
 	uuidVersion  = 7
 	uuidVariant  = 2 // 10 in binary: RFC 9562 and its forerunners
-)
 
-var uuidv7Kind = Kind{
-	Scheme:     "uuid_v7",
-	New:        standalone(NewUUIDv7),
-	characters: "36",
-	readings: []reading{
-		{uuidTextLen, uuidTextLen, 16, decodeUUIDv7},
-		{traceIDTextLen, traceIDTextLen, 16, decodeBareUUIDv7},
-	},
-}
+	wantVersion7 = "version 7 and variant 10 in binary"
+)
 
 // UUIDv7 is a UUID of version 7 as RFC 9562 describes it: 128 bits that sort by
 // time, as bytes and as text.
-//
-//	 0                   48      52            64    66             108      128
-//	+-------------------+-------+-------------+-----+--------------+--------+
-//	| milliseconds, 1970| ver 7 |  random 12  |var 2|  random 42   | more 20|
-//	+-------------------+-------+-------------+-----+--------------+--------+
-//	                             \____________ 54 bits ___________/
 //
 // A UUIDv7 is a [TXID] in another notation: the same millisecond, the same 54 random
 // bits in the same order, and 20 more random bits. UUIDs sort as their TXIDs do. The
@@ -43,9 +29,7 @@ var uuidv7Kind = Kind{
 // last 5.
 //
 // A UUIDv7 from another program can be read as well. If its time is after the year
-// 2109, it has no TXID.
-//
-// The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
+// 2109, it has no TXID. The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
 type UUIDv7 [16]byte
 
 // UUIDv7 returns the TXID as a UUIDv7, with the low 20 bits of more. Take them from a
@@ -69,20 +53,20 @@ func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 // the UUID is not of version 7. It is also false if its time is after the year 2109,
 // which a TXID cannot hold.
 func (id UUIDv7) TXID() (TXID, bool) {
-	high, low := id.words()
-	millis := high >> 16
+	millis := id.millis()
 	if !id.isVersion7() || millis>>42 != 0 {
 		return TXID{}, false
 	}
-	next42 := low >> uuidMoreBits & (1<<42 - 1)
-	return packTXID(millis<<txidGrowingBits|high&(1<<12-1)<<10|next42>>32, uint32(next42)), true
+	random := id.Random()
+	return packTXID(millis<<txidGrowingBits|random>>32, uint32(random)), true
 }
 
-func (id *UUIDv7) words() (high, low uint64) {
-	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
-}
+func (id *UUIDv7) millis() uint64 { return binary.BigEndian.Uint64(id[:8]) >> 16 }
 
 func (id *UUIDv7) isVersion7() bool { return id[6]>>4 == uuidVersion && id[8]>>6 == uuidVariant }
+
+// uuidGroups are the groups of digits: the offset in the text, and the bytes.
+var uuidGroups = [...]struct{ at, from, to int }{{0, 0, 4}, {9, 4, 6}, {14, 6, 8}, {19, 8, 10}, {24, 10, 16}}
 
 // ParseUUIDv7 reads the 36 characters of a UUIDv7. They must be in lower case. The
 // error is a [*ParseError].
@@ -91,18 +75,13 @@ func ParseUUIDv7(text string) (id UUIDv7, err error) {
 	if len(text) != uuidTextLen {
 		return UUIDv7{}, lengthError(scheme, text, "36 characters")
 	}
-	at := 0
-	for i := range id {
-		if at == 8 || at == 13 || at == 18 || at == 23 {
-			if text[at] != '-' {
-				return UUIDv7{}, characterError(scheme, text, at, "-")
-			}
-			at++
-		}
-		if id[i], err = parseHexByte(scheme, text, at); err != nil {
+	if err := parseHyphens(scheme, text, 8, 13, 18, 23); err != nil {
+		return UUIDv7{}, err
+	}
+	for _, group := range uuidGroups {
+		if err := parseHex(scheme, text, group.at, id[group.from:group.to]); err != nil {
 			return UUIDv7{}, err
 		}
-		at += 2
 	}
 	if id[6]>>4 != uuidVersion {
 		return UUIDv7{}, characterError(scheme, text, 14, "7, the version")
@@ -115,140 +94,137 @@ func ParseUUIDv7(text string) (id UUIDv7, err error) {
 
 // Time returns when the ID was made, in UTC, to the millisecond. The field has 48 bits:
 // it overflows in the year 10889.
-func (id UUIDv7) Time() time.Time {
-	high, _ := id.words()
-	return time.UnixMilli(int64(high >> 16)).UTC()
-}
+func (id UUIDv7) Time() time.Time { return time.UnixMilli(int64(id.millis())).UTC() }
 
 // Random returns the first 54 random bits: those of the TXID.
 func (id UUIDv7) Random() uint64 {
-	high, low := id.words()
+	high, low := binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 	return high&(1<<12-1)<<42 | low>>uuidMoreBits&(1<<42-1)
 }
 
 // More returns the last 20 random bits, which the TXID does not have.
-func (id UUIDv7) More() uint32 {
-	_, low := id.words()
-	return uint32(low & (1<<uuidMoreBits - 1))
-}
+func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<uuidMoreBits - 1) }
 
 // Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
 // Within a millisecond, the order between processes has no meaning. Texts compare the
 // same way.
 func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
 
-// IsZero reports whether this is the zero value, which means none. It is written as an
-// empty text, as no bytes and as NULL, and read back from these.
+// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
-	putUUID(&text, &id)
+	putUUID(text[:], &id)
 	return string(text[:])
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return appendUUID(dst, &id), nil }
 
-// MarshalText returns the ID's 36 characters. It never fails.
-func (id UUIDv7) MarshalText() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id.AppendText(nil)
-}
-
-// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
-func (id *UUIDv7) UnmarshalText(text []byte) error {
-	return assignOrZero(id, ParseUUIDv7, string(text))
-}
-
-// MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id UUIDv7) MarshalBinary() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return bytes.Clone(id[:]), nil
-}
-
-// UnmarshalBinary reads the 16 bytes that MarshalBinary returned. The error is a
-// [*ParseError].
-func (id *UUIDv7) UnmarshalBinary(data []byte) error {
-	if len(data) == 0 {
-		*id = UUIDv7{}
-		return nil
-	}
-	if len(data) != len(id) {
-		return binaryLengthError("uuid_v7", data, "16 bytes")
-	}
-	read := UUIDv7(data)
-	if !read.isVersion7() {
-		return &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hex.EncodeToString(data[6:9])}
-	}
-	*id = read
-	return nil
-}
-
-// Value returns the ID for database/sql, as its 36 characters, which a column of
-// PostgreSQL's type uuid takes.
-func (id UUIDv7) Value() (driver.Value, error) {
-	return valueOrNull(id)
-}
-
-// Scan reads the ID from database/sql, as its 36 characters or its 16 bytes.
-// NULL is the zero value.
-func (id *UUIDv7) Scan(src any) error {
-	return scanOrZero("uuid_v7", src, id, len(id))
-}
-
 func appendUUID(dst []byte, id *UUIDv7) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	putUUID((*[uuidTextLen]byte)(dst[n:]), id)
+	putUUID(dst[n:], id)
 	return dst
 }
 
-func putUUID(text *[uuidTextLen]byte, id *UUIDv7) {
-	putHex(text[0:8], id[0:4])
-	putHex(text[9:13], id[4:6])
-	putHex(text[14:18], id[6:8])
-	putHex(text[19:23], id[8:10])
-	putHex(text[24:36], id[10:16])
+func putUUID(text []byte, id *UUIDv7) {
+	for _, group := range uuidGroups {
+		putHex(text[group.at:], id[group.from:group.to])
+	}
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
 }
+
+var uuidv7Form = form[UUIDv7]{
+	scheme:   "uuid_v7",
+	parse:    ParseUUIDv7,
+	pack:     func(id UUIDv7) []byte { return id[:] },
+	unpack:   unpackUUIDv7,
+	sizes:    []int{16},
+	size:     "16 bytes",
+	optional: true,
+}
+
+func unpackUUIDv7(data []byte) (UUIDv7, error) {
+	id := UUIDv7(data)
+	if !id.isVersion7() {
+		return UUIDv7{}, &ParseError{"uuid_v7", string(data), 6, wantVersion7, hex.EncodeToString(data[6:9])}
+	}
+	return id, nil
+}
+
+// MarshalText returns the ID's 36 characters. It never fails.
+func (id UUIDv7) MarshalText() ([]byte, error) { return uuidv7Form.marshalText(id) }
+
+// UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
+func (id *UUIDv7) UnmarshalText(text []byte) error { return uuidv7Form.unmarshalText(id, text) }
+
+// MarshalBinary returns the ID's 16 bytes. It never fails.
+func (id UUIDv7) MarshalBinary() ([]byte, error) { return uuidv7Form.marshalBinary(id) }
+
+// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
+func (id *UUIDv7) UnmarshalBinary(data []byte) error { return uuidv7Form.unmarshalBinary(id, data) }
+
+// Value returns the ID for database/sql, as its 36 characters.
+func (id UUIDv7) Value() (driver.Value, error) { return uuidv7Form.value(id) }
+
+// Scan reads the ID from database/sql, as its 36 characters, its 16 bytes or NULL.
+func (id *UUIDv7) Scan(src any) error { return uuidv7Form.scan(id, src) }
 
 // maybeUUIDv7 is the note on a trace ID that may be a UUIDv7 by chance.
 const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
 
 func decodeUUIDv7(text string) (Decoded, error) {
 	id, err := ParseUUIDv7(text)
-	if err != nil {
-		return Decoded{}, err
-	}
-	return uuidReading(id), nil
-}
-
-func uuidReading(id UUIDv7) Decoded {
 	fields := []Field{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
 	if txid, ok := id.TXID(); ok {
 		fields = append(fields, Field{"txid", txid.String()})
 	}
-	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}
+	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}, err
 }
 
 // decodeBareUUIDv7 parses a UUIDv7 without hyphens, in the form of a trace ID.
 func decodeBareUUIDv7(text string) (Decoded, error) {
 	trace, err := ParseTraceID(text)
 	if err != nil {
-		return Decoded{}, err
+		return Decoded{}, errSameReading // that of the trace ID reports errors
 	}
 	id, ok := trace.UUIDv7()
 	if !ok {
-		return Decoded{}, &ParseError{"uuid_v7", text, -1, "version 7 and variant 10 in binary", text[12:16] + "-" + text[16:20]}
+		return Decoded{}, errSameReading
 	}
-	reading := uuidReading(id)
-	reading.Fields = append([]Field{{"uuid_v7", id.String()}}, reading.Fields...)
-	reading.Note = maybeUUIDv7
-	return reading, nil
+	decoded, err := decodeUUIDv7(id.String())
+	decoded.Fields = slices.Insert(decoded.Fields, 0, Field{"uuid_v7", id.String()})
+	decoded.Note = maybeUUIDv7
+	return decoded, err
+}
+
+// UUIDv7Generator makes UUIDv7s. It is safe for concurrent use, never fails,
+// never waits and never makes the same ID twice.
+//
+// It makes a TXID, as [TXIDGenerator] does, and adds 20 random bits of the same source.
+// So everything said there also holds for a UUIDv7.
+type UUIDv7Generator struct{ txids *TXIDGenerator }
+
+// NewUUIDv7Generator makes a generator. One is enough for a process.
+func NewUUIDv7Generator(options ...Option) *UUIDv7Generator {
+	return &UUIDv7Generator{NewTXIDGenerator(options...)}
+}
+
+// NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of
+// [NewTXID].
+func NewUUIDv7() UUIDv7 {
+	processTXIDs.once.Do(makeProcessTXIDs)
+	return packUUIDv7(processTXIDs.next())
+}
+
+// New makes a UUIDv7.
+func (g *UUIDv7Generator) New() UUIDv7 { return packUUIDv7(g.txids.next()) }
+
+// AppendNew makes a UUIDv7 and appends its 36 characters to dst.
+func (g *UUIDv7Generator) AppendNew(dst []byte) []byte {
+	id := g.New()
+	return appendUUID(dst, &id)
 }

@@ -13,15 +13,14 @@ import (
 // not be read back. It made the whole document or row unreadable.
 func TestZeroValuesAreReadBack(t *testing.T) {
 	type document struct {
-		UUID  UUIDv7
-		Trace TraceID
-		Head  TraceContext
+		UUID UUIDv7
+		Head TraceContext
 	}
 	text, err := json.Marshal(document{})
-	if err != nil || string(text) != `{"UUID":"","Trace":"","Head":""}` {
+	if err != nil || string(text) != `{"UUID":"","Head":""}` {
 		t.Errorf("written as %s, %v", text, err)
 	}
-	read := document{UUID: UUIDv7{1}, Trace: TraceID{1}, Head: TraceContext{flags: 1}}
+	read := document{UUID: UUIDv7{1}, Head: TraceContext{flags: 1}}
 	if err := json.Unmarshal(text, &read); err != nil || read != (document{}) {
 		t.Errorf("read from JSON: %+v, %v", read, err)
 	}
@@ -33,11 +32,11 @@ func TestZeroValuesAreReadBack(t *testing.T) {
 	if err := gob.NewDecoder(&stream).Decode(&list); err != nil || len(list) != 1 || list[0] != (document{}) {
 		t.Errorf("read from gob: %+v, %v", list, err)
 	}
-	read = document{UUID: UUIDv7{1}, Trace: TraceID{1}, Head: TraceContext{flags: 1}}
+	read = document{UUID: UUIDv7{1}, Head: TraceContext{flags: 1}}
 	for _, column := range []struct {
 		zero driver.Valuer
 		to   sql.Scanner
-	}{{UUIDv7{}, &read.UUID}, {TraceID{}, &read.Trace}, {TraceContext{}, &read.Head}} {
+	}{{UUIDv7{}, &read.UUID}, {TraceContext{}, &read.Head}} {
 		value, err := column.zero.Value()
 		if err != nil || value != nil {
 			t.Errorf("%T is stored as %v, %v; expected NULL", column.zero, value, err)

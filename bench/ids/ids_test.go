@@ -20,7 +20,7 @@ func BenchmarkOne(b *testing.B) {
 
 // BenchmarkParallel is one ID at a time on each core. Compare -cpu 1,2.
 func BenchmarkParallel(b *testing.B) {
-	for _, generator := range append(Generators(), Unshared()) {
+	for _, generator := range Generators() {
 		b.Run(generator.Name, func(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				const some = 100

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,7 @@ import (
 
 // Without the queue, some writers find the database locked.
 func TestSQLite(t *testing.T) {
-	socket, root := startPHPFPM(t), shortDir(t)
+	root := shortDir(t)
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), `<?php
 $db = new SQLite3(__DIR__ . "/shop.db");
 $db->enableExceptions(true);
@@ -52,7 +53,7 @@ chmod(%[1]q, 0666);`, database)
 	if out, err := exec.CommandContext(t.Context(), php, "-r", prepare).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	k := cook(t, "SQLite behind a web application", "/srv/shop", root, "/run/php/php-fpm.sock", socket)
+	k := cook(t, "SQLite behind a web application", "reverse_proxy localhost:9000", "root "+root+"\n\tphp_fastcgi unix/"+startPHPFPM(t))
 	const clients, each = 6, 5
 	var all sync.WaitGroup
 	for range clients {
@@ -145,44 +146,6 @@ func TestOneGPU(t *testing.T) {
 	}
 }
 
-func TestPDFRenderer(t *testing.T) {
-	chromium := testcaddy.Need(t, "chromium", "apt-get install chromium")
-	var inside, most atomic.Int32
-	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if n := inside.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer inside.Add(-1)
-		dir := t.TempDir()
-		file := filepath.Join(dir, "page.pdf")
-		cmd := exec.CommandContext(r.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu",
-			"--user-data-dir="+dir, "--print-to-pdf="+file, "data:text/html,<h1>"+r.URL.Path+"</h1>")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			http.Error(w, fmt.Sprintf("%v: %s", err, out), http.StatusInternalServerError)
-			return
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write(text)
-	}))
-	k := cook(t, "A PDF renderer", "localhost:3000", addr, "hold_timeout 30s", "hold_timeout 2m", "timeout 1m", "timeout 5m")
-	var answers []<-chan testcaddy.Answer
-	for i := range 3 {
-		answers = append(answers, k.get(t, fmt.Sprint("invoice/", i)))
-	}
-	for _, answer := range answers {
-		if a := <-answer; a.Err != nil || a.StatusCode != 200 || !strings.HasPrefix(a.Text, "%PDF-") {
-			t.Errorf("answered %v %.200q", a.Err, a.Text)
-		}
-	}
-	if most.Load() > 2 {
-		t.Errorf("%d browsers ran at once", most.Load())
-	}
-}
-
 // The device is a terminal in raw mode. It answers each byte by itself, so two
 // commands at once come out mixed.
 func TestSerialDevice(t *testing.T) {
@@ -258,6 +221,65 @@ func openTerminal(t *testing.T) string {
 		}
 	}()
 	return path
+}
+
+// A call's messages go in both directions while the next call waits. A call that is
+// cancelled ends its turn.
+func TestGRPC(t *testing.T) {
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		messages := bufio.NewScanner(r.Body)
+		for messages.Scan() {
+			_, _ = fmt.Fprintf(w, "%s %s\n", r.URL.Query().Get("call"), messages.Text())
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	upstream.Config.Protocols = protocols
+	upstream.Start()
+	t.Cleanup(upstream.Close)
+	k := cook(t, "gRPC", "hold_timeout 1m", "hold_timeout 10m", "localhost:9000", strings.TrimPrefix(upstream.URL, "http://"),
+		"example.com {", "{\n\tadmin {$ADMIN}\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n\nexample.com {")
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	type call struct {
+		messages *io.PipeWriter
+		answers  *bufio.Scanner
+		cancel   func() error
+	}
+	begin := func(name string) call {
+		body, messages := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", k.url+"ledger.Ledger/Add?call="+name, body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Header.Set("Content-Type", "application/grpc")
+		go func() { _, _ = io.WriteString(messages, "hello\n") }()
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Errorf("call %s: %v", name, err)
+			return call{messages, bufio.NewScanner(strings.NewReader("")), messages.Close}
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return call{messages, bufio.NewScanner(resp.Body), resp.Body.Close}
+	}
+	want := func(c call, answer string) {
+		t.Helper()
+		if !c.answers.Scan() || c.answers.Text() != answer {
+			t.Fatalf("the answer is %q, %v; expected %q", c.answers.Text(), c.answers.Err(), answer)
+		}
+	}
+	first := begin("first")
+	want(first, "first hello")
+	next := make(chan call, 1)
+	go func() { next <- begin("second") }()
+	k.awaitTickets(t, "ledger_", 2)
+	_, _ = io.WriteString(first.messages, "again\n")
+	want(first, "first again")
+	_ = first.cancel()
+	second := <-next
+	want(second, "second hello")
+	_ = second.messages.Close()
 }
 
 // An open WebSocket keeps nobody else waiting, however its header is written.

@@ -51,8 +51,6 @@ type kitchen struct {
 	*testcaddy.Upstream
 	url string // of the site example.com
 	dir string // of the lock files
-
-	inner string // host:port of the other site, if the recipe has one
 }
 
 // cook runs the Caddyfile under a heading of the recipes. What stands there
@@ -61,22 +59,22 @@ type kitchen struct {
 func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Helper()
 	t.Parallel()
-	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(t.TempDir(), "queues")}
-	site, inner := testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)
-	_, innerPort, _ := strings.Cut(inner, ":")
-	k.url, k.inner = "http://"+site+"/", inner
+	data := t.TempDir()
+	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(data, "caddy", "queues")}
+	site := testcaddy.ReserveAddr(t)
+	k.url = "http://" + site + "/"
 	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
 	text = strings.NewReplacer(append(pairs,
-		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+inner,
+		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
 		"localhost:9000", k.Upstream.Addr,
-		"127.0.0.1:8081", inner, "http://:8081 {", "http://:"+innerPort+" {", "127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
+		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {
 			t.Fatalf("the test would run a Caddyfile with %s in it:\n%s", left, text)
 		}
 	}
-	k.Server = testcaddy.Start(t, text)
+	k.Server = testcaddy.Start(t, text, "XDG_DATA_HOME="+data)
 	return k
 }
 

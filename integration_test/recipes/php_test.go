@@ -146,6 +146,29 @@ func TestPHPApplication(t *testing.T) {
 	want(t, script, 200, "served")
 }
 
+// A script that hangs ends its turn by read_timeout. The error page, which is PHP as well,
+// has a turn of its own, and the next request is served.
+func TestPHPApplicationHangs(t *testing.T) {
+	socket, root := startPHPFPM(t), shortDir(t)
+	for name, text := range map[string]string{
+		"index.php": `<?php echo "served";`,
+		"hang.php":  `<?php sleep(60);`,
+		"error.php": `<?php http_response_code(502); echo "the error page";`,
+	} {
+		testcaddy.WriteFile(t, filepath.Join(root, name), text)
+	}
+	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket,
+		"read_timeout 60s", "read_timeout 1s")
+	hung := k.get(t, "hang.php")
+	k.awaitTickets(t, "shop_", 1)
+	next := k.get(t, "")
+	k.awaitTickets(t, "shop_", 2)
+	if a := testcaddy.Await(t, hung); a.StatusCode != 502 || a.Text != "the error page" {
+		t.Errorf("the script that hangs is answered %d %q", a.StatusCode, a.Text)
+	}
+	want(t, next, 200, "served")
+}
+
 // shortDir is a directory that PHP's user may write to, and whose name is short
 // enough for a socket in it.
 func shortDir(t *testing.T) string {

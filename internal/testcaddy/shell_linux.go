@@ -21,10 +21,10 @@ func Shell(t testing.TB, script string, files map[string]string) string {
 	if err := os.Symlink(cmd.Path, filepath.Join(cmd.Dir, "caddy")); err != nil {
 		t.Fatal(err)
 	}
-	run := exec.CommandContext(t.Context(), "timeout", "120", "unshare", "--net", "--pid", "--fork", "--kill-child",
+	run := exec.CommandContext(t.Context(), "timeout", "--signal=KILL", "120", "unshare", "--net", "--pid", "--fork", "--kill-child",
 		"bash", "-c", "set -eu\nip link set lo up\n"+script)
 	run.Dir, run.WaitDelay = cmd.Dir, cmd.WaitDelay
-	run.Env = slices.Concat(cmd.Env, []string{"TMPDIR=" + cmd.Dir})
+	run.Env = slices.Concat(cmd.Env, []string{"TMPDIR=" + cmd.Dir, "XDG_DATA_HOME=" + filepath.Join(cmd.Dir, "data")})
 	out, errs, code := OutputOf(t, run)
 	if code != 0 {
 		t.Fatalf("exit code %d of\n%s\n%s%s", code, script, out, errs)

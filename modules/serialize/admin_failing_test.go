@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -30,20 +31,27 @@ func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path
 // share puts an engine on a store into the pool until the end of the test.
 func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	t.Helper()
-	value, _, err := enginePool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), engineIdentity: engineIdentity{space: key}, key: key}, nil
+	value, _, err := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
+		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path()}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = enginePool.Delete(key) })
+	t.Cleanup(func() { _, _ = registered.engines.Delete(key) })
 	return value.(*sharedEngine)
+}
+
+// configure adds a handler until the end of the test.
+func configure(t *testing.T, m member) {
+	t.Helper()
+	registered.join(m)
+	t.Cleanup(func() { registered.leave(m) })
 }
 
 // A directory that fails does not hide the queues of others, and never looks
 // like an empty queue. Bug: the whole list was answered with 500.
 func TestAdminWithFailingEngine(t *testing.T) {
-	share(t, "test:fails", failing{inMemory("/gone")}).configure(configuredQueue{name: "b_", limit: 1}, 1)
+	configure(t, member{engine: share(t, "test:fails", failing{inMemory("/gone")}), queue: "b_", limit: 1})
 	working := share(t, "test:works", inMemory("/works"))
 	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
 	if err != nil {
@@ -65,11 +73,10 @@ func TestAdminWithFailingEngine(t *testing.T) {
 			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
 		}
 	}
-	status := new(Status)
-	status.logger = caddy.Log()
-	data := status.collect(t.Context(), time.Now(), "_")
-	if len(data.Errors) != 1 || len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
-		t.Errorf("the status page has errors %v and %d queues; expected one error, in the first of two queues", data.Errors, len(data.Queues))
+	now := time.Now()
+	data := statuspage.New(now, statusQueues(t.Context(), now), "_")
+	if len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
+		t.Errorf("the status page has %+v; expected two queues, the first one with an error", data.Queues)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestAllocationsOfARequest(t *testing.T) {
 		most   float64
 	}{
 		{"memory", `{"engine": "memory"}`, 8},
-		{"file", `{"engine": "file"}`, 11},
+		{"file", `{"engine": "file"}`, 14},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})

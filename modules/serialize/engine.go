@@ -65,19 +65,12 @@ func engineNames() (names []string) {
 	return names
 }
 
-// engineIdentity tells an engine from others.
-type engineIdentity struct {
-	name   string // of its module, such as file
-	space  string // where it keeps its queues
-	placed bool   // the module has another engine for each directory
-}
-
-func identify(module EngineModule, path string) engineIdentity {
-	id := engineIdentity{name: fmt.Sprintf("%T", module), space: spaceOf(module, path), placed: module.Key(path) != module.Key("")}
+// nameOf is the name of an engine's module, such as file.
+func nameOf(module EngineModule) string {
 	if m, ok := module.(caddy.Module); ok {
-		id.name = m.CaddyModule().ID.Name()
+		return m.CaddyModule().ID.Name()
 	}
-	return id
+	return fmt.Sprintf("%T", module)
 }
 
 // loadEngine loads the engine module of the settings.

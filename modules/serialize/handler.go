@@ -3,9 +3,7 @@ package serialize
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"slices"
-	"time"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -13,24 +11,25 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/configuration"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/routes"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Handler lets one request at a time through to the next handler. The others wait
-// in a queue and enter in order of arrival. Requests share a queue if they have the
-// same lock directory and the same prefix. The queue spans sites, servers,
-// configurations, reloads and processes.
+// Handler lets one request at a time through to the next handlers. The others wait in a
+// queue and enter in order of arrival. Requests share a queue if they have the same lock
+// directory and the same prefix. The queue spans sites, servers, configurations, reloads
+// and processes.
 //
-// A refused request gets `error_code` (503 if the storage fails) with a
-// `Retry-After` header, and either `error_response` or the error routes. It
-// never reaches the next handler.
+// It is an ordinary handler: every serialize that a request comes to applies, one inside
+// the other. After one with `off`, the request passes all that follow.
 //
-// A reentrant request comes to the same queue again, by a rewrite or in an error
-// route. It passes while it holds a turn there. If it was refused there, it is
-// refused again.
+// The request body is read before the request takes its ticket. The turn ends when the
+// next handlers have returned; error routes come later. A refused request gets
+// `error_code` (503 if the storage fails) with a `Retry-After` header, and either
+// `error_response` or the error routes. It never reaches the next handlers.
+//
+// A reentrant request comes to the same queue again, in a nested block or by a rewrite. It
+// passes while it holds a turn there, unless this handler is stricter. If it was refused
+// there, it is refused again.
 //
 // Placeholder | Description
 // ------------|---------------
@@ -40,14 +39,14 @@ import (
 // `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted` or `superseded`
 type Handler struct {
-	// Lets every request pass without a queue, so that a more specific route can
-	// exempt its requests. Default: false.
+	// Lets the request pass this handler and every serialize that comes after it.
+	// Default: false.
 	Off bool `json:"off,omitempty"`
 
 	// The directory of the lock files, as an absolute path. A missing one is
 	// created. Global placeholders are replaced when the configuration is loaded;
-	// an unknown or empty one is an error. Empty means the default. Default: the
-	// system's temporary directory.
+	// an unknown or empty one is an error. Empty means the default. Default: `queues`
+	// in Caddy's data directory.
 	Path string `json:"path,omitempty"`
 
 	// Begins the names of the lock files, and so names the queue. May contain
@@ -71,7 +70,7 @@ type Handler struct {
 	// `drop_newest`.
 	WhenFull string `json:"when_full,omitempty"`
 
-	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 500.
+	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 503.
 	ErrorCode int `json:"error_code,omitempty"`
 
 	// The body of a refusal. Default: none; the refusal is an error that goes to the
@@ -90,34 +89,34 @@ type Handler struct {
 	// The longest time inside, as a duration. A request that exceeds it is
 	// cancelled, and the next one enters when its handler has returned. 0 means no
 	// limit. Default: 0.
-	HoldTimeout caddy.Duration `json:"hold_timeout,omitempty"`
+	HoldTimeout *caddy.Duration `json:"hold_timeout,omitempty"`
 
 	// What happens to a request inside when its client disconnects. `finish`
 	// lets it run to its end, `cancel` cancels it. Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
 
-	// The part of the request body that is read into memory before the ticket
-	// is taken, in bytes or as a text such as `64KiB`. 0 means to read nothing
-	// ahead, whatever `buffer_disk` is. At most 1GiB. Default: `64KiB`.
+	// How much of the request body is kept in memory, in bytes or as a text such as
+	// `64KiB`. The body is read before the ticket is taken. A body that needs more than
+	// `buffer` and `buffer_disk` is refused with 413. -1 means off: the ticket is taken
+	// when the head is here, and the next handlers read the body while the request is
+	// inside. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
-	// The part of the body beyond `buffer` that is read into an unnamed file in the
-	// system's temporary directory. In bytes or as a text such as `64MiB`. The next
-	// handler reads the rest while the request is inside. 0 means to use no file.
-	// At most 1TiB. Default: `64MiB`.
+	// How much of the request body beyond `buffer` is kept in an unnamed file in the
+	// system's temporary directory. In bytes or as a text such as `64MiB`. 0 means to use
+	// no file. At most 1TiB. Default: `256MiB`.
 	BufferDisk *Size `json:"buffer_disk,omitempty"`
 
-	// The part of the response that is taken from the next handlers at once, in
-	// bytes or as a text such as `256KiB`. The turn ends while up to that many bytes
-	// are still unread by the client. 0 means off: the turn lasts until the response
-	// is written to the client. At most 1GiB. Default: `256KiB`.
+	// How much of the response is kept until the turn is over, in bytes or as a text such
+	// as `256KiB`. A response that grows beyond it, and one of a streaming kind, passes
+	// inside the turn. 0 means off. At most 1GiB. Default: `256KiB`.
 	ResponseBuffer *Size `json:"response_buffer,omitempty"`
 
 	// Lets every request enter at once, and counts and logs what it would have met
 	// in the queue: `would_enter` or `would_wait`. `queue_length`, `hold_timeout`,
-	// `on_disconnect`, `buffer`, `buffer_disk` and `waiting_page` have no effect
-	// then; `timeout` only limits the wait for a pause or for another process. All
-	// handlers of a queue must agree. Default: false.
+	// `on_disconnect`, `buffer`, `buffer_disk`, `response_buffer` and `waiting_page` have
+	// no effect then; `timeout` only limits the wait for a pause or for another process.
+	// Default: false.
 	DryRun bool `json:"dry_run,omitempty"`
 
 	// The engine that keeps the queue, a module of the namespace
@@ -134,13 +133,9 @@ type Handler struct {
 	placeholders bool   // the prefix has some
 	queue        string // the queue's name, if the prefix has no placeholders
 	rule, shared serializer.Rule
-	rules        *configuration.Rules
-	group        string                                // of the handler's route
-	errorRoutes  bool                                  // all error routes of the server run inside the turn
-	refusals     *throttle.Throttle[serializer.Reason] // of log entries
+	joined       member                                // of the registry
+	throttle     *throttle.Throttle[serializer.Reason] // of log entries
 	meters       *meters
-	closeStats   func()
-	leaveConfig  func()           // nil until the handler has joined its configuration
 	events       *caddyevents.App // may be nil
 	ctx          caddy.Context
 	logger       *zap.Logger
@@ -163,50 +158,82 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision applies the defaults, checks the settings and opens the engine, in this
-// order. A rejected configuration must leave no directory and no metric behind.
-func (s *Handler) Provision(ctx caddy.Context) error {
-	s.ctx, s.logger, s.group = ctx, ctx.Logger(), routes.Group(ctx)
+// Provision applies the defaults, checks the settings and opens the engine, in this order.
+// A rejected configuration must leave no directory and no metric behind.
+func (s *Handler) Provision(ctx caddy.Context) (err error) {
+	s.ctx, s.logger = ctx, ctx.Logger()
 	if s.Off {
 		return nil
 	}
-	if err := s.normalize(); err != nil {
-		return err
+	if err := s.fillIn(); err != nil {
+		return fmt.Errorf("serialize: %w", err)
 	}
+	s.derive()
 	if s.WaitingPage != nil {
 		if err := s.WaitingPage.provision(ctx); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}
-	var err error
 	if s.module, err = s.loadEngine(ctx); err != nil {
-		return err
+		return fmt.Errorf("serialize: %w", err)
 	}
 	if s.events, err = eventsOf(ctx); err != nil {
-		return err
-	}
-	if err := s.joinConfiguration(ctx); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	if err := routes.CheckNamed(ctx); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	if err := s.openMeters(ctx); err != nil {
 		return err
 	}
 	if err := s.checkEngineChange(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	s.refusals = new(throttle.Throttle[serializer.Reason])
-	if s.engine, err = openEngine(s.module, s.Path, ctx.Slogger()); err != nil {
+	if err := s.openMeters(ctx); err != nil {
+		return err
+	}
+	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	s.engine.configure(s.configured(), 1)
-	s.errorRoutes = routes.HoldErrors(ctx, newErrorRoutes)
-	s.closeStats = openStats(s.Prefix, prefixUse{realPath(s.Path), s.configured().limit, s.QueueLength, s.DryRun, time.Duration(*s.Timeout)}, s.meters)
-	connection.Register(ctx)
+	s.joined = s.member(s.engine.sharedEngine)
+	registered.join(s.joined)
 	return nil
 }
+
+// derive computes what follows from the settings.
+func (s *Handler) derive() {
+	s.throttle = new(throttle.Throttle[serializer.Reason])
+	s.placeholders = strings.Contains(s.Prefix, "{")
+	s.queue = serializer.QueueName(s.Prefix)
+	s.rule, s.shared = s.engineRules()
+	if s.DryRun {
+		s.openDoors()
+	}
+}
+
+// engineRules are the engine's rules for most requests, and for those with shared methods.
+func (s *Handler) engineRules() (rule, shared serializer.Rule) {
+	if len(s.SharedMethods) == 0 {
+		return serializer.Rule{Limit: s.Concurrency}, serializer.Rule{}
+	}
+	shared = serializer.Rule{Shared: true}
+	if s.Concurrency > 1 {
+		shared.Limit = s.Concurrency
+	}
+	return serializer.Rule{Limit: 1}, shared
+}
+
+// member is the handler as others see it.
+func (s *Handler) member(engine *sharedEngine) member {
+	m := member{
+		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: s.queue, limit: s.rule.Capacity(),
+		queueLength: s.QueueLength, dryRun: s.DryRun,
+	}
+	if len(s.SharedMethods) > 0 {
+		m.limit = s.shared.Capacity()
+	}
+	if s.placeholders {
+		m.queue, m.many = queueStart(s.Prefix), true
+	}
+	return m
+}
+
+// streamsBody reports whether the next handlers read the body while they are inside.
+func (s *Handler) streamsBody() bool { return *s.Buffer == bufferOff }
 
 // Validate implements [caddy.Validator].
 func (s *Handler) Validate() error {
@@ -219,65 +246,19 @@ func (s *Handler) Validate() error {
 	return nil
 }
 
-// ServeHTTP waits for the request's turn, serves it, and hands the turn over.
-func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	defer routes.Reopen(r.Context(), s.group)
-	if s.Off {
-		return next.ServeHTTP(w, r)
-	}
-	if slices.Contains(s.SkipMethods, r.Method) {
-		s.meters.count(outcomeSkipped)
-		return next.ServeHTTP(w, r)
-	}
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	v := s.newVisit(r, repl, vars)
-	if earlier := v.earlierOrRegister(vars); earlier != nil {
-		return earlier.serveReentrant(s, w, r, next)
-	}
-	v.setPlaceholders(repl, vars)
-	if err := s.readBody(w, r, v); err != nil {
-		return s.refuse(w, r, v, err)
-	}
-	if s.WaitingPage != nil && !s.DryRun && v.isNavigation(r) {
-		return s.serveNavigation(w, r, v, next)
-	}
-	v.uploading = isUploading(r)
-	var err error
-	if v.engine, err = s.acquireEngine(); err != nil {
-		return s.turnAway(w, r, v, next, err)
-	}
-	v.openHold(r)
-	if err := v.enter(w, r); err != nil {
-		v.close()
-		return s.turnAway(w, r, v, next, err)
-	}
-	return v.serve(w, r, next)
-}
-
-// queueName is the name of the request's queue.
-func (s *Handler) queueName(repl *caddy.Replacer) string {
-	if !s.placeholders {
-		return s.queue
-	}
-	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
-}
-
-// Cleanup releases the engine. Requests of this configuration keep it open until
-// they are done, unless the process ends.
+// Cleanup releases the engine. Requests of this configuration keep it open until they are
+// done, unless the process ends.
 func (s *Handler) Cleanup() error {
-	if s.leaveConfig != nil {
-		s.leaveConfig()
-	}
 	if s.engine == nil {
 		return nil
 	}
-	s.engine.configure(s.configured(), -1)
-	s.closeStats()
+	registered.leave(s.joined)
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {
 			return fmt.Errorf("closing engine: %w", err)
 		}
+	} else {
+		s.warnLeftOut(s.joined)
 	}
 	return s.engine.release()
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -12,103 +14,172 @@ import (
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
 	queueapi.Queue
-	engines []*sharedEngine // that it is in
-	failure error
+	engines  []*sharedEngine // that it is in
+	settings member          // of its handlers; zero if none is known
 }
 
-// allQueues lists the queues of all engines, in the order of paths and prefixes.
-// It is never nil. Engines of one space have the same queues: each queue is
-// listed once.
-func allQueues(ctx context.Context) []listedQueue {
-	queues := make([]listedQueue, 0)
-	for _, engine := range openEngines() {
-		states, err := engine.Queues(ctx)
-		if err != nil {
-			queues = append(queues, engine.unreadable(err)...)
-			continue
-		}
-		for _, state := range states {
-			queues = append(queues, listedQueue{Queue: queueapi.Queue{QueueState: withTickets(state)}, engines: []*sharedEngine{engine}})
+// allQueues lists the queues of all engines, in the order of paths and prefixes. It is
+// never nil. Engines of one space have the same queues: each queue is listed once.
+func allQueues(ctx context.Context) []*listedQueue {
+	type key struct{ space, path, prefix string }
+	known := make(map[key]*listedQueue)
+	queues := make([]*listedQueue, 0)
+	for _, e := range registered.openEngines() {
+		for _, q := range e.listQueues(ctx) {
+			k := key{e.space, q.Path, q.Prefix}
+			if known[k] != nil {
+				known[k].merge(q)
+				continue
+			}
+			known[k] = q
+			queues = append(queues, q)
 		}
 	}
-	slices.SortStableFunc(queues, func(a, b listedQueue) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix),
-			cmp.Compare(a.engines[0].space, b.engines[0].space), cmp.Compare(a.Error, b.Error))
+	slices.SortStableFunc(queues, func(a, b *listedQueue) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix))
 	})
-	merged := queues[:0]
-	for _, queue := range queues {
-		if n := len(merged); n > 0 && merged[n-1].same(&queue) {
-			merged[n-1].merge(&queue)
-			continue
-		}
-		merged = append(merged, queue)
-	}
-	return merged
+	return queues
 }
 
-// same reports whether two are the same queue, of engines of one space.
-func (q *listedQueue) same(o *listedQueue) bool {
-	return q.Path == o.Path && q.Prefix == o.Prefix && q.engines[0].space == o.engines[0].space
-}
-
-// merge adds what another engine knows of the queue. An engine that cannot read it
-// adds nothing.
+// merge adds what another engine of the space knows of the queue: the requests that it
+// serves.
 func (q *listedQueue) merge(o *listedQueue) {
 	q.engines = append(q.engines, o.engines...)
-	if o.failure != nil {
-		return
-	}
-	q.Limit = serializer.Wider(q.Limit, o.Limit)
-	if o.PausedUntil != nil && (q.PausedUntil == nil || q.PausedUntil.Before(*o.PausedUntil)) {
-		q.PausedUntil = o.PausedUntil
+	if q.Error != "" {
+		q.Queue = o.Queue
 	}
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(q.Tickets, func(known serializer.TicketState) bool { return known.Token == t.Token })
-		switch {
-		case i < 0: // it came between the two readings
-			q.Tickets = append(q.Tickets, t)
-		case t.Requester != nil: // this engine serves it, and knows more of it
+		if i >= 0 && t.Requester != nil {
 			q.Tickets[i] = t
 		}
 	}
-	q.Inside, q.Waiting = 0, 0
-	for _, t := range q.Tickets {
-		if t.State == serializer.StateInside {
-			q.Inside++
-		} else {
-			q.Waiting++
-		}
-	}
 }
 
-// evict takes out a ticket. An engine without such a ticket returns an error.
-func (q *listedQueue) evict(ctx context.Context, token uint64) error {
-	err := serializer.ErrNoTicket
-	for _, engine := range q.engines {
-		if err = engine.Evict(ctx, q.Prefix, token); err == nil {
-			return nil
-		}
+// ticket finds a ticket by its number.
+func (q *listedQueue) ticket(token string) (t serializer.TicketState, ok bool) {
+	i := slices.IndexFunc(q.Tickets, func(t serializer.TicketState) bool { return t.Token == token })
+	if i < 0 {
+		return t, false
 	}
-	return err
+	return q.Tickets[i], true
 }
 
-// openEngines are the engines in use. The pool is not held while they are
-// asked: an engine whose disk hangs must not keep configurations from loading.
-func openEngines() (engines []*sharedEngine) {
-	enginePool.Range(func(_, value any) bool {
-		if engine, ok := value.(*sharedEngine); ok {
-			engines = append(engines, engine)
+// listQueues lists the engine's queues, and those of the configuration, though nobody may
+// be in them. If the engine cannot be read, these have its error; if none is known, one
+// without a name has it.
+func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
+	states, err := e.describedQueues(ctx)
+	members := registered.membersWhere(func(m *member) bool { return m.engine.space == e.space })
+	listed := make(map[string]bool)
+	add := func(state serializer.QueueState) {
+		if listed[state.Prefix] {
+			return
 		}
-		return true
-	})
-	slices.SortFunc(engines, func(a, b *sharedEngine) int { return cmp.Compare(a.key, b.key) })
-	return engines
+		listed[state.Prefix] = true
+		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engines: []*sharedEngine{e}, settings: settingsOf(members, state.Prefix)}
+		q.Path = e.Path()
+		if q.settings.queue == state.Prefix {
+			q.Limit = q.settings.limit
+		}
+		if q.Tickets == nil {
+			q.Tickets = make([]serializer.TicketState, 0) // in JSON an empty list, not null
+		}
+		if err != nil {
+			q.Error = err.Error()
+		}
+		queues = append(queues, q)
+	}
+	for _, state := range states {
+		add(state)
+	}
+	for _, m := range members {
+		if !m.many {
+			add(serializer.QueueState{Prefix: m.queue, PausedUntil: pauseOf(states, m.queue)})
+		}
+	}
+	if len(queues) == 0 && err != nil {
+		add(serializer.QueueState{})
+	}
+	return queues
 }
 
-// withTickets makes sure that no tickets are an empty list in JSON, not null.
-func withTickets(state serializer.QueueState) serializer.QueueState {
-	if state.Tickets == nil {
-		state.Tickets = make([]serializer.TicketState, 0)
+// settingsOf is what the handlers of a queue say of it. If they differ, each limit is the
+// widest. A prefix with placeholders counts only if no handler has the queue's name.
+func settingsOf(members []member, queue string) (all member) {
+	found := false
+	for _, m := range members {
+		switch {
+		case !m.covers(queue) || found && m.many && !all.many:
+		case !found || all.many && !m.many:
+			all, found = m, true
+		default:
+			all.limit = serializer.Wider(all.limit, m.limit)
+			all.queueLength = serializer.Wider(all.queueLength, m.queueLength)
+			all.dryRun = all.dryRun || m.dryRun
+		}
 	}
-	return state
+	return all
+}
+
+// pauseOf is the end of the last pause with a * that applies to a queue which nobody is
+// in, or nil. A list has such a pause as a queue of its own.
+func pauseOf(states []serializer.QueueState, queue string) (end *time.Time) {
+	for _, state := range states {
+		if state.PausedUntil != nil && queueapi.Matches(state.Prefix, queue) && (end == nil || state.PausedUntil.After(*end)) {
+			end = state.PausedUntil
+		}
+	}
+	return end
+}
+
+// maxRequestText is how many characters a list has of a text that a client chose.
+const maxRequestText = 256
+
+// describedQueues lists the engine's queues with the requests of this process. Nothing in
+// the requests' texts controls a terminal.
+func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueState, error) {
+	states, err := e.Queues(ctx)
+	for _, state := range states {
+		for i := range state.Tickets {
+			t := &state.Tickets[i]
+			if t.Requester == nil {
+				continue
+			}
+			r := t.Requester.Request()
+			for _, text := range []*string{&r.Method, &r.Host, &r.Path} {
+				*text = command.Printable(queueapi.Cut(*text, maxRequestText))
+			}
+			t.Request = &r
+			if v, ok := t.Requester.(interface{ RevokedAt() time.Time }); ok {
+				t.Revoked = v.RevokedAt()
+			}
+		}
+	}
+	return states, err
+}
+
+// isAt reports whether the engine keeps its queues at a path, which may be the engine's own
+// name of the place.
+func (e *sharedEngine) isAt(path string) bool {
+	return path == e.Path() || path == e.directory || path == realPath(e.directory)
+}
+
+// paused is a queue that is paused, or all whose names begin alike.
+type paused struct {
+	name   string
+	engine *sharedEngine
+}
+
+// collectPaused asks all engines.
+func collectPaused(ctx context.Context) (all []paused) {
+	for _, e := range registered.openEngines() {
+		states, _ := e.Queues(ctx) // if it fails, its requests are refused, which other metrics show
+		for _, state := range states {
+			if state.PausedUntil != nil {
+				all = append(all, paused{state.Prefix, e})
+			}
+		}
+	}
+	return all
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -14,7 +16,9 @@ import (
 
 type requester struct{}
 
-func (requester) Request() serializer.Request { return serializer.Request{Path: "/report"} }
+func (requester) Request() serializer.Request {
+	return serializer.Request{Method: "GET", Path: "/report"}
+}
 
 // elsewhere is a store that keeps the same queues as another one, as those of one etcd
 // namespace do. It cannot evict the tickets of the other one.
@@ -39,7 +43,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.space = space
-		e.configure(configuredQueue{name: "a_", limit: 1}, 1)
+		configure(t, member{engine: e, queue: "a_", limit: 1})
 	}
 
 	queues := allQueues(t.Context())
@@ -56,10 +60,42 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	if status, text := ask(t, queueapi.Path+"/test%3Aspace%2Fa_"); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if _, err := evictTicket(t.Context(), space+"/a_", strconv.FormatUint(turn.Token(), 10)); err != nil {
-		t.Fatal(err)
+	token := strconv.FormatUint(turn.Token(), 10)
+	if _, err := evictTicket(t.Context(), "a_", token, true); err == nil || !strings.Contains(err.Error(), "is inside, for GET /report") {
+		t.Errorf("with care: %v; expected that it is inside", err)
+	}
+	evicted, err := evictTicket(t.Context(), space+"/a_", token, false)
+	if err != nil || !strings.Contains(evicted.Result, "only when its handlers return") || !strings.Contains(evicted.Result, "read_timeout") {
+		t.Errorf("evicted: %+v, %v; expected that the turn goes on", evicted, err)
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("revoked with %v", err)
+	}
+}
+
+// hostile is a request of a client that wants to harm whoever lists it.
+type hostile struct{}
+
+func (hostile) Request() serializer.Request {
+	return serializer.Request{Method: "GET\x1b[2J", Host: "\u009b31m" + strings.Repeat("h", 9000), Path: "/" + strings.Repeat("ä\u202e", 9000)}
+}
+
+// Bug: a list had paths of any length, and characters that control a terminal.
+func TestListsAreHarmless(t *testing.T) {
+	shared := share(t, "test:hostile", inMemory("/hostile"))
+	turn, err := shared.Enter(t.Context(), serializer.Arrival{Queue: "a_", Requester: hostile{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	queues := shared.listQueues(t.Context())
+	r := queues[0].Tickets[0].Request
+	for _, text := range []string{r.Method, r.Host, r.Path} {
+		if n := utf8.RuneCountInString(text); n > 256 || strings.ContainsAny(text, "\x1b\u009b\u202e") {
+			t.Errorf("listed with %d characters: %q", n, text)
+		}
+	}
+	if n := utf8.RuneCountInString(r.Path); n != 256 || !strings.HasSuffix(r.Path, "…") {
+		t.Errorf("the path has %d characters; expected the first 255 and an ellipsis", n)
 	}
 }

@@ -2,23 +2,31 @@ package serialize
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/connection"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Reasons of log entries that are not reasons of a refusal by the queue.
+const (
+	reasonBody     = "body"
+	reasonStricter = "stricter"
 )
 
 // throttled returns a log entry that is written at most once a second for each reason,
 // and the number of requests that it stands for. It returns nil if no entry is due.
 func (s *Handler) throttled(reason serializer.Reason, level zapcore.Level, message string) (*zapcore.CheckedEntry, zap.Field) {
-	count, ok := s.refusals.Allow(reason)
+	count, ok := s.throttle.Allow(reason)
 	if !ok {
 		return nil, zap.Skip()
 	}
@@ -48,7 +56,7 @@ func (v *visit) logEntered() {
 
 func (v *visit) logLeft(held time.Duration, cause error) {
 	level, message := zap.DebugLevel, "left"
-	if response.IsRevocation(cause) {
+	if cause != nil {
 		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
 	if c := v.handler.logger.Check(level, message); c != nil {
@@ -62,7 +70,7 @@ func (v *visit) logLeft(held time.Duration, cause error) {
 	}
 }
 
-func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refused) {
+func (s *Handler) logRefusal(v *visit, refused *serializer.Refused) {
 	level := zap.WarnLevel
 	switch refused.Reason {
 	case serializer.ReasonStorage:
@@ -79,19 +87,37 @@ func (s *Handler) logRefusal(r *http.Request, v *visit, refused *serializer.Refu
 			count,
 			zap.Error(refused.Err),
 			v.txidField(),
-			selfWaitHint(r, refused),
 		)
 	}
 }
 
-// selfWaitHint names the likely cause of a timeout if this server has made the
-// request itself.
-func selfWaitHint(r *http.Request, refused *serializer.Refused) zap.Field {
-	if refused.Reason != serializer.ReasonTimeout || !connection.CameFromHere(r) {
-		return zap.Skip()
+// logBody logs why a request's body could not be read, if an option helps.
+func (s *Handler) logBody(v *visit, err error) {
+	if !errors.Is(err, body.ErrTooLarge) {
+		return
 	}
-	return zap.String("hint", "this server made the request itself: perhaps a request that is inside waits for this one, "+
-		"by httpInclude of a template or by a proxy to this server")
+	if c, count := s.throttled(reasonBody, zap.WarnLevel, "refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`"); c != nil {
+		c.Write(zap.String("queue", v.queue), count, zap.Error(err), v.txidField())
+	}
+}
+
+// logStricter logs a request that is inside, and comes to a stricter line of its queue.
+func (s *Handler) logStricter(held, v *visit) {
+	if c, count := s.throttled(reasonStricter, zap.ErrorLevel, "refused: the request is inside by a line that is less strict than this one of the same queue"); c != nil {
+		c.Write(zap.String("queue", v.queue), zap.String("inside_by", held.handler.ruleText()), zap.String("comes_to", s.ruleText()), count, v.txidField())
+	}
+}
+
+// ruleText is the settings of a line that say who may be inside together.
+func (s *Handler) ruleText() string {
+	text := "concurrency " + strconv.Itoa(s.Concurrency)
+	if len(s.SharedMethods) > 0 {
+		text += ", shared_methods " + strings.Join(s.SharedMethods, " ")
+	}
+	if s.DryRun {
+		text += ", dry_run"
+	}
+	return text
 }
 
 // logTicketless logs a request of a dry run that passes without a ticket.
@@ -124,17 +150,17 @@ const (
 	// maxInsideLogged is how many requests a log entry names as inside.
 	maxInsideLogged = 10
 
-	// listPatience is how long a request may wait until its engine has listed
-	// who is inside. It happens once a second at most.
-	listPatience = 100 * time.Millisecond
+	// insidePatience is how long a request may wait until its engine has listed who is
+	// inside. It happens once a second at most.
+	insidePatience = 100 * time.Millisecond
 )
 
 // inside describes the requests ahead of this one, of all processes. It says nothing
 // if the engine cannot tell.
 func (v *visit) inside(ctx context.Context) (inside []string) {
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	ctx, cancel := context.WithTimeout(ctx, insidePatience)
 	defer cancel()
-	queues, err := v.engine.Queues(ctx)
+	queues, err := v.engine.describedQueues(ctx)
 	if err != nil {
 		return nil
 	}
@@ -157,7 +183,7 @@ func (v *visit) inside(ctx context.Context) (inside []string) {
 func insideText(t serializer.TicketState) string {
 	text := queueapi.RequestOf(t)
 	if t.Request != nil && t.Request.TXID != "" {
-		text += ", txid " + queueapi.TXIDText(t.Request)
+		text += ", txid " + queueapi.TXIDText(t)
 	}
 	return text + ", " + command.Printable(t.Owner)
 }

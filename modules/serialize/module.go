@@ -1,17 +1,17 @@
 // Package serialize connects the queues of package serializer to Caddy: the handler
-// serialize, its engines, the status page, the admin API, commands and metrics.
+// serialize, its engines, the status page, the admin API, commands and metrics. A request's
+// way is in serve.go, from top to bottom.
 //
-// A method whose name ends in Locked needs the lock of its type, or of the table that its
-// type is in. No lock is held while a turn is taken or left, a log entry is written, or a
-// client is waited for. At most two are held together, in this order:
-//
-//   - the lock of a visit, then that of the writer of its response;
-//   - the lock of the table of kept tickets, or of the stats, then that of a list of ages.
+// A method whose name ends in Locked needs the lock of its type. No lock is held while a
+// turn is taken or left, a log entry is written, or a client is waited for. At most two are
+// held together: that of the registry, then that of a list of ages.
 package serialize
 
 import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/commands"
 )
 
 func init() {
@@ -21,4 +21,18 @@ func init() {
 	caddy.RegisterModule(Status{})
 	caddy.RegisterModule(AdminAPI{})
 	caddycmd.RegisterCommand(serializeCommands)
+}
+
+// serializeCommands are the commands "caddy serialize ...".
+var serializeCommands = caddycmd.Command{
+	Name:  "serialize",
+	Usage: "queues|evict|pause|resume",
+	Short: "Lists, evicts from, pauses and resumes queues of requests",
+	Long: `
+Lists queues, evicts tickets from them, pauses and resumes them.
+
+The commands ask a running Caddy through its admin API, and find all of its
+queues, with any engine and in any directory. --path chooses among directories in
+which a prefix is used.`,
+	CobraFunc: commands.Add,
 }

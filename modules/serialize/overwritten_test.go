@@ -11,10 +11,7 @@ import (
 func TestPlaceholdersWithOverwrittenVariable(t *testing.T) {
 	v := &visit{queue: "a_"}
 	repl, vars := caddy.NewReplacer(), make(map[string]any)
-	if v.earlierOrRegister(vars) != nil {
-		t.Fatal("there is an earlier visit")
-	}
-	v.setPlaceholders(repl, vars)
+	v.register(repl, vars)
 	for _, value := range []any{v, "x", nil} {
 		vars[visitsVar] = value
 		if got := repl.ReplaceAll("{http.serialize.queue}", ""); got != "a_" {

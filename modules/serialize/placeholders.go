@@ -11,12 +11,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// setPlaceholders makes the placeholders of a request answer for its innermost
-// visit, which may be a later one.
-func (v *visit) setPlaceholders(repl *caddy.Replacer, vars map[string]any) {
-	if v.next != nil {
-		return // the first visit has done it
-	}
+// mapPlaceholders makes the placeholders of a request answer for its innermost visit, which
+// may be a later one than v, the first.
+func mapPlaceholders(v *visit, repl *caddy.Replacer, vars map[string]any) {
 	repl.Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, "http.serialize.") {
 			return nil, false
@@ -32,12 +29,18 @@ func (v *visit) setPlaceholders(repl *caddy.Replacer, vars map[string]any) {
 // innermost is the latest visit of v's request that has not ended, or v itself,
 // which is the latest.
 func (v *visit) innermost() *visit {
-	for inner := v; inner != nil; inner = inner.next {
-		if !inner.ended.Load() {
+	for inner := v; inner != nil; inner = inner.earlier {
+		if !inner.isOver() {
 			return inner
 		}
 	}
 	return v
+}
+
+func (v *visit) isOver() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state == visitOver
 }
 
 func (v *visit) placeholder(key string) (any, bool) {

@@ -17,8 +17,8 @@ const (
 // retryAfter is the header's value for a refused request with position others ahead
 // of it.
 func (s *Handler) retryAfter(queue string, position int, now time.Time) string {
-	inside := s.meters.stats.inside.Ages(queue, now)
-	wait := s.meters.holds.wait(position, s.capacity(len(inside)), inside)
+	inside := s.meters.holdAges.Ages(queue, now)
+	wait := s.meters.hold.wait(position, s.capacity(len(inside)), inside)
 	seconds := min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)
 	return strconv.Itoa(int(seconds))
 }

@@ -37,15 +37,15 @@ func TestRetryAfter(t *testing.T) {
 		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, "20"},
 		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, "20"},
 	} {
-		r, estimate, now := new(prefixStats), new(holdEstimate), time.Now()
+		r, now := newPrefixStats("a_"), time.Now()
 		for _, hold := range c.ended {
-			estimate.add(hold)
+			r.hold.add(hold)
 		}
 		for _, age := range c.ages {
-			r.inside.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
+			r.holdAges.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
 		}
-		r.inside.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
-		handler := &Handler{Concurrency: c.concurrency, meters: &meters{stats: r, holds: estimate}}
+		r.holdAges.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
+		handler := &Handler{Concurrency: c.concurrency, meters: &meters{prefixStats: r}}
 		if c.readers {
 			handler.SharedMethods = []string{"GET"}
 		}

@@ -11,6 +11,9 @@ import (
 // as `64KiB`.
 type Size int64
 
+// bufferOff is the size of a buffer that does not exist: the body streams.
+const bufferOff Size = -1
+
 // UnmarshalJSON implements [json.Unmarshaler].
 func (s *Size) UnmarshalJSON(text []byte) error {
 	var number int64

@@ -1,10 +1,9 @@
 package serialize
 
 import (
-	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
@@ -13,109 +12,62 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// prefixStats is what the status page and the metrics know of one configured
-// prefix. There is one for each prefix as configured, so their number does not grow
-// with traffic. It survives reloads. It ends when no configuration has the prefix
-// and no request is in its queues any more.
+// prefixStats is what the metrics and the status page know of one configured prefix. There
+// is one for each prefix as configured, so their number does not grow with traffic.
+// Requests are counted here and nowhere else.
 type prefixStats struct {
-	prefix string
-	counts *counts
-	recent statuspage.Recent
+	prefix  string
+	created time.Time
 
-	waiting, inside agelist.List
-
-	uses  map[prefixUse]int        // how many handlers use the prefix this way; guarded by statsMu
-	holds map[string]*holdEstimate // by path; guarded by statsMu
+	outcomes           map[string]*atomic.Int64 // all are there from the beginning
+	waiting, inside    atomic.Int64
+	waitAges, holdAges agelist.List
+	recent             statuspage.Recent
+	hold               holdEstimate
 }
 
-// prefixUse is how a handler uses a prefix.
-type prefixUse struct {
-	path        string
-	limit       int // how many may be inside; 0 is no limit
-	queueLength int // how many may wait; 0 is no limit
-	dryRun      bool
-	timeout     time.Duration // the longest wait; 0 is no limit
-}
-
-var (
-	statsMu       sync.Mutex
-	statsByPrefix = make(map[string]*prefixStats)
-)
-
-// openStats adds a handler to the stats of its prefix, until closeStats is called.
-func openStats(prefix string, use prefixUse, m *meters) (closeStats func()) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	s := statsByPrefix[prefix]
-	if s == nil {
-		s = &prefixStats{prefix: prefix, counts: m.counts, uses: make(map[prefixUse]int), holds: make(map[string]*holdEstimate)}
-		statsByPrefix[prefix] = s
+func newPrefixStats(prefix string) *prefixStats {
+	s := &prefixStats{prefix: prefix, created: time.Now(), outcomes: make(map[string]*atomic.Int64)}
+	for _, outcome := range outcomes {
+		s.outcomes[outcome] = new(atomic.Int64)
 	}
-	s.uses[use]++
-	if s.holds[use.path] == nil {
-		s.holds[use.path] = new(holdEstimate)
-	}
-	m.stats, m.holds = s, s.holds[use.path]
-	return func() { s.close(use) }
+	return s
 }
 
-// close removes a handler.
-func (s *prefixStats) close(use prefixUse) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	if s.uses[use]--; s.uses[use] == 0 {
-		delete(s.uses, use)
-	}
-	pruneStatsLocked()
-}
+// count notes a request's outcome.
+func (s *prefixStats) count(outcome string) { s.outcomes[outcome].Add(1) }
 
-// pruneStatsLocked removes the stats without handlers and requests. Stats whose last
-// request leaves later are removed at the next call.
-func pruneStatsLocked() {
-	maps.DeleteFunc(statsByPrefix, func(_ string, s *prefixStats) bool {
-		return len(s.uses) == 0 && s.waiting.Empty() && s.inside.Empty()
-	})
-}
-
-// allStats are the stats in use, in order of prefix.
-func allStats() []*prefixStats {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	pruneStatsLocked()
-	return slices.SortedFunc(maps.Values(statsByPrefix), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
-}
-
-// prefixUsage is how all handlers use a prefix. If they differ, each limit is the widest.
-type prefixUsage struct {
-	prefixUse
+// usage is how the handlers of a prefix use it. If they differ, each limit is the widest.
+type usage struct {
+	member
 	paths []string // in order; none without a handler
 }
 
-func (s *prefixStats) usage() (u prefixUsage) {
-	statsMu.Lock()
-	defer statsMu.Unlock()
-	for use := range s.uses {
-		if len(u.paths) == 0 {
-			u.prefixUse = use
+func (s *prefixStats) usage() (u usage) {
+	for i, m := range registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix }) {
+		if i == 0 {
+			u.member = m
 		}
-		u.paths = append(u.paths, use.path)
-		u.limit = serializer.Wider(u.limit, use.limit)
-		u.queueLength = serializer.Wider(u.queueLength, use.queueLength)
-		u.dryRun = u.dryRun || use.dryRun
-		switch {
-		case use.timeout == 0:
-			u.timeout = 0
-		case u.timeout > 0:
-			u.timeout = max(u.timeout, use.timeout)
-		}
+		u.paths = append(u.paths, m.path)
+		u.limit = serializer.Wider(u.limit, m.limit)
+		u.queueLength = serializer.Wider(u.queueLength, m.queueLength)
+		u.dryRun = u.dryRun || m.dryRun
 	}
 	slices.Sort(u.paths)
 	u.paths = slices.Compact(u.paths)
 	return u
 }
 
-// paused is 1 if the queue of the prefix is paused, or all its queues, otherwise
-// 0.
+// isUsed reports whether a handler has the prefix, or a request is in one of its queues.
+func (s *prefixStats) isUsed() bool {
+	return s.waiting.Load() > 0 || s.inside.Load() > 0 ||
+		len(registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })) > 0
+}
+
+// many reports whether the prefix names more than one queue.
+func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
+
+// paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
 func (s *prefixStats) paused(all []paused) float64 {
 	name := s.pauseName()
 	for _, path := range s.usage().paths {
@@ -132,4 +84,10 @@ func (s *prefixStats) pauseName() string {
 		return queueStart(s.prefix) + "*"
 	}
 	return serializer.QueueName(s.prefix)
+}
+
+// queueStart is what the names of all queues of a prefix with placeholders begin with.
+func queueStart(prefix string) string {
+	start, _, _ := strings.Cut(prefix, "{")
+	return serializer.QueueName(start)
 }

@@ -1,7 +1,7 @@
 package serialize
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,15 +14,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
 // Status answers with a live page that shows the queues of this process, those in
-// trouble first. It lists the requests inside and waiting, the refusals, and the
-// waiting times of the last ten minutes. The page is one file, loads nothing else and
-// works without JavaScript. `?filter=` selects the queues with a text in their name or
-// directory. Clients whose Accept header prefers JSON get the same data as JSON.
+// trouble first. It lists the requests inside and waiting, and says what is wrong and what
+// was refused. The page is one file, loads nothing else and works without JavaScript.
+// `?filter=` selects the queues with a text in their name or directory.
 //
 // The page names clients and queues. Protect it by authentication, or serve it on a
 // private address.
@@ -80,60 +79,91 @@ func (s *Status) parseControls(d *caddyfile.Dispenser) error {
 
 // ServeHTTP answers with the page or its data, or performs the action of a control.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	allowed := "GET, HEAD"
+	if s.Controls {
+		allowed += ", POST"
+	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return s.serveStatus(w, r)
 	case r.Method == http.MethodPost && s.Controls:
 		return s.serveControl(w, r)
 	}
-	w.Header().Set("Allow", s.methods())
+	w.Header().Set("Allow", allowed)
 	return caddyhttp.Error(http.StatusMethodNotAllowed, fmt.Errorf("status page: method %s is not allowed", r.Method))
 }
 
-func (s *Status) methods() string {
-	if s.Controls {
-		return "GET, HEAD, POST"
-	}
-	return "GET, HEAD"
-}
-
 func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
-	data := s.collect(r.Context(), time.Now(), r.URL.Query().Get("filter"))
-	header := w.Header()
-	header.Set("Cache-Control", "no-store")
-	header.Add("Vary", "Accept")
-	header.Set("X-Content-Type-Options", "nosniff")
-	if prefersJSON(r.Header.Values("Accept")) {
-		text, err := json.Marshal(data)
-		if err != nil {
-			return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
-		}
-		header.Set("Content-Type", "application/json")
-		return send(w, r, append(text, '\n'))
-	}
-	text, err := statuspage.Render(data, s.Controls)
+	data := statuspage.New(time.Now(), statusQueues(r.Context(), time.Now()), r.URL.Query().Get("filter"))
+	data.Controls = s.Controls
+	text, err := statuspage.Render(data)
 	if err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
 	}
-	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", statuspage.Policy())
-	header.Set("Referrer-Policy", "no-referrer")
-	return send(w, r, text)
-}
-
-// send writes a complete body.
-func send(w http.ResponseWriter, r *http.Request, body []byte) error {
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	if r.Method == http.MethodHead {
-		return nil
+	for name, value := range map[string]string{
+		"Content-Type": "text/html; charset=utf-8", "Content-Length": strconv.Itoa(len(text)), "Cache-Control": "no-store",
+		"Content-Security-Policy": statuspage.Policy(), "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
+	} {
+		w.Header().Set(name, value)
 	}
-	_, err := w.Write(body)
+	if r.Method == http.MethodGet {
+		_, err = w.Write(text)
+	}
 	return err
 }
 
-// prefersJSON reports whether a client would rather have JSON than HTML.
-func prefersJSON(accept []string) bool {
-	return webpage.Quality(accept, "application/json") > webpage.Quality(accept, "text/html")
+// serveControl performs an action. The page gets JSON, also for an error.
+func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
+	result, err := s.control(r)
+	if err != nil {
+		status := http.StatusInternalServerError
+		if failed, ok := errors.AsType[caddy.APIError](err); ok {
+			status, err = failed.HTTPStatus, failed.Err
+		}
+		w.Header().Set("Content-Type", "application/json") // which is sent now
+		w.WriteHeader(status)
+		result = map[string]string{"error": err.Error()}
+	}
+	return writeJSON(w, result, nil)
+}
+
+// control performs the action of a request's query. A queue is its path, a slash and its
+// prefix.
+func (s *Status) control(r *http.Request) (result any, err error) {
+	if !isFromPage(r) {
+		return nil, adminError(http.StatusForbidden, errors.New(
+			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
+	}
+	query := r.URL.Query()
+	action, queue, token := query.Get("action"), query.Get("queue"), query.Get("token")
+	switch action {
+	case queueapi.Evict:
+		result, err = evictTicket(r.Context(), queue, token, false)
+	case queueapi.Pause, queueapi.Resume:
+		result, err = changePause(r.Context(), queue, action, query.Get("for"))
+	default:
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", action))
+	}
+	if err == nil {
+		ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+		user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
+		s.logger.Info("status page: "+action, zap.String("queue", queue), zap.String("token", token),
+			zap.String("client_ip", ip), zap.String("user", user))
+	}
+	return result, err
+}
+
+// isFromPage reports whether a request comes from the page itself. A reader of the page is
+// logged in, so pages of other sites could send requests in their name. Browsers state a
+// request's origin. A request without one is not from the page.
+func isFromPage(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin":
+		return true
+	case "": // an older browser
+		return r.Header.Get("Origin") != "" && http.NewCrossOriginProtection().Check(r) == nil
+	}
+	return false
 }
 
 // Interface guards

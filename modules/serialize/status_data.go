@@ -6,142 +6,59 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// collect gathers the data of the page.
-func (s *Status) collect(ctx context.Context, now time.Time, filter string) statuspage.Data {
-	queues, errs := statusQueues(ctx, now), make([]string, 0)
-	for _, q := range queues {
-		if q.Error != "" && !slices.Contains(errs, q.Error) {
-			s.logger.Error("status page", zap.String("queue", q.Prefix), zap.String("path", q.Path), zap.String("error", q.Error))
-			errs = append(errs, q.Error)
+// statusQueues are the rows of the status page: the listed queues, and one for each prefix
+// that several queues share. What is counted for a prefix cannot be told apart by queues, so
+// only the row of a prefix's single queue has it.
+func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue) {
+	byPrefix := make(map[string][]*statuspage.Queue)
+	for _, q := range allQueues(ctx) {
+		row := &statuspage.Queue{
+			Queue: q.Queue, QueueLength: q.settings.queueLength, DryRun: q.settings.dryRun, Control: q.Path + "/" + q.Prefix,
 		}
+		rows = append(rows, row)
+		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
 	}
-	return statuspage.New(now, queues, errs, filter)
-}
-
-// statusQueues are the queues of the engines, with the stats of their prefixes, and
-// one for each other prefix, such as those with placeholders.
-func statusQueues(ctx context.Context, now time.Time) (queues []*statuspage.Queue) {
-	listed := make(map[*prefixStats]bool)
-	paused := make(map[*prefixStats]*time.Time) // those with placeholders
-	all := allStats()
-	for _, state := range allQueues(ctx) {
-		if notePause(paused, all, state.QueueState) {
+	for _, s := range registered.allStats() {
+		if !s.isUsed() {
 			continue
 		}
-		prefixes := prefixesOf(all, state.QueueState)
-		q := statuspage.NewQueue(state.Queue, now, longestWait(prefixes))
-		q.QueueLength = queueLengthOf(state)
-		for _, r := range prefixes {
-			if !r.many() {
-				listed[r] = true
-				r.addTo(q, now)
-			}
+		row := s.sumRow(now)
+		if same := byPrefix[s.pauseName()]; !s.many() && len(same) == 1 {
+			row = same[0]
+		} else {
+			rows = append(rows, row)
 		}
-		queues = append(queues, q)
-	}
-	for _, r := range all {
-		if !listed[r] {
-			q := r.status(now)
-			q.PausedUntil = paused[r]
-			queues = append(queues, q)
+		row.Outcomes = make(map[string]int64)
+		for outcome, count := range s.outcomes {
+			row.Outcomes[outcome] = count.Load()
 		}
+		row.LastRefused = s.recent.Last()
 	}
-	for _, q := range queues {
-		q.Diagnose()
-	}
-	return queues
+	return rows
 }
 
-// notePause notes which prefixes with placeholders a listed pause of several queues
-// applies to. It reports whether it is the pause of one of them, which need not be shown
-// as a queue.
-func notePause(paused map[*prefixStats]*time.Time, all []*prefixStats, state serializer.QueueState) (own bool) {
-	if !strings.HasSuffix(state.Prefix, "*") {
-		return false
-	}
-	for _, r := range all {
-		if r.many() && r.isIn(state.Path) && queueapi.Matches(state.Prefix, r.pauseName()) {
-			paused[r] = state.PausedUntil
-			own = own || state.Prefix == r.pauseName()
-		}
-	}
-	return own
-}
-
-// prefixesOf are the prefixes that a queue may be of.
-func prefixesOf(all []*prefixStats, state serializer.QueueState) (found []*prefixStats) {
-	for _, r := range all {
-		if r.isIn(state.Path) && queueapi.Matches(r.pauseName(), state.Prefix) {
-			found = append(found, r)
-		}
-	}
-	return found
-}
-
-// longestWait is how long a request may wait in a queue of some prefixes. It is 0 if there
-// is no limit, or none is known.
-func longestWait(prefixes []*prefixStats) (longest time.Duration) {
-	for _, r := range prefixes {
-		wait := r.usage().timeout
-		if wait == 0 {
-			return 0
-		}
-		longest = max(longest, wait)
-	}
-	return longest
-}
-
-// many reports whether the prefix names more than one queue.
-func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
-
-// isIn reports whether the prefix is used in a path. The path of an engine without a
-// directory is a name of its own, so a single use always matches.
-func (s *prefixStats) isIn(path string) bool {
-	paths := s.usage().paths
-	return len(paths) <= 1 || slices.Contains(paths, path)
-}
-
-// status is the sum of a prefix's queues, without asking an engine.
-func (s *prefixStats) status(now time.Time) *statuspage.Queue {
+// sumRow is the sum of a prefix's queues, as this process counts them. It can be paused
+// unless it is used in several directories, or begins with a placeholder: then its pause
+// would be that of all queues.
+func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	u := s.usage()
-	q := &statuspage.Queue{
-		Prefix: s.prefix, Paths: u.paths, Many: s.many(), Limit: u.limit, Tickets: make([]serializer.TicketState, 0),
-		Inside: int(s.counts.inside.Load()), Waiting: int(s.counts.waiting.Load()),
-		OldestInside: s.inside.Oldest(now).Seconds(), OldestWaiting: s.waiting.Oldest(now).Seconds(),
+	row := &statuspage.Queue{
+		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.waitAges.Oldest(now),
+		Queue: queueapi.Queue{QueueState: serializer.QueueState{
+			Path: strings.Join(slices.Compact(u.paths), ", "), Prefix: s.prefix, Limit: u.limit,
+			Inside: int(s.inside.Load()), Waiting: int(s.waiting.Load()), Tickets: []serializer.TicketState{},
+		}},
 	}
-	s.addTo(q, now)
-	return q
+	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {
+		row.Control = u.paths[0] + "/" + name
+	}
+	return row
 }
 
-// addTo adds the counts and the recent past of a prefix.
-func (s *prefixStats) addTo(q *statuspage.Queue, now time.Time) {
-	u := s.usage()
-	q.QueueLength, q.DryRun = u.queueLength, u.dryRun
-	q.Outcomes = make(map[string]int64)
-	for outcome, count := range s.counts.outcomes {
-		q.Outcomes[outcome] = count.Load()
-	}
-	q.WouldEnter, q.WouldWait = q.Outcomes[outcomeWouldEnter], q.Outcomes[outcomeWouldWait]
-	q.Kept = int(s.counts.kept.Load())
-	q.AddRecent(s.recent.Counts(now))
-}
-
-// queueLengthOf is how many may wait in a queue, as far as one of its requests says so.
-func queueLengthOf(queue listedQueue) (length int) {
-	for _, t := range queue.Tickets {
-		if v, ok := t.Requester.(*visit); ok {
-			length = v.handler.QueueLength
-		}
-	}
-	return length
-}
-
-// Browser says what the browser of a ticket does, for the status page.
-func (k *keptTicket) Browser() string { return keptTickets.browserOf(k) }
+// HoldTimeout is how long the request may be inside; 0 is no limit.
+func (v *visit) HoldTimeout() time.Duration { return time.Duration(*v.handler.HoldTimeout) }

@@ -1,8 +1,7 @@
 package serialize
 
 import (
-	"context"
-	"slices"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,60 +25,30 @@ func (s remote) Follow(events serializer.Events) {
 	}
 }
 
-// Bug: whatever the queue's timeout was, a request of another process counted as inside
-// since a minute after it came. One that had waited for longer made the queue look stuck.
-func TestStatusKnowsTheTimeout(t *testing.T) {
-	const path, queue = "/timeout", "anna_"
-	for _, c := range []struct {
-		name, prefix string
-		timeouts     []time.Duration // of the handlers with the prefix
-		badge        string
-	}{
-		{"short", queue, []time.Duration{time.Minute}, "stuck"},
-		{"long", queue, []time.Duration{time.Hour}, ""},
-		{"different", queue, []time.Duration{time.Hour, time.Minute}, ""},
-		{"none", queue, []time.Duration{0, time.Minute}, ""},
-		{"short, of a prefix with placeholders", "{user}_", []time.Duration{time.Minute}, "stuck"},
-		{"long, of a prefix with placeholders", "{user}_", []time.Duration{time.Hour}, ""},
-		{"not known", "other_", []time.Duration{time.Minute}, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			share(t, "test:timeout", remote{inMemory(path), []*serializer.Ticket{
-				{Queue: queue, Number: 1, Arrived: time.Now().Add(-10 * time.Minute)},
-				{Queue: queue, Number: 2, Arrived: time.Now()},
-			}})
-			for _, timeout := range c.timeouts {
-				t.Cleanup(openStats(c.prefix, prefixUse{path: path, timeout: timeout}, newMeters(metrics(), c.prefix)))
-			}
-			queues := statusQueues(t.Context(), time.Now())
-			i := slices.IndexFunc(queues, func(q *statuspage.Queue) bool { return q.Prefix == queue && q.Path == path })
-			if i < 0 {
-				t.Fatalf("%s is not listed", queue)
-			}
-			if got := queues[i]; got.Badge() != c.badge {
-				t.Errorf("the queue is %q, %q; expected %q", got.Badge(), got.Trouble, c.badge)
-			}
-		})
-	}
+func statusData(t *testing.T, filter string) *statuspage.Data {
+	t.Helper()
+	now := time.Now()
+	return statuspage.New(now, statusQueues(t.Context(), now), filter)
 }
 
 // A page of very many queues stays small, and says what it leaves out.
 func TestStatusOfVeryManyQueues(t *testing.T) {
 	shared := share(t, "test:many", inMemory("/many"))
 	for i := range 1000 {
-		shared.configure(configuredQueue{name: "tenant_" + strconv.Itoa(i) + "_", limit: 1}, 1)
+		configure(t, member{engine: shared, queue: "tenant_" + strconv.Itoa(i) + "_", limit: 1})
 	}
-	turn, err := shared.Enter(context.Background(), serializer.Arrival{Queue: "tenant_999_"})
+	turn, err := shared.Enter(t.Context(), serializer.Arrival{Queue: "tenant_999_"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
 	const most = 200 // queues on the page
-	data := new(Status).collect(t.Context(), time.Now(), "TENANT")
+	data := statusData(t, "TENANT")
 	if data.Found != 1000 || len(data.Queues) != most || data.Omitted != 1000-most || data.Queues[0].Prefix != "tenant_999_" {
 		t.Errorf("%d found, %d shown, %d omitted, the first is %s", data.Found, len(data.Queues), data.Omitted, data.Queues[0].Prefix)
 	}
-	page, err := statuspage.Render(data, true)
+	data.Controls = true
+	page, err := statuspage.Render(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +56,50 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 	t.Logf("the page has %d bytes", len(page))
-	if found := new(Status).collect(t.Context(), time.Now(), "t_999_").Found; found != 1 {
+	if found := statusData(t, "t_999_").Found; found != 1 {
 		t.Errorf("the filter finds %d queues; expected 1", found)
+	}
+}
+
+// Bug: of 224 queues, one was paused and refused requests, and 223 were in trouble: those
+// of one prefix share what is counted.
+func TestStatusBlamesOneQueue(t *testing.T) {
+	const n = 224
+	for name, queue := range map[string]func(i int) (path, prefix string){
+		"of a directory each":    func(i int) (string, string) { return fmt.Sprintf("/blame/%d", i), "blame_" },
+		"of a prefix each":       func(i int) (string, string) { return "/blame", fmt.Sprintf("blame_%d_", i) },
+		"of a placeholder value": func(int) (string, string) { return "/blame", "blame_{user}_" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			engines := make(map[string]*sharedEngine)
+			for i := range n {
+				path, prefix := queue(i)
+				if engines[path] == nil {
+					engines[path] = share(t, "test:"+path, inMemory(path))
+				}
+				m := member{engine: engines[path], path: path, prefix: prefix, queue: prefix, limit: 1}
+				if start, _, many := strings.Cut(prefix, "{"); many {
+					m.queue, m.many = start, true
+					if _, err := m.engine.Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				configure(t, m)
+				registered.statsOf(prefix)
+			}
+			path, prefix := queue(n / 2)
+			paused := strings.ReplaceAll(prefix, "{user}", strconv.Itoa(n/2))
+			if err := engines[path].Pause(t.Context(), paused, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
+				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
+			}
+			registered.statsOf(prefix).recent.Refused(time.Now(), "timeout")
+			t.Cleanup(func() { delete(registered.prefixes, prefix) })
+			if data := statusData(t, "blame"); data.Troubled != 1 {
+				t.Errorf("%d in trouble; expected 1", data.Troubled)
+			}
+		})
 	}
 }

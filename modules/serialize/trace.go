@@ -14,10 +14,6 @@ import (
 // spanWait is the name of the span of a wait, a child of the request's span.
 const spanWait = "serialize.wait"
 
-// traceVar is a variable that Caddy's tracing sets. It is faster to find than a span
-// in the request's context.
-const traceVar = "trace_id"
-
 // startWait begins the span of a wait. It is nil if the request has no trace.
 func (v *visit) startWait(ctx context.Context) trace.Span {
 	if !v.traced {
@@ -51,14 +47,5 @@ func (v *visit) endWait(span trace.Span, err error) {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
 		span.SetAttributes(attribute.Int("serialize.position", refused.Position), attribute.String("serialize.reason", string(refused.Reason)))
 	}
-	span.End()
-}
-
-// endKept ends the span of a wait that goes on with the waiting page.
-func (v *visit) endKept(span trace.Span) {
-	if span == nil {
-		return
-	}
-	span.SetAttributes(attribute.String("serialize.queue", v.queue), attribute.Bool("serialize.waiting_page", true))
 	span.End()
 }

@@ -1,151 +1,95 @@
 package serialize
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// keepMany keeps the tickets of n browsers in a queue in which no turn comes, and
-// returns them.
-func keepMany(b testing.TB, module EngineModule, n int) (*Handler, []*keptTicket) {
-	b.Helper()
-	s, tickets, _ := keepManyBehind(b, module, n)
-	return s, tickets
+// Bug: a place took a goroutine, and 5.6 KB with it. With a path of 15 KB, it took 34 KB.
+func TestWaitingPlacesAreSmall(t *testing.T) {
+	const places = 300
+	s := busyHandler(t)
+	path := "/" + strings.Repeat("p", 15<<10)
+	s.giveThePage(t, path) // which makes what is made once
+	before := memoryInUse()
+	for range places {
+		s.giveThePage(t, path)
+	}
+	size := (memoryInUse() - before) / places
+	t.Logf("a place takes %d bytes", size)
+	if size > 2<<10 {
+		t.Errorf("a place takes %d bytes; expected 2 KB at most", size)
+	}
 }
 
-// keepManyBehind does what keepMany does, and also returns a function that
-// lets the first turn come.
-func keepManyBehind(b testing.TB, module EngineModule, n int) (s *Handler, tickets []*keptTicket, leave func()) {
-	b.Helper()
-	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
-	s = &Handler{Prefix: b.Name(), Concurrency: 1, Timeout: &timeout, WaitingPage: &WaitingPage{After: &after, Hold: &hold}, queue: "kept_", module: module}
-	s.rule, s.shared = s.engineRules()
-	s.meters = newMeters(metrics(), s.Prefix)
-	s.meters.openPage(metrics(), s.Prefix)
-	b.Cleanup(openStats(s.Prefix, prefixUse{}, s.meters))
-	var err error
-	if s.engine, err = openEngine(module, b.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
-		b.Fatal(err)
-	}
-	inside, err := s.engine.Enter(b.Context(), serializer.Arrival{Queue: s.queue})
-	if err != nil {
-		b.Fatal(err)
-	}
-	leave = sync.OnceFunc(inside.Leave)
-	b.Cleanup(leave)
-	tickets = make([]*keptTicket, n)
-	for i := range tickets {
-		k, changes := s.arriveFrom(b, fmt.Sprintf("203.%d.%d.%d", i>>16, i>>8&255, i&255))
-		if !keptTickets.keep(k, changes) {
-			b.Fatal("a ticket is not kept")
-		}
-		keptTickets.find(k.id, k.queue)
-		tickets[i] = k
-	}
-	return s, tickets, leave
-}
-
-// arriveFrom takes the ticket of a browser at an address.
-func (s *Handler) arriveFrom(t testing.TB, ip string) (k *keptTicket, changes chan struct{}) {
+// busyHandler is a handler with a waiting page, whose turn is taken.
+func busyHandler(t *testing.T) *Handler {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, "/checkout/seats", nil)
-	r.Host = "shop.example.com"
-	v := &visit{handler: s, queue: s.queue, host: r.Host, clientIP: ip}
-	engine, err := s.acquireEngine()
+	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
+	s := &Handler{
+		Prefix: t.Name(), Concurrency: 1, Timeout: &timeout, OnDisconnect: onDisconnectFinish,
+		WaitingPage: &WaitingPage{After: &after, Hold: &hold}, module: MemoryEngine{},
+	}
+	s.derive()
+	s.Buffer, s.meters = new(Size), newMeters(metrics(), s.Prefix)
+	var err error
+	if s.engine, err = registered.open(s.module, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	inside, err := s.engine.Enter(t.Context(), serializer.Arrival{Queue: s.queue})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k = s.newKeptTicket(r, v, s.waitingQueue(v.queue, false), engine)
-	return k, keptTickets.watch(k, k.arrived)
-}
-
-// leaveAll ends the tickets, and waits until they have left.
-func leaveAll(s *Handler, tickets []*keptTicket) {
-	for i := len(tickets) - 1; i >= 0; i-- {
-		keptTickets.abandon(tickets[i])
+	if err := s.WaitingPage.provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
 	}
-	for s.meters.counts.waiting.Load() > 0 {
-		runtime.Gosched()
-	}
-	s.releaseEngine(s.engine)
-}
-
-// BenchmarkWaitingMemory measures what the place of one browser takes. It should be 2 KiB
-// at most.
-func BenchmarkWaitingMemory(b *testing.B) {
-	for name, module := range map[string]EngineModule{"memory": MemoryEngine{}, "file": FileEngine{}} {
-		for _, n := range []int{1000, 100_000} {
-			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				for b.Loop() {
-					before := memoryInUse()
-					s, tickets := keepMany(b, module, n)
-					s.awaitTickets(b, n+1)
-					heap, stack := memoryInUse()[0]-before[0], memoryInUse()[1]-before[1]
-					b.ReportMetric(float64(heap)/float64(n), "heap-B/place")
-					b.ReportMetric(float64(stack)/float64(n), "stack-B/place")
-					leaveAll(s, tickets)
-				}
-			})
-		}
-	}
-}
-
-// awaitTickets waits until the queue has so many.
-func (s *Handler) awaitTickets(b *testing.B, n int) {
-	b.Helper()
-	wait.Until(b, "the tickets", func() bool {
-		inside, waiting := s.engine.Count(s.queue)
-		return inside+waiting == n
+	t.Cleanup(func() {
+		_ = s.engine.Close()
+		inside.Leave()
+		s.releaseEngine(s.engine)
 	})
+	return s
 }
 
-// Bug: a place took a goroutine, and 5.6 KB with it.
-func TestWaitingPlacesAreSmall(t *testing.T) {
-	const places = 5000
-	before := memoryInUse()
-	s, tickets := keepMany(t, MemoryEngine{}, places)
-	after := memoryInUse()
-	leaveAll(s, tickets)
-	if size := (after[0] - before[0] + after[1] - before[1]) / places; size > 2048 {
-		t.Errorf("a place takes %d bytes; expected 2 KiB at most", size)
+// giveThePage gives a browser the page, which it proves.
+func (s *Handler) giveThePage(t *testing.T, path string) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	vars := make(map[string]any)
+	ctx := context.WithValue(r.Context(), caddyhttp.VarsCtxKey, vars)
+	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
+	r = r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer()))
+	w := httptest.NewRecorder()
+	v := s.newVisit(r, caddy.NewReplacer(), vars)
+	if err := v.serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
+		t.Fatalf("answer %d %v; expected the page", w.Code, err)
+	}
+	r.AddCookie(w.Result().Cookies()[0])
+	if ticket, _ := places().Find(r, v.placeQueue()); ticket == nil {
+		t.Fatal("the cookie finds no ticket")
+	}
+	w = httptest.NewRecorder()
+	if err := s.newVisit(r, caddy.NewReplacer(), vars).serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
+		t.Fatalf("answer %d %v; expected the page again", w.Code, err)
 	}
 }
 
-func memoryInUse() [2]int64 {
+// memoryInUse is that of the heap and of stacks.
+func memoryInUse() int {
 	runtime.GC()
 	runtime.GC() // shrinks the stacks that the first has looked at
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return [2]int64{int64(m.HeapAlloc), int64(m.StackInuse)}
-}
-
-// BenchmarkWaitingPage measures a browser that comes again and gets the page again.
-func BenchmarkWaitingPage(b *testing.B) {
-	s, tickets := keepMany(b, MemoryEngine{}, 10_000)
-	s.WaitingPage.page = waitingpage.BuiltIn()
-	var at int
-	for b.Loop() {
-		k := tickets[at%len(tickets)]
-		at++
-		if found, _ := keptTickets.find(k.id, k.queue); found != k {
-			b.Fatal("the ticket is not found")
-		}
-		place := k.shown()
-		if err := s.sendPage(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), &visit{handler: s, queue: s.queue}, place, time.Second); err != nil {
-			b.Fatal(err)
-		}
-	}
-	leaveAll(s, tickets)
+	return int(m.HeapAlloc + m.StackInuse)
 }

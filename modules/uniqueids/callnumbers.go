@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
@@ -18,25 +19,31 @@ import (
 // configurations, so that a reload does not use up a run.
 var callNumberPool = caddy.NewUsagePool()
 
-// callNumbers makes call numbers from the run numbers of one storage.
+// callNumbers makes call numbers from the run numbers of one storage. It uses the storage
+// of the newest configuration that is still in use.
 type callNumbers struct {
 	*uniqueid.CallNumberGenerator
-	runs *storedRuns
+
+	mu       sync.Mutex
+	storages []*certmagic.Storage
+}
+
+func newCallNumbers() *callNumbers {
+	c := new(callNumbers)
+	c.CallNumberGenerator = uniqueid.NewCallNumberGenerator(c)
+	return c
 }
 
 // openCallNumbers takes a generator out of the pool. detach releases it.
-func openCallNumbers(storage certmagic.Storage) (_ *uniqueid.CallNumberGenerator, detach func() error, err error) {
+func openCallNumbers(storage certmagic.Storage) (_ newID, detach func() error, err error) {
 	key := storageKey(storage)
-	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		runs := new(storedRuns)
-		return &callNumbers{uniqueid.NewCallNumberGenerator(runs), runs}, nil
-	})
+	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newCallNumbers(), nil })
 	if err != nil {
 		return nil, nil, fmt.Errorf("setting up call numbers: %w", err)
 	}
 	c := value.(*callNumbers)
-	remove := c.runs.add(storage)
-	return c.CallNumberGenerator, func() error {
+	remove := c.add(storage)
+	return c.newID, func() error {
 		remove()
 		_, err := callNumberPool.Delete(key)
 		return err
@@ -58,40 +65,34 @@ func (c *callNumbers) Destruct() error {
 	return nil
 }
 
-// storedRuns issues run numbers from Caddy's storage. It uses the storage of the newest
-// configuration that is still in use.
-type storedRuns struct {
-	mu       sync.Mutex
-	storages []*certmagic.Storage
-}
-
 // add makes a storage the current one, until remove is called.
-func (s *storedRuns) add(storage certmagic.Storage) (remove func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *callNumbers) add(storage certmagic.Storage) (remove func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	entry := &storage
-	s.storages = append(s.storages, entry)
+	c.storages = append(slices.Clip(c.storages), entry)
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.storages = slices.DeleteFunc(s.storages, func(other *certmagic.Storage) bool { return other == entry })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.storages = slices.DeleteFunc(slices.Clone(c.storages), func(other *certmagic.Storage) bool { return other == entry })
 	}
-}
-
-func (s *storedRuns) storage() (certmagic.Storage, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.storages) == 0 {
-		return nil, errors.New("no configuration that uses unique_ids is loaded")
-	}
-	return *s.storages[len(s.storages)-1], nil
 }
 
 // NextRun implements [uniqueid.RunStore].
-func (s *storedRuns) NextRun(ctx context.Context) (uint32, error) {
-	storage, err := s.storage()
-	if err != nil {
-		return 0, err
+func (c *callNumbers) NextRun(ctx context.Context) (uint32, error) {
+	c.mu.Lock()
+	storages := c.storages
+	c.mu.Unlock()
+	if len(storages) == 0 {
+		return 0, errors.New("no configuration that uses unique_ids is loaded")
 	}
-	return storedruns.Next(ctx, storage)
+	return storedruns.Next(ctx, *storages[len(storages)-1])
+}
+
+func (c *callNumbers) newID(ctx context.Context, _ time.Time) (string, error) {
+	number, err := c.New(ctx)
+	if err != nil {
+		return "", err
+	}
+	return number.String(), nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,10 +38,12 @@ header field traceparent, and the names of the serialize handler's lock files.`,
 
 const shardsFlag = "shards"
 
+// schemes are the schemes of which the command makes IDs, the default first.
+var schemes = []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7"}
+
 func idsNewCommand() *cobra.Command {
 	var scheme string
 	var n, shards int
-	schemes := madeSchemes()
 	cmd := &cobra.Command{
 		Use:   "new [--scheme " + strings.Join(schemes, "|") + "] [-n N] [--shards N]",
 		Short: "Prints new IDs, one per line",
@@ -51,14 +54,19 @@ With --scheme call_number, each call reserves 16,384 numbers in Caddy's default
 storage, which servers without a storage option use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			kind, err := kindOf(scheme)
-			if err != nil {
-				return err
+			if !slices.Contains(schemes, scheme) {
+				return fmt.Errorf("--scheme %q: expected %s", scheme, command.OrList(schemes))
 			}
 			if cmd.Flags().Changed(shardsFlag) && scheme != "sharded_id" {
 				return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, scheme)
 			}
-			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), kind, n, shards)
+			if n < 1 {
+				return fmt.Errorf("-n %d: expected 1 or more", n)
+			}
+			if err := checkShards(shards); err != nil {
+				return fmt.Errorf("--%w", err)
+			}
+			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), scheme, n, shards)
 		},
 	}
 	cmd.Flags().StringVar(&scheme, "scheme", schemes[0], command.OrList(schemes))
@@ -69,67 +77,41 @@ storage, which servers without a storage option use.`,
 	return cmd
 }
 
-// madeSchemes are the schemes for which IDs can be made, the default first.
-func madeSchemes() (schemes []string) {
-	for _, kind := range uniqueid.Kinds() {
-		if kind.New != nil {
-			schemes = append(schemes, kind.Scheme)
-		}
-	}
-	return schemes
-}
-
-// kindOf returns the kind of a scheme for which IDs can be made.
-func kindOf(scheme string) (uniqueid.Kind, error) {
-	for _, kind := range uniqueid.Kinds() {
-		if kind.Scheme == scheme && kind.New != nil {
-			return kind, nil
-		}
-	}
-	return uniqueid.Kind{}, fmt.Errorf("--scheme %q: expected %s", scheme, command.OrList(madeSchemes()))
-}
-
-func printNewIDs(ctx context.Context, w io.Writer, kind uniqueid.Kind, n, shards int) error {
-	if n < 1 {
-		return fmt.Errorf("-n %d: expected 1 or more", n)
-	}
-	if err := checkShards(shards); err != nil {
-		return fmt.Errorf("--%w", err)
-	}
-	generate, err := kind.New(commandSetup(ctx, shards))
+func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int) error {
+	newID, err := commandGenerator(ctx, scheme, shards)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(w)
 	for range n {
-		id, err := generate(ctx, time.Now())
+		id, err := newID(ctx, time.Now())
 		if err != nil {
 			return errors.Join(err, out.Flush())
 		}
-		if _, err := fmt.Fprintln(out, id); err != nil {
-			return fmt.Errorf("writing IDs: %w", err)
-		}
+		fmt.Fprintln(out, id)
 	}
 	return out.Flush()
 }
 
-// commandSetup is the setup for a process that runs no server.
-func commandSetup(ctx context.Context, shards int) uniqueid.Setup {
-	return uniqueid.Setup{
-		UniqueIDs: func() (*uniqueid.UniqueIDGenerator, error) {
-			node, _, err := nodeOf(ctx, nodeAuto)
-			if err != nil {
-				return nil, err
-			}
-			return uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
-		},
-		Shards: shards,
-		CallNumbers: func() (*uniqueid.CallNumberGenerator, error) {
-			runs := new(storedRuns)
-			runs.add(caddy.DefaultStorage)
-			return uniqueid.NewCallNumberGenerator(runs), nil
-		},
+// commandGenerator returns what makes IDs of a scheme in a process that runs no server.
+func commandGenerator(ctx context.Context, scheme string, shards int) (newID, error) {
+	switch scheme {
+	case "unique_id":
+		node, _, err := nodeOf(ctx, nodeAuto)
+		if err != nil {
+			return nil, err
+		}
+		return uniqueIDs(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node))
+	case "sharded_id":
+		return shardedIDs(shards)
+	case "call_number":
+		c := newCallNumbers()
+		c.add(caddy.DefaultStorage)
+		return c.newID, nil
+	case "uuid_v7":
+		return func(context.Context, time.Time) (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
 	}
+	return func(context.Context, time.Time) (string, error) { return uniqueid.NewTXID().String(), nil }, nil
 }
 
 func idsDecodeCommand() *cobra.Command {
@@ -149,11 +131,25 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true // a bad ID is not a usage error
-			d := idDecoder{out: bufio.NewWriter(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), json: asJSON}
-			if len(args) > 0 {
-				return d.decodeAll(args)
+			d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON}
+			for _, id := range args {
+				d.decode(id)
 			}
-			return d.decodeLines(cmd.InOrStdin())
+			if len(args) == 0 {
+				lines := bufio.NewScanner(cmd.InOrStdin())
+				for lines.Scan() {
+					if id := strings.TrimSpace(lines.Text()); id != "" {
+						d.decode(id)
+					}
+				}
+				if err := lines.Err(); err != nil {
+					return fmt.Errorf("reading IDs from standard input: %w", err)
+				}
+			}
+			if d.failed > 0 {
+				return fmt.Errorf("%d of the IDs could not be read", d.failed)
+			}
+			return nil
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -165,74 +161,31 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 
 // idDecoder prints the contents of IDs.
 type idDecoder struct {
-	out    *bufio.Writer
-	errs   io.Writer
-	json   bool
-	failed int
+	out, errs io.Writer
+	json      bool
+	failed    int
 }
 
-func (d *idDecoder) decodeAll(ids []string) error {
-	for _, id := range ids {
-		if err := d.decode(id); err != nil {
-			return err
-		}
-	}
-	return d.finish()
-}
-
-func (d *idDecoder) decodeLines(r io.Reader) error {
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		id := strings.TrimSpace(lines.Text())
-		if id == "" {
-			continue
-		}
-		if err := d.decode(id); err != nil {
-			return err
-		}
-		// As a filter it answers line by line.
-		if err := d.out.Flush(); err != nil {
-			return fmt.Errorf("writing: %w", err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("reading IDs from standard input: %w", err)
-	}
-	return d.finish()
-}
-
-func (d *idDecoder) finish() error {
-	if err := d.out.Flush(); err != nil {
-		return fmt.Errorf("writing: %w", err)
-	}
-	if d.failed > 0 {
-		return fmt.Errorf("%d of the IDs could not be read", d.failed)
-	}
-	return nil
-}
-
-// decode prints one ID. It returns only write errors.
-func (d *idDecoder) decode(id string) error {
+func (d *idDecoder) decode(id string) {
 	readings, err := readID(id)
-	if err != nil {
+	switch {
+	case err != nil:
 		d.failed++
-		_, err := fmt.Fprintf(d.errs, "%v\n", err)
-		return err
-	}
-	if d.json {
-		return json.NewEncoder(d.out).Encode(struct {
+		fmt.Fprintln(d.errs, err)
+	case d.json:
+		_ = json.NewEncoder(d.out).Encode(struct { // it can be encoded; nobody may read it
 			ID       string             `json:"id"`
 			Readings []uniqueid.Decoded `json:"readings"`
 		}{id, readings})
+	default:
+		fmt.Fprintln(d.out, command.Printable(id))
+		if len(readings) > 1 {
+			fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
+		}
+		for _, r := range readings {
+			d.print(r)
+		}
 	}
-	fmt.Fprintln(d.out, command.Printable(id))
-	if len(readings) > 1 {
-		fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
-	}
-	for _, r := range readings {
-		d.print(r)
-	}
-	return nil
 }
 
 func (d *idDecoder) print(r uniqueid.Decoded) {
@@ -267,14 +220,9 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 	if ticketErr != nil {
 		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
 	}
-	return []uniqueid.Decoded{{
-		Text:   id,
-		Scheme: "lock_file",
-		Time:   ticket.Time().UTC(),
-		Fields: []uniqueid.Field{
-			{Name: "prefix", Value: ticket.Prefix},
-			{Name: "token", Value: ticket.Number},
-			{Name: "client", Value: ticket.Client.String()},
-		},
-	}}, nil
+	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: []uniqueid.Field{
+		{Name: "prefix", Value: ticket.Prefix},
+		{Name: "token", Value: ticket.Number},
+		{Name: "client", Value: ticket.Client.String()},
+	}}}, nil
 }

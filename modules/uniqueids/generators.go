@@ -2,11 +2,9 @@ package uniqueids
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,61 +16,51 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// generators make the IDs of one handler. Their counters belong to the process, not to
-// the handler. Two counters with the same node would make the same IDs, and so would a
-// new one after a reload.
+// generators make the IDs of one handler, except the txid and its notations. Their counters
+// belong to the process, not to the handler. Two counters with the same node would make the
+// same IDs, and so would a new one after a reload.
 type generators struct {
 	byPlaceholder map[string]*generator
 	detach        func() error
 	warnOfFirst   sync.Once
 }
 
-// generator makes the IDs of one kind.
+// generator makes the IDs of one scheme.
 type generator struct {
-	scheme   string
-	generate uniqueid.Generate
+	scheme string
+	new    newID
 }
 
+// newID makes an ID for a request that arrived at the given time, and returns its text.
+type newID func(ctx context.Context, arrival time.Time) (string, error)
+
 func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
-	callNumbers, detach, err := openCallNumbers(ctx.Storage())
+	newUniqueID, err := uniqueIDs(uniqueIDsOf(ctx, u))
 	if err != nil {
 		return nil, err
 	}
-	byPlaceholder, err := generatorsOf(uniqueid.Setup{
-		UniqueIDs:   func() (*uniqueid.UniqueIDGenerator, error) { return uniqueIDsOf(ctx, u) },
-		Shards:      u.Shards,
-		CallNumbers: func() (*uniqueid.CallNumberGenerator, error) { return callNumbers, nil },
-	})
+	newShardedID, err := shardedIDs(u.Shards)
 	if err != nil {
-		return nil, errors.Join(err, detach())
+		return nil, err
 	}
-	return &generators{byPlaceholder: byPlaceholder, detach: detach}, nil
+	newCallNumber, detach, err := openCallNumbers(ctx.Storage())
+	if err != nil {
+		return nil, err
+	}
+	return &generators{detach: detach, byPlaceholder: map[string]*generator{
+		"unique_id":                {"unique_id", newUniqueID},
+		"http.request.sharded_id":  {"sharded_id", newShardedID},
+		"http.request.call_number": {"call_number", newCallNumber},
+	}}, nil
 }
 
-// generatorsOf returns generators of all kinds but the notations of the txid, by
-// placeholder.
-func generatorsOf(setup uniqueid.Setup) (map[string]*generator, error) {
-	all := make(map[string]*generator)
-	for _, kind := range uniqueid.Kinds() {
-		if kind.New == nil || slices.Contains(txidNotations, kind.Scheme) {
-			continue
-		}
-		generate, err := kind.New(setup)
-		if err != nil {
-			return nil, err
-		}
-		all[placeholder(kind.Scheme)] = &generator{kind.Scheme, generate}
-	}
-	return all, nil
+func uniqueIDs(g *uniqueid.UniqueIDGenerator, err error) (newID, error) {
+	return func(_ context.Context, arrival time.Time) (string, error) { return g.New(arrival).String(), nil }, err
 }
 
-// placeholder returns the placeholder for the IDs of a scheme, without braces. The one
-// for unique_id is named after Apache's variable.
-func placeholder(scheme string) string {
-	if scheme == "unique_id" {
-		return scheme
-	}
-	return "http.request." + scheme
+func shardedIDs(shards int) (newID, error) {
+	g, err := uniqueid.NewShardedIDGenerator(shards)
+	return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, err
 }
 
 // failures throttles the log entries of each scheme, for all handlers together.
@@ -88,26 +76,9 @@ func (g *generator) logFailure(logger *zap.Logger, err error) {
 // uniqueIDGenerators are the generators of unique_id in this process, by configured
 // layout and node. There are as many as configurations have named. They are never
 // released: a new one with the same node could repeat their IDs.
-var uniqueIDGenerators = generatorTable{all: make(map[string]*uniqueid.UniqueIDGenerator)}
-
-type generatorTable struct {
-	mu  sync.Mutex
+var uniqueIDGenerators struct {
+	sync.Mutex
 	all map[string]*uniqueid.UniqueIDGenerator
-}
-
-// get returns the generator with a given key, which it makes if there is none.
-func (t *generatorTable) get(key string, layout uniqueid.Layout, node uniqueid.Node) (*uniqueid.UniqueIDGenerator, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if g := t.all[key]; g != nil {
-		return g, nil
-	}
-	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
-	if err != nil {
-		return nil, fmt.Errorf("setting up unique_id: %w", err)
-	}
-	t.all[key] = g
-	return g, nil
 }
 
 func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
@@ -126,7 +97,20 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
-	return uniqueIDGenerators.get(key, layout, node)
+	uniqueIDGenerators.Lock()
+	defer uniqueIDGenerators.Unlock()
+	if g := uniqueIDGenerators.all[key]; g != nil {
+		return g, nil
+	}
+	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
+	if err != nil {
+		return nil, fmt.Errorf("setting up unique_id: %w", err)
+	}
+	if uniqueIDGenerators.all == nil {
+		uniqueIDGenerators.all = make(map[string]*uniqueid.UniqueIDGenerator)
+	}
+	uniqueIDGenerators.all[key] = g
+	return g, nil
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

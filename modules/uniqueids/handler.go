@@ -3,6 +3,7 @@
 package uniqueids
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -87,36 +88,18 @@ const (
 // Provision checks the settings and opens the generators.
 func (u *Handler) Provision(ctx caddy.Context) error {
 	u.logger = ctx.Logger()
-	if u.Layout == "" {
-		u.Layout = uniqueid.Classic.String()
-	}
-	if u.Node == "" {
-		u.Node = nodeAuto
-	}
-	if u.Shards == 0 {
-		u.Shards = 1
-	}
+	u.Layout = cmp.Or(u.Layout, uniqueid.Classic.String())
+	u.Node = cmp.Or(u.Node, nodeAuto)
+	u.Shards = cmp.Or(u.Shards, 1)
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
-	if err := u.Validate(); err != nil {
-		return err
+	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
+	if err == nil {
+		u.generators, err = openGenerators(ctx, u)
 	}
-	var err error
-	if u.generators, err = openGenerators(ctx, u); err != nil {
+	if err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
 	}
 	return nil
-}
-
-// Validate implements [caddy.Validator]. Provision calls it before it opens anything.
-func (u *Handler) Validate() error {
-	if err := u.check(); err != nil {
-		return fmt.Errorf("unique_ids: %w", err)
-	}
-	return nil
-}
-
-func (u *Handler) check() error {
-	return errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
 }
 
 // Cleanup releases the generators.
@@ -141,11 +124,7 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	} else {
 		ids.pass(r, u)
 	}
-	err := next.ServeHTTP(w, r)
-	if err == nil {
-		return nil
-	}
-	return ids.name(err)
+	return ids.name(next.ServeHTTP(w, r))
 }
 
 // warnOfFirst logs, once, that a handler does not affect requests that another handler
@@ -163,7 +142,6 @@ func (u *Handler) warnOfFirst(first *Handler) {
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.Validator             = (*Handler)(nil)
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

@@ -14,19 +14,20 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// requestIDs are the IDs of one request that have been used so far. A request is served
-// by one goroutine at a time. Only its txid is also read by other goroutines, which list
-// the queues.
+// requestIDs are the IDs of one request that have been used so far. Each is made on first
+// use, and then stays the same. A request is served by one goroutine at a time. Only its
+// txid is also read by other goroutines, which list the queues.
 type requestIDs struct {
 	handler *Handler
 	ctx     context.Context // of the request, and so of the IDs
 	header  http.Header     // of the request
 
-	mu        sync.Mutex // guards the next two once the request is in a queue
-	notations notations
-	txid      string // the text of the txid; the caller's may be any text
+	mu    sync.Mutex // guards the next three once the request is in a queue
+	uuid  uniqueid.UUIDv7
+	txid  string // that of the UUIDv7, or any text of the caller
+	trace trace
 
-	made []madeID // the IDs that are not notations of the txid
+	made []madeID // the IDs of generators
 }
 
 // madeID is an ID that has been used. It is empty if it could not be made.
@@ -47,21 +48,17 @@ func (ids *requestIDs) log() {
 	}
 }
 
-// txidNotations are the schemes of which a request's ID follows from its txid. For them,
-// replace needs no generator.
-var txidNotations = []string{"txid", "uuid_v7", "trace_id", "traceparent"}
-
 // replace is the replacer's view of the IDs.
 func (ids *requestIDs) replace(key string) (any, bool) {
 	switch key {
 	case "http.request.txid":
-		return ids.String(), true
+		return ids.TXID(), true
 	case "http.request.uuid_v7":
-		return ids.UUIDv7(), true
+		return ids.UUIDv7().String(), true
 	case "http.request.trace_id":
-		return ids.trace().TraceID().String(), true
+		return ids.Trace().TraceID().String(), true
 	case "http.request.traceparent":
-		return ids.trace().String(), true
+		return ids.Trace().String(), true
 	}
 	if g := ids.handler.generators.byPlaceholder[key]; g != nil {
 		return ids.of(g), true
@@ -76,20 +73,16 @@ func (ids *requestIDs) of(g *generator) string {
 			return made.text
 		}
 	}
-	text, err := g.generate(ids.ctx, ids.arrival())
+	arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time)
+	if !ok {
+		arrival = time.Now()
+	}
+	text, err := g.new(ids.ctx, arrival)
 	if err != nil {
 		g.logFailure(ids.handler.logger, err)
 	}
 	ids.made = append(ids.made, madeID{g, text})
 	return text
-}
-
-// arrival returns when the request arrived.
-func (ids *requestIDs) arrival() time.Time {
-	if arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time); ok {
-		return arrival
-	}
-	return time.Now()
 }
 
 // String returns the request's txid. It implements [fmt.Stringer] for the access log.
@@ -100,36 +93,53 @@ func (ids *requestIDs) TXID() string {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	if ids.txid == "" {
-		ids.txid = ids.notations.TXID().String()
+		txid, ok := ids.uuidLocked().TXID()
+		if !ok { // a caller's, of the far future
+			txid = uniqueid.NewTXID()
+		}
+		ids.txid = txid.String()
 	}
 	return ids.txid
 }
 
-// UUIDv7 returns the request's txid as a UUIDv7.
-func (ids *requestIDs) UUIDv7() string {
+// UUIDv7 returns the request's txid and 20 more random bits, as a UUIDv7.
+func (ids *requestIDs) UUIDv7() uniqueid.UUIDv7 {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
-	return ids.notations.UUID().String()
+	return ids.uuidLocked()
 }
 
-// trace returns the trace that the request belongs to. Only the goroutine that serves the
+func (ids *requestIDs) uuidLocked() uniqueid.UUIDv7 {
+	if ids.uuid.IsZero() {
+		ids.uuid = uniqueid.NewUUIDv7()
+	}
+	return ids.uuid
+}
+
+// Trace returns the trace that the request belongs to. Only the goroutine that serves the
 // request may call it.
-func (ids *requestIDs) trace() uniqueid.TraceContext {
+func (ids *requestIDs) Trace() uniqueid.TraceContext {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
-	ids.notations.follow(ids.ctx, ids.header)
-	return ids.notations.Trace()
+	ids.trace.follow(ids.ctx, ids.header)
+	if ids.trace.used.IsZero() {
+		ids.trace.used = ids.trace.of(ids.uuidLocked())
+	}
+	return ids.trace.used
 }
 
-// name gives the request's txid to an error as its ID.
+// name gives the request's txid to an error, if there is one, as its ID.
 func (ids *requestIDs) name(err error) error {
+	if err == nil {
+		return nil
+	}
 	handlerErr, ok := errors.AsType[caddyhttp.HandlerError](err)
 	if !ok {
 		handlerErr = caddyhttp.HandlerError{StatusCode: http.StatusInternalServerError, Err: err}
 	}
-	handlerErr.ID = ids.String()
+	handlerErr.ID = ids.TXID()
 	return handlerErr
 }
 
-// Interface guards
+// Interface guard
 var _ requestid.ID = (*requestIDs)(nil)

@@ -1,9 +1,10 @@
 package uniqueids
 
 import (
+	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -41,46 +42,56 @@ func (ids *requestIDs) pass(r *http.Request, second *Handler) {
 
 // isID reports whether the value of a trusted header field can be adopted.
 func isID(header, value string) bool {
-	if header != traceparentField {
-		return isCallersID(value)
+	if header == traceparentField {
+		_, err := uniqueid.ReceiveTraceparent(value)
+		return err == nil
 	}
-	_, err := uniqueid.ReceiveTraceparent(value)
-	return err == nil
+	return callersID.MatchString(value)
 }
+
+// callersID are the IDs to adopt from a trusted proxy.
+var callersID = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
 
 // isOwn reports whether text is one of the request's IDs that was put into the header on
 // the way. Only the goroutine that serves the request may call it.
 func (ids *requestIDs) isOwn(text string) bool {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
-	ids.notations.follow(ids.ctx, ids.header)
-	return text != "" && (text == ids.txid || ids.notations.wrote(text) ||
-		slices.ContainsFunc(ids.made, func(made madeID) bool { return made.text == text }))
+	t := &ids.trace
+	t.follow(ids.ctx, ids.header)
+	own := []string{ids.txid}
+	if !ids.uuid.IsZero() {
+		own = append(own, ids.uuid.String())
+	}
+	if !t.used.IsZero() {
+		own = append(own, t.used.String(), t.used.TraceID().String())
+	}
+	if !t.spans.IsZero() {
+		own = append(own, t.spans.String())
+	}
+	for _, made := range ids.made {
+		own = append(own, made.text)
+	}
+	return text != "" && slices.Contains(own, text)
 }
 
-// adoptValue adopts the value of the trusted header field, if it is an ID.
+// adoptValue adopts the value of the trusted header field, if it is an ID. A txid or a
+// UUIDv7 becomes the ID in all notations.
 func (ids *requestIDs) adoptValue(header, value string) bool {
 	if header == traceparentField {
-		return ids.notations.adoptTraceparent(value)
+		var err error
+		ids.trace.received, err = uniqueid.ReceiveTraceparent(value)
+		return err == nil
 	}
-	if !isCallersID(value) {
+	if !isID(header, value) {
 		return false
 	}
 	ids.txid = value
-	ids.notations.adoptText(value)
-	return true
-}
-
-// maxCallersID is the longest ID to adopt from a trusted proxy, in characters.
-const maxCallersID = 128
-
-func isCallersID(text string) bool {
-	const signs = "._@-"
-	for _, c := range []byte(text) {
-		alphanumeric := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !alphanumeric && strings.IndexByte(signs, c) < 0 {
-			return false
-		}
+	if txid, err := uniqueid.ParseTXID(value); err == nil {
+		ids.uuid, ids.trace.adopted = txid.UUIDv7(rand.Uint32()), true
 	}
-	return len(text) >= 1 && len(text) <= maxCallersID
+	if uuid, err := uniqueid.ParseUUIDv7(value); err == nil {
+		ids.uuid, ids.trace.adopted = uuid, true
+	}
+	return true
 }

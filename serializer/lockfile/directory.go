@@ -29,24 +29,21 @@ type directory struct {
 
 	out    atomic.Int64 // tickets of this process that are in the directory
 	others atomic.Int64 // tickets of others that the engine has in its queues
-	owners atomic.Pointer[[]*remoteOwner]
-
-	removing sync.Mutex
-	left     []*serializer.Ticket // that are over, and whose files could not be removed
+	owners atomic.Pointer[[]*owner.Remote]
 
 	syncing   sync.Mutex // guards the rest; held while events are reported
 	closed    bool
-	last      uint64 // the greatest number that is known to have been issued
-	unsure    bool   // the guard may have recorded a greater one
-	unaudited bool   // there may be tickets that are out, but not known
-	refreshed time.Time
+	last      uint64    // the greatest number that is known to have been issued
+	unsure    bool      // the guard may have recorded a greater one
+	unaudited bool      // there may be tickets that are out, but not known
+	blind     error     // why an owner file cannot be opened
+	reaped    time.Time // when it was last checked that the other owners are alive
 
-	local   map[string]*serializer.Ticket // by file name, until an event says that the file is gone
-	remote  map[string]*remoteTicket      // by file name
-	pauses  map[string]name.Pause         // by file name
-	paused  map[string]time.Time          // the ends of pauses, by queue, as reported
-	barred  map[string]error              // owner files that cannot be opened
-	pending pending
+	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
+	remote   map[string]*remoteTicket      // by file name
+	appeared []*remoteTicket               // files that are still to be identified
+	pauses   map[string]name.Pause         // by file name
+	evicts   []string                      // files that ask for evictions
 
 	note func(dir.Change, []byte) // noteLocked, made once
 }
@@ -58,14 +55,13 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		return nil, &serializer.StorageError{Op: "opening lock directory", Path: s.path, Err: err}
 	}
 	d := &directory{
-		Store: s, sys: sys, unsure: true, refreshed: time.Now(),
+		Store: s, sys: sys, unsure: true,
 		local:  make(map[string]*serializer.Ticket),
 		remote: make(map[string]*remoteTicket),
 		pauses: make(map[string]name.Pause),
-		barred: make(map[string]error),
 	}
 	d.note = d.noteLocked
-	d.owners.Store(new([]*remoteOwner))
+	d.owners.Store(new([]*owner.Remote))
 	if d.guard, err = guard.Open(sys); err != nil {
 		sys.Close()
 		return nil, d.failed("opening", name.Guard, err)
@@ -118,42 +114,33 @@ func (s *Store) exchange() error {
 	if !locked {
 		return cmp.Or(err, d.failed("leaving", "", errInUse))
 	}
-	left := false
-	defer func() {
-		if !left {
-			d.guard.Unlock()
-		}
-	}()
-	err = d.sync()
-	if d.out.Load() > 0 || d.others.Load() > 0 {
-		return cmp.Or(err, d.failed("leaving", "", errInUse))
-	}
-	fresh, err := s.openDirectory()
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", errInUse, err) // it was replaced again
-	}
+	fresh, err := d.successor()
 	if err != nil {
+		d.guard.Unlock()
 		return err
 	}
-	d.syncing.Lock()
-	fresh.last, fresh.paused = d.last, d.paused
-	d.syncing.Unlock()
 	s.current.Store(fresh)
-	left = true
 	d.close()
 	return nil
 }
 
-// exchangeIdle does the same if nobody is issuing tickets, and if it is possible at once.
-func (s *Store) exchangeIdle() error {
-	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
-		return nil
+// successor opens the directory that has taken the place of this one, if that is empty.
+func (d *directory) successor() (*directory, error) {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	err := d.syncLocked()
+	if d.out.Load() > 0 || d.others.Load() > 0 {
+		return nil, cmp.Or(err, d.failed("leaving", "", errInUse))
 	}
-	defer s.issuing.Unlock()
-	if err := s.exchange(); !errors.Is(err, errInUse) {
-		return err
+	fresh, err := d.openDirectory()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", errInUse, err) // it was replaced again
 	}
-	return nil
+	if err == nil {
+		// Its listing ends the pauses that are gone.
+		fresh.last, fresh.pauses, d.pauses = d.last, d.pauses, fresh.pauses
+	}
+	return fresh, err
 }
 
 // exchangeGuard opens the guard that has taken the place of the one that is open.
@@ -173,12 +160,12 @@ func (d *directory) exchangeGuard() error {
 func (d *directory) close() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	d.retryRemovals()
+	d.retryRemovalsLocked()
 	if d.events != nil {
 		_ = d.syncLocked() // removes the requests that concern only tickets that are over
 	}
 	d.closed = true
-	for _, o := range *d.owners.Swap(new([]*remoteOwner)) {
+	for _, o := range *d.owners.Swap(new([]*owner.Remote)) {
 		o.Close()
 	}
 	d.own.Close()

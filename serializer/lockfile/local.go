@@ -32,21 +32,18 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 		joined, err := s.current.Load().append(ctx, tickets)
 		s.wake()
 		tickets = tickets[joined:]
-		switch {
-		case errors.Is(err, guard.ErrReplaced):
-			err = s.exchange()
-		case err == nil || !errors.Is(err, errUnaccounted):
-			return err
-		}
-		if errors.Is(err, errInUse) || errors.Is(err, errUnaccounted) {
-			s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
-			select {
-			case <-time.After(retryInterval):
-				err = nil
-			case <-ctx.Done():
+		if errors.Is(err, guard.ErrReplaced) {
+			if err = s.exchange(); err == nil {
+				continue
 			}
 		}
-		if err != nil {
+		if !errors.Is(err, errInUse) && !errors.Is(err, errUnaccounted) {
+			return err
+		}
+		s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
+		select {
+		case <-time.After(retryInterval):
+		case <-ctx.Done():
 			return err
 		}
 	}
@@ -64,8 +61,11 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 	// Whoever takes a newer guard from here on sees the files that were made.
 	checkErr := d.guard.Check()
 	for _, t := range tickets[:made] {
-		if checkErr != nil || !d.events.Joined(t) {
-			d.withdraw(t)
+		if checkErr == nil && d.events.Joined(t) {
+			continue
+		}
+		if err := d.withdraw(t); err != nil && checkErr != nil {
+			checkErr = err // the ticket cannot be numbered again
 		}
 	}
 	if checkErr != nil {
@@ -94,25 +94,21 @@ func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err err
 	return len(tickets), nil
 }
 
-// auditLocked checks that each ticket that is out is known. The directory may have been
-// listed while the file of one was missing. Its place is not known then, so nobody may be
-// admitted behind it. And it checks that each owner is known.
+// auditLocked checks that each owner can be asked, and that each ticket that is out is
+// known. The directory may have been listed while the file of one was missing. Its place is
+// not known then, so nobody may be admitted behind it.
 func (d *directory) auditLocked() error {
-	for file, err := range d.barred {
-		return d.failed("opening owner file", file, err)
-	}
-	if !d.unaudited {
-		return nil
+	if d.blind != nil || !d.unaudited {
+		return d.blind
 	}
 	known := make(map[uint64]bool, len(d.remote))
 	for _, r := range d.remote {
 		known[r.Number] = true
 	}
 	for _, o := range *d.owners.Load() {
-		words, err := o.All()
-		unknown := func(w owner.Word) bool { return w.Stands() && !known[w.Number()] }
-		if err != nil || slices.ContainsFunc(words, unknown) {
-			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process))
+		numbers, err := o.Standing()
+		if err != nil || slices.ContainsFunc(numbers, func(n uint64) bool { return !known[n] }) {
+			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process.Name))
 		}
 	}
 	d.unaudited = false
@@ -180,29 +176,25 @@ func (d *directory) linkLocked(file string) error {
 }
 
 // Remove implements [serializer.Store].
-func (s *Store) Remove(t *serializer.Ticket) { s.current.Load().withdraw(t) }
+func (s *Store) Remove(t *serializer.Ticket) { _ = s.current.Load().withdraw(t) }
 
-// withdraw removes the file of a ticket. Until the file is gone, the word says Leaving.
-func (d *directory) withdraw(t *serializer.Ticket) {
+// withdraw removes the file of a ticket. Until the file is gone, the word says Leaving. If
+// it cannot be removed, the monitor tries again.
+func (d *directory) withdraw(t *serializer.Ticket) error {
 	d.own.Set(t.Ref, t.Number, owner.Leaving)
-	if d.unlink(t.Key) != nil {
-		d.removing.Lock()
-		defer d.removing.Unlock()
-		d.left = append(d.left, t)
-		return
+	err := d.unlink(t.Key)
+	if err == nil && d.own.Set(t.Ref, t.Number, owner.Gone) {
+		d.out.Add(-1)
 	}
-	d.own.Set(t.Ref, t.Number, owner.Gone)
-	d.out.Add(-1)
+	return err
 }
 
-// retryRemovals tries again to remove the files that could not be removed.
-func (d *directory) retryRemovals() {
-	d.removing.Lock()
-	left := d.left
-	d.left = nil
-	d.removing.Unlock()
-	for _, t := range left {
-		d.withdraw(t)
+// retryRemovalsLocked tries again to remove the files of tickets that are over.
+func (d *directory) retryRemovalsLocked() {
+	for _, t := range d.local {
+		if d.own.State(t.Ref, t.Number) == owner.Leaving {
+			_ = d.withdraw(t)
+		}
 	}
 }
 

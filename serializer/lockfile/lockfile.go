@@ -4,6 +4,7 @@ package lockfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -79,7 +80,7 @@ type Store struct {
 	listening atomic.Bool   // the monitor waits for a change in the directory
 	nudge     chan struct{} // wakes it if it waits for the next tick
 	closing   chan struct{}
-	done      chan struct{} // closed when the monitor has ended
+	running   sync.WaitGroup // the monitor
 }
 
 // Open makes a store on a directory. It makes the directory if it is missing. It fails
@@ -101,7 +102,6 @@ func Open(path string, o Options) (*Store, error) {
 		path: path, clock: o.Clock, log: o.Log, self: &serializer.Owner{Name: owner.Self(), Alive: true},
 		nudge:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
-		done:    make(chan struct{}),
 	}
 	d, err := s.openDirectory()
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) Check(queue string) error { return name.CheckPrefix(queue) }
 // Follow implements [serializer.Store].
 func (s *Store) Follow(events serializer.Events) {
 	s.events = events
-	go s.monitor()
+	s.running.Go(s.monitor)
 }
 
 // SetInside implements [serializer.Store].
@@ -131,13 +131,18 @@ func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
 // Inside implements [serializer.Store].
 func (s *Store) Inside(t *serializer.Ticket) bool {
 	said, _ := s.current.Load().find(t.Number)
-	return said.State() == owner.Inside
+	return said.State == owner.Inside
 }
 
-// Sync implements [serializer.Store].
+// Sync implements [serializer.Store]. It also opens the directory that has taken the place
+// of this one, if nobody is issuing tickets, and if that is possible at once.
 func (s *Store) Sync(context.Context) error {
-	if err := s.exchangeIdle(); err != nil {
-		return err
+	if !s.current.Load().sys.Here() && s.issuing.TryLock() {
+		err := s.exchange()
+		s.issuing.Unlock()
+		if err != nil && !errors.Is(err, errInUse) {
+			return err
+		}
 	}
 	return s.current.Load().sync()
 }
@@ -145,9 +150,7 @@ func (s *Store) Sync(context.Context) error {
 // Close implements [serializer.Store].
 func (s *Store) Close() error {
 	close(s.closing)
-	if s.events != nil {
-		<-s.done
-	}
+	s.running.Wait()
 	s.current.Load().close()
 	return nil
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
@@ -106,7 +104,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 }
 
 // A truncated or damaged owner file crashes nobody and admits nobody: processes that have
-// mapped it continue, and its owner makes another one.
+// mapped it continue, and its owner makes another one. A copy of it counts for nothing.
 func TestOwnerFileDamaged(t *testing.T) {
 	t.Parallel()
 	spoil := func(at int64, text string) func(file string) error {
@@ -123,6 +121,13 @@ func TestOwnerFileDamaged(t *testing.T) {
 	truncate := func(size int64) func(file string) error {
 		return func(file string) error { return os.Truncate(file, size) }
 	}
+	replace := func(file string) error {
+		return errors.Join(os.WriteFile(file+".new", []byte("garbage"), 0o600), os.Rename(file+".new", file))
+	}
+	copied := func(file string) error { // with the words of living tickets, but without a lock
+		text, err := os.ReadFile(file)
+		return errors.Join(err, os.WriteFile(filepath.Join(filepath.Dir(file), name.Owners+"copy"), text, 0o600))
+	}
 	zeros := string(make([]byte, 4096))
 	for label, damage := range map[string]func(file string) error{
 		"empty":          truncate(0),
@@ -134,6 +139,8 @@ func TestOwnerFileDamaged(t *testing.T) {
 		"wrong words":    spoil(4096, "this is not the text of an owner file, but that of somebody else"),
 		"many levels":    spoil(4088, "\xff\xff\xff\xff\xff\xff\xff\xff"),
 		"no levels":      spoil(4088, zeros[:8]),
+		"replaced":       replace,
+		"copied":         copied,
 	} {
 		t.Run(label, func(t *testing.T) {
 			t.Parallel()
@@ -173,29 +180,4 @@ func TestFileRemovedBesideDamagedWords(t *testing.T) {
 	stillWaits(t, next, "the holder is inside")
 	holder.leave(t)
 	get(t, next).Leave()
-}
-
-// Cleanup programs go by the times of files. A ticket has the times of its owner file,
-// however old that is.
-func TestFilesStayFresh(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	e := open(t, dir)
-	defer enter(t, e, "a_").Leave()
-	hear := e.deaf()
-	old := []unix.Timeval{{Sec: 1_000_000_000}, {Sec: 1_000_000_000}}
-	for _, file := range filesOf(t, dir) {
-		must(t, unix.Utimes(filepath.Join(dir, file), old))
-	}
-	e.dir().refreshed = time.Now().Add(-refreshTime)
-	hear()
-	for _, file := range filesOf(t, dir) {
-		wait.Until(t, file+" looks new", func() bool {
-			var st unix.Stat_t
-			must(t, unix.Lstat(filepath.Join(dir, file), &st))
-			accessed, _ := st.Atim.Unix()
-			changed, _ := st.Mtim.Unix()
-			return time.Now().Unix()-min(accessed, changed) < 2*int64(wait.Patience/time.Second)
-		})
-	}
 }

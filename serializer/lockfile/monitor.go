@@ -5,8 +5,6 @@ package lockfile
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -14,19 +12,19 @@ import (
 
 const (
 	// tickInterval is how often the store checks what no event reports, while tickets of
-	// this process are out: that other owners are alive, for example.
+	// this process are out.
 	tickInterval = 100 * time.Millisecond
 
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
 
-	// refreshTime is how often the permanent files are touched.
-	refreshTime = time.Minute
+	// reapInterval is how often it checks that the other owners are alive, while a ticket of
+	// this process may wait for them. On Linux, an event mostly tells before.
+	reapInterval = 20 * time.Millisecond
 )
 
 // monitor syncs and checks the directory until the store is closed.
 func (s *Store) monitor() {
-	defer close(s.done)
 	for ticked := (time.Time{}); ; {
 		d := s.current.Load()
 		if err := d.sync(); err != nil && !errors.Is(err, serializer.ErrClosed) {
@@ -52,7 +50,7 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	}
 	if d.blocked() {
 		s.listening.Store(true)
-		d.watch.Wait(time.Until(next))
+		d.watch.Wait(min(time.Until(next), reapInterval))
 		s.listening.Store(false)
 		next = ticked
 	}
@@ -88,19 +86,7 @@ func (d *directory) tick() {
 	if d.closed {
 		return
 	}
-	for _, file := range slices.Collect(maps.Keys(d.barred)) {
-		d.openOwnerLocked(file)
-	}
-	d.reapLocked()
 	d.checkTicketsLocked()
-	if err := d.own.Check(); err != nil {
-		d.renewLocked(err)
-	}
-	d.endPausesLocked()
-	d.retryRemovals()
-	if d.sys.Changed() || time.Since(d.refreshed) >= refreshTime {
-		d.refreshed = time.Now()
-		d.own.Refresh()
-		d.guard.Refresh()
-	}
+	d.checkOwnLocked()
+	d.retryRemovalsLocked()
 }

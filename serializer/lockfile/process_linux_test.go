@@ -9,11 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -22,13 +26,14 @@ import (
 // helper is another process of a test. It becomes a user, opens an engine and says "open".
 // Then it obeys its standard input: for "enter" it enters the queue and says "inside" or
 // "error: ...", and for "leave" it leaves and says "left". When the input ends, it leaves
-// and closes. When it is evicted, it says "told: ...".
+// and closes.
 type helper struct {
 	UID, GID    int // 0: as this process
 	Dir, Queue  string
 	Timeout     time.Duration
 	StopInGuard bool // it stops itself while it gives itself its first ticket
 	Deaf        bool // its system reports no changes
+	NoLinks     bool // its file system has no hard links
 }
 
 const helperEnv = "ORDERLY_TEST_HELPER"
@@ -53,6 +58,11 @@ func beHelper(text string) error {
 			return err
 		}
 	}
+	if h.NoLinks {
+		if err := forbidLinks(); err != nil {
+			return err
+		}
+	}
 	if h.UID != 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(h.GID), syscall.Setuid(h.UID)); err != nil {
 			return err
@@ -70,10 +80,30 @@ func beHelper(text string) error {
 	return nil
 }
 
+// forbidLinks lets this process make no links, as some file systems do.
+func forbidLinks() error {
+	filter := [...]unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_LINKAT, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 func (h *helper) obey(e *serializer.Engine) {
 	a := arrival(h.Queue)
 	a.Timeout = h.Timeout
-	a.Revoke = func(cause error) { fmt.Println("told:", cause) }
 	var turn serializer.Turn
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var err error

@@ -4,11 +4,9 @@ package lockfile
 
 import (
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,80 +65,6 @@ func TestDirectoryReplaced(t *testing.T) {
 			}
 			wantFiles(t, dir, []string{name.Guard}, one, two)
 			wantFiles(t, old, []string{name.Guard})
-		})
-	}
-}
-
-// Nobody enters beside another or out of order while the directory is moved away, replaced
-// and put back all the time, or its files are removed. Arrivals may be refused meanwhile.
-func TestHarmUnderLoad(t *testing.T) {
-	for label, harm := range map[string]func(t *testing.T, dir string, i int){
-		"moved": func(t *testing.T, dir string, i int) {
-			if err := os.Rename(dir, dir+"."+strings.Repeat("x", i)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				t.Error(err)
-			}
-		},
-		"put back": func(t *testing.T, dir string, _ int) {
-			err := os.Rename(dir, dir+".away")
-			time.Sleep(time.Millisecond)
-			if err == nil && os.Rename(dir+".away", dir) != nil { // another is there meanwhile
-				_ = os.RemoveAll(dir + ".away")
-			}
-		},
-		"files removed": func(t *testing.T, dir string, _ int) {
-			for range 10 {
-				files, _ := os.ReadDir(dir)
-				if len(files) > 0 {
-					_ = os.Remove(filepath.Join(dir, files[rand.IntN(len(files))].Name()))
-				}
-			}
-		},
-		"guard removed": func(t *testing.T, dir string, _ int) { _ = os.Remove(filepath.Join(dir, name.Guard)) },
-	} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "locks")
-			engines := []node{open(t, dir), openAt(t, dir, -time.Hour)}
-			var inside, refused atomic.Int32
-			var entered [2]atomic.Int32
-			var last atomic.Uint64
-			var callers sync.WaitGroup
-			over := make(chan struct{})
-			for i := range 6 {
-				callers.Go(func() {
-					for {
-						select {
-						case <-over:
-							return
-						default:
-						}
-						r := <-started(engines[i%2], "a_")
-						if r.err != nil {
-							refused.Add(1)
-							continue
-						}
-						if n := inside.Add(1); n != 1 {
-							t.Errorf("%d are inside", n)
-						}
-						if before := last.Swap(r.turn.Token()); before >= r.turn.Token() {
-							t.Errorf("token %d entered after %d", r.turn.Token(), before)
-						}
-						inside.Add(-1)
-						r.turn.Leave()
-						entered[i%2].Add(1)
-					}
-				})
-			}
-			for i := range 20 {
-				one, two := entered[0].Load(), entered[1].Load()
-				wait.Until(t, "both have entered", func() bool { // so that both have seen what is there now
-					return entered[0].Load() > one+3 && entered[1].Load() > two+3 || t.Failed()
-				})
-				harm(t, dir, i+1)
-			}
-			close(over)
-			callers.Wait()
-			t.Logf("%d were refused", refused.Load())
 		})
 	}
 }

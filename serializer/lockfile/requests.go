@@ -4,8 +4,11 @@ package lockfile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -19,29 +22,25 @@ import (
 // All processes end a pause by the same clock, and any of them removes the file.
 
 // Pause implements [serializer.Store].
-func (s *Store) Pause(_ context.Context, queue string, until time.Time) error {
-	p := name.Pause{Queue: queue, End: until}
-	if err := p.Check(); err != nil {
+func (s *Store) Pause(ctx context.Context, queue string, until time.Time) error {
+	if err := s.Check(queue); err != nil {
 		return fmt.Errorf("pausing queue %q: %w", queue, err)
 	}
-	return s.setPause(queue, p.String())
+	return s.setPause(ctx, queue, name.Pause{Queue: queue, End: until}.String())
 }
 
 // Resume implements [serializer.Store].
-func (s *Store) Resume(_ context.Context, queue string) error { return s.setPause(queue, "") }
+func (s *Store) Resume(ctx context.Context, queue string) error { return s.setPause(ctx, queue, "") }
 
 // setPause makes a pause's file, unless its name is empty, and removes the other pauses of
 // the queue.
-func (s *Store) setPause(queue, file string) error {
-	if err := s.exchangeIdle(); err != nil {
+func (s *Store) setPause(ctx context.Context, queue, file string) error {
+	if err := s.Sync(ctx); err != nil {
 		return err
 	}
 	d := s.current.Load()
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	if err := d.syncLocked(); err != nil {
-		return err
-	}
 	if file != "" {
 		if err := d.sys.Mark(file); err != nil {
 			return d.failed("making", file, err)
@@ -61,83 +60,91 @@ func (s *Store) setPause(queue, file string) error {
 // notePauseLocked notes a change of a pause's file.
 func (d *directory) notePauseLocked(c dir.Change, file string) {
 	p, ok := name.ParsePause(file)
-	if !ok {
+	_, known := d.pauses[file]
+	switch {
+	case !ok:
 		d.report(slog.LevelError, "a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", d.pathOf(file))
-		return
-	}
-	if c == dir.Vanished {
-		delete(d.pauses, file)
-	} else {
+	case c == dir.Appeared && !known:
 		d.pauses[file] = p
+		d.reportPauseLocked(p.Queue)
+	case c == dir.Vanished && known:
+		delete(d.pauses, file)
+		d.reportPauseLocked(p.Queue)
 	}
-	d.reportPausesLocked()
 }
 
-// reportPausesLocked reports what has changed.
-func (d *directory) reportPausesLocked() {
-	now, ends := time.Now(), make(map[string]time.Time)
+// reportPauseLocked reports when the last pause of a queue ends.
+func (d *directory) reportPauseLocked(queue string) {
+	var end time.Time
 	for _, p := range d.pauses {
-		if p.End.After(now) && p.End.After(ends[p.Queue]) {
-			ends[p.Queue] = p.End
+		if p.Queue == queue && p.End.After(end) {
+			end = p.End
 		}
 	}
-	for queue, end := range ends {
-		if !d.paused[queue].Equal(end) {
-			d.events.Paused(queue, end)
-		}
-	}
-	for queue := range d.paused {
-		if ends[queue].IsZero() {
-			d.events.Paused(queue, time.Time{})
-		}
-	}
-	d.paused = ends
+	d.events.Paused(queue, end)
 }
 
-// endPausesLocked removes the files of pauses that are over.
+// endPausesLocked ends the pauses that are over.
 func (d *directory) endPausesLocked() {
 	for file, p := range d.pauses {
 		if !p.End.After(time.Now()) {
 			_ = d.unlink(file)
+			d.notePauseLocked(dir.Vanished, file)
 		}
 	}
 }
 
 // Evict implements [serializer.Store]. The owner of the ticket removes the file that asks
-// for the eviction.
-func (s *Store) Evict(_ context.Context, t *serializer.Ticket) error {
+// for the eviction. Until then, it has not obeyed: its process may be stopped.
+func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	d := s.current.Load()
+	file, err := d.askForEviction(t)
+	if err != nil || file == "" {
+		return err
+	}
+	for ctx.Err() == nil {
+		if _, err := d.sys.Info(file); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(obeyPoll)
+	}
+	return ctx.Err()
+}
+
+// obeyPoll is how often a process looks whether another one has obeyed.
+const obeyPoll = 10 * time.Millisecond
+
+// askForEviction makes the file that asks for an eviction. It removes a ticket without an
+// owner itself; then there is no file.
+func (d *directory) askForEviction(t *serializer.Ticket) (file string, err error) {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	r := d.remote[t.Key]
-	if r == nil || !r.out {
-		return serializer.ErrNoTicket
+	if r == nil {
+		return "", serializer.ErrNoTicket
 	}
-	if r.since.IsZero() {
-		file := name.Evict(t.Number, t.Queue)
+	if r.by != nil && r.since.IsZero() {
+		file = name.Evicts + t.Key
 		if err := d.sys.Mark(file); err != nil {
-			return d.failed("making", file, err)
+			return "", d.failed("making", file, err)
 		}
-		return nil
+		return file, nil
 	}
 	if err := d.sys.Unlink(t.Key); err != nil {
-		return d.failed("removing lock file", t.Key, err)
+		return "", d.failed("removing lock file", t.Key, err)
 	}
-	return d.syncLocked()
+	return "", d.syncLocked()
 }
 
 // obeyLocked evicts the ticket that a file asks for, if it is local. It removes the file,
 // unless the ticket is remote: then it returns false, as this is for the owner to do.
 func (d *directory) obeyLocked(file string) bool {
-	for _, r := range d.remote {
-		if file == name.Evict(r.Number, r.Queue) && r.out {
-			return false
-		}
+	ticket := strings.TrimPrefix(file, name.Evicts)
+	if d.remote[ticket] != nil {
+		return false
 	}
-	for _, t := range d.local {
-		if file == name.Evict(t.Number, t.Queue) && d.own.Stands(t.Ref, t.Number) {
-			d.events.Evict(t.Queue, t.Number)
-		}
+	if t := d.local[ticket]; t != nil && t.Key == ticket && d.own.State(t.Ref, t.Number).Stands() {
+		d.events.Evict(t.Queue, t.Number)
 	}
 	return d.unlink(file) == nil
 }

@@ -15,15 +15,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
-
-// pending is what is to be done after the changes have been read.
-type pending struct {
-	unknown []*remoteTicket      // files for which no owner has a word that stands
-	removed []*serializer.Ticket // local ones whose file somebody else has removed
-	reap    bool                 // an owner may have ended
-	evicts  []string             // files that ask for evictions
-}
 
 // sync reports all changes in the directory up to now.
 func (d *directory) sync() error {
@@ -36,53 +29,37 @@ func (d *directory) syncLocked() error {
 	if d.closed {
 		return d.failed("reading changes of", "", serializer.ErrClosed)
 	}
-	if err := d.readLocked(); err != nil {
-		return err
+	if d.blind != nil {
+		d.watch.Distrust()
 	}
-	d.followUpLocked()
-	if len(d.pauses)+len(d.paused) > 0 {
-		d.reportPausesLocked() // one may be over
-	}
-	return nil
-}
-
-// readLocked notes all changes in the directory up to now.
-func (d *directory) readLocked() error {
 	lost, err := d.watch.Read(d.note)
+	if err == nil && lost {
+		err = d.listLocked()
+	}
 	if err != nil {
+		d.watch.Distrust()
 		return d.failed("reading changes of", "", err)
 	}
-	if !lost {
-		return nil
-	}
-	if err := d.listLocked(); err != nil {
-		d.watch.Distrust()
-		return d.failed("listing", "", err)
-	}
+	d.followUpLocked()
+	d.endPausesLocked()
 	return nil
 }
 
-// listLocked notes all files that are there, and those that are not there any more. Owner
-// files come before their tickets.
+// listLocked notes all files that are there, and those that are not there any more.
 func (d *directory) listLocked() error {
 	files, err := d.sys.List()
 	if err != nil {
 		return err
 	}
-	d.unsure, d.unaudited = true, true
+	d.unsure, d.unaudited, d.blind = true, true, nil
 	there := make(map[string]bool, len(files))
-	for _, special := range []bool{true, false} {
-		for _, file := range files {
-			there[file] = true
-			if strings.HasPrefix(file, serializer.ReservedPrefix) == special {
-				d.noteLocked(dir.Appeared, []byte(file))
-			}
-		}
+	for _, file := range files {
+		there[file] = true
+		d.noteLocked(dir.Appeared, []byte(file))
 	}
-	known := slices.Collect(maps.Keys(d.local))
-	known = slices.AppendSeq(known, maps.Keys(d.remote))
-	known = slices.AppendSeq(known, maps.Keys(d.pauses))
-	for _, file := range append(known, d.own.Name()) {
+	known := slices.AppendSeq([]string{d.own.Name()}, maps.Keys(d.local))
+	known = slices.AppendSeq(slices.AppendSeq(known, maps.Keys(d.remote)), maps.Keys(d.pauses))
+	for _, file := range known {
 		if !there[file] {
 			d.noteLocked(dir.Vanished, []byte(file))
 		}
@@ -94,12 +71,10 @@ func (d *directory) listLocked() error {
 func (d *directory) noteLocked(c dir.Change, file []byte) {
 	t := d.local[string(file)]
 	switch {
-	case t != nil && c == dir.Vanished && t.Key == string(file):
-		d.noteRemovedLocked(t)
-	case t != nil && c == dir.Vanished: // the ticket was numbered again
-		delete(d.local, string(file))
+	case t != nil && c == dir.Vanished:
+		d.noteRemovedLocked(t, string(file))
 	case t != nil:
-	case bytes.HasPrefix(file, reserved):
+	case bytes.HasPrefix(file, []byte(serializer.ReservedPrefix)):
 		d.noteSpecialLocked(c, string(file))
 	case c == dir.Appeared:
 		d.noteAppearedLocked(string(file))
@@ -108,16 +83,20 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 	}
 }
 
-var reserved = []byte(serializer.ReservedPrefix)
-
 // noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
-// over, or because somebody else has removed it.
-func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
-	if d.own.Stands(t.Ref, t.Number) {
-		d.pending.removed = append(d.pending.removed, t)
-		return
+// over, or was numbered again, or because somebody else has removed it.
+func (d *directory) noteRemovedLocked(t *serializer.Ticket, file string) {
+	state := owner.Gone
+	if t.Key == file {
+		state = d.own.State(t.Ref, t.Number)
 	}
-	delete(d.local, t.Key)
+	switch {
+	case state.Stands():
+		d.restoreLocked(t)
+	case state == owner.Leaving && d.withdraw(t) != nil: // the monitor tries again
+	default:
+		delete(d.local, file)
+	}
 }
 
 // noteSpecialLocked notes a change of a file that is no ticket.
@@ -128,32 +107,25 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared:
-		d.pending.evicts = append(d.pending.evicts, file)
-	case strings.HasPrefix(file, name.New) && c == dir.Appeared && d.sys.Age(file) > draftTime:
-		_ = d.unlink(file)
+		d.evicts = append(d.evicts, file)
+	case strings.HasPrefix(file, name.New) && c == dir.Appeared:
+		if info, err := d.sys.Info(file); err == nil && time.Since(info.Changed) > unownedTime { // its maker has died
+			_ = d.unlink(file)
+		}
 	}
 }
 
-// draftTime is the age at which an owner file that is not ready counts as abandoned: the
-// process has died while making it.
-const draftTime = time.Minute
-
-// followUpLocked does what the changes have left to be done.
+// followUpLocked does what the changes have left to be done. All owner files that have
+// appeared are open now.
 func (d *directory) followUpLocked() {
-	p := d.pending
-	d.pending = pending{}
-	for _, r := range p.unknown {
+	appeared := d.appeared
+	d.appeared = nil
+	for _, r := range appeared {
 		d.identifyLocked(r)
 	}
-	for _, t := range p.removed {
-		d.restoreLocked(t)
-	}
-	for _, file := range p.evicts {
-		if !d.obeyLocked(file) {
-			d.pending.evicts = append(d.pending.evicts, file)
-		}
-	}
-	if p.reap {
+	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
+	if time.Since(d.reaped) >= reapInterval {
+		d.reaped = time.Now()
 		d.reapLocked()
 	}
 }
@@ -162,24 +134,12 @@ func (d *directory) followUpLocked() {
 // everywhere, because its word stands. If it is over in the meantime, its caller may have
 // found no file to remove.
 func (d *directory) restoreLocked(t *serializer.Ticket) {
-	if !d.own.Stands(t.Ref, t.Number) {
-		delete(d.local, t.Key)
-		return
-	}
 	d.report(slog.LevelWarn, "a lock file was removed by another program; it is put back", "path", d.pathOf(t.Key))
 	if err := d.linkLocked(t.Key); err != nil && !errors.Is(err, fs.ErrExist) {
 		d.report(slog.LevelError, "a lock file could not be put back; trying again", "path", d.pathOf(t.Key), "error", err)
-		d.pending.removed = append(d.pending.removed, t)
+		d.watch.Distrust() // the next listing will find that it is missing
 	}
-	if !d.own.Stands(t.Ref, t.Number) {
+	if !d.own.State(t.Ref, t.Number).Stands() {
 		_ = d.unlink(t.Key)
-	}
-}
-
-// renewLocked replaces the owner file.
-func (d *directory) renewLocked(why error) {
-	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name()), "reason", why)
-	if err := d.own.Renew(); err != nil {
-		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name()), "error", err)
 	}
 }

@@ -10,16 +10,14 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
-// remoteTicket is a file in the form of a ticket that is not one of this process's.
+// remoteTicket is a ticket in a queue that is not one of this process's.
 type remoteTicket struct {
 	serializer.Ticket
-	session string    // of its owner; empty if that is not known
-	out     bool      // it is in its queue
-	missing bool      // the file is gone, but the owner says that the ticket is out
-	since   time.Time // since when an unowned file has been as it is; zero if an owner has a word for it
-	logged  bool
+	by    *owner.Remote // nil if that is not known
+	since time.Time     // since when no owner has had a word for it; zero if one has
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
@@ -31,73 +29,58 @@ var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
 
 // noteAppearedLocked notes a file that has appeared.
 func (d *directory) noteAppearedLocked(file string) {
-	if r := d.remote[file]; r != nil {
-		r.missing = false
-		return
-	}
-	n, err := name.Parse(file)
-	if err != nil {
-		return
-	}
-	if d.unsure = true; n.Number <= uint64(time.Now().UnixMicro()) {
-		d.last = max(d.last, n.Number) // harmless, even if it is another program's
-	}
-	r := &remoteTicket{Ticket: serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}}
-	d.remote[file] = r
-	if !d.claimLocked(r) {
-		d.pending.unknown = append(d.pending.unknown, r)
+	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
+		d.unsure = true
+		d.appeared = append(d.appeared,
+			&remoteTicket{Ticket: serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}})
 	}
 }
 
-// claimLocked puts a ticket into its queue if an owner says that it is out.
+// identifyLocked finds out what a file is that has appeared, and puts its ticket into the
+// queue. Many are gone by now: their tickets are over.
+func (d *directory) identifyLocked(r *remoteTicket) {
+	if d.remote[r.Key] != nil || d.claimLocked(r) {
+		return
+	}
+	info, statErr := d.sys.Info(r.Key)
+	if info.Links > 1 { // the name of its owner's file may have been removed
+		d.openOwnerLocked(r.Key)
+		if d.claimLocked(r) {
+			return
+		}
+	}
+	if _, err := d.askLocked(r); err == nil && errors.Is(statErr, fs.ErrNotExist) {
+		return
+	}
+	r.Owner = unowned
+	if statErr == nil {
+		r.since = info.Changed
+	}
+	d.enterLocked(r)
+}
+
+// claimLocked reports whether an owner has a word for a ticket. If that stands, it puts the
+// ticket into its queue. Otherwise, the owner is about to remove the file.
 func (d *directory) claimLocked(r *remoteTicket) bool {
 	said, _ := d.find(r.Number)
-	if said.by != nil {
-		r.session, r.Owner, r.Rule = said.by.Session(), said.by.shown, said.rule
+	if said.Stands() {
+		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
+		d.last = max(d.last, r.Number)
+		d.enterLocked(r)
 	}
-	if !said.Stands() {
-		return false
-	}
-	d.last = max(d.last, r.Number)
-	d.enterLocked(r)
-	return true
+	return said.by != nil
 }
 
-// enterLocked puts a ticket into its queue.
 func (d *directory) enterLocked(r *remoteTicket) {
-	r.out = true
+	d.remote[r.Key] = r
 	d.others.Add(1)
 	d.events.Appeared(&r.Ticket)
 }
 
-// identifyLocked finds out what a file is for which no owner had a word. Most files are
-// gone: their tickets are over.
-func (d *directory) identifyLocked(r *remoteTicket) {
-	if d.remote[r.Key] != r || r.out {
-		return
-	}
-	info, err := d.sys.Info(r.Key)
-	if errors.Is(err, fs.ErrNotExist) {
-		d.noteVanishedLocked(r.Key) // the event may come too late
-		return
-	}
-	if info.Links > 1 {
-		d.openOwnerLocked(r.Key) // its owner's file may have been removed
-	}
-	if d.claimLocked(r) || r.session != "" {
-		return // in the second case, its owner is about to remove it
-	}
-	for _, o := range *d.owners.Load() {
-		if o.ID == info.ID {
-			r.session = o.Session() // if that dies, the file goes, too
-		}
-	}
-	d.enterUnownedLocked(r)
-}
-
-func (d *directory) enterUnownedLocked(r *remoteTicket) {
-	r.Owner, r.since = unowned, time.Now().Add(-d.sys.Age(r.Key))
-	d.enterLocked(r)
+func (d *directory) dropLocked(r *remoteTicket) {
+	delete(d.remote, r.Key)
+	d.others.Add(-1)
+	d.events.Vanished(&r.Ticket)
 }
 
 // noteVanishedLocked notes that a file is gone. The owner says Leaving before it removes
@@ -108,64 +91,41 @@ func (d *directory) noteVanishedLocked(file string) {
 	if r == nil {
 		return
 	}
-	d.unsure = true
-	said, err := d.find(r.Number)
-	left := said.by != nil && !said.Stands() || !r.out && r.session != ""
-	if left || said.by == nil && err == nil && !d.isBarredLocked(r.session) {
+	if said, err := d.askLocked(r); !said.Stands() && err == nil {
 		d.dropLocked(r)
-		return
-	}
-	r.missing, d.pending.reap = true, true
-	if !r.out && !d.claimLocked(r) {
-		d.enterUnownedLocked(r)
-	}
-}
-
-// dropLocked forgets a ticket whose file is gone.
-func (d *directory) dropLocked(r *remoteTicket) {
-	d.leaveLocked(r)
-	delete(d.remote, r.Key)
-}
-
-// leaveLocked takes a ticket out of its queue.
-func (d *directory) leaveLocked(r *remoteTicket) {
-	if r.out {
-		r.out = false
-		d.others.Add(-1)
-		d.events.Vanished(&r.Ticket)
 	}
 }
 
 // checkTicketsLocked checks what no event reports about the tickets of others.
 func (d *directory) checkTicketsLocked() {
 	for _, r := range d.remote {
-		said, err := d.find(r.Number)
+		said, err := d.askLocked(r)
 		switch {
+		case err != nil: // its owner may be one that cannot be asked
 		case said.Stands():
-			r.session, r.since = said.by.Session(), time.Time{}
-		case err != nil || d.isBarredLocked(r.session): // its owner may be one that cannot be asked
-		case r.missing:
+			r.by, r.since = said.by, time.Time{}
+		case said.State == owner.Leaving: // the owner cannot remove the file
 			d.dropLocked(r)
-		case said.by != nil: // the owner cannot remove the file
-			d.leaveLocked(r)
-		case r.since.IsZero(): // it has another ticket's number, or words were damaged for a moment
-			r.since = time.Now()
 		default:
 			d.checkUnownedLocked(r)
 		}
 	}
 }
 
-// checkUnownedLocked removes an unowned file that is too old.
+// checkUnownedLocked takes out an unowned file that is gone or too old.
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
+	_, err := d.sys.Info(r.Key)
 	age := time.Since(r.since)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		d.dropLocked(r)
+	case r.since.IsZero() || age < 0: // it has another ticket's number, or words were damaged for a moment
+		r.since = time.Now()
 	case age > unownedTime:
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)
 		_ = d.unlink(r.Key)
-		d.leaveLocked(r)
-	case !r.logged && d.out.Load() > 0:
-		r.logged = true
+		d.dropLocked(r)
+	case d.out.Load() > 0:
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
 	}

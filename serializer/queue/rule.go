@@ -33,3 +33,13 @@ func (r Rule) Capacity() int {
 
 // Alone reports whether an arrival with this rule is always inside alone.
 func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }
+
+// AsStrictAs reports whether this rule never admits an arrival beside more than another
+// rule would.
+func (r Rule) AsStrictAs(o Rule) bool {
+	if r.Alone() {
+		return true
+	}
+	mine, others := r.Capacity(), o.Capacity()
+	return r.Shared == o.Shared && (others == 0 || mine != 0 && mine <= others)
+}

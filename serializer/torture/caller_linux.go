@@ -73,7 +73,7 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 		c.refuse(err)
 		return false
 	}
-	c.token, c.position = turn.Token(), turn.Position()
+	c.token = turn.Token()
 	c.put(enters)
 	if e == c.engine.Load() {
 		c.lastEntry.Store(c.arrived)
@@ -100,11 +100,8 @@ func (c *caller) refuse(err error) {
 	c.outcome = failed
 	if why, ok := errors.AsType[*serializer.Refused](err); ok {
 		c.token, c.outcome = why.Token, outcomeOf(why.Reason)
-		switch {
-		case why.Reason == serializer.ReasonTimeout && c.arrival.Timeout == c.Patience:
+		if why.Reason == serializer.ReasonTimeout && c.arrival.Timeout == c.Patience {
 			c.outcome = starved
-		case why.Reason == serializer.ReasonSuperseded && c.latest[c.queue].after(c.token) < queues[c.queue].keep:
-			c.put(ousts)
 		}
 	}
 	c.put(refuses)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -110,6 +111,13 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 	}
 	time.Sleep(milliseconds(r, 1, 300))
 	return os.Chmod(h.locks, 0o750) == nil
+}
+
+// mountSmall mounts a file system with little more room than the tickets need. It reports
+// whether that succeeded, for which it must be root.
+func mountSmall(dir string, tickets int) bool {
+	options := fmt.Sprintf("nr_inodes=%d,size=1m,mode=755", 2*tickets+500)
+	return unix.Mount("torture", dir, "tmpfs", 0, options) == nil
 }
 
 // fillDisk leaves no inodes or no space for a while.

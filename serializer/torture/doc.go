@@ -10,11 +10,9 @@
 //
 //   - overlaps: two were inside who must not be inside together;
 //   - inversions: a later ticket entered before an earlier one;
-//   - wrong positions: more entered before a caller than were ahead of it;
 //   - intrusions: somebody entered a paused queue. Each process reports which of its
 //     tickets were inside when it learned of the pause, so this is exact, too;
-//   - wronged callers: superseded without enough later arrivals, or evicted although
-//     nobody asked for that;
+//   - wronged callers: evicted although nobody asked for that;
 //   - lost calls: a call never returned, or waited in vain.
 //
 // In the meantime, it causes faults at random, from a printed seed. It kills and stops

@@ -17,7 +17,6 @@ type fault struct {
 	weight int
 	throw  func(h *harness, r *rand.Rand) bool // reports whether it happened
 	calm   bool                                // only while no other one is in progress
-	alone  bool                                // possible in a queue of a single process
 }
 
 var faults = []fault{
@@ -25,12 +24,12 @@ var faults = []fault{
 		help: "kill -9 of a process that is inside, while no other fault is in progress: the recovery is measured"},
 	{name: "killany", weight: 5, throw: killAny, help: "kill -9 of a process"},
 	{name: "killguard", weight: 3, throw: killInGuard, help: "kill -9 of a process while it issues tickets"},
-	{name: "stop", weight: 6, throw: stopProcess, alone: true, help: "SIGSTOP of a process, and SIGCONT or kill -9 after a while"},
+	{name: "stop", weight: 6, throw: stopProcess, help: "SIGSTOP of a process, and SIGCONT or kill -9 after a while"},
 	{name: "stopguard", weight: 2, throw: stopInGuard, help: "the same while it issues tickets"},
 	{name: "reload", weight: 10, throw: onProcess(reload), help: "a new engine in the same process, and the old one closed"},
-	{name: "pause", weight: 6, throw: pauseQueue, alone: true, help: "a queue, or all whose names begin alike, paused for a while"},
-	{name: "evict", weight: 6, throw: evictTickets, alone: true, help: "a ticket of each queue evicted"},
-	{name: "clock", weight: 5, throw: onProcess(stepClock), alone: true,
+	{name: "pause", weight: 6, throw: pauseQueue, help: "a queue, or all whose names begin alike, paused for a while"},
+	{name: "evict", weight: 6, throw: evictTickets, help: "a ticket of each queue evicted"},
+	{name: "clock", weight: 5, throw: onProcess(stepClock),
 		help: "a step of a process's clock: an hour back, a day ahead, or correct again"},
 	{name: "descriptors", weight: 4, throw: onProcess(useDescriptors), help: "no file descriptors left for a process"},
 	{name: "away", weight: 2, throw: onDisk(takeAway), help: "the directory renamed away, and put back"},
@@ -60,23 +59,18 @@ func faultHelp() string {
 
 // chooseFaults parses the value of -faults.
 func chooseFaults(text string) (chosen []fault, err error) {
-	for i, word := range strings.Split(text, ",") {
-		name, without := strings.CutPrefix(word, "-")
-		if name == "all" || without && i == 0 {
-			chosen = slices.Clone(faults)
-		}
-		if name == "all" || name == "none" {
-			continue
-		}
-		named := func(f fault) bool { return f.name == name }
-		found := slices.IndexFunc(faults, named)
-		if found < 0 {
+	switch text {
+	case "all":
+		return faults, nil
+	case "none":
+		return nil, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
 			return nil, fmt.Errorf("unknown fault %q", name)
 		}
-		chosen = slices.DeleteFunc(chosen, named)
-		if !without {
-			chosen = append(chosen, faults[found])
-		}
+		chosen = append(chosen, faults[i])
 	}
 	return chosen, nil
 }

@@ -15,15 +15,14 @@ type eventLog struct{ *os.File }
 // record is one event. It has no pointers.
 type record struct {
 	who
-	what     what
-	queue    int
-	reader   bool
-	outcome  int // of an arrival that was refused
-	position int // how many were ahead
-	token    uint64
-	at       int64 // CLOCK_MONOTONIC
-	opened   int64 // when the engine had first worked in the directory; it identifies the engine in its process
-	arrived  int64 // when Enter was called; of a pause, its number
+	what    what
+	queue   int
+	reader  bool
+	outcome int // of an arrival that was refused
+	token   uint64
+	at      int64 // CLOCK_MONOTONIC
+	opened  int64 // when the engine had first worked in the directory; it identifies the engine in its process
+	arrived int64 // when Enter was called; of a pause, its number
 }
 
 // who is one goroutine of one process.
@@ -36,15 +35,13 @@ type who struct {
 type what int
 
 const (
-	joins what = iota // the ticket's position is fixed
-	enters
-	leaves   // just before it does
-	refuses  // the arrival, or an attempt to open an engine
-	revokes  // the turn of a holder
-	ousts    // a waiter is superseded, but too few tickets had come behind it
-	evicts   // somebody is about to evict this ticket
-	confirms // the engine obeys a pause and admits no token above this one
-	dies     // the process is about to be killed
+	enters   what = iota
+	leaves        // just before it does
+	refuses       // the arrival, or an attempt to open an engine
+	revokes       // the turn of a holder
+	evicts        // somebody is about to evict this ticket
+	confirms      // the engine obeys a pause and admits no token above this one
+	dies          // the process is about to be killed
 )
 
 func (r *record) bytes() []byte { return (*[unsafe.Sizeof(*r)]byte)(unsafe.Pointer(r))[:] }

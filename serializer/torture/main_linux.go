@@ -5,12 +5,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -23,7 +20,6 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	enterNamespace()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := torture(ctx, c)
@@ -48,7 +44,7 @@ type config struct {
 	goroutines int
 	seed       uint64
 	faults     []fault
-	store      string
+	store      string        // one of the openers
 	pace       time.Duration // mean time between two faults
 	patience   time.Duration // how long callers wait, except for impatient ones
 	quiet      bool          // no progress on stderr
@@ -79,9 +75,7 @@ func parseFlags() (config, error) {
 	flag.IntVar(&c.procs, "procs", c.procs, "number of processes")
 	flag.IntVar(&c.goroutines, "goroutines", c.goroutines, "number of goroutines in each process")
 	flag.Uint64Var(&c.seed, "seed", c.seed, "seed of the random numbers")
-	chosen := flag.String("faults", "all", "which faults to throw: all, none, or names separated by commas;\n"+
-		"a name with a minus sign in front is removed from the list:\n"+faultHelp())
-	flag.StringVar(&c.store, "store", c.store, "the store under torture: "+storeNames()+"; memory has a single process")
+	chosen := flag.String("faults", "all", "which faults to throw: all, none, or names separated by commas:\n"+faultHelp())
 	flag.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
 	flag.Parse()
 	var err error
@@ -95,23 +89,6 @@ func parseFlags() (config, error) {
 		return c, fmt.Errorf("-procs must be 1 to %d, and -goroutines 1 to %d", maxProcs, maxGoroutines)
 	case c.pace <= 0 || c.length <= 0:
 		return c, errors.New("-pace and -for must be greater than 0")
-	case openers[c.store] == nil:
-		return c, fmt.Errorf("unknown store %q; there are %s", c.store, storeNames())
-	case c.store == "memory":
-		return c.alone(), nil
 	}
 	return c, nil
-}
-
-func storeNames() string { return strings.Join(slices.Sorted(maps.Keys(openers)), ", ") }
-
-// alone is the same run for a store that shares nothing with other processes.
-func (c config) alone() config {
-	c.procs = 1
-	c.faults = slices.DeleteFunc(slices.Clone(c.faults), func(f fault) bool { return !f.alone })
-	return c
-}
-
-func (c config) has(name string) bool {
-	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.name == name })
 }

@@ -29,7 +29,6 @@ func init() {
 		"asleep":   asleep,
 		"leaky":    leaky,
 		"evictor":  evictor,
-		"hasty":    hasty,
 		"keeper":   keeper,
 	} {
 		openers[name] = func(p *process) (engine, error) { return p.openMutant(mutate) }
@@ -60,7 +59,7 @@ func (p *process) openMutant(mutate func(*process, *mutant)) (engine, error) {
 	}
 	m := &mutant{Store: s, append: s.Append, remove: s.Remove}
 	m.mutate = func() { mutate(p, m) }
-	return p.newEngine(m), nil
+	return serializer.New(m, serializer.Options{}), nil
 }
 
 func (m *mutant) Follow(e serializer.Events) {
@@ -199,17 +198,6 @@ func evictor(_ *process, m *mutant) {
 	}
 }
 
-// hasty has waiters superseded as soon as one other waits.
-func hasty(_ *process, m *mutant) {
-	issue := m.append
-	m.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
-		for _, t := range tickets {
-			t.MaxWaiting = min(t.MaxWaiting, 1)
-		}
-		return issue(ctx, tickets)
-	}
-}
-
 // keeper does not remove some tickets.
 func keeper(_ *process, m *mutant) {
 	remove := m.remove
@@ -230,11 +218,11 @@ func openStayer(p *process) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.newEngine(s), nil
+	return serializer.New(s, serializer.Options{}), nil
 }
 
 // openForgetful opens an engine without the last number of the engines before.
 func openForgetful(p *process) (engine, error) {
 	_ = os.Truncate(filepath.Join(p.Dir, guardName), 0)
-	return openers["lockfile"](p)
+	return openLockfile(p)
 }

@@ -43,8 +43,6 @@ type queueOracle struct {
 	lastWriter record
 	recent     []passed // in a limited queue, the last that have entered
 	pause      pause    // the last one
-	entries    int
-	joined     map[uint64]int // how many had entered when each ticket joined
 }
 
 // passed is a token that has entered, and how many smaller ones have entered since.
@@ -60,13 +58,11 @@ type ticketID struct {
 
 // The kinds of violations.
 const (
-	overlap         = "overlap"
-	inversion       = "inversion"
-	intrusion       = "intrusion into a paused queue"
-	wrongPosition   = "wrong position"
-	supersededEarly = "superseded too early"
-	evictedUnasked  = "evicted though nobody asked"
-	inVain          = "waited in vain"
+	overlap        = "overlap"
+	inversion      = "inversion"
+	intrusion      = "intrusion into a paused queue"
+	evictedUnasked = "evicted though nobody asked"
+	inVain         = "waited in vain"
 )
 
 const (
@@ -79,7 +75,7 @@ func newOracle(faults *timeline) *oracle {
 		confirmed: make(map[engineID]uint64), evicting: make(map[ticketID]bool),
 		refused: make([]int, reasons+len(serializer.Reasons()))}
 	for _, q := range queues {
-		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record), joined: make(map[uint64]int)})
+		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
 	}
 	return o
 }
@@ -94,16 +90,12 @@ func (o *oracle) judge(r record) {
 		o.enter(q, r)
 	case leaves:
 		delete(q.inside, r.who)
-	case joins:
-		q.joined[r.token] = q.entries
 	case refuses:
 		o.refuse(q, r)
 	case evicts:
 		o.evicting[ticketID{r.queue, r.token}] = true
 	case revokes:
 		o.checkEviction(q, r)
-	case ousts:
-		o.find(supersededEarly, q, r)
 	case confirms:
 		o.confirm(q, r)
 	case dies:
@@ -126,9 +118,7 @@ func (o *oracle) enter(q *queueOracle, e record) {
 		}
 	}
 	q.inside[e.who] = e
-	o.checkPosition(q, e)
 	o.checkOrder(q, e)
-	q.entries++
 	o.checkPause(q, e)
 }
 
@@ -152,7 +142,6 @@ func (q *queueOracle) fits(e record, others []record) bool {
 
 // refuse notes a refusal.
 func (o *oracle) refuse(q *queueOracle, r record) {
-	delete(q.joined, r.token)
 	o.refused[r.outcome]++
 	switch r.outcome {
 	case starved:
@@ -166,16 +155,6 @@ func (o *oracle) refuse(q *queueOracle, r record) {
 func (o *oracle) checkEviction(q *queueOracle, r record) {
 	if !o.evicting[ticketID{r.queue, r.token}] {
 		o.find(evictedUnasked, q, r)
-	}
-}
-
-// checkPosition counts who has entered an exclusive queue since a ticket joined it. They
-// were all ahead of it. An engine that is not watched does not say when tickets join.
-func (o *oracle) checkPosition(q *queueOracle, e record) {
-	at, ok := q.joined[e.token]
-	delete(q.joined, e.token)
-	if ok && q.kind == exclusive && q.entries-at > e.position && !o.forgiven(q.last, e) && !o.moving(e) {
-		o.find(wrongPosition, q, q.last, e)
 	}
 }
 
@@ -228,14 +207,6 @@ func (o *oracle) excused(a, b record) bool {
 	unknown := func(s span, old, young record) bool { return old.arrived < s.to && young.opened > s.from }
 	return o.faults.any(func(s span) bool {
 		return s.fault == directoryReplaced && (unknown(s, a, b) || unknown(s, b, a))
-	})
-}
-
-// moving reports whether an entry may be from the time in which two directories had tickets.
-func (o *oracle) moving(e record) bool {
-	return o.faults.any(func(s span) bool {
-		young := e.opened > s.from && e.arrived < s.to+2*int64(graceTime)
-		return s.fault == directoryReplaced && s.from < e.at && (e.arrived < s.to || young)
 	})
 }
 

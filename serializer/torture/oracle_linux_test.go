@@ -21,7 +21,6 @@ func TestOracle(t *testing.T) {
 		{"in the wrong order", []record{enter(a, 2), leave(a), enter(b, 1)}, []string{inversion}},
 		{"after a death", []record{enter(a, 1), {who: a, what: dies}, enter(b, 2)}, nil},
 		{"by a dead process", []record{{who: a, what: dies}, enter(a, 1), enter(b, 2)}, nil},
-		{"behind one more than known", []record{{who: b, what: joins, token: 2}, enter(a, 1), leave(a), enter(b, 2)}, []string{wrongPosition}},
 		{"evicted on request", []record{{who: a, what: evicts, token: 3}, {who: b, what: revokes, token: 3}}, nil},
 		{"evicted without", []record{{who: b, what: revokes, token: 3}}, []string{evictedUnasked}},
 		{"in vain", []record{{who: b, what: refuses, outcome: starved}}, []string{inVain}},

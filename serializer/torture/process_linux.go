@@ -37,7 +37,6 @@ type process struct {
 	eventLog
 	engine    atomic.Pointer[generation]
 	engines   int
-	latest    []latest // by queue
 	closing   sync.WaitGroup
 	stopping  atomic.Bool
 	ahead     atomic.Int64 // of its clock
@@ -56,7 +55,7 @@ func isProcess() bool { return os.Getenv(settingsEnv) != "" }
 
 // beProcess runs a process to its end and returns the exit status.
 func beProcess() int {
-	p := &process{latest: make([]latest, len(queues)), eventLog: eventLog{os.NewFile(3, "log")}}
+	p := &process{eventLog: eventLog{os.NewFile(3, "log")}}
 	if err := json.Unmarshal([]byte(os.Getenv(settingsEnv)), &p.settings); err != nil {
 		fmt.Fprintln(os.Stderr, "torture: process:", err)
 		return 1

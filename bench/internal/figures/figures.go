@@ -1,103 +1,122 @@
-// Package figures keeps what was measured: one row for each figure of each run,
-// in memory and as CSV.
+// Package figures keeps what was measured, and sums it up: medians of rounds, ratios
+// of neighbours, and how certain they are.
 package figures
 
 import (
-	"maps"
+	"encoding/json"
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Case is one contestant under one set of conditions. Fields that do not apply are
-// zero.
+// Case is one contestant under one set of conditions. Conditions that do not apply
+// are zero.
 type Case struct {
-	Suite      string `csv:"suite"`
-	Group      string `csv:"group"` // of contestants that are compared with each other
-	Contestant string `csv:"contestant"`
-	FileSystem string `csv:"file_system"` // that its lock files are on
-	Setting    string `csv:"setting"`     // of the contestant, or the part of it that was counted
-
-	Processes int           `csv:"processes,omitempty"` // that share the work
-	Clients   int           `csv:"clients,omitempty"`   // that ask at the same time, or goroutines
-	Hold      time.Duration `csv:"hold_us,omitempty"`   // that each turn lasts
-	Waiting   int           `csv:"waiting,omitempty"`   // in the queue all the time
-	Bytes     int           `csv:"bytes,omitempty"`     // of a response
+	Who     string        `json:"who"`
+	Clients int           `json:"clients,omitempty"` // that ask at the same time
+	Hold    time.Duration `json:"hold,omitempty"`    // that a request lasts upstream, nanoseconds
 }
 
-// Values are the figures of one run.
-type Values map[Metric]float64
+// Values are the figures of one round, by name.
+type Values map[string]float64
 
-// Row is one figure of one run.
+// Row is what was measured of a case: for each figure its values, round after round.
 type Row struct {
 	Case
-	Run    int     `csv:"run"`
-	Metric Metric  `csv:"metric"`
-	Value  float64 `csv:"value"`
+	Values map[string][]float64 `json:"values"`
 }
 
-// Set is everything that was measured.
-type Set []Row
+// Set is what a suite has measured, and where.
+type Set struct {
+	Date    string    `json:"date"`
+	Machine string    `json:"machine"`
+	Others  []float64 `json:"others"` // how much of the machine other programs used before each trial, percent
+	Rows    []*Row    `json:"rows"`   // in the order in which contestants had their first turn
+}
 
-// Add appends the figures of a run.
-func (s *Set) Add(c Case, run int, values Values) {
-	for _, m := range slices.Sorted(maps.Keys(values)) {
-		*s = append(*s, Row{c, run, m, values[m]})
+// Add appends the figures of a round.
+func (s *Set) Add(c Case, values Values) {
+	row := s.row(c)
+	if row == nil {
+		row = &Row{c, make(map[string][]float64)}
+		s.Rows = append(s.Rows, row)
+	}
+	for name, value := range values {
+		row.Values[name] = append(row.Values[name], significant(value))
 	}
 }
 
-// Of is what one suite has measured.
-func (s Set) Of(suite string) (part Set) {
-	for _, r := range s {
-		if r.Suite == suite {
-			part = append(part, r)
-		}
-	}
-	return part
+// significant rounds to five digits that count.
+func significant(v float64) float64 {
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
+	return short
 }
 
-// Cases lists the cases that have a figure, in the order of their first runs.
-func (s Set) Cases(m Metric) (cases []Case) {
-	seen := make(map[Case]bool)
-	for _, r := range s {
-		if r.Metric == m && !seen[r.Case] {
-			seen[r.Case] = true
+func (s *Set) row(c Case) *Row {
+	i := slices.IndexFunc(s.Rows, func(r *Row) bool { return r.Case == c })
+	if i < 0 {
+		return nil
+	}
+	return s.Rows[i]
+}
+
+// Cases lists the cases that have a figure.
+func (s *Set) Cases(figure string) (cases []Case) {
+	for _, r := range s.Rows {
+		if len(r.Values[figure]) > 0 {
 			cases = append(cases, r.Case)
 		}
 	}
 	return cases
 }
 
-// runs are the values of a figure by run.
-func (s Set) runs(c Case, m Metric) map[int]float64 {
-	values := make(map[int]float64)
-	for _, r := range s {
-		if r.Case == c && r.Metric == m {
-			values[r.Run] = r.Value
+// Of sums up a figure of a case.
+func (s *Set) Of(c Case, figure string) Summary { return Summarize(s.values(c, figure)) }
+
+func (s *Set) values(c Case, figure string) []float64 {
+	if row := s.row(c); row != nil {
+		return row.Values[figure]
+	}
+	return nil
+}
+
+// Ratios are those of a figure to the same one of another contestant under the same
+// conditions, round by round: what disturbs the machine disturbs neighbours alike.
+func (s *Set) Ratios(c Case, figure, base string) (ratios []float64) {
+	other := c
+	other.Who = base
+	bases := s.values(other, figure)
+	for i, value := range s.values(c, figure) {
+		if i < len(bases) && bases[i] != 0 {
+			ratios = append(ratios, value/bases[i])
 		}
 	}
-	return values
+	return ratios
 }
 
-// Summary sums up the runs of a figure.
-func (s Set) Summary(c Case, m Metric) Summary {
-	var values []float64
-	for _, value := range s.runs(c, m) {
-		values = append(values, value)
-	}
-	return Summarize(values)
+// Summary sums up several measurements of one thing. Those of nothing are not
+// numbers.
+type Summary struct {
+	Median, Least, Most float64
+	N                   int
 }
 
-// Ratio sums up the ratios of a figure to the same figure of another case, run by
-// run: what disturbs the machine disturbs neighbours alike.
-func (s Set) Ratio(c, base Case, m Metric) Summary { return Summarize(s.ratios(c, base, m)) }
+// Summarize sums up values.
+func Summarize(values []float64) Summary {
+	sorted := slices.Sorted(slices.Values(values))
+	return Summary{Quantile(sorted, 0.5), Quantile(sorted, 0), Quantile(sorted, 1), len(sorted)}
+}
 
-// Interval is the median of those ratios, and the interval in which the true median
-// lies with a certainty of 95 % or more, whatever the ratios' distribution: a number
-// of the least and of the greatest are left out, as many as chance hardly ever puts on
-// one side of it. Few ratios make it the whole range.
-func (s Set) Interval(c, base Case, m Metric) Summary {
-	sorted := slices.Sorted(slices.Values(s.ratios(c, base, m)))
+// Interval is the median, and the range in which the true one lies with a certainty of
+// 95 % or more, whatever the distribution. It leaves out as many of the least and of
+// the greatest values as chance hardly ever puts on one side of the median.
+func Interval(values []float64) Summary {
+	sorted := slices.Sorted(slices.Values(values))
 	n, out := len(sorted), 0
 	exactly := math.Pow(0.5, float64(n)) // the chance of just so many on one side, by the binomial law
 	for atMost := exactly; atMost <= 0.025; atMost += exactly {
@@ -107,32 +126,9 @@ func (s Set) Interval(c, base Case, m Metric) Summary {
 	out = max(out-1, 0)
 	all := Summarize(sorted)
 	if n > 0 {
-		all.Min, all.Max = sorted[out], sorted[n-1-out]
+		all.Least, all.Most = sorted[out], sorted[n-1-out]
 	}
 	return all
-}
-
-func (s Set) ratios(c, base Case, m Metric) (ratios []float64) {
-	bases := s.runs(base, m)
-	for run, value := range s.runs(c, m) {
-		if bases[run] != 0 {
-			ratios = append(ratios, value/bases[run])
-		}
-	}
-	return ratios
-}
-
-// Summary sums up several measurements of one thing. Those of nothing are not
-// numbers.
-type Summary struct {
-	Median, Min, Max float64
-	N                int
-}
-
-// Summarize sums up values.
-func Summarize(values []float64) Summary {
-	sorted := slices.Sorted(slices.Values(values))
-	return Summary{Quantile(sorted, 0.5), Quantile(sorted, 0), Quantile(sorted, 1), len(sorted)}
 }
 
 // Quantile returns the value below which a part q of the sorted values lies,
@@ -148,8 +144,26 @@ func Quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
 	return float64(sorted[below])*(1-part) + float64(sorted[above])*part
 }
 
-// Milliseconds is a duration as a figure.
-func Milliseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Millisecond) }
+// Write saves the set, a row on each line.
+func (s *Set) Write(path string) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	lines := strings.ReplaceAll(string(text), `{"who"`, "\n"+`{"who"`)
+	return os.WriteFile(path, []byte(lines+"\n"), 0o644)
+}
 
-// Microseconds is a duration as a figure.
-func Microseconds[T ~int64 | ~float64](ns T) float64 { return float64(ns) / float64(time.Microsecond) }
+// Read reads what [Set.Write] wrote. Where there is no file, the error is
+// fs.ErrNotExist.
+func Read(path string) (*Set, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := new(Set)
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", filepath.Base(path), err)
+	}
+	return s, nil
+}

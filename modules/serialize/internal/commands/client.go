@@ -3,115 +3,79 @@ package commands
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/internal/command"
 )
 
 const (
-	// adminPatience is how long a Caddy may take to answer. One that was
-	// stopped takes connections and never answers.
-	adminPatience = 5 * time.Second
+	// patience is how long a Caddy may take to answer. One that was stopped takes
+	// connections and never answers.
+	patience = 5 * time.Second
 
-	// maxAdminAnswer bounds the memory that an answer takes, in bytes. A list of
-	// 100,000 tickets is shorter.
-	maxAdminAnswer = 64 << 20
+	// maxAnswer bounds the memory that an answer takes, in bytes. A list of 100,000
+	// tickets is shorter.
+	maxAnswer = 64 << 20
 )
-
-// noAnswerError means that nobody answers at the address of an admin API.
-type noAnswerError struct {
-	address string
-	err     error
-}
-
-func (e *noAnswerError) Error() string {
-	return fmt.Sprintf("no Caddy answers at %s: %v; --address names another admin API", e.address, e.err)
-}
-
-func (e *noAnswerError) Unwrap() error { return e.err }
 
 // answeredError is an error that the admin API answered with.
 type answeredError struct {
+	error
 	status int
-	err    error
 }
 
-func (e *answeredError) Error() string { return e.err.Error() }
-
-func (e *answeredError) Unwrap() error { return e.err }
-
-func isNotFound(err error) bool {
-	answered, ok := errors.AsType[*answeredError](err)
-	return ok && answered.status == http.StatusNotFound
-}
-
-// ask makes a request to the admin API and reads the answer, which may be nil.
-// The error is a [*noAnswerError], or an [*answeredError] if that was the answer.
-func (a *adminSource) ask(ctx context.Context, method, path string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, adminPatience)
+// ask makes a request to the admin API at an address, and reads the answer. An error that
+// the API answers with is an [*answeredError].
+func ask(ctx context.Context, address, method, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	type result struct {
-		body []byte
-		err  error
+	resp, err := send(ctx, address, method, path)
+	if err != nil {
+		return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 	}
-	done := make(chan result, 1)
-	go func() { // Caddy's client has no timeout
-		body, err := askAdmin(a.address, method, path)
-		done <- result{body, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return &noAnswerError{a.address, ctx.Err()}
-	case r := <-done:
-		if r.err != nil {
-			return a.explain(r.err)
-		}
-		if answer == nil {
-			return nil
-		}
-		if err := json.Unmarshal(r.body, answer); err != nil {
-			return fmt.Errorf("reading the answer of %s: %w", a, err)
+	defer resp.Body.Close()
+	body := io.LimitReader(resp.Body, maxAnswer)
+	if resp.StatusCode == http.StatusOK {
+		if err := json.NewDecoder(body).Decode(answer); err != nil {
+			return fmt.Errorf("reading the answer of the Caddy at %s: %w", address, err)
 		}
 		return nil
 	}
+	var says struct{ Error string }
+	if err := json.NewDecoder(body).Decode(&says); err != nil || says.Error == "" {
+		return fmt.Errorf("the Caddy at %s was built without serialize, and answers with status %d; --address names another admin API", address, resp.StatusCode)
+	}
+	return &answeredError{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)), resp.StatusCode}
 }
 
-func askAdmin(address, method, path string) ([]byte, error) {
-	resp, err := caddycmd.AdminAPIRequest(address, method, path, nil, nil)
+// send is Caddy's own client of the admin API, with a context.
+func send(ctx context.Context, address, method, path string) (*http.Response, error) {
+	to, err := caddy.ParseNetworkAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer+1))
-	if len(body) > maxAdminAnswer {
-		return nil, fmt.Errorf("HTTP %d: the answer is longer than %d MiB", resp.StatusCode, maxAdminAnswer>>20)
+	origin, header := "http://"+to.JoinHostPort(0), make(http.Header)
+	if to.IsUnixNetwork() {
+		origin = "http://127.0.0.1"
+		to.Host, _, _ = strings.Cut(to.Host, "|") // the permissions of the socket
+	} else {
+		header.Set("Origin", origin)
 	}
-	return body, err
-}
-
-// explain reads an error of Caddy's client: only its text says whether there
-// was an answer.
-func (a *adminSource) explain(err error) error {
-	_, answer, ok := strings.Cut(err.Error(), "HTTP ")
-	if !ok {
-		return &noAnswerError{a.address, err}
+	request, err := http.NewRequestWithContext(ctx, method, origin+path, nil)
+	if err != nil {
+		return nil, err
 	}
-	text, body, _ := strings.Cut(answer, ": ")
-	status, convErr := strconv.Atoi(text)
-	if convErr != nil {
-		return &noAnswerError{a.address, err}
+	request.Header = header
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, to.Network, to.JoinHostPort(0))
 	}
-	var says struct {
-		Error string `json:"error"`
-	}
-	if json.Unmarshal([]byte(body), &says) != nil || says.Error == "" {
-		says.Error = strings.TrimSpace(body)
-	}
-	return &answeredError{status, fmt.Errorf("%s says: %s", a, says.Error)}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	return client.Do(request)
 }

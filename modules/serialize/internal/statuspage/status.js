@@ -91,7 +91,7 @@ async function act(button) {
 	const {action, queue, token, state} = button.dataset;
 	const question = {
 		evict: state === 'inside' ?
-			`Ticket ${token} is inside. Evicting it cancels its request; the next one enters when it has returned. Evict it?` :
+			`Ticket ${token} is inside. Evicting it cancels its request; the next one enters when its handlers have returned. PHP behind FastCGI goes on in spite of it. Evict it?` :
 			`Evict ticket ${token}? Its request is refused at once.`,
 		pause: `Pause ${queue}? Nobody enters for ten minutes, or until it is resumed. Requests that wait keep their places; their timeouts go on.`,
 		resume: `Resume ${queue}?`,
@@ -100,13 +100,11 @@ async function act(button) {
 	button.disabled = true;
 	message.textContent = '';
 	try {
-		const answer = await fetch(location.pathname, {
-			method: 'POST', headers: {'Content-Type': 'application/json', Accept: 'application/json'}, body: JSON.stringify({action, queue, token, for: button.dataset.for}),
-		});
-		if (!answer.ok) {
-			const told = await answer.json().catch(() => ({}));
-			throw new Error(told.error || `the server answered ${answer.status}`);
-		}
+		const order = new URLSearchParams({action, queue, token: token || '', for: button.dataset.for || ''});
+		const answer = await fetch(`${location.pathname}?${order}`, {method: 'POST'});
+		const told = await answer.json().catch(() => ({}));
+		if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+		if (told.result) message.textContent = `Ticket ${token}: ${told.result}.`;
 	} catch (error) {
 		const failed = {evict: `Ticket ${token} was not evicted`, pause: `${queue} was not paused`, resume: `${queue} was not resumed`};
 		message.textContent = `${failed[action]}: ${error.message}`;

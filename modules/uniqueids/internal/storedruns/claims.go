@@ -25,20 +25,14 @@ import (
 //  3. stores the mark;
 //  4. has won the run if the claimant is still itself.
 //
-// No two processes have the same name, and marks are not removed. So at most one process
-// wins. For suppose that two do, and that A stored its name before B did. In step 4, A
-// found its own name. So that was before B stored its name, and A's mark had been stored
-// before that. So B found the mark in step 2. This is the splitter of Lamport ("A fast
-// mutual exclusion algorithm") and of Moir and Anderson ("Wait-free algorithms for fast,
-// long-lived renaming").
+// At most one process wins. For suppose that two do, and that A stored its name before B.
+// A still found its own name in step 4, so it had stored the mark before B stored its name,
+// and B found that in step 2. This is the splitter of Lamport ("A fast mutual exclusion
+// algorithm").
 //
-// It needs no lock and no clock. It needs a storage that never returns an older value
-// once a value is stored. If processes obstruct each other, a run may go to nobody, and a
-// process that dies takes its run with it. The lock makes that rare.
-//
-// Marks of runs long past are removed. A process that was suspended in the meantime finds
-// no mark for such a run. So the winner of a run checks whether a much later run has a
-// mark, and if so, gives up its own.
+// If processes obstruct each other, a run may go to nobody; the lock makes that rare. Marks
+// of runs long past are removed. A process that was suspended meanwhile finds no mark for
+// such a run. So the winner of a run gives it up if a much later run has a mark.
 const (
 	claimants = directory + "/claimants"
 	taken     = directory + "/taken"
@@ -49,58 +43,51 @@ const (
 	farBeyond = keptMarks / 2
 )
 
-// errOvertaken is the error of a claim that took so long that the marks of its run may
-// have been removed.
-var errOvertaken = errors.New("other processes have taken many runs meanwhile")
-
 // nextByClaim takes the first run number that it can win.
 func nextByClaim(ctx context.Context, storage certmagic.Storage) (uint32, error) {
-	marks, err := listMarks(ctx, storage)
-	if err != nil {
-		return 0, err
-	}
 	next, err := loadNext(ctx, storage)
 	if err != nil {
 		return 0, err
 	}
-	if len(marks) > 0 {
-		// The stored number may have gone back; marks do not.
-		next = max(next, marks[len(marks)-1]+1)
-	}
-	run, err := firstClaimed(ctx, storage, next)
+	marks, err := listMarks(ctx, storage)
 	if err != nil {
 		return 0, err
+	}
+	// The stored number may have gone back; marks do not.
+	next = max(next, lastOf(marks)+1)
+	me := []byte(rand.Text())
+	for won := false; !won; next++ {
+		if next > uniqueid.MaxRun {
+			return 0, uniqueid.ErrRunsExhausted
+		}
+		if won, err = claim(ctx, storage, next, me); err != nil {
+			return 0, fmt.Errorf("claiming run %d in %v: %w", next, storage, err)
+		}
 	}
 	if marks, err = listMarks(ctx, storage); err != nil {
 		return 0, err
 	}
-	if len(marks) > 0 && marks[len(marks)-1] >= run+farBeyond {
-		return 0, fmt.Errorf("claiming run %d in %v: %w", run, storage, errOvertaken)
+	run := next - 1
+	if lastOf(marks) >= run+farBeyond {
+		return 0, fmt.Errorf("claiming run %d in %v: other processes have taken many runs meanwhile", run, storage)
 	}
-	if err := storeNext(ctx, storage, run+1); err != nil {
-		return 0, err
+	if err := storage.Store(ctx, nextKey, strconv.AppendInt(nil, next, 10)); err != nil {
+		return 0, fmt.Errorf("storing the next run number as %s in %v: %w", nextKey, storage, err)
 	}
 	removeMarks(ctx, storage, marks, run)
 	return uint32(run), nil
 }
 
-// firstClaimed claims runs from next on until one is won.
-func firstClaimed(ctx context.Context, storage certmagic.Storage, next uint64) (uint64, error) {
-	me := []byte(rand.Text())
-	for run := next; run <= uniqueid.MaxRun; run++ {
-		won, err := claim(ctx, storage, run, me)
-		if err != nil {
-			return 0, fmt.Errorf("claiming run %d in %v: %w", run, storage, err)
-		}
-		if won {
-			return run, nil
-		}
+// lastOf returns the last run that has a mark, -1 if there is none.
+func lastOf(marks []int64) int64 {
+	if len(marks) == 0 {
+		return -1
 	}
-	return 0, uniqueid.ErrRunsExhausted
+	return marks[len(marks)-1]
 }
 
 // claim reports whether this process has won the run. At most one process gets true.
-func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte) (bool, error) {
+func claim(ctx context.Context, storage certmagic.Storage, run int64, me []byte) (bool, error) {
 	claimant, mark := keyOf(claimants, run), keyOf(taken, run)
 	if err := storage.Store(ctx, claimant, me); err != nil {
 		return false, err
@@ -127,20 +114,20 @@ func claim(ctx context.Context, storage certmagic.Storage, run uint64, me []byte
 // temporary file, which file storages list, too.
 const runKey = "run-"
 
-func keyOf(prefix string, run uint64) string {
+func keyOf(prefix string, run int64) string {
 	return fmt.Sprintf("%s/%s%010d", prefix, runKey, run)
 }
 
 // listMarks returns the runs that have a mark, in order.
-func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error) {
+func listMarks(ctx context.Context, storage certmagic.Storage) ([]int64, error) {
 	keys, err := storage.List(ctx, taken, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing the runs that are taken, as %s in %v: %w", taken, storage, err)
 	}
-	var runs []uint64
+	var runs []int64
 	for _, key := range keys {
 		number, ok := strings.CutPrefix(path.Base(key), runKey)
-		if run, err := strconv.ParseUint(number, 10, 64); ok && err == nil && run <= uniqueid.MaxRun {
+		if run, err := strconv.ParseInt(number, 10, 64); ok && err == nil && run <= uniqueid.MaxRun {
 			runs = append(runs, run)
 		}
 	}
@@ -150,7 +137,7 @@ func listMarks(ctx context.Context, storage certmagic.Storage) ([]uint64, error)
 
 // removeMarks removes the marks of runs long before this one. If that fails, the next run
 // tries again.
-func removeMarks(ctx context.Context, storage certmagic.Storage, marks []uint64, run uint64) {
+func removeMarks(ctx context.Context, storage certmagic.Storage, marks []int64, run int64) {
 	for _, old := range marks {
 		if old+keptMarks > run {
 			return

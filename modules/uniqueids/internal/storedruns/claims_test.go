@@ -235,7 +235,7 @@ func TestTemporaryFilesAreNoMarks(t *testing.T) {
 	}
 }
 
-// A version without claims stored only the next run.
+// Without claims, the stored run is the first, as somebody who starts at a run wants it.
 func TestClaimsGoOnFromStoredRun(t *testing.T) {
 	m := newMemory()
 	m.values[nextKey] = "8452\n"
@@ -256,7 +256,7 @@ func TestRunsUsedUp(t *testing.T) {
 	dir := t.TempDir()
 	for kind, storage := range storages {
 		storage := storage(dir + "/" + kind)
-		if err := storage.Store(t.Context(), nextKey, []byte("1073741823")); err != nil {
+		if err := storage.Store(t.Context(), nextKey, []byte("1073741823\n")); err != nil {
 			t.Fatal(err)
 		}
 		if run, err := Next(t.Context(), storage); err != nil || run != uniqueid.MaxRun {
@@ -270,12 +270,12 @@ func TestRunsUsedUp(t *testing.T) {
 
 func TestStoredRunIsNoNumber(t *testing.T) {
 	for kind, storage := range storages {
-		for _, text := range []string{"", "x", "-1", "1073741825", "1 2"} {
+		for _, text := range []string{"", "x", "-1\n", "1073741825\n", "1 2\n"} {
 			storage := storage(t.TempDir())
 			if err := storage.Store(t.Context(), nextKey, []byte(text)); err != nil {
 				t.Fatal(err)
 			}
-			if run, err := Next(t.Context(), storage); err == nil || !strings.Contains(err.Error(), "expected a whole number") {
+			if run, err := Next(t.Context(), storage); err == nil || !strings.Contains(err.Error(), "want a whole number") {
 				t.Errorf("%s, %q: run %d, %v", kind, text, run, err)
 			}
 		}

@@ -5,7 +5,7 @@
 // storage's lock does not keep processes apart when its holder dies: certmagic may then
 // grant it to several contenders. So uniqueness rests on something else:
 //
-//   - For files, it is a kernel lock, which ends with its process.
+//   - For files, it is a lock of the kernel, which ends with its process.
 //   - For any other storage, it is a claim for each run, which at most one process can win,
 //     provided that a stored value can be read from then on. The storage's lock only keeps
 //     processes from obstructing each other.
@@ -35,20 +35,21 @@ const (
 )
 
 // Next takes a run number. Before Next returns, the record that keeps others from taking
-// the same number is stored, and has been read back. If no number is left, the error
-// wraps [uniqueid.ErrRunsExhausted].
+// the same number is stored. If no number is left, the error wraps
+// [uniqueid.ErrRunsExhausted].
 func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	if files, ok := storage.(*certmagic.FileStorage); ok {
-		run, err := nextInFiles(ctx, files)
+		// Not by the storage, whose files would belong to the user who runs the process.
+		run, err := uniqueid.NewFileRunStore(files.Filename(nextKey)).NextRun(ctx)
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return run, err
 		}
 	}
-	return locked(ctx, storage, func() (uint32, error) { return nextByClaim(ctx, storage) })
+	return nextLocked(ctx, storage)
 }
 
-// locked takes a run while it holds the storage's lock.
-func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32, error)) (run uint32, err error) {
+// nextLocked claims a run while it holds the storage's lock.
+func nextLocked(ctx context.Context, storage certmagic.Storage) (run uint32, err error) {
 	if err := storage.Lock(ctx, lockName); err != nil {
 		return 0, fmt.Errorf("locking the run numbers in %v: %w", storage, err)
 	}
@@ -58,11 +59,11 @@ func locked(ctx context.Context, storage certmagic.Storage, take func() (uint32,
 			err = fmt.Errorf("unlocking the run numbers in %v: %w", storage, unlockErr)
 		}
 	}()
-	return take()
+	return nextByClaim(ctx, storage)
 }
 
 // loadNext returns the next run number, 0 if none is stored.
-func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
+func loadNext(ctx context.Context, storage certmagic.Storage) (int64, error) {
 	text, err := storage.Load(ctx, nextKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -70,30 +71,10 @@ func loadNext(ctx context.Context, storage certmagic.Storage) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", nextKey, storage, err)
 	}
-	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || run > uniqueid.MaxRun+1 {
-		return 0, fmt.Errorf("reading the next run number from %s in %v: %q is none; expected a whole number up to %d",
-			nextKey, storage, text, uint64(uniqueid.MaxRun)+1)
+	run, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || run < 0 || run > uniqueid.MaxRun+1 {
+		return 0, fmt.Errorf("reading the next run number from %s in %v: want a whole number up to %d, found %q",
+			nextKey, storage, uniqueid.MaxRun+1, text)
 	}
 	return run, nil
-}
-
-// storeNext stores the next run number and reads it back.
-func storeNext(ctx context.Context, storage certmagic.Storage, next uint64) error {
-	if err := storage.Store(ctx, nextKey, strconv.AppendUint(nil, next, 10)); err != nil {
-		return fmt.Errorf("storing the next run number as %s in %v: %w", nextKey, storage, err)
-	}
-	return checkNext(ctx, storage, next)
-}
-
-// checkNext reads the next run number back.
-func checkNext(ctx context.Context, storage certmagic.Storage, next uint64) error {
-	stored, err := loadNext(ctx, storage)
-	if err != nil {
-		return err
-	}
-	if stored != next {
-		return fmt.Errorf("reading back the next run number from %s in %v: found %d; expected %d", nextKey, storage, stored, next)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ package dir
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -27,8 +28,8 @@ const (
 // pollInterval is how often a directory should be listed where nothing reports changes.
 const pollInterval = 5 * time.Millisecond
 
-// ErrNotPlain means that a name leads to something else than a plain file of its own.
-var ErrNotPlain = errors.New("it is not a plain file of its own; remove it")
+// ErrNotOurs means that a name leads to something that no process of ours has put there.
+var ErrNotOurs = errors.New("it is not a plain file of Orderly; remove it")
 
 // ID is the identity of a file on this machine.
 type ID struct{ dev, ino uint64 }
@@ -37,19 +38,17 @@ type ID struct{ dev, ino uint64 }
 type Info struct {
 	ID      ID
 	Links   int
+	Changed time.Time // the inode; nobody can set it back
 	user    uint32
 	group   uint32
 	mode    uint32
-	changed time.Time // the inode; nobody can set it back
 }
 
-// Dir is an open directory. Its files are reached through it, wherever it is moved. Changed
-// and what makes files are for one goroutine at a time.
+// Dir is an open directory. Its files are reached through it, wherever it is moved.
 type Dir struct {
 	path string
 	fd   int
 	id   ID
-	info Info // who may do what there
 }
 
 func open(path string) (*Dir, error) {
@@ -58,7 +57,11 @@ func open(path string) (*Dir, error) {
 		return nil, err
 	}
 	info, err := Stat(fd)
-	return &Dir{path, fd, info.ID, info}, err
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Dir{path, fd, info.ID}, nil
 }
 
 // Path returns the path by which the directory was opened.
@@ -69,21 +72,18 @@ func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
 // Here reports whether the path still leads to this directory.
 func (d *Dir) Here() bool {
-	var st unix.Stat_t
-	return unix.Stat(d.path, &st) == nil && infoOf(&st).ID == d.id
+	here, err := IsAt(d.path, d.id)
+	return here && err == nil
 }
 
-// IsAt reports whether the file at a path is a certain one.
+// IsAt reports whether a path leads to a certain file.
 func IsAt(path string, id ID) (bool, error) {
 	var st unix.Stat_t
-	switch err := unix.Lstat(path, &st); err {
-	case nil:
-		return infoOf(&st).ID == id, nil
-	case unix.ENOENT, unix.ENOTDIR:
+	err := unix.Stat(path, &st)
+	if err == unix.ENOENT || err == unix.ENOTDIR {
 		return false, nil
-	default:
-		return false, err
 	}
+	return infoOf(&st).ID == id, err
 }
 
 // Create makes a file, which must not exist, and opens it.
@@ -100,61 +100,51 @@ func (d *Dir) Create(name string) (fd int, err error) {
 // in a container whose root lacks the capability, only root can use the file. If the file
 // belongs to another group and that cannot be changed, it is not opened to that one.
 func (d *Dir) Adopt(fd int) {
+	dir, dirErr := Stat(d.fd)
 	file, err := Stat(fd)
-	if err != nil {
+	if err != nil || dirErr != nil {
 		return
 	}
-	if file.user == 0 && d.info.user != 0 && os.Geteuid() == 0 {
-		_ = unix.Fchown(fd, int(d.info.user), -1)
+	if file.user == 0 && dir.user != 0 && os.Geteuid() == 0 {
+		_ = unix.Fchown(fd, int(dir.user), -1)
 	}
-	if file.group != d.info.group && unix.Fchown(fd, -1, int(d.info.group)) != nil {
+	if file.group != dir.group && unix.Fchown(fd, -1, int(dir.group)) != nil {
 		return
 	}
-	if mode := file.mode&0o777 | d.info.mode&0o060; mode != file.mode&0o777 {
+	if mode := file.mode&0o777 | dir.mode&0o060; mode != file.mode&0o777 {
 		_ = unix.Fchmod(fd, mode)
 	}
 }
 
 // Mark makes an empty file, unless it exists.
 func (d *Dir) Mark(name string) error {
-	switch fd, err := d.Create(name); err {
-	case nil:
-		return unix.Close(fd)
-	case unix.EEXIST:
+	fd, err := d.Create(name)
+	if err == nil || err == unix.EEXIST {
+		_ = unix.Close(fd)
 		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // OpenFile opens an existing file for reading, and perhaps for writing. The error is
-// [ErrNotPlain] if it is not a plain file.
+// [ErrNotOurs] if it is not a plain file.
 func (d *Dir) OpenFile(name string, access int) (fd int, info Info, err error) {
 	fd, err = d.openat(name, access)
-	switch err {
-	case nil:
-	case unix.ELOOP, unix.ENXIO, unix.EISDIR: // a symbolic link, a socket or a directory
-		return -1, info, ErrNotPlain
-	default:
-		return -1, info, err
-	}
-	if info, err = Stat(fd); err == nil && info.mode&unix.S_IFMT != unix.S_IFREG {
-		err = ErrNotPlain
-	}
-	if err != nil {
+	if err == nil {
+		if info, err = Stat(fd); err == nil && info.mode&unix.S_IFMT == unix.S_IFREG {
+			return fd, info, nil
+		}
 		_ = unix.Close(fd)
 	}
-	return fd, info, err
+	if err == nil || err == unix.ELOOP || err == unix.ENXIO || err == unix.EISDIR { // a symbolic link, a socket or a directory
+		err = ErrNotOurs
+	}
+	return -1, info, err
 }
 
 // openat never follows a symbolic link, and does not wait for a pipe.
 func (d *Dir) openat(name string, flags int) (fd int, err error) {
-	for {
-		fd, err = unix.Openat(d.fd, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
+	return unix.Openat(d.fd, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 }
 
 // Info returns what the system says about a file.
@@ -174,12 +164,12 @@ func Stat(fd int) (Info, error) {
 func infoOf(st *unix.Stat_t) Info {
 	return Info{ // the fields have other types on other systems
 		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), //nolint:unconvert
-		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
+		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), Changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
 	}
 }
 
 // Link gives a file of the directory a second name there.
-func (d *Dir) Link(from, to string) error { return linkat(d.fd, from, to) }
+func (d *Dir) Link(from, to string) error { return unix.Linkat(d.fd, from, d.fd, to, 0) }
 
 // NoLinks reports whether an error of [Dir.Link] means that there are no hard links here.
 func NoLinks(err error) bool {
@@ -188,7 +178,7 @@ func NoLinks(err error) bool {
 
 // Unlink removes a name of a file. It is not an error if there is none.
 func (d *Dir) Unlink(name string) error {
-	if err := unlinkat(d.fd, name); err != unix.ENOENT {
+	if err := unix.Unlinkat(d.fd, name, 0); err != unix.ENOENT {
 		return err
 	}
 	return nil
@@ -197,7 +187,7 @@ func (d *Dir) Unlink(name string) error {
 // Rename renames a file.
 func (d *Dir) Rename(from, to string) error { return unix.Renameat(d.fd, from, d.fd, to) }
 
-// List returns the names of all files.
+// List returns the names of all files. A directory that was removed has none.
 func (d *Dir) List() ([]string, error) {
 	fd, err := d.openat(".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -205,55 +195,22 @@ func (d *Dir) List() ([]string, error) {
 	}
 	f := os.NewFile(uintptr(fd), d.path)
 	defer f.Close()
-	return f.Readdirnames(-1)
+	names, err := f.Readdirnames(-1)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return names, err
 }
 
-// Age is how long a file has been as it is, by the clock of the file system. The directory
-// is touched to read that. If the clock was set in the meantime, usually soon after a boot,
-// a file may look older than it is. So no age exceeds the uptime. Zero means unknown.
-func (d *Dir) Age(name string) time.Duration {
-	touch(d.fd)
-	now, err := Stat(d.fd)
-	file, fileErr := d.Info(name)
-	if err != nil || fileErr != nil {
-		return 0
+// Sync flushes a file and the directory to the disk. File systems without a disk do
+// nothing, or do not support it.
+func (d *Dir) Sync(fd int) error {
+	for _, fd := range []int{fd, d.fd} {
+		if err := unix.Fsync(fd); err != nil && err != unix.EINVAL && err != unix.ENOSYS && err != unix.ENOTSUP {
+			return err
+		}
 	}
-	return min(max(now.changed.Sub(file.changed), 0), uptime())
-}
-
-func touch(fd int) { _ = unix.Futimes(fd, nil) }
-
-// Changed reports whether somebody has opened the directory to others, or given it away,
-// since the last call.
-func (d *Dir) Changed() bool {
-	before, now := d.info, d.info
-	if info, err := Stat(d.fd); err == nil {
-		now = info
-	}
-	d.info = now
-	return now.mode != before.mode || now.user != before.user || now.group != before.group
-}
-
-// Refresh adopts a file of this process again, and touches it, so that programs that clean
-// up old files leave it alone.
-func (d *Dir) Refresh(fd int) {
-	touch(fd)
-	d.Adopt(fd)
-}
-
-// Sync flushes a file and the directory to the disk.
-func (d *Dir) Sync(fd int) error { return errors.Join(flushed(fd), flushed(d.fd)) }
-
-// flushed flushes a file. File systems without a disk do nothing, or do not support it.
-func flushed(fd int) error {
-	err := flush(fd)
-	for err == unix.EINTR {
-		err = flush(fd)
-	}
-	if err == unix.EINVAL || err == unix.ENOSYS || err == unix.ENOTSUP {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // Write writes the whole text at an offset of a file.

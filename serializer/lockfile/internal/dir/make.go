@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -57,23 +56,24 @@ func makeOwn(path string) (string, error) {
 // service cannot use. So root gives what it makes to the owner of what is around it, unless
 // everybody may write there.
 func makeAll(path string) error {
-	var missing []string
-	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
-		if _, err := os.Stat(at); err == nil {
-			break
-		}
-		missing = append(missing, at)
+	if _, err := os.Stat(path); err == nil {
+		return nil
 	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
+	around := filepath.Dir(path)
+	if around != path {
+		if err := makeAll(around); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o750); err != nil {
+		if _, statErr := os.Stat(path); statErr == nil {
+			return nil // another process has made it
+		}
 		return err
 	}
-	for _, made := range slices.Backward(missing) {
-		around, err := os.Stat(filepath.Dir(made))
-		if err != nil || around.Mode()&0o002 != 0 {
-			continue
-		}
-		if f, err := os.Open(made); err == nil {
-			fileowner.Give(f, made, filepath.Dir(made))
+	if info, err := os.Stat(around); err == nil && info.Mode()&0o002 == 0 {
+		if f, err := os.Open(path); err == nil {
+			fileowner.Give(f, path, around)
 			_ = f.Close()
 		}
 	}

@@ -2,6 +2,7 @@ package dir
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"os"
 	"strconv"
@@ -17,43 +18,39 @@ import (
 // every event up to a certain moment. A read that returns no more events proves that.
 // Events that arrive through a channel from another goroutine do not.
 type Watch struct {
-	fd    int    // -1 if the system had no watch left: then the directory is polled
-	alarm *alarm // nil if fd is -1
-	buf   []byte
-	lost  bool // events were lost, so the directory must be listed
+	fd   int // -1 if the system had no watch left: then the directory is polled
+	buf  []byte
+	lost bool // events were lost, so the directory must be listed
+
+	// A wait happens in the runtime's poller. A blocking system call would occupy one of the
+	// runtime's processors for a while, and delay the goroutine that was just admitted. But
+	// the poller must not see fd itself: each local ticket makes an event, too, and would
+	// wake a thread even if nobody waits. So an epoll set stands between the two, and has fd
+	// only during a wait.
+	set  *os.File
+	conn syscall.RawConn
 }
 
 const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
 
-// Watch watches the directory. The first read of the watch reports a loss.
+// Watch watches the directory. The first read of the watch reports a loss. It avoids the
+// path, because another directory may have taken the place of the open one.
 func (d *Dir) Watch() *Watch {
-	polling := &Watch{fd: -1, lost: true}
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		return polling
-	}
-	if err := d.add(fd); err != nil {
-		_ = unix.Close(fd)
-		return polling
-	}
-	alarm, err := newAlarm(fd)
-	if err != nil {
-		_ = unix.Close(fd)
-		return polling
-	}
-	return &Watch{fd: fd, alarm: alarm, buf: make([]byte, 32<<10), lost: true}
-}
-
-// add avoids the path, because another directory may have taken the place of the open one.
-func (d *Dir) add(fd int) error {
-	_, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(d.fd), notifyMask)
 	if err == nil {
-		return nil
+		_, err = unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(d.fd), notifyMask)
 	}
-	// Without /proc, the path must do. Each ticket checks that it still leads to the open
-	// directory.
-	_, err = unix.InotifyAddWatch(fd, d.path, notifyMask)
-	return err
+	set, setErr := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	w := &Watch{fd: fd, buf: make([]byte, 32<<10), lost: true}
+	if err = cmp.Or(err, setErr, unix.SetNonblock(set, true)); err == nil { // makes os.File use the poller
+		w.set = os.NewFile(uintptr(set), "watch")
+		w.conn, err = w.set.SyscallConn()
+	}
+	if err != nil {
+		_, _ = unix.Close(fd), unix.Close(set)
+		w.fd = -1
+	}
+	return w
 }
 
 func (w *Watch) polls() bool { return w.fd < 0 }
@@ -100,7 +97,6 @@ func (w *Watch) parse(events []byte, fn func(Change, []byte)) {
 		switch {
 		case mask&unix.IN_Q_OVERFLOW != 0:
 			w.Distrust()
-		case mask&unix.IN_ISDIR != 0:
 		case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 			fn(Appeared, name)
 		case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
@@ -114,67 +110,31 @@ func (w *Watch) parse(events []byte, fn func(Change, []byte)) {
 // Distrust makes the next read report a loss.
 func (w *Watch) Distrust() { w.lost = true }
 
-// Wait returns when there may be changes to read, at the latest after timeout.
+// Wait returns when there may be changes to read, at the latest after timeout, or when the
+// watch is closed.
 func (w *Watch) Wait(timeout time.Duration) {
-	if w.polls() {
-		time.Sleep(min(timeout, pollInterval))
-		return
-	}
-	w.alarm.wait(timeout)
-}
-
-// Close ends the watch.
-func (w *Watch) Close() {
-	if !w.polls() {
-		w.alarm.close()
-		_ = unix.Close(w.fd)
-	}
-}
-
-// alarm waits in the runtime's poller until a file descriptor is readable. A blocking
-// system call would occupy one of the runtime's processors for a while, and delay the
-// goroutine that was just admitted.
-//
-// The poller must not see the descriptor itself. Each local ticket makes an event, too,
-// and would wake a thread even if nobody waits. So an epoll set stands between the two,
-// and has the descriptor only during a wait.
-type alarm struct {
-	fd   int
-	set  *os.File // the epoll set
-	conn syscall.RawConn
-}
-
-func newAlarm(fd int) (_ *alarm, err error) {
-	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetNonblock(set, true); err != nil { // makes os.File use the poller
-		_ = unix.Close(set)
-		return nil, err
-	}
-	a := &alarm{fd: fd, set: os.NewFile(uintptr(set), "alarm")}
-	a.conn, err = a.set.SyscallConn()
-	return a, err
-}
-
-// wait returns once the descriptor can be read, at the latest after timeout, or when the
-// alarm is closed.
-func (a *alarm) wait(timeout time.Duration) {
-	_ = a.set.SetReadDeadline(time.Now().Add(timeout))
 	added := false
-	_ = a.conn.Read(func(set uintptr) bool {
-		if added {
-			return true
-		}
-		// Not earlier: the runtime's poller only reports events from here on.
-		added = unix.EpollCtl(int(set), unix.EPOLL_CTL_ADD, a.fd, &unix.EpollEvent{Events: unix.EPOLLIN}) == nil
-		return !added
-	})
-	_ = a.conn.Control(func(set uintptr) { _ = unix.EpollCtl(int(set), unix.EPOLL_CTL_DEL, a.fd, nil) })
+	if !w.polls() {
+		_ = w.set.SetReadDeadline(time.Now().Add(timeout))
+		_ = w.conn.Read(func(set uintptr) bool {
+			if added {
+				return true
+			}
+			// Not earlier: the runtime's poller only reports events from here on.
+			added = unix.EpollCtl(int(set), unix.EPOLL_CTL_ADD, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN}) == nil
+			return !added
+		})
+		_ = w.conn.Control(func(set uintptr) { _ = unix.EpollCtl(int(set), unix.EPOLL_CTL_DEL, w.fd, nil) })
+	}
 	if !added {
 		time.Sleep(min(timeout, pollInterval))
 	}
 }
 
-func (a *alarm) close() { _ = a.set.Close() }
+// Close ends the watch.
+func (w *Watch) Close() {
+	if !w.polls() {
+		_ = w.set.Close()
+		_ = unix.Close(w.fd)
+	}
+}

@@ -5,8 +5,10 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -45,34 +47,38 @@ type Guard struct {
 	id    dir.ID
 	boot  string // identifies the current boot of the machine; empty if that is not known
 	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
-	ours  bool   // the file looks like a guard; otherwise, it may be anybody's file
 	stuck bool   // a goroutine waits for the lock, and closes the file then
 }
 
 // Open opens the guard of a directory, or makes it.
 func Open(d *dir.Dir) (*Guard, error) {
-	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
-	for err == unix.ENOENT {
-		if err := d.Mark(name.Guard); err != nil {
-			return nil, err
-		}
-		fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
+	if err := d.Mark(name.Guard); err != nil {
+		return nil, err
 	}
+	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: dir.BootID()}
+	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: bootID()}
 	text, err := g.read()
 	if err == nil && info.Links > 1 {
-		err = dir.ErrNotPlain
+		err = dir.ErrNotOurs
 	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	g.ours = text == "" || numberIn(text, 0, '\n') > 0
-	g.Refresh()
+	if numberIn(text, 0, '\n') > 0 { // otherwise, it may be anybody's file
+		d.Adopt(fd)
+	}
 	return g, nil
+}
+
+// bootID identifies the current boot of the machine. It is empty if the system does not
+// provide an ID.
+func bootID() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
 }
 
 // Lock waits until this process has the guard, or ctx is done. In the second case, the
@@ -118,13 +124,6 @@ func (g *Guard) Check() error {
 // ErrReplaced means that the path of a guard leads to another one, or to none.
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
 
-// Refresh is like [dir.Dir.Refresh].
-func (g *Guard) Refresh() {
-	if g.ours {
-		g.dir.Refresh(g.fd)
-	}
-}
-
 // Close closes the file.
 func (g *Guard) Close() {
 	if !g.stuck {
@@ -147,30 +146,20 @@ func (g *Guard) Last() (uint64, error) {
 // when that is on the disk. That comes second: it hides the bound of the last boot.
 func (g *Guard) Record(last uint64) error {
 	var buf [lineAt]byte
-	if err := dir.Write(g.fd, append(name.AppendDigits(buf[:0], last, digits), '\n'), 0); err != nil {
+	err := dir.Write(g.fd, append(name.AppendDigits(buf[:0], last, digits), '\n'), 0)
+	if err != nil || last <= g.bound || g.boot == "" {
 		return err
 	}
-	if last <= g.bound || g.boot == "" {
-		return nil
-	}
-	return g.reserve(last)
-}
-
-func (g *Guard) reserve(last uint64) error {
 	text, err := g.read()
 	if err != nil {
 		return err
 	}
 	bound := max(numberIn(text, lineAt, ' '), min(last+reserved, name.MaxNumber))
 	line := append(name.AppendDigits(nil, bound, digits), " "+g.boot+"\n"...)
-	if err := dir.Write(g.fd, line, lineAt); err != nil {
-		return err
+	if err = cmp.Or(dir.Write(g.fd, line, lineAt), g.dir.Sync(g.fd)); err == nil {
+		g.bound = bound
 	}
-	if err := g.dir.Sync(g.fd); err != nil {
-		return err
-	}
-	g.bound = bound
-	return nil
+	return err
 }
 
 func (g *Guard) read() (string, error) {

@@ -39,16 +39,20 @@ const (
 	MaxNumber = 9_999_999_999_999_999 // 2286-11-20
 )
 
-// maxLength is the longest file name that file systems allow, in bytes.
-const maxLength = 255
+// maxLength is the longest file name that file systems allow, in bytes. maxPrefix leaves
+// room for that of an eviction.
+const (
+	maxLength = 255
+	maxPrefix = maxLength - len(Evicts) - fixedDigits - maxAddress
+)
 
 // The files of a lock directory that are no tickets. [Parse] accepts none of these names.
 const (
 	Guard  = serializer.ReservedPrefix + "guard"
-	Owners = serializer.ReservedPrefix + "owner-" // + random letters, "-" and a number
+	Owners = serializer.ReservedPrefix + "owner-" // + random letters
 	New    = serializer.ReservedPrefix + "new-"   // + random letters: an owner file that is being made
 	Pauses = serializer.ReservedPrefix + "pause-" // + the end, 20 digits, "-" and the queue's name
-	Evicts = serializer.ReservedPrefix + "evict-" // + the ticket's number, 20 digits, "-" and the queue's name
+	Evicts = serializer.ReservedPrefix + "evict-" // + the name of the ticket's file, which its owner should take out
 )
 
 // Name is the content of the name of a ticket's file.
@@ -122,8 +126,8 @@ func CheckPrefix(prefix string) error {
 		return fmt.Errorf("it begins with %s", serializer.ReservedPrefix)
 	case serializer.AmbiguousQueueName(prefix):
 		return errors.New("it ends in four zeros and a digit")
-	case len(prefix) > maxLength-fixedDigits-maxAddress:
-		return fmt.Errorf("it is longer than %d bytes", maxLength-fixedDigits-maxAddress)
+	case len(prefix) > maxPrefix:
+		return fmt.Errorf("it is longer than %d bytes", maxPrefix)
 	}
 	return nil
 }
@@ -137,25 +141,12 @@ type Pause struct {
 // String returns the name of the file.
 func (p Pause) String() string { return fmt.Sprintf("%s%020d-%s", Pauses, p.End.UnixMicro(), p.Queue) }
 
-// Check returns why there can be no such pause, or nil.
-func (p Pause) Check() error {
-	if excess := len(p.String()) - maxLength; excess > 0 || strings.ContainsAny(p.Queue, "/\\\x00") {
-		return fmt.Errorf("its name contains a slash, a backslash or a zero byte, or is more than %d bytes long", maxLength-len(p.String())+len(p.Queue))
-	}
-	return nil
-}
-
 // ParsePause reads the name of a pause's file.
 func ParsePause(file string) (Pause, bool) {
 	end, queue, _ := strings.Cut(strings.TrimPrefix(file, Pauses), "-")
 	micros, ok := ParseDigits(end)
 	ok = ok && len(end) == numberDigits && queue != "" && micros <= uint64(serializer.Forever.UnixMicro())
 	return Pause{Queue: queue, End: time.UnixMicro(int64(micros)).UTC()}, ok
-}
-
-// Evict returns the name of a file that asks the owner of a ticket to take it out.
-func Evict(number uint64, queue string) string {
-	return fmt.Sprintf("%s%020d-%s", Evicts, number, queue)
 }
 
 // Random returns random letters for the name of a file.

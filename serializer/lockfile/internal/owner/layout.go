@@ -6,13 +6,13 @@
 // A process has one owner file, which it keeps locked for as long as it works in the
 // directory. Its tickets are hard links to the file. The file begins with text for people:
 //
-//	orderly lock-file owner 2
-//	.orderly-owner-k3j5vq2m6xw7n4pa-1
+//	orderly lock-file owner 1
+//	.orderly-owner-k3j5vq2m6xw7n4pa
 //	pid 4711 on web1
 //	since 2026-11-20T08:15:30Z, program "/usr/bin/caddy"
 //
 // Then come two words of 64 bits for each ticket: one with its number and state (see
-// [Word]), and one with its rule. The words are a hash table. Those of a ticket lie in one
+// word), and one with its rule. The words are a hash table. Those of a ticket lie in one
 // of the four places of its bucket, a cache line that follows from its number. If these are
 // taken, they lie in its bucket of the next level, which is twice as large and appended to
 // the file. So nothing ever moves.
@@ -20,11 +20,10 @@
 // All processes map the file into memory, but only its owner writes. Others may damage or
 // truncate it. So the owner also keeps the words for itself, and looks from time to time
 // whether the file still says the same. If it does not, or if its name was removed, or has
-// as many links as the file system allows, the owner makes another file with the same
-// words: the next generation. It keeps the old ones locked, and goes on writing to them:
-// others may know only one of these, because the new one was removed, too. The file's name says which process it belongs to, and which generation it is. It is also
-// in the text: somebody else may have removed the file, but not the tickets that are linked
-// to it.
+// as many links as the file system allows, the owner makes another file of the same name,
+// with the same words. It keeps the old one locked, and goes on writing to it: others may
+// know only that one, because the new name was removed, too. The name is also in the text:
+// somebody else may have removed it, but not the tickets that are linked to the file.
 package owner
 
 import (
@@ -32,27 +31,24 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Word is what an owner file says about one ticket: its number, and its state in 2 bits.
-// The zero value is a free place.
-type Word uint64
+// word is what an owner file says about one ticket: its number, and its state in 2 bits.
+type word uint64
 
 // State is where a ticket is, as its owner says.
 type State uint8
 
 // The states of a ticket. A word says Waiting before the ticket's file is made, and Leaving
-// before it is removed. Gone frees the place.
+// before it is removed. The place of one that is Gone is free.
 const (
 	Gone State = iota
 	Waiting
@@ -60,32 +56,23 @@ const (
 	Leaving
 )
 
-func newWord(number uint64, s State) Word {
-	if s == Gone {
-		return 0
-	}
-	return Word(number<<2 | uint64(s))
-}
-
-// Number returns the number of the ticket.
-func (w Word) Number() uint64 { return uint64(w >> 2) }
-
-// State returns the state of the ticket.
-func (w Word) State() State { return State(w & 3) }
-
 // Stands reports whether the ticket is waiting or inside. Then its file should exist.
-func (w Word) Stands() bool { return w.State() == Waiting || w.State() == Inside }
+func (s State) Stands() bool { return s == Waiting || s == Inside }
+
+func newWord(number uint64, s State) word { return word(number<<2 | uint64(s)) }
+func (w word) number() uint64             { return uint64(w >> 2) }
+func (w word) state() State               { return State(w & 3) }
 
 // ruleWord is a rule as a word, and ruleOf reads it.
-func ruleWord(r queue.Rule) Word {
-	w := Word(r.Limit) << 1
+func ruleWord(r queue.Rule) word {
+	w := word(r.Limit) << 1
 	if r.Shared {
 		w |= 1
 	}
 	return w
 }
 
-func ruleOf(w Word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(int64(w) >> 1)} }
+func ruleOf(w word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(int64(w) >> 1)} }
 
 // The layout of the file. Level n has 64<<n buckets.
 const (
@@ -107,7 +94,7 @@ func bucket(number uint64, level int) int {
 	return levelEnd(level) + int(number*0x9E37_79B9_7F4A_7C15>>(58-level))*bucketWords
 }
 
-const firstLine = "orderly lock-file owner 2"
+const firstLine = "orderly lock-file owner 1"
 
 // Self names this process for people.
 func Self() string {
@@ -123,29 +110,16 @@ func text(file string, now time.Time) string {
 	return fmt.Sprintf("%s\n%s\n%s\nsince %s, program %.1000q\n", firstLine, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 }
 
-// ErrNoOwner means that a file is not an owner file.
-var ErrNoOwner = errors.New("it is not an owner file")
-
-// errDamaged means that somebody else has truncated or changed an owner file.
-var errDamaged = errors.New("the owner file was damaged by another program")
+// errDamaged means that somebody else has truncated, changed or replaced an owner file.
+var errDamaged = errors.New("the owner file was damaged or replaced by another program")
 
 // file is an open owner file, mapped into memory with room for all levels. Memory behind
 // the end of the file must not be accessed.
 type file struct {
-	name       string
-	session    string // a process's work in one directory
-	generation int
-	fd         int
-	mem        []byte
-}
-
-// setName takes the name of an owner file apart, and reports whether it is one.
-func (f *file) setName(full string) (ok bool) {
-	rest, isOwners := strings.CutPrefix(full, name.Owners)
-	session, generation, _ := strings.Cut(rest, "-")
-	n, err := strconv.Atoi(generation)
-	f.name, f.session, f.generation = full, session, n
-	return isOwners && err == nil && len(session) == len(name.Random())
+	name string
+	id   dir.ID
+	fd   int
+	mem  []byte
 }
 
 func (f *file) mmap(access int) (err error) {
@@ -155,25 +129,20 @@ func (f *file) mmap(access int) (err error) {
 	return nil
 }
 
-func wordsOf(mem []byte) []Word { return unsafe.Slice((*Word)(unsafe.Pointer(&mem[0])), len(mem)/8) }
+func wordsOf(mem []byte) []word { return unsafe.Slice((*word)(unsafe.Pointer(&mem[0])), len(mem)/8) }
 
 // count is where the file says how many levels it has, and words are these levels.
-func (f *file) count() *Word  { return &wordsOf(f.mem)[countAt/8] }
-func (f *file) words() []Word { return wordsOf(f.mem[textSize:]) }
+func (f *file) count() *word  { return &wordsOf(f.mem)[countAt/8] }
+func (f *file) words() []word { return wordsOf(f.mem[textSize:]) }
 
-func load(w *Word) Word     { return Word(atomic.LoadUint64((*uint64)(w))) }
-func store(w *Word, n Word) { atomic.StoreUint64((*uint64)(w), uint64(n)) }
+func load(w *word) word     { return word(atomic.LoadUint64((*uint64)(w))) }
+func store(w *word, n word) { atomic.StoreUint64((*uint64)(w), uint64(n)) }
 
 // close also releases the lock of the file, if this process has it. While a file is mapped,
 // it stays locked.
 func (f *file) close() {
-	if f.mem != nil {
-		_ = unix.Munmap(f.mem)
-		f.mem = nil
-	}
-	if f.fd >= 0 {
-		_ = unix.Close(f.fd)
-	}
+	_, _ = unix.Munmap(f.mem), unix.Close(f.fd)
+	f.mem, f.fd = nil, -1
 }
 
 // sheltered accesses mapped memory. A fault, because somebody has truncated the file,

@@ -3,45 +3,46 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Remote is the owner file of another process, open for reading. It is safe for concurrent
-// use.
+// Remote is the owner file of another process, open for reading. Find and Standing may be
+// called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
-	Process string // for people
-	ID      dir.ID // of the file
+	Process *serializer.Owner
+	dir     *dir.Dir
 
 	mu   sync.Mutex // held while the file's memory is read
 	file file
 }
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
-// [ErrNoOwner] if it is another file. If the text is damaged, the name says whose it is.
-func OpenRemote(d *dir.Dir, name string) (_ *Remote, err error) {
-	fd, info, err := d.OpenFile(name, unix.O_RDONLY)
-	if err == dir.ErrNotPlain {
-		return nil, ErrNoOwner
-	}
+// [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
+func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
+	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{ID: info.ID, Process: "unknown process", file: file{fd: fd}}
+	r := &Remote{Process: &serializer.Owner{Name: "unknown process", Alive: true}, dir: d, file: file{at, info.ID, fd, nil}}
 	text := make([]byte, countAt)
-	if _, err = unix.Pread(r.file.fd, text, 0); err == nil {
-		lines := strings.SplitN(string(text), "\n", 4)
-		if len(lines) == 4 && lines[0] == firstLine && r.file.setName(lines[1]) {
-			r.Process = lines[2]
-		} else if !r.file.setName(name) {
-			err = ErrNoOwner
+	if _, err = unix.Pread(fd, text, 0); err == nil {
+		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine {
+			r.file.name, r.Process.Name = lines[1], lines[2]
+		}
+		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
+			err = dir.ErrNotOurs // or a copy of one
 		}
 	}
 	if err == nil {
@@ -57,52 +58,69 @@ func OpenRemote(d *dir.Dir, name string) (_ *Remote, err error) {
 // Name returns the name of the file.
 func (r *Remote) Name() string { return r.file.name }
 
-// Session names the process's work in the directory. The files of one session have the
-// same words; the newest one counts.
-func (r *Remote) Session() string { return r.file.session }
+// Has reports whether a file is the owner file under another name.
+func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 
-// OlderThan reports whether another file is of the same session and newer.
-func (r *Remote) OlderThan(name string) bool {
-	var f file
-	return f.setName(name) && f.session == r.file.session && f.generation > r.file.generation
+// Update opens the file that has taken the place of this one, if there is one. The owner
+// has locked it. Others have not locked what they have put there.
+func (r *Remote) Update() error {
+	info, err := r.dir.Info(r.file.name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && r.Has(info) {
+		return nil
+	}
+	fresh, err := OpenRemote(r.dir, r.file.name)
+	if errors.Is(err, dir.ErrNotOurs) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	if free, err := fresh.free(); free || err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.file, fresh.file = fresh.file, r.file
+	return nil
 }
 
-// Find returns what the owner says about a ticket. The word is zero if it says nothing. The
-// error means that the file is damaged, so the owner cannot say anything.
-func (r *Remote) Find(number uint64) (found Word, rule queue.Rule, err error) {
-	err = r.read(func(words []Word, levels int) {
+// Find returns what the owner says about a ticket. The state is Gone if it says nothing.
+// The error means that the file is damaged, so the owner cannot say anything.
+func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
+	err = r.read(func(words []word, levels int) {
 		for level := range levels {
 			at := bucket(number, level)
 			for i := at; i < at+bucketWords; i += 2 {
-				if load(&words[i]).Number() != number {
+				if load(&words[i]).number() != number {
 					continue
 				}
 				rule = ruleOf(load(&words[i+1]))
 				// The place may have another ticket by now.
-				if w := load(&words[i]); w.Number() == number {
-					found = w
+				if w := load(&words[i]); w.number() == number {
+					s = w.state()
 				}
 				return
 			}
 		}
 	})
-	return found, rule, err
+	return s, rule, err
 }
 
-// All returns the words of all tickets.
-func (r *Remote) All() (all []Word, err error) {
-	err = r.read(func(words []Word, levels int) {
+// Standing returns the numbers of all tickets that are waiting or inside.
+func (r *Remote) Standing() (numbers []uint64, err error) {
+	err = r.read(func(words []word, levels int) {
 		for i := 0; i < levelEnd(levels); i += 2 {
-			if w := load(&words[i]); w != 0 {
-				all = append(all, w)
+			if w := load(&words[i]); w.state().Stands() {
+				numbers = append(numbers, w.number())
 			}
 		}
 	})
-	return all, err
+	return numbers, err
 }
 
 // read reads the words, unless the file is closed.
-func (r *Remote) read(do func(words []Word, levels int)) error {
+func (r *Remote) read(do func(words []word, levels int)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.file.mem == nil {
@@ -118,9 +136,18 @@ func (r *Remote) read(do func(words []Word, levels int)) error {
 	})
 }
 
-// Dead reports whether the process has ended or has given up the file. It asks for a shared
-// lock, so that several processes that try at once do not mistake each other for the owner.
+// Dead reports whether the process has ended. It may also have given up this file for
+// another one.
 func (r *Remote) Dead() (bool, error) {
+	if err := r.Update(); err != nil {
+		return false, err
+	}
+	return r.free()
+}
+
+// free reports whether nobody has the lock of the file. It asks for a shared lock, so that
+// several processes that try at once do not mistake each other for the owner.
+func (r *Remote) free() (bool, error) {
 	locked, err := filelock.Try(uintptr(r.file.fd), filelock.Shared)
 	if err == nil && locked {
 		err = filelock.Unlock(uintptr(r.file.fd))

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
+	"github.com/orderly-http/caddy-orderly/bench/internal/report"
+)
+
+// folder is that of the figures and plots, beside the document.
+const folder = "performance"
+
+// readSets reads what was measured before, if there is a folder for it.
+func readSets(docs string) (map[string]*figures.Set, error) {
+	sets := make(map[string]*figures.Set)
+	for _, s := range suites {
+		set, err := figures.Read(filepath.Join(docs, folder, s.name+".json"))
+		switch {
+		case docs == "" || errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			sets[s.name] = set
+		}
+	}
+	return sets, nil
+}
+
+// writeSets writes the figures, the plots and the document's tables.
+func writeSets(sets map[string]*figures.Set, docs string) error {
+	if docs == "" {
+		return nil
+	}
+	dir := filepath.Join(docs, folder)
+	errs := []error{os.MkdirAll(dir, 0o755)}
+	for _, s := range suites {
+		if set := sets[s.name]; set != nil {
+			errs = append(errs, set.Write(filepath.Join(dir, s.name+".json")))
+			if s.plot != nil {
+				errs = append(errs, report.Plot(filepath.Join(dir, s.name+".svg"), s.plot(set)))
+			}
+		}
+	}
+	return errors.Join(append(errs, report.Refresh(filepath.Join(docs, "performance.md"), texts(sets)))...)
+}
+
+// texts are the tables of all suites, and of what was promised.
+func texts(sets map[string]*figures.Set) map[string]string {
+	all := map[string]string{"promises": promised(sets).String()}
+	machines := make(map[string]bool)
+	for _, s := range suites {
+		set := sets[s.name]
+		if set == nil {
+			continue
+		}
+		machines[set.Machine] = true
+		for _, t := range s.tables(set) {
+			all[s.name] += t.String() + "\n"
+		}
+		all[s.name] += circumstances(set)
+	}
+	all["machine"] = strings.Join(slices.Sorted(maps.Keys(machines)), "\n\n") + "\n"
+	return all
+}
+
+// circumstances tells how far the figures can be trusted.
+func circumstances(s *figures.Set) string {
+	rounds := 0
+	for _, row := range s.Rows {
+		for _, values := range row.Values {
+			rounds = max(rounds, len(values))
+		}
+	}
+	others := figures.Summarize(s.Others)
+	text := fmt.Sprintf("%s: medians of %d rounds, least and most in brackets. Other programs used %.0f %% of the machine (median; at most %.0f %%).\n",
+		s.Date, rounds, others.Median, others.Most)
+	if others.Median > 10 {
+		text += "**So only large differences mean something.**\n"
+	}
+	return text
+}

@@ -1,0 +1,154 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each line in the block of a directive is refused with the error, which names its place.
+func TestCaddyfileErrors(t *testing.T) {
+	tests := []struct {
+		directive string // empty if the text is not of its block
+		text      string
+		says      string
+	}{
+		{"serialize", `buffer 64KiB 2TiB`, `buffer: size on disk "2TiB": expected a number of bytes up to 1TiB, such as 256MiB`},
+		{"serialize", `buffer 64KiB off`, `buffer: size on disk "off": expected a number of bytes up to 1TiB, such as 256MiB`},
+		{"serialize", `buffer 64 KiB 1MiB`, `buffer: unexpected "1MiB" after "KiB"; expected a size such as 64KiB, and perhaps one on disk such as 256MiB, or off`},
+		{"serialize", `buffer`, `buffer: no value; expected a size such as 64KiB, and perhaps one on disk such as 256MiB, or off`},
+		{"serialize", `buffer -1`, `buffer: size "-1": expected a number of bytes up to 1GiB, such as 64KiB, or off`},
+		{"serialize", `buffer 64 KiB`, `buffer: size on disk "KiB": expected a number of bytes up to 1TiB, such as 256MiB`},
+		{"serialize", `buffer 2GiB`, `buffer: size "2GiB": expected a number of bytes up to 1GiB, such as 64KiB, or off`},
+		{"serialize", `buffer much`, `buffer: size "much": expected a number of bytes up to 1GiB, such as 64KiB, or off`},
+		{"serialize", `concurrency`, `concurrency: no value; expected a whole number, 1 or more`},
+		{"serialize", `concurrency two`, `concurrency "two": expected a whole number, 1 or more`},
+		{"serialize", `concurrency 0`, `concurrency 0: expected a whole number, 1 or more`},
+		{"serialize", `dry_run on`, `dry_run: unexpected "on"; it has no value`},
+		{"serialize", `engine memory fast`, `engine memory: unexpected "fast"; it has no options`},
+		{"", `serialize {
+engine etcd {
+	endpoints http://localhost:2379
+}
+}`, `engine etcd is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with github.com/orderly-http/caddy-orderly --with github.com/orderly-http/caddy-orderly/modules/etcd`},
+		{"serialize", `engine`, `engine: no value; expected a name: file, memory`},
+		{"", `serialize {
+	engine file {
+		sync on
+	}
+}`, `engine file: unexpected "sync"; it has no options`},
+		{"serialize", `engine redis`, `engine "redis": there is none of this name; expected one of file, memory`},
+		{"serialize", `error_code 500 503`, `error_code: unexpected "503" after "500"; expected a status from 400 to 599`},
+		{"serialize", `error_code 600`, `error_code 600: expected a status from 400 to 599`},
+		{"serialize", `error_code 399`, `error_code 399: expected a status from 400 to 599`},
+		{"serialize", `error_code`, `error_code: no value; expected a status from 400 to 599`},
+		{"serialize", `error_code busy`, `error_code "busy": expected a status from 400 to 599`},
+		{"serialize", `error_response text/plain ""`, `error_response: expected a MIME type and a body; leave both blank to take an earlier one back`},
+		{"serialize", `error_response " " busy`, `error_response: expected a MIME type and a body; leave both blank to take an earlier one back`},
+		{"serialize", `error_response text/plain two words`, `error_response: found 3 values; expected a MIME type and a body`},
+		{"serialize", `error_response application/json`, `error_response: found 1 values; expected a MIME type and a body`},
+		{"serialize", `error_response`, `error_response: found 0 values; expected a MIME type and a body`},
+		{"serialize", `error_response json busy`, `error_response: "json" is not a MIME type; expected one such as application/json`},
+		{"serialize", `hold_timeout`, `hold_timeout: no value; expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"serialize", `hold_timeout -5m`, `hold_timeout -5m0s: expected a duration of 0 or more, such as 60s`},
+		{"serialize", `hold_timeout 7`, `hold_timeout "7": expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"serialize", `on_disconnect`, `on_disconnect: no value; expected finish or cancel`},
+		{"serialize", `on_disconnect stop`, `on_disconnect "stop": expected finish or cancel`},
+		{"serialize", `path " "`, `path: expected a directory; leave path out for the default, queues in Caddy's data directory`},
+		{"serialize", `path /a /b`, `path: unexpected "/b" after "/a"; expected a directory`},
+		{"serialize", `path`, `path: no value; expected a directory`},
+		{"serialize", `path var/queues`, `path "var/queues": expected an absolute path, such as /var/lib/caddy/queues; a relative one depends on where Caddy is started`},
+		{"serialize", `prefix a00007`, `prefix "a00007": it must not end in four zeros and a digit, for that is how timestamps start`},
+		{"serialize", "prefix `a\\b_`", `prefix "a\\b_": expected a text without a path separator; the directory is set by path`},
+		{"serialize", `prefix ""`, `prefix: expected a text; leave prefix out for serializer_`},
+		{"serialize", `prefix a_ b_`, `prefix: unexpected "b_" after "a_"; expected a text`},
+		{"serialize", `prefix`, `prefix: no value; expected a text`},
+		{"serialize", `prefix .orderly-a`, `prefix ".orderly-a": names that start with .orderly- are the queue's own files`},
+		{"serialize", `prefix a/b_`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
+		{"serialize", `queue_length 1 2`, `queue_length: unexpected "2" after "1"; expected a whole number, 0 or more`},
+		{"serialize", `queue_length 1.5`, `queue_length "1.5": expected a whole number, 0 or more`},
+		{"serialize", `queue_length`, `queue_length: no value; expected a whole number, 0 or more`},
+		{"serialize", `queue_length -1`, `queue_length -1: expected a whole number, 0 or more`},
+		{"serialize", `response_buffer 1MiB 1MiB`, `response_buffer: unexpected "1MiB" after "1MiB"; expected a number of bytes up to 1GiB, such as 256KiB`},
+		{"serialize", `response_buffer`, `response_buffer: no value; expected a number of bytes up to 1GiB, such as 256KiB`},
+		{"serialize", `response_buffer -1`, `response_buffer: size "-1": expected a number of bytes up to 1GiB, such as 256KiB`},
+		{"serialize", `response_buffer 2GiB`, `response_buffer: size "2GiB": expected a number of bytes up to 1GiB, such as 256KiB`},
+		{"serialize", `response_buffer lots`, `response_buffer: size "lots": expected a number of bytes up to 1GiB, such as 256KiB`},
+		{"", `serialize on`, `serialize: unexpected argument "on"; expected off, or a block`},
+		{"", `serialize off now`, `serialize: unexpected argument "now"`},
+		{"", `serialize off {
+	timeout 10s
+}`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
+		{"", `serialize_status /queues {
+controls off
+}`, `controls: unexpected argument "off"; it has none`},
+		{"", `serialize_status /queues {
+refresh 1s
+}`, `serialize_status: unknown subdirective "refresh"; expected one of controls`},
+		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, shared_methods, hold_timeout, on_disconnect, buffer, response_buffer, waiting_page, dry_run, engine`},
+		{"serialize", `shared_methods`, `shared_methods: no value; expected request methods such as GET, separated by spaces or commas`},
+		{"serialize", `shared_methods "G{T"`, `shared_methods: "G{T" is not a request method; expected names such as GET, separated by spaces or commas`},
+		{"serialize", `skip_methods`, `skip_methods: no value; expected request methods such as GET, separated by spaces or commas`},
+		{"serialize", `skip_methods GET /a`, `skip_methods: "/A" is not a request method; expected names such as GET, separated by spaces or commas`},
+		{"serialize", `timeout 10 s`, `timeout: unexpected "s" after "10"; expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"serialize", `timeout`, `timeout: no value; expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"serialize", `timeout -1s`, `timeout -1s: expected a duration of 0 or more, such as 60s`},
+		{"serialize", `timeout 10`, `timeout "10": expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"serialize", `timeout soon`, `timeout "soon": expected a duration of 0 or more with a unit, such as 60s or 5m`},
+		{"", `unique_ids threaded`, `unique_ids: unexpected argument "threaded"; expected a block`},
+		{"unique_ids", `layout classic modern`, `layout: unexpected "modern" after "classic"; expected classic, threaded or modern`},
+		{"unique_ids", `layout`, `layout: no value; expected classic, threaded or modern`},
+		{"unique_ids", `layout short`, `layout "short": expected classic, threaded or modern`},
+		{"unique_ids", `node`, `node: no value; expected auto, random or an IPv4 address`},
+		{"unique_ids", `node web1`, `node "web1": expected auto, random or an IPv4 address`},
+		{"unique_ids", `node ::1`, `node "::1": expected auto, random or an IPv4 address`},
+		{"unique_ids", `shards`, `shards: no value; expected a whole number, 1 or more`},
+		{"unique_ids", `shards many`, `shards "many": expected a whole number, 1 or more`},
+		{"unique_ids", `shards 100000000000`, `shards 100000000000: expected a whole number from 1 to 1000000`},
+		{"unique_ids", `shards 0`, `shards 0: expected a whole number, 1 or more`},
+		{"unique_ids", `trust`, `trust: no value; expected the name of a request header field`},
+		{"unique_ids", `trust "X Request Id"`, `trust "X Request Id": expected the name of a request header field, such as X-Request-Id`},
+		{"unique_ids", `length 12`, `unique_ids: unknown subdirective "length"; expected one of layout, node, shards, trust`},
+		{"", `serialize {
+	waiting_page {
+		after -1s
+	}
+}`, `after -1s: expected a duration of 0 or more, such as 60s`},
+		{"serialize", `waiting_page 5s`, `waiting_page: unexpected argument "5s"; expected a block`},
+		{"", `serialize {
+	waiting_page {
+		file
+	}
+}`, `file: no value; expected the path of a page`},
+		{"", `serialize {
+	waiting_page {
+		hold 500ms
+	}
+}`, `hold 500ms: expected a duration of 1s or more, such as 15s`},
+		{"", `serialize {
+	waiting_page {
+		before 5s
+	}
+}`, `waiting_page: unknown subdirective "before"; expected one of after, hold, file`},
+		{"serialize", `when_full`, `when_full: no value; expected drop_newest or drop_oldest`},
+		{"serialize", `when_full drop_oldest`, `when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins`},
+		{"", `serialize {
+	when_full drop_all
+	queue_length 1
+}`, `when_full "drop_all": expected drop_newest or drop_oldest`},
+	}
+	c := start(t, setup{})
+	at := regexp.MustCompile(`, at Caddyfile:\d+$`)
+	for _, test := range tests {
+		text := test.text
+		if test.directive != "" {
+			text = test.directive + " {\n" + test.text + "\n}"
+		}
+		got := c.adapt("http://:8080 {\n" + text + "\n}\n")
+		if !at.MatchString(got) || !strings.HasSuffix(at.ReplaceAllString(got, ""), test.says) {
+			t.Errorf("%s\nis adapted to\n%s\nwant the error\n%s", text, got, test.says)
+		}
+	}
+}

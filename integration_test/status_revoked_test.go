@@ -1,0 +1,53 @@
+package integration_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// A FastCGI application goes on when its turn has been revoked, and so does the turn. The
+// page, the list and the answer to an eviction say so. Bug: none did, and nobody waited.
+func TestRevokedTurnsAreTold(t *testing.T) {
+	t.Parallel()
+	application, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, setup{site: fmt.Sprintf(`
+		serialize_status /queues
+		serialize {
+			path {$DIR}
+			prefix a_
+			hold_timeout 100ms
+		}
+		reverse_proxy %s {
+			transport fastcgi
+		}`, application.Addr())})
+	answer := c.getting("/")
+	connection, err := application.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const says = ", past hold_timeout, revoked "
+	wait.Until(t, "the page tells of the revocation", func() bool {
+		page := c.get("/queues").Text
+		return strings.Contains(page, "inside for ") && strings.Contains(page, says) && strings.Contains(page, "read_timeout")
+	})
+	if out, errs, code := output(t, nil, "serialize", "queues", "--address", c.Admin); code != 0 || !strings.Contains(out, "inside, revoked ") {
+		t.Errorf("queues: exit code %d: %s%s", code, out, errs)
+	}
+	token := c.queue("a_").Tickets[0].Token
+	out, errs, code := output(t, nil, "serialize", "evict", "--address", c.Admin, "--prefix", "a_", "--force", token)
+	if code != 0 || !strings.Contains(out, "the turn ends only when its handlers return") || !strings.Contains(out, "read_timeout") {
+		t.Errorf("evict: exit code %d: %s%s", code, out, errs)
+	}
+	check(t, connection.Close())
+	check(t, application.Close())
+	testcaddy.Await(t, answer)
+	c.awaitQueue("a_", 0, 0)
+}

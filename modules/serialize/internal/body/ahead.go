@@ -1,0 +1,115 @@
+package body
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// Watch reads a body that streams ahead while its request waits. net/http notices that an
+// HTTP/1 client has hung up by reading from its connection, which it does only after the
+// body has been read to its end. The context that Watch returns ends when the client hangs
+// up within the first 64 KiB of the body. stop ends the reading ahead; the handlers then
+// read what is there, and the rest from the client.
+func Watch(r *http.Request) (ctx context.Context, stop func()) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		return r.Context(), func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	a := &ahead{ReadCloser: r.Body, request: r.Context(), reading: true}
+	a.arrived.L = &a.mu
+	r.Body = a
+	go a.read(cancel)
+	return ctx, a.stop
+}
+
+// maxAhead is how much of a body is read ahead, in bytes.
+const maxAhead = 64 << 10
+
+// ahead is a body of which the beginning is read ahead.
+type ahead struct {
+	io.ReadCloser // the client's
+	request       context.Context
+
+	mu      sync.Mutex
+	arrived sync.Cond // data, or the end of reading ahead
+	data    []byte
+	err     error
+	reading bool // by the goroutine, which may be waiting for the client
+	stopped bool
+}
+
+// read reads ahead until it is stopped, has read enough, or the body has ended.
+func (a *ahead) read(gone context.CancelCauseFunc) {
+	chunk := make([]byte, 4<<10)
+	for {
+		n, err := a.ReadCloser.Read(chunk)
+		if !a.add(chunk[:n], err) {
+			break
+		}
+	}
+	if err := a.failure(); err != nil && err != io.EOF {
+		gone(failure(a.request, err))
+	}
+}
+
+// add keeps what was read, and reports whether to go on.
+func (a *ahead) add(data []byte, err error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.data, a.err = append(a.data, data...), err
+	a.reading = err == nil && !a.stopped && len(a.data) < maxAhead
+	a.arrived.Broadcast()
+	return a.reading
+}
+
+func (a *ahead) failure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
+// stop lets the goroutine finish what it is reading.
+func (a *ahead) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+}
+
+// Read implements [io.Reader]. What the goroutine is reading comes first.
+func (a *ahead) Read(p []byte) (int, error) {
+	a.mu.Lock()
+	for len(a.data) == 0 && a.reading {
+		a.arrived.Wait()
+	}
+	if len(a.data) > 0 {
+		n := copy(p, a.data)
+		a.data = a.data[n:]
+		a.mu.Unlock()
+		return n, nil
+	}
+	err := a.err
+	a.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	n, err := a.ReadCloser.Read(p)
+	a.add(nil, err)
+	return n, err
+}
+
+// Uploading returns a function that reports whether the client of a streaming body may
+// still send a part of it, or nil if there is no such body.
+func Uploading(r *http.Request) func() bool {
+	switch streamed := r.Body.(type) {
+	case *ahead:
+		return func() bool { return streamed.failure() != io.EOF }
+	case *Body:
+		return nil
+	}
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	return func() bool { return true }
+}

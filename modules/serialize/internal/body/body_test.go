@@ -1,0 +1,262 @@
+package body
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// newRequest has a body of that text. It is of an HTTP/1 client, and has no length if
+// length is less than 0.
+func newRequest(text string, length int64) *http.Request {
+	r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(text)))
+	r.ContentLength = length
+	return r
+}
+
+// statusOf is the status that an error has for the client.
+func statusOf(err error) int {
+	failure, _ := errors.AsType[caddyhttp.HandlerError](err)
+	return failure.StatusCode
+}
+
+// Bodies of all sizes are as they were, in memory or in a file, until they are too large.
+func TestSizes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, c := range []struct {
+		size         int
+		memory, disk int64
+		status       int
+		inFile       bool
+	}{
+		{1, 10, 0, 0, false},
+		{10, 10, 0, 0, false},
+		{11, 10, 0, 413, false},
+		{10, 10, 10, 0, false},
+		{11, 10, 10, 0, true},
+		{20, 10, 10, 0, true},
+		{21, 10, 10, 413, false},
+		{5, 0, 10, 0, true},
+		{100_000, 10, 100_000, 0, true},
+		{100_000, 200_000, 0, 0, false},
+	} {
+		text := strings.Repeat("0123456789", c.size/10+1)[:c.size]
+		for _, length := range []int64{int64(c.size), -1} {
+			w, r := httptest.NewRecorder(), newRequest(text, length)
+			b, err := Read(w, r, Limits{c.memory, c.disk})
+			if statusOf(err) != c.status || errors.Is(err, ErrTooLarge) != (c.status == 413) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			if closes := w.Header().Get("Connection") == "close"; closes != (err != nil) {
+				t.Errorf("%+v: closes %t", c, closes)
+			}
+			got, readErr := io.ReadAll(r.Body)
+			switch {
+			case err != nil:
+				if readErr != err {
+					t.Errorf("%+v: a handler can read the rest: %q, %v", c, got, readErr)
+				}
+			case readErr != nil || string(got) != text || b.Empty() || r.ContentLength != length || (b.file != nil) != c.inFile:
+				t.Errorf("%+v: %d bytes, %v", c, len(got), readErr)
+			}
+			b.Free()
+		}
+	}
+	if files, _ := os.ReadDir(os.TempDir()); len(files) > 0 {
+		t.Errorf("%v has a name", files[0])
+	}
+}
+
+// No body is no work, and what an outer queue has read is not read again.
+func TestNothingToRead(t *testing.T) {
+	outer := newRequest("x", 1)
+	first, _ := Read(httptest.NewRecorder(), outer, Limits{10, 0})
+	webSocket := newRequest("x", -1)
+	webSocket.Method, webSocket.ProtoMajor, webSocket.Header = "CONNECT", 2, http.Header{":protocol": {"websocket"}}
+	for _, r := range []*http.Request{
+		httptest.NewRequest("GET", "/", http.NoBody), {}, newRequest("", 0), outer, webSocket,
+	} {
+		before := r.Body
+		if b, err := Read(httptest.NewRecorder(), r, Limits{10, 0}); b != nil || err != nil || r.Body != before || !b.Empty() {
+			t.Errorf("%v: %v, %v", r, b, err)
+		}
+	}
+	if first.Empty() {
+		t.Error("the outer body is empty")
+	}
+	r := newRequest("", -1) // HTTP/3 does not know that a GET has no body
+	if b, err := Read(httptest.NewRecorder(), r, Limits{10, 0}); err != nil || !b.Empty() {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// Memory grows with what has come, up to the limit and one byte.
+func TestMemory(t *testing.T) {
+	for _, c := range []struct{ come, length, limit, most int64 }{
+		{1, 1 << 20, 1 << 30, firstRead + 1},
+		{10_000, -1, 1 << 30, 4*firstRead + 4},
+		{1 << 20, -1, 100_000, 100_001},
+		{100, 100, 100_000, 101},
+	} {
+		r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(strings.Repeat("x", int(c.come)))))
+		r.ContentLength = c.length
+		b := &Body{Closer: r.Body}
+		_ = b.fillLocked(r, Limits{c.limit, 0})
+		if got := int64(cap(b.memory)); got > c.most {
+			t.Errorf("%d bytes of %d, with a limit of %d: %d bytes of memory", c.come, c.length, c.limit, got)
+		}
+	}
+}
+
+// A proxy's transport may still read the body when another handler does, and the end of
+// the turn frees it meanwhile. Bug: unguarded reads ended the process.
+func TestReadByTwo(t *testing.T) {
+	text := strings.Repeat("x", 96<<10)
+	for _, limits := range []Limits{{96 << 10, 0}, {4 << 10, 96 << 10}} {
+		for _, frees := range []bool{false, true} {
+			for range 20 {
+				r := newRequest(text, -1)
+				b, err := Read(httptest.NewRecorder(), r, limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var both sync.WaitGroup
+				var read [2]bytes.Buffer
+				for i := range read {
+					both.Go(func() {
+						_, err := io.CopyBuffer(struct{ io.Writer }{&read[i]}, struct{ io.Reader }{b}, make([]byte, 61))
+						if err != nil && !(frees && err == http.ErrBodyReadAfterClose) {
+							t.Error(err)
+						}
+					})
+				}
+				if frees {
+					both.Go(b.Free)
+				}
+				both.Wait()
+				if got := read[0].Len() + read[1].Len(); got > len(text) || !frees && got != len(text) {
+					t.Fatalf("%d bytes were read", got)
+				}
+				b.Free()
+			}
+		}
+	}
+}
+
+// What is in memory can be read after a proxy has closed the body.
+func TestReadAfterClose(t *testing.T) {
+	r := newRequest("hello", 5)
+	b, _ := Read(httptest.NewRecorder(), r, Limits{10, 0})
+	_ = r.Body.Close()
+	b.Free()
+	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A body that is announced as too large is refused with nothing read, and its client is
+// not asked to send it.
+func TestExpectContinue(t *testing.T) {
+	for _, c := range []struct {
+		length string
+		first  string // line of the answer
+	}{
+		{"10", "HTTP/1.1 100 Continue"},
+		{"11", "HTTP/1.1 413 Request Entity Too Large"},
+	} {
+		conn := dial(t, serve(t, Limits{10, 0}))
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: "+c.length+"\r\n\r\n")
+		answer := make([]byte, len(c.first))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != c.first {
+			t.Errorf("%s bytes: %q, %v", c.length, answer, err)
+		}
+	}
+}
+
+// serve answers with what it has read, or with the status of the failure.
+func serve(t *testing.T, limits Limits) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := Read(w, r, limits)
+		defer b.Free()
+		if err != nil {
+			w.WriteHeader(statusOf(err))
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+		_, _ = io.WriteString(w, r.Trailer.Get("X-Sum"))
+	}))
+	server.Config.ReadTimeout = time.Second
+	server.Start()
+	t.Cleanup(server.Close)
+	return server
+}
+
+func dial(t *testing.T, server *httptest.Server) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
+	return conn
+}
+
+// What clients send, and what they get. A body that stalls is ended by the read timeout.
+func TestClients(t *testing.T) {
+	const chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+	const long = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
+	for _, c := range []struct {
+		name, sent string
+		closes     bool
+		want       string
+	}{
+		{"chunked, with a trailer", chunked + "5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n", false, "hello7"},
+		{"chunked, too large", chunked + "1e\r\n" + strings.Repeat("x", 30) + "\r\n0\r\n\r\n", false, " 413 "},
+		{"a broken chunk", chunked + "5\r\nhello\r\nno number\r\n", false, " 400 "},
+		{"stalls", long + "hello", false, " 408 "},
+		{"breaks off", long + "hello", true, "HTTP/1.1 4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			conn := dial(t, serve(t, Limits{10, 10}))
+			_, _ = io.WriteString(conn, c.sent)
+			if c.closes {
+				_ = conn.(*net.TCPConn).CloseWrite()
+			}
+			if answer, err := io.ReadAll(conn); !strings.Contains(string(answer), c.want) {
+				t.Errorf("%q, %v", answer, err)
+			}
+		})
+	}
+}
+
+// A body that fits in memory is allocated once, with its bytes.
+func TestAllocations(t *testing.T) {
+	text := strings.Repeat("x", 1<<10)
+	source := strings.NewReader(text)
+	r, w := newRequest("", 1<<10), httptest.NewRecorder()
+	client := io.NopCloser(source)
+	if got := testing.AllocsPerRun(100, func() {
+		source.Reset(text)
+		r.Body = client
+		if _, err := Read(w, r, Limits{64 << 10, 0}); err != nil {
+			t.Fatal(err)
+		}
+	}); got > 2 {
+		t.Errorf("a body allocates %.0f times", got)
+	}
+}

@@ -1,0 +1,41 @@
+package queueapi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 12300 * time.Microsecond: "12ms", 999900 * time.Microsecond: "1s", 1250 * time.Millisecond: "1.3s",
+		42 * time.Second: "42s", time.Minute: "1m", 100 * time.Second: "1m40s", time.Hour: "1h0m", 26 * time.Hour: "1d2h",
+	} {
+		if got := Age(d); got != want {
+			t.Errorf("%v is %q; expected %q", d, got, want)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for text, want := range map[string]string{"": "", "äbcd": "äbcd", "äbcde": "äbc…", "\xff\xff\xff\xff\xff": "\xff\xff\xff…"} {
+		if got := Cut(text, 4); got != want {
+			t.Errorf("%q is cut to %q; expected %q", text, got, want)
+		}
+	}
+}
+
+// People name a queue by its prefix or by its name in a list.
+func TestName(t *testing.T) {
+	long := strings.Repeat("ä", 200)
+	for text, want := range map[string]string{
+		"shop_": "shop_", "shop_*": "shop_*", "*": "*", "k_a/b_": "k_a%2Fb_", "k_a%2Fb_": "k_a%2Fb_", "50%_*": "50%25_*", "50%25_*": "50%25_*",
+		long: serializer.QueueName(long), serializer.QueueName(long): serializer.QueueName(long), "a\x1b": "a%1B",
+	} {
+		if got := Name(text); got != want {
+			t.Errorf("%q is %q; expected %q", text, got, want)
+		}
+	}
+}

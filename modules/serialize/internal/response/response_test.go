@@ -1,0 +1,622 @@
+package response
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// site serves one handler behind a buffer, as Caddy would.
+type site struct {
+	Options
+	next     caddyhttp.HandlerFunc
+	http2    bool
+	server   caddyhttp.Server
+	idle     time.Duration   // write_idle; 0 is off
+	returned func(*Response) // the handlers have, and the turn is over
+	errors   chan error      // of Deliver
+}
+
+func (s *site) start(t *testing.T) *httptest.Server {
+	t.Helper()
+	s.errors = make(chan error, 100)
+	server := httptest.NewUnstartedServer(s)
+	server.EnableHTTP2 = s.http2
+	if s.http2 {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	server.Client().Timeout = wait.Patience
+	return server
+}
+
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.idle > 0 { // as Caddy does for write_idle
+		w = &caddyhttp.IdleTimeoutWriter{
+			ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+			Ctrl:                  http.NewResponseController(w),
+			Deadline:              caddyhttp.IdleDeadline{Start: time.Now(), Timeout: s.idle},
+			Logger:                zap.NewNop(),
+			ClearBetweenWrites:    s.http2,
+		}
+	}
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &s.server)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	defer cancel(nil)
+	o := s.Options
+	if o.Finish {
+		o.Cancel = cancel
+	} else {
+		ctx = r.Context()
+	}
+	b := new(Response)
+	b.Init(w, r, o)
+	defer b.Close()
+	*r = *r.WithContext(ctx) // in place, since Caddy's placeholders know a request by its address
+	err := b.Serve(s.next, r)
+	if s.returned != nil {
+		s.returned(b)
+	}
+	if err = b.Deliver(err); err != nil {
+		s.fail(w, err)
+	}
+	s.errors <- err
+}
+
+// fail is the error route.
+func (s *site) fail(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	if failure, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
+		status = failure.StatusCode
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, "error route")
+}
+
+// bothVersions runs a test over HTTP/1.1 and HTTP/2.
+func bothVersions(t *testing.T, test func(t *testing.T, http2 bool)) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2 %t", http2), func(t *testing.T) { test(t, http2) })
+	}
+}
+
+// get reads a whole answer.
+func get(t *testing.T, server *httptest.Server) (resp *http.Response, text string) {
+	t.Helper()
+	resp, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// What is kept, and what passes at once.
+func TestKinds(t *testing.T) {
+	for _, c := range []struct {
+		method, field, value string
+		status               int
+		passes               bool
+	}{
+		{"GET", "Content-Type", "text/html", 200, false},
+		{"GET", "Content-Type", "text/event-stream", 200, true},
+		{"GET", "Content-Type", "Text/Event-Stream; charset=utf-8", 200, true},
+		{"GET", "Content-Type", "text/event-streams", 200, false},
+		{"GET", "Content-Type", "application/x-ndjson", 200, true},
+		{"GET", "Content-Type", "application/json", 200, false},
+		{"GET", "Content-Type", "multipart/x-mixed-replace;boundary=a", 200, true},
+		{"GET", "Content-Type", "application/grpc", 200, true},
+		{"GET", "Content-Type", "application/grpc+proto", 200, true},
+		{"GET", "Content-Type", "application/grpc-web-text", 200, true},
+		{"GET", "Content-Type", "application/gr", 200, false},
+		{"GET", "Incremental", "?1", 200, true},
+		{"GET", "Incremental", "?1;a=b", 200, true},
+		{"GET", "Incremental", "?0", 200, false},
+		{"GET", "Incremental", "1", 200, false},
+		{"GET", "X-Accel-Buffering", "no", 200, true},
+		{"GET", "X-Accel-Buffering", "NO", 200, true},
+		{"GET", "X-Accel-Buffering", "yes", 200, false},
+		{"GET", "Content-Length", "1000", 200, false},
+		{"GET", "Content-Length", "1001", 200, true},
+		{"GET", "Content-Length", "1001", 304, false},
+		{"GET", "Content-Length", "nonsense", 200, false},
+		{"HEAD", "Content-Length", "1001", 200, false},
+		{"CONNECT", "", "", 200, true}, // a WebSocket over HTTP/2
+	} {
+		t.Run(strings.Join([]string{c.method, c.field, c.value}, " "), func(t *testing.T) {
+			w := httptest.NewRecorder()
+			var b Response
+			b.Init(w, httptest.NewRequest(c.method, "/", http.NoBody), Options{Limit: 1000})
+			defer b.Close()
+			if c.field != "" {
+				b.Header().Set(c.field, c.value)
+			}
+			b.WriteHeader(c.status)
+			b.Flush()
+			if w.Flushed != c.passes || b.Sent() != c.passes {
+				t.Errorf("passes: %t, sent: %t", w.Flushed, b.Sent())
+			}
+		})
+	}
+}
+
+// What the handlers flush stays here until the turn is over, up to the limit. The rest
+// passes, and interim answers do so at once.
+func TestKeptUntilTheTurnIsOver(t *testing.T) {
+	for _, size := range []int{0, 10, 1000, 1001, 100_000} {
+		w := httptest.NewRecorder()
+		var b Response
+		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
+		text := strings.Repeat("x", size)
+		_, _ = io.WriteString(&b, text)
+		b.Flush()
+		if kept := w.Body.Len() == 0; kept != (size <= 1000) {
+			t.Errorf("%d bytes: kept %t", size, kept)
+		}
+		if err := b.Deliver(nil); err != nil || w.Body.String() != text || w.Code != 200 {
+			t.Errorf("%d bytes: %d, %d bytes, %v", size, w.Code, w.Body.Len(), err)
+		}
+	}
+}
+
+func TestInterimAnswers(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		got := make(chan int, 1)
+		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+			w.WriteHeader(http.StatusEarlyHints)
+			if code := <-got; code != http.StatusEarlyHints {
+				t.Errorf("got %d", code)
+			}
+			_, err := io.WriteString(w, "page")
+			return err
+		}}
+		server := s.start(t)
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { got <- code; return nil }}
+		r, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", server.URL, http.NoBody)
+		resp, err := server.Client().Do(r)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+		_ = resp.Body.Close()
+	})
+}
+
+// Bug: a client that did not read kept its turn although the handlers had finished. It
+// still gets everything.
+func TestSlowReaderHoldsNobodyUp(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		const size = 12 << 20 // more than a connection holds
+		over := make(chan struct{})
+		s := &site{
+			http2: http2, Options: Options{Limit: 16 << 20}, idle: time.Minute,
+			returned: func(*Response) { close(over) },
+			next: func(w http.ResponseWriter, _ *http.Request) error {
+				for range 12 {
+					_, _ = w.Write(make([]byte, size/12))
+					_ = http.NewResponseController(w).Flush()
+				}
+				return nil
+			},
+		}
+		server := s.start(t)
+		body := make(chan io.ReadCloser)
+		go func() {
+			resp, err := server.Client().Get(server.URL)
+			if err != nil {
+				t.Error(err)
+				close(body)
+				return
+			}
+			body <- resp.Body
+		}()
+		<-over // nobody reads yet
+		got := <-body
+		defer got.Close()
+		if n, err := io.Copy(io.Discard, got); n != size || err != nil {
+			t.Errorf("got %d bytes, %v", n, err)
+		}
+	})
+}
+
+// Handlers that fail after they have written leave a clean slate to the error routes.
+func TestErrorAfterAPart(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		failed := errors.New("failed")
+		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+			w.Header().Set("Content-Length", "100")
+			w.Header().Set("Set-Cookie", "a=b")
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			return failed
+		}}
+		resp, text := get(t, s.start(t))
+		if resp.StatusCode != 500 || text != "error route" || resp.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%d, %q, %v", resp.StatusCode, text, resp.Header)
+		}
+		if err := <-s.errors; err != failed {
+			t.Errorf("the error became %v", err)
+		}
+	})
+}
+
+// A response that breaks off looks broken off, and its part arrives where it was flushed.
+func TestAbortedResponse(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}}
+		server := s.start(t)
+		resp, err := server.Client().Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "part" {
+			t.Errorf("got %q, %v", text, err)
+		}
+	})
+}
+
+// Other panics fly on.
+func TestPanic(t *testing.T) {
+	var b Response
+	b.Init(httptest.NewRecorder(), httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
+	defer b.Close()
+	defer func() {
+		if thrown := recover(); thrown != "mine" {
+			t.Errorf("panicked with %v", thrown)
+		}
+	}()
+	_ = b.Serve(caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { panic("mine") }), nil)
+}
+
+// goneWriter is a client that has gone.
+type goneWriter struct {
+	header http.Header
+	writes int
+}
+
+var errGone = errors.New("broken pipe")
+
+func (w *goneWriter) Header() http.Header       { return w.header }
+func (w *goneWriter) WriteHeader(int)           {}
+func (w *goneWriter) Write([]byte) (int, error) { w.writes++; return 0, errGone }
+func (w *goneWriter) FlushError() error         { return errGone }
+
+// What is written for a client that has gone is dropped, and the handlers do not notice.
+// A stream ends with its client.
+func TestClientHasGone(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		finish, streams  bool
+		noticed, cancels bool
+	}{
+		{"finish", true, false, false, false},
+		{"a stream", true, true, true, true},
+		{"cancel", false, false, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &goneWriter{header: make(http.Header)}
+			var cancelled error
+			o := Options{Limit: 1000, Finish: c.finish}
+			if c.finish {
+				o.Cancel = func(cause error) { cancelled = cause }
+			}
+			var b Response
+			b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), o)
+			if c.streams {
+				b.Header().Set("Content-Type", "text/event-stream")
+			}
+			part := make([]byte, 2000)
+			for range 3 {
+				n, err := b.Write(part)
+				if noticed := err != nil || n != len(part); noticed != c.noticed {
+					t.Errorf("wrote %d, %v", n, err)
+				}
+			}
+			if err := b.FlushError(); (err != nil) != c.noticed {
+				t.Errorf("flushed: %v", err)
+			}
+			n, err := b.ReadFrom(io.LimitReader(zeroes{}, 1<<20))
+			if noticed := err != nil || n != 1<<20; noticed != c.noticed {
+				t.Errorf("copied %d, %v", n, err)
+			}
+			if c.cancels != errors.Is(cancelled, context.Canceled) {
+				t.Errorf("cancelled with %v", cancelled)
+			}
+			if err := b.Deliver(nil); err != nil {
+				t.Error(err)
+			}
+			if !c.noticed && w.writes != 1 {
+				t.Errorf("%d writes reached the client", w.writes)
+			}
+		})
+	}
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// An error of what is copied is not the client's.
+func TestSourceFails(t *testing.T) {
+	for _, kind := range []string{"text/plain", "text/event-stream"} {
+		w := httptest.NewRecorder()
+		var b Response
+		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000, Finish: true})
+		b.Header().Set("Content-Type", kind)
+		n, err := b.ReadFrom(io.MultiReader(io.LimitReader(zeroes{}, 100_000), failing{}))
+		if n != 100_000 || err != errSource {
+			t.Errorf("%s: copied %d, %v", kind, n, err)
+		}
+		if _, err := b.Write([]byte("more")); err != nil {
+			t.Error(err)
+		}
+		if err := b.Deliver(nil); err != nil || w.Body.Len() != 100_004 {
+			t.Errorf("%s: %d bytes, %v", kind, w.Body.Len(), err)
+		}
+	}
+}
+
+var errSource = errors.New("disk failed")
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errSource }
+
+// The handlers of a stream learn that its client has gone, even if they write nothing.
+func TestSilentStreamEndsWithItsClient(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		s := &site{http2: http2, Options: Options{Limit: 1000, Finish: true}, next: func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_ = http.NewResponseController(w).Flush()
+			close(begun)
+			<-r.Context().Done()
+			ended <- context.Cause(r.Context())
+			return nil
+		}}
+		server := s.start(t)
+		ctx, hangUp := context.WithCancel(t.Context())
+		r, _ := http.NewRequestWithContext(ctx, "GET", server.URL, http.NoBody)
+		resp, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		<-begun
+		hangUp()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		case <-time.After(wait.Patience):
+			t.Fatal("the handler still runs")
+		}
+	})
+}
+
+// A whole hijacked connection is the handlers' own.
+func TestHijack(t *testing.T) {
+	s := &site{Options: Options{Limit: 1000, Finish: true}, next: func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Upgrade", "echo")
+		w.Header().Set("Connection", "Upgrade")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		line, err := rw.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(conn, line)
+		return err
+	}}
+	conn := dial(t, s.start(t), "Connection: Upgrade", "Upgrade: echo")
+	from := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(from, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	_, _ = io.WriteString(conn, "hello\n")
+	if line, err := from.ReadString('\n'); line != "hello\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if err := <-s.errors; err != nil {
+		t.Error(err)
+	}
+}
+
+// dial makes a request over HTTP/1.1, and reads nothing.
+func dial(t *testing.T, server *httptest.Server, fields ...string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
+	head := append([]string{"GET / HTTP/1.1", "Host: localhost"}, fields...)
+	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Files that pass are sent by the system.
+func TestFilesThatPass(t *testing.T) {
+	const size = 1 << 20
+	path := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asFile atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b Response
+		b.Init(&fileWatcher{w, &asFile}, r, Options{Limit: 1000})
+		_ = b.Deliver(b.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			http.ServeFile(w, r, path)
+			return nil
+		}), r))
+	}))
+	defer server.Close()
+	if _, text := get(t, server); len(text) != size || asFile.Load() != size {
+		t.Errorf("got %d bytes, %d as a file", len(text), asFile.Load())
+	}
+}
+
+// fileWatcher counts what is sent as a file.
+type fileWatcher struct {
+	http.ResponseWriter
+	sent *atomic.Int64
+}
+
+func (w *fileWatcher) ReadFrom(r io.Reader) (int64, error) {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		if _, ok := limited.R.(*os.File); ok {
+			w.sent.Add(limited.N)
+		}
+	}
+	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
+}
+
+// net/http refuses what is longer than announced, and so does the buffer.
+func TestResponseLongerThanAnnounced(t *testing.T) {
+	for _, limit := range []int64{0, 1000} {
+		w := httptest.NewRecorder()
+		var b Response
+		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: limit, Finish: true})
+		b.Header().Set("Content-Length", "5")
+		_, _ = io.WriteString(&b, "hello")
+		if _, err := io.WriteString(&b, "more"); err != http.ErrContentLength {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+		if err := b.Deliver(nil); err != nil || w.Body.String() != "hello" {
+			t.Errorf("limit %d: %q, %v", limit, w.Body, err)
+		}
+	}
+}
+
+// A queue inside another one.
+func TestNested(t *testing.T) {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "/", http.NoBody)
+	var outer, inner Response
+	outer.Init(w, r, Options{Limit: 1000})
+	err := outer.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		inner.Init(w, r, Options{Limit: 1000})
+		return inner.Deliver(inner.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			w.WriteHeader(http.StatusTeapot)
+			_, err := io.WriteString(w, "short")
+			return err
+		}), r))
+	}), r)
+	if w.Body.Len() > 0 {
+		t.Error("the inner response has passed the outer queue")
+	}
+	if err := outer.Deliver(err); err != nil || w.Code != http.StatusTeapot || w.Body.String() != "short" {
+		t.Errorf("%d, %q, %v", w.Code, w.Body, err)
+	}
+}
+
+// Memory grows with what comes.
+func TestMemoryGrows(t *testing.T) {
+	var b Response
+	b.Init(httptest.NewRecorder(), httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1 << 40})
+	defer b.Close()
+	_, _ = b.Write(make([]byte, 3000))
+	if got := b.kept.body.Cap(); got > reusable {
+		t.Errorf("3000 bytes take %d", got)
+	}
+}
+
+// A small response costs one write.
+func BenchmarkSmallResponse(b *testing.B) {
+	for _, size := range []int{100, 10_000, 100_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			page := make([]byte, size)
+			r := httptest.NewRequest("GET", "/", http.NoBody)
+			w := &forgetful{header: http.Header{"Server": {"Caddy"}}}
+			next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header()["Content-Type"] = []string{"text/plain"}
+				_, err := w.Write(page)
+				return err
+			})
+			var response Response
+			b.ReportAllocs()
+			for b.Loop() {
+				delete(w.header, "Content-Length")
+				response.Init(w, r, Options{Limit: 256 << 10, Finish: true})
+				_ = response.Deliver(response.Serve(next, r))
+			}
+			b.ReportMetric(float64(w.writes)/float64(b.N), "writes/op")
+		})
+	}
+}
+
+// forgetful takes a response and discards its body.
+type forgetful struct {
+	header http.Header
+	writes int
+}
+
+func (w *forgetful) Header() http.Header         { return w.header }
+func (w *forgetful) WriteHeader(int)             {}
+func (w *forgetful) Write(p []byte) (int, error) { w.writes++; return len(p), nil }
+
+// Bug: whoever hijacked the connection of a client that had gone got neither a connection
+// nor an error.
+func TestHijackOfAClientThatHasGone(t *testing.T) {
+	var b Response
+	b.Init(&goneWriter{header: make(http.Header)}, httptest.NewRequest("GET", "/", http.NoBody), Options{Finish: true})
+	_, _ = io.WriteString(&b, "hello")
+	if conn, _, err := b.Hijack(); conn != nil || err == nil {
+		t.Errorf("%v, %v", conn, err)
+	}
+	_ = b.Deliver(nil)
+}
+
+// Bug: a writer that cannot flush failed to write what a handler had flushed before.
+func TestWriterThatCannotFlush(t *testing.T) {
+	w := &forgetful{header: make(http.Header)}
+	var b Response
+	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 10})
+	b.Flush()
+	if n, err := b.Write(make([]byte, 20)); n != 20 || err != nil || w.writes != 1 {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	_ = b.Deliver(nil)
+}

@@ -1,0 +1,271 @@
+package response
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+var errRevoked = errors.New("revoked")
+
+// A turn that was revoked is answered with 504 in place of what was kept, whether the
+// response is whole, broken off by a panic, or not begun. The connection is as before.
+func TestRevokedBeforeAnythingWasSent(t *testing.T) {
+	for name, next := range map[string]func(w http.ResponseWriter, revoke func()) error{
+		"whole": func(w http.ResponseWriter, revoke func()) error {
+			w.Header().Set("Content-Length", "5")
+			_, err := io.WriteString(w, "hello")
+			revoke()
+			return err
+		},
+		"a part": func(w http.ResponseWriter, revoke func()) error {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "hel")
+			revoke()
+			_, err := io.WriteString(w, "lo")
+			if err != errRevoked {
+				t.Errorf("writing: %v", err)
+			}
+			return err
+		},
+		"aborted": func(w http.ResponseWriter, revoke func()) error {
+			_, _ = io.WriteString(w, "hel")
+			revoke()
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"late": func(w http.ResponseWriter, revoke func()) error {
+			revoke()
+			w.Header().Set("Content-Length", "5")
+			w.WriteHeader(499) // as reverse_proxy does
+			return nil
+		},
+		"after an interim answer": func(w http.ResponseWriter, revoke func()) error {
+			w.WriteHeader(http.StatusEarlyHints)
+			revoke()
+			w.WriteHeader(http.StatusEarlyHints)
+			return context.Canceled
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bothVersions(t, func(t *testing.T, http2 bool) {
+				s := &site{http2: http2, Options: Options{Limit: 1000, Finish: true}, idle: time.Minute}
+				s.server.WriteTimeout = caddy.Duration(time.Minute)
+				s.next = func(w http.ResponseWriter, _ *http.Request) error {
+					w.Header().Set("X-Own", "own")
+					return next(w, func() { w.(*Response).Revoke(errRevoked) })
+				}
+				server := s.start(t)
+				for range 2 { // over the same connection
+					resp, text := get(t, server)
+					if resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
+						t.Errorf("%d, %q, %v", resp.StatusCode, text, resp.Header)
+					}
+					if err := <-s.errors; !errors.Is(err, errRevoked) {
+						t.Errorf("the error is %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Bug: a client that did not read, or read slowly, kept its turn after it was revoked: the
+// handlers were stuck in a write. The client sees that the response is not whole.
+func TestRevokedWhileTheClientDoesNotRead(t *testing.T) {
+	for _, sips := range []bool{false, true} {
+		for _, by := range []string{"Write", "ReadFrom"} {
+			t.Run(fmt.Sprintf("%s, sips %t", by, sips), func(t *testing.T) {
+				bothVersions(t, func(t *testing.T, http2 bool) {
+					responses, over := make(chan *Response, 1), make(chan struct{})
+					s := &site{
+						http2: http2, Options: Options{Limit: 1000, Finish: true}, idle: time.Minute,
+						returned: func(*Response) { close(over) },
+						next: func(w http.ResponseWriter, _ *http.Request) error {
+							responses <- w.(*Response)
+							if by == "ReadFrom" {
+								_, err := w.(io.ReaderFrom).ReadFrom(zeroes{})
+								return err
+							}
+							for {
+								if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+									return err
+								}
+							}
+						},
+					}
+					server := s.start(t)
+					resp, err := server.Client().Get(server.URL)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer resp.Body.Close()
+					if sips {
+						go sip(resp.Body, over)
+					}
+					(<-responses).Revoke(errRevoked)
+					select {
+					case <-over:
+					case <-time.After(wait.Patience):
+						t.Fatal("the handlers are still stuck")
+					}
+					if !sips {
+						if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+							t.Error("the response looks whole")
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// sip reads slowly until the turn is over.
+func sip(from io.Reader, over <-chan struct{}) {
+	for {
+		if _, err := from.Read(make([]byte, 32<<10)); err != nil {
+			return
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// A response that passes and is whole stays so.
+func TestRevokedAfterAWholeResponse(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		s := &site{http2: http2, next: func(w http.ResponseWriter, _ *http.Request) error {
+			_, err := io.WriteString(w, "hello")
+			w.(*Response).Revoke(errRevoked)
+			return err
+		}}
+		if resp, text := get(t, s.start(t)); resp.StatusCode != 200 || text != "hello" {
+			t.Errorf("%d, %q", resp.StatusCode, text)
+		}
+	})
+}
+
+// Bug: a WebSocket client that did nothing kept its turn: its handler was stuck in the
+// connection.
+func TestRevokedWhileHijacked(t *testing.T) {
+	responses := make(chan *Response, 1)
+	s := &site{Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		responses <- w.(*Response)
+		_, _ = conn.Read(make([]byte, 1))
+		return nil
+	}}
+	conn := dial(t, s.start(t))
+	(<-responses).Revoke(errRevoked)
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection is still open: %v", err)
+	}
+}
+
+// Bug: a client that did not send the rest of its body kept the turn while a handler read
+// it. It gets its answer.
+func TestRevokedDuringAnUpload(t *testing.T) {
+	s := &site{Options: Options{Limit: 1000, Uploading: func() bool { return true }}}
+	s.next = func(w http.ResponseWriter, r *http.Request) error {
+		time.AfterFunc(10*time.Millisecond, func() { w.(*Response).Revoke(errRevoked) })
+		_, err := io.ReadAll(r.Body)
+		if err == nil {
+			t.Error("the body is complete")
+		}
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(dial(t, s.start(t), "Content-Length: 5")), nil)
+	if err != nil || resp.StatusCode != http.StatusGatewayTimeout || !resp.Close {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+// After the turn, a revocation comes too late. Several may come at once.
+func TestRevokedAfterTheTurn(t *testing.T) {
+	w := httptest.NewRecorder()
+	var b Response
+	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
+	_, _ = io.WriteString(&b, "hello")
+	err := b.Deliver(nil)
+	b.Revoke(errRevoked)
+	if err != nil || b.Revoked() != nil || w.Body.String() != "hello" {
+		t.Errorf("%q, %v, %v", w.Body, err, b.Revoked())
+	}
+	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
+	b.Revoke(errRevoked)
+	b.Revoke(io.EOF)
+	if err := b.Deliver(nil); !errors.Is(err, errRevoked) || !strings.Contains(err.Error(), "504") {
+		t.Error(err)
+	}
+}
+
+// Time in a queue does not count towards a server's timeouts, and they are in force
+// afterwards.
+func TestTimeoutsOfAWait(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	for _, c := range []struct {
+		name     string
+		idle     time.Duration
+		waits    time.Duration
+		works    time.Duration
+		answered bool
+	}{
+		{"waits", 0, 3 * timeout, 0, true},
+		{"waits, with write_idle", timeout, 3 * timeout, 0, true},
+		{"works", 0, 0, 3 * timeout, false},
+		{"works, with write_idle", time.Minute, 0, 3 * timeout, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := &caddyhttp.Server{WriteTimeout: caddy.Duration(timeout), ReadTimeout: caddy.Duration(timeout)}
+				idle := &caddyhttp.IdleTimeoutWriter{
+					ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+					Ctrl:                  http.NewResponseController(w),
+					Deadline: caddyhttp.IdleDeadline{
+						Start: time.Now(), Timeout: c.idle, MinRate: 1000, HardDeadline: time.Now().Add(timeout),
+					},
+				}
+				r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, s)
+				if c.idle > 0 {
+					w = idle
+					r = r.WithContext(caddyhttp.ContextWithIdleTimeouts(r.Context(), nil, idle))
+				}
+				waiting := StopTimeouts(w, r)
+				time.Sleep(c.waits)
+				waiting.Restart()
+				time.Sleep(c.works)
+				_, _ = w.Write(make([]byte, 100_000))
+			}))
+			server.Config.WriteTimeout, server.Config.ReadTimeout = timeout, timeout
+			server.Start()
+			defer server.Close()
+			resp, err := server.Client().Get(server.URL)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			if answered := err == nil; answered != c.answered {
+				t.Errorf("answered %t: %v", answered, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package statuspage
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// holder is a request of this process, whose handler has a hold_timeout.
+type holder struct{ hold time.Duration }
+
+func (holder) Request() serializer.Request  { return serializer.Request{} }
+func (h holder) HoldTimeout() time.Duration { return h.hold }
+
+// Queues that need attention come first, and say why. Bug: the page sorted them by name.
+// Bug: nothing said that a request was inside for longer than hold_timeout, and what was
+// refused, while nobody waited.
+func TestStatusJudges(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	ago := func(age time.Duration) time.Time { return now.Add(-age) }
+	inside := func(age time.Duration) serializer.TicketState {
+		return serializer.TicketState{State: serializer.StateInside, Since: ago(age), Entered: ago(age), Requester: holder{time.Minute}}
+	}
+	free := func(t serializer.TicketState) serializer.TicketState {
+		t.Requester = holder{}
+		return t
+	}
+	remote := func(age time.Duration) serializer.TicketState {
+		return serializer.TicketState{State: serializer.StateInside, Since: ago(age)}
+	}
+	waits := func(age time.Duration) serializer.TicketState {
+		return serializer.TicketState{State: serializer.StateWaiting, Since: ago(age)}
+	}
+	revoked := func(t serializer.TicketState, age time.Duration) serializer.TicketState {
+		t.Revoked = ago(age)
+		return t
+	}
+	type tickets = []serializer.TicketState
+	for _, c := range []struct {
+		name    string
+		tickets tickets
+		length  int
+		refused map[string]time.Time
+		paused  bool
+		err     string
+		badge   string
+		level   troubleLevel
+		says    string
+	}{
+		{name: "idle"},
+		{name: "a long hold that nobody waits for", tickets: tickets{free(inside(20 * time.Minute))}},
+		{name: "short waits", tickets: tickets{inside(time.Second), waits(time.Second)}},
+		{name: "stuck", tickets: tickets{free(inside(20 * time.Minute)), waits(time.Minute), waits(time.Second)},
+			badge: "stuck", level: badTrouble, says: "inside for 20m, while 2 wait."},
+		{name: "past hold_timeout, and nobody waits", tickets: tickets{inside(time.Minute)},
+			badge: "stuck", level: badTrouble, says: "inside for 1m, past hold_timeout: its turn ends when its handlers return. PHP"},
+		{name: "revoked by hold_timeout", tickets: tickets{revoked(inside(100*time.Second), 40*time.Second)},
+			badge: "stuck", level: badTrouble, says: "inside for 1m40s, past hold_timeout, revoked 40s ago:"},
+		{name: "evicted", tickets: tickets{revoked(free(inside(time.Minute)), 40*time.Second)},
+			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
+		// Bug: a request of another process counted as inside since a minute after it came,
+		// and may have waited until now.
+		{name: "may have waited elsewhere", tickets: tickets{remote(time.Hour), waits(time.Second)}},
+		{name: "slow", tickets: tickets{inside(time.Second), waits(31 * time.Second)}, badge: "slow", level: someTrouble, says: "31s"},
+		{name: "full", tickets: tickets{inside(time.Second), waits(0), waits(0)}, length: 2, badge: "full", level: someTrouble, says: "2 wait"},
+		{name: "refusing", refused: map[string]time.Time{"queue_full": ago(time.Second), "timeout": ago(time.Hour)},
+			badge: "refusing", level: someTrouble, says: "Refused: queue_full 1s ago (3 since the start)."},
+		{name: "refused", refused: map[string]time.Time{"queue_full": ago(9 * time.Minute)}, level: pastTrouble, says: "queue_full 9m ago"},
+		{name: "failing", refused: map[string]time.Time{"storage": ago(9 * time.Minute)}, badge: "failing", level: badTrouble, says: "storage"},
+		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
+		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
+	} {
+		q := &Queue{QueueLength: c.length, LastRefused: c.refused, Outcomes: map[string]int64{"queue_full": 3}}
+		for _, ticket := range c.tickets {
+			q.Add(ticket, serializer.Rule{})
+		}
+		if q.Error = c.err; c.paused {
+			q.PausedUntil = &serializer.Forever
+		}
+		q.Diagnose(now)
+		if q.Badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {
+			t.Errorf("%s: %q, level %d, %q; expected %q, level %d, %q", c.name, q.Badge, q.level, q.Trouble, c.badge, c.level, c.says)
+		}
+		if headline := q.Headline(); !strings.Contains(headline, c.says) && q.Inside == 0 {
+			t.Errorf("%s: the row says %q; expected %q", c.name, headline, c.says)
+		}
+	}
+	named := func(prefix string, tickets ...serializer.TicketState) *Queue {
+		q := new(Queue)
+		q.Prefix, q.Tickets = prefix, tickets
+		return q
+	}
+	data := New(now, []*Queue{named("a_"), named("b_", waits(5*time.Second)), named("c_", inside(time.Hour)), named("d_", waits(time.Second))}, "")
+	order := ""
+	for _, q := range data.Queues {
+		order += q.Prefix
+	}
+	if order != "c_b_d_a_" || data.Troubled != 1 {
+		t.Errorf("the order is %s, %d in trouble; expected c_b_d_a_, 1", order, data.Troubled)
+	}
+}
+
+// Text has a contrast of at least 4.5, and edges have one of 3, which axe does not check.
+func TestStatusContrast(t *testing.T) {
+	light, dark, ok := strings.Cut(statusCSS, "@media (prefers-color-scheme: dark)")
+	if !ok {
+		t.Fatal("there are no dark colors")
+	}
+	for name, text := range map[string]string{"light": light, "dark": dark} {
+		colors := make(map[string]string)
+		for _, m := range regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
+			colors[m[1]] = m[2]
+		}
+		for color, least := range map[string]float64{
+			"text": 4.5, "soft": 4.5, "inside": 4.5, "waiting": 4.5, "refused": 4.5, "link": 4.5, "edge": 3,
+		} {
+			for _, ground := range []string{"card", "ground"} {
+				if got := contrast(t, colors[color], colors[ground]); got < least {
+					t.Errorf("%s: %s on %s has a contrast of %.2f; expected %.1f", name, color, ground, got, least)
+				}
+			}
+		}
+	}
+}
+
+// contrast is that of the Web Content Accessibility Guidelines, 1 to 21.
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	luminance := func(color string) (l float64) {
+		n, err := strconv.ParseUint(color, 16, 32)
+		if err != nil {
+			t.Fatalf("color %q: %v", color, err)
+		}
+		for i, weight := range []float64{.0722, .7152, .2126} { // from blue to red
+			part := float64(n>>(8*i)&255) / 255
+			if part <= .04045 {
+				part /= 12.92
+			} else {
+				part = math.Pow((part+.055)/1.055, 2.4)
+			}
+			l += weight * part
+		}
+		return l
+	}
+	one, other := luminance(a), luminance(b)
+	return (max(one, other) + .05) / (min(one, other) + .05)
+}

@@ -1,0 +1,339 @@
+package serialize
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// registry has what outlives a configuration: the engines, what was counted for each
+// prefix, and which handlers use which queues. A reload must not break the order of a
+// queue, and requests of the old configuration still wait and work while the new one
+// serves.
+type registry struct {
+	engines *caddy.UsagePool // of *sharedEngine, by key
+
+	mu       sync.Mutex
+	prefixes map[string]*prefixStats
+	members  map[member]int // how many handlers there are of each kind
+}
+
+var registered = registry{
+	engines:  caddy.NewUsagePool(),
+	prefixes: make(map[string]*prefixStats),
+	members:  make(map[member]int),
+}
+
+// member is a handler, as far as its queue matters to others.
+type member struct {
+	config      <-chan struct{} // closed when its configuration ends; what tells that from others
+	engine      *sharedEngine
+	path        string // real, of the directory
+	prefix      string // as configured
+	queue       string // its name; with placeholders, what the names begin with
+	many        bool   // the prefix has placeholders
+	limit       int    // how many may be inside; 0 is no limit
+	queueLength int    // how many may wait; 0 is no limit
+	dryRun      bool
+}
+
+// covers reports whether a queue is one of the handler's.
+func (m *member) covers(queue string) bool {
+	return queue == m.queue || m.many && strings.HasPrefix(queue, m.queue)
+}
+
+// overlaps reports whether a queue may be one of both handlers.
+func (m *member) overlaps(o *member) bool { return m.covers(o.queue) || o.covers(m.queue) }
+
+// join adds a handler, until leave.
+func (r *registry) join(m member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members[m]++
+}
+
+func (r *registry) leave(m member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.members[m]--; r.members[m] == 0 {
+		delete(r.members, m)
+	}
+}
+
+// membersWhere lists the handlers that a condition holds for.
+func (r *registry) membersWhere(holds func(*member) bool) (found []member) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for m := range r.members {
+		if holds(&m) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// statsOf returns the stats of a prefix. They are kept for as long as the process runs, so
+// that counters never fall.
+func (r *registry) statsOf(prefix string) *prefixStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.prefixes[prefix]
+	if s == nil {
+		s = newPrefixStats(prefix)
+		r.prefixes[prefix] = s
+	}
+	return s
+}
+
+// allStats are the stats of all prefixes, in their order.
+func (r *registry) allStats() []*prefixStats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
+}
+
+// openEngines are the engines in use, in the order of their keys. The pool is not held
+// while they are asked: an engine whose disk hangs must not keep configurations from
+// loading.
+func (r *registry) openEngines() (engines []*sharedEngine) {
+	r.engines.Range(func(_, value any) bool {
+		engines = append(engines, value.(*sharedEngine))
+		return true
+	})
+	slices.SortFunc(engines, func(a, b *sharedEngine) int { return strings.Compare(a.key, b.key) })
+	return engines
+}
+
+// open returns an engine for a handler's directory, which it opens if necessary.
+func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
+	directory := r.resolve(path)
+	key := module.Key(directory)
+	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
+		store, err := module.Open(directory, log)
+		if err != nil {
+			return nil, err
+		}
+		engine := serializer.New(store, serializer.Options{Log: log})
+		return &sharedEngine{
+			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+		}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening engine: %w", err)
+	}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine)}
+	ref.refs.Store(1)
+	for _, rival := range r.rivalsOf(ref.name, ref.directory) {
+		ref.hasRivals.Store(true)
+		rival.hasRivals.Store(true)
+	}
+	return ref, nil
+}
+
+// resolve returns the path by which an engine is open for a directory, or else the path
+// itself. The path may be a symbolic link, a bind mount or differ in case. An engine that
+// was opened by the same path comes first: it knows who is inside, wherever the path leads
+// now.
+func (r *registry) resolve(path string) string {
+	path = filepath.Clean(path)
+	found := path
+	for _, open := range r.openEngines() {
+		if open.directory == path {
+			return path
+		}
+		if found == path && sameDirectory(open.directory, path) {
+			found = open.directory
+		}
+	}
+	return found
+}
+
+func sameDirectory(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return realPath(a) == realPath(b)
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+// realPath resolves the symbolic links of a path. Its missing end is kept, since it is
+// created there later.
+func realPath(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return real
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(realPath(parent), filepath.Base(path))
+}
+
+// sharedEngine is an engine that handlers share.
+type sharedEngine struct {
+	*serializer.Engine
+	key       string
+	name      string // of its module, such as file
+	space     string // where it keeps its queues
+	directory string // by which it was opened
+	hasRivals atomic.Bool
+	places    waitingpage.Places // of browsers that wait without a connection
+}
+
+// Destruct implements [caddy.Destructor].
+func (e *sharedEngine) Destruct() error { return e.Close() }
+
+// engineRef counts one handler's references to an engine: one for the handler's
+// configuration, and one for each of its requests. The last one releases the engine.
+type engineRef struct {
+	*sharedEngine
+	refs atomic.Int64
+}
+
+// acquire adds a reference, unless the last one was dropped.
+func (e *engineRef) acquire() bool {
+	for {
+		n := e.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if e.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release drops a reference.
+func (e *engineRef) release() error {
+	if e.refs.Add(-1) > 0 {
+		return nil
+	}
+	if _, err := registered.engines.Delete(e.key); err != nil {
+		return fmt.Errorf("closing engine: %w", err)
+	}
+	return nil
+}
+
+// acquireEngine returns the engine with a reference for one request. The handler's own
+// reference may be gone already, since requests may arrive late during a reload.
+func (s *Handler) acquireEngine() (*engineRef, error) {
+	if s.engine.acquire() {
+		return s.engine, nil
+	}
+	return registered.open(s.module, s.Path, s.ctx.Slogger())
+}
+
+// releaseEngine drops a request's reference to an engine.
+func (s *Handler) releaseEngine(engine *engineRef) {
+	if err := engine.release(); err != nil {
+		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
+	}
+}
+
+// A queue is a directory and a prefix, and has one engine. Engines of two modules know
+// nothing of each other, and would let two requests in: they are rivals. A configuration
+// that gives a queue another engine is refused while requests of the old one are in it.
+// Requests may still come to the old engine until the new configuration serves. So a
+// request that gets its turn looks whether a rival has let one in, and is refused if so.
+// Of two that look at once, at least one sees the other: each is counted as inside before.
+
+// rivalsOf are the open engines of other modules in a directory.
+func (r *registry) rivalsOf(name, directory string) []*sharedEngine {
+	return slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return e.name == name || e.directory != directory })
+}
+
+// checkRivals refuses a request that has its turn if a rival has let another one in.
+func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
+	if !e.hasRivals.Load() {
+		return nil
+	}
+	e.hasRivals.Store(false) // first: another one may come while this one looks
+	for _, rival := range registered.rivalsOf(e.name, e.directory) {
+		e.hasRivals.Store(true)
+		if inside, _ := rival.Count(queue); inside > 0 {
+			turn.Leave()
+			return &serializer.Refused{
+				Reason: serializer.ReasonStorage, Queue: queue, Position: turn.Position(), Token: turn.Token(),
+				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s, which the queue had before", rival.name)},
+			}
+		}
+	}
+	return nil
+}
+
+// listPatience bounds the time in which an engine says who is in its queues while a
+// configuration is loaded. One that cannot tell may be what the new one replaces.
+const listPatience = time.Second
+
+// checkEngineChange refuses another engine for a queue that another line of the
+// configuration has, or that is in use.
+func (s *Handler) checkEngineChange(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	name, directory := nameOf(s.module), registered.resolve(s.Path)
+	mine := s.member(nil)
+	for _, rival := range registered.rivalsOf(name, directory) {
+		if len(registered.membersWhere(func(m *member) bool { return m.engine == rival && m.config == mine.config && m.overlaps(&mine) })) > 0 {
+			return fmt.Errorf("engine %s: another line keeps queue %q in %s by engine %s; give one of them another prefix",
+				name, s.Prefix, directory, rival.name)
+		}
+		states, _ := rival.Engine.Queues(ctx)
+		for _, state := range states {
+			if mine.covers(state.Prefix) && isInUse(state) {
+				return fmt.Errorf("engine %s: queue %q in %s has %d requests inside and %d waiting by engine %s; "+
+					"pause the queue, wait until nobody is inside, and load the configuration again",
+					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
+			}
+		}
+	}
+	return nil
+}
+
+// isInUse reports whether a request is inside a queue, or may enter. Those that wait in a
+// paused queue do so until they are refused.
+func isInUse(state serializer.QueueState) bool {
+	return state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil
+}
+
+// warnLeftOut names the queues of a handler that ends which have requests of this process
+// inside, and which no other handler has. Somebody may have edited a path or a prefix.
+func (s *Handler) warnLeftOut(left member) {
+	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
+	defer cancel()
+	states, err := left.engine.Engine.Queues(ctx)
+	if err != nil {
+		return // its requests are refused, and the log says so
+	}
+	for _, state := range states {
+		inside, _ := left.engine.Count(state.Prefix)
+		if inside == 0 || !left.covers(state.Prefix) || left.engine.has(state.Prefix) {
+			continue
+		}
+		s.logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
+			zap.String("path", left.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
+	}
+}
+
+// has reports whether a handler has a queue of the engine.
+func (e *sharedEngine) has(queue string) bool {
+	return len(registered.membersWhere(func(m *member) bool { return m.engine == e && m.covers(queue) })) > 0
+}
+
+// Interface guards
+var _ caddy.Destructor = (*sharedEngine)(nil)

@@ -1,0 +1,161 @@
+package serialize
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// opened opens an engine as a handler does, until the end of the test.
+func opened(t *testing.T, module EngineModule, path string) *engineRef {
+	t.Helper()
+	e, err := registered.open(module, path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.release(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func entered(t *testing.T, e *engineRef, queue string) serializer.Turn {
+	t.Helper()
+	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: queue, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+// A configuration that gives a queue another engine is refused while a request of the old
+// one is in it, and accepted once the queue is paused and nobody is inside.
+func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
+	for _, c := range []struct {
+		name, queue, prefix string
+		refused             bool
+	}{
+		{"same queue", "a_", "a_", true},
+		{"another queue", "a_", "b_", false},
+		{"one of a prefix with placeholders", "user_anna_", "user_{http.auth.user.id}_", true},
+		{"none of a prefix with placeholders", "a_", "user_{http.auth.user.id}_", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			before := opened(t, FileEngine{}, dir)
+			turn := entered(t, before, c.queue)
+			waiting := make(chan error, 1)
+			waiter := before.Join(serializer.Arrival{Queue: c.queue}, func(_ serializer.Turn, err error) { waiting <- err })
+			after := func() error {
+				return provision(t, &Handler{Path: dir, Prefix: c.prefix, EngineRaw: []byte(`{"engine": "memory"}`)})
+			}
+			err := after()
+			if refused := err != nil && strings.Contains(err.Error(), "pause the queue, wait until nobody is inside, and load"); refused != c.refused {
+				t.Fatalf("error %v; expected a refusal: %v", err, c.refused)
+			}
+			if err := before.Pause(t.Context(), c.queue, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			turn.Leave()
+			wait.Until(t, "nobody inside", func() bool { inside, _ := before.Count(c.queue); return inside == 0 })
+			if err := after(); err != nil {
+				t.Error(err)
+			}
+			waiter.GiveUp(serializer.ErrTimeout)
+			<-waiting
+		})
+	}
+}
+
+// Requests that wait for the old engine in a paused queue are refused when their turn
+// comes while a request is inside by the new one, and the other way round.
+func TestRivalsNeverLetTwoIn(t *testing.T) {
+	const requests = 400
+	dir := t.TempDir()
+	engines := []*engineRef{opened(t, FileEngine{}, dir), opened(t, MemoryEngine{}, dir)}
+	var group sync.WaitGroup
+	var inside, passed, refused atomic.Int64
+	for i := range requests {
+		group.Go(func() {
+			e := engines[i%len(engines)]
+			turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+			if err == nil {
+				err = e.checkRivals("a_", turn)
+			}
+			if err != nil {
+				if refusalOf("a_", err).Reason != serializer.ReasonStorage {
+					t.Error(err)
+				}
+				refused.Add(1)
+				return
+			}
+			if n := inside.Add(1); n > 1 {
+				t.Errorf("%d are inside", n)
+			}
+			passed.Add(1)
+			inside.Add(-1)
+			turn.Leave()
+		})
+	}
+	group.Wait()
+	t.Logf("%d passed, %d were refused", passed.Load(), refused.Load())
+
+	alone := opened(t, MemoryEngine{}, t.TempDir())
+	turn := entered(t, alone, "a_")
+	defer turn.Leave()
+	if err := alone.checkRivals("a_", turn); err != nil {
+		t.Error(err)
+	}
+}
+
+// Bug: if a deployment moved a symbolic link, and a reload followed, the new configuration
+// let a request in beside the holder of the old one.
+func TestMovedLink(t *testing.T) {
+	for _, module := range []EngineModule{FileEngine{}, MemoryEngine{}} {
+		root := t.TempDir()
+		link := filepath.Join(root, "current")
+		deploy := func(release string) {
+			err := errors.Join(os.MkdirAll(filepath.Join(root, release), 0o750),
+				os.Symlink(release, link+".new"), os.Rename(link+".new", link))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		deploy("release-1")
+		before := opened(t, module, filepath.Join(link, "locks"))
+		turn := entered(t, before, "a_")
+		deploy("release-2")
+		if after := opened(t, module, filepath.Join(link, "locks")); after.sharedEngine != before.sharedEngine {
+			t.Errorf("%T: the new configuration does not know who is inside", module)
+		}
+		turn.Leave()
+	}
+}
+
+// Bug: a missing directory below a link had two names, one before it was made
+// and one after. So nested blocks of one queue waited for themselves.
+func TestMissingDirectoryBelowLink(t *testing.T) {
+	root := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range []EngineModule{MemoryEngine{}, FileEngine{}} { // only files make it
+		first := opened(t, module, filepath.Join(root, "link", "a", "b"))
+		second := opened(t, module, filepath.Join(root, "link", "a", "b"))
+		third := opened(t, module, filepath.Join(root, "real", "a", "b"))
+		if first.sharedEngine != second.sharedEngine || first.sharedEngine != third.sharedEngine {
+			t.Errorf("%T: the engines are %s, %s and %s", module, first.key, second.key, third.key)
+		}
+	}
+}

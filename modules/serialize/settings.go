@@ -1,0 +1,307 @@
+package serialize
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// A setting is one subdirective of serialize and the JSON field of the same name. The
+// Caddyfile, the defaults, the checks and the reference in docs/directives.md all come
+// from the table of settings, so a new one is a line there and a field of [Handler].
+type setting struct {
+	name   string
+	syntax string // of the values
+	usual  string // the default, as the documents say it
+	parse  func(*Handler, *caddyfile.Dispenser) error
+	fill   func(*Handler)       // applies the default, if there is one
+	check  func(*Handler) error // after the defaults
+}
+
+const (
+	defaultPrefix = "serializer_"
+
+	dropNewest = "drop_newest"
+	dropOldest = "drop_oldest"
+
+	onDisconnectFinish = "finish"
+	onDisconnectCancel = "cancel"
+
+	maxBuffer     = 1 << 30
+	maxBufferDisk = 1 << 40
+)
+
+// settings are in the order of the documents.
+var settings = []setting{
+	{
+		name: "path", syntax: "<directory>", usual: "`queues` in Caddy's data directory",
+		parse: (*Handler).parsePath, fill: func(*Handler) {}, check: func(*Handler) error { return nil }, // by expandPath
+	}, {
+		name: "prefix", syntax: "<text>", usual: defaultPrefix,
+		parse: (*Handler).parsePrefix,
+		fill:  func(s *Handler) { s.Prefix = cmp.Or(s.Prefix, defaultPrefix) },
+		check: func(s *Handler) error { return checkPrefix(s.Prefix) },
+	},
+	methods("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
+	duration("timeout", "60s", func(s *Handler) **caddy.Duration { return &s.Timeout }),
+	count("queue_length", 0, 0, func(s *Handler) *int { return &s.QueueLength }),
+	choice("when_full", func(s *Handler) *string { return &s.WhenFull }, dropNewest, dropOldest),
+	{
+		name: "error_code", syntax: "<status>", usual: "503",
+		parse: (*Handler).parseErrorCode,
+		fill:  func(s *Handler) { s.ErrorCode = cmp.Or(s.ErrorCode, 503) },
+		check: func(s *Handler) error { return checkErrorCode(s.ErrorCode) },
+	}, {
+		name: "error_response", syntax: "<mime type> <body>", usual: "none: the error goes to `handle_errors`",
+		parse: (*Handler).parseErrorResponse, fill: func(*Handler) {},
+		check: func(s *Handler) error { return checkErrorResponse(s.ErrorResponse) },
+	},
+	count("concurrency", 1, 1, func(s *Handler) *int { return &s.Concurrency }),
+	methods("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
+	duration("hold_timeout", "0", func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
+	choice("on_disconnect", func(s *Handler) *string { return &s.OnDisconnect }, onDisconnectFinish, onDisconnectCancel),
+	{
+		name: "buffer", syntax: "<size> [<disk>]", usual: "64KiB 256MiB",
+		parse: (*Handler).parseBuffer,
+		fill: func(s *Handler) {
+			s.Buffer, s.BufferDisk = orDefault(s.Buffer, 64<<10), orDefault(s.BufferDisk, 256<<20)
+		},
+		check: func(s *Handler) error {
+			return errors.Join(
+				checkSize("buffer", *s.Buffer, bufferOff, maxBuffer, "from 0 to 1GiB, such as 64KiB, or -1 for off"),
+				checkSize("buffer_disk", *s.BufferDisk, 0, maxBufferDisk, "from 0 to 1TiB, such as 256MiB"))
+		},
+	}, {
+		name: "response_buffer", syntax: "<size>", usual: "256KiB",
+		parse: (*Handler).parseResponseBuffer,
+		fill:  func(s *Handler) { s.ResponseBuffer = orDefault(s.ResponseBuffer, 256<<10) },
+		check: func(s *Handler) error {
+			return checkSize("response_buffer", *s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
+		},
+	}, {
+		name: "waiting_page", syntax: "[{ ... }]", usual: "none",
+		parse: (*Handler).parseWaitingPage,
+		fill: func(s *Handler) {
+			if s.WaitingPage != nil {
+				s.WaitingPage.fill()
+			}
+		},
+		check: func(s *Handler) error { return s.WaitingPage.check() },
+	}, {
+		name: "dry_run", usual: "off",
+		parse: (*Handler).parseDryRun, fill: func(*Handler) {}, check: func(*Handler) error { return nil },
+	}, {
+		name: "engine", syntax: "<name> [{ ... }]", usual: "file",
+		parse: (*Handler).parseEngine, fill: func(*Handler) {}, check: func(*Handler) error { return nil }, // by loadEngine
+	},
+}
+
+// subdirectives are those of the settings.
+var subdirectives = func() (table directive.Table[*Handler]) {
+	for _, s := range settings {
+		table = append(table, directive.On(s.name, s.parse))
+	}
+	return table
+}()
+
+// fillIn applies the defaults and checks the settings.
+func (s *Handler) fillIn() error {
+	path, err := expandPath(s.Path)
+	if err != nil {
+		return err
+	}
+	s.Path = path
+	for _, setting := range settings {
+		setting.fill(s)
+	}
+	return s.check()
+}
+
+// check refuses settings that make no sense.
+func (s *Handler) check() error {
+	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength)}
+	for _, setting := range settings {
+		errs = append(errs, setting.check(s))
+	}
+	return errors.Join(errs...)
+}
+
+// orDefault is a setting whose zero value has a meaning of its own.
+func orDefault[T any](value *T, usual T) *T {
+	if value == nil {
+		return &usual
+	}
+	return value
+}
+
+// duration is a setting of 0 or more.
+func duration(name, usual string, field func(*Handler) **caddy.Duration) setting {
+	return setting{
+		name: name, syntax: "<duration>", usual: usual,
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			value, err := directive.Duration(d)
+			*field(s) = &value
+			return err
+		},
+		fill: func(s *Handler) {
+			value, _ := caddy.ParseDuration(usual)
+			*field(s) = orDefault(*field(s), caddy.Duration(value))
+		},
+		check: func(s *Handler) error { return directive.CheckDuration(name, time.Duration(**field(s))) },
+	}
+}
+
+// count is a setting that is a whole number.
+func count(name string, usual, least int, field func(*Handler) *int) setting {
+	return setting{
+		name: name, syntax: "<n>", usual: strconv.Itoa(usual),
+		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+			*field(s), err = directive.Count(d, least)
+			return err
+		},
+		fill:  func(s *Handler) { *field(s) = cmp.Or(*field(s), usual) },
+		check: func(s *Handler) error { return directive.CheckCount(name, *field(s), least) },
+	}
+}
+
+// choice is a setting that is one of two words; the first is the default.
+func choice(name string, field func(*Handler) *string, words ...string) setting {
+	check := func(word string) error {
+		if !slices.Contains(words, word) {
+			return fmt.Errorf("%s %q: expected %s", name, word, strings.Join(words, " or "))
+		}
+		return nil
+	}
+	return setting{
+		name: name, syntax: strings.Join(words, "|"), usual: words[0],
+		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+			*field(s), err = directive.Checked(d, strings.Join(words, " or "), check)
+			return err
+		},
+		fill:  func(s *Handler) { *field(s) = cmp.Or(*field(s), words[0]) },
+		check: func(s *Handler) error { return check(*field(s)) },
+	}
+}
+
+// methods is a setting that lists request methods, separated by spaces or commas. A blank
+// text is none.
+func methods(name string, field func(*Handler) *[]string) setting {
+	return setting{
+		name: name, syntax: "<method...>", usual: "none",
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			args := d.RemainingArgs()
+			if len(args) == 0 {
+				return d.Errf("%s: no value; expected request methods such as GET, separated by spaces or commas", name)
+			}
+			*field(s) = normalizeMethods(args)
+			return directive.In(d, checkMethods(name, *field(s)))
+		},
+		fill:  func(s *Handler) { *field(s) = normalizeMethods(*field(s)) },
+		check: func(s *Handler) error { return checkMethods(name, *field(s)) },
+	}
+}
+
+// normalizeMethods returns the methods in upper case, each once.
+func normalizeMethods(texts []string) (normal []string) {
+	for _, method := range strings.FieldsFunc(strings.ToUpper(strings.Join(texts, " ")), isSeparator) {
+		if !slices.Contains(normal, method) {
+			normal = append(normal, method)
+		}
+	}
+	return normal
+}
+
+func isSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
+
+func checkMethods(name string, methods []string) error {
+	for _, method := range methods {
+		if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+			return fmt.Errorf("%s: %q is not a request method; expected names such as GET, separated by spaces or commas", name, method)
+		}
+	}
+	return nil
+}
+
+// defaultPath is the directory of lock files if none is configured.
+func defaultPath() string { return filepath.Join(caddy.AppDataDir(), "queues") }
+
+// expandPath fills in the placeholders of a lock directory's path. An empty one would name
+// another directory: `{env.NOPE}/q` is not meant to be `/q`.
+func expandPath(path string) (string, error) {
+	if path == "" {
+		path = defaultPath()
+		return path, checkPath(path)
+	}
+	expanded, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return "", fmt.Errorf("path %q: %w; expected placeholders that have a value when the configuration is loaded", path, err)
+	}
+	return expanded, checkPath(expanded)
+}
+
+func checkPath(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("path %q: expected an absolute path, such as /var/lib/caddy/queues; "+
+			"a relative one depends on where Caddy is started", path)
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	switch {
+	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.
+	case strings.ContainsAny(queueapi.Placeholder.ReplaceAllString(prefix, ""), `/\`):
+		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)
+	case serializer.AmbiguousQueueName(prefix):
+		return fmt.Errorf("prefix %q: it must not end in four zeros and a digit, for that is how timestamps start", prefix)
+	case strings.HasPrefix(prefix, serializer.ReservedPrefix):
+		return fmt.Errorf("prefix %q: names that start with .orderly- are the queue's own files", prefix)
+	}
+	return nil
+}
+
+func checkErrorCode(status int) error {
+	if status < 400 || status > 599 {
+		return fmt.Errorf("error_code %d: expected a status from 400 to 599", status)
+	}
+	return nil
+}
+
+func checkErrorResponse(r *ErrorResponse) error {
+	if r == nil {
+		return nil
+	}
+	if strings.TrimSpace(r.ContentType) == "" || strings.TrimSpace(r.Body) == "" {
+		return errors.New("error_response: expected a MIME type and a body; leave both blank to take an earlier one back")
+	}
+	if strings.ContainsAny(r.ContentType, "\r\n") || !strings.Contains(r.ContentType, "/") {
+		return fmt.Errorf("error_response: %q is not a MIME type; expected one such as application/json", r.ContentType)
+	}
+	return nil
+}
+
+func checkWhenFull(who string, queueLength int) error {
+	if who == dropOldest && queueLength < 1 {
+		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
+	}
+	return nil
+}
+
+func checkSize(name string, size, least, most Size, expected string) error {
+	if size < least || size > most {
+		return fmt.Errorf("%s %d: expected a size %s", name, size, expected)
+	}
+	return nil
+}

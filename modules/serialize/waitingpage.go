@@ -1,0 +1,93 @@
+package serialize
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+)
+
+// WaitingPage answers waiting browsers with a page that shows their place. A browser is
+// recognised by its navigation: a GET whose Accept header has text/html, and whose
+// Sec-Fetch-Mode, if sent, is navigate. All other requests wait with an open connection.
+type WaitingPage struct {
+	// How long a navigation waits with an open connection before it gets the page, as a
+	// duration. 0 means to answer at once. Default: 2s.
+	After *caddy.Duration `json:"after,omitempty"`
+
+	// How long to keep the place of a browser that does not come back, as a duration. At
+	// least 1s. Default: 15s.
+	Hold *caddy.Duration `json:"hold,omitempty"`
+
+	// The path of a custom page, a Go html/template of at most 1 MiB. It is read when the
+	// configuration is loaded. Default: the built-in page.
+	File string `json:"file,omitempty"`
+
+	page *waitingpage.Page
+}
+
+const (
+	defaultAfter = 2 * time.Second
+	defaultHold  = 15 * time.Second
+	minHold      = time.Second
+)
+
+func (p *WaitingPage) fill() {
+	p.After = orDefault(p.After, caddy.Duration(defaultAfter))
+	p.Hold = orDefault(p.Hold, caddy.Duration(defaultHold))
+}
+
+func (p *WaitingPage) check() error {
+	if p == nil {
+		return nil
+	}
+	return errors.Join(directive.CheckDuration("after", time.Duration(*p.After)), checkHold(time.Duration(*p.Hold)))
+}
+
+func checkHold(hold time.Duration) error {
+	if hold < minHold {
+		return fmt.Errorf("hold %s: expected a duration of 1s or more, such as 15s", hold)
+	}
+	return nil
+}
+
+// provision loads the page.
+func (p *WaitingPage) provision(caddy.Context) (err error) {
+	if p.page, err = waitingpage.Load(p.File); err != nil {
+		return fmt.Errorf("file %s: %w", p.File, err)
+	}
+	return nil
+}
+
+var pageSubdirectives = directive.Table[*WaitingPage]{
+	directive.On("after", func(p *WaitingPage, d *caddyfile.Dispenser) error {
+		after, err := directive.Duration(d)
+		p.After = &after
+		return err
+	}),
+	directive.On("hold", func(p *WaitingPage, d *caddyfile.Dispenser) error {
+		hold, err := directive.Duration(d)
+		p.Hold = &hold
+		if err != nil {
+			return err
+		}
+		return directive.In(d, checkHold(time.Duration(hold)))
+	}),
+	directive.On("file", func(p *WaitingPage, d *caddyfile.Dispenser) (err error) {
+		p.File, err = directive.Text(d, "the path of a page")
+		return err
+	}),
+}
+
+func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {
+	s.WaitingPage = new(WaitingPage)
+	if err := directive.NoArgument(d, "waiting_page"); err != nil {
+		return err
+	}
+	return pageSubdirectives.ParseBlock(d, "waiting_page", s.WaitingPage)
+}

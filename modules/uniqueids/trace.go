@@ -1,0 +1,63 @@
+package uniqueids
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// traceparentField is the request header field of W3C Trace Context, as net/http
+// writes it.
+const traceparentField = "Traceparent"
+
+// trace is what is known of the trace that a request belongs to.
+//
+// A trace that somebody else began is not the request's ID, because other requests belong
+// to it, too. With Caddy's tracing, an untrusted caller may have chosen it. So it only
+// determines the trace context.
+type trace struct {
+	adopted  bool                  // whether a trusted proxy made the request's ID
+	received uniqueid.TraceContext // from a trusted proxy; zero if there is none
+	spans    uniqueid.TraceContext // of Caddy's tracing; zero until it has begun
+	used     uniqueid.TraceContext // what placeholders show; zero until first use
+}
+
+// of returns the trace context for the upstream. It is that of Caddy's own span, if there
+// is one, and otherwise a new one for the request with this ID.
+func (t *trace) of(id uniqueid.UUIDv7) uniqueid.TraceContext {
+	switch {
+	case !t.spans.IsZero():
+		return t.spans
+	case !t.received.IsZero():
+		return t.received.Child()
+	case t.adopted: // its bits may not be random
+		return uniqueid.NewTraceContext(id).WithFlags(uniqueid.TraceSampled)
+	}
+	return uniqueid.NewTraceContext(id)
+}
+
+// follow checks whether Caddy's tracing has begun a trace. That handler puts the IDs of
+// the trace and the span into variables. It puts the rest into the request's header,
+// unless it is configured to write a field other than traceparent. Only the goroutine
+// that serves the request may call follow.
+func (t *trace) follow(ctx context.Context, header http.Header) {
+	if !t.spans.IsZero() {
+		return
+	}
+	id, _ := caddyhttp.GetVar(ctx, "trace_id").(string)
+	span, _ := caddyhttp.GetVar(ctx, "span_id").(string)
+	// Without the field, nobody can tell whether the trace is sampled. No flags mean that
+	// it may not be.
+	spans, err := uniqueid.ParseTraceContext("00-" + id + "-" + span + "-00")
+	if err != nil {
+		return
+	}
+	sent, err := uniqueid.ParseTraceContext(header.Get(traceparentField))
+	if err == nil && sent.TraceID() == spans.TraceID() && sent.ParentID() == spans.ParentID() {
+		spans = sent
+	}
+	t.spans = spans
+}

@@ -1,0 +1,103 @@
+package uniqueid
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"slices"
+)
+
+// form is how the IDs of one kind are written to texts, bytes and columns of databases,
+// and read from these. The methods that each kind has for this are calls of its form.
+type form[T id] struct {
+	scheme string
+	parse  func(text string) (T, error)
+	pack   func(id T) []byte
+	// unpack reads what pack returned. The size is right.
+	unpack func(data []byte) (T, error)
+	// sizes are those of the bytes. No text of the kind is as short or long.
+	sizes []int
+	// size is sizes in words.
+	size string
+	// optional says that the zero value means none. It is written as an empty text, as no
+	// bytes and as NULL, and read back from these.
+	optional bool
+}
+
+type id interface {
+	comparable
+	String() string
+}
+
+func (f *form[T]) isNone(id T) bool {
+	var zero T
+	return f.optional && id == zero
+}
+
+func (f *form[T]) marshalText(id T) ([]byte, error) {
+	if f.isNone(id) {
+		return nil, nil
+	}
+	return []byte(id.String()), nil
+}
+
+func (f *form[T]) unmarshalText(id *T, text []byte) error {
+	var read T
+	if len(text) > 0 || !f.optional {
+		var err error
+		if read, err = f.parse(string(text)); err != nil {
+			return err
+		}
+	}
+	*id = read
+	return nil
+}
+
+func (f *form[T]) marshalBinary(id T) ([]byte, error) {
+	if f.isNone(id) {
+		return nil, nil
+	}
+	return f.pack(id), nil
+}
+
+func (f *form[T]) unmarshalBinary(id *T, data []byte) error {
+	var read T
+	if len(data) > 0 || !f.optional {
+		if !slices.Contains(f.sizes, len(data)) {
+			return lengthError(f.scheme, string(data), f.size)
+		}
+		var err error
+		if read, err = f.unpack(data); err != nil {
+			return err
+		}
+	}
+	*id = read
+	return nil
+}
+
+// value returns what is stored in a column: the text, or NULL for none.
+func (f *form[T]) value(id T) (driver.Value, error) {
+	if f.isNone(id) {
+		return nil, nil
+	}
+	return id.String(), nil
+}
+
+// scan reads a column that holds the text or the bytes.
+func (f *form[T]) scan(id *T, src any) error {
+	found := fmt.Sprintf("a value of type %T", src)
+	switch src := src.(type) {
+	case string:
+		return f.unmarshalText(id, []byte(src))
+	case []byte:
+		if slices.Contains(f.sizes, len(src)) {
+			return f.unmarshalBinary(id, src)
+		}
+		return f.unmarshalText(id, src)
+	case nil:
+		if f.optional {
+			return f.unmarshalText(id, nil)
+		}
+		found = "NULL"
+	}
+	return &ParseError{f.scheme, "", -1, "text or bytes", found}
+}
