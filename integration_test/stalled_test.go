@@ -280,6 +280,39 @@ func TestAnswerToStalledUpload(t *testing.T) {
 	c.wantNoTickets()
 }
 
+// Bug: a stalled upload held its turn past hold_timeout if part of its body had come. What
+// came after the answer then counted as the next request of the connection.
+func TestRevokedUpload(t *testing.T) {
+	t.Parallel()
+	for _, framing := range []string{"Content-Length: 1000", "Content-Length: 600000", "Transfer-Encoding: chunked", "Content-Length: 1000\r\nExpect: 100-continue"} {
+		for _, sent := range []string{"", "3\r\nabc\r\n"} {
+			t.Run(fmt.Sprintf("%s, %d bytes", framing, len(sent)), func(t *testing.T) {
+				t.Parallel()
+				upstream := testcaddy.NewUpstream(t)
+				c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\nbuffer off\nhold_timeout 300ms\n}\n" + proxyUpstream})
+				conn := c.dial()
+				_, err := io.WriteString(conn, "POST /?name=stalled HTTP/1.1\r\nHost: 127.0.0.1\r\n"+framing+"\r\n\r\n"+sent)
+				check(t, err)
+				answers := bufio.NewReader(conn)
+				resp, err := http.ReadResponse(answers, nil)
+				for err == nil && resp.StatusCode == http.StatusContinue {
+					resp, err = http.ReadResponse(answers, nil)
+				}
+				check(t, err)
+				if resp.StatusCode != http.StatusGatewayTimeout {
+					t.Errorf("answered %s", resp.Status)
+				}
+				c.awaitTickets(0)
+				_, _ = io.WriteString(conn, "GET /?name=smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+				if rest, _ := io.ReadAll(answers); strings.Contains(string(rest), "HTTP/1.1") {
+					t.Errorf("the connection goes on with %q", rest)
+				}
+				upstream.WantNever("smuggled")
+			})
+		}
+	}
+}
+
 // Other streams of the connection are not touched.
 func TestOtherStreamsGoOn(t *testing.T) {
 	t.Parallel()

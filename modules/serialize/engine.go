@@ -75,7 +75,7 @@ func nameOf(module EngineModule) string {
 
 // loadEngine loads the engine module of the settings.
 func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
-	if s.EngineRaw == nil {
+	if s.EngineRaw == nil || string(s.EngineRaw) == "null" {
 		return FileEngine{}, nil
 	}
 	var named struct {

@@ -47,6 +47,13 @@ func TestPathWithPlaceholder(t *testing.T) {
 	}
 }
 
+// Bug: in JSON, `"engine": null` was refused, where null means the default of all others.
+func TestNoEngine(t *testing.T) {
+	if err := provision(t, &Handler{Path: t.TempDir(), EngineRaw: []byte("null")}); err != nil {
+		t.Error(err)
+	}
+}
+
 // provision sets a handler up until the end of the test.
 func provision(t *testing.T, s *Handler) error {
 	t.Helper()

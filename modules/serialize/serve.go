@@ -434,7 +434,6 @@ func (v *visit) isInside() bool {
 // do to a copy. It does not change it back, because a proxy's transport may still read it.
 func (v *visit) lend(r *http.Request, next caddyhttp.Handler) error {
 	v.lent.inside, v.lent.outer = v.ctx, r.Context()
-	defer v.lent.over.Store(true)
 	setContext(&v.lent, r)
 	return v.response.Serve(next, r)
 }
@@ -468,6 +467,7 @@ func (v *visit) leave() {
 // close frees what a visit has other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
+	v.lent.over.Store(true) // afterwards: a context whose Done is closed has an Err
 	v.handler.releaseEngine(v.engine)
 }
 
