@@ -235,3 +235,23 @@ func TestQueueThatCannotBeNamed(t *testing.T) {
 		enter(t, e, serializer.QueueName(queue)).Leave()
 	}
 }
+
+// Bug: a file of another program counted as abandoned five minutes after it was first seen,
+// although that program went on to change it.
+func TestUnownedFileThatChanges(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	foreign := unownedName("a_")
+	touch(t, dir, foreign)
+	waiting := started(e, "a_")
+	wait.Until(t, "the file is known", func() bool { return e.log.has("waiting for a lock file") })
+	d := e.dir()
+	d.syncing.Lock()
+	must(t, os.Chtimes(filepath.Join(dir, foreign), time.Now(), time.Now()))
+	d.remote[foreign].since = time.Now().Add(-unownedTime - time.Millisecond)
+	d.syncing.Unlock()
+	stillWaits(t, waiting, "for a file that has just been changed")
+	must(t, os.Remove(filepath.Join(dir, foreign)))
+	get(t, waiting).Leave()
+}

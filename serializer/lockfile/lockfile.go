@@ -137,14 +137,19 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 // Sync implements [serializer.Store]. It also opens the directory that has taken the place
 // of this one, if nobody is issuing tickets, and if that is possible at once.
 func (s *Store) Sync(context.Context) error {
-	if !s.current.Load().sys.Here() && s.issuing.TryLock() {
-		err := s.exchange()
-		s.issuing.Unlock()
-		if err != nil && !errors.Is(err, errInUse) {
-			return err
-		}
+	if err := s.moveOn(); err != nil && !errors.Is(err, errInUse) {
+		return err
 	}
 	return s.current.Load().sync()
+}
+
+// moveOn opens the directory that has taken the place of this one.
+func (s *Store) moveOn() error {
+	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
+		return nil
+	}
+	defer s.issuing.Unlock()
+	return s.exchange()
 }
 
 // Close implements [serializer.Store].

@@ -266,3 +266,20 @@ func TestClockBeyondNumbers(t *testing.T) {
 	wrong.Store(false)
 	enter(t, e, "a_").Leave()
 }
+
+// Bug: a process that was idle missed that the directory was replaced. When it was replaced
+// again, it let one in beside the holder in the directory in between.
+func TestDirectoryReplacedTwice(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	idle, busy := open(t, dir), open(t, dir)
+	enter(t, idle, "a_").Leave()
+	must(t, os.Rename(dir, dir+".first"))
+	holder := enter(t, busy, "a_")
+	wait.Until(t, "the idle process knows the second directory", func() bool { return idle.dir().sys.Here() })
+	must(t, os.Rename(dir, dir+".second"))
+	waiting := started(idle, "a_")
+	stillWaits(t, waiting, "while another one is inside in the second directory")
+	holder.Leave()
+	get(t, waiting).Leave()
+}

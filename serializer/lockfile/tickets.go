@@ -16,8 +16,9 @@ import (
 // remoteTicket is a ticket in a queue that is not one of this process's.
 type remoteTicket struct {
 	serializer.Ticket
-	by    *owner.Remote // nil if that is not known
-	since time.Time     // since when no owner has had a word for it; zero if one has
+	by      *owner.Remote // nil if that is not known
+	since   time.Time     // since when no owner has had a word for it; zero if one has
+	changed time.Time     // of a file without an owner: its last change that was seen
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
@@ -54,7 +55,7 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 	}
 	r.Owner = unowned
 	if statErr == nil {
-		r.since = info.Changed
+		r.since, r.changed = info.Changed, info.Changed
 	}
 	d.enterLocked(r)
 }
@@ -114,7 +115,10 @@ func (d *directory) checkTicketsLocked() {
 
 // checkUnownedLocked takes out an unowned file that is gone or too old.
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
-	_, err := d.sys.Info(r.Key)
+	info, err := d.sys.Info(r.Key)
+	if err == nil && !r.since.IsZero() && !info.Changed.Equal(r.changed) {
+		r.since, r.changed = time.Now(), info.Changed
+	}
 	age := time.Since(r.since)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

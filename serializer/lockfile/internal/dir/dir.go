@@ -76,6 +76,9 @@ func (d *Dir) Here() bool {
 	return here && err == nil
 }
 
+// Exists reports whether there is anything at a path.
+func Exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }
+
 // IsAt reports whether a path leads to a certain file.
 func IsAt(path string, id ID) (bool, error) {
 	var st unix.Stat_t

@@ -56,6 +56,13 @@ func Open(d *dir.Dir) (*Guard, error) {
 		return nil, err
 	}
 	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
+	for range adoptions {
+		if !errors.Is(err, unix.EACCES) {
+			break
+		}
+		time.Sleep(adoptionPause) // a process of another user has made it, and is about to open it to the group
+		fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +80,12 @@ func Open(d *dir.Dir) (*Guard, error) {
 	}
 	return g, nil
 }
+
+// A guard that cannot be opened is tried again for a tenth of a second.
+const (
+	adoptions     = 20
+	adoptionPause = 5 * time.Millisecond
+)
 
 // bootID identifies the current boot of the machine. It is empty if the system does not
 // provide an ID.
