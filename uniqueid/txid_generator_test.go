@@ -35,7 +35,7 @@ func TestTXIDUniqueInManyLanes(t *testing.T) {
 func TestLanesAreClaimedOnce(t *testing.T) {
 	const millis = 1_700_000_000_000
 	gen := NewTXIDGenerator()
-	claims := makeFromAllCores(t, 3<<txidLaneBits, anyOrder, func() key {
+	claims := makeFromAllCores(t, 3*(1<<txidLaneBits-2), anyOrder, func() key {
 		var lane txidLane
 		high := gen.claim(&lane, millis<<txidGrowingBits|5)
 		if high>>txidGrowingBits != lane.claimed>>txidLaneBits {
