@@ -27,8 +27,8 @@ func TestAppendNew(t *testing.T) {
 	callNumbers := NewCallNumberGenerator(&memoryStore{})
 	for scheme, appendNew := range map[string]func([]byte) ([]byte, error){
 		"txid":        func(dst []byte) ([]byte, error) { return NewTXIDGenerator().AppendNew(dst), nil },
-		"uuid_v7":     func(dst []byte) ([]byte, error) { return NewUUIDv7Generator().AppendNew(dst), nil },
-		"traceparent": func(dst []byte) ([]byte, error) { return NewTraceContextGenerator().AppendNew(dst), nil },
+		"uuid_v7":     func(dst []byte) ([]byte, error) { return NewTXIDGenerator().AppendNewUUIDv7(dst), nil },
+		"traceparent": func(dst []byte) ([]byte, error) { return NewTraceContext(NewUUIDv7()).AppendText(dst) },
 		"unique_id":   func(dst []byte) ([]byte, error) { return uniqueIDs.AppendNew(dst, time.Now()), nil },
 		"sharded_id":  func(dst []byte) ([]byte, error) { return newShardedIDs(t, 3).AppendNew(dst), nil },
 		"call_number": func(dst []byte) ([]byte, error) { return callNumbers.AppendNew(t.Context(), dst) },

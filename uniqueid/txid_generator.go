@@ -21,7 +21,7 @@ const (
 	cacheLinePairs = 128 // processors fetch lines of 64 bytes in pairs
 )
 
-// TXIDGenerator makes TXIDs. It is safe for concurrent use, never fails, never
+// TXIDGenerator makes TXIDs and UUIDv7s. It is safe for concurrent use, never fails, never
 // waits and never makes the same ID twice.
 //
 // The time is wall time, carried forward by the monotonic clock. While the process
@@ -97,20 +97,11 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 	return g
 }
 
-// processTXIDs is the process's own generator, made on first use.
-var processTXIDs struct {
-	once sync.Once
-	*TXIDGenerator
-}
-
-func makeProcessTXIDs() { processTXIDs.TXIDGenerator = NewTXIDGenerator() }
+// processTXIDs returns the process's own generator.
+var processTXIDs = sync.OnceValue(func() *TXIDGenerator { return NewTXIDGenerator() })
 
 // NewTXID makes a TXID with the process's own generator.
-func NewTXID() TXID {
-	processTXIDs.once.Do(makeProcessTXIDs)
-	high, low, _ := processTXIDs.next()
-	return packTXID(high, low)
-}
+func NewTXID() TXID { return processTXIDs().New() }
 
 // New makes a TXID.
 func (g *TXIDGenerator) New() TXID {

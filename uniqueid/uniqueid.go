@@ -97,21 +97,18 @@ func ParseUniqueID(text string) (UniqueID, error) {
 			return parseUniqueID(Layout(layout), facts, text)
 		}
 	}
-	return UniqueID{}, lengthError("unique_id", text, "19, 24 or 27 characters")
+	r := reader{scheme: "unique_id", text: text}
+	r.length(false, "19, 24 or 27 characters")
+	return UniqueID{}, r.err
 }
 
 func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
-	scheme := "unique_id " + facts.name
-	for i := range len(text) {
-		if strings.IndexByte(facts.digits, text[i]) < 0 {
-			return UniqueID{}, characterError(scheme, text, i, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
-		}
-	}
+	r := reader{scheme: "unique_id " + facts.name, text: text}
+	r.digits(0, len(text), facts.digits, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
 	id := UniqueID{layout: layout}
-	if _, err := facts.encoding.Strict().Decode(id.data[:], []byte(text)); err != nil {
-		return UniqueID{}, characterError(scheme, text, len(text)-1, "a character whose last 2 bits are zero")
-	}
-	return id, nil
+	_, err := facts.encoding.Strict().Decode(id.data[:], []byte(text))
+	r.character(err == nil, len(text)-1, "a character whose last 2 bits are zero")
+	return result(r, id)
 }
 
 // Layout returns the ID's layout.
@@ -206,7 +203,6 @@ func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
 var uniqueIDForm = form[UniqueID]{
 	scheme: "unique_id",
 	parse:  ParseUniqueID,
-	pack:   func(id UniqueID) []byte { return bytes.Clone(id.bytes()) },
 	unpack: unpackUniqueID,
 	sizes:  []int{14, 18, 20},
 	size:   "14, 18 or 20 bytes",
@@ -229,7 +225,7 @@ func (id UniqueID) MarshalText() ([]byte, error) { return uniqueIDForm.marshalTe
 func (id *UniqueID) UnmarshalText(text []byte) error { return uniqueIDForm.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
-func (id UniqueID) MarshalBinary() ([]byte, error) { return uniqueIDForm.marshalBinary(id) }
+func (id UniqueID) MarshalBinary() ([]byte, error) { return id.bytes(), nil }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UniqueID) UnmarshalBinary(data []byte) error { return uniqueIDForm.unmarshalBinary(id, data) }
@@ -251,14 +247,14 @@ func decodeUniqueID(text string) (Decoded, error) {
 	switch {
 	case id.layout == Modern:
 		d.Note = ""
-		d.Fields = []Field{{"root", hex.EncodeToString(id.data[4:14])}}
+		d.Fields = Fields{{"root", hex.EncodeToString(id.data[4:14])}}
 	case id.nodeIsRandom():
 		d.Note = noteRandom
-		d.Fields = []Field{{"node", hex.EncodeToString(id.data[4:12])}}
+		d.Fields = Fields{{"node", hex.EncodeToString(id.data[4:12])}}
 	case id.layout == Threaded:
-		d.Fields = []Field{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}}
+		d.Fields = Fields{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}}
 	default:
-		d.Fields = []Field{{"address", id.Addr().String()}, {"pid_field", uint64(id.PIDField())},
+		d.Fields = Fields{{"address", id.Addr().String()}, {"pid_field", uint64(id.PIDField())},
 			{"extra", uint64(id.Extra())}, {"pid", uint64(id.PID())}}
 	}
 	d.Fields = append(d.Fields, Field{"counter", uint64(id.Counter())})

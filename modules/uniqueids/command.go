@@ -220,7 +220,7 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 	if ticketErr != nil {
 		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
 	}
-	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: []uniqueid.Field{
+	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: uniqueid.Fields{
 		{Name: "prefix", Value: ticket.Prefix},
 		{Name: "token", Value: ticket.Number},
 		{Name: "client", Value: ticket.Client.String()},
