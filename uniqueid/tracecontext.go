@@ -114,9 +114,9 @@ func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(d
 
 func (c *TraceContext) append(dst []byte) []byte {
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
-	hex.Encode(text[3:], c.traceID[:])
-	hex.Encode(text[36:], c.parent[:])
-	hex.Encode(text[53:], []byte{c.flags})
+	putHex(text[3:], c.traceID[:])
+	putHex(text[36:], c.parent[:])
+	putHex(text[53:], []byte{c.flags})
 	return append(dst, text[:]...)
 }
 

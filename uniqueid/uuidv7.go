@@ -104,18 +104,40 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
-	return string(id.append(text[:0]))
+	id.put(text[:])
+	return string(text[:])
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
 
 func (id *UUIDv7) append(dst []byte) []byte {
-	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
+	n := len(dst)
+	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
+	id.put(dst[n:])
+	return dst
+}
+
+func (id *UUIDv7) put(text []byte) {
 	for _, group := range uuidGroups {
-		hex.Encode(text[group.at:], id[group.from:group.to])
+		putHex(text[group.at:], id[group.from:group.to])
 	}
-	return append(dst, text[:]...)
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+}
+
+// hexPairs are the texts of all bytes, the first digit in the low byte.
+var hexPairs = func() (pairs [1 << 8]uint16) {
+	for i := range pairs {
+		pairs[i] = uint16(hexDigits[i>>4]) | uint16(hexDigits[i&15])<<8
+	}
+	return pairs
+}()
+
+// putHex writes two digits for each byte of data.
+func putHex(text, data []byte) {
+	for i, b := range data {
+		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[b])
+	}
 }
 
 var uuidv7Form = form[UUIDv7]{
