@@ -22,6 +22,7 @@ import (
 type generators struct {
 	byPlaceholder map[string]newID
 	detach        func() error
+	warnOfFirst   sync.Once
 }
 
 // newID makes an ID for a request that arrived at the given time, and returns its text.

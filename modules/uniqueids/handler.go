@@ -127,6 +127,18 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return ids.name(next.ServeHTTP(w, r))
 }
 
+// warnOfFirst logs, once, that a handler does not affect requests that another handler
+// has named, if it would have named them differently.
+func (u *Handler) warnOfFirst(first *Handler) {
+	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
+		return
+	}
+	u.generators.warnOfFirst.Do(func() {
+		u.logger.Warn("this unique_ids has no effect on the IDs of a request: another unique_ids before it has named the request",
+			zap.Any("settings", u), zap.Any("settings_of_first", first))
+	})
+}
+
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
