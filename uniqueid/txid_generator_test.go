@@ -49,6 +49,24 @@ func TestLanesAreClaimedOnce(t *testing.T) {
 	}
 }
 
+// A lane that begins after the word goes on behind it, and never takes the word's number.
+func TestLanesFollowTheWord(t *testing.T) {
+	clock := newFakeClock(time.Nanosecond)
+	gen := NewTXIDGenerator(WithClock(clock))
+	clock.tick = 0
+	last := gen.New()
+	for range 1000 {
+		last = gen.New()
+	}
+	gen.met.Store(true)
+	if id := gen.New(); id.Compare(last) <= 0 {
+		t.Errorf("after %v came %v", last, id)
+	}
+	if number := gen.claimed.Load() & (1<<txidLaneBits - 1); number == 0 {
+		t.Error("a lane has the number of the word")
+	}
+}
+
 func TestTXIDSortsAcrossGoroutines(t *testing.T) {
 	ids := make(chan TXID)
 	go func() {
