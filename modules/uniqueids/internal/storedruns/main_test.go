@@ -20,6 +20,7 @@ var long = flag.Bool("long", false, "kill ten thousand processes in the middle o
 const (
 	roleVar = "STOREDRUNS_TEST_ROLE"
 	dirVar  = "STOREDRUNS_TEST_DIR"
+	kindVar = "STOREDRUNS_TEST_STORAGE"
 )
 
 // TestMain runs the tests or, where a test has started this binary again, the
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	if role == "" {
 		os.Exit(m.Run())
 	}
-	storage := &certmagic.FileStorage{Path: os.Getenv(dirVar)}
+	storage := storages[os.Getenv(kindVar)](os.Getenv(dirVar))
 	if err := roles[role](storage); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -38,12 +39,17 @@ func TestMain(m *testing.M) {
 
 // storages are what runs are taken from, by name.
 var storages = map[string]func(dir string) certmagic.Storage{
-	"files":   func(dir string) certmagic.Storage { return &certmagic.FileStorage{Path: dir} },
-	"another": func(dir string) certmagic.Storage { return another{&certmagic.FileStorage{Path: dir}} },
+	"files": func(dir string) certmagic.Storage { return &certmagic.FileStorage{Path: dir} },
+	// Any other storage, so that runs must be claimed. Its lock lets everybody in.
+	"lockless": func(dir string) certmagic.Storage {
+		return lockless{&certmagic.FileStorage{Path: dir}}
+	},
 }
 
-// another is a storage that is not known to be files.
-type another struct{ certmagic.Storage }
+type lockless struct{ certmagic.Storage }
+
+func (lockless) Lock(context.Context, string) error   { return nil }
+func (lockless) Unlock(context.Context, string) error { return nil }
 
 var roles = map[string]func(certmagic.Storage) error{
 	"victim":    takeOnAndOn,

@@ -1,14 +1,16 @@
 // Package storedruns issues the run numbers of call numbers from Caddy's storage, each
 // number once, to all processes that share the storage.
 //
-// The key orderly/call_numbers/next_run holds the next run number in decimal; the first
-// run is 0. The number is stored before it is used, so that no crash repeats a run. Two
-// processes are kept apart by a lock:
+// The key orderly/call_numbers/next_run holds the next run number in decimal. The
+// storage's lock does not keep processes apart when its holder dies: certmagic may then
+// grant it to several contenders. So uniqueness rests on something else:
 //
-//   - For files, it is a lock of the kernel, which ends with its process. certmagic's own
-//     lock of files may let several contenders in when its holder has died.
-//   - For any other storage, it is the storage's lock. If that lets two processes in at
-//     once, both may get the same run.
+//   - For files, it is a lock of the kernel, which ends with its process.
+//   - For any other storage, it is a claim for each run, which at most one process can win,
+//     provided that a stored value can be read from then on. The storage's lock only keeps
+//     processes from obstructing each other.
+//
+// The first run is 0.
 package storedruns
 
 import (
@@ -32,8 +34,9 @@ const (
 	lockName = "orderly_call_numbers"
 )
 
-// Next takes a run number, after the number of the next one is stored. If no number is
-// left, the error wraps [uniqueid.ErrRunsExhausted].
+// Next takes a run number. Before Next returns, the record that keeps others from taking
+// the same number is stored. If no number is left, the error wraps
+// [uniqueid.ErrRunsExhausted].
 func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	if files, ok := storage.(*certmagic.FileStorage); ok {
 		// Not by the storage, whose files would belong to the user who runs the process.
@@ -45,7 +48,7 @@ func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	return nextLocked(ctx, storage)
 }
 
-// nextLocked takes a run while it holds the storage's lock.
+// nextLocked claims a run while it holds the storage's lock.
 func nextLocked(ctx context.Context, storage certmagic.Storage) (run uint32, err error) {
 	if err := storage.Lock(ctx, lockName); err != nil {
 		return 0, fmt.Errorf("locking the run numbers in %v: %w", storage, err)
@@ -56,31 +59,22 @@ func nextLocked(ctx context.Context, storage certmagic.Storage) (run uint32, err
 			err = fmt.Errorf("unlocking the run numbers in %v: %w", storage, unlockErr)
 		}
 	}()
-	run, err = load(ctx, storage)
-	if err != nil {
-		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", nextKey, storage, err)
-	}
-	if run > uniqueid.MaxRun {
-		return 0, uniqueid.ErrRunsExhausted
-	}
-	if err := storage.Store(ctx, nextKey, strconv.AppendUint(nil, uint64(run)+1, 10)); err != nil {
-		return 0, fmt.Errorf("storing the next run number as %s in %v: %w", nextKey, storage, err)
-	}
-	return run, nil
+	return nextByClaim(ctx, storage)
 }
 
-// load returns the next run number, 0 if none is stored.
-func load(ctx context.Context, storage certmagic.Storage) (uint32, error) {
+// loadNext returns the next run number, 0 if none is stored.
+func loadNext(ctx context.Context, storage certmagic.Storage) (int64, error) {
 	text, err := storage.Load(ctx, nextKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("reading the next run number from %s in %v: %w", nextKey, storage, err)
 	}
-	run, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
-	if err != nil || run > uniqueid.MaxRun+1 {
-		return 0, fmt.Errorf("want a whole number up to %d, found %q", uniqueid.MaxRun+1, text)
+	run, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || run < 0 || run > uniqueid.MaxRun+1 {
+		return 0, fmt.Errorf("reading the next run number from %s in %v: want a whole number up to %d, found %q",
+			nextKey, storage, uniqueid.MaxRun+1, text)
 	}
-	return uint32(run), nil
+	return run, nil
 }

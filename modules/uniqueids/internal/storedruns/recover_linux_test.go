@@ -23,27 +23,38 @@ import (
 // several contenders got it at once: certmagic lets more than one clear away a stale
 // lock. 45 of 995 recoveries gave one run to two processes.
 func TestRecoverFromKilledHolder(t *testing.T) {
-	recoveries := 20
-	if *long {
-		recoveries = 10_000
-	}
-	r := newRecovery(t)
-	began := time.Now()
-	for range recoveries {
-		r.killHolder(t)
-		r.contend(t)
-	}
-	t.Logf("%d recoveries in %v: %d runs, %d times no run",
-		recoveries, time.Since(began).Round(time.Second), len(r.seen), r.none)
-	if r.repeated > 0 {
-		t.Errorf("%d of %d recoveries gave one run to two", r.repeated, recoveries)
+	for _, tt := range []struct {
+		kind        string
+		short, long int // how many recoveries
+	}{
+		{"files", 20, 10_000},
+		{"lockless", 20, 10_000},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel()
+			recoveries := tt.short
+			if *long {
+				recoveries = tt.long
+			}
+			r := newRecovery(t, tt.kind)
+			began := time.Now()
+			for range recoveries {
+				r.killHolder(t)
+				r.contend(t)
+			}
+			t.Logf("%d recoveries in %v: %d runs, %d times no run",
+				recoveries, time.Since(began).Round(time.Second), len(r.seen), r.none)
+			if r.repeated > 0 {
+				t.Errorf("%d of %d recoveries gave one run to two", r.repeated, recoveries)
+			}
+		})
 	}
 }
 
 // recovery is a storage whose lock is held by processes that get killed, and
 // other processes that then contend for it.
 type recovery struct {
-	dir        string
+	kind, dir  string
 	contenders []*process
 	seen       map[uint32]bool
 	repeated   int // recoveries in which a run came twice
@@ -53,8 +64,8 @@ type recovery struct {
 // contenders is how many processes take a run at once after each kill.
 const contenders = 8
 
-func newRecovery(t *testing.T) *recovery {
-	r := &recovery{dir: t.TempDir(), seen: make(map[uint32]bool)}
+func newRecovery(t *testing.T, kind string) *recovery {
+	r := &recovery{kind: kind, dir: t.TempDir(), seen: make(map[uint32]bool)}
 	for range contenders {
 		r.contenders = append(r.contenders, r.start(t, "contender"))
 	}
@@ -71,7 +82,7 @@ type process struct {
 func (r *recovery) start(t *testing.T, role string) *process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), roleVar+"="+role, dirVar+"="+r.dir)
+	cmd.Env = append(os.Environ(), roleVar+"="+role, kindVar+"="+r.kind, dirVar+"="+r.dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +147,9 @@ func (r *recovery) signal(t *testing.T, p *process, signal syscall.Signal) {
 // a process is always taking a run.
 func (r *recovery) isHeld(t *testing.T) bool {
 	t.Helper()
+	if r.kind == "lockless" {
+		return true
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // one attempt
 	lock, err := filelock.Lock(ctx, filepath.Join(r.dir, nextKey+".lock"))
