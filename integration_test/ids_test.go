@@ -161,7 +161,7 @@ func TestNoIDWithoutNeed(t *testing.T) {
 	ask := func() uint16 {
 		id, err := uniqueid.ParseUniqueID(c.get("/ask").Want(t, http.StatusOK).Text)
 		check(t, err)
-		return id.Counter()
+		return id.Fields().Counter
 	}
 	before := ask()
 	for range 10 {

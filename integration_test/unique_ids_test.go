@@ -137,7 +137,7 @@ func counterOf(t *testing.T, id string) uint16 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.Counter()
+	return u.Fields().Counter
 }
 
 func TestShardedIDs(t *testing.T) {

@@ -3,7 +3,6 @@ package uniqueid
 import (
 	"cmp"
 	"database/sql/driver"
-	"encoding/binary"
 	"fmt"
 )
 
@@ -94,18 +93,13 @@ func (n CallNumber) fields() (fields uint64) {
 // ParseCallNumber reads the 8 characters of a CallNumber. The error is a
 // [*ParseError].
 func ParseCallNumber(text string) (CallNumber, error) {
-	const scheme = "call_number"
-	if len(text) != callNumberText {
-		return 0, lengthError(scheme, text, "8 characters")
+	r := reader{scheme: "call_number", text: text}
+	r.length(len(text) == callNumberText, "8 characters")
+	number := CallNumber(r.digits(0, callNumberText, base62Digits, "one of 0-9A-Za-z"))
+	if number > MaxCallNumber {
+		r.fail(-1, "dxlGgaI3 or less", text)
 	}
-	number, err := parseDigits(scheme, text, 0, callNumberText, base62Digits, "one of 0-9A-Za-z")
-	if err != nil {
-		return 0, err
-	}
-	if number > uint64(MaxCallNumber) {
-		return 0, &ParseError{scheme, text, -1, "dxlGgaI3 or less", text}
-	}
-	return CallNumber(number), nil
+	return result(r, number)
 }
 
 // Version returns the number of the layout, 0 to 7. This package makes version 0.
@@ -140,23 +134,7 @@ func (n CallNumber) append(dst []byte) []byte {
 	return append(dst, text[:]...)
 }
 
-var callNumberForm = form[CallNumber]{
-	scheme: "call_number",
-	parse:  ParseCallNumber,
-	pack: func(n CallNumber) []byte {
-		return binary.BigEndian.AppendUint64(nil, uint64(n&MaxCallNumber))[2:]
-	},
-	unpack: unpackCallNumber,
-	sizes:  []int{6},
-	size:   "6 bytes",
-}
-
-func unpackCallNumber(data []byte) (CallNumber, error) {
-	if data[0]&0x80 != 0 {
-		return 0, byteError("call_number", string(data), 0, "a byte whose first bit is zero")
-	}
-	return CallNumber(binary.BigEndian.Uint64(append([]byte{0, 0}, data...))), nil
-}
+var callNumberForm = form[CallNumber]{scheme: "call_number", parse: ParseCallNumber}
 
 // MarshalText returns the number's 8 characters. It never fails.
 func (n CallNumber) MarshalText() ([]byte, error) { return callNumberForm.marshalText(n) }
@@ -164,23 +142,15 @@ func (n CallNumber) MarshalText() ([]byte, error) { return callNumberForm.marsha
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (n *CallNumber) UnmarshalText(text []byte) error { return callNumberForm.unmarshalText(n, text) }
 
-// MarshalBinary returns the number as 6 bytes, big-endian, the first bit zero.
-func (n CallNumber) MarshalBinary() ([]byte, error) { return callNumberForm.marshalBinary(n) }
-
-// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
-func (n *CallNumber) UnmarshalBinary(data []byte) error {
-	return callNumberForm.unmarshalBinary(n, data)
-}
-
 // Value returns the number for database/sql, as its 8 characters.
 func (n CallNumber) Value() (driver.Value, error) { return callNumberForm.value(n) }
 
-// Scan reads the number from database/sql, as its 8 characters or its 6 bytes.
+// Scan reads the number from database/sql, as its 8 characters.
 func (n *CallNumber) Scan(src any) error { return callNumberForm.scan(n, src) }
 
 func decodeCallNumber(text string) (Decoded, error) {
 	n, err := ParseCallNumber(text)
-	return Decoded{Fields: []Field{
+	return Decoded{Fields: Fields{
 		{"version", uint64(n.Version())},
 		{"run", uint64(n.Run())},
 		{"sequence", uint64(n.Sequence())},

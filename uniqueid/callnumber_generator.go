@@ -104,15 +104,6 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 	}
 }
 
-// AppendNew makes a CallNumber as New does, and appends its 8 characters to dst.
-func (g *CallNumberGenerator) AppendNew(ctx context.Context, dst []byte) ([]byte, error) {
-	number, err := g.New(ctx)
-	if err != nil {
-		return dst, err
-	}
-	return number.AppendText(dst)
-}
-
 // take takes a sequence number of a run. ok is false if the run is used up, or nil.
 func (r *run) take() (sequence uint64, ok bool) {
 	if r == nil {

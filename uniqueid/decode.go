@@ -11,21 +11,39 @@ import (
 // Decoded is one reading of an ID's text under one scheme.
 type Decoded struct {
 	// Text is the ID.
-	Text string
+	Text string `json:"id"`
 	// Scheme is txid, unique_id, sharded_id, call_number, uuid_v7, trace_id or
 	// traceparent.
-	Scheme string
+	Scheme string `json:"scheme"`
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
 	// other schemes it is empty.
-	Layout string
+	Layout string `json:"layout,omitempty"`
 	// Note is a remark on this reading, for people, or empty.
-	Note string
+	Note string `json:"note,omitempty"`
 	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
 	// no time.
-	Time time.Time
+	Time time.Time `json:"time"`
 	// Fields are the other fields, in the order of the bits.
-	Fields []Field
+	Fields Fields `json:"fields"`
 }
+
+// MarshalJSON returns an object with the keys above. The time is as in RFC 3339, also
+// after the year 9999.
+func (d Decoded) MarshalJSON() ([]byte, error) {
+	type plain Decoded
+	out := struct {
+		plain
+		Time   string `json:"time,omitempty"`
+		Fields Fields `json:"fields"`
+	}{plain: plain(d), Fields: d.Fields}
+	if !d.Time.IsZero() {
+		out.Time = d.Time.Format(time.RFC3339Nano)
+	}
+	return json.Marshal(out)
+}
+
+// Fields are named parts of an ID. In JSON, they are an object that keeps their order.
+type Fields []Field
 
 // Field is a named part of an ID.
 type Field struct {
@@ -34,29 +52,8 @@ type Field struct {
 	Value any
 }
 
-// MarshalJSON returns an object. Its keys are id, scheme, layout and note (if any),
-// time (RFC 3339, if any) and fields. The fields are an object in the order of the
-// bits.
-func (d Decoded) MarshalJSON() ([]byte, error) {
-	out := struct {
-		ID     string `json:"id"`
-		Scheme string `json:"scheme"`
-		Layout string `json:"layout,omitempty"`
-		Note   string `json:"note,omitempty"`
-		Time   string `json:"time,omitempty"`
-		Fields fields `json:"fields"`
-	}{d.Text, d.Scheme, d.Layout, d.Note, "", d.Fields}
-	if !d.Time.IsZero() {
-		out.Time = d.Time.Format(time.RFC3339Nano)
-	}
-	return json.Marshal(out)
-}
-
-// fields are written as an object that keeps their order.
-type fields []Field
-
 // MarshalJSON returns an object with a key for every field.
-func (f fields) MarshalJSON() ([]byte, error) {
+func (f Fields) MarshalJSON() ([]byte, error) {
 	object := []byte{'{'}
 	for i, field := range f {
 		if i > 0 {

@@ -110,7 +110,7 @@ func ExampleUniqueIDGenerator() {
 		return
 	}
 	id := gen.New(time.Unix(1_700_000_000, 0))
-	fmt.Println(len(id.String()), id.Time(), id.Addr(), id.PID())
+	fmt.Println(len(id.String()), id.Time(), id.Fields().Addr, id.Fields().PID)
 	// Output: 19 2023-11-14 22:13:20 +0000 UTC 192.0.2.10 12345
 }
 

@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // form is how the IDs of one kind are written to texts, bytes and columns of databases,
@@ -11,13 +12,13 @@ import (
 type form[T id] struct {
 	scheme string
 	parse  func(text string) (T, error)
-	pack   func(id T) []byte
-	// unpack reads what pack returned. The size is right.
-	unpack func(data []byte) (T, error)
-	// sizes are those of the bytes. No text of the kind is as short or long.
+	// sizes are those of the bytes, if the kind has a form in bytes. No text of the kind is
+	// as short or long.
 	sizes []int
 	// size is sizes in words.
 	size string
+	// unpack reads bytes of one of the sizes.
+	unpack func(data []byte) (T, error)
 	// optional says that the zero value means none. It is written as an empty text, as no
 	// bytes and as NULL, and read back from these.
 	optional bool
@@ -52,18 +53,11 @@ func (f *form[T]) unmarshalText(id *T, text []byte) error {
 	return nil
 }
 
-func (f *form[T]) marshalBinary(id T) ([]byte, error) {
-	if f.isNone(id) {
-		return nil, nil
-	}
-	return f.pack(id), nil
-}
-
 func (f *form[T]) unmarshalBinary(id *T, data []byte) error {
 	var read T
 	if len(data) > 0 || !f.optional {
 		if !slices.Contains(f.sizes, len(data)) {
-			return lengthError(f.scheme, string(data), f.size)
+			return &ParseError{f.scheme, string(data), -1, f.size, strconv.Itoa(len(data))}
 		}
 		var err error
 		if read, err = f.unpack(data); err != nil {

@@ -95,8 +95,8 @@ func txidKey(id TXID) key {
 // counters.
 func uniqueIDKey(id UniqueID) key {
 	return key{
-		uint64(id.Time().Unix())<<32 | uint64(id.PIDField()),
-		uint64(id.Counter())<<32 | uint64(id.Thread()),
+		uint64(id.Time().Unix())<<32 | uint64(id.Fields().PIDField),
+		uint64(id.Fields().Counter)<<32 | uint64(id.Fields().Thread),
 	}
 }
 

@@ -73,8 +73,8 @@ func TestFixedNode(t *testing.T) {
 		t.Error("no address is an address")
 	}
 	id := newUniqueIDs(t, Classic).New(time.Unix(1.7e9, 0))
-	if id.Addr().String() != "192.0.2.7" || id.PID() != 4711 || !id.Time().Equal(time.Unix(1.7e9, 0)) {
-		t.Errorf("the ID says %v, %v, %v", id.Addr(), id.PID(), id.Time())
+	if id.Fields().Addr.String() != "192.0.2.7" || id.Fields().PID != 4711 || !id.Time().Equal(time.Unix(1.7e9, 0)) {
+		t.Errorf("the ID says %v, %v, %v", id.Fields().Addr, id.Fields().PID, id.Time())
 	}
 	if got := RandomNode(seeded()).String(); got != RandomNode(seeded()).String() {
 		t.Errorf("two nodes of the same randomness differ, one is %s", got)

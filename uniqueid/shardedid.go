@@ -3,7 +3,6 @@ package uniqueid
 import (
 	"cmp"
 	"database/sql/driver"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -60,44 +59,28 @@ func checkShards(shards int) error {
 // ParseShardedID reads a ShardedID of any number of shards. The error is a
 // [*ParseError].
 func ParseShardedID(text string) (ShardedID, error) {
-	const scheme = "sharded_id"
-	if len(text) <= shardedTailLen || len(text) > shardedMaxText {
-		return ShardedID{}, lengthError(scheme, text, "18 to 23 characters")
-	}
-	split := len(text) - shardedTailLen
-	shard, err := parseDigits(scheme, text, 0, split, "0123456789", "one of 0-9 in the shard")
-	if err != nil {
-		return ShardedID{}, err
-	}
-	random, err := parseDigits(scheme, text, split, split+4, hexDigits, hexWant)
-	if err != nil {
-		return ShardedID{}, err
-	}
-	moment, err := parseDigits(scheme, text, split+4, len(text), hexDigits, hexWant)
-	if err != nil {
-		return ShardedID{}, err
-	}
-	if text[0] == '0' && split > 1 {
-		return ShardedID{}, characterError(scheme, text, 0, "a shard without leading zeros")
-	}
-	id := ShardedID{uint32(shard), uint16(random), moment}
-	return id, id.check(text, split+12)
+	r, id := readShardedID(text)
+	return result(r, id)
 }
 
-// check rejects an ID that no number of shards can make. The shard is the remainder of
-// the microseconds divided by the number of shards: the microseconds themselves, or less
-// than half of them.
-func (id ShardedID) check(input string, offset int) error {
+func readShardedID(text string) (reader, ShardedID) {
+	r := reader{scheme: "sharded_id", text: text}
+	r.length(len(text) > shardedTailLen && len(text) <= shardedMaxText, "18 to 23 characters")
+	split := len(text) - shardedTailLen
+	shard := r.digits(0, split, "0123456789", "one of 0-9 in the shard")
+	random := r.digits(split, split+4, hexDigits, hexWant)
+	moment := r.digits(split+4, len(text), hexDigits, hexWant)
+	r.character(split < 2 || text[0] != '0', 0, "a shard without leading zeros")
+	id := ShardedID{uint32(shard), uint16(random), moment}
 	micros := id.micros()
 	if micros >= 1e6 {
-		return &ParseError{"sharded_id", input, offset, "microseconds below f4240 (1000000)",
-			fmt.Sprintf("%05x (%d)", micros, micros)}
+		r.fail(split+12, "microseconds below f4240 (1000000)", fmt.Sprintf("%05x (%d)", micros, micros))
 	}
+	// The remainder of a division is the dividend, or less than half of it.
 	if id.shard != micros && id.shard >= micros-min(id.shard, micros) {
-		return &ParseError{"sharded_id", input, 0,
-			fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard))}
+		r.fail(0, fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard)))
 	}
-	return nil
+	return r, id
 }
 
 // ParseShardedIDOf reads a ShardedID made for the given number of shards and
@@ -106,17 +89,12 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	if err := checkShards(shards); err != nil {
 		return ShardedID{}, err
 	}
-	id, err := ParseShardedID(text)
-	if err != nil {
-		return ShardedID{}, err
+	r, id := readShardedID(text)
+	if micros := id.micros(); id.shard != micros%uint32(shards) {
+		r.fail(0, fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", micros%uint32(shards), micros, shards),
+			strconv.Itoa(int(id.shard)))
 	}
-	want := id.micros() % uint32(shards)
-	if id.shard != want {
-		return ShardedID{}, &ParseError{"sharded_id", text, 0,
-			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, id.micros(), shards),
-			strconv.Itoa(int(id.shard))}
-	}
-	return id, nil
+	return result(r, id)
 }
 
 // Shard returns the number of the shard, from 0.
@@ -160,28 +138,7 @@ func appendHex(dst []byte, value uint64, digits int) []byte {
 	return dst
 }
 
-var shardedIDForm = form[ShardedID]{
-	scheme: "sharded_id",
-	parse:  ParseShardedID,
-	pack:   packShardedID,
-	unpack: unpackShardedID,
-	sizes:  []int{12},
-	size:   "12 bytes",
-}
-
-func packShardedID(id ShardedID) []byte {
-	data := binary.BigEndian.AppendUint64(nil, uint64(id.shard)<<40|uint64(id.random)<<24|id.moment>>32)
-	return binary.BigEndian.AppendUint32(data, uint32(id.moment))
-}
-
-func unpackShardedID(data []byte) (ShardedID, error) {
-	high, low := binary.BigEndian.Uint64(data), binary.BigEndian.Uint32(data[8:])
-	if data[5]>>4 != 0 {
-		return ShardedID{}, byteError("sharded_id", string(data), 5, "a byte whose first 4 bits are zero")
-	}
-	id := ShardedID{uint32(high >> 40), uint16(high >> 24), high<<32&(1<<52-1) | uint64(low)}
-	return id, id.check(string(data), 9)
-}
+var shardedIDForm = form[ShardedID]{scheme: "sharded_id", parse: ParseShardedID}
 
 // MarshalText returns the ID's text. It never fails.
 func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshalText(id) }
@@ -189,23 +146,15 @@ func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshal
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
 
-// MarshalBinary returns 12 bytes: shard 24 bits, random 16, zeros 4, the time as in the text 52.
-func (id ShardedID) MarshalBinary() ([]byte, error) { return shardedIDForm.marshalBinary(id) }
-
-// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
-func (id *ShardedID) UnmarshalBinary(data []byte) error {
-	return shardedIDForm.unmarshalBinary(id, data)
-}
-
 // Value returns the ID for database/sql, as its text.
 func (id ShardedID) Value() (driver.Value, error) { return shardedIDForm.value(id) }
 
-// Scan reads the ID from database/sql, as its text or its 12 bytes.
+// Scan reads the ID from database/sql, as its text.
 func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)
-	return Decoded{Time: id.Time(), Fields: []Field{
+	return Decoded{Time: id.Time(), Fields: Fields{
 		{"shard", uint64(id.Shard())}, {"random", fmt.Sprintf("%04x", id.Random())},
 	}}, err
 }

@@ -1,12 +1,11 @@
 package uniqueid
 
 import (
-	"cmp"
 	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"slices"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 )
@@ -38,14 +37,14 @@ type TraceContext struct {
 // 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires. For a
 // UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags].
 func NewTraceContext(id UUIDv7) TraceContext {
-	return TraceContext{id.TraceID(), randomParent(nil), TraceSampled | TraceRandom}
+	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
 }
 
 // Child returns the same trace with a parent ID that is random and not zero. A program
 // that takes part in a trace sends that on. Flags without a meaning are cleared, as the
 // standard requires.
 func (c TraceContext) Child() TraceContext {
-	return TraceContext{c.traceID, randomParent(nil), c.flags & (TraceSampled | TraceRandom)}
+	return TraceContext{c.traceID, randomParent(), c.flags & (TraceSampled | TraceRandom)}
 }
 
 // WithFlags returns the same trace and parent ID with other flags.
@@ -67,41 +66,29 @@ func ParseTraceContext(text string) (TraceContext, error) {
 // version, 01 to fe, it reads the part that version 00 defines; a hyphen must separate
 // what follows. The error is a [*ParseError].
 func ReceiveTraceparent(text string) (c TraceContext, err error) {
-	const scheme = "traceparent"
-	if len(text) < traceparentLen || len(text) > traceparentLen && strings.HasPrefix(text, "00") {
-		return c, lengthError(scheme, text, "55 characters: version, trace ID, parent ID and flags")
-	}
+	r := reader{scheme: "traceparent", text: text}
+	r.length(len(text) == traceparentLen || len(text) > traceparentLen && !strings.HasPrefix(text, "00"),
+		"55 characters: version, trace ID, parent ID and flags")
 	if len(text) > traceparentLen {
-		err = parseHyphens(scheme, text, traceparentLen)
+		r.hyphens(traceparentLen)
 	}
 	if strings.HasPrefix(text, "ff") {
-		err = &ParseError{scheme, text, 0, "a version from 00 to fe", `"ff"`}
+		r.fail(0, "a version from 00 to fe", `"ff"`)
 	}
 	var version, flags [1]byte
-	err = cmp.Or(err,
-		parseHyphens(scheme, text, 2, 35, 52),
-		parseHex(scheme, text, 0, version[:]),
-		parseHex(scheme, text, 3, c.traceID[:]),
-		parseHex(scheme, text, 36, c.parent[:]),
-		parseHex(scheme, text, 53, flags[:]),
-	)
-	c.flags = flags[0]
-	if err = cmp.Or(err, c.checkZeros(text, 3, 36)); err != nil {
-		return TraceContext{}, err
-	}
-	return c, nil
-}
-
-// checkZeros refuses a zero trace ID or parent ID. The offsets are those of the two in
-// the input.
-func (c *TraceContext) checkZeros(input string, traceID, parent int) error {
+	r.hyphens(2, 35, 52)
+	r.hex(0, version[:])
+	r.hex(3, c.traceID[:])
+	r.hex(36, c.parent[:])
+	r.hex(53, flags[:])
 	if c.traceID.IsZero() {
-		return zerosError("traceparent", input, traceID, "trace ID")
+		r.fail(3, "a trace ID that is not zero", "zeros")
 	}
 	if c.parent == ([8]byte{}) {
-		return zerosError("traceparent", input, parent, "parent ID")
+		r.fail(36, "a parent ID that is not zero", "zeros")
 	}
-	return nil
+	c.flags = flags[0]
+	return result(r, c)
 }
 
 // TraceID returns the ID of the trace that the request belongs to.
@@ -126,35 +113,14 @@ func (c TraceContext) String() string {
 func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(dst), nil }
 
 func (c *TraceContext) append(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, traceparentLen)[:n+traceparentLen]
-	text := dst[n:]
-	text[0], text[1], text[2], text[35], text[52] = '0', '0', '-', '-', '-'
-	putHex(text[3:35], c.traceID[:])
-	putHex(text[36:52], c.parent[:])
-	putHex(text[53:55], []byte{c.flags})
-	return dst
+	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
+	putHex(text[3:], c.traceID[:])
+	putHex(text[36:], c.parent[:])
+	putHex(text[53:], []byte{c.flags})
+	return append(dst, text[:]...)
 }
 
-var traceparentForm = form[TraceContext]{
-	scheme: "traceparent",
-	parse:  ParseTraceContext,
-	pack: func(c TraceContext) []byte {
-		return slices.Concat([]byte{0}, c.traceID[:], c.parent[:], []byte{c.flags})
-	},
-	unpack:   unpackTraceparent,
-	sizes:    []int{26},
-	size:     "26 bytes",
-	optional: true,
-}
-
-func unpackTraceparent(data []byte) (TraceContext, error) {
-	if data[0] != 0 {
-		return TraceContext{}, byteError("traceparent", string(data), 0, "version 0")
-	}
-	c := TraceContext{TraceID(data[1:17]), [8]byte(data[17:25]), data[25]}
-	return c, c.checkZeros(string(data), 1, 17)
-}
+var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTraceContext, optional: true}
 
 // MarshalText returns the field's 55 characters. It never fails.
 func (c TraceContext) MarshalText() ([]byte, error) { return traceparentForm.marshalText(c) }
@@ -164,18 +130,10 @@ func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
 }
 
-// MarshalBinary returns the field's 26 bytes: version, trace ID, parent ID, flags.
-func (c TraceContext) MarshalBinary() ([]byte, error) { return traceparentForm.marshalBinary(c) }
-
-// UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
-func (c *TraceContext) UnmarshalBinary(data []byte) error {
-	return traceparentForm.unmarshalBinary(c, data)
-}
-
 // Value returns the field for database/sql, as its 55 characters.
 func (c TraceContext) Value() (driver.Value, error) { return traceparentForm.value(c) }
 
-// Scan reads the field from database/sql, as its 55 characters, its 26 bytes or NULL.
+// Scan reads the field from database/sql, as its 55 characters or NULL.
 func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {
@@ -184,7 +142,7 @@ func decodeTraceparent(text string) (Decoded, error) {
 		return Decoded{}, err
 	}
 	parent := c.ParentID()
-	reading := Decoded{Fields: []Field{
+	reading := Decoded{Fields: Fields{
 		{"version", text[:2]},
 		{"trace_id", c.TraceID().String()},
 		{"parent_id", hex.EncodeToString(parent[:])},
@@ -209,34 +167,9 @@ func yesNo(yes bool) string {
 	return "no"
 }
 
-// TraceContextGenerator begins traces, as [NewTraceContext] does, each with a new
-// UUIDv7 as its trace ID. It is safe for concurrent use, never fails, never waits and
-// never makes the same trace ID twice.
-type TraceContextGenerator struct {
-	uuids  *UUIDv7Generator
-	random func() uint64
-}
-
-// NewTraceContextGenerator makes a generator. One is enough for a process.
-func NewTraceContextGenerator(options ...Option) *TraceContextGenerator {
-	return &TraceContextGenerator{NewUUIDv7Generator(options...), newSettings(options).random}
-}
-
-// New begins a trace.
-func (g *TraceContextGenerator) New() TraceContext {
-	return TraceContext{g.uuids.New().TraceID(), randomParent(g.random), TraceSampled | TraceRandom}
-}
-
-// AppendNew begins a trace and appends the 55 characters of its header field to
-// dst.
-func (g *TraceContextGenerator) AppendNew(dst []byte) []byte {
-	c := g.New()
-	return c.append(dst)
-}
-
-func randomParent(random func() uint64) (parent [8]byte) {
+func randomParent() (parent [8]byte) {
 	for parent == [8]byte{} {
-		binary.LittleEndian.PutUint64(parent[:], draw(random))
+		binary.LittleEndian.PutUint64(parent[:], rand.Uint64())
 	}
 	return parent
 }

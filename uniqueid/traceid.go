@@ -21,17 +21,13 @@ func (id TraceID) UUIDv7() (UUIDv7, bool) {
 
 // ParseTraceID reads the 32 digits of a TraceID. The error is a [*ParseError].
 func ParseTraceID(text string) (id TraceID, err error) {
-	const scheme = "trace_id"
-	if len(text) != traceIDTextLen {
-		return TraceID{}, lengthError(scheme, text, "32 characters")
-	}
-	if err := parseHex(scheme, text, 0, id[:]); err != nil {
-		return TraceID{}, err
-	}
+	r := reader{scheme: "trace_id", text: text}
+	r.length(len(text) == traceIDTextLen, "32 characters")
+	r.hex(0, id[:])
 	if id.IsZero() {
-		return TraceID{}, zerosError(scheme, text, -1, "trace ID")
+		r.fail(-1, "a trace ID that is not zero", "zeros")
 	}
-	return id, nil
+	return result(r, id)
 }
 
 // IsZero reports whether this is the zero value, which means none.
@@ -45,9 +41,5 @@ func (id TraceID) AppendText(dst []byte) ([]byte, error) { return hex.AppendEnco
 
 func decodeTraceID(text string) (Decoded, error) {
 	id, err := ParseTraceID(text)
-	return Decoded{Fields: []Field{{"trace_id", id.String()}}}, err
-}
-
-func zerosError(scheme, input string, offset int, what string) error {
-	return &ParseError{scheme, input, offset, "a " + what + " that is not zero", "zeros"}
+	return Decoded{Fields: Fields{{"trace_id", id.String()}}}, err
 }

@@ -41,22 +41,13 @@ func (id *TXID) words() (high uint64, low uint32) {
 
 // ParseTXID reads the 20 characters of a TXID. The error is a [*ParseError].
 func ParseTXID(text string) (TXID, error) {
-	const scheme, want = "txid", "one of 0-9a-v (lower-case base32hex)"
-	if len(text) != txidTextLen {
-		return TXID{}, lengthError(scheme, text, "20 characters")
-	}
-	first60, err := parseDigits(scheme, text, 0, 12, txidAlphabet, want)
-	if err != nil {
-		return TXID{}, err
-	}
-	next40, err := parseDigits(scheme, text, 12, txidTextLen, txidAlphabet, want)
-	if err != nil {
-		return TXID{}, err
-	}
-	if next40&0xf != 0 {
-		return TXID{}, characterError(scheme, text, 19, "0 or g, whose last 4 bits are zero")
-	}
-	return packTXID(first60<<4|next40>>36, uint32(next40>>4)), nil
+	r := reader{scheme: "txid", text: text}
+	r.length(len(text) == txidTextLen, "20 characters")
+	const want = "one of 0-9a-v (lower-case base32hex)"
+	first60 := r.digits(0, 12, txidAlphabet, want)
+	next40 := r.digits(12, txidTextLen, txidAlphabet, want)
+	r.character(next40&0xf == 0, 19, "0 or g, whose last 4 bits are zero")
+	return result(r, packTXID(first60<<4|next40>>36, uint32(next40>>4)))
 }
 
 // Time returns when the ID was made, in UTC, to the millisecond.
@@ -96,7 +87,6 @@ func (id TXID) AppendText(dst []byte) ([]byte, error) {
 var txidForm = form[TXID]{
 	scheme: "txid",
 	parse:  ParseTXID,
-	pack:   func(id TXID) []byte { return id[:] },
 	unpack: func(data []byte) (TXID, error) { return TXID(data), nil },
 	sizes:  []int{12},
 	size:   "12 bytes",
@@ -109,7 +99,7 @@ func (id TXID) MarshalText() ([]byte, error) { return txidForm.marshalText(id) }
 func (id *TXID) UnmarshalText(text []byte) error { return txidForm.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID's 12 bytes. It never fails.
-func (id TXID) MarshalBinary() ([]byte, error) { return txidForm.marshalBinary(id) }
+func (id TXID) MarshalBinary() ([]byte, error) { return id[:], nil }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *TXID) UnmarshalBinary(data []byte) error { return txidForm.unmarshalBinary(id, data) }
@@ -149,7 +139,7 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
-	return Decoded{Time: id.Time(), Fields: []Field{
+	return Decoded{Time: id.Time(), Fields: Fields{
 		{"random", fmt.Sprintf("%014x", id.Random())},
 		{"uuid_v7_first", id.UUIDv7(0).String()},
 		{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},

@@ -13,16 +13,15 @@ const (
 	txidLaneBits    = 12
 	txidNonceBits   = 20
 	txidNonceMask   = 1<<txidNonceBits - 1
-	// txidFreeBits is how much of the growing part is random: all but parts of a
-	// millisecond of 31 ns, less than the time needed to make an ID.
+	// txidFreeBits is how much of the growing part is random with a fine clock: all but
+	// parts of a millisecond of 31 ns, less than the time needed to make an ID.
 	txidFreeBits = 7
 
-	cacheLinePairs = 128 // processors fetch lines of 64 bytes in pairs
 	goldenRatio    = 0x9e3779b97f4a7c15
-	mixingPrime    = 0xd6e8feb86659fd93
+	cacheLinePairs = 128 // processors fetch lines of 64 bytes in pairs
 )
 
-// TXIDGenerator makes TXIDs. It is safe for concurrent use, never fails, never
+// TXIDGenerator makes TXIDs and UUIDv7s. It is safe for concurrent use, never fails, never
 // waits and never makes the same ID twice.
 //
 // The time is wall time, carried forward by the monotonic clock. While the process
@@ -39,31 +38,36 @@ const (
 // bits. So an ID made after another sorts after it, even between goroutines, if such a
 // step lies in between.
 //
-// A goroutine borrows a lane while it makes an ID; the next one on the same core gets
-// that lane again. So cores share nothing that they write for every ID. In its lane, every
-// ID is greater than the one before: if the clock has not moved, by a random step. In each
-// millisecond, a lane takes a number that no other lane has then. So nothing repeats. The
-// number is hidden by bits that a secret makes of all other bits.
+// One word holds the last ID: the next one is greater, if the clock has not moved by a
+// random step. Once two cores have met at the word, each makes IDs in a lane of its own,
+// so that they share nothing that they write for every ID. A goroutine borrows a lane
+// while it makes an ID; the next one on the same core gets that lane again. In each
+// millisecond, a lane takes a number that no other lane has then, and the word has number
+// 0. So nothing repeats. The number is hidden by bits that a secret makes of all other
+// bits.
 //
-// With a clock coarser than 122 ns, lanes could not keep IDs in order. Then there is one,
-// whose growing part starts at random in each millisecond and continues in random steps.
-// It may run into the next millisecond before the clock does.
+// With a clock coarser than 122 ns, lanes could not keep IDs in order. Then all come from
+// the word, whose growing part starts at random in each millisecond and continues in
+// random steps. It may run into the next millisecond before the clock does.
 //
-// The random bits come from a secret and a key, which is drawn anew for each lane and
-// millisecond, by default from a cryptographically strong source. To guess the next ID,
-// somebody must hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a name, not
-// a password.
+// The random bits come from a secret and a key, which is drawn anew for each millisecond,
+// by default from a cryptographically strong source. To guess the next ID, somebody must hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a
+// name, not a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
 	secret uint64
+	coarse bool
+	free   uint64 // mask of the growing part's random bits
+	step   uint64 // mask of a random step
+
+	last atomic.Uint64 // the high 64 bits of the last ID outside lanes
+	key  atomic.Uint64 // for the random bits of such IDs in this millisecond
+	met  atomic.Bool   // whether cores have met at last, and use lanes
 
 	lanes sync.Pool // of *txidLane
 	// claimed is the last lane number that was taken, below its millisecond.
 	claimed atomic.Uint64
-
-	coarse bool
-	last   atomic.Uint64 // with a coarse clock: the high 64 bits of the last ID
 }
 
 // txidLane makes IDs for one goroutine at a time.
@@ -78,29 +82,26 @@ type txidLane struct {
 // nothing of each other, and are as likely to make the same ID as two processes are.
 func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 	s := newSettings(options)
-	return &TXIDGenerator{
+	g := &TXIDGenerator{
 		clock:  newCarriedClock(s.clock),
 		random: s.random,
 		secret: draw(s.random) | 1,
-		lanes:  sync.Pool{New: func() any { return &txidLane{key: draw(s.random)} }},
 		coarse: !isFine(s.clock),
 	}
+	free := txidFreeBits
+	if g.coarse {
+		free = txidGrowingBits
+	}
+	g.free, g.step = 1<<free-1, 1<<(free/3)-1
+	g.lanes.New = func() any { return &txidLane{last: g.last.Load()} }
+	return g
 }
 
-// processTXIDs is the process's own generator, made on first use.
-var processTXIDs struct {
-	once sync.Once
-	*TXIDGenerator
-}
-
-func makeProcessTXIDs() { processTXIDs.TXIDGenerator = NewTXIDGenerator() }
+// processTXIDs returns the process's own generator.
+var processTXIDs = sync.OnceValue(func() *TXIDGenerator { return NewTXIDGenerator() })
 
 // NewTXID makes a TXID with the process's own generator.
-func NewTXID() TXID {
-	processTXIDs.once.Do(makeProcessTXIDs)
-	high, low, _ := processTXIDs.next()
-	return packTXID(high, low)
-}
+func NewTXID() TXID { return processTXIDs().New() }
 
 // New makes a TXID.
 func (g *TXIDGenerator) New() TXID {
@@ -119,80 +120,72 @@ func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
 
 // next returns the bits of a TXID, and 20 random bits more.
 func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
-	if g.coarse {
-		return g.nextInOrder()
+	stamp := txidStamp(g.clock.nanos())
+	for !g.met.Load() {
+		last, key := g.last.Load(), g.key.Load()
+		if g.coarse || stamp>>txidGrowingBits > last>>txidGrowingBits {
+			key = draw(g.random)
+			g.key.Store(key)
+		}
+		random := (stamp ^ key) * goldenRatio
+		high = g.after(last, stamp, random)
+		if g.last.CompareAndSwap(last, high) {
+			low, more = g.rest(high, 0, random)
+			return high, low, more
+		}
+		g.met.Store(!g.coarse)
 	}
 	lane := g.lanes.Get().(*txidLane)
-	nanos := g.clock.nanos()
-	lane.key += goldenRatio
-	random := mix(g.secret, lane.key) // after the clock, for which the processor waits
-	high = growing(nanos, random, txidFreeBits)
-	if high <= lane.last {
-		high = lane.last + step(random, txidFreeBits)
-	}
+	random := (stamp ^ lane.key) * goldenRatio
+	high = g.after(lane.last, stamp, random)
 	if high>>txidGrowingBits != lane.claimed>>txidLaneBits {
 		high = g.claim(lane, high)
 	}
 	lane.last = high
-	number := lane.claimed
+	low, more = g.rest(high, lane.claimed, random)
 	g.lanes.Put(lane)
-	return high, g.lowBits(number, high, random), uint32(random >> txidNonceBits)
+	return high, low, more
 }
 
-// nextInOrder is next for a coarse clock.
-func (g *TXIDGenerator) nextInOrder() (high uint64, low, more uint32) {
-	random := draw(g.random)
-	now := growing(g.clock.nanos(), random, txidGrowingBits)
-	for {
-		last := g.last.Load()
-		high = max(now, last+step(random, txidGrowingBits))
-		if g.last.CompareAndSwap(last, high) {
-			return high, g.lowBits(0, high, random), uint32(random >> txidNonceBits)
-		}
+// after returns the high word for a time, with random bits in place of its last bits. If
+// that is not after last, it returns a random step after last. A step is at most the third
+// root of the free part: tens of thousands in one millisecond still stay within it.
+func (g *TXIDGenerator) after(last, stamp, random uint64) uint64 {
+	random >>= 64 - txidGrowingBits
+	high := stamp&^g.free | random&g.free
+	if high > last {
+		return high
 	}
+	return last + 1 + random&g.step
 }
 
-// growing returns the high word for a time, with the first of the random bits in place of
-// its last bits.
-func growing(nanos int64, random uint64, free int) uint64 {
-	mask := uint64(1)<<free - 1
-	return txidStamp(nanos)&^mask | random>>(64-txidGrowingBits)&mask
+// rest returns the lane bits with the random bits after them, and 20 random bits more. The
+// lane bits hide the number of the lane by bits that depend on all other bits and the
+// secret. Two IDs that agree in the others hide it by the same bits, so two numbers never
+// look the same.
+func (g *TXIDGenerator) rest(high, number, random uint64) (low, more uint32) {
+	up, down := bits.Mul64(random^high, g.secret)
+	random = up ^ down
+	nonce := random & txidNonceMask
+	number ^= (nonce ^ high) * g.secret >> (64 - txidLaneBits)
+	return uint32(number<<txidNonceBits | nonce), uint32(random >> txidNonceBits)
 }
 
-// step returns a random step from one ID of a lane to the next, while the clock does not
-// advance. It is at most the third root of the free part: tens of thousands of steps in
-// one millisecond still stay within it.
-func step(random uint64, free int) uint64 {
-	return 1 + random>>(64-txidGrowingBits)&(1<<(free/3)-1)
-}
-
-// claim takes a lane number for the millisecond of high. If other lanes are already in the
-// next one, or if all its numbers are taken, high moves on to that.
+// claim takes a lane number, not 0, for the millisecond of high. If other lanes are already
+// in the next one, or if all its numbers are taken, high moves on to that.
 func (g *TXIDGenerator) claim(lane *txidLane, high uint64) uint64 {
 	lane.key = draw(g.random)
 	for {
 		last := g.claimed.Load()
-		lane.claimed = max(high>>txidGrowingBits<<txidLaneBits, last+1)
-		if g.claimed.CompareAndSwap(last, lane.claimed) {
-			return max(high, lane.claimed>>txidLaneBits<<txidGrowingBits|high&(1<<txidFreeBits-1))
+		number := max(high>>txidGrowingBits<<txidLaneBits, last) + 1
+		if number&(1<<txidLaneBits-1) == 0 {
+			number++
+		}
+		if g.claimed.CompareAndSwap(last, number) {
+			lane.claimed = number
+			return max(high, number>>txidLaneBits<<txidGrowingBits|high&(1<<txidFreeBits-1))
 		}
 	}
-}
-
-// lowBits returns the lane bits and the random bits. The former hide the number of the
-// lane by bits that depend on all other bits and the secret. Two IDs that agree in the
-// others hide it by the same bits, so two numbers never look the same.
-func (g *TXIDGenerator) lowBits(number, high, random uint64) uint32 {
-	nonce := random & txidNonceMask
-	number ^= (nonce ^ high) * g.secret >> (64 - txidLaneBits)
-	return uint32(number<<txidNonceBits | nonce)
-}
-
-// mix derives bits that look random from a secret and a number.
-func mix(secret, number uint64) uint64 {
-	high, low := bits.Mul64(number^secret, goldenRatio)
-	high, low = bits.Mul64((high^low)+secret, mixingPrime)
-	return high ^ low
 }
 
 // txidStamp converts nanoseconds since 1970 into milliseconds with 22 binary places. It

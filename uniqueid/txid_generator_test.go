@@ -35,7 +35,7 @@ func TestTXIDUniqueInManyLanes(t *testing.T) {
 func TestLanesAreClaimedOnce(t *testing.T) {
 	const millis = 1_700_000_000_000
 	gen := NewTXIDGenerator()
-	claims := makeFromAllCores(t, 3<<txidLaneBits, anyOrder, func() key {
+	claims := makeFromAllCores(t, 3*(1<<txidLaneBits-2), anyOrder, func() key {
 		var lane txidLane
 		high := gen.claim(&lane, millis<<txidGrowingBits|5)
 		if high>>txidGrowingBits != lane.claimed>>txidLaneBits {
@@ -46,6 +46,24 @@ func TestLanesAreClaimedOnce(t *testing.T) {
 	wantDistinct(t, claims)
 	if last := claims[len(claims)-1].low; last>>txidLaneBits != millis+2 {
 		t.Errorf("the last lane is %x", last)
+	}
+}
+
+// A lane that begins after the word goes on behind it, and never takes the word's number.
+func TestLanesFollowTheWord(t *testing.T) {
+	clock := newFakeClock(time.Nanosecond)
+	gen := NewTXIDGenerator(WithClock(clock))
+	clock.tick = 0
+	last := gen.New()
+	for range 1000 {
+		last = gen.New()
+	}
+	gen.met.Store(true)
+	if id := gen.New(); id.Compare(last) <= 0 {
+		t.Errorf("after %v came %v", last, id)
+	}
+	if number := gen.claimed.Load() & (1<<txidLaneBits - 1); number == 0 {
+		t.Error("a lane has the number of the word")
 	}
 }
 

@@ -97,21 +97,18 @@ func ParseUniqueID(text string) (UniqueID, error) {
 			return parseUniqueID(Layout(layout), facts, text)
 		}
 	}
-	return UniqueID{}, lengthError("unique_id", text, "19, 24 or 27 characters")
+	r := reader{scheme: "unique_id", text: text}
+	r.length(false, "19, 24 or 27 characters")
+	return UniqueID{}, r.err
 }
 
 func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
-	scheme := "unique_id " + facts.name
-	for i := range len(text) {
-		if strings.IndexByte(facts.digits, text[i]) < 0 {
-			return UniqueID{}, characterError(scheme, text, i, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
-		}
-	}
+	r := reader{scheme: "unique_id " + facts.name, text: text}
+	r.digits(0, len(text), facts.digits, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
 	id := UniqueID{layout: layout}
-	if _, err := facts.encoding.Strict().Decode(id.data[:], []byte(text)); err != nil {
-		return UniqueID{}, characterError(scheme, text, len(text)-1, "a character whose last 2 bits are zero")
-	}
-	return id, nil
+	_, err := facts.encoding.Strict().Decode(id.data[:], []byte(text))
+	r.character(err == nil, len(text)-1, "a character whose last 2 bits are zero")
+	return result(r, id)
 }
 
 // Layout returns the ID's layout.
@@ -123,63 +120,45 @@ func (id UniqueID) Time() time.Time {
 	return time.Unix(int64(binary.BigEndian.Uint32(id.data[:])), 0).UTC()
 }
 
-// Addr returns the machine's IPv4 address in the classic and threaded layouts. With
-// a random node, it is the first half of the random bits. In the modern layout it
-// is the zero Addr.
-func (id UniqueID) Addr() netip.Addr {
-	if id.layout == Modern {
-		return netip.Addr{}
-	}
-	return netip.AddrFrom4([4]byte(id.data[4:8]))
+// UniqueIDFields are the fields of a UniqueID after its time. One that the layout does not
+// have is zero.
+type UniqueIDFields struct {
+	// Addr is the machine's IPv4 address, in classic and threaded. With a random node, it
+	// is the first half of the random bits.
+	Addr netip.Addr
+	// PIDField is all 32 bits of the pid field, in classic and threaded.
+	PIDField uint32
+	// PID is the process ID: in classic the low 22 bits of PIDField, in threaded all.
+	PID uint32
+	// Extra is the extra counter in the high 10 bits of PIDField, in classic. See
+	// [UniqueIDGenerator].
+	Extra uint16
+	// Root is the 80 random bits that distinguish a process from others, in modern.
+	Root    [10]byte
+	Counter uint16
+	// Thread is the thread index, in threaded and modern. If this package made the ID, it
+	// is the extra counter.
+	Thread uint32
 }
 
-// PIDField returns all 32 bits of the pid field of the classic and threaded layouts.
-func (id UniqueID) PIDField() uint32 {
-	if id.layout == Modern {
-		return 0
-	}
-	return binary.BigEndian.Uint32(id.data[8:12])
-}
-
-// PID returns the process ID: in the classic layout the low 22 bits of the pid
-// field, in the threaded layout all of it.
-func (id UniqueID) PID() uint32 {
-	if id.layout == Classic {
-		return id.PIDField() & (1<<pidBits - 1)
-	}
-	return id.PIDField()
-}
-
-// Extra returns the extra counter in the high 10 bits of the classic layout's pid field,
-// 0 in the other layouts. See [UniqueIDGenerator].
-func (id UniqueID) Extra() uint16 {
+// Fields returns the fields after the time.
+func (id UniqueID) Fields() (f UniqueIDFields) {
+	counter := layouts[id.layout].counter
+	f.Counter = binary.BigEndian.Uint16(id.data[counter:])
 	if id.layout != Classic {
-		return 0
+		f.Thread = binary.BigEndian.Uint32(id.data[counter+2:])
 	}
-	return uint16(id.PIDField() >> pidBits)
-}
-
-// Root returns the 80 random bits of the modern layout that distinguish its process
-// from others.
-func (id UniqueID) Root() (root [10]byte) {
 	if id.layout == Modern {
-		copy(root[:], id.data[4:])
+		f.Root = [10]byte(id.data[4:])
+		return f
 	}
-	return root
-}
-
-// Counter returns the 16-bit counter.
-func (id UniqueID) Counter() uint16 {
-	return binary.BigEndian.Uint16(id.data[layouts[id.layout].counter:])
-}
-
-// Thread returns the thread index of the threaded and modern layouts. If this package
-// made the ID, it is the extra counter. See [UniqueIDGenerator].
-func (id UniqueID) Thread() uint32 {
+	f.Addr = netip.AddrFrom4([4]byte(id.data[4:]))
+	f.PIDField = binary.BigEndian.Uint32(id.data[8:])
+	f.PID = f.PIDField
 	if id.layout == Classic {
-		return 0
+		f.PID, f.Extra = f.PIDField&(1<<pidBits-1), uint16(f.PIDField>>pidBits)
 	}
-	return binary.BigEndian.Uint32(id.data[layouts[id.layout].counter+2:])
+	return f
 }
 
 // Compare orders IDs by time, to the second. Within a second, the order is fixed but
@@ -206,7 +185,6 @@ func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
 var uniqueIDForm = form[UniqueID]{
 	scheme: "unique_id",
 	parse:  ParseUniqueID,
-	pack:   func(id UniqueID) []byte { return bytes.Clone(id.bytes()) },
 	unpack: unpackUniqueID,
 	sizes:  []int{14, 18, 20},
 	size:   "14, 18 or 20 bytes",
@@ -229,7 +207,7 @@ func (id UniqueID) MarshalText() ([]byte, error) { return uniqueIDForm.marshalTe
 func (id *UniqueID) UnmarshalText(text []byte) error { return uniqueIDForm.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID's 14, 18 or 20 bytes. It never fails.
-func (id UniqueID) MarshalBinary() ([]byte, error) { return uniqueIDForm.marshalBinary(id) }
+func (id UniqueID) MarshalBinary() ([]byte, error) { return id.bytes(), nil }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UniqueID) UnmarshalBinary(data []byte) error { return uniqueIDForm.unmarshalBinary(id, data) }
@@ -248,22 +226,23 @@ func decodeUniqueID(text string) (Decoded, error) {
 		return Decoded{}, err
 	}
 	d := Decoded{Layout: id.layout.String(), Note: noteMaybeRandom, Time: id.Time()}
+	f := id.Fields()
 	switch {
 	case id.layout == Modern:
 		d.Note = ""
-		d.Fields = []Field{{"root", hex.EncodeToString(id.data[4:14])}}
-	case id.nodeIsRandom():
+		d.Fields = Fields{{"root", hex.EncodeToString(f.Root[:])}}
+	case f.nodeIsRandom():
 		d.Note = noteRandom
-		d.Fields = []Field{{"node", hex.EncodeToString(id.data[4:12])}}
+		d.Fields = Fields{{"node", hex.EncodeToString(id.data[4:12])}}
 	case id.layout == Threaded:
-		d.Fields = []Field{{"address", id.Addr().String()}, {"pid", uint64(id.PID())}}
+		d.Fields = Fields{{"address", f.Addr.String()}, {"pid", uint64(f.PID)}}
 	default:
-		d.Fields = []Field{{"address", id.Addr().String()}, {"pid_field", uint64(id.PIDField())},
-			{"extra", uint64(id.Extra())}, {"pid", uint64(id.PID())}}
+		d.Fields = Fields{{"address", f.Addr.String()}, {"pid_field", uint64(f.PIDField)},
+			{"extra", uint64(f.Extra)}, {"pid", uint64(f.PID)}}
 	}
-	d.Fields = append(d.Fields, Field{"counter", uint64(id.Counter())})
+	d.Fields = append(d.Fields, Field{"counter", uint64(f.Counter)})
 	if id.layout != Classic {
-		d.Fields = append(d.Fields, Field{"thread", uint64(id.Thread())})
+		d.Fields = append(d.Fields, Field{"thread", uint64(f.Thread)})
 	}
 	return d, nil
 }
@@ -275,9 +254,9 @@ const (
 
 // nodeIsRandom reports whether the node of a classic or threaded ID cannot be an
 // address and a pid.
-func (id UniqueID) nodeIsRandom() bool {
-	first := id.data[4]
-	return first == 0 || first >= 224 || id.PID()>>pidBits != 0 // this network, multicast, reserved
+func (f UniqueIDFields) nodeIsRandom() bool {
+	first := f.Addr.As4()[0]
+	return first == 0 || first >= 224 || f.PID>>pidBits != 0 // this network, multicast, reserved
 }
 
 // decodeEarlyModern parses the modern layout in the alphabet of Apache 2.4.29 to 2.4.46.

@@ -71,9 +71,9 @@ func TestUniqueIDBlocks(t *testing.T) {
 		layout Layout
 		block  func(UniqueID) int
 	}{
-		{Classic, func(id UniqueID) int { return int(id.Extra()) }},
-		{Threaded, func(id UniqueID) int { return int(id.Thread()) }},
-		{Modern, func(id UniqueID) int { return int(id.Thread()) }},
+		{Classic, func(id UniqueID) int { return int(id.Fields().Extra) }},
+		{Threaded, func(id UniqueID) int { return int(id.Fields().Thread) }},
+		{Modern, func(id UniqueID) int { return int(id.Fields().Thread) }},
 	} {
 		gen := newUniqueIDs(t, tt.layout)
 		first := gen.New(arrival)
@@ -81,7 +81,7 @@ func TestUniqueIDBlocks(t *testing.T) {
 		seen := make(map[int]bool)
 		for range 200_000 {
 			id := gen.New(arrival)
-			place := tt.block(id)<<16 | int(id.Counter()-first.Counter())
+			place := tt.block(id)<<16 | int(id.Fields().Counter-first.Fields().Counter)
 			if place > 300_000 || seen[place] || id.Time().Unix() != 1.7e9 {
 				t.Fatalf("%v: place %d, seen before %t, time %v", tt.layout, place, seen[place], id.Time())
 			}
@@ -100,10 +100,10 @@ func TestUniqueIDBlocks(t *testing.T) {
 func TestUniqueIDCountsInOrder(t *testing.T) {
 	gen := newUniqueIDs(t, Classic)
 	arrival := time.Unix(1.7e9, 0)
-	last := gen.New(arrival).Counter()
+	last := gen.New(arrival).Fields().Counter
 	for range 1000 {
 		next := make(chan uint16)
-		go func() { next <- gen.New(arrival).Counter() }()
+		go func() { next <- gen.New(arrival).Fields().Counter }()
 		if counter := <-next; counter != last+1 {
 			t.Fatalf("counter %d after %d", counter, last)
 		}
@@ -127,7 +127,7 @@ func TestUniqueIDCountsInOrder(t *testing.T) {
 func TestUniqueIDCounterStartsAtRandom(t *testing.T) {
 	starts := map[uint16]bool{}
 	for range 20 {
-		starts[newUniqueIDs(t, Classic).New(time.Now()).Counter()] = true
+		starts[newUniqueIDs(t, Classic).New(time.Now()).Fields().Counter] = true
 	}
 	if len(starts) < 15 {
 		t.Errorf("20 generators started at %d counters", len(starts))

@@ -16,8 +16,6 @@ const (
 	uuidMoreBits = 20
 	uuidVersion  = 7
 	uuidVariant  = 2 // 10 in binary: RFC 9562 and its forerunners
-
-	wantVersion7 = "version 7 and variant 10 in binary"
 )
 
 // UUIDv7 is a UUID of version 7 as RFC 9562 describes it: 128 bits that sort by
@@ -71,25 +69,15 @@ var uuidGroups = [...]struct{ at, from, to int }{{0, 0, 4}, {9, 4, 6}, {14, 6, 8
 // ParseUUIDv7 reads the 36 characters of a UUIDv7. They must be in lower case. The
 // error is a [*ParseError].
 func ParseUUIDv7(text string) (id UUIDv7, err error) {
-	const scheme = "uuid_v7"
-	if len(text) != uuidTextLen {
-		return UUIDv7{}, lengthError(scheme, text, "36 characters")
-	}
-	if err := parseHyphens(scheme, text, 8, 13, 18, 23); err != nil {
-		return UUIDv7{}, err
-	}
+	r := reader{scheme: "uuid_v7", text: text}
+	r.length(len(text) == uuidTextLen, "36 characters")
+	r.hyphens(8, 13, 18, 23)
 	for _, group := range uuidGroups {
-		if err := parseHex(scheme, text, group.at, id[group.from:group.to]); err != nil {
-			return UUIDv7{}, err
-		}
+		r.hex(group.at, id[group.from:group.to])
 	}
-	if id[6]>>4 != uuidVersion {
-		return UUIDv7{}, characterError(scheme, text, 14, "7, the version")
-	}
-	if id[8]>>6 != uuidVariant {
-		return UUIDv7{}, characterError(scheme, text, 19, "8, 9, a or b, the variant")
-	}
-	return id, nil
+	r.character(id[6]>>4 == uuidVersion, 14, "7, the version")
+	r.character(id[8]>>6 == uuidVariant, 19, "8, 9, a or b, the variant")
+	return result(r, id)
 }
 
 // Time returns when the ID was made, in UTC, to the millisecond. The field has 48 bits:
@@ -116,31 +104,45 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
 	var text [uuidTextLen]byte
-	putUUID(text[:], &id)
+	id.put(text[:])
 	return string(text[:])
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
-func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return appendUUID(dst, &id), nil }
+func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
 
-func appendUUID(dst []byte, id *UUIDv7) []byte {
+func (id *UUIDv7) append(dst []byte) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	putUUID(dst[n:], id)
+	id.put(dst[n:])
 	return dst
 }
 
-func putUUID(text []byte, id *UUIDv7) {
+func (id *UUIDv7) put(text []byte) {
 	for _, group := range uuidGroups {
 		putHex(text[group.at:], id[group.from:group.to])
 	}
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
 }
 
+// hexPairs are the texts of all bytes, the first digit in the low byte.
+var hexPairs = func() (pairs [1 << 8]uint16) {
+	for i := range pairs {
+		pairs[i] = uint16(hexDigits[i>>4]) | uint16(hexDigits[i&15])<<8
+	}
+	return pairs
+}()
+
+// putHex writes two digits for each byte of data.
+func putHex(text, data []byte) {
+	for i, b := range data {
+		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[b])
+	}
+}
+
 var uuidv7Form = form[UUIDv7]{
 	scheme:   "uuid_v7",
 	parse:    ParseUUIDv7,
-	pack:     func(id UUIDv7) []byte { return id[:] },
 	unpack:   unpackUUIDv7,
 	sizes:    []int{16},
 	size:     "16 bytes",
@@ -150,7 +152,7 @@ var uuidv7Form = form[UUIDv7]{
 func unpackUUIDv7(data []byte) (UUIDv7, error) {
 	id := UUIDv7(data)
 	if !id.isVersion7() {
-		return UUIDv7{}, &ParseError{"uuid_v7", string(data), 6, wantVersion7, hex.EncodeToString(data[6:9])}
+		return id, &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hex.EncodeToString(data[6:9])}
 	}
 	return id, nil
 }
@@ -162,7 +164,12 @@ func (id UUIDv7) MarshalText() ([]byte, error) { return uuidv7Form.marshalText(i
 func (id *UUIDv7) UnmarshalText(text []byte) error { return uuidv7Form.unmarshalText(id, text) }
 
 // MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id UUIDv7) MarshalBinary() ([]byte, error) { return uuidv7Form.marshalBinary(id) }
+func (id UUIDv7) MarshalBinary() ([]byte, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id[:], nil
+}
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalBinary(data []byte) error { return uuidv7Form.unmarshalBinary(id, data) }
@@ -178,7 +185,7 @@ const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
 
 func decodeUUIDv7(text string) (Decoded, error) {
 	id, err := ParseUUIDv7(text)
-	fields := []Field{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
+	fields := Fields{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
 	if txid, ok := id.TXID(); ok {
 		fields = append(fields, Field{"txid", txid.String()})
 	}
@@ -201,30 +208,15 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 	return decoded, err
 }
 
-// UUIDv7Generator makes UUIDv7s. It is safe for concurrent use, never fails,
-// never waits and never makes the same ID twice.
-//
-// It makes a TXID, as [TXIDGenerator] does, and adds 20 random bits of the same source.
-// So everything said there also holds for a UUIDv7.
-type UUIDv7Generator struct{ txids *TXIDGenerator }
-
-// NewUUIDv7Generator makes a generator. One is enough for a process.
-func NewUUIDv7Generator(options ...Option) *UUIDv7Generator {
-	return &UUIDv7Generator{NewTXIDGenerator(options...)}
-}
-
 // NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of
 // [NewTXID].
-func NewUUIDv7() UUIDv7 {
-	processTXIDs.once.Do(makeProcessTXIDs)
-	return packUUIDv7(processTXIDs.next())
-}
+func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
 
-// New makes a UUIDv7.
-func (g *UUIDv7Generator) New() UUIDv7 { return packUUIDv7(g.txids.next()) }
+// NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
+func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }
 
-// AppendNew makes a UUIDv7 and appends its 36 characters to dst.
-func (g *UUIDv7Generator) AppendNew(dst []byte) []byte {
-	id := g.New()
-	return appendUUID(dst, &id)
+// AppendNewUUIDv7 makes a UUIDv7 and appends its 36 characters to dst.
+func (g *TXIDGenerator) AppendNewUUIDv7(dst []byte) []byte {
+	id := g.NewUUIDv7()
+	return id.append(dst)
 }

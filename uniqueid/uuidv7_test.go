@@ -72,9 +72,9 @@ func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 // In one process, UUIDs are made in ascending order and never twice, like
 // txids.
 func TestUUIDv7Unique(t *testing.T) {
-	gen := NewUUIDv7Generator()
+	gen := NewTXIDGenerator()
 	keys := makeFromAllCores(t, scaled(1_000_000, 50_000_000), strictly, func() key {
-		txid, ok := gen.New().TXID()
+		txid, ok := gen.NewUUIDv7().TXID()
 		if !ok {
 			return key{}
 		}
@@ -109,9 +109,9 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newFakeClock(0)
-			gen := NewUUIDv7Generator(WithClock(clock), seeded())
+			gen := NewTXIDGenerator(WithClock(clock), seeded())
 			if name == "fine" {
-				gen = NewUUIDv7Generator(WithClock(newFakeClock(25*time.Nanosecond)), seeded())
+				gen = NewTXIDGenerator(WithClock(newFakeClock(25*time.Nanosecond)), seeded())
 			}
 			const n = 20_000
 			var set, changed [56]int
@@ -119,7 +119,7 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 			var byteCounts [256]int
 			for range n {
 				clock.pass(tick)
-				id := gen.New()
+				id := gen.NewUUIDv7()
 				low := binary.BigEndian.Uint64(id[8:])
 				low &= 1<<56 - 1
 				for i := range set {
@@ -151,13 +151,13 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 func near(got, want, by int) bool { return got >= want-by && got <= want+by }
 
 func TestUUIDv7Allocations(t *testing.T) {
-	gen := NewUUIDv7Generator()
+	gen := NewTXIDGenerator()
 	buf := make([]byte, 0, traceparentLen)
 	trace := NewTraceContext(NewUUIDv7())
 	for name, make1 := range map[string]func(){
-		"New":                     func() { gen.New() },
+		"New":                     func() { gen.NewUUIDv7() },
 		"AppendText":              func() { buf, _ = NewUUIDv7().AppendText(buf[:0]) },
-		"AppendNew":               func() { buf = gen.AppendNew(buf[:0]) },
+		"AppendNew":               func() { buf = gen.AppendNewUUIDv7(buf[:0]) },
 		"TraceID.AppendText":      func() { buf, _ = trace.TraceID().AppendText(buf[:0]) },
 		"TraceContext.AppendText": func() { buf, _ = trace.Child().AppendText(buf[:0]) },
 	} {
@@ -169,10 +169,10 @@ func TestUUIDv7Allocations(t *testing.T) {
 }
 
 func TestUUIDv7AppendNew(t *testing.T) {
-	gen := NewUUIDv7Generator()
-	text := string(gen.AppendNew([]byte("id=")))
+	gen := NewTXIDGenerator()
+	text := string(gen.AppendNewUUIDv7([]byte("id=")))
 	id, err := ParseUUIDv7(text[3:])
-	if err != nil || text[:3] != "id=" || gen.New().Compare(id) <= 0 {
+	if err != nil || text[:3] != "id=" || gen.NewUUIDv7().Compare(id) <= 0 {
 		t.Errorf("appended %q, which is %v, %v", text, id, err)
 	}
 }

@@ -88,14 +88,14 @@ func TestUniqueIDFields(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if id.Time().Unix() != tt.time || id.Addr().String() != tt.addr || id.PIDField() != tt.pidField ||
-			id.PID() != tt.pid || id.Extra() != tt.extra || id.Counter() != tt.counter || id.Thread() != tt.thread {
-			t.Errorf("%s: %d %v %d %d %d %#x %d", tt.text, id.Time().Unix(), id.Addr(), id.PIDField(),
-				id.PID(), id.Extra(), id.Counter(), id.Thread())
+		if id.Time().Unix() != tt.time || id.Fields().Addr.String() != tt.addr || id.Fields().PIDField != tt.pidField ||
+			id.Fields().PID != tt.pid || id.Fields().Extra != tt.extra || id.Fields().Counter != tt.counter || id.Fields().Thread != tt.thread {
+			t.Errorf("%s: %d %v %d %d %d %#x %d", tt.text, id.Time().Unix(), id.Fields().Addr, id.Fields().PIDField,
+				id.Fields().PID, id.Fields().Extra, id.Fields().Counter, id.Fields().Thread)
 		}
 	}
 	modern, err := ParseUniqueID("ZVPxAAARIjNEVWZ3iJmrzQAAAAc")
-	if root := modern.Root(); err != nil || hex.EncodeToString(root[:]) != "00112233445566778899" {
+	if root := modern.Fields().Root; err != nil || hex.EncodeToString(root[:]) != "00112233445566778899" {
 		t.Errorf("root is %x, %v", root, err)
 	}
 }

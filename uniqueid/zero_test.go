@@ -25,11 +25,11 @@ func TestZeroValuesAreReadBack(t *testing.T) {
 		t.Errorf("read from JSON: %+v, %v", read, err)
 	}
 	var stream bytes.Buffer
-	if err := gob.NewEncoder(&stream).Encode([]document{{}}); err != nil {
+	if err := gob.NewEncoder(&stream).Encode([]UUIDv7{{}}); err != nil {
 		t.Fatal(err)
 	}
-	var list []document
-	if err := gob.NewDecoder(&stream).Decode(&list); err != nil || len(list) != 1 || list[0] != (document{}) {
+	var list []UUIDv7
+	if err := gob.NewDecoder(&stream).Decode(&list); err != nil || len(list) != 1 || list[0] != (UUIDv7{}) {
 		t.Errorf("read from gob: %+v, %v", list, err)
 	}
 	read = document{UUID: UUIDv7{1}, Head: TraceContext{flags: 1}}

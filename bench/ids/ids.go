@@ -27,16 +27,18 @@ type Generator struct {
 // Generators are all generators. The last makes no IDs: it draws random numbers from a
 // source of its own, and shows what a second core is worth on this machine.
 func Generators() []Generator {
-	txid, uuidV7, trace := uniqueid.NewTXIDGenerator(), uniqueid.NewUUIDv7Generator(), uniqueid.NewTraceContextGenerator()
+	txid := uniqueid.NewTXIDGenerator()
 	unique := must(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, uniqueid.RandomNode()))
 	arrival := time.Now() // which a server knows already
 	return []Generator{
 		{"txid, AppendNew", true, appending(txid.AppendNew)},
 		{"txid", true, times(func() string { return uniqueid.NewTXID().String() })},
 		{"unique_id", true, times(func() string { return unique.New(arrival).String() })},
-		{"uuid_v7, AppendNew", true, appending(uuidV7.AppendNew)},
+		{"uuid_v7, AppendNew", true, appending(txid.AppendNewUUIDv7)},
 		{"uuid_v7", true, times(func() string { return uniqueid.NewUUIDv7().String() })},
-		{"traceparent, AppendNew", true, appending(trace.AppendNew)},
+		{"traceparent, AppendText", true, appending(func(buf []byte) []byte {
+			return must(uniqueid.NewTraceContext(txid.NewUUIDv7()).AppendText(buf))
+		})},
 		{RSXID, false, times(func() string { return xid.New().String() })},
 		{"oklog/ulid", false, times(func() string { return ulid.Make().String() })},
 		{"google/uuid v4", false, times(uuid.NewString)},

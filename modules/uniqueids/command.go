@@ -42,8 +42,6 @@ const shardsFlag = "shards"
 var schemes = []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7"}
 
 func idsNewCommand() *cobra.Command {
-	var scheme string
-	var n, shards int
 	cmd := &cobra.Command{
 		Use:   "new [--scheme " + strings.Join(schemes, "|") + "] [-n N] [--shards N]",
 		Short: "Prints new IDs, one per line",
@@ -53,27 +51,25 @@ Prints new IDs, one per line.
 With --scheme call_number, each call reserves 16,384 numbers in Caddy's default
 storage, which servers without a storage option use.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(schemes, scheme) {
-				return fmt.Errorf("--scheme %q: expected %s", scheme, command.OrList(schemes))
-			}
-			if cmd.Flags().Changed(shardsFlag) && scheme != "sharded_id" {
-				return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, scheme)
-			}
-			if n < 1 {
-				return fmt.Errorf("-n %d: expected 1 or more", n)
-			}
-			if err := checkShards(shards); err != nil {
-				return fmt.Errorf("--%w", err)
-			}
-			return printNewIDs(cmd.Context(), cmd.OutOrStdout(), scheme, n, shards)
-		},
 	}
-	cmd.Flags().StringVar(&scheme, "scheme", schemes[0], command.OrList(schemes))
-	_ = cmd.RegisterFlagCompletionFunc("scheme",
-		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().IntVarP(&n, "number", "n", 1, "how many")
-	cmd.Flags().IntVar(&shards, shardsFlag, 1, "number of shards of a sharded_id")
+	scheme := cmd.Flags().String("scheme", schemes[0], command.OrList(schemes))
+	n := cmd.Flags().IntP("number", "n", 1, "how many")
+	shards := cmd.Flags().Int(shardsFlag, 1, "number of shards of a sharded_id")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains(schemes, *scheme) {
+			return fmt.Errorf("--scheme %q: expected %s", *scheme, command.OrList(schemes))
+		}
+		if cmd.Flags().Changed(shardsFlag) && *scheme != "sharded_id" {
+			return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, *scheme)
+		}
+		if *n < 1 {
+			return fmt.Errorf("-n %d: expected 1 or more", *n)
+		}
+		if err := checkShards(*shards); err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+		return printNewIDs(cmd.Context(), cmd.OutOrStdout(), *scheme, *n, *shards)
+	}
 	return cmd
 }
 
@@ -115,7 +111,6 @@ func commandGenerator(ctx context.Context, scheme string, shards int) (newID, er
 }
 
 func idsDecodeCommand() *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "decode [ID...] [--json]",
 		Short: "Decodes IDs",
@@ -128,34 +123,31 @@ Without arguments, the command reads IDs from standard input, one per line. It
 exits with status 1 if it could not decode one of them.
 
 An ID that begins with a hyphen looks like a flag; write -- before it.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			cmd.SilenceUsage = true // a bad ID is not a usage error
-			d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: asJSON}
-			for _, id := range args {
-				d.decode(id)
-			}
-			if len(args) == 0 {
-				lines := bufio.NewScanner(cmd.InOrStdin())
-				for lines.Scan() {
-					if id := strings.TrimSpace(lines.Text()); id != "" {
-						d.decode(id)
-					}
-				}
-				if err := lines.Err(); err != nil {
-					return fmt.Errorf("reading IDs from standard input: %w", err)
-				}
-			}
-			if d.failed > 0 {
-				return fmt.Errorf("%d of the IDs could not be read", d.failed)
-			}
-			return nil
-		},
 	}
+	asJSON := cmd.Flags().Bool("json", false, "print a JSON object for each ID, one per line")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; before an ID that begins with a hyphen write --, as in: %s -- ID", err, cmd.CommandPath())
 	})
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each ID, one per line")
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		cmd.SilenceUsage = true // a bad ID is not a usage error
+		d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: *asJSON}
+		for _, id := range ids {
+			d.decode(id)
+		}
+		lines := bufio.NewScanner(cmd.InOrStdin())
+		for len(ids) == 0 && lines.Scan() {
+			if id := strings.TrimSpace(lines.Text()); id != "" {
+				d.decode(id)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return fmt.Errorf("reading IDs from standard input: %w", err)
+		}
+		if d.failed > 0 {
+			return fmt.Errorf("%d of the IDs could not be read", d.failed)
+		}
+		return nil
+	}
 	return cmd
 }
 
@@ -220,7 +212,7 @@ func readID(id string) ([]uniqueid.Decoded, error) {
 	if ticketErr != nil {
 		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
 	}
-	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: []uniqueid.Field{
+	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: uniqueid.Fields{
 		{Name: "prefix", Value: ticket.Prefix},
 		{Name: "token", Value: ticket.Number},
 		{Name: "client", Value: ticket.Client.String()},

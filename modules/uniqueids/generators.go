@@ -20,15 +20,9 @@ import (
 // belong to the process, not to the handler. Two counters with the same node would make the
 // same IDs, and so would a new one after a reload.
 type generators struct {
-	byPlaceholder map[string]*generator
+	byPlaceholder map[string]newID
 	detach        func() error
 	warnOfFirst   sync.Once
-}
-
-// generator makes the IDs of one scheme.
-type generator struct {
-	scheme string
-	new    newID
 }
 
 // newID makes an ID for a request that arrived at the given time, and returns its text.
@@ -47,10 +41,10 @@ func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generators{detach: detach, byPlaceholder: map[string]*generator{
-		"unique_id":                {"unique_id", newUniqueID},
-		"http.request.sharded_id":  {"sharded_id", newShardedID},
-		"http.request.call_number": {"call_number", newCallNumber},
+	return &generators{detach: detach, byPlaceholder: map[string]newID{
+		"unique_id":                newUniqueID,
+		"http.request.sharded_id":  newShardedID,
+		"http.request.call_number": newCallNumber,
 	}}, nil
 }
 
@@ -63,23 +57,21 @@ func shardedIDs(shards int) (newID, error) {
 	return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, err
 }
 
-// failures throttles the log entries of each scheme, for all handlers together.
+// failures throttles the log entries of each placeholder, for all handlers together.
 var failures throttle.Throttle[string]
 
 // logFailure logs why requests get no ID.
-func (g *generator) logFailure(logger *zap.Logger, err error) {
-	if count, ok := failures.Allow(g.scheme); ok {
-		logger.Error("requests get no "+strings.ReplaceAll(g.scheme, "_", " "), zap.Int("count", count), zap.Error(err))
+func logFailure(logger *zap.Logger, placeholder string, err error) {
+	if count, ok := failures.Allow(placeholder); ok {
+		name := strings.ReplaceAll(strings.TrimPrefix(placeholder, "http.request."), "_", " ")
+		logger.Error("requests get no "+name, zap.Int("count", count), zap.Error(err))
 	}
 }
 
 // uniqueIDGenerators are the generators of unique_id in this process, by configured
 // layout and node. There are as many as configurations have named. They are never
 // released: a new one with the same node could repeat their IDs.
-var uniqueIDGenerators struct {
-	sync.Mutex
-	all map[string]*uniqueid.UniqueIDGenerator
-}
+var uniqueIDGenerators sync.Map
 
 func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
 	layout, err := uniqueid.ParseLayout(u.Layout)
@@ -97,20 +89,12 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
-	uniqueIDGenerators.Lock()
-	defer uniqueIDGenerators.Unlock()
-	if g := uniqueIDGenerators.all[key]; g != nil {
-		return g, nil
-	}
 	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
 	if err != nil {
 		return nil, fmt.Errorf("setting up unique_id: %w", err)
 	}
-	if uniqueIDGenerators.all == nil {
-		uniqueIDGenerators.all = make(map[string]*uniqueid.UniqueIDGenerator)
-	}
-	uniqueIDGenerators.all[key] = g
-	return g, nil
+	first, _ := uniqueIDGenerators.LoadOrStore(key, g)
+	return first.(*uniqueid.UniqueIDGenerator), nil
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

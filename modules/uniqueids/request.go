@@ -32,8 +32,7 @@ type requestIDs struct {
 
 // madeID is an ID that has been used. It is empty if it could not be made.
 type madeID struct {
-	by   *generator
-	text string
+	placeholder, text string
 }
 
 // log adds the txid to the access log, if there is one. The log renders it when the
@@ -60,16 +59,16 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 	case "http.request.traceparent":
 		return ids.Trace().String(), true
 	}
-	if g := ids.handler.generators.byPlaceholder[key]; g != nil {
-		return ids.of(g), true
+	if newID := ids.handler.generators.byPlaceholder[key]; newID != nil {
+		return ids.of(key, newID), true
 	}
 	return nil, false
 }
 
-// of returns the ID that a generator makes for this request, or "" if it fails.
-func (ids *requestIDs) of(g *generator) string {
+// of returns the ID of a placeholder for this request, or "" if it cannot be made.
+func (ids *requestIDs) of(placeholder string, newID newID) string {
 	for _, made := range ids.made {
-		if made.by == g {
+		if made.placeholder == placeholder {
 			return made.text
 		}
 	}
@@ -77,11 +76,11 @@ func (ids *requestIDs) of(g *generator) string {
 	if !ok {
 		arrival = time.Now()
 	}
-	text, err := g.new(ids.ctx, arrival)
+	text, err := newID(ids.ctx, arrival)
 	if err != nil {
-		g.logFailure(ids.handler.logger, err)
+		logFailure(ids.handler.logger, placeholder, err)
 	}
-	ids.made = append(ids.made, madeID{g, text})
+	ids.made = append(ids.made, madeID{placeholder, text})
 	return text
 }
 

@@ -30,9 +30,7 @@ func (ids *requestIDs) trusted() bool {
 // pass handles a request that already has IDs in a second handler. It removes an ID that
 // this handler does not trust, as the first handler does.
 func (ids *requestIDs) pass(r *http.Request, second *Handler) {
-	if second != ids.handler {
-		second.warnOfFirst(ids.handler)
-	}
+	second.warnOfFirst(ids.handler)
 	header := second.Trust
 	values, ok := r.Header[header]
 	if ok && (len(values) != 1 || !ids.isOwn(values[0]) && !(ids.trusted() && isID(header, values[0]))) {
