@@ -53,6 +53,8 @@ storage, which servers without a storage option use.`,
 		Args: cobra.NoArgs,
 	}
 	scheme := cmd.Flags().String("scheme", schemes[0], command.OrList(schemes))
+	_ = cmd.RegisterFlagCompletionFunc("scheme",
+		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
 	n := cmd.Flags().IntP("number", "n", 1, "how many")
 	shards := cmd.Flags().Int(shardsFlag, 1, "number of shards of a sharded_id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -112,8 +114,9 @@ func commandGenerator(ctx context.Context, scheme string, shards int) (newID, er
 
 func idsDecodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "decode [ID...] [--json]",
-		Short: "Decodes IDs",
+		Use:               "decode [ID...] [--json]",
+		Short:             "Decodes IDs",
+		ValidArgsFunction: cobra.NoFileCompletions,
 		Long: `
 Prints the scheme of each ID, its time in UTC, and every field. If an ID fits
 several schemes, all of them are printed. A UUIDv7 and a traceparent are printed
