@@ -221,31 +221,6 @@ func TestGuardRemovedFromUnderStopped(t *testing.T) {
 	}
 }
 
-// Clocks that are far back and far ahead do not change the order, nor does one that is
-// set back.
-func TestClocksApart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var setBack atomic.Int64
-	engines := []node{
-		openWith(t, dir, func() time.Time { return time.Now().Add(-time.Duration(setBack.Add(int64(time.Minute)))) }),
-		openAt(t, dir, -time.Hour), openAt(t, dir, 24*time.Hour), openAt(t, dir, -30*365*24*time.Hour), openAt(t, dir, -80*365*24*time.Hour),
-	}
-	var last uint64
-	var waiting []<-chan result
-	for i := range 15 {
-		waiting = append(waiting, joined(t, engines[i%len(engines)], "a_"))
-	}
-	for i, w := range waiting {
-		turn := get(t, w)
-		if turn.Token() <= last {
-			t.Errorf("arrival %d has token %d after %d", i, turn.Token(), last)
-		}
-		last = turn.Token()
-		turn.Leave()
-	}
-}
-
 // A clock beyond the year 2286 cannot be written as a number: arrivals are refused until
 // it is right again.
 func TestClockBeyondNumbers(t *testing.T) {

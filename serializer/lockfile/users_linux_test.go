@@ -145,33 +145,6 @@ func TestPlantedGuard(t *testing.T) {
 	}
 }
 
-// Root's files in a service's directory belong to the service. Bug: the guard and the
-// owner files were root's, and the service could not open them. The tickets of a killed
-// process of root blocked it for ever.
-func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
-	for label, c := range map[string]struct {
-		uid, gid int // of the service
-		owner    int
-		mode     os.FileMode
-	}{"own": {alice, alice, alice, 0o750}, "group": {alice, group, 0, 0o770 | os.ModeSetgid}} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir := dirOf(t, c.owner, c.gid, c.mode)
-			root := helper{Dir: dir, Queue: "a_"}.inside(t)
-			service := helper{UID: c.uid, GID: c.gid, Dir: dir, Queue: "a_"}.start(t)
-			service.do(t, "enter")
-			service.saysNothing(t, "root is inside")
-			root.signal(t, syscall.SIGKILL)
-			service.says(t, "inside")
-			again := helper{Dir: dir, Queue: "a_"}.start(t)
-			again.do(t, "enter")
-			again.saysNothing(t, "the service is inside")
-			service.leave(t)
-			again.says(t, "inside")
-		})
-	}
-}
-
 // Users who share a group and a directory share its queues, whatever their umasks are.
 func TestGroupSharesQueues(t *testing.T) {
 	t.Parallel()
@@ -238,32 +211,6 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 	p.saysNothing(t, "the second is inside")
 	next.leave(t)
 	p.says(t, "inside")
-}
-
-// Permissions that are taken away refuse arrivals, and admit nobody. Those inside leave,
-// and everything works once they are given back.
-func TestPermissionsTakenAway(t *testing.T) {
-	t.Parallel()
-	dir := dirOf(t, alice, alice, 0o700)
-	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.inside(t)
-	other := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-	next := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-	next.do(t, "enter")
-	next.saysNothing(t, "the first is inside")
-	for _, mode := range []os.FileMode{0o500, 0o000} {
-		must(t, os.Chmod(dir, mode))
-		other.do(t, "enter")
-		if line := other.says(t, "error: "); !strings.Contains(line, dir) || !strings.Contains(line, "permission denied") {
-			t.Errorf("mode %o: %s", mode, line)
-		}
-	}
-	p.leave(t)
-	must(t, os.Chmod(dir, 0o700))
-	next.says(t, "inside")
-	other.do(t, "enter")
-	other.saysNothing(t, "the second is inside")
-	next.leave(t)
-	other.says(t, "inside")
 }
 
 // On a system that reports no changes, the directory is listed again and again.

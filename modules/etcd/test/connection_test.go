@@ -39,6 +39,7 @@ func startTLS(t *testing.T, a *authority, demandCertificate bool) *testetcd.Memb
 // "no member answered within 1s: context deadline exceeded". And server_name had no
 // effect: the endpoint's name was checked instead.
 func TestConnectionFaults(t *testing.T) {
+	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
 	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	a.issue(t, "member", &x509.Certificate{DNSNames: []string{"etcd.example"}, ExtKeyUsage: usage})

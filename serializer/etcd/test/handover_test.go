@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,12 +50,7 @@ type figures struct {
 	rate        float64 // a second
 }
 
-func (h *handOvers) figures() figures { return figuresOf(h.times, h.stop.Sub(h.start)) }
-
 func figuresOf(times []time.Duration, total time.Duration) figures {
-	if len(times) == 0 {
-		return figures{}
-	}
 	slices.Sort(times)
 	return figures{len(times), times[len(times)/2], times[len(times)*99/100], float64(len(times)) / total.Seconds()}
 }
@@ -87,7 +81,7 @@ func measure(clients int, d time.Duration, visit func(client int, ctx context.Co
 		failures <- fmt.Errorf("%d overlaps", n)
 	}
 	close(failures)
-	return h.figures(), <-failures
+	return figuresOf(h.times, h.stop.Sub(h.start)), <-failures
 }
 
 // measurePuts measures single writes, with a pause before each. A hand-over
@@ -100,75 +94,10 @@ func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figur
 	for time.Since(start) < d {
 		time.Sleep(pause)
 		before := time.Now()
-		if _, err := c.Put(context.Background(), "put/key", "value"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Put(t.Context(), "put/key", "value")))
 		times = append(times, time.Since(before))
 	}
 	return figuresOf(times, time.Since(start))
-}
-
-// measureSeen measures the least that a hand-over between two processes can take:
-// one writes, and the other's watch reports it. It involves no lock and no lease.
-func measureSeen(t *testing.T, m *testetcd.Member, pause, d time.Duration) figures {
-	t.Helper()
-	writer, reader := m.Client(t), m.Client(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	watch := reader.Watch(ctx, "seen/key", clientv3.WithCreatedNotify())
-	<-watch
-	var times []time.Duration
-	start := time.Now()
-	for time.Since(start) < d {
-		time.Sleep(pause)
-		before := time.Now()
-		if _, err := writer.Put(ctx, "seen/key", "value"); err != nil {
-			t.Fatal(err)
-		}
-		<-watch
-		times = append(times, time.Since(before))
-	}
-	return figuresOf(times, time.Since(start))
-}
-
-// measureBaton has processes pass a baton around a fixed ring, each by one put
-// that the next one's watch reports. Each also puts something else, as a process
-// that queues again does: in the same transaction, or by itself. It involves no
-// lock, no lease and no order. No queue in etcd whose tickets are keys can hand
-// over faster than the baton in one transaction.
-func measureBaton(t *testing.T, m *testetcd.Member, together bool, clients int, hold, d time.Duration) figures {
-	t.Helper()
-	h := new(handOvers)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	key := func(i int) string { return "baton/" + strconv.Itoa(i%clients) }
-	var group sync.WaitGroup
-	for i := range clients {
-		c := m.Client(t)
-		watch := c.Watch(ctx, key(i), clientv3.WithCreatedNotify())
-		<-watch
-		baton, ticket := clientv3.OpPut(key(i+1), ""), clientv3.OpPut("other/"+key(i), "")
-		do := func(op clientv3.Op) { group.Go(func() { _, _ = c.Do(ctx, op) }) } // may meet the end
-		group.Go(func() {
-			for range watch {
-				h.visit(hold)
-				if together {
-					do(clientv3.OpTxn(nil, []clientv3.Op{baton, ticket}, nil))
-					continue
-				}
-				do(baton)
-				do(ticket)
-			}
-		})
-	}
-	// The time begins once all have their connections and watches.
-	h.start = time.Now()
-	if _, err := m.Client(t).Put(ctx, key(0), ""); err != nil {
-		t.Fatal(err)
-	}
-	defer time.AfterFunc(d, cancel).Stop()
-	group.Wait()
-	return h.figures()
 }
 
 // measureMutex measures etcd's own lock, which needs a session for each client.
@@ -177,9 +106,7 @@ func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Du
 	locks := make([]*concurrency.Mutex, clients)
 	for i := range locks {
 		session, err := concurrency.NewSession(m.Client(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer session.Close()
 		locks[i] = concurrency.NewMutex(session, "mutex/")
 	}
@@ -190,9 +117,7 @@ func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Du
 		h.visit(hold)
 		return locks[i].Unlock(context.Background())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -201,7 +126,7 @@ func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold
 	es := make([]*engine, engines)
 	for i := range es {
 		es[i] = open(t, etcd.Options{}, m.URL)
-		enter(t, es[i], arrival("warm")).Leave()
+		enter(t, es[i], "warm").Leave()
 		defer es[i].Close()
 	}
 	f, err := measure(clients, d, func(i int, ctx context.Context, h *handOvers) error {
@@ -213,9 +138,7 @@ func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold
 		turn.Leave()
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -240,12 +163,6 @@ func TestHandOver(t *testing.T) {
 func compareHandOvers(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) {
 	put := measurePuts(t, m.Client(t), hold, d)
 	t.Logf("one put                       %s", put)
-	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, hold, d))
-	for _, together := range []bool{false, true} {
-		name := map[bool]string{false: "a baton, with a put beside", true: "a baton and a put in one"}[together]
-		baton := measureBaton(t, m, together, clients, hold, d)
-		t.Logf("%-29s %s; median %.2f puts", name, baton, baton.median.Seconds()/put.median.Seconds())
-	}
 	mutex := measureMutex(t, m, clients, hold, d)
 	t.Logf("concurrency.Mutex             %s", mutex)
 	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {

@@ -168,11 +168,6 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 			link.part(parted)
 		}
 	}
-	password := func(text string) {
-		b.boss.do(func(ctx context.Context, c *clientv3.Client) error {
-			return second(c.UserChangePassword(ctx, "orderly", text))
-		})
-	}
 	return map[string]func(pause func(time.Duration)){
 		"a member killed": func(pause func(time.Duration)) {
 			m := someone()
@@ -220,9 +215,9 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 			})
 		},
 		"tokens ended": func(pause func(time.Duration)) {
-			password("other")
+			b.boss.do(password("other"))
 			pause(500 * time.Millisecond)
-			password("secret")
+			b.boss.do(password("secret"))
 		},
 	}
 }
@@ -326,6 +321,7 @@ func longestStall(stop <-chan struct{}) (stall time.Duration) {
 
 // The model must detect what it is meant to detect.
 func TestGuardedModel(t *testing.T) {
+	t.Parallel()
 	enter := func(token uint64, at int64) porcupine.Operation {
 		return porcupine.Operation{Input: step{stepEnter, token}, Call: at, Return: at}
 	}
