@@ -132,25 +132,6 @@ func TestOwnerFileLostBeforeMove(t *testing.T) {
 	enter(t, two, "a_").Leave()
 }
 
-// A directory that is removed, with everything in it, is made again: those inside and
-// those who wait keep their places, and newcomers wait for them.
-func TestDirectoryRemoved(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	e := open(t, dir)
-	enter(t, e, "a_").Leave()
-	must(t, os.RemoveAll(dir))
-	holder := enter(t, e, "a_")
-	next := joined(t, e, "a_")
-	wait.Eventually(t, "the directory is removed", func() error { return os.RemoveAll(dir) })
-	last := started(e, "a_")
-	stillWaits(t, next, "the holder is inside")
-	stillWaits(t, last, "the holder is inside, in the directory that is gone")
-	holder.Leave()
-	get(t, next).Leave()
-	get(t, last).Leave()
-}
-
 // An engine that is closed while it waits for an old directory's turns refuses.
 func TestCloseWhileReplaced(t *testing.T) {
 	t.Parallel()

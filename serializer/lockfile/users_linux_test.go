@@ -58,9 +58,7 @@ func TestPublicDirectoryServesEachUser(t *testing.T) {
 	dir := publicDir(t)
 	for _, user := range []int{0, alice, bob} {
 		first := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.inside(t)
-		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.start(t)
-		second.do(t, "enter")
-		second.saysNothing(t, "the first is inside")
+		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", user))
 		if st := statOf(t, own); int(st.Uid) != user || st.Mode != unix.S_IFDIR|0o700 {
 			t.Errorf("%s is of user %d, mode %o", own, st.Uid, st.Mode)
@@ -150,9 +148,7 @@ func TestGroupSharesQueues(t *testing.T) {
 	t.Parallel()
 	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
 	first := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
-	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	second.do(t, "enter")
-	second.saysNothing(t, "the first is inside")
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	third := helper{UID: alice, GID: group, Dir: dir, Queue: "a_", Timeout: 100 * time.Millisecond}.start(t)
 	third.do(t, "enter")
 	if line := third.says(t, "error: "); !strings.Contains(line, serializer.ErrTimeout.Error()) {
@@ -173,9 +169,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 	must(t, before.Close())
 	must(t, errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)))
 	turn := enter(t, open(t, dir), "a_")
-	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	second.do(t, "enter")
-	second.saysNothing(t, "the first is inside")
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	turn.Leave()
 	second.says(t, "inside")
 }
@@ -187,9 +181,7 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 	t.Parallel()
 	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
 	p := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
-	next := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	next.do(t, "enter")
-	next.saysNothing(t, "the first is inside")
+	next := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	late := touch(t, dir, name.Owners+"late-1")
 	for range 2 {
 		refused := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
