@@ -58,19 +58,6 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// A caller whose context is done before it arrives does not wait, and leaves no ticket.
-func TestGoneBefore(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, arrival())
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errHungUp)
-		_, err := e.Enter(ctx, arrival())
-		wantRefusal(t, err, serializer.ReasonGone, errHungUp)
-		holds(t, e, 1, 0)
-		holder.Leave()
-	})
-}
-
 // MaxWaiting counts those who wait, and not those inside.
 func TestFull(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {

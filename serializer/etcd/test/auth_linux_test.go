@@ -92,7 +92,9 @@ func testTokensEnd(t *testing.T, o *operator) {
 	visited(t, here, there)("at first")
 
 	// A watch that never ends keeps its stream open.
-	holder, waiting := enter(t, here, "kept"), join(t, there, "kept")
+	holder, waiting, evicted := enter(t, here, "kept"), join(t, there, "kept"), join(t, there, "kept")
+	evict(t, here, queueOf(t, here, "kept"), 2)
+	wantRefusal(t, (<-evicted).err, serializer.ReasonEvicted, serializer.ErrEvicted)
 	for range 2 {
 		time.Sleep(4 * time.Second) // longer than a token lives without use
 		visited(t, here, there)("after a pause")
