@@ -50,31 +50,6 @@ func statOf(t testing.TB, path string) (st unix.Stat_t) {
 	return st
 }
 
-// In a directory that everybody may write to, each user has queues of their own, including
-// root. Bug: the second user was refused, because the guard belonged to the first. Bug:
-// tickets of a killed process of root blocked all other users for ever.
-func TestPublicDirectoryServesEachUser(t *testing.T) {
-	t.Parallel()
-	dir := publicDir(t)
-	for _, user := range []int{0, alice, bob} {
-		first := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.inside(t)
-		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
-		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", user))
-		if st := statOf(t, own); int(st.Uid) != user || st.Mode != unix.S_IFDIR|0o700 {
-			t.Errorf("%s is of user %d, mode %o", own, st.Uid, st.Mode)
-		}
-		first.signal(t, syscall.SIGKILL)
-		second.says(t, "inside")
-	}
-	if files := filesOf(t, dir); len(files) != 3 {
-		t.Errorf("the directory has %q; expected one directory for each user", files)
-	}
-	e := open(t, dir)
-	if e.Path() != dir || queueOf(t, e, "a_").Inside != 1 {
-		t.Errorf("root's queue is %+v; expected it in %s, as configured", queueOf(t, e, "a_"), dir)
-	}
-}
-
 // What another user has put in the place of a user's directory is refused, and nothing is
 // written through it.
 func TestNameOfUsersDirectoryTaken(t *testing.T) {
