@@ -297,9 +297,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	now := time.Now()
-	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.recent.Refused(now, string(refused.Reason))
-	}
+	s.meters.refused(refused.Reason, now)
 	s.logRefusal(v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
