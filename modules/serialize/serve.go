@@ -532,6 +532,13 @@ func (v *visit) RevokedAt() time.Time {
 	return v.revokedAt
 }
 
+// PastHoldTimeout reports whether the turn was taken back by hold_timeout.
+func (v *visit) PastHoldTimeout() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return errors.Is(v.revoked, errHoldTimeout)
+}
+
 // describeRequest describes the request for lists and events, from its context. It may run
 // concurrently with the request, so it reads only what never changes.
 func (v *visit) describeRequest(ctx context.Context) serializer.Request {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // writeTables writes queues for people: a line each, and its tickets. What is not known is a
@@ -33,11 +32,10 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 		}
 		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
 		if len(q.Tickets) > 0 {
-			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
+			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER")
 		}
 		for _, t := range queueapi.Rows(now, q.Tickets...) {
-			wait, hold := times(t)
-			cells := []string{t.Place, t.State + t.Revoked, t.Token, wait, hold, t.From, t.About, t.TXID, t.Owner, aliveText(t.Alive)}
+			cells := []string{t.Place, t.State + t.Revoked, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner}
 			for i, cell := range cells {
 				cells[i] = command.Printable(cmp.Or(cell, "-"))
 			}
@@ -45,25 +43,4 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 		}
 	}
 	_ = table.Flush() // as the others, an error is that of the terminal
-}
-
-// times are how long a ticket has waited, and has been inside. Of a holder of another
-// process, only the arrival is known, and so the most it can be.
-func times(t queueapi.Row) (wait, hold string) {
-	age := queueapi.Age(t.Age)
-	switch {
-	case t.TicketState.State == serializer.StateWaiting:
-		return age, ""
-	case t.Entered.IsZero():
-		return "", "<" + age
-	}
-	return queueapi.Age(t.Entered.Sub(t.Arrived)), age
-}
-
-// aliveText says whether a ticket's owner is alive, if that is known.
-func aliveText(alive *bool) string {
-	if alive == nil {
-		return ""
-	}
-	return map[bool]string{true: "yes", false: "no"}[*alive]
 }
