@@ -123,7 +123,14 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
 	}
-	return queueapi.Eviction{TicketState: *t, Result: evictionText(t.State, left)}, nil
+	result := "evicted; its request is refused"
+	if left != "" {
+		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
+			queueapi.FastCGIText
+	} else if t.State == serializer.StateInside {
+		result = "evicted; its request was cancelled and has returned, so the next may enter"
+	}
+	return queueapi.Eviction{TicketState: *t, Result: result}, nil
 }
 
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
@@ -137,19 +144,6 @@ func awaitEviction(ctx context.Context, queue, token string) (state string) {
 		}
 	}
 	return state
-}
-
-// evictionText says what became of a ticket that was waiting or inside. left is the state
-// that it has still, or "".
-func evictionText(was, left string) string {
-	switch {
-	case left != "":
-		return "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
-			queueapi.FastCGIText
-	case was == serializer.StateInside:
-		return "evicted; its request was cancelled and has returned, so the next may enter"
-	}
-	return "evicted; its request is refused"
 }
 
 const (

@@ -71,6 +71,7 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	states, err := e.describedQueues(ctx)
 	members := registered.membersWhere(func(m *member) bool { return m.engine.space == e.space })
+	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null
 	listed := make(map[string]bool)
 	for _, state := range states {
 		listed[state.Prefix] = true
@@ -78,20 +79,17 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	for _, m := range members {
 		if !m.many && !listed[m.queue] {
 			listed[m.queue] = true
-			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue)})
+			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue), Tickets: none})
 		}
 	}
 	if len(states) == 0 && err != nil {
-		states = append(states, serializer.QueueState{})
+		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
 		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engines: []*sharedEngine{e}, settings: settingsOf(members, state.Prefix)}
 		q.Path = e.Path()
 		if q.settings.queue == state.Prefix {
 			q.Limit = q.settings.limit
-		}
-		if q.Tickets == nil {
-			q.Tickets = make([]serializer.TicketState, 0) // in JSON an empty list, not null
 		}
 		if err != nil {
 			q.Error = err.Error()

@@ -32,10 +32,14 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 		}
 		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
 		if len(q.Tickets) > 0 {
-			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER")
+			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
 		}
 		for _, t := range queueapi.Rows(now, q.Tickets...) {
-			cells := []string{t.Place, t.State + t.Revoked, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner}
+			alive := "?"
+			if t.Alive != nil {
+				alive = map[bool]string{true: "yes", false: "no"}[*t.Alive]
+			}
+			cells := []string{t.Place, t.State + t.Revoked, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner, alive}
 			for i, cell := range cells {
 				cells[i] = command.Printable(cmp.Or(cell, "-"))
 			}
