@@ -238,17 +238,13 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintln(r.OutOrStdout(), command.Printable(fmt.Sprintf(format, args...)))
 }
 
-const (
-	emptyPoll = 50 * time.Millisecond
-
-	// emptyTime is for how long nobody must have been inside. Another process may
-	// let one in until it knows of the pause; it checks ten times a second.
-	emptyTime = 500 * time.Millisecond
-)
+// emptyTime is for how long nobody must have been inside. Another process may let one in
+// until it knows of the pause; it checks ten times a second.
+const emptyTime = 500 * time.Millisecond
 
 // awaitEmpty returns when nobody is inside the queues that were paused.
 func (r *run) awaitEmpty() error {
-	for empty := time.Now(); time.Since(empty) < emptyTime; time.Sleep(emptyPoll) {
+	for empty := time.Now(); time.Since(empty) < emptyTime; time.Sleep(emptyTime / 10) {
 		queues, err := r.queues()
 		switch {
 		case err != nil:

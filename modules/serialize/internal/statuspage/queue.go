@@ -59,14 +59,9 @@ func (q *Queue) diagnose(now time.Time) {
 	if q.Error != "" {
 		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
-	q.diagnoseHolders(now)
+	q.diagnoseTickets(now)
 	if q.PausedUntil != nil {
 		q.note(pausedQueue, "paused", "Paused "+queueapi.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
-	}
-	for _, t := range q.Tickets {
-		if t.State == serializer.StateWaiting {
-			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
-		}
 	}
 	if !q.Sum && q.QueueLength > 0 && q.Waiting >= q.QueueLength {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %d wait, and no more may.", q.Waiting))
@@ -77,18 +72,18 @@ func (q *Queue) diagnose(now time.Time) {
 	q.diagnoseRefusals(now)
 }
 
-// diagnoseHolders finds the first holder that does not leave. Of one of another process, it
-// is not known when it entered.
-func (q *Queue) diagnoseHolders(now time.Time) {
+// diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a
+// holder of another process, it is not known when it entered.
+func (q *Queue) diagnoseTickets(now time.Time) {
 	for _, t := range q.Rows {
 		switch {
-		case t.Entered.IsZero():
+		case t.State == serializer.StateWaiting:
+			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
+		case t.Entered.IsZero() || q.level == badTrouble:
 		case overdueText(t) != "":
 			q.note(badTrouble, "stuck", "A request is "+stateText(t)+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
-			return
 		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", stateText(t), q.Waiting))
-			return
 		}
 	}
 }
