@@ -172,18 +172,8 @@ func (v *visit) inside(ctx context.Context) (inside []string) {
 			if t.Token == v.token() || len(inside) == maxInsideLogged {
 				break
 			}
-			inside = append(inside, insideText(t))
+			inside = append(inside, command.Printable(queueapi.Describe(t)))
 		}
 	}
 	return inside
-}
-
-// insideText describes a ticket in a log entry. Of a request of another process, only
-// the peer of its connection is known.
-func insideText(t serializer.TicketState) string {
-	text := queueapi.RequestOf(t)
-	if t.Request != nil && t.Request.TXID != "" {
-		text += ", txid " + queueapi.TXIDText(t)
-	}
-	return text + ", " + command.Printable(t.Owner)
 }

@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -92,22 +91,20 @@ func (m *metricSet) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector]. Ages are computed here, since they grow while
 // nothing happens.
 func (m *metricSet) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
-	defer cancel()
-	paused, now := collectPaused(ctx), time.Now()
+	now := time.Now()
 	for _, s := range registered.allStats() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.prefix)
 		}
-		for outcome, count := range s.outcomes {
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.requests, prometheus.CounterValue, float64(count.Load()), s.created, s.prefix, outcome)
+		for outcome, stats := range s.outcomes {
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(m.requests, prometheus.CounterValue, float64(stats.count.Load()), s.created, s.prefix, outcome)
 		}
 		gauge(m.waiting, float64(s.waiting.Load()))
 		gauge(m.inside, float64(s.inside.Load()))
 		if !s.isUsed() {
 			continue
 		}
-		gauge(m.paused, s.paused(paused))
+		gauge(m.paused, s.paused())
 		gauge(m.oldestInside, s.holdAges.Oldest(now).Seconds())
 		gauge(m.oldestWaiting, s.waitAges.Oldest(now).Seconds())
 		if u := s.usage(); len(u.paths) > 0 {

@@ -297,9 +297,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error 
 		return v.fail(caddyhttp.Error(statusClientClosed, err))
 	}
 	now := time.Now()
-	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.recent.Refused(now, string(refused.Reason))
-	}
+	s.meters.refused(refused.Reason, now)
 	s.logRefusal(v, refused)
 	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
 	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
@@ -532,6 +530,13 @@ func (v *visit) RevokedAt() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.revokedAt
+}
+
+// PastHoldTimeout reports whether the turn was taken back by hold_timeout.
+func (v *visit) PastHoldTimeout() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return errors.Is(v.revoked, errHoldTimeout)
 }
 
 // describeRequest describes the request for lists and events, from its context. It may run

@@ -33,11 +33,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes = make(map[string]int64)
-		for outcome, count := range s.outcomes {
-			row.Outcomes[outcome] = count.Load()
+		row.Outcomes = make(map[string]statuspage.Outcome)
+		for outcome, stats := range s.outcomes {
+			row.Outcomes[outcome] = statuspage.Outcome{Count: stats.count.Load(), Refused: time.Unix(0, stats.refused.Load())}
 		}
-		row.LastRefused = s.recent.Last()
 	}
 	return rows
 }
@@ -59,6 +58,3 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	}
 	return row
 }
-
-// HoldTimeout is how long the request may be inside; 0 is no limit.
-func (v *visit) HoldTimeout() time.Duration { return time.Duration(*v.handler.HoldTimeout) }
