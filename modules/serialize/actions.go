@@ -112,7 +112,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	left := ""
 	if err == nil {
-		left = awaitEviction(ctx, queue, t.Token)
+		left = awaitEviction(ctx, queue, t)
 	}
 	switch {
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
@@ -134,12 +134,15 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 }
 
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
-// the state that the ticket has still.
-func awaitEviction(ctx context.Context, queue, token string) (state string) {
-	for ; ctx.Err() == nil; time.Sleep(evictPoll) {
-		if _, t, err := findQueue(ctx, queue, token); err == nil {
-			state = t.State
-		} else if ctx.Err() == nil {
+// the state that the ticket had last.
+func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
+	for state = t.State; ctx.Err() == nil; time.Sleep(evictPoll) {
+		_, now, err := findQueue(ctx, queue, t.Token)
+		missing, ok := errors.AsType[caddy.APIError](err)
+		switch {
+		case err == nil:
+			state = now.State
+		case ok && missing.HTTPStatus == http.StatusNotFound:
 			return ""
 		}
 	}
