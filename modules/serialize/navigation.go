@@ -14,8 +14,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -66,7 +66,7 @@ func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next cad
 	}
 	if !sent && isFromItself(r) {
 		if err := v.wait(w, r); err != nil {
-			return v.refuse(w, r, err)
+			return v.refuse(w, r, next, err)
 		}
 		return v.serve(w, r, next)
 	}
@@ -87,9 +87,10 @@ func (v *visit) serveNavigation(w http.ResponseWriter, r *http.Request, next cad
 	case errors.Is(err, waitingpage.ErrWaiting):
 		return v.sendPage(w, r, t, lost)
 	case errors.Is(err, waitingpage.ErrAway): // its client has hung up
-		return v.fail(caddyhttp.Error(statusClientClosed, err))
+		v.failure = caddyhttp.Error(statusClientClosed, err)
+		return v.failure
 	}
-	return v.refuse(w, r, err)
+	return v.refuse(w, r, next, err)
 }
 
 // isFromItself reports whether a navigation comes from a page with the same address. A
@@ -103,7 +104,7 @@ func isFromItself(r *http.Request) bool {
 }
 
 // placeQueue distinguishes the queues in cookies.
-func (v *visit) placeQueue() string { return v.engine.space + "\x00" + v.queue }
+func (v *visit) placeQueue() string { return v.handler.engine.space + "\x00" + v.about.Queue }
 
 // claim takes over the turn of a browser's ticket. One of a line that lets in more is of
 // no use: others may be inside where this request has to be alone.
@@ -116,11 +117,12 @@ func (v *visit) claim(t *waitingpage.Ticket) error {
 	if errors.Is(err, waitingpage.ErrWaiting) {
 		return err
 	}
-	v.waited, v.entered, v.age.Queue = cmp.Or(k.waited, time.Since(k.age.Since)), time.Now(), v.queue
+	v.about.Waited, v.about.Since = cmp.Or(k.about.Waited, time.Since(k.about.Since)), time.Now()
 	if err == nil {
-		k.stopCounting()
+		k.stopCounting(nil)
 		k.heir.Store(v)
-		v.engine, v.turn = k.engine, turn
+		v.engine = k.engine
+		v.take(turn)
 	}
 	return err
 }
@@ -134,13 +136,10 @@ func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticke
 	}
 	timeouts := response.StopTimeouts(w, r)
 	defer timeouts.Restart()
-	span := v.startWait(r.Context())
 	t := places().Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
 	t.Await(r.Context(), time.Duration(*s.WaitingPage.After))
 	engine.places.Of(t, engine.Engine) // unless its turn comes at once
-	err = v.claim(t)
-	v.endWait(span, err)
-	return t, err
+	return t, v.claim(t)
 }
 
 // browser is what a ticket without a connection has in place of a visit. It is small, since
@@ -149,9 +148,7 @@ type browser struct {
 	handler *Handler
 	engine  *engineRef // with a reference until the ticket has ended, or its turn is over
 	rule    serializer.Rule
-	request serializer.Request
-	waited  time.Duration // until the turn came
-	age     agelist.Entry // in the list of those that wait, then of those inside
+	about   telemetry.Request // waited until the turn came
 	heir    atomic.Pointer[visit]
 }
 
@@ -159,18 +156,19 @@ type browser struct {
 const maxText = 256
 
 func (v *visit) newBrowser(engine *engineRef, r *http.Request) *browser {
-	k := &browser{handler: v.handler, engine: engine, rule: v.rule, request: v.describeRequest(r.Context())}
+	k := &browser{handler: v.handler, engine: engine, rule: v.rule, about: v.about}
+	k.about.Described = v.Request()
+	k.about.ID = nil
 	// Each text is a part of what the client sent, and would keep the whole.
-	for _, text := range []*string{&k.request.Method, &k.request.Host, &k.request.Path, &k.request.ClientIP} {
+	for _, text := range []*string{&k.about.Described.Method, &k.about.Described.Host, &k.about.Described.Path, &k.about.Described.ClientIP} {
 		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
 	}
-	k.age.Reader = v.age.Reader
-	v.handler.meters.startWait(&k.age, v.queue, time.Now())
+	v.handler.report.Waits(r.Context(), &k.about)
 	return k
 }
 
 // Request implements [serializer.Requester].
-func (k *browser) Request() serializer.Request { return k.request }
+func (k *browser) Request() serializer.Request { return k.about.Request() }
 
 // RevokedAt implements [waitingpage.Caller].
 func (k *browser) RevokedAt() time.Time {
@@ -182,34 +180,32 @@ func (k *browser) RevokedAt() time.Time {
 
 // Turn implements [waitingpage.Caller]. From then on, the ticket counts as inside.
 func (k *browser) Turn(turn serializer.Turn) error {
-	if err := k.engine.checkRivals(k.age.Queue, turn); err != nil {
+	if err := k.engine.checkRivals(k.about.Queue, turn); err != nil {
 		return err
 	}
-	m, now := k.handler.meters, time.Now()
-	k.waited = max(now.Sub(k.age.Since), 1)
-	m.endWait(&k.age, k.waited)
-	m.inside.Add(1)
-	m.holdAges.Insert(&k.age, now)
+	k.about.Token, k.about.Position = turn.Token(), turn.Position()
+	k.handler.report.Waited(&k.about, nil)
+	k.handler.report.Inside.Add(1)
+	k.handler.report.Holds.Insert(&k.about.Entry, k.about.Since)
 	return nil
 }
 
 // End implements [waitingpage.Caller].
 func (k *browser) End(why error) {
-	k.stopCounting()
+	k.stopCounting(why)
 	if errors.Is(why, waitingpage.ErrAway) {
-		k.handler.meters.count(string(serializer.ReasonGone))
+		k.handler.report.Count(string(serializer.ReasonGone))
 	}
 	k.handler.releaseEngine(k.engine)
 }
 
-func (k *browser) stopCounting() {
-	m := k.handler.meters
-	if k.waited > 0 { // it is inside
-		m.inside.Add(-1)
-		m.holdAges.Remove(&k.age)
+func (k *browser) stopCounting(why error) {
+	if k.about.Token != 0 { // it is inside
+		k.handler.report.Inside.Add(-1)
+		k.handler.report.Holds.Remove(&k.about.Entry)
 		return
 	}
-	m.endWait(&k.age, time.Since(k.age.Since))
+	k.handler.report.Waited(&k.about, why)
 }
 
 // answerPlace answers the script of a page. A browser may have no ticket.
@@ -229,11 +225,8 @@ func (v *visit) answerPlace(w http.ResponseWriter, r *http.Request, t *waitingpa
 // placeOf is where a ticket stands, with a guess of how long it will wait.
 func (v *visit) placeOf(t *waitingpage.Ticket) waitingpage.Place {
 	k := t.Caller.(*browser)
-	place, m := k.engine.places.Of(t, k.engine.Engine), k.handler.meters
-	if m.hold.nanoseconds.Load() > 0 {
-		inside := m.holdAges.Ages(v.queue, time.Now())
-		place.Wait = float64(place.Number) / m.hold.pace(k.handler.capacity(len(inside)), inside)
-	}
+	place := k.engine.places.Of(t, k.engine.Engine)
+	place.Wait = k.handler.report.Guess(v.about.Queue, place.Number, k.handler.capacity)
 	return place
 }
 
@@ -244,7 +237,8 @@ func (v *visit) sendPage(w http.ResponseWriter, r *http.Request, t *waitingpage.
 	data.Lang, data.Text = waitingpage.Texts(r.Header.Values("Accept-Language"))
 	text, err := s.WaitingPage.page.Render(data)
 	if err != nil {
-		return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, err))
+		v.failure = caddyhttp.Error(http.StatusServiceUnavailable, err)
+		return v.failure
 	}
 	keep := 0
 	if timeout := time.Duration(*s.Timeout); timeout > 0 {
@@ -255,7 +249,7 @@ func (v *visit) sendPage(w http.ResponseWriter, r *http.Request, t *waitingpage.
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", waitingpage.Policy())
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
-	h.Set("Retry-After", s.retryAfter(v.queue, max(data.Number-1, 0), time.Now()))
+	h.Set("Retry-After", s.report.RetryAfter(v.about.Queue, max(data.Number-1, 0), s.capacity, time.Now()))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
 	return answer(w, http.StatusServiceUnavailable, htmlType+"; charset=utf-8", text)
 }

@@ -95,7 +95,7 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
 				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
 			}
-			registered.statsOf(prefix).recent.Refused(time.Now(), "timeout")
+			registered.statsOf(prefix).Recent.Refused(time.Now(), "timeout")
 			t.Cleanup(func() { delete(registered.prefixes, prefix) })
 			if data := statusData(t, "blame"); data.Troubled != 1 {
 				t.Errorf("%d in trouble; expected 1", data.Troubled)
