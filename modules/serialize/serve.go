@@ -363,7 +363,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	defer v.leave() // for handlers that panic
 	v.state.Store(visitInside)
 	if revoked := v.revoked.Load(); revoked != nil {
-		v.response.Revoke(revoked)
+		v.response.Revoke(revoked.asCanceled())
 	}
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
@@ -436,7 +436,6 @@ func (v *visit) leave() {
 	v.state.Store(visitOver) // afterwards: a context whose Done is closed has an Err
 	outcome, cause := cmp.Or(v.dryRun, telemetry.OutcomeEntered), error(nil)
 	if revoked := v.revoked.Load(); revoked != nil {
-		v.response.Revoke(revoked) // the handlers may have returned between the two calls of revoke
 		cause = revoked.cause
 		if reason := serializer.ReasonOf(cause); reason == serializer.ReasonEvicted || reason == serializer.ReasonLost {
 			outcome = string(reason)
@@ -464,31 +463,25 @@ func (v *visit) revoke(cause error) {
 	if !v.revoked.CompareAndSwap(nil, revoked) {
 		return
 	}
-	v.cancel(revoked)
 	if v.isInside() {
-		v.response.Revoke(revoked)
+		v.response.Revoke(revoked.asCanceled()) // first: handlers that are cancelled return
 	}
+	v.cancel(revoked.asCanceled())
 	if inner := v.inner.Load(); inner != nil {
 		inner.revoke(cause)
 	}
 }
 
-// revocation is the cause with which the context of a revoked turn ends. The next handlers
-// must take it for an ordinary cancellation. Otherwise reverse_proxy would count a failure
-// of the upstream, and try again while it holds the turn.
+// revocation is why a turn was taken back, and when.
 type revocation struct {
 	cause error
 	at    time.Time
 }
 
-// Error implements error.
-func (r *revocation) Error() string { return r.cause.Error() }
-
-// Is makes a revocation equal to [context.Canceled].
-func (*revocation) Is(target error) bool { return target == context.Canceled }
-
-// Unwrap returns why the turn was taken back.
-func (r *revocation) Unwrap() error { return r.cause }
+// asCanceled is the cause with which the context of a revoked turn ends. The next handlers
+// must take it for an ordinary cancellation. Otherwise reverse_proxy would count a failure
+// of the upstream, and try again while it holds the turn.
+func (r *revocation) asCanceled() error { return fmt.Errorf("%w: %w", context.Canceled, r.cause) }
 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }

@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +33,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes = make(map[string]int64)
-		maps.Insert(row.Outcomes, s.Counts())
-		row.LastRefused = s.Recent.Last()
+		row.Outcomes, row.LastRefused = s.Counts(), s.LastRefused()
 	}
 	return rows
 }

@@ -97,7 +97,7 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 		level = zap.InfoLevel
 	}
 	if q.Reason != serializer.ReasonSuperseded {
-		r.Recent.Refused(time.Now(), string(q.Reason))
+		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
 	}
 	r.logSome(q, q.Reason, level, "refused", zap.String("reason", string(q.Reason)),
 		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), zap.Error(err))

@@ -1,14 +1,12 @@
 package telemetry
 
 import (
-	"iter"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -57,9 +55,8 @@ type Stats struct {
 	Created         time.Time
 	Waiting, Inside atomic.Int64
 	Waits, Holds    agelist.List // of those that wait, and of those that are inside
-	Recent          statuspage.Recent
 
-	outcomes             map[string]*atomic.Int64 // all are there from the beginning
+	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
 	hold                 holdEstimate
 }
@@ -67,25 +64,37 @@ type Stats struct {
 // NewStats returns the stats of a prefix, which is the label of its metrics.
 func NewStats(prefix string) *Stats {
 	s := &Stats{
-		Created: time.Now(), outcomes: make(map[string]*atomic.Int64),
+		Created: time.Now(), outcomes: make(map[string]*outcome),
 		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
 	}
-	for _, outcome := range Outcomes {
-		s.outcomes[outcome] = new(atomic.Int64)
+	for _, name := range Outcomes {
+		s.outcomes[name] = new(outcome)
 	}
 	return s
 }
 
+// outcome is how many requests had an outcome, and when a refused one last had it.
+type outcome struct{ count, refused atomic.Int64 }
+
 // Count notes a request's outcome.
-func (s *Stats) Count(outcome string) { s.outcomes[outcome].Add(1) }
+func (s *Stats) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
 
 // Counts are how many requests had each outcome.
-func (s *Stats) Counts() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		for outcome, count := range s.outcomes {
-			if !yield(outcome, count.Load()) {
-				return
-			}
+func (s *Stats) Counts() map[string]int64 {
+	counts := make(map[string]int64)
+	for name, o := range s.outcomes {
+		counts[name] = o.count.Load()
+	}
+	return counts
+}
+
+// LastRefused is when a request was last refused, by reason.
+func (s *Stats) LastRefused() map[string]time.Time {
+	last := make(map[string]time.Time)
+	for name, o := range s.outcomes {
+		if at := o.refused.Load(); at != 0 {
+			last[name] = time.Unix(0, at)
 		}
 	}
+	return last
 }
