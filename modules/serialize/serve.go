@@ -218,12 +218,12 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	v.openContext(r)
-	timeouts := response.StopTimeouts(w, r)
+	restart := response.StopTimeouts(w, r)
 	span := v.startWait(r.Context())
 	s.meters.startWait(&v.age, v.queue, time.Now())
 	turn, err := v.enter(r)
 	v.settle(turn, &err)
-	timeouts.Restart()
+	restart()
 	v.endWait(span, err)
 	if err != nil {
 		v.close()
@@ -384,9 +384,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	v.logEntered()
 	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.Uploading(r), Cancel: v.cancel,
+		Uploading: body.IsStreamed(r), Cancel: v.cancel,
 	})
-	defer v.response.Close()
 	defer v.leave() // for handlers that panic
 	v.begin()
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
@@ -453,9 +452,6 @@ func (v *visit) leave() {
 	if over {
 		return
 	}
-	if revoked != nil {
-		v.response.Revoke(revocation{revoked}) // the handlers may have returned between the two calls of revoke
-	}
 	held := time.Since(v.entered)
 	v.turn.Leave()
 	v.close()
@@ -501,10 +497,10 @@ func (v *visit) revoke(cause error) {
 	if !first {
 		return
 	}
-	v.cancel(revocation{cause})
 	if isInside {
-		v.response.Revoke(revocation{cause})
+		v.response.Revoke(revocation{cause}) // first, since the handlers return when they are cancelled
 	}
+	v.cancel(revocation{cause})
 	if inner != nil {
 		inner.revoke(cause)
 	}
