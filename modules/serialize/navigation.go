@@ -134,8 +134,7 @@ func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticke
 	if err != nil {
 		return nil, err
 	}
-	timeouts := response.StopTimeouts(w, r)
-	defer timeouts.Restart()
+	defer response.StopTimeouts(w, r)()
 	t := places().Join(engine.Engine, v.arrival(r), time.Duration(*s.WaitingPage.Hold), v.newBrowser(engine, r))
 	t.Await(r.Context(), time.Duration(*s.WaitingPage.After))
 	engine.places.Of(t, engine.Engine) // unless its turn comes at once

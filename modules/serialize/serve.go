@@ -214,10 +214,10 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	v.openContext(r)
-	timeouts := response.StopTimeouts(w, r)
+	restart := response.StopTimeouts(w, r)
 	s.report.Waits(r.Context(), &v.about)
 	err = v.enter(r)
-	timeouts.Restart()
+	restart()
 	s.report.Waited(&v.about, err)
 	if err != nil {
 		v.close()
@@ -357,9 +357,8 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	s.report.Entered(&v.about)
 	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.Uploading(r), Cancel: v.cancel,
+		Uploading: body.IsStreamed(r), Cancel: v.cancel,
 	})
-	defer v.response.Close()
 	defer v.leave() // for handlers that panic
 	v.state.Store(visitInside)
 	if revoked := v.revoked.Load(); revoked != nil {
