@@ -3,6 +3,7 @@ package integration_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -121,6 +122,29 @@ func TestCommandChoosesQueues(t *testing.T) {
 		}
 		if code != c.code || paused != c.paused {
 			t.Errorf("%v: exit code %d, %d queues are paused; expected %d and %d: %s%s", c.args, code, paused, c.code, c.paused, out, errs)
+		}
+	}
+}
+
+// Bug: with the real path of a directory that is configured by a symbolic link, "pause
+// --wait" paused the queue, but could not find it: it said that the pause had ended. "queues"
+// listed nothing.
+func TestCommandFollowsLinks(t *testing.T) {
+	t.Parallel()
+	s := unstartedSite(t)
+	dir, link := s.dir, filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	s.dir = link
+	s.start(t, s.caddyfile(""))
+	for _, path := range []string{dir, link} {
+		if queues := listed(t, s, "--path", path); len(queues) != 1 {
+			t.Errorf("in %s there are %d queues; expected 1", path, len(queues))
+		}
+		out, errs, code := testcaddy.Output(t, "serialize", "pause", "--prefix", "a_", "--path", path, "--wait", "--address", s.Admin)
+		if code != 0 || !strings.HasSuffix(out, "nobody is inside\n") {
+			t.Errorf("pause --wait in %s: exit code %d: %s%s", path, code, out, errs)
 		}
 	}
 }

@@ -191,10 +191,10 @@ func TestPauseNonsense(t *testing.T) {
 		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
-		{"POST", "a_", "pause?fro=0", 400, "no parameter but one duration"},
-		{"POST", "a_", "pause?for=10m&for=0", 400, "no parameter but one duration"}, // bug: the first one counted
-		{"POST", "a_", "pause?for=10m;for=0", 400, "no parameter but one duration"},
-		{"POST", "a_", "resume?for=1m", 400, "resume takes no parameter"},
+		{"POST", "a_", "pause?fro=0", 400, "pause has only the parameters [for], each once"},
+		{"POST", "a_", "pause?for=10m&for=0", 400, "pause has only the parameters [for], each once"}, // bug: the first one counted
+		{"POST", "a_", "pause?for=10m;for=0", 400, "pause has only the parameters [for], each once"},
+		{"POST", "a_", "resume?for=1m", 400, "resume has only the parameters []"},
 		{"POST", "b_", "pause", 404, "no such queue"},
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
 		{"POST", "a_", "stop", 405, "not allowed"},

@@ -44,6 +44,21 @@ func (e *Engine) Resume(ctx context.Context, name string) error {
 	})
 }
 
+// PausedUntil returns when the pause of a queue ends, or nil if it is not paused. A name that
+// ends in * is paused if all queues are whose names begin so.
+func (e *Engine) PausedUntil(queue string) *time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pausedUntilLocked(queue)
+}
+
+func (e *Engine) pausedUntilLocked(queue string) *time.Time {
+	if end := e.pauses.end(queue); !end.IsZero() {
+		return &end
+	}
+	return nil
+}
+
 // pausesOf lists the pauses that a name stands for. The store is asked to end the pause of
 // the name itself even if the engine has not heard of it.
 func (e *Engine) pausesOf(name string) []string {

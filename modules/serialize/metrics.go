@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -51,22 +50,20 @@ func (queueMetrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector]. Ages are computed here, since they grow while
 // nothing happens.
 func (queueMetrics) Collect(to chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
-	defer cancel()
-	paused, now := collectPaused(ctx), time.Now()
+	now := time.Now()
 	for _, s := range registered.allStats() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.prefix)
 		}
-		for outcome, count := range s.Counts() {
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(metricRequests, prometheus.CounterValue, float64(count), s.Created, s.prefix, outcome)
+		for name, outcome := range s.Outcomes() {
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Created, s.prefix, name)
 		}
 		gauge(metricWaiting, float64(s.Waiting.Load()))
 		gauge(metricInside, float64(s.Inside.Load()))
 		if !s.isUsed() {
 			continue
 		}
-		gauge(metricPaused, s.paused(paused))
+		gauge(metricPaused, s.paused())
 		gauge(metricOldestInside, s.Holds.Oldest(now).Seconds())
 		gauge(metricOldestWaiting, s.Waits.Oldest(now).Seconds())
 		if u := s.usage(); len(u.paths) > 0 {

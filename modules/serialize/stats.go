@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -16,41 +15,53 @@ type prefixStats struct {
 	prefix string
 }
 
-// usage is how the handlers of a prefix use it. If they differ, each limit is the widest.
+// members are the handlers that have the prefix.
+func (s *prefixStats) members() []member {
+	return registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })
+}
+
+// usage is how the handlers of a prefix use it.
 type usage struct {
 	member
 	paths []string // in order; none without a handler
 }
 
 func (s *prefixStats) usage() (u usage) {
-	for i, m := range registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix }) {
-		if i == 0 {
-			u.member = m
-		}
+	members := s.members()
+	for _, m := range members {
 		u.paths = append(u.paths, m.path)
-		u.limit = serializer.Wider(u.limit, m.limit)
-		u.queueLength = serializer.Wider(u.queueLength, m.queueLength)
-		u.dryRun = u.dryRun || m.dryRun
 	}
 	slices.Sort(u.paths)
-	u.paths = slices.Compact(u.paths)
+	u.member, u.paths = widest(members), slices.Compact(u.paths)
 	return u
+}
+
+// widest is what several handlers of a queue say of it together. If they differ, each limit
+// is the widest.
+func widest(members []member) (all member) {
+	for i, m := range members {
+		if i == 0 {
+			all = m
+		}
+		all.limit = serializer.Wider(all.limit, m.limit)
+		all.queueLength = serializer.Wider(all.queueLength, m.queueLength)
+		all.dryRun = all.dryRun || m.dryRun
+	}
+	return all
 }
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *prefixStats) isUsed() bool {
-	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 ||
-		len(registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })) > 0
+	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.members()) > 0
 }
 
 // many reports whether the prefix names more than one queue.
 func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
-func (s *prefixStats) paused(all []paused) float64 {
-	name := s.pauseName()
-	for _, path := range s.usage().paths {
-		if slices.ContainsFunc(all, func(p paused) bool { return queueapi.Matches(p.name, name) && p.engine.isAt(path) }) {
+func (s *prefixStats) paused() float64 {
+	for _, m := range s.members() {
+		if m.engine.PausedUntil(s.pauseName()) != nil {
 			return 1
 		}
 	}

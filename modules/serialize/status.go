@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 )
 
@@ -135,19 +134,16 @@ func (s *Status) control(r *http.Request) (result any, err error) {
 			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
 	}
 	query := r.URL.Query()
-	action, queue, token := query.Get("action"), query.Get("queue"), query.Get("token")
-	switch action {
-	case queueapi.Evict:
-		result, err = evictTicket(r.Context(), queue, token, false)
-	case queueapi.Pause, queueapi.Resume:
-		result, err = changePause(r.Context(), queue, action, query.Get("for"))
-	default:
-		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", action))
+	name, queue := query.Get("action"), query.Get("queue")
+	action, ok := actions[name]
+	if !ok {
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", name))
 	}
+	result, err = action.do(r.Context(), queue, query)
 	if err == nil {
 		ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 		user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
-		s.logger.Info("status page: "+action, zap.String("queue", queue), zap.String("token", token),
+		s.logger.Info("status page: "+name, zap.String("queue", queue), zap.String("token", query.Get("token")),
 			zap.String("client_ip", ip), zap.String("user", user))
 	}
 	return result, err

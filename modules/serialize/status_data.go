@@ -33,7 +33,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes, row.LastRefused = s.Counts(), s.LastRefused()
+		row.Outcomes = make(map[string]statuspage.Outcome)
+		for name, outcome := range s.Outcomes() {
+			row.Outcomes[name] = statuspage.Outcome(outcome)
+		}
 	}
 	return rows
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,21 +32,12 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 			paused = ", paused " + queueapi.UntilText(*q.PausedUntil)
 		}
 		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
-		waiting := 0
-		for i, t := range q.Tickets {
-			if i == 0 {
-				fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
-			}
-			place := ""
-			if t.State == serializer.StateWaiting {
-				waiting++
-				place = strconv.Itoa(waiting)
-			}
-			wait, hold := times(t, now)
-			cells := []string{
-				place, queueapi.StateText(t, now), t.Token, wait, hold,
-				queueapi.ClientText(t), queueapi.RequestText(t), queueapi.TXIDText(t), t.Owner, aliveText(t),
-			}
+		if len(q.Tickets) > 0 {
+			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
+		}
+		for _, t := range queueapi.Rows(now, q.Tickets...) {
+			wait, hold := times(t)
+			cells := []string{t.Place, t.State + t.Revoked, t.Token, wait, hold, t.From, t.About, t.TXID, t.Owner, aliveText(t.Alive)}
 			for i, cell := range cells {
 				cells[i] = command.Printable(cmp.Or(cell, "-"))
 			}
@@ -59,25 +49,21 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 
 // times are how long a ticket has waited, and has been inside. Of a holder of another
 // process, only the arrival is known, and so the most it can be.
-func times(t serializer.TicketState, now time.Time) (wait, hold string) {
-	age := now.Sub(t.Arrived)
+func times(t queueapi.Row) (wait, hold string) {
+	age := queueapi.Age(t.Age)
 	switch {
-	case t.State == serializer.StateWaiting:
-		return queueapi.Age(age), ""
+	case t.TicketState.State == serializer.StateWaiting:
+		return age, ""
 	case t.Entered.IsZero():
-		return "", "<" + queueapi.Age(age)
+		return "", "<" + age
 	}
-	return queueapi.Age(t.Entered.Sub(t.Arrived)), queueapi.Age(now.Sub(t.Entered))
+	return queueapi.Age(t.Entered.Sub(t.Arrived)), age
 }
 
-// aliveText says whether a ticket's owner is alive. An owner that has described the request
-// is, whatever its engine knows.
-func aliveText(t serializer.TicketState) string {
-	switch {
-	case t.Alive == nil && t.Request == nil:
-		return "?"
-	case t.Alive == nil || *t.Alive:
-		return "yes"
+// aliveText says whether a ticket's owner is alive, if that is known.
+func aliveText(alive *bool) string {
+	if alive == nil {
+		return ""
 	}
-	return "no"
+	return map[bool]string{true: "yes", false: "no"}[*alive]
 }

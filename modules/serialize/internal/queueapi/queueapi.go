@@ -6,22 +6,15 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Path is the path of the admin API.
 const Path = "/serialize/queues"
-
-// The actions of the admin API and of the status page on a queue.
-const (
-	Evict  = "evict"
-	Pause  = "pause"
-	Resume = "resume"
-)
 
 // Queue is a queue, or what keeps it from being read.
 type Queue struct {
@@ -36,6 +29,13 @@ type Queue struct {
 type Eviction struct {
 	serializer.TicketState
 	Result string `json:"result"`
+}
+
+// Paused says of a queue, or of all whose names begin alike, whether it is paused.
+type Paused struct {
+	Path        string     `json:"path"`
+	Prefix      string     `json:"prefix"`
+	PausedUntil *time.Time `json:"paused_until,omitempty"`
 }
 
 // Matches reports whether a name stands for a queue. One that ends in * stands for all
@@ -93,14 +93,6 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// StateText is the state of a ticket, and when its turn was revoked.
-func StateText(t serializer.TicketState, now time.Time) string {
-	if t.Revoked.IsZero() {
-		return t.State
-	}
-	return t.State + ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
-}
-
 // Cut cuts a text that a client chose after so many characters.
 func Cut(text string, most int) string {
 	n, end := 0, 0
@@ -115,36 +107,47 @@ func Cut(text string, most int) string {
 	return text[:end] + "…"
 }
 
+// Row is a ticket as lists show it to people. A text that is not known is empty.
+type Row struct {
+	serializer.TicketState
+	Place   string        // among those that wait; 1 is the next
+	Age     time.Duration // of its state, or for a holder of another process at most this
+	About   string        // the method and the address of its request
+	From    string        // the client; the peer of the connection may be a proxy
+	TXID    string        // the request's name in logs
+	Revoked string        // since when its turn should be over
+}
+
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
 // the widest.
 const maxCell = 80
 
-// RequestText is the method and the address of a ticket's request; "" if it is not known.
-func RequestText(t serializer.TicketState) string {
-	if t.Request == nil {
-		return ""
+// Rows are the tickets of a queue, in order.
+func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
+	rows, waiting := make([]Row, len(tickets)), 0
+	for i, t := range tickets {
+		row := Row{TicketState: t, Age: max(now.Sub(t.Since), 0), From: t.Client}
+		if t.State == serializer.StateWaiting {
+			waiting++
+			row.Place = strconv.Itoa(waiting)
+		}
+		if r := t.Request; r != nil {
+			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID
+		}
+		if !t.Revoked.IsZero() {
+			row.Revoked = ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
+		}
+		rows[i] = row
 	}
-	return Cut(t.Request.Method+" "+t.Request.Host+t.Request.Path, maxCell)
+	return rows
 }
 
-// ClientText is the client's address: that of the request where it is known, for the peer
-// may be a proxy.
-func ClientText(t serializer.TicketState) string {
-	if t.Request != nil && t.Request.ClientIP != "" {
-		return command.Printable(t.Request.ClientIP)
+// Describe names the request of a ticket, its client and its process.
+func Describe(t serializer.TicketState) string {
+	row := Rows(time.Time{}, t)[0]
+	text := cmp.Or(row.About, "a request") + " of " + cmp.Or(row.From, "an unknown client")
+	if row.TXID != "" {
+		text += ", txid " + row.TXID
 	}
-	return command.Printable(t.Client)
-}
-
-// TXIDText is the request's name in logs; "" if it has none.
-func TXIDText(t serializer.TicketState) string {
-	if t.Request == nil {
-		return ""
-	}
-	return command.Printable(t.Request.TXID)
-}
-
-// RequestOf names the request of a ticket, and its client.
-func RequestOf(t serializer.TicketState) string {
-	return cmp.Or(RequestText(t), "a request") + " of " + cmp.Or(ClientText(t), "an unknown client")
+	return text + ", " + t.Owner
 }

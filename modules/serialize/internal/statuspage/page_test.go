@@ -75,14 +75,17 @@ func TestStatusJudges(t *testing.T) {
 		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
 		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
 	} {
-		q := &Queue{QueueLength: c.length, LastRefused: c.refused, Outcomes: map[string]int64{"queue_full": 3}}
+		q := &Queue{QueueLength: c.length, Outcomes: make(map[string]Outcome)}
+		for reason, last := range c.refused {
+			q.Outcomes[reason] = Outcome{3, last}
+		}
 		for _, ticket := range c.tickets {
 			q.Add(ticket, serializer.Rule{})
 		}
 		if q.Error = c.err; c.paused {
 			q.PausedUntil = &serializer.Forever
 		}
-		q.Diagnose(now)
+		q.diagnose(now)
 		if q.Badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {
 			t.Errorf("%s: %q, level %d, %q; expected %q, level %d, %q", c.name, q.Badge, q.level, q.Trouble, c.badge, c.level, c.says)
 		}
@@ -102,6 +105,23 @@ func TestStatusJudges(t *testing.T) {
 	}
 	if order != "c_b_d_a_" || data.Troubled != 1 {
 		t.Errorf("the order is %s, %d in trouble; expected c_b_d_a_, 1", order, data.Troubled)
+	}
+}
+
+// Bug: the place of a ticket on this page counted those inside, unlike that of the list and of
+// the waiting page.
+func TestStatusPlaces(t *testing.T) {
+	q := new(Queue)
+	for _, state := range []string{serializer.StateInside, serializer.StateWaiting, serializer.StateWaiting} {
+		q.Tickets = append(q.Tickets, serializer.TicketState{State: state})
+	}
+	page, err := Render(New(time.Now(), []*Queue{q}, ""))
+	var places []string
+	for _, m := range regexp.MustCompile(`<td class="num">(.*?)</td>`).FindAllSubmatch(page, -1) {
+		places = append(places, string(m[1]))
+	}
+	if got := strings.Join(places, " "); err != nil || got != "– 1 2" {
+		t.Errorf("the places are %s (%v); expected none, 1 and 2", got, err)
 	}
 }
 

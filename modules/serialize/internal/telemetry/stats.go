@@ -73,28 +73,23 @@ func NewStats(prefix string) *Stats {
 	return s
 }
 
-// outcome is how many requests had an outcome, and when a refused one last had it.
+// outcome is an [Outcome]; the time is in nanoseconds since 1970.
 type outcome struct{ count, refused atomic.Int64 }
 
 // Count notes a request's outcome.
 func (s *Stats) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
 
-// Counts are how many requests had each outcome.
-func (s *Stats) Counts() map[string]int64 {
-	counts := make(map[string]int64)
-	for name, o := range s.outcomes {
-		counts[name] = o.count.Load()
-	}
-	return counts
+// Outcome is how many requests had an outcome, and when a refused one last had it.
+type Outcome struct {
+	Count   int64
+	Refused time.Time // 1970 if none was
 }
 
-// LastRefused is when a request was last refused, by reason.
-func (s *Stats) LastRefused() map[string]time.Time {
-	last := make(map[string]time.Time)
+// Outcomes are what has become of the requests.
+func (s *Stats) Outcomes() map[string]Outcome {
+	all := make(map[string]Outcome)
 	for name, o := range s.outcomes {
-		if at := o.refused.Load(); at != 0 {
-			last[name] = time.Unix(0, at)
-		}
+		all[name] = Outcome{o.count.Load(), time.Unix(0, o.refused.Load())}
 	}
-	return last
+	return all
 }
