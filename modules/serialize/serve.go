@@ -225,6 +225,27 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	return err
 }
 
+// openContext prepares the context of the next handlers. By default it outlives the client:
+// a PHP script does not stop when its client hangs up, and the next request must not enter
+// before the script has ended. It never outlives a turn that the request holds already.
+func (v *visit) openContext(r *http.Request) {
+	v.outer = r.Context()
+	parent := v.outer
+	if v.handler.OnDisconnect == onDisconnectFinish {
+		parent = context.WithoutCancel(parent)
+	}
+	v.inside, v.cancel = context.WithCancelCause(parent)
+	for around := v.earlier; around != nil; around = around.earlier {
+		if around.isInside() {
+			around.inner.Store(v)
+			if revoked := around.revoked.Load(); revoked != nil {
+				v.revoke(revoked.cause)
+			}
+			return
+		}
+	}
+}
+
 // enter is apart from wait because thousands of requests may wait here: an arrival is
 // large, and is on no other stack.
 //
@@ -324,27 +345,6 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 	w.WriteHeader(failure.StatusCode)
 	_, err := w.Write([]byte(answer.Body))
 	return err
-}
-
-// openContext prepares the context of the next handlers. By default it outlives the client:
-// a PHP script does not stop when its client hangs up, and the next request must not enter
-// before the script has ended. It never outlives a turn that the request holds already.
-func (v *visit) openContext(r *http.Request) {
-	v.outer = r.Context()
-	parent := v.outer
-	if v.handler.OnDisconnect == onDisconnectFinish {
-		parent = context.WithoutCancel(parent)
-	}
-	v.inside, v.cancel = context.WithCancelCause(parent)
-	for around := v.earlier; around != nil; around = around.earlier {
-		if around.isInside() {
-			around.inner.Store(v)
-			if revoked := around.revoked.Load(); revoked != nil {
-				v.revoke(revoked.cause)
-			}
-			return
-		}
-	}
 }
 
 // serve runs the next handlers inside, hands the turn over when they have returned, and
@@ -478,9 +478,9 @@ type revocation struct {
 }
 
 // asCanceled is the cause with which the context of a revoked turn ends. The next handlers
-// must take it for an ordinary cancellation. Otherwise reverse_proxy would count a failure
+// must take it for an ordinary cancellation: reverse_proxy would otherwise count a failure
 // of the upstream, and try again while it holds the turn.
-func (r *revocation) asCanceled() error { return fmt.Errorf("%w: %w", context.Canceled, r.cause) }
+func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, context.Canceled) }
 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }
