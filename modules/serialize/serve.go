@@ -141,9 +141,8 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 	}
 	held, mine := earlier.handler.ruleText, s.ruleText
 	s.report.Stricter(&v.about, held, mine)
-	return caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf(
-		"queue %q: the request is inside by a line with %s, and comes to one with %s, which is stricter; give both lines the same settings",
-		v.about.Queue, held, mine))
+	return caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
+		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
 }
 
 // register makes the visit the request's latest one. The placeholders of the request answer
@@ -185,7 +184,9 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	if s.QueueLength > 0 && s.WhenFull == dropNewest {
 		// If the queue is full already, the client need not send its body in vain.
 		if inside, waiting := s.engine.Count(v.about.Queue); waiting >= s.QueueLength {
-			return &serializer.Refused{Reason: serializer.ReasonFull, Queue: v.about.Queue, Position: inside + waiting, Err: serializer.ErrFull}
+			return &serializer.Refused{
+				Reason: serializer.ReasonFull, Queue: v.about.Queue, Position: inside + waiting, Err: serializer.ErrFull,
+			}
 		}
 	}
 	v.body, err = body.Read(w, r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})

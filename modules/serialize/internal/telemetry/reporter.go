@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -106,12 +105,14 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 
 // TooLarge tells that a request was refused because of its body.
 func (r *Reporter) TooLarge(q *Request, err error) {
-	r.logSome(q, "body", zap.WarnLevel, "refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", zap.Error(err))
+	r.logSome(q, "body", zap.WarnLevel,
+		"refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", zap.Error(err))
 }
 
 // Stricter tells that a request is inside by one line, and was refused by another one.
 func (r *Reporter) Stricter(q *Request, inside, comes string) {
-	r.logSome(q, "stricter", zap.ErrorLevel, "refused: the request is inside by a line that is less strict than this one of the same queue",
+	r.logSome(q, "stricter", zap.ErrorLevel,
+		"refused: the request is inside by a line that is less strict than this one of the same queue",
 		zap.String("inside_by", inside), zap.String("comes_to", comes))
 }
 
@@ -127,8 +128,8 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 func (r *Reporter) WouldWait(q *Request, inside func() []string) {
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
-		zap.String("token", q.token()), zap.String("method", d.Method), zap.String("host", d.Host), zap.String("path", d.Path),
-		zap.String("client_ip", d.ClientIP), zap.Int("position", q.Position),
+		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),
+		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP),
 		zap.Array("inside", zapcore.ArrayMarshalerFunc(func(to zapcore.ArrayEncoder) error {
 			for _, text := range inside() {
 				to.AppendString(text)
@@ -139,13 +140,14 @@ func (r *Reporter) WouldWait(q *Request, inside func() []string) {
 
 // logSome writes a log entry of a kind, at most once a second. The entry says how many
 // requests it stands for.
-func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Level, message string, fields ...zap.Field) {
+func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Level, message string, more ...zap.Field) {
 	count, due := r.throttle.Allow(kind)
 	if !due {
 		return
 	}
 	if c := r.Logger.Check(level, message); c != nil {
-		c.Write(slices.Concat([]zap.Field{zap.String("queue", q.Queue)}, fields, []zap.Field{zap.Int("count", count), q.txid()})...)
+		fields := append([]zap.Field{zap.String("queue", q.Queue)}, more...)
+		c.Write(append(fields, zap.Int("count", count), q.txid())...)
 	}
 }
 

@@ -39,7 +39,10 @@ func (q *Request) endSpan(err error) {
 		q.span.SetStatus(codes.Error, err.Error())
 	}
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
-		q.span.SetAttributes(attribute.Int("serialize.position", refused.Position), attribute.String("serialize.reason", string(refused.Reason)))
+		q.span.SetAttributes(
+			attribute.Int("serialize.position", refused.Position),
+			attribute.String("serialize.reason", string(refused.Reason)),
+		)
 	}
 	q.span.End()
 }
