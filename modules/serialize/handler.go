@@ -269,7 +269,8 @@ func (s *Handler) Cleanup() error {
 	} else {
 		s.warnLeftOut(s.joined)
 	}
-	return s.engine.release()
+	s.engine.release()
+	return nil
 }
 
 // Interface guards

@@ -130,7 +130,7 @@ func (v *visit) claim(t *waitingpage.Ticket) error {
 // join takes a ticket for a browser, waits for a while, and takes its turn if that has come.
 func (v *visit) join(w http.ResponseWriter, r *http.Request) (*waitingpage.Ticket, error) {
 	s := v.handler
-	engine, err := s.acquireEngine()
+	engine, err := s.engine.acquire()
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (k *browser) End(why error) {
 	if errors.Is(why, waitingpage.ErrAway) {
 		k.handler.report.Count(string(serializer.ReasonGone))
 	}
-	k.handler.releaseEngine(k.engine)
+	k.engine.release()
 }
 
 func (k *browser) stopCounting(why error) {

@@ -136,7 +136,7 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine)}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), module: module, path: path, log: log}
 	ref.refs.Store(1)
 	for _, rival := range r.rivalsOf(ref.name, ref.directory) {
 		ref.hasRivals.Store(true)
@@ -204,46 +204,33 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // configuration, and one for each of its requests. The last one releases the engine.
 type engineRef struct {
 	*sharedEngine
-	refs atomic.Int64
+	module EngineModule
+	path   string
+	log    *slog.Logger
+	refs   atomic.Int64
 }
 
-// acquire adds a reference, unless the last one was dropped.
-func (e *engineRef) acquire() bool {
+// acquire adds a reference for one request. The last one may be gone already, since
+// requests may arrive late during a reload; then the engine is opened again.
+func (e *engineRef) acquire() (*engineRef, error) {
 	for {
 		n := e.refs.Load()
 		if n == 0 {
-			return false
+			return registered.open(e.module, e.path, e.log)
 		}
 		if e.refs.CompareAndSwap(n, n+1) {
-			return true
+			return e, nil
 		}
 	}
 }
 
 // release drops a reference.
-func (e *engineRef) release() error {
+func (e *engineRef) release() {
 	if e.refs.Add(-1) > 0 {
-		return nil
+		return
 	}
 	if _, err := registered.engines.Delete(e.key); err != nil {
-		return fmt.Errorf("closing engine: %w", err)
-	}
-	return nil
-}
-
-// acquireEngine returns the engine with a reference for one request. The handler's own
-// reference may be gone already, since requests may arrive late during a reload.
-func (s *Handler) acquireEngine() (*engineRef, error) {
-	if s.engine.acquire() {
-		return s.engine, nil
-	}
-	return registered.open(s.module, s.Path, s.ctx.Slogger())
-}
-
-// releaseEngine drops a request's reference to an engine.
-func (s *Handler) releaseEngine(engine *engineRef) {
-	if err := engine.release(); err != nil {
-		s.report.Logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
+		e.log.Error("closing an engine", "path", e.Path(), "error", err)
 	}
 }
 

@@ -22,11 +22,7 @@ func opened(t *testing.T, module EngineModule, path string) *engineRef {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := e.release(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(e.release)
 	return e
 }
 

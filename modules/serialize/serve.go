@@ -211,7 +211,7 @@ func (v *visit) dropBody(r *http.Request, err error) {
 // wait takes a ticket and waits for the turn. If it returns an error, the visit has none.
 func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	if v.engine, err = s.acquireEngine(); err != nil {
+	if v.engine, err = s.engine.acquire(); err != nil {
 		return err
 	}
 	v.openContext(r)
@@ -447,7 +447,7 @@ func (v *visit) leave() {
 // close frees what a visit has other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	v.handler.releaseEngine(v.engine)
+	v.engine.release()
 }
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")

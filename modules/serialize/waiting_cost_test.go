@@ -58,7 +58,7 @@ func busyHandler(t *testing.T) *Handler {
 	t.Cleanup(func() {
 		_ = s.engine.Close()
 		inside.Leave()
-		s.releaseEngine(s.engine)
+		s.engine.release()
 	})
 	return s
 }
