@@ -25,7 +25,8 @@ import (
 // queue, and requests of the old configuration still wait and work while the new one
 // serves.
 type registry struct {
-	engines *caddy.UsagePool // of *sharedEngine, by key
+	engines  *caddy.UsagePool // of *sharedEngine, by key
+	browsers waitingpage.Book // that wait without a connection
 
 	mu       sync.Mutex
 	prefixes map[string]*prefixStats
@@ -130,6 +131,7 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		engine := serializer.New(store, serializer.Options{Log: log})
 		return &sharedEngine{
 			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+			places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {

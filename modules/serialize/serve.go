@@ -18,6 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -98,8 +99,8 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err := v.readBody(w, r); err != nil {
 		return v.refuse(w, r, err)
 	}
-	if s.WaitingPage != nil && isNavigation(r) {
-		return v.serveNavigation(w, r, next)
+	if s.WaitingPage != nil && waitingpage.Serves(r, v.engine.space, v.queue) {
+		return v.serveBrowser(w, r, next)
 	}
 	if err := v.wait(w, r); err != nil {
 		return v.turnAway(w, r, next, err)

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -39,9 +40,12 @@ func (v *visit) endWait(span trace.Span, err error) {
 	if v.id != nil {
 		span.SetAttributes(attribute.String("serialize.txid", v.id.TXID()))
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		span.SetAttributes(attribute.Int("serialize.position", v.turn.Position()), attribute.String("serialize.token", v.token()))
-	} else {
+	case errors.Is(err, waitingpage.ErrAnswered):
+		span.SetAttributes(attribute.Bool("serialize.waiting_page", true))
+	default:
 		span.SetStatus(codes.Error, err.Error())
 	}
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
