@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
@@ -157,6 +158,39 @@ func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueS
 		}
 	}
 	return states, err
+}
+
+const (
+	// maxInsideLogged is how many requests a log entry names as inside.
+	maxInsideLogged = 10
+
+	// insidePatience is how long a request may wait until its engine has listed who is
+	// inside. It happens once a second at most.
+	insidePatience = 100 * time.Millisecond
+)
+
+// insideTexts describes the requests ahead of a ticket, of all processes. Of one of another
+// process, only the peer of its connection is known. There are none if the engine fails.
+func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
+	defer cancel()
+	states, _ := e.describedQueues(ctx)
+	for _, q := range states {
+		if q.Prefix != queue {
+			continue
+		}
+		for _, t := range q.Tickets {
+			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
+				break
+			}
+			text := queueapi.RequestOf(t)
+			if t.Request != nil && t.Request.TXID != "" {
+				text += ", txid " + queueapi.TXIDText(t)
+			}
+			texts = append(texts, text+", "+command.Printable(t.Owner))
+		}
+	}
+	return texts
 }
 
 // isAt reports whether the engine keeps its queues at a path, which may be the engine's own

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -94,7 +95,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 	defer r.mu.Unlock()
 	s := r.prefixes[prefix]
 	if s == nil {
-		s = newPrefixStats(prefix)
+		s = &prefixStats{telemetry.NewStats(prefix), prefix}
 		r.prefixes[prefix] = s
 	}
 	return s
@@ -244,7 +245,7 @@ func (s *Handler) acquireEngine() (*engineRef, error) {
 // releaseEngine drops a request's reference to an engine.
 func (s *Handler) releaseEngine(engine *engineRef) {
 	if err := engine.release(); err != nil {
-		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
+		s.report.Logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
 	}
 }
 
@@ -327,7 +328,7 @@ func (s *Handler) warnLeftOut(left member) {
 		if inside == 0 || !left.covers(state.Prefix) || left.engine.has(state.Prefix) {
 			continue
 		}
-		s.logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
+		s.report.Logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
 			zap.String("path", left.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
 	}
 }

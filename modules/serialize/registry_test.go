@@ -94,7 +94,7 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 				err = e.checkRivals("a_", turn)
 			}
 			if err != nil {
-				if refusalOf("a_", err).Reason != serializer.ReasonStorage {
+				if refusalOf(err).Reason != serializer.ReasonStorage {
 					t.Error(err)
 				}
 				refused.Add(1)

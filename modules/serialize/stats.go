@@ -3,39 +3,18 @@ package serialize
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-// Requests are counted here and nowhere else.
 type prefixStats struct {
-	prefix  string
-	created time.Time
-
-	outcomes           map[string]*atomic.Int64 // all are there from the beginning
-	waiting, inside    atomic.Int64
-	waitAges, holdAges agelist.List
-	recent             statuspage.Recent
-	hold               holdEstimate
+	*telemetry.Stats
+	prefix string
 }
-
-func newPrefixStats(prefix string) *prefixStats {
-	s := &prefixStats{prefix: prefix, created: time.Now(), outcomes: make(map[string]*atomic.Int64)}
-	for _, outcome := range outcomes {
-		s.outcomes[outcome] = new(atomic.Int64)
-	}
-	return s
-}
-
-// count notes a request's outcome.
-func (s *prefixStats) count(outcome string) { s.outcomes[outcome].Add(1) }
 
 // usage is how the handlers of a prefix use it. If they differ, each limit is the widest.
 type usage struct {
@@ -60,7 +39,7 @@ func (s *prefixStats) usage() (u usage) {
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *prefixStats) isUsed() bool {
-	return s.waiting.Load() > 0 || s.inside.Load() > 0 ||
+	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 ||
 		len(registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })) > 0
 }
 

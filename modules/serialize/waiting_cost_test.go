@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -42,7 +43,7 @@ func busyHandler(t *testing.T) *Handler {
 		WaitingPage: &WaitingPage{After: &after, Hold: &hold}, module: MemoryEngine{},
 	}
 	s.derive()
-	s.Buffer, s.meters = new(Size), newMeters(metrics(), s.Prefix)
+	s.Buffer, s.report = new(Size), &telemetry.Reporter{Stats: telemetry.NewStats(s.Prefix)}
 	var err error
 	if s.engine, err = registered.open(s.module, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func (s *Handler) giveThePage(t *testing.T, path string, places int) {
 	r = r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer()))
 	for range 2 {
 		w := httptest.NewRecorder()
-		if err := s.newVisit(r, caddy.NewReplacer(), vars).serveBrowser(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
+		if err := s.newVisit(r, vars).serveBrowser(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
 			t.Fatalf("answer %d %v; expected the page", w.Code, err)
 		}
 		if cookies := w.Result().Cookies(); len(cookies) == 1 {

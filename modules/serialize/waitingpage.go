@@ -4,17 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // WaitingPage answers waiting browsers with a page that shows their place. A browser is
@@ -85,79 +81,19 @@ func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {
 	return pageSubdirectives.ParseBlock(d, "waiting_page", s.WaitingPage)
 }
 
-// serveBrowser serves a request that waits with the ticket of a browser. If that takes long,
-// the browser gets the page, and comes again.
-func (v *visit) serveBrowser(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	v.openContext(r)
-	span := v.startWait(r.Context())
-	t, turn, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
-		Arrival: v.arrival(r), Space: v.engine.space, Page: v.handler.WaitingPage.page, Start: v.newBrowser,
-	})
-	if t != nil {
-		err = v.replace(t.Caller.(*browser), turn, err)
-	}
-	v.endWait(span, err)
-	if err == nil {
-		return v.serve(w, r, next)
-	}
-	v.cancel(nil)
-	if errors.Is(err, waitingpage.ErrAnswered) {
-		return nil
-	}
-	return v.refuse(w, r, err)
-}
-
-// replace puts the visit in the place of a browser whose ticket is over.
-func (v *visit) replace(k *browser, turn serializer.Turn, err error) error {
-	v.entered = time.Now()
-	v.age.Queue, v.waited = v.queue, v.entered.Sub(k.age.Since)
-	if err != nil {
-		return err
-	}
-	k.endWait()
-	v.engine, v.turn = k.engine, turn
-	if err = v.engine.checkRivals(v.queue, turn); err != nil {
-		v.handler.releaseEngine(v.engine)
-	}
-	return err
-}
-
-// browser is what a ticket without a connection has in place of a visit. It is small, since
-// many may wait.
-type browser struct {
+// browserEngine is an engine with a reference for the ticket of a browser.
+type browserEngine struct {
+	*engineRef
 	handler *Handler
-	engine  *engineRef // with a reference until the ticket has ended, or its turn is over
-	age     agelist.Entry
 }
 
-func (v *visit) newBrowser() (*waitingpage.Places, waitingpage.Caller, error) {
-	engine, err := v.handler.acquireEngine()
-	if err != nil {
-		return nil, nil, err
-	}
-	k := &browser{handler: v.handler, engine: engine}
-	k.age.Reader = v.age.Reader
-	k.handler.meters.startWait(&k.age, v.queue, time.Now())
-	return &engine.places, k, nil
+func (s *Handler) acquireForBrowser() (waitingpage.Engine, error) {
+	engine, err := s.acquireEngine()
+	return browserEngine{engine, s}, err
 }
 
-func (k *browser) endWait() { k.handler.meters.endWait(&k.age, time.Since(k.age.Since)) }
+// Places implements [waitingpage.Engine].
+func (e browserEngine) Places() *waitingpage.Places { return &e.places }
 
-// End implements [waitingpage.Caller].
-func (k *browser) End(why error) {
-	k.endWait()
-	if errors.Is(why, waitingpage.ErrAway) {
-		k.handler.meters.count(string(serializer.ReasonGone))
-	}
-	k.handler.releaseEngine(k.engine)
-}
-
-// Guess implements [waitingpage.Caller].
-func (k *browser) Guess(number int) float64 {
-	m := k.handler.meters
-	if m.hold.nanoseconds.Load() == 0 {
-		return 0
-	}
-	inside := m.holdAges.Ages(k.age.Queue, time.Now())
-	return float64(number) / m.hold.pace(k.handler.capacity(len(inside)), inside)
-}
+// Release implements [waitingpage.Engine].
+func (e browserEngine) Release() { e.handler.releaseEngine(e.engineRef) }

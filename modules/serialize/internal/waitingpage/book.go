@@ -26,7 +26,7 @@ const cookieAge = 24 * 60 * 60
 // setCookie names a ticket to a browser.
 func setCookie(w http.ResponseWriter, r *http.Request, t *Ticket, space string) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r, space, t.queue), Value: sign(t.id, space, t.queue), Path: "/", MaxAge: cookieAge,
+		Name: cookieName(r, space, t.about.Queue), Value: sign(t.id, space, t.about.Queue), Path: "/", MaxAge: cookieAge,
 		HttpOnly: true, Secure: isSecure(r), SameSite: http.SameSiteLaxMode,
 	})
 }

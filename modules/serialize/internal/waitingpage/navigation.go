@@ -12,16 +12,20 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Visit is a request at a queue, as its handler knows it.
 type Visit struct {
-	serializer.Arrival        // whose Requester has RevokedAt, too
-	Space              string // where the queue is kept
+	serializer.Arrival // whose Requester has RevokedAt, too
+	About              *telemetry.Request
+	Report             *telemetry.Reporter
+	Capacity           int // how many may be inside; 0 is not known
 	Page               *Page
-	Start              func() (*Places, Caller, error) // of a wait: where a ticket is taken, and for whom
+	Space              string                 // where the queue is kept
+	Acquire            func() (Engine, error) // for a ticket
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site
@@ -67,27 +71,26 @@ func isFromItself(r *http.Request) bool {
 var ErrAnswered = errors.New("the browser waits with the page")
 
 // Wait waits for the turn of a request that the page serves, for a while. It returns the
-// turn of the browser's ticket, or [ErrAnswered]. With any other error, the ticket is over.
-func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (*Ticket, serializer.Turn, error) {
+// turn of the browser's ticket, and the engine to release afterwards. The error may be
+// [ErrAnswered].
+func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, serializer.Turn, error) {
 	t := b.find(r, v.Space, v.Queue)
 	if r.Header.Get(askHeader) != "" {
 		return nil, nil, answerPlace(w, r, t)
 	}
-	turn, err := t.claim(&v.Arrival)
-	lost := errors.Is(err, ErrAway)
+	turn, err := t.claim(v)
+	lost := errors.Is(err, errAway)
 	if lost || errors.Is(err, errNone) {
-		places, caller, failure := v.Start()
-		if failure != nil {
-			return nil, nil, failure
+		if t, err = b.join(r.Context(), v); err != nil {
+			return nil, nil, err
 		}
-		t = b.join(places, v.Arrival, v.Page.hold, caller)
 		t.open(w, r, v.Page.after)
-		turn, err = t.claim(&v.Arrival)
+		turn, err = t.claim(v)
 	}
 	if errors.Is(err, errWaiting) {
 		return nil, nil, v.send(w, r, t, lost)
 	}
-	return t, turn, err
+	return t.engine, turn, err
 }
 
 // open waits with the request for which the ticket was taken, until it is decided or can

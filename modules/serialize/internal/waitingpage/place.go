@@ -34,9 +34,9 @@ const (
 // a little until it is in line, or decided.
 func (t *Ticket) Place() Place {
 	for end := time.Now().Add(placesWait); ; {
-		t.places.update()
+		t.engine.Places().update()
 		if place := t.place.Load(); place != nil {
-			return Place{place.Number, place.Paused, t.Guess(place.Number)}
+			return Place{place.Number, place.Paused, t.report.Guess(t.about.Queue, place.Number, t.capacity)}
 		}
 		if time.Now().After(end) || t.await(context.Background(), 5*time.Millisecond) {
 			return Place{}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -25,21 +26,21 @@ import (
 // In line, a browser that has sent its cookie back keeps its place for longer: until hold
 // has passed.
 type Ticket struct {
-	Caller
-	request serializer.Request
-	queue   string
-	rule    serializer.Rule
-	hold    time.Duration
-	id      string // in the cookie
-	book    *Book
-	places  *Places
+	rule     serializer.Rule
+	hold     time.Duration
+	id       string // in the cookie
+	book     *Book
+	engine   Engine
+	report   *telemetry.Reporter
+	capacity int // how many may be inside; 0 is not known
 
 	decision chan struct{}         // closed when it does not wait any more
 	proven   atomic.Bool           // the browser has sent its cookie back
 	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
-	mu    sync.Mutex // guards the fields below
-	seen  time.Time  // when the last request of the browser ends, or has ended; or the ticket
+	mu    sync.Mutex        // guards the fields below
+	about telemetry.Request // the first one of the browser
+	seen  time.Time         // when the last request of the browser ends, or has ended; or the ticket
 	timer *time.Timer
 	wait  serializer.Wait
 	turn  serializer.Turn     // nil until it has come
@@ -47,19 +48,16 @@ type Ticket struct {
 	heir  *serializer.Arrival // the request that has claimed the turn, or nil
 }
 
-// Caller is for whom a ticket is taken.
-type Caller interface {
-	// End is called when the ticket has left the queue unclaimed.
-	End(why error)
-
-	// Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
-	Guess(number int) float64
+// Engine is where tickets are taken, until Release.
+type Engine interface {
+	Places() *Places
+	Release()
 }
 
 // Errors of tickets.
 var (
 	errWaiting = errors.New("still waiting in the queue")
-	ErrAway    = errors.New("the browser has not come back for its place in the queue")
+	errAway    = errors.New("the browser has not come back for its place in the queue")
 	errNone    = errors.New("the browser has no place in the queue")
 )
 
@@ -71,23 +69,31 @@ const (
 	maxText = 256 // of what a client can make a ticket take, in bytes
 )
 
-// join takes a ticket for a browser.
-func (b *Book) join(places *Places, a serializer.Arrival, hold time.Duration, caller Caller) *Ticket {
+// join takes a ticket for the browser of a visit.
+func (b *Book) join(ctx context.Context, v *Visit) (*Ticket, error) {
+	engine, err := v.Acquire()
+	if err != nil {
+		return nil, err
+	}
 	t := &Ticket{
-		Caller: caller, request: a.Requester.Request(), queue: a.Queue, rule: a.Rule, hold: max(hold, awayTime),
-		id: rand.Text(), book: b, places: places, decision: make(chan struct{}), seen: time.Now(),
+		rule: v.Rule, hold: max(v.Page.hold, awayTime), id: rand.Text(), book: b, engine: engine,
+		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), seen: time.Now(),
+		about: telemetry.Request{Entry: v.About.Entry, Described: v.Requester.Request()},
 	}
 	// Each text is a part of what the client sent, and would keep the whole.
-	for _, text := range []*string{&t.request.Method, &t.request.Host, &t.request.Path, &t.request.ClientIP} {
+	d := &t.about.Described
+	for _, text := range []*string{&d.Method, &d.Host, &d.Path, &d.ClientIP} {
 		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
 	}
 	b.tickets.Store(t.id, t)
+	a := v.Arrival
 	a.Requester, a.Revoke = t, t.revoke
+	t.report.Waits(ctx, &t.about)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.timer = time.AfterFunc(awayTime, t.expire)
-	t.wait = places.Join(a, t.decided)
-	return t
+	t.wait = engine.Places().Join(a, t.decided)
+	return t, nil
 }
 
 // await waits until it is decided, with a request of the browser, but not for longer than a
@@ -118,8 +124,8 @@ func (t *Ticket) touch(stay time.Duration) {
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
-func (t *Ticket) claim(heir *serializer.Arrival) (serializer.Turn, error) {
-	if t == nil || !t.rule.AsStrictAs(heir.Rule) { // others may be inside where the request has to be alone
+func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
+	if t == nil || !t.rule.AsStrictAs(v.Rule) { // others may be inside where the request has to be alone
 		return nil, errNone
 	}
 	t.touch(0)
@@ -129,11 +135,15 @@ func (t *Ticket) claim(heir *serializer.Arrival) (serializer.Turn, error) {
 		return nil, errWaiting
 	}
 	t.book.tickets.Delete(t.id)
-	if t.err != nil {
-		return nil, t.err
+	if t.err == nil {
+		t.heir = &v.Arrival
+		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
+		t.report.Waited(&t.about, nil)
 	}
-	t.err, t.heir = errNone, heir
-	return t.turn, nil
+	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
+	turn, err := t.turn, t.err
+	t.err = errNone
+	return turn, err
 }
 
 // scheduleLocked sets the timer.
@@ -157,9 +167,9 @@ func (t *Ticket) expire() {
 	case t.err != nil:
 		t.book.tickets.Delete(t.id)
 	case t.turn != nil:
-		t.endLocked(ErrAway)
+		t.endLocked(errAway)
 	default:
-		t.wait.GiveUp(ErrAway)
+		t.wait.GiveUp(errAway)
 	}
 }
 
@@ -180,7 +190,7 @@ func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
 	heir := t.heir
 	if t.err == nil {
-		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.queue, Err: cause}
+		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.turn != nil { // else decided ends it
 			t.endLocked(t.err)
 		}
@@ -195,17 +205,21 @@ func (t *Ticket) revoke(cause error) {
 func (t *Ticket) endLocked(why error) {
 	t.err, t.seen = why, time.Now()
 	t.scheduleLocked()
+	t.report.Waited(&t.about, why)
+	if errors.Is(why, errAway) { // else its browser may come, and be refused
+		t.report.Count(string(serializer.ReasonGone))
+	}
 	turn := t.turn
 	go func() { // without the lock
 		if turn != nil {
 			turn.Leave()
 		}
-		t.End(why)
+		t.engine.Release()
 	}()
 }
 
 // Request implements [serializer.Requester].
-func (t *Ticket) Request() serializer.Request { return t.request }
+func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 
 // RevokedAt is when the turn was taken back from the request that has claimed it, or zero.
 func (t *Ticket) RevokedAt() (at time.Time) {

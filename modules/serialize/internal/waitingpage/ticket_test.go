@@ -1,6 +1,7 @@
 package waitingpage
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -17,39 +20,56 @@ import (
 type queue struct {
 	*testing.T
 	Book
-	Places
+	places   Places
+	report   *telemetry.Reporter
+	acquired atomic.Int32
 }
 
 // inQueue runs a test with a queue, on a clock of its own.
 func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &queue{T: t, Places: Places{Engine: serializer.New(memory.New(memory.Options{}), serializer.Options{})}}
+		engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
+		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Stats: telemetry.NewStats(t.Name())}}
 		test(q, q.enter())
-		_ = q.Engine.Close()
+		_ = engine.Close()
 		time.Sleep(time.Hour) // all timers have ended
 		q.tickets.Range(func(_, ticket any) bool {
 			t.Errorf("a ticket is never forgotten: %+v", ticket)
 			return true
 		})
+		if waiting := q.report.Waiting.Load(); waiting != 0 {
+			t.Errorf("%d are counted as waiting", waiting)
+		}
+		if acquired := q.acquired.Load(); acquired != 0 {
+			t.Errorf("%d references to the engine", acquired)
+		}
 	})
 }
 
-// someone is who a ticket is taken for, and the request that claims it.
-type someone struct {
-	ends    atomic.Int32
-	revoked error
-}
+// Places and Release are what a ticket needs of its engine.
+func (q *queue) Places() *Places { return &q.places }
+func (q *queue) Release()        { q.acquired.Add(-1) }
 
-func (s *someone) Request() serializer.Request { return serializer.Request{Path: "/mine"} }
-func (s *someone) Guess(int) float64           { return 0 }
-func (s *someone) End(error)                   { s.ends.Add(1) }
+// request is what a ticket is taken for, and what claims it.
+type request struct{ revoked atomic.Value }
+
+func (r *request) Request() serializer.Request { return serializer.Request{Path: "/mine"} }
+
+// visit is that of a request of a browser.
+func (q *queue) visit(r *request) *Visit {
+	return &Visit{
+		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
+		About:   &telemetry.Request{Entry: agelist.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold},
+		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
+	}
+}
 
 const hold = 15 * time.Second
 
 // enter takes a turn that is held until it is left.
 func (q *queue) enter() serializer.Turn {
 	q.Helper()
-	turn, err := q.Enter(q.Context(), serializer.Arrival{Queue: "a"})
+	turn, err := q.places.Enter(q.Context(), serializer.Arrival{Queue: "a"})
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -59,8 +79,10 @@ func (q *queue) enter() serializer.Turn {
 // page gives a browser the page. It has not come back yet.
 func (q *queue) page() *Ticket {
 	q.Helper()
-	s := new(someone)
-	t := q.join(&q.Places, serializer.Arrival{Queue: "a", Requester: s}, hold, s)
+	t, err := q.join(q.Context(), q.visit(new(request)))
+	if err != nil {
+		q.Fatal(err)
+	}
 	q.want(t, errWaiting)
 	return t
 }
@@ -87,8 +109,7 @@ func (q *queue) asked() *Ticket {
 // want claims a ticket, and expects an error, or none.
 func (q *queue) want(t *Ticket, want error) serializer.Turn {
 	q.Helper()
-	s := t.Caller.(*someone)
-	turn, err := t.claim(&serializer.Arrival{Requester: s, Revoke: func(cause error) { s.revoked = cause }})
+	turn, err := t.claim(q.visit(new(request)))
 	if !errors.Is(err, want) {
 		q.Fatalf("claiming: %v; expected %v", err, want)
 	}
@@ -116,17 +137,14 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		inQueue(t, func(q *queue, inside serializer.Turn) {
 			mine := give(q)
 			time.Sleep(want - time.Millisecond)
-			if _, waiting := q.Count("a"); waiting != 1 {
+			if _, waiting := q.places.Count("a"); waiting != 1 {
 				q.Errorf("the place is not kept for %v", want)
 			}
 			time.Sleep(2 * time.Millisecond)
-			if _, waiting := q.Count("a"); waiting != 0 {
+			if _, waiting := q.places.Count("a"); waiting != 0 {
 				q.Errorf("the place is kept for longer than %v", want)
 			}
-			q.want(mine, ErrAway)
-			if ends := mine.Caller.(*someone).ends.Load(); ends != 1 {
-				q.Errorf("it has ended %d times", ends)
-			}
+			q.want(mine, errAway)
 			inside.Leave()
 		})
 	}
@@ -160,17 +178,18 @@ func TestAbsentBrowsersCostLittle(t *testing.T) {
 // Questions do not keep a turn that nobody claims.
 func TestTurnIsNotProlongedForEver(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
-		mine, over := q.asked(), false
+		mine := q.asked()
+		ctx, stop := context.WithCancel(q.Context())
 		go func() {
-			for !over {
-				mine.await(q.Context(), askTime)
+			for ctx.Err() == nil {
+				mine.await(ctx, askTime)
 				time.Sleep(100 * time.Millisecond)
 			}
 		}()
 		if idle := q.idle(inside); idle < awayTime || idle > askTime+awayTime {
 			q.Errorf("the turn waits for %v", idle)
 		}
-		over = true
+		stop()
 	})
 }
 
@@ -179,11 +198,11 @@ func TestTurnIsNotProlongedForEver(t *testing.T) {
 func TestTurnIsRevoked(t *testing.T) {
 	for want, revoke := range map[error]func(*queue, serializer.Turn){
 		serializer.ErrEvicted: func(q *queue, inside serializer.Turn) {
-			if err := q.Evict(q.Context(), "a", inside.Token()+1); err != nil {
+			if err := q.places.Evict(q.Context(), "a", inside.Token()+1); err != nil {
 				q.Error(err)
 			}
 		},
-		serializer.ErrClosed: func(q *queue, _ serializer.Turn) { go q.Engine.Close() },
+		serializer.ErrClosed: func(q *queue, _ serializer.Turn) { go q.places.Close() },
 	} {
 		t.Run(want.Error(), func(t *testing.T) {
 			inQueue(t, func(q *queue, inside serializer.Turn) {
@@ -199,9 +218,6 @@ func TestTurnIsRevoked(t *testing.T) {
 				if _, again := q.tickets.Load(mine.id); again {
 					q.Error("it learns of it again")
 				}
-				if ends := mine.Caller.(*someone).ends.Load(); ends != 1 {
-					q.Errorf("it has ended %d times", ends)
-				}
 			})
 		})
 	}
@@ -213,16 +229,20 @@ func TestRevocationReachesTheHeir(t *testing.T) {
 		mine := q.asked()
 		inside.Leave()
 		synctest.Wait()
-		turn := q.want(mine, nil)
-		q.want(mine, errNone) // another tab
-		if err := q.Evict(q.Context(), "a", turn.Token()); err != nil {
+		claims, another := new(request), new(request)
+		turn, err := mine.claim(q.visit(claims))
+		if _, none := mine.claim(q.visit(another)); err != nil || !errors.Is(none, errNone) {
+			q.Errorf("claiming: %v, by another tab: %v", err, none)
+		}
+		if err := q.places.Evict(q.Context(), "a", turn.Token()); err != nil {
 			q.Fatal(err)
 		}
 		synctest.Wait()
-		if revoked := mine.Caller.(*someone).revoked; !errors.Is(revoked, serializer.ErrEvicted) {
-			q.Errorf("revoked by %v", revoked)
+		if first, other := claims.revoked.Load(), another.revoked.Load(); first != serializer.ErrEvicted || other != nil {
+			q.Errorf("revoked by %v, and the other tab by %v", first, other)
 		}
 		turn.Leave()
+		q.Release()
 	})
 }
 
@@ -234,7 +254,7 @@ func TestOneTurnForAllTabs(t *testing.T) {
 		for range cap(turns) {
 			go func() {
 				if mine.await(q.Context(), askTime) {
-					if turn, err := mine.claim(new(serializer.Arrival)); err == nil {
+					if turn, err := mine.claim(q.visit(new(request))); err == nil {
 						turns <- turn
 					}
 				}
@@ -247,6 +267,7 @@ func TestOneTurnForAllTabs(t *testing.T) {
 			q.Fatalf("%d turns; expected one", len(turns))
 		}
 		(<-turns).Leave()
+		q.Release()
 	})
 }
 
