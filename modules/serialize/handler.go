@@ -269,7 +269,7 @@ func (s *Handler) Cleanup() error {
 	} else {
 		s.warnLeftOut(s.joined)
 	}
-	s.engine.release()
+	s.engine.Release()
 	return nil
 }
 

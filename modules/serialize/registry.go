@@ -26,7 +26,8 @@ import (
 // queue, and requests of the old configuration still wait and work while the new one
 // serves.
 type registry struct {
-	engines *caddy.UsagePool // of *sharedEngine, by key
+	engines  *caddy.UsagePool // of *sharedEngine, by key
+	browsers waitingpage.Book // that wait without a connection
 
 	mu       sync.Mutex
 	prefixes map[string]*prefixStats
@@ -131,6 +132,7 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		engine := serializer.New(store, serializer.Options{Log: log})
 		return &sharedEngine{
 			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+			places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -197,6 +199,9 @@ type sharedEngine struct {
 	places    waitingpage.Places // of browsers that wait without a connection
 }
 
+// Places implements [waitingpage.Engine].
+func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
+
 // Destruct implements [caddy.Destructor].
 func (e *sharedEngine) Destruct() error { return e.Close() }
 
@@ -224,8 +229,8 @@ func (e *engineRef) acquire() (*engineRef, error) {
 	}
 }
 
-// release drops a reference.
-func (e *engineRef) release() {
+// Release drops a reference.
+func (e *engineRef) Release() {
 	if e.refs.Add(-1) > 0 {
 		return
 	}
@@ -324,4 +329,7 @@ func (e *sharedEngine) has(queue string) bool {
 }
 
 // Interface guards
-var _ caddy.Destructor = (*sharedEngine)(nil)
+var (
+	_ caddy.Destructor   = (*sharedEngine)(nil)
+	_ waitingpage.Engine = (*engineRef)(nil)
+)

@@ -22,7 +22,7 @@ func opened(t *testing.T, module EngineModule, path string) *engineRef {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(e.release)
+	t.Cleanup(e.Release)
 	return e
 }
 

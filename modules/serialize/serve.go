@@ -19,6 +19,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -86,8 +87,8 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err := v.readBody(w, r); err != nil {
 		return v.refuse(w, r, next, err)
 	}
-	if s.WaitingPage != nil && isNavigation(r) {
-		return v.serveNavigation(w, r, next)
+	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
+		return v.serveBrowser(w, r, next)
 	}
 	if err := v.wait(w, r); err != nil {
 		return v.refuse(w, r, next, err)
@@ -247,6 +248,29 @@ func (v *visit) openContext(r *http.Request) {
 	}
 }
 
+// serveBrowser serves a request that waits with the ticket of its browser. If that takes
+// long, the browser gets the page, and comes again.
+func (v *visit) serveBrowser(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := v.handler
+	v.openContext(r)
+	engine, turn, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
+		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
+		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
+	})
+	if err == nil {
+		v.engine = engine.(*engineRef)
+		if err = v.take(turn); err == nil {
+			return v.serve(w, r, next)
+		}
+		v.engine.Release()
+	}
+	v.cancel(nil)
+	if errors.Is(err, waitingpage.ErrAnswered) {
+		return nil
+	}
+	return v.refuse(w, r, next, err)
+}
+
 // enter is apart from wait because thousands of requests may wait here: an arrival is
 // large, and is on no other stack.
 //
@@ -259,13 +283,10 @@ func (v *visit) enter(r *http.Request) error {
 		ctx = watched
 	}
 	turn, err := v.engine.Enter(ctx, v.arrival(r))
-	if err == nil {
-		err = v.engine.checkRivals(v.about.Queue, turn)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		v.take(turn)
-	}
-	return err
+	return v.take(turn)
 }
 
 // streamsBody reports whether the next handlers read the body while they are inside.
@@ -281,9 +302,13 @@ func (v *visit) arrival(r *http.Request) serializer.Arrival {
 	}
 }
 
-// take gives the visit its turn.
-func (v *visit) take(turn serializer.Turn) {
+// take gives the visit its turn, unless another request is inside by another engine.
+func (v *visit) take(turn serializer.Turn) error {
+	if err := v.engine.checkRivals(v.about.Queue, turn); err != nil {
+		return err
+	}
 	v.turn, v.about.Token, v.about.Position = turn, turn.Token(), turn.Position()
+	return nil
 }
 
 // statusClientClosed is the status of a request whose client has gone. Only the access log
@@ -447,7 +472,7 @@ func (v *visit) leave() {
 // close frees what a visit has other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	v.engine.release()
+	v.engine.Release()
 }
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
