@@ -59,10 +59,10 @@ func (c *caddy) order(prefix, action string) testcaddy.Answer {
 // pause pauses a queue, and resume resumes it.
 func (c *caddy) pause(prefix, length string) {
 	c.t.Helper()
-	var q serializer.QueueState
-	decodeInto(c.t, c.order(prefix, "pause?for="+length).Want(c.t, http.StatusOK).Text, &q)
-	if q.PausedUntil == nil || q.Prefix != prefix {
-		c.t.Fatalf("the queue is %+v; it should be paused", q)
+	var paused []serializer.QueueState
+	decodeInto(c.t, c.order(prefix, "pause?for="+length).Want(c.t, http.StatusOK).Text, &paused)
+	if len(paused) != 1 || paused[0].PausedUntil == nil || paused[0].Prefix != prefix {
+		c.t.Fatalf("the answer is %+v; the queue should be paused", paused)
 	}
 }
 

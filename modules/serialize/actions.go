@@ -33,33 +33,22 @@ var actions = map[string]action{
 func adminError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }
 
 // namesOf finds the engines that a queue may be in, and its name there. People name a queue
-// by its prefix, or by its path, a slash and its prefix: then byPath is true, and only
-// engines with this path count.
-func namesOf(queue string) (names map[*sharedEngine]string, byPath bool) {
-	names = make(map[*sharedEngine]string)
+// by its prefix, or by its path, a slash and its prefix: then only engines with this path
+// count. Path and prefix may have slashes.
+func namesOf(queue string) map[*sharedEngine]string {
+	all, byPath := make(map[*sharedEngine]string), make(map[*sharedEngine]string)
 	for _, e := range registered.openEngines() {
-		name, at := e.split(queue)
-		if at && !byPath {
-			clear(names)
-			byPath = true
-		}
-		if at == byPath {
-			names[e] = name
+		all[e] = queueapi.Name(queue)
+		for _, path := range []string{e.Path(), e.directory, realPath(e.directory)} {
+			if prefix, ok := strings.CutPrefix(queue, path+"/"); ok {
+				byPath[e] = queueapi.Name(prefix)
+			}
 		}
 	}
-	return names, byPath
-}
-
-// split splits the path of the engine from a queue. at tells whether the path is there.
-// Both may have slashes.
-func (e *sharedEngine) split(queue string) (name string, at bool) {
-	for i, c := range queue {
-		path := queue[:i]
-		if c == '/' && (path == e.Path() || path == e.directory || path == realPath(e.directory)) {
-			return queueapi.Name(queue[i+1:]), true
-		}
+	if len(byPath) > 0 {
+		return byPath
 	}
-	return queueapi.Name(queue), false
+	return all
 }
 
 // isNamed reports whether the queue has one of the names. One without a name stands for all
@@ -67,7 +56,7 @@ func (e *sharedEngine) split(queue string) (name string, at bool) {
 func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
 	return slices.ContainsFunc(q.engines, func(e *sharedEngine) bool {
 		name, ok := names[e]
-		return ok && (q.Prefix == "" || queueapi.Matches(name, q.Prefix))
+		return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
 	})
 }
 
@@ -77,7 +66,7 @@ func findQueue(ctx context.Context, queue, token string) (*listedQueue, *seriali
 	if token != "" {
 		what = "ticket " + token + " in " + what
 	}
-	names, _ := namesOf(queue)
+	names := namesOf(queue)
 	for _, q := range allQueues(ctx) {
 		t := q.ticket(token)
 		switch {
@@ -134,7 +123,14 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
 	}
-	return queueapi.Eviction{TicketState: *t, Result: evictionText(t.State, left)}, nil
+	result := "evicted; its request is refused"
+	if left != "" {
+		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
+			queueapi.FastCGIText
+	} else if t.State == serializer.StateInside {
+		result = "evicted; its request was cancelled and has returned, so the next may enter"
+	}
+	return queueapi.Eviction{TicketState: *t, Result: result}, nil
 }
 
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
@@ -148,19 +144,6 @@ func awaitEviction(ctx context.Context, queue, token string) (state string) {
 		}
 	}
 	return state
-}
-
-// evictionText says what became of a ticket that was waiting or inside. left is the state
-// that it has still, or "".
-func evictionText(was, left string) string {
-	switch {
-	case left != "":
-		return "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
-			queueapi.FastCGIText
-	case was == serializer.StateInside:
-		return "evicted; its request was cancelled and has returned, so the next may enter"
-	}
-	return "evicted; its request is refused"
 }
 
 const (
@@ -187,10 +170,9 @@ func resume(ctx context.Context, queue string, _ url.Values) (answer any, err er
 	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Resume(ctx, name) })
 }
 
-// change pauses or resumes queues. The answer says of each whether it is paused now. It is
-// a list, unless the queue was named with its path.
+// change pauses or resumes queues. The answer says of each whether it is paused now.
 func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
-	names, byPath := namesOf(queue)
+	names := namesOf(queue)
 	var changed []queueapi.Paused
 	for _, e := range registered.openEngines() {
 		name := names[e]
@@ -202,12 +184,9 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 		}
 		changed = append(changed, queueapi.Paused{Path: e.Path(), Prefix: name, PausedUntil: e.PausedUntil(name)})
 	}
-	switch {
-	case len(changed) == 0:
+	if len(changed) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
 			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
-	case byPath:
-		return changed[0], nil
 	}
 	return changed, nil
 }
@@ -222,5 +201,5 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	handlers := registered.membersWhere(func(m *member) bool {
 		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
 	})
-	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return queueapi.Matches(name, q.Prefix) })
+	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

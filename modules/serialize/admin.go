@@ -16,23 +16,19 @@ import (
 // AdminAPI shows the queues of this process in Caddy's admin API, evicts tickets from
 // them, and pauses them.
 //
-//	GET    /serialize/queues                  every queue of this process, or those named by `?queue=`; one that cannot be read has an `error`
+//	GET    /serialize/queues                  every queue of this process, or those of a `?queue=`
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket; `?careful` leaves one that is inside alone, with 409
 //	POST   /serialize/queues/<queue>/pause    pauses it; `?for=10m` says how long, `?for=0` until it is resumed
 //	POST   /serialize/queues/<queue>/resume   ends the pause
 //
 // A queue is named by its path, a slash and its prefix, URL-escaped as one segment:
-// `%2Ftmp%2Fserializer_`.
+// `%2Ftmp%2Fserializer_`. A prefix that ends in * means all queues whose names begin so.
 //
-// Nobody enters a paused queue. Requests inside finish, all others keep their places.
-// A pause applies to all processes of the directory. A prefix that ends in * means all
-// queues whose names begin so.
-//
-// The request of a waiting ticket is refused at once, with the reason `evicted`. A
-// request inside is cancelled, and the next one enters when it has returned. The answer is
-// the ticket as it was, and a `result`. If the ticket's process does not answer, the status
-// is 504.
+// Nobody enters a paused queue, in any process. Requests inside finish, all others keep
+// their places. The request of an evicted ticket is refused with the reason `evicted`, or
+// cancelled if it is inside. The answer is the ticket as it was, and a `result`. If the
+// ticket's process does not answer, the status is 504.
 type AdminAPI struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -58,7 +54,7 @@ func (AdminAPI) Routes() []caddy.AdminRoute {
 // serveQueues answers with all queues. A queue that cannot be read has an error
 // instead, since one failing directory must not hide the others.
 func serveQueues(w http.ResponseWriter, r *http.Request) error {
-	names, _ := namesOf(cmp.Or(r.URL.Query().Get("queue"), "*"))
+	names := namesOf(cmp.Or(r.URL.Query().Get("queue"), "*"))
 	return writeJSON(w, slices.DeleteFunc(allQueues(r.Context()), func(q *listedQueue) bool { return !q.isNamed(names) }), nil)
 }
 

@@ -3,6 +3,7 @@ package serialize
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -24,20 +25,19 @@ type listedQueue struct {
 func allQueues(ctx context.Context) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
-	queues := make([]*listedQueue, 0)
 	for _, e := range registered.openEngines() {
 		for _, q := range e.listQueues(ctx) {
 			k := key{e.space, q.Prefix}
-			if known[k] != nil {
+			if known[k] == nil {
+				known[k] = q
+			} else {
 				known[k].merge(q)
-				continue
 			}
-			known[k] = q
-			queues = append(queues, q)
 		}
 	}
-	slices.SortStableFunc(queues, func(a, b *listedQueue) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix))
+	queues := slices.AppendSeq(make([]*listedQueue, 0), maps.Values(known))
+	slices.SortFunc(queues, func(a, b *listedQueue) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engines[0].key, b.engines[0].key))
 	})
 	return queues
 }
@@ -72,6 +72,7 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	states, err := e.describedQueues(ctx)
 	members := registered.membersWhere(func(m *member) bool { return m.engine.space == e.space })
+	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null
 	listed := make(map[string]bool)
 	for _, state := range states {
 		listed[state.Prefix] = true
@@ -79,20 +80,17 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	for _, m := range members {
 		if !m.many && !listed[m.queue] {
 			listed[m.queue] = true
-			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue)})
+			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue), Tickets: none})
 		}
 	}
 	if len(states) == 0 && err != nil {
-		states = append(states, serializer.QueueState{})
+		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
 		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engines: []*sharedEngine{e}, settings: settingsOf(members, state.Prefix)}
 		q.Path = e.Path()
 		if q.settings.queue == state.Prefix {
 			q.Limit = q.settings.limit
-		}
-		if q.Tickets == nil {
-			q.Tickets = make([]serializer.TicketState, 0) // in JSON an empty list, not null
 		}
 		if err != nil {
 			q.Error = err.Error()
@@ -105,19 +103,13 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 // settingsOf is what the handlers of a queue say of it. A prefix with placeholders counts
 // only if no handler has the queue's name.
 func settingsOf(members []member, queue string) member {
-	var named, covering []member
-	for _, m := range members {
-		switch {
-		case m.queue == queue && !m.many:
-			named = append(named, m)
-		case m.covers(queue):
-			covering = append(covering, m)
+	for _, many := range []bool{false, true} {
+		others := func(m member) bool { return m.many != many || !m.covers(queue) }
+		if found := slices.DeleteFunc(slices.Clone(members), others); len(found) > 0 {
+			return widest(found)
 		}
 	}
-	if len(named) > 0 {
-		return widest(named)
-	}
-	return widest(covering)
+	return member{}
 }
 
 // maxRequestText is how many characters a list has of a text that a client chose.

@@ -519,6 +519,12 @@ func (v *visit) RevokedAt() time.Time {
 	return time.Time{}
 }
 
+// PastHoldTimeout reports whether the turn was taken back by hold_timeout.
+func (v *visit) PastHoldTimeout() bool {
+	revoked := v.revoked.Load()
+	return revoked != nil && errors.Is(revoked.cause, errHoldTimeout)
+}
+
 // Interface guards
 var (
 	_ serializer.Requester = (*visit)(nil)

@@ -58,6 +58,3 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	}
 	return row
 }
-
-// HoldTimeout is how long the request may be inside; 0 is no limit.
-func (v *visit) HoldTimeout() time.Duration { return time.Duration(*v.handler.HoldTimeout) }

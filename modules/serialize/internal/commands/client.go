@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 )
@@ -26,8 +26,13 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// ask makes a request to the admin API at an address, and reads the answer.
-func ask(address, method, path string, answer any) error {
+// ask makes a request to the admin API, and reads the answer.
+func (r *run) ask(method, path string, answer any) error {
+	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter)
+	if err != nil {
+		return fmt.Errorf("finding the address of the admin API: %w", err)
+	}
+	r.address = address
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	resp, err := send(ctx, address, method, path)
@@ -46,10 +51,7 @@ func ask(address, method, path string, answer any) error {
 	if err := body.Decode(&says); err != nil || says.Error == "" {
 		return fmt.Errorf("the Caddy at %s was built without serialize, and answers with status %d; --address names another admin API", address, resp.StatusCode)
 	}
-	return &failure{
-		fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)),
-		cmp.Or(exitCodes[resp.StatusCode], caddy.ExitCodeFailedStartup),
-	}
+	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)), exitCodes[resp.StatusCode]}
 }
 
 // send is Caddy's own client of the admin API, with a context and the status of an error.

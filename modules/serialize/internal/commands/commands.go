@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -47,14 +46,12 @@ type failure struct {
 	code int
 }
 
+// exitCode is 0 for an error without a code, which Caddy makes 1.
 func exitCode(err error) int {
 	if failed, ok := errors.AsType[*failure](err); ok {
 		return failed.code
 	}
-	if err != nil {
-		return caddy.ExitCodeFailedStartup
-	}
-	return caddy.ExitCodeSuccess
+	return 0
 }
 
 // run is one call of a command.
@@ -92,62 +89,39 @@ func Add(group *cobra.Command) {
 		Use:   "queues [--prefix P] [--json]",
 		Short: "Lists queues",
 		Long: `
-Lists queues. For each ticket, the list has its place, its wait, its time
-inside, the client, the request, and the process that owns it. A Caddy knows its
-own requests, and the tickets of other processes in the same queues.`,
-		Example: `  caddy serialize queues --address unix//run/caddy/admin.sock
-  caddy serialize queues --prefix "checkout_*"`,
+Lists queues, with their tickets. A Caddy knows its own requests, and the
+tickets of other processes in the same queues.`,
 	}).Flags().BoolVar(&r.json, "json", false, "Print JSON, as the admin API does")
 
 	add(evict, &cobra.Command{
 		Use:   "evict --prefix P [--force] TOKEN",
 		Short: "Evicts a ticket from a queue",
 		Long: `
-Evicts a ticket from a queue. A waiting request is refused at once, with the
-reason "evicted". A request inside is cancelled, and the next one enters when its
-handlers have returned. Before that, the command asks, unless --force is given.
-The process that owns the ticket evicts it. The command waits three seconds for
-that, and says what became of it.
-
-A script behind php_fastcgi goes on in spite of its cancellation, and so does the
-turn. The option read_timeout of its transport bounds that.`,
-		Example: `  caddy serialize evict --prefix checkout_ 1795238222081727`,
+Evicts a ticket from a queue, and says what became of it within three seconds. A
+waiting request is refused, with the reason "evicted". A request inside is
+cancelled, and the next one enters when its handlers have returned.`,
 	}).Flags().BoolVarP(&r.force, "force", "f", false, "Evict a request that is inside without asking")
 
 	flags = add(pause, &cobra.Command{
 		Use:   "pause --prefix P [--for 10m] [--wait]",
 		Short: "Pauses a queue",
 		Long: `
-Pauses a queue, so that no request enters. Requests inside finish. Waiting
-requests keep their places, and their timeouts keep running. The pause applies to
-all processes that share the queue, including those that start later. It lasts
-for the time given by --for, or until "caddy serialize resume", and replaces an
-earlier pause of the same prefix. With --wait, the command returns when no
-request has been inside for half a second.`,
+Pauses a queue, in all processes. No request enters. Requests inside finish.
+Waiting requests keep their places, and their timeouts keep running.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_*" --for 0`,
 	}).Flags()
 	flags.StringVar(&r.length, "for", "10m", "How long the pause lasts; 0 means until it is resumed")
-	flags.BoolVar(&r.wait, "wait", false, "Wait until no request is inside")
+	flags.BoolVar(&r.wait, "wait", false, "Wait until no request has been inside for half a second")
 
 	add(resume, &cobra.Command{
 		Use:   "resume --prefix P",
 		Short: "Ends the pause of a queue",
 		Long: `
-Ends the pause of a queue. The next waiting request enters at once. If the queue
-is not paused, that is no error. A pause of several queues, with an asterisk,
-cannot be ended for one of them alone.`,
-		Example: `  caddy serialize resume --prefix shop_`,
+Ends the pause of a queue. If the queue is not paused, that is no error. A pause
+of several queues, with an asterisk, cannot be ended for one of them alone.`,
 	})
 	command.Group(group)
-}
-
-// ask makes a request to the admin API.
-func (r *run) ask(method, path string, answer any) (err error) {
-	if r.address, err = caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter); err != nil {
-		return fmt.Errorf("finding the address of the admin API: %w", err)
-	}
-	return ask(r.address, method, path, answer)
 }
 
 // queue is what the flags name.
@@ -181,18 +155,15 @@ func (r *run) queues() (queues []queueapi.Queue, err error) {
 
 func list(r *run, _ []string) error {
 	queues, failed := r.queues()
-	out := r.OutOrStdout()
-	switch {
-	case queues == nil:
-		return failed
-	case r.json:
-		enc := json.NewEncoder(out)
+	if r.json && queues != nil {
+		enc := json.NewEncoder(r.OutOrStdout())
 		enc.SetIndent("", "  ")
 		return errors.Join(enc.Encode(queues), failed)
-	case len(queues) == 0:
-		fmt.Fprintf(out, "nobody is in a queue of the Caddy at %s\n", r.address)
 	}
-	writeTables(out, queues, time.Now())
+	if len(queues) == 0 && failed == nil {
+		r.say("nobody is in a queue of the Caddy at %s", r.address)
+	}
+	writeTables(r.OutOrStdout(), queues, time.Now())
 	return failed
 }
 
@@ -248,16 +219,9 @@ func resume(r *run, _ []string) error {
 
 // change pauses or resumes queues, and says of each whether it is paused now.
 func (r *run) change(action, isNot, is string) error {
-	var answer json.RawMessage
-	if err := r.act(http.MethodPost, action, &answer); err != nil {
-		return err
-	}
-	if answer[0] == '{' { // of a path, there is one queue
-		answer = slices.Concat([]byte("["), answer, []byte("]"))
-	}
 	var changed []queueapi.Paused
-	if err := json.Unmarshal(answer, &changed); err != nil {
-		return fmt.Errorf("reading the answer of the Caddy at %s: %w", r.address, err)
+	if err := r.act(http.MethodPost, action, &changed); err != nil {
+		return err
 	}
 	for _, q := range changed {
 		text := isNot

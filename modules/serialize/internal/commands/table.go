@@ -10,7 +10,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // writeTables writes queues for people: a line each, and its tickets. What is not known is a
@@ -36,8 +35,11 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
 		}
 		for _, t := range queueapi.Rows(now, q.Tickets...) {
-			wait, hold := times(t)
-			cells := []string{t.Place, t.State + t.Revoked, t.Token, wait, hold, t.From, t.About, t.TXID, t.Owner, aliveText(t.Alive)}
+			alive := "?"
+			if t.Alive != nil {
+				alive = map[bool]string{true: "yes", false: "no"}[*t.Alive]
+			}
+			cells := []string{t.Place, t.State + t.Revoked, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner, alive}
 			for i, cell := range cells {
 				cells[i] = command.Printable(cmp.Or(cell, "-"))
 			}
@@ -45,25 +47,4 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 		}
 	}
 	_ = table.Flush() // as the others, an error is that of the terminal
-}
-
-// times are how long a ticket has waited, and has been inside. Of a holder of another
-// process, only the arrival is known, and so the most it can be.
-func times(t queueapi.Row) (wait, hold string) {
-	age := queueapi.Age(t.Age)
-	switch {
-	case t.TicketState.State == serializer.StateWaiting:
-		return age, ""
-	case t.Entered.IsZero():
-		return "", "<" + age
-	}
-	return queueapi.Age(t.Entered.Sub(t.Arrived)), age
-}
-
-// aliveText says whether a ticket's owner is alive, if that is known.
-func aliveText(alive *bool) string {
-	if alive == nil {
-		return ""
-	}
-	return map[bool]string{true: "yes", false: "no"}[*alive]
 }

@@ -4,7 +4,6 @@ package queueapi
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,13 +37,6 @@ type Paused struct {
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
 }
 
-// Matches reports whether a name stands for a queue. One that ends in * stands for all
-// queues whose names begin so.
-func Matches(name, queue string) bool {
-	start, all := strings.CutSuffix(name, "*")
-	return queue == name || all && strings.HasPrefix(queue, start)
-}
-
 // Placeholder matches a placeholder in a prefix.
 var Placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
@@ -76,46 +68,38 @@ func UntilText(until time.Time) string {
 
 // Age is a duration for people.
 func Age(d time.Duration) string {
+	precision := time.Second
 	switch {
-	case d < time.Millisecond: // or the queue's clock runs ahead of the system's
-		return "0s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		precision = time.Millisecond
 	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < 24*time.Hour:
-		text, whole := strings.CutSuffix(d.Round(time.Second).String(), "m0s")
-		if whole {
-			text += "m"
-		}
-		return text
+		precision = 100 * time.Millisecond
 	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	text := max(d, 0).Round(precision).String() // the queue's clock may run ahead of the system's
+	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
+		return whole + "m"
+	}
+	return text
 }
 
 // Cut cuts a text that a client chose after so many characters.
 func Cut(text string, most int) string {
-	n, end := 0, 0
-	for i := range text {
-		if n++; n == most {
-			end = i
-		}
+	if characters := []rune(text); len(characters) > most {
+		return string(characters[:most-1]) + "…"
 	}
-	if n <= most {
-		return text
-	}
-	return text[:end] + "…"
+	return text
 }
 
-// Row is a ticket as lists show it to people. A text that is not known is empty.
+// Row is a ticket as lists show it to people. What is not known is empty.
 type Row struct {
 	serializer.TicketState
-	Place   string        // among those that wait; 1 is the next
-	Age     time.Duration // of its state, or for a holder of another process at most this
-	About   string        // the method and the address of its request
-	From    string        // the client; the peer of the connection may be a proxy
-	TXID    string        // the request's name in logs
-	Revoked string        // since when its turn should be over
+	Place   string // among those that wait; 1 is the next
+	Wait    string // how long it has waited, or had before it entered
+	Hold    string // how long it has been inside; for one of another process, at most
+	About   string // the method and the address of its request
+	From    string // the client; the peer of the connection may be a proxy
+	TXID    string // the request's name in logs
+	Revoked string // since when its turn should be over
 }
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
@@ -126,10 +110,15 @@ const maxCell = 80
 func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
 	rows, waiting := make([]Row, len(tickets)), 0
 	for i, t := range tickets {
-		row := Row{TicketState: t, Age: max(now.Sub(t.Since), 0), From: t.Client}
-		if t.State == serializer.StateWaiting {
+		row, age := Row{TicketState: t, From: t.Client}, Age(now.Sub(t.Since))
+		switch {
+		case t.State == serializer.StateWaiting:
 			waiting++
-			row.Place = strconv.Itoa(waiting)
+			row.Place, row.Wait = strconv.Itoa(waiting), age
+		case t.Entered.IsZero():
+			row.Hold = "<" + age
+		default:
+			row.Wait, row.Hold = Age(t.Entered.Sub(t.Arrived)), age
 		}
 		if r := t.Request; r != nil {
 			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID

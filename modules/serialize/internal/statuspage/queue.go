@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -58,35 +59,38 @@ func (q *Queue) diagnose(now time.Time) {
 	if q.Error != "" {
 		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
-	stuck := q.diagnoseTickets()
+	q.diagnoseHolders(now)
 	if q.PausedUntil != nil {
 		q.note(pausedQueue, "paused", "Paused "+queueapi.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
+	}
+	for _, t := range q.Tickets {
+		if t.State == serializer.StateWaiting {
+			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
+		}
 	}
 	if !q.Sum && q.QueueLength > 0 && q.Waiting >= q.QueueLength {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %d wait, and no more may.", q.Waiting))
 	}
-	if !stuck && !q.Sum && q.PausedUntil == nil && q.OldestWaiting >= longWait {
+	if !q.Sum && q.PausedUntil == nil && q.level < badTrouble && q.OldestWaiting >= longWait {
 		q.note(someTrouble, "slow", "A request has waited for "+queueapi.Age(q.OldestWaiting)+".")
 	}
 	q.diagnoseRefusals(now)
 }
 
-// diagnoseTickets finds the oldest wait, and a holder that does not leave.
-func (q *Queue) diagnoseTickets() (stuck bool) {
+// diagnoseHolders finds the first holder that does not leave. Of one of another process, it
+// is not known when it entered.
+func (q *Queue) diagnoseHolders(now time.Time) {
 	for _, t := range q.Rows {
 		switch {
-		case t.State == serializer.StateWaiting:
-			q.OldestWaiting = max(q.OldestWaiting, t.Age)
-		case stuck:
+		case t.Entered.IsZero():
 		case overdueText(t) != "":
-			stuck = true
 			q.note(badTrouble, "stuck", "A request is "+stateText(t)+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
-		case !t.Entered.IsZero() && t.Age >= stuckAfter && q.Waiting > 0: // of a remote one, the age includes its wait
-			stuck = true
+			return
+		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", stateText(t), q.Waiting))
+			return
 		}
 	}
-	return stuck
 }
 
 // diagnoseRefusals says which requests were refused lately, and when the last one was.
@@ -140,12 +144,9 @@ func (q *Queue) Headline() string {
 	if first < 0 {
 		return strings.Join(q.Trouble, " ")
 	}
-	text := stateText(q.Rows[first])
-	for _, part := range []string{q.Rows[first].About, q.Rows[first].From} {
-		if part != "" {
-			text += " · " + part
-		}
-	}
+	t := q.Rows[first]
+	known := slices.DeleteFunc([]string{stateText(t), t.About, t.From}, func(text string) bool { return text == "" })
+	text := strings.Join(known, " · ")
 	if q.Inside > 1 {
 		text += fmt.Sprintf(" · and %d more", q.Inside-1)
 	}
@@ -158,20 +159,13 @@ func (q *Queue) Shown() []queueapi.Row { return q.Rows[:min(len(q.Rows), maxTick
 // More is how many tickets are not shown.
 func (q *Queue) More() int { return len(q.Rows) - len(q.Shown()) }
 
-// stateText is a ticket's state, since when, and what else is known. Of a holder of another
-// process, only the arrival is known.
+// stateText is a ticket's state, since when, and why its turn should be over, if it should.
 func stateText(t queueapi.Row) string {
-	text := t.State + " for "
-	if t.State == serializer.StateInside && t.Entered.IsZero() {
-		text += "at most "
-	}
-	return text + queueapi.Age(t.Age) + overdueText(t)
+	return t.State + " for " + cmp.Or(t.Hold, t.Wait) + overdueText(t)
 }
 
-// overdueText says why a turn should be over, if it should.
 func overdueText(t queueapi.Row) string {
-	v, ok := t.Requester.(interface{ HoldTimeout() time.Duration })
-	if ok && !t.Entered.IsZero() && v.HoldTimeout() > 0 && t.Age >= v.HoldTimeout() {
+	if v, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && v.PastHoldTimeout() {
 		return ", past hold_timeout" + t.Revoked
 	}
 	return t.Revoked
