@@ -403,21 +403,15 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 }
 
 // recordDryRun records what a request has met in a dry run. It has entered at once, as a
-// reader that nobody keeps out; what it would have met in a real queue follows from the
-// tickets ahead of it. Which requests of other processes are readers is not known, so a
-// reader waits for them.
+// reader that nobody keeps out.
 func (v *visit) recordDryRun() {
-	s, ahead := v.handler, v.about.Position
-	rule, shared := s.engineRules()
-	waits := ahead >= rule.Capacity()
+	rule, shared := v.handler.engineRules()
 	if v.about.Reader {
-		waits = ahead >= cmp.Or(shared.Capacity(), ahead+1) || ahead > s.report.Holds.Readers(v.about.Queue)
+		rule = shared
 	}
-	v.dryRun = telemetry.OutcomeWouldEnter
-	if waits {
-		v.dryRun = telemetry.OutcomeWouldWait
-		s.report.WouldWait(&v.about, func() []string { return v.engine.insideTexts(v.about.Queue, v.about.Token) })
-	}
+	v.dryRun = v.handler.report.DryRun(&v.about, rule.Capacity(), func() []string {
+		return v.engine.insideTexts(v.about.Queue, v.about.Token)
+	})
 }
 
 // setContext changes the request in place: Caddy's placeholders know it by its address, and

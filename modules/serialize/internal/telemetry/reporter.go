@@ -123,9 +123,14 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), zap.Error(refused))
 }
 
-// WouldWait tells that a request of a dry run would have waited. inside describes the
-// requests ahead of it; it is called only for an entry that is written.
-func (r *Reporter) WouldWait(q *Request, inside func() []string) {
+// DryRun tells what a request of a dry run would have met in a real queue, and returns the
+// outcome. That follows from the tickets ahead of it, and from how many its rule lets in; 0
+// is no limit. Which requests of other processes are readers is not known, so a reader waits
+// for them. inside describes those ahead; it is called only for an entry that is written.
+func (r *Reporter) DryRun(q *Request, limit int, inside func() []string) (outcome string) {
+	if (limit == 0 || q.Position < limit) && (!q.Reader || q.Position <= r.Holds.Readers(q.Queue)) {
+		return OutcomeWouldEnter
+	}
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
 		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),
@@ -136,6 +141,7 @@ func (r *Reporter) WouldWait(q *Request, inside func() []string) {
 			}
 			return nil
 		})))
+	return OutcomeWouldWait
 }
 
 // logSome writes a log entry of a kind, at most once a second. The entry says how many
