@@ -26,7 +26,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		upstream.AwaitEntry("holder")
 		page := do(client, "GET", c.url+"/?name=mine", "", navigation...).Want(t, http.StatusServiceUnavailable)
 		cookie := page.Header.Get("Set-Cookie")
-		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=616; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
 		ask := asking(client, c.url+"/?name=mine", page)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
@@ -135,4 +136,33 @@ func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueS
 		}
 	}
 	return states, err
+}
+
+const (
+	// maxInsideLogged is how many requests a log entry names as inside.
+	maxInsideLogged = 10
+
+	// insidePatience is how long a request may wait until its engine has listed who is
+	// inside. It happens once a second at most.
+	insidePatience = 100 * time.Millisecond
+)
+
+// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
+// the engine fails.
+func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
+	defer cancel()
+	states, _ := e.describedQueues(ctx)
+	for _, q := range states {
+		if q.Prefix != queue {
+			continue
+		}
+		for _, t := range q.Tickets {
+			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
+				break
+			}
+			texts = append(texts, command.Printable(queueapi.Describe(t)))
+		}
+	}
+	return texts
 }

@@ -3,46 +3,16 @@ package serialize
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-// Requests are counted here and nowhere else.
 type prefixStats struct {
-	prefix  string
-	created time.Time
-
-	outcomes           map[string]*outcomeStats // all are there from the beginning
-	waiting, inside    atomic.Int64
-	waitAges, holdAges agelist.List
-	hold               holdEstimate
-}
-
-// outcomeStats is how many requests had an outcome, and when the last one was refused, in
-// nanoseconds since 1970; 0 if none was.
-type outcomeStats struct{ count, refused atomic.Int64 }
-
-func newPrefixStats(prefix string) *prefixStats {
-	s := &prefixStats{prefix: prefix, created: time.Now(), outcomes: make(map[string]*outcomeStats)}
-	for _, outcome := range outcomes {
-		s.outcomes[outcome] = new(outcomeStats)
-	}
-	return s
-}
-
-// count notes a request's outcome.
-func (s *prefixStats) count(outcome string) { s.outcomes[outcome].count.Add(1) }
-
-// refused notes when a request was refused, unless that is meant to happen.
-func (s *prefixStats) refused(reason serializer.Reason, now time.Time) {
-	if reason != serializer.ReasonSuperseded {
-		s.outcomes[string(reason)].refused.Store(now.UnixNano())
-	}
+	*telemetry.Stats
+	prefix string
 }
 
 // members are the handlers that have the prefix.
@@ -82,7 +52,7 @@ func widest(members []member) (all member) {
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *prefixStats) isUsed() bool {
-	return s.waiting.Load() > 0 || s.inside.Load() > 0 || len(s.members()) > 0
+	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.members()) > 0
 }
 
 // many reports whether the prefix names more than one queue.

@@ -34,8 +34,8 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 			rows = append(rows, row)
 		}
 		row.Outcomes = make(map[string]statuspage.Outcome)
-		for outcome, stats := range s.outcomes {
-			row.Outcomes[outcome] = statuspage.Outcome{Count: stats.count.Load(), Refused: time.Unix(0, stats.refused.Load())}
+		for name, outcome := range s.Outcomes() {
+			row.Outcomes[name] = statuspage.Outcome(outcome)
 		}
 	}
 	return rows
@@ -47,10 +47,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	u := s.usage()
 	row := &statuspage.Queue{
-		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.waitAges.Oldest(now),
+		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
 		Queue: queueapi.Queue{QueueState: serializer.QueueState{
 			Path: strings.Join(slices.Compact(u.paths), ", "), Prefix: s.prefix, Limit: u.limit,
-			Inside: int(s.inside.Load()), Waiting: int(s.waiting.Load()), Tickets: []serializer.TicketState{},
+			Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()), Tickets: []serializer.TicketState{},
 		}},
 	}
 	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {

@@ -2,12 +2,16 @@ package serialize
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -95,7 +99,8 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
 				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
 			}
-			registered.statsOf(prefix).refused("timeout", time.Now())
+			report := telemetry.Reporter{Stats: registered.statsOf(prefix).Stats, Logger: zap.NewNop()}
+			report.Refused(&telemetry.Request{Reason: serializer.ReasonTimeout}, http.StatusServiceUnavailable, nil)
 			t.Cleanup(func() { delete(registered.prefixes, prefix) })
 			if data := statusData(t, "blame"); data.Troubled != 1 {
 				t.Errorf("%d in trouble; expected 1", data.Troubled)

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -21,10 +22,10 @@ func TestWaitingPlacesAreSmall(t *testing.T) {
 	const places = 300
 	s := busyHandler(t)
 	path := "/" + strings.Repeat("p", 15<<10)
-	s.giveThePage(t, path) // which makes what is made once
+	s.giveThePage(t, path, 1) // which makes what is made once
 	before := memoryInUse()
-	for range places {
-		s.giveThePage(t, path)
+	for i := range places {
+		s.giveThePage(t, path, i+2)
 	}
 	size := (memoryInUse() - before) / places
 	t.Logf("a place takes %d bytes", size)
@@ -42,7 +43,7 @@ func busyHandler(t *testing.T) *Handler {
 		WaitingPage: &WaitingPage{After: &after, Hold: &hold}, module: MemoryEngine{},
 	}
 	s.derive()
-	s.Buffer, s.meters = new(Size), newMeters(metrics(), s.Prefix)
+	s.Buffer, s.report = new(Size), &telemetry.Reporter{Stats: telemetry.NewStats(s.Prefix)}
 	var err error
 	if s.engine, err = registered.open(s.module, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -57,31 +58,30 @@ func busyHandler(t *testing.T) *Handler {
 	t.Cleanup(func() {
 		_ = s.engine.Close()
 		inside.Leave()
-		s.releaseEngine(s.engine)
+		s.engine.Release()
 	})
 	return s
 }
 
-// giveThePage gives a browser the page, which it proves.
-func (s *Handler) giveThePage(t *testing.T, path string) {
+// giveThePage gives a browser the page, which it proves. There are so many places then.
+func (s *Handler) giveThePage(t *testing.T, path string, places int) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	vars := make(map[string]any)
 	ctx := context.WithValue(r.Context(), caddyhttp.VarsCtxKey, vars)
 	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
 	r = r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer()))
-	w := httptest.NewRecorder()
-	v := s.newVisit(r, caddy.NewReplacer(), vars)
-	if err := v.serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
-		t.Fatalf("answer %d %v; expected the page", w.Code, err)
+	for range 2 {
+		w := httptest.NewRecorder()
+		if err := s.newVisit(r, vars).serveBrowser(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
+			t.Fatalf("answer %d %v; expected the page", w.Code, err)
+		}
+		if cookies := w.Result().Cookies(); len(cookies) == 1 {
+			r.Header.Set("Cookie", cookies[0].Name+"="+cookies[0].Value)
+		}
 	}
-	r.AddCookie(w.Result().Cookies()[0])
-	if ticket, _ := places().Find(r, v.placeQueue()); ticket == nil {
-		t.Fatal("the cookie finds no ticket")
-	}
-	w = httptest.NewRecorder()
-	if err := s.newVisit(r, caddy.NewReplacer(), vars).serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
-		t.Fatalf("answer %d %v; expected the page again", w.Code, err)
+	if _, waiting := s.engine.Count(s.queue); waiting != places {
+		t.Fatalf("%d wait; expected %d", waiting, places)
 	}
 }
 

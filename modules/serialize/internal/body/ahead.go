@@ -99,17 +99,8 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Uploading returns a function that reports whether the client of a streaming body may
-// still send a part of it, or nil if there is no such body.
-func Uploading(r *http.Request) func() bool {
-	switch streamed := r.Body.(type) {
-	case *ahead:
-		return func() bool { return streamed.failure() != io.EOF }
-	case *Body:
-		return nil
-	}
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		return nil
-	}
-	return func() bool { return true }
+// IsStreamed reports whether the handlers read the body from the client.
+func IsStreamed(r *http.Request) bool {
+	_, here := r.Body.(*Body)
+	return !here && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
