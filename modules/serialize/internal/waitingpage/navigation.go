@@ -100,7 +100,9 @@ func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Durati
 	t.await(r.Context(), atMost)
 	t.Place()
 	if err := r.Context().Err(); err != nil {
+		t.mu.Lock()
 		t.wait.GiveUp(err)
+		t.mu.Unlock()
 		<-t.decision
 	}
 }

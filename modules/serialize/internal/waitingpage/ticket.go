@@ -34,13 +34,13 @@ type Ticket struct {
 	report   *telemetry.Reporter
 	capacity int // how many may be inside; 0 is not known
 
+	about    telemetry.Request     // the first one of the browser; mu guards what changes of it
 	decision chan struct{}         // closed when it does not wait any more
 	proven   atomic.Bool           // the browser has sent its cookie back
 	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
-	mu    sync.Mutex        // guards the fields below
-	about telemetry.Request // the first one of the browser
-	seen  time.Time         // when the last request of the browser ends, or has ended; or the ticket
+	mu    sync.Mutex // guards the fields below
+	seen  time.Time  // when the last request of the browser ends, or has ended; or the ticket
 	timer *time.Timer
 	wait  serializer.Wait
 	turn  serializer.Turn     // nil until it has come

@@ -3,8 +3,6 @@ package waitingpage
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -243,46 +241,5 @@ func TestRevocationReachesTheHeir(t *testing.T) {
 		}
 		turn.Leave()
 		q.Release()
-	})
-}
-
-// Many requests of one browser at the same moment get one turn.
-func TestOneTurnForAllTabs(t *testing.T) {
-	inQueue(t, func(q *queue, inside serializer.Turn) {
-		mine := q.asked()
-		turns := make(chan serializer.Turn, 100)
-		for range cap(turns) {
-			go func() {
-				if mine.await(q.Context(), askTime) {
-					if turn, err := mine.claim(q.visit(new(request))); err == nil {
-						turns <- turn
-					}
-				}
-			}()
-		}
-		synctest.Wait()
-		inside.Leave()
-		synctest.Wait()
-		if len(turns) != 1 {
-			q.Fatalf("%d turns; expected one", len(turns))
-		}
-		(<-turns).Leave()
-		q.Release()
-	})
-}
-
-// A cookie is of no use for another queue, or in another process.
-func TestOnlyOurCookies(t *testing.T) {
-	inQueue(t, func(q *queue, inside serializer.Turn) {
-		mine := q.page()
-		for queue, want := range map[string]*Ticket{"a": mine, "b": nil} {
-			r := httptest.NewRequest(http.MethodGet, "https://a.example/", nil)
-			r.AddCookie(&http.Cookie{Name: cookieName(r, "", queue), Value: sign("x", "", "a")})
-			r.AddCookie(&http.Cookie{Name: cookieName(r, "", queue), Value: sign(mine.id, "", "a")})
-			if found := q.find(r, "", queue); found != want {
-				q.Errorf("the cookie finds %p in queue %s; expected %p", found, queue, want)
-			}
-		}
-		inside.Leave()
 	})
 }
