@@ -406,7 +406,7 @@ func (v *visit) dropBody(r *http.Request, err error) {
 	case v.body == nil:
 	case err == nil:
 		v.body.Free()
-	case r.Context().Err() == nil: // else it is freed with the memory
+	default:
 		context.AfterFunc(r.Context(), v.body.Free)
 	}
 }

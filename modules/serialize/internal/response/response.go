@@ -191,11 +191,7 @@ func (b *Response) FlushError() error {
 	if err := b.cause(); err != nil || b.state != passing {
 		return err
 	}
-	err := http.NewResponseController(b.w).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return b.judge(err)
+	return b.judge(http.NewResponseController(b.w).Flush())
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
@@ -216,8 +212,8 @@ func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // judge decides what an error of writing means for the handlers.
 func (b *Response) judge(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
+		return err
 	}
 	if cause := b.cause(); cause != nil {
 		return cause
