@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -170,16 +169,6 @@ func (b *Response) Write(p []byte) (n int, err error) {
 		n = len(p)
 	}
 	return n, err
-}
-
-// ReadFrom implements [io.ReaderFrom]. The system itself sends files that pass.
-func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
-	if b.state == passing && b.cause() == nil {
-		n, _ = io.Copy(b.w, r)
-	}
-	// If the client has failed, it fails again in Write; if r has, it does so in Read.
-	rest, err := io.Copy(struct{ io.Writer }{b}, r)
-	return n + rest, err
 }
 
 // Flush implements [http.Flusher].
@@ -382,5 +371,4 @@ var (
 	_ http.ResponseWriter = (*Response)(nil)
 	_ http.Flusher        = (*Response)(nil)
 	_ http.Hijacker       = (*Response)(nil)
-	_ io.ReaderFrom       = (*Response)(nil)
 )
