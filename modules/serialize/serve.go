@@ -384,7 +384,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	v.logEntered()
 	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.IsStreamed(r), Cancel: v.cancel,
+		Uploading: body.Uploading(r), Cancel: v.cancel,
 	})
 	defer v.leave() // for handlers that panic
 	v.begin()

@@ -81,11 +81,31 @@ func (a *ahead) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return a.ReadCloser.Read(p)
+	n, err := a.ReadCloser.Read(p)
+	a.mu.Lock()
+	a.err = err
+	a.mu.Unlock()
+	return n, err
 }
 
-// IsStreamed reports whether the handlers read the body from the client.
-func IsStreamed(r *http.Request) bool {
-	_, here := r.Body.(*Body)
-	return !here && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
+// uploading reports whether the body has not been read to its end.
+func (a *ahead) uploading() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != io.EOF
+}
+
+// Uploading returns a function that reports whether the client of a streaming body may
+// still send a part of it, or nil if there is no such body.
+func Uploading(r *http.Request) func() bool {
+	switch streamed := r.Body.(type) {
+	case *ahead:
+		return streamed.uploading
+	case *Body:
+		return nil
+	}
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	return func() bool { return true }
 }

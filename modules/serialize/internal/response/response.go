@@ -29,7 +29,7 @@ type Response struct {
 	Options
 	w       http.ResponseWriter // to the client
 	client  context.Context     // ends when the client has gone
-	closes  bool                // after 504, nobody knows where the client's next request begins
+	major   int                 // of the version of HTTP
 	streams bool                // it is of a streaming kind
 	state   state
 	status  int   // 0 before the handlers have given one
@@ -61,8 +61,9 @@ type Options struct {
 	// notice. A stream ends with its client all the same.
 	Finish bool
 
-	// Uploading is whether the client may still send the body.
-	Uploading bool
+	// Uploading reports whether the client may still send the body. Nil means that it does
+	// not.
+	Uploading func() bool
 
 	// Cancel ends the handlers' context.
 	Cancel context.CancelCauseFunc
@@ -80,7 +81,7 @@ var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), h
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
 	*b = Response{
-		Options: o, w: w, client: r.Context(), closes: o.Uploading && r.ProtoMajor == 1,
+		Options: o, w: w, client: r.Context(), major: r.ProtoMajor,
 		streams: r.Method == http.MethodConnect, kept: pool.Get().(*kept),
 	}
 	maps.Copy(b.kept.before, w.Header())
@@ -276,8 +277,8 @@ func (b *Response) Deliver(err error) error {
 	switch {
 	case b.state == keeping && cause != nil:
 		replace(b.w.Header(), b.kept.before)
-		if b.closes {
-			b.w.Header().Set("Connection", "close")
+		if b.uploads() && b.major == 1 {
+			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
 	case err == http.ErrAbortHandler && begun: // the client sees the part
@@ -331,7 +332,8 @@ func (b *Response) setSending(is bool) error {
 // It uses net/http's own writer, since those of Caddy are not made for two goroutines. Those
 // set other deadlines before each read and write, so it comes again until the handlers have
 // returned. Over HTTP/2, a write deadline resets the stream even if nothing is written, so
-// there is none while an answer can still be given.
+// there is none while an answer can still be given. A read deadline ends the request's
+// context once the body is here, and the error routes need that.
 func (b *Response) Revoke(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -349,11 +351,13 @@ func (b *Response) Revoke(cause error) {
 	case b.sending:
 		_ = client.SetWriteDeadline(past)
 	}
-	if b.Uploading && b.conn == nil {
+	if b.conn == nil && b.uploads() {
 		_ = client.SetReadDeadline(past)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { b.Revoke(cause) })
 }
+
+func (b *Response) uploads() bool { return b.Uploading != nil && b.Uploading() }
 
 // innermost is the writer below all wrappers.
 func innermost(w http.ResponseWriter) http.ResponseWriter {

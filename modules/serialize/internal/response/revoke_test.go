@@ -185,7 +185,7 @@ func TestRevokedWhileHijacked(t *testing.T) {
 // Bug: a client that did not send the rest of its body kept the turn while a handler read
 // it. It gets its answer.
 func TestRevokedDuringAnUpload(t *testing.T) {
-	s := &site{Options: Options{Limit: 1000, Uploading: true}}
+	s := &site{Options: Options{Limit: 1000, Uploading: func() bool { return true }}}
 	s.next = func(w http.ResponseWriter, r *http.Request) error {
 		time.AfterFunc(10*time.Millisecond, func() { w.(*Response).Revoke(errRevoked) })
 		_, err := io.ReadAll(r.Body)
