@@ -204,7 +204,7 @@ func (v *visit) dropBody(r *http.Request, err error) {
 	case v.body == nil:
 	case err == nil:
 		v.body.Free()
-	case r.Context().Err() == nil: // else it is freed with the memory
+	default:
 		context.AfterFunc(r.Context(), v.body.Free)
 	}
 }
@@ -383,7 +383,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	s.report.Entered(&v.about)
 	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.IsStreamed(r), Cancel: v.cancel,
+		Uploading: body.Uploading(r), Cancel: v.cancel,
 	})
 	defer v.leave() // for handlers that panic
 	v.state.Store(visitInside)

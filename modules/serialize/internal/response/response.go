@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -30,7 +29,7 @@ type Response struct {
 	Options
 	w       http.ResponseWriter // to the client
 	client  context.Context     // ends when the client has gone
-	closes  bool                // after 504, nobody knows where the client's next request begins
+	major   int                 // of the version of HTTP
 	streams bool                // it is of a streaming kind
 	state   state
 	status  int   // 0 before the handlers have given one
@@ -62,8 +61,9 @@ type Options struct {
 	// notice. A stream ends with its client all the same.
 	Finish bool
 
-	// Uploading is whether the client may still send the body.
-	Uploading bool
+	// Uploading reports whether the client may still send the body. Nil means that it does
+	// not.
+	Uploading func() bool
 
 	// Cancel ends the handlers' context.
 	Cancel context.CancelCauseFunc
@@ -81,7 +81,7 @@ var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), h
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
 	*b = Response{
-		Options: o, w: w, client: r.Context(), closes: o.Uploading && r.ProtoMajor == 1,
+		Options: o, w: w, client: r.Context(), major: r.ProtoMajor,
 		streams: r.Method == http.MethodConnect, kept: pool.Get().(*kept),
 	}
 	maps.Copy(b.kept.before, w.Header())
@@ -172,16 +172,6 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom]. The system itself sends files that pass.
-func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
-	if b.state == passing && b.cause() == nil {
-		n, _ = io.Copy(b.w, r)
-	}
-	// If the client has failed, it fails again in Write; if r has, it does so in Read.
-	rest, err := io.Copy(struct{ io.Writer }{b}, r)
-	return n + rest, err
-}
-
 // Flush implements [http.Flusher].
 func (b *Response) Flush() { _ = b.FlushError() }
 
@@ -191,11 +181,7 @@ func (b *Response) FlushError() error {
 	if err := b.cause(); err != nil || b.state != passing {
 		return err
 	}
-	err := http.NewResponseController(b.w).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return b.judge(err)
+	return b.judge(http.NewResponseController(b.w).Flush())
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
@@ -216,8 +202,8 @@ func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // judge decides what an error of writing means for the handlers.
 func (b *Response) judge(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
+		return err
 	}
 	if cause := b.cause(); cause != nil {
 		return cause
@@ -291,8 +277,8 @@ func (b *Response) Deliver(err error) error {
 	switch {
 	case b.state == keeping && cause != nil:
 		replace(b.w.Header(), b.kept.before)
-		if b.closes {
-			b.w.Header().Set("Connection", "close")
+		if b.uploads() && b.major == 1 {
+			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
 	case err == http.ErrAbortHandler && begun: // the client sees the part
@@ -346,7 +332,8 @@ func (b *Response) setSending(is bool) error {
 // It uses net/http's own writer, since those of Caddy are not made for two goroutines. Those
 // set other deadlines before each read and write, so it comes again until the handlers have
 // returned. Over HTTP/2, a write deadline resets the stream even if nothing is written, so
-// there is none while an answer can still be given.
+// there is none while an answer can still be given. A read deadline ends the request's
+// context once the body is here, and the error routes need that.
 func (b *Response) Revoke(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -364,11 +351,13 @@ func (b *Response) Revoke(cause error) {
 	case b.sending:
 		_ = client.SetWriteDeadline(past)
 	}
-	if b.Uploading && b.conn == nil {
+	if b.conn == nil && b.uploads() {
 		_ = client.SetReadDeadline(past)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { b.Revoke(cause) })
 }
+
+func (b *Response) uploads() bool { return b.Uploading != nil && b.Uploading() }
 
 // innermost is the writer below all wrappers.
 func innermost(w http.ResponseWriter) http.ResponseWriter {
@@ -386,5 +375,4 @@ var (
 	_ http.ResponseWriter = (*Response)(nil)
 	_ http.Flusher        = (*Response)(nil)
 	_ http.Hijacker       = (*Response)(nil)
-	_ io.ReaderFrom       = (*Response)(nil)
 )

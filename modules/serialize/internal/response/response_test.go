@@ -2,7 +2,6 @@ package response
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +11,8 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -339,7 +335,7 @@ func TestClientHasGone(t *testing.T) {
 			if err := b.FlushError(); (err != nil) != c.noticed {
 				t.Errorf("flushed: %v", err)
 			}
-			n, err := b.ReadFrom(io.LimitReader(zeroes{}, 1<<20))
+			n, err := io.Copy(&b, io.LimitReader(zeroes{}, 1<<20))
 			if noticed := err != nil || n != 1<<20; noticed != c.noticed {
 				t.Errorf("copied %d, %v", n, err)
 			}
@@ -364,7 +360,7 @@ func TestSourceFails(t *testing.T) {
 		var b Response
 		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000, Finish: true})
 		b.Header().Set("Content-Type", kind)
-		n, err := b.ReadFrom(io.MultiReader(io.LimitReader(zeroes{}, 100_000), failing{}))
+		n, err := io.Copy(&b, io.MultiReader(io.LimitReader(zeroes{}, 100_000), failing{}))
 		if n != 100_000 || err != errSource {
 			t.Errorf("%s: copied %d, %v", kind, n, err)
 		}
@@ -463,43 +459,6 @@ func dial(t *testing.T, server *httptest.Server, fields ...string) net.Conn {
 		t.Fatal(err)
 	}
 	return conn
-}
-
-// Files that pass are sent by the system.
-func TestFilesThatPass(t *testing.T) {
-	const size = 1 << 20
-	path := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(path, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var asFile atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var b Response
-		b.Init(&fileWatcher{w, &asFile}, r, Options{Limit: 1000, Cancel: func(error) {}})
-		_ = b.Deliver(b.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-			http.ServeFile(w, r, path)
-			return nil
-		}), r))
-	}))
-	defer server.Close()
-	if _, text := get(t, server); len(text) != size || asFile.Load() != size {
-		t.Errorf("got %d bytes, %d as a file", len(text), asFile.Load())
-	}
-}
-
-// fileWatcher counts what is sent as a file.
-type fileWatcher struct {
-	http.ResponseWriter
-	sent *atomic.Int64
-}
-
-func (w *fileWatcher) ReadFrom(r io.Reader) (int64, error) {
-	if limited, ok := r.(*io.LimitedReader); ok {
-		if _, ok := limited.R.(*os.File); ok {
-			w.sent.Add(limited.N)
-		}
-	}
-	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
 }
 
 // Whoever writes more than was announced has given a whole response.
