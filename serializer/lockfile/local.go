@@ -120,7 +120,7 @@ func (d *directory) auditLocked() error {
 func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	last := d.last
 	if d.unsure {
-		recorded, err := d.guard.Last()
+		recorded, err := d.guard.Last(d.lastIssued)
 		if err != nil {
 			return d.failed("reading", name.Guard, err)
 		}

@@ -118,6 +118,16 @@ func (d *directory) checkOwnLocked() {
 	}
 }
 
+// lastIssued returns the last number that the other processes which are alive have issued.
+func (d *directory) lastIssued() (last uint64) {
+	for _, o := range *d.owners.Load() {
+		if dead, err := o.Dead(); !dead && err == nil {
+			last = max(last, o.Last())
+		}
+	}
+	return last
+}
+
 // reapLocked takes out the tickets of all dead owners.
 func (d *directory) reapLocked() {
 	for _, o := range *d.owners.Load() {

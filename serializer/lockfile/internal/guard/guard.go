@@ -144,15 +144,22 @@ func (g *Guard) Close() {
 	}
 }
 
-// Last returns the last number that was recorded, or the bound if that was written before
-// the last boot. It is 0 if there is none. The caller has the guard, here and below.
-func (g *Guard) Last() (uint64, error) {
+// Last returns the last number that was recorded; 0 if there is none. If the file does not
+// say, issued is asked for the last number of the processes that are alive, or 0. If none
+// of them has issued any, it may be the bound that was written before the last boot.
+// Containers may have boot IDs of their own. The caller has the guard, here and below.
+func (g *Guard) Last(issued func() uint64) (uint64, error) {
 	text, err := g.read()
-	last := numberIn(text, 0, '\n')
-	if bound := numberIn(text, lineAt, ' '); bound > 0 && !strings.HasPrefix(text[bootAt:], g.boot+"\n") {
-		last = max(last, bound)
+	last, bound := numberIn(text, 0, '\n'), numberIn(text, lineAt, ' ')
+	if g.bound > 0 || bound > 0 && strings.HasPrefix(text[bootAt:], g.boot+"\n") {
+		bound = 0
 	}
-	return last, err
+	if last == 0 || bound > 0 {
+		if n := issued(); n > 0 {
+			last, bound = max(last, n), 0
+		}
+	}
+	return max(last, bound), err
 }
 
 // Record records the last number. If necessary, it also reserves more numbers, and returns

@@ -107,6 +107,19 @@ func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
 	return s, rule, err
 }
 
+// Last returns the last number that the owner has issued, or 0. A place keeps the number of
+// a ticket that is gone until another ticket takes it.
+func (r *Remote) Last() (last uint64) {
+	_ = r.read(func(words []word, levels int) {
+		for i := 0; i < levelEnd(levels); i += 2 {
+			if n := load(&words[i]).number(); n <= name.MaxNumber {
+				last = max(last, n)
+			}
+		}
+	})
+	return last
+}
+
 // Standing returns the numbers of all tickets that are waiting or inside.
 func (r *Remote) Standing() (numbers []uint64, err error) {
 	err = r.read(func(words []word, levels int) {
