@@ -150,7 +150,7 @@ func nameOf(t *serializer.Ticket, number uint64) string {
 
 // makeLocked makes the file of a ticket. The word comes first.
 func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
-	if t.Ref, err = d.own.Put(t.Number, t.Rule); err != nil {
+	if t.Ref, err = d.own.Put(t.Number, t.Key, t.Rule); err != nil {
 		return err
 	}
 	d.local[t.Key] = t

@@ -26,9 +26,9 @@ type claim struct {
 
 // find returns what the owners say about a ticket. The error means that no owner has a word
 // for it, but that one cannot be asked, because its file is damaged.
-func (d *directory) find(number uint64) (c claim, err error) {
+func (d *directory) find(number uint64, file string) (c claim, err error) {
 	for _, o := range *d.owners.Load() {
-		state, rule, findErr := o.Find(number)
+		state, rule, findErr := o.Find(number, file)
 		if state != owner.Gone {
 			return claim{state, rule, o}, nil
 		}
@@ -41,14 +41,14 @@ func (d *directory) find(number uint64) (c claim, err error) {
 // asked; the error may then mean that an owner's file cannot be opened.
 func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 	if r.by == nil {
-		said, err = d.find(r.Number)
+		said, err = d.find(r.Number, r.Key)
 		if said.by == nil {
 			err = cmp.Or(err, d.blind)
 		}
 		return said, err
 	}
 	said.by = r.by
-	said.State, said.rule, err = r.by.Find(r.Number)
+	said.State, said.rule, err = r.by.Find(r.Number, r.Key)
 	return said, err
 }
 
@@ -173,7 +173,7 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
 // no word for it, because that was damaged.
 func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
-	if said, _ := d.find(number); said.by != nil {
+	if said, _ := d.find(number, file); said.by != nil {
 		return said.by == o
 	}
 	info, err := d.sys.Info(file)

@@ -63,7 +63,7 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 // claimLocked reports whether an owner has a word for a ticket. If that stands, it puts the
 // ticket into its queue. Otherwise, the owner is about to remove the file.
 func (d *directory) claimLocked(r *remoteTicket) bool {
-	said, _ := d.find(r.Number)
+	said, _ := d.find(r.Number, r.Key)
 	if said.Stands() {
 		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
 		d.last = max(d.last, r.Number)
@@ -123,7 +123,7 @@ func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.dropLocked(r)
-	case r.since.IsZero() || age < 0: // it has another ticket's number, or words were damaged for a moment
+	case r.since.IsZero() || age < 0: // the words were damaged for a moment
 		r.since = time.Now()
 	case age > unownedTime:
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)

@@ -35,6 +35,8 @@ func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
 	return own, remote, filepath.Join(path, own.Name())
 }
 
+func fileOf(number uint64) string { return name.Name{Number: number}.String() }
+
 // Any number of tickets may be out, in any state and with any rule. The others know each
 // of them. The places of those that have gone are used again, so the file stops growing.
 func TestWordsGrow(t *testing.T) {
@@ -51,7 +53,7 @@ func TestWordsGrow(t *testing.T) {
 		for range 10_000 {
 			number += 1 + rand.Uint64N(1000)
 			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
-			place, err := own.Put(number, rule)
+			place, err := own.Put(number, fileOf(number), rule)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,14 +71,14 @@ func TestWordsGrow(t *testing.T) {
 			t.Fatalf("the file has %d tickets that stand, %v; expected %d", len(numbers), err, standing)
 		}
 		for number, want := range tickets {
-			state, rule, err := remote.Find(number)
+			state, rule, err := remote.Find(number, fileOf(number))
 			if err != nil || state != want.state || rule != want.rule || own.State(want.place, number) != want.state {
 				t.Fatalf("%d is %+v, and is read as %d, %+v, %v", number, want, state, rule, err)
 			}
 			if !own.Set(want.place, number, Gone) || own.Set(want.place, number+1, Waiting) { // which is not there
 				t.Fatalf("%d was not cleared, or another ticket was set in its place", number)
 			}
-			if state, _, err := remote.Find(number); state != Gone || err != nil {
+			if state, _, err := remote.Find(number, fileOf(number)); state != Gone || err != nil {
 				t.Fatalf("%d is gone, and is read as %d, %v", number, state, err)
 			}
 		}

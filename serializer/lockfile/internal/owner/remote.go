@@ -85,9 +85,10 @@ func (r *Remote) Update() error {
 	return nil
 }
 
-// Find returns what the owner says about a ticket. The state is Gone if it says nothing.
-// The error means that the file is damaged, so the owner cannot say anything.
-func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
+// Find returns what the owner says about a ticket by its number and its file. The state is
+// Gone if it says nothing. The error means that the file is damaged, so the owner cannot
+// say anything.
+func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, err error) {
 	err = r.read(func(words []word, levels int) {
 		for level := range levels {
 			at := bucket(number, level)
@@ -95,9 +96,10 @@ func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
 				if load(&words[i]).number() != number {
 					continue
 				}
-				rule = ruleOf(load(&words[i+1]))
+				said := load(&words[i+1])
+				rule = ruleOf(said)
 				// The place may have another ticket by now.
-				if w := load(&words[i]); w.number() == number {
+				if w := load(&words[i]); w.number() == number && said == tag(rule, file) {
 					s = w.state()
 				}
 				return
