@@ -77,10 +77,9 @@ type Store struct {
 	issuing sync.Mutex // held while tickets are issued, and while the directory is exchanged
 	current atomic.Pointer[directory]
 
-	listening atomic.Bool   // the monitor waits for a change in the directory
-	nudge     chan struct{} // wakes it if it waits for the next tick
-	closing   chan struct{}
-	running   sync.WaitGroup // the monitor
+	nudge   chan struct{} // wakes the monitor if it waits for the next tick
+	closing chan struct{}
+	running sync.WaitGroup // the monitor
 }
 
 // Open makes a store on a directory. It makes the directory if it is missing. It fails

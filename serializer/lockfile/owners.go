@@ -145,7 +145,7 @@ func (d *directory) reapLocked() {
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := 0
 	for _, r := range d.remote {
-		if r.by == dead {
+		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
 			taken++
 			d.dropLocked(r)
 		}
@@ -157,9 +157,6 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	files, err := d.sys.List()
 	for _, file := range files {
 		if n, parseErr := name.Parse(file); parseErr == nil && d.isOf(dead, file, n.Number) {
-			if r := d.remote[file]; r != nil {
-				d.dropLocked(r)
-			}
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}

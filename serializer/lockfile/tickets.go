@@ -74,13 +74,11 @@ func (d *directory) claimLocked(r *remoteTicket) bool {
 
 func (d *directory) enterLocked(r *remoteTicket) {
 	d.remote[r.Key] = r
-	d.others.Add(1)
 	d.events.Appeared(&r.Ticket)
 }
 
 func (d *directory) dropLocked(r *remoteTicket) {
 	delete(d.remote, r.Key)
-	d.others.Add(-1)
 	d.events.Vanished(&r.Ticket)
 }
 
@@ -129,7 +127,7 @@ func (d *directory) checkUnownedLocked(r *remoteTicket) {
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)
 		_ = d.unlink(r.Key)
 		d.dropLocked(r)
-	case d.out.Load() > 0:
+	case len(d.local) > 0:
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
 	}

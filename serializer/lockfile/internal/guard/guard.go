@@ -47,7 +47,6 @@ type Guard struct {
 	id    dir.ID
 	boot  string // identifies the current boot of the machine; empty if that is not known
 	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
-	stuck bool   // a goroutine waits for the lock, and closes the file then
 }
 
 // Open opens the guard of a directory, or makes it.
@@ -101,16 +100,16 @@ func (g *Guard) Lock(ctx context.Context) error {
 	if locked || err != nil {
 		return err
 	}
-	result := make(chan error, 1)
-	go func() { result <- filelock.Wait(uintptr(g.fd), filelock.Exclusive) }()
+	fd, result := g.fd, make(chan error, 1)
+	go func() { result <- filelock.Wait(uintptr(fd), filelock.Exclusive) }()
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		g.stuck = true
+		g.fd = -1
 		go func() {
 			<-result
-			_ = unix.Close(g.fd)
+			_ = unix.Close(fd)
 		}()
 		return context.Cause(ctx)
 	}
@@ -138,11 +137,7 @@ func (g *Guard) Check() error {
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
 
 // Close closes the file.
-func (g *Guard) Close() {
-	if !g.stuck {
-		_ = unix.Close(g.fd)
-	}
-}
+func (g *Guard) Close() { _ = unix.Close(g.fd) }
 
 // Last returns the last number that was recorded; 0 if there is none. If the file does not
 // say, issued is asked for the last number of the processes that are alive, or 0. If none

@@ -146,15 +146,13 @@ func (o *Own) grow() error {
 	})
 }
 
-// Set notes the state of a ticket. It returns false if the ticket is gone by now.
-func (o *Own) Set(place, number uint64, s State) bool {
+// Set notes the state of a ticket, unless it is gone by now.
+func (o *Own) Set(place, number uint64, s State) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if w := o.words[place]; w.number() != number || w.state() == Gone {
-		return false
+	if w := o.words[place]; w.number() == number && w.state() != Gone {
+		o.storeLocked(int(place), newWord(number, s))
 	}
-	o.storeLocked(int(place), newWord(number, s))
-	return true
 }
 
 // State returns the state of a ticket.
