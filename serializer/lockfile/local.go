@@ -110,8 +110,8 @@ func (d *directory) auditLocked() error {
 		known[r.Number] = true
 	}
 	for _, o := range *d.owners.Load() {
-		numbers, err := o.Standing()
-		if err != nil || slices.ContainsFunc(numbers, func(n uint64) bool { return !known[n] }) {
+		standing, _, err := o.Numbers()
+		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return !known[n] }) {
 			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process.Name))
 		}
 	}

@@ -4,7 +4,6 @@ package lockfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -133,16 +132,11 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 	return said.State == owner.Inside
 }
 
-// Sync implements [serializer.Store]. It also opens the directory that has taken the place
-// of this one, if nobody is issuing tickets, and if that is possible at once.
-func (s *Store) Sync(context.Context) error {
-	if err := s.moveOn(); err != nil && !errors.Is(err, errInUse) {
-		return err
-	}
-	return s.current.Load().sync()
-}
+// Sync implements [serializer.Store].
+func (s *Store) Sync(context.Context) error { return s.current.Load().sync() }
 
-// moveOn opens the directory that has taken the place of this one.
+// moveOn opens the directory that has taken the place of this one, if nobody is issuing
+// tickets, and if that is possible at once.
 func (s *Store) moveOn() error {
 	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
 		return nil

@@ -122,7 +122,8 @@ func (d *directory) checkOwnLocked() {
 func (d *directory) lastIssued() (last uint64) {
 	for _, o := range *d.owners.Load() {
 		if dead, err := o.Dead(); !dead && err == nil {
-			last = max(last, o.Last())
+			_, of, _ := o.Numbers()
+			last = max(last, of)
 		}
 	}
 	return last

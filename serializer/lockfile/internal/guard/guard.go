@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,16 +52,12 @@ type Guard struct {
 
 // Open opens the guard of a directory, or makes it.
 func Open(d *dir.Dir) (*Guard, error) {
-	if err := d.Mark(name.Guard); err != nil {
-		return nil, err
-	}
 	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
-	for range adoptions {
-		if !errors.Is(err, unix.EACCES) {
-			break
+	if errors.Is(err, fs.ErrNotExist) { // it gets its name when the group may open it; another new one is replaced
+		draft := name.New + name.Random()
+		if err = cmp.Or(d.Mark(draft), d.Rename(draft, name.Guard)); err == nil {
+			fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 		}
-		time.Sleep(adoptionPause) // a process of another user has made it, and is about to open it to the group
-		fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 	}
 	if err != nil {
 		return nil, err
@@ -79,12 +76,6 @@ func Open(d *dir.Dir) (*Guard, error) {
 	}
 	return g, nil
 }
-
-// A guard that cannot be opened is tried again for a tenth of a second.
-const (
-	adoptions     = 20
-	adoptionPause = 5 * time.Millisecond
-)
 
 // bootID identifies the current boot of the machine. It is empty if the system does not
 // provide an ID.

@@ -47,9 +47,9 @@ func TestWordsGrow(t *testing.T) {
 		rule  queue.Rule
 	}
 	var size int64
+	number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
 	for round := range 3 {
 		tickets := make(map[uint64]ticket)
-		number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
 		for range 10_000 {
 			number += 1 + rand.Uint64N(1000)
 			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
@@ -67,7 +67,7 @@ func TestWordsGrow(t *testing.T) {
 				standing++
 			}
 		}
-		if numbers, err := remote.Standing(); err != nil || len(numbers) != standing {
+		if numbers, last, err := remote.Numbers(); err != nil || len(numbers) != standing || last != number {
 			t.Fatalf("the file has %d tickets that stand, %v; expected %d", len(numbers), err, standing)
 		}
 		for number, want := range tickets {

@@ -18,7 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Remote is the owner file of another process, open for reading. Find and Standing may be
+// Remote is the owner file of another process, open for reading. Find and Numbers may be
 // called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
 	Process *serializer.Owner
@@ -109,29 +109,21 @@ func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, err
 	return s, rule, err
 }
 
-// Last returns the last number that the owner has issued, or 0. A place keeps the number of
-// a ticket that is gone until another ticket takes it.
-func (r *Remote) Last() (last uint64) {
-	_ = r.read(func(words []word, levels int) {
-		for i := 0; i < levelEnd(levels); i += 2 {
-			if n := load(&words[i]).number(); n <= name.MaxNumber {
-				last = max(last, n)
-			}
-		}
-	})
-	return last
-}
-
-// Standing returns the numbers of all tickets that are waiting or inside.
-func (r *Remote) Standing() (numbers []uint64, err error) {
+// Numbers returns the numbers of all tickets that are waiting or inside, and the last one
+// that the owner has issued. A place keeps its number until another ticket takes it.
+func (r *Remote) Numbers() (standing []uint64, last uint64, err error) {
 	err = r.read(func(words []word, levels int) {
 		for i := 0; i < levelEnd(levels); i += 2 {
-			if w := load(&words[i]); w.state().Stands() {
-				numbers = append(numbers, w.number())
+			w := load(&words[i])
+			if w.state().Stands() {
+				standing = append(standing, w.number())
+			}
+			if w.number() <= name.MaxNumber { // otherwise, it was damaged
+				last = max(last, w.number())
 			}
 		}
 	})
-	return numbers, err
+	return standing, last, err
 }
 
 // read reads the words, unless the file is closed.
