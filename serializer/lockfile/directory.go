@@ -154,14 +154,12 @@ func (d *directory) exchangeGuard() error {
 	return nil
 }
 
-// close frees what the directory holds.
+// close frees what the directory holds. It reports nothing: the engine would keep a ticket
+// that has just appeared.
 func (d *directory) close() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	d.retryRemovalsLocked()
-	if d.events != nil {
-		_ = d.syncLocked() // removes the requests that concern only tickets that are over
-	}
 	d.closed = true
 	for _, o := range *d.owners.Swap(new([]*owner.Remote)) {
 		o.Close()

@@ -149,7 +149,9 @@ func (s *Store) moveOn() error {
 func (s *Store) Close() error {
 	close(s.closing)
 	s.running.Wait()
-	s.current.Load().close()
+	d := s.current.Load()
+	_ = d.sync() // removes the requests that concern only tickets that are over
+	d.close()
 	return nil
 }
 
