@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 )
@@ -47,7 +48,10 @@ func writeNew(path, text string, heirs ...string) error {
 // everybody may write there.
 func MakeDirs(path string, mode os.FileMode) error {
 	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
+	if err == nil && !info.IsDir() {
+		return &os.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	}
+	if err == nil {
 		return nil
 	}
 	parent := filepath.Dir(path)
