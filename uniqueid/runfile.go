@@ -106,5 +106,5 @@ func makeDir(path string) error {
 	if err := makeDir(parent); err != nil {
 		return err
 	}
-	return errors.Join(durable.MakeDirs(path), durable.SyncDir(parent))
+	return errors.Join(durable.MakeDirs(path, 0o700), durable.SyncDir(parent))
 }

@@ -120,7 +120,7 @@ func TestMakeDirs(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 2 {
-				if err := durable.MakeDirs(deep); err != nil {
+				if err := durable.MakeDirs(deep, 0o700); err != nil {
 					t.Error(err)
 				}
 			}
@@ -133,7 +133,7 @@ func TestMakeDirs(t *testing.T) {
 	file := filepath.Join(deep, "file")
 	write(t, file, "text")
 	for _, path := range []string{file, filepath.Join(file, "below")} {
-		if err := durable.MakeDirs(path); err == nil {
+		if err := durable.MakeDirs(path, 0o700); err == nil {
 			t.Errorf("made a directory at %s, where a file is in the way", path)
 		}
 	}
