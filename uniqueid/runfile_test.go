@@ -3,7 +3,6 @@ package uniqueid
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,40 +77,27 @@ func TestRunFileDamaged(t *testing.T) {
 	}
 }
 
-func TestRunFileGone(t *testing.T) {
+// The lock file has the number, too, and the greater one counts.
+func TestRunFileGoneOrOld(t *testing.T) {
 	store, path := newRunFile(t)
 	wantRun(t, store, 0)
-	if err := os.Rename(path, path+".moved"); err != nil {
-		t.Fatal(err)
+	wantRun(t, store, 1)
+	for _, want := range []uint32{2, 3} {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		wantRun(t, store, want)
 	}
-	wantNoRun(t, store, "it has gone, and numbers would repeat: put it back")
-	wantNoRun(t, NewFileRunStore(path), "it has gone")
-	if _, err := store.NextRun(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error is %v", err)
-	}
-
+	write(t, path, "1\n") // an old copy
+	wantRun(t, NewFileRunStore(path), 4)
+	write(t, path, "100\n") // by somebody who starts there
+	wantRun(t, store, 100)
 	if err := os.Remove(path + ".lock"); err != nil {
 		t.Fatal(err)
 	}
-	wantNoRun(t, store, "it has gone") // this process remembers
-
-	if err := os.Rename(path+".moved", path); err != nil {
-		t.Fatal(err)
-	}
-	wantRun(t, store, 1)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, "100\n") // the way out that the error names
-	wantRun(t, store, 100)
-}
-
-func TestRunFileFromOldCopy(t *testing.T) {
-	store, path := newRunFile(t)
-	write(t, path, "100\n")
-	wantRun(t, store, 100)
-	write(t, path, "100\n")
-	wantNoRun(t, store, "it says run 100, but run 100 has been handed out")
+	wantRun(t, store, 101)
+	write(t, path+".lock", "spilled coffee\n")
+	wantNoRun(t, store, "reading the run file "+path+".lock: it is damaged: want ")
 }
 
 func TestRunFileExhausted(t *testing.T) {

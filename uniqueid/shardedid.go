@@ -22,10 +22,10 @@ const (
 )
 
 // ShardedID is an ID that carries the number of its object's shard, as
-// described in "UUID generation with shard numbers in PHP". The shard is the microseconds modulo the number of shards. The last 13 characters are
-// what PHP's uniqid returns. Hexadecimal digits are lower-case. The last 17 characters
-// are the ID and everything before them is the shard, so an ID for any number of shards
-// can be parsed. The zero ShardedID is valid: shard 0, 1970.
+// described in "UUID generation with shard numbers in PHP". The shard is the microseconds
+// modulo the number of shards. The last 13 characters are what PHP's uniqid returns. The
+// last 17 are the ID and everything before them is the shard, so an ID for any number of
+// shards can be parsed. The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
 	shard  uint32
 	random uint16

@@ -51,8 +51,8 @@ const (
 // random steps. It may run into the next millisecond before the clock does.
 //
 // The random bits come from a secret and a key, which is drawn anew for each millisecond,
-// by default from a cryptographically strong source. To guess the next ID, somebody must hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a
-// name, not a password.
+// by default from a cryptographically strong source. To guess the next ID, somebody must
+// hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a name, not a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64

@@ -41,23 +41,21 @@ func writeNew(path, text string, heirs ...string) error {
 	return errors.Join(err, file.Close())
 }
 
-// MakeDirs makes a directory and its missing parents, accessible only to their owner. A
-// directory made by root is given to the owner of its parent.
+// MakeDirs makes a directory and its missing parents, durably, and accessible only to their
+// owner. A directory made by root is given to the owner of its parent.
 func MakeDirs(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		return nil
-	}
 	parent := filepath.Dir(path)
-	if parent != path {
+	err := os.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrNotExist) && parent != path {
 		if err := MakeDirs(parent); err != nil {
 			return err
 		}
+		err = os.Mkdir(path, 0o700)
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
-			return nil // another process has made it
-		}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	dir, err := os.Open(path)
@@ -65,5 +63,5 @@ func MakeDirs(path string) error {
 		return err
 	}
 	fileowner.Give(dir, path, parent)
-	return dir.Close()
+	return errors.Join(dir.Close(), SyncDir(parent))
 }
