@@ -66,21 +66,6 @@ func shuffle(fields uint64) (n CallNumber) {
 	return n
 }
 
-// shuffledSequences are the shuffled values of the low and the high 7 bits of a sequence.
-var shuffledSequences = func() (tables [2][1 << (sequenceBits / 2)]CallNumber) {
-	for i := range tables[0] {
-		tables[0][i] = shuffle(uint64(i))
-		tables[1][i] = shuffle(uint64(i) << (sequenceBits / 2))
-	}
-	return tables
-}()
-
-// shuffleSequence is shuffle for a sequence.
-func shuffleSequence(sequence uint64) CallNumber {
-	const half = 1<<(sequenceBits/2) - 1
-	return shuffledSequences[0][sequence&half] | shuffledSequences[1][sequence>>(sequenceBits/2)&half]
-}
-
 // fields restores the order of the fields' bits.
 func (n CallNumber) fields() (fields uint64) {
 	for i, to := range callNumberOrder {

@@ -126,16 +126,7 @@ func (id ShardedID) String() string {
 func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
 
 func (id ShardedID) append(dst []byte) []byte {
-	dst = strconv.AppendUint(dst, uint64(id.shard), 10)
-	dst = appendHex(dst, uint64(id.random), 4)
-	return appendHex(dst, id.moment, 13)
-}
-
-func appendHex(dst []byte, value uint64, digits int) []byte {
-	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		dst = append(dst, hexDigits[value>>shift&0xf])
-	}
-	return dst
+	return fmt.Appendf(dst, "%d%04x%013x", id.shard, id.random, id.moment)
 }
 
 var shardedIDForm = form[ShardedID]{scheme: "sharded_id", parse: ParseShardedID}

@@ -147,8 +147,8 @@ func decodeTraceparent(text string) (Decoded, error) {
 		{"trace_id", c.TraceID().String()},
 		{"parent_id", hex.EncodeToString(parent[:])},
 		{"flags", fmt.Sprintf("%02x", c.Flags())},
-		{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
-		{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
+		{"sampled", yesNo[c.Flags()&TraceSampled != 0]},
+		{"random_trace_id", yesNo[c.Flags()&TraceRandom != 0]},
 	}}
 	if id, ok := c.TraceID().UUIDv7(); ok {
 		reading.Time, reading.Note = id.Time(), maybeUUIDv7
@@ -160,12 +160,7 @@ func decodeTraceparent(text string) (Decoded, error) {
 	return reading, nil
 }
 
-func yesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
-}
+var yesNo = map[bool]string{true: "yes", false: "no"}
 
 func randomParent() (parent [8]byte) {
 	for parent == [8]byte{} {
