@@ -102,21 +102,19 @@ func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(
 
 // String returns the number's 8 characters.
 func (n CallNumber) String() string {
-	var text [callNumberText]byte
-	return string(n.append(text[:0]))
+	text, _ := n.AppendText(make([]byte, 0, callNumberText))
+	return string(text)
 }
 
 // AppendText appends the number's 8 characters to dst. It never fails.
-func (n CallNumber) AppendText(dst []byte) ([]byte, error) { return n.append(dst), nil }
-
-func (n CallNumber) append(dst []byte) []byte {
+func (n CallNumber) AppendText(dst []byte) ([]byte, error) {
 	var text [callNumberText]byte
 	rest := n & MaxCallNumber
 	for i := len(text) - 1; i >= 0; i-- {
 		text[i] = base62Digits[rest%62]
 		rest /= 62
 	}
-	return append(dst, text[:]...)
+	return append(dst, text[:]...), nil
 }
 
 var callNumberForm = form[CallNumber]{scheme: "call_number", parse: ParseCallNumber}

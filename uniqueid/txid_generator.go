@@ -2,7 +2,6 @@ package uniqueid
 
 import (
 	"math/bits"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -111,11 +110,8 @@ func (g *TXIDGenerator) New() TXID {
 
 // AppendNew makes a TXID and appends its 20 characters to dst.
 func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low, _ := g.next()
-	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
-	return dst
+	return appendTXID(dst, high, low)
 }
 
 // next returns the bits of a TXID, and 20 random bits more.
