@@ -120,10 +120,10 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		requestid.Set(vars, ids)
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
-		ids.adopt(r)
 	} else {
-		ids.pass(r, u)
+		u.warnOfFirst(ids.handler)
 	}
+	ids.adopt(r, u)
 	return ids.name(next.ServeHTTP(w, r))
 }
 

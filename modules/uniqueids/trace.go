@@ -41,8 +41,7 @@ func (t *trace) of(id uniqueid.UUIDv7) uniqueid.TraceContext {
 
 // follow checks whether Caddy's tracing has begun a trace. That handler puts the IDs of
 // the trace and the span into variables. It puts the rest into the request's header,
-// unless it is configured to write a field other than traceparent. Only the goroutine
-// that serves the request may call follow.
+// unless it is configured to write a field other than traceparent.
 func (t *trace) follow(ctx context.Context, header http.Header) {
 	if !t.spans.IsZero() {
 		return
