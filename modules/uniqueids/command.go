@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -103,9 +102,7 @@ func commandGenerator(ctx context.Context, scheme string, shards int) (newID, er
 	case "sharded_id":
 		return shardedIDs(shards)
 	case "call_number":
-		c := newCallNumbers()
-		c.add(caddy.DefaultStorage)
-		return c.newID, nil
+		return newCallNumbers().from(caddy.DefaultStorage), nil
 	case "uuid_v7":
 		return func(context.Context, time.Time) (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
 	}
@@ -133,75 +130,68 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 	})
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		cmd.SilenceUsage = true // a bad ID is not a usage error
-		d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: *asJSON}
+		print, failed := printText, 0
+		if *asJSON {
+			print = printJSON
+		}
+		decode := func(id string) {
+			if readings, err := readID(id); err != nil {
+				failed++
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+			} else {
+				print(cmd.OutOrStdout(), id, readings)
+			}
+		}
 		for _, id := range ids {
-			d.decode(id)
+			decode(id)
 		}
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for len(ids) == 0 && lines.Scan() {
 			if id := strings.TrimSpace(lines.Text()); id != "" {
-				d.decode(id)
+				decode(id)
 			}
 		}
 		if err := lines.Err(); err != nil {
 			return fmt.Errorf("reading IDs from standard input: %w", err)
 		}
-		if d.failed > 0 {
-			return fmt.Errorf("%d of the IDs could not be read", d.failed)
+		if failed > 0 {
+			return fmt.Errorf("%d of the IDs could not be read", failed)
 		}
 		return nil
 	}
 	return cmd
 }
 
-// idDecoder prints the contents of IDs.
-type idDecoder struct {
-	out, errs io.Writer
-	json      bool
-	failed    int
+// printJSON prints the readings of an ID as an object.
+func printJSON(w io.Writer, id string, readings []uniqueid.Decoded) {
+	_ = json.NewEncoder(w).Encode(struct { // it can be encoded; nobody may read it
+		ID       string             `json:"id"`
+		Readings []uniqueid.Decoded `json:"readings"`
+	}{id, readings})
 }
 
-func (d *idDecoder) decode(id string) {
-	readings, err := readID(id)
-	switch {
-	case err != nil:
-		d.failed++
-		fmt.Fprintln(d.errs, err)
-	case d.json:
-		_ = json.NewEncoder(d.out).Encode(struct { // it can be encoded; nobody may read it
-			ID       string             `json:"id"`
-			Readings []uniqueid.Decoded `json:"readings"`
-		}{id, readings})
-	default:
-		fmt.Fprintln(d.out, command.Printable(id))
-		if len(readings) > 1 {
-			fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
+// printText prints the readings of an ID for people.
+func printText(w io.Writer, id string, readings []uniqueid.Decoded) {
+	fmt.Fprintln(w, command.Printable(id))
+	if len(readings) > 1 {
+		fmt.Fprintf(w, "  has %d readings:\n", len(readings))
+	}
+	for _, r := range readings {
+		scheme := r.Scheme
+		if r.Layout != "" {
+			scheme += ", layout " + r.Layout
 		}
-		for _, r := range readings {
-			d.print(r)
+		rows := uniqueid.Fields{{Name: "scheme", Value: scheme}}
+		if !r.Time.IsZero() {
+			rows = append(rows, uniqueid.Field{Name: "time", Value: r.Time.UTC().Format(time.RFC3339Nano)})
 		}
-	}
-}
-
-func (d *idDecoder) print(r uniqueid.Decoded) {
-	width := 14
-	for _, field := range r.Fields {
-		width = max(width, len(field.Name))
-	}
-	row := "  %-" + strconv.Itoa(width) + "s %v\n"
-	scheme := r.Scheme
-	if r.Layout != "" {
-		scheme += ", layout " + r.Layout
-	}
-	fmt.Fprintf(d.out, row, "scheme", scheme)
-	if !r.Time.IsZero() {
-		fmt.Fprintf(d.out, row, "time", r.Time.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
-	}
-	for _, field := range r.Fields {
-		fmt.Fprintf(d.out, row, field.Name, field.Value)
-	}
-	if r.Note != "" {
-		fmt.Fprintf(d.out, row, "note", r.Note)
+		rows = append(rows, r.Fields...)
+		if r.Note != "" {
+			rows = append(rows, uniqueid.Field{Name: "note", Value: r.Note})
+		}
+		for _, row := range rows {
+			fmt.Fprintf(w, "  %-14s %v\n", row.Name, row.Value)
+		}
 	}
 }
 
