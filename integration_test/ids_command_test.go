@@ -51,14 +51,12 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"decode", "W4kEeX8AAQEAAHUu-mgAAAAA"}, "", 0, `layout threaded(.|\n)*pid\s+29998`, ``},
 		{[]string{"decode", "ZFJGec8R3U_ldaMTbxzC3wAAAAM"}, "", 0, `layout modern(.|\n)*thread\s+3`, ``},
 		{[]string{"decode", "03KOE60u"}, "", 0, `run\s+8452\n\s+sequence\s+11827`, ``},
-		{[]string{"decode", "a_0000160969386537851501000036794192.168.0.1"}, "", 0,
-			`scheme\s+lock_file\n\s+time\s+2021-01-03T17:11:05.378515Z\n\s+prefix\s+a_\n\s+token\s+1609693865378515\n\s+client\s+192.168.0.1:36794`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
 		{[]string{"decode", ""}, "", 1, `^$`, `"" is no ID`},
 		// Bug: the error for nonsense listed the lengths of IDs, not that it is none.
 		{[]string{"decode", "nonsense!"}, "", 1, `^$`,
-			`^"nonsense!" is no ID: it is no txid, uuid_v7, (.|\n)*or call_number; nor is it the name of a lock file\n`},
+			`^"nonsense!" is no ID: it is no txid, uuid_v7, (.|\n)*or call_number\n`},
 		{[]string{"decode", "ZFJGec8R3U-ldaMTbxzC3wAAAAM"}, "", 0, `has 2 readings(.|\n)*2.4.29 to 2.4.46`, ``},
 		{[]string{"decode", "PFobLP@oAQoAADA5AQI"}, "", 0, `node\s+ffa8010a00003039(.|\n)*random bits`, ``},
 		// Eighteen characters of lower-case hex are a sharded_id; twenty can be a txid, too.

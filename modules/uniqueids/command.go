@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -27,7 +26,7 @@ func init() {
 		Long: `
 Generates IDs of the schemes of the unique_ids handler, and decodes IDs of these
 schemes, of Apache's mod_unique_id and of nginx's ngx_txid. It also decodes the
-header field traceparent, and the names of the serialize handler's lock files.`,
+header field traceparent.`,
 		Usage: "new|decode",
 		CobraFunc: func(cmd *cobra.Command) {
 			command.Group(cmd, idsNewCommand(), idsDecodeCommand())
@@ -135,7 +134,7 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 			print = printJSON
 		}
 		decode := func(id string) {
-			if readings, err := readID(id); err != nil {
+			if readings, err := uniqueid.Decode(id); err != nil {
 				failed++
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
 			} else {
@@ -193,21 +192,4 @@ func printText(w io.Writer, id string, readings []uniqueid.Decoded) {
 			fmt.Fprintf(w, "  %-14s %v\n", row.Name, row.Value)
 		}
 	}
-}
-
-// readID parses an ID of any scheme, or the name of a lock file.
-func readID(id string) ([]uniqueid.Decoded, error) {
-	readings, err := uniqueid.Decode(id)
-	if err == nil {
-		return readings, nil
-	}
-	ticket, ticketErr := lockfile.ParseName(id)
-	if ticketErr != nil {
-		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
-	}
-	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: uniqueid.Fields{
-		{Name: "prefix", Value: ticket.Prefix},
-		{Name: "token", Value: ticket.Number},
-		{Name: "client", Value: ticket.Client.String()},
-	}}}, nil
 }

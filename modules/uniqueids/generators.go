@@ -83,8 +83,8 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 		return nil, err
 	}
 	key := u.Layout + " " + node.String()
-	if u.Node == nodeRandom || reason != "" {
-		key = u.Layout + " " + nodeRandom // the bits drawn first stand for this process
+	if node.Random() { // the bits drawn first stand for this process
+		key = u.Layout + " " + nodeRandom
 	}
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))

@@ -121,9 +121,8 @@ func (ids *requestIDs) uuidLocked() uniqueid.UUIDv7 {
 
 // Trace returns the trace that the request belongs to.
 func (ids *requestIDs) Trace() uniqueid.TraceContext {
-	ids.trace.follow(ids.ctx, ids.header)
 	if ids.trace.used.IsZero() {
-		ids.trace.used = ids.trace.of(ids.UUIDv7())
+		ids.trace.used = ids.trace.begin(spanOf(ids.ctx, ids.header), ids.UUIDv7())
 	}
 	return ids.trace.used
 }

@@ -46,8 +46,7 @@ func isID(header, value string) bool {
 // isOwn reports whether text is one of the request's IDs that was put into the header on
 // the way.
 func (ids *requestIDs) isOwn(text string) bool {
-	ids.trace.follow(ids.ctx, ids.header)
-	if spans := ids.trace.spans; !spans.IsZero() && text == spans.String() {
+	if span := spanOf(ids.ctx, ids.header); !span.IsZero() && text == span.String() {
 		return true
 	}
 	return text != "" && slices.ContainsFunc(ids.made, func(m madeID) bool { return m.text == text })
