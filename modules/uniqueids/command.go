@@ -93,10 +93,7 @@ func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int)
 func commandGenerator(ctx context.Context, scheme string, shards int) (newID, error) {
 	switch scheme {
 	case "unique_id":
-		node, _, err := nodeOf(ctx, nodeAuto)
-		if err != nil {
-			return nil, err
-		}
+		node, _ := nodeOf(ctx, nodeAuto)
 		return uniqueIDs(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node))
 	case "sharded_id":
 		return shardedIDs(shards)

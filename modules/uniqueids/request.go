@@ -73,7 +73,7 @@ func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
 	case "http.request.traceparent":
 		return ids.Trace().String(), true
 	}
-	newID := ids.handler.generators.byPlaceholder[placeholder]
+	newID := ids.handler.byPlaceholder[placeholder]
 	if newID == nil {
 		return "", false
 	}

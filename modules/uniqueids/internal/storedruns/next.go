@@ -92,17 +92,15 @@ func nextLocked(ctx context.Context, storage certmagic.Storage) (run int64, err 
 			err = fmt.Errorf("unlocking: %w", unlockErr)
 		}
 	}()
-	for {
-		run, won, err := claim(ctx, storage)
-		if won || err != nil {
-			return run, err
+	for won := false; !won; {
+		if run, won, err = claim(ctx, storage); err != nil {
+			return 0, err
 		}
-		select {
-		case <-time.After(rand.N(longestPause)):
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+		if !won {
+			time.Sleep(rand.N(longestPause))
 		}
 	}
+	return run, nil
 }
 
 // claim picks a run, and reports whether this process has won it.
