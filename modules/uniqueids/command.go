@@ -34,8 +34,6 @@ header field traceparent.`,
 	})
 }
 
-const shardsFlag = "shards"
-
 // schemes are the schemes of which the command makes IDs, the default first.
 var schemes = []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7"}
 
@@ -54,13 +52,13 @@ storage, which servers without a storage option use.`,
 	_ = cmd.RegisterFlagCompletionFunc("scheme",
 		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
 	n := cmd.Flags().IntP("number", "n", 1, "how many")
-	shards := cmd.Flags().Int(shardsFlag, 1, "number of shards of a sharded_id")
+	shards := cmd.Flags().Int("shards", 1, "number of shards of a sharded_id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains(schemes, *scheme) {
 			return fmt.Errorf("--scheme %q: expected %s", *scheme, command.OrList(schemes))
 		}
-		if cmd.Flags().Changed(shardsFlag) && *scheme != "sharded_id" {
-			return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, *scheme)
+		if cmd.Flags().Changed("shards") && *scheme != "sharded_id" {
+			return fmt.Errorf("--shards is for --scheme sharded_id; a %s has no shard", *scheme)
 		}
 		if *n < 1 {
 			return fmt.Errorf("-n %d: expected 1 or more", *n)
@@ -68,25 +66,17 @@ storage, which servers without a storage option use.`,
 		if err := checkShards(*shards); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
-		return printNewIDs(cmd.Context(), cmd.OutOrStdout(), *scheme, *n, *shards)
+		newID, err := commandGenerator(cmd.Context(), *scheme, *shards)
+		out := bufio.NewWriter(cmd.OutOrStdout())
+		for i := 0; i < *n && err == nil; i++ {
+			var id string
+			if id, err = newID(cmd.Context(), time.Now()); err == nil {
+				fmt.Fprintln(out, id)
+			}
+		}
+		return errors.Join(err, out.Flush())
 	}
 	return cmd
-}
-
-func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int) error {
-	newID, err := commandGenerator(ctx, scheme, shards)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(w)
-	for range n {
-		id, err := newID(ctx, time.Now())
-		if err != nil {
-			return errors.Join(err, out.Flush())
-		}
-		fmt.Fprintln(out, id)
-	}
-	return out.Flush()
 }
 
 // commandGenerator returns what makes IDs of a scheme in a process that runs no server.

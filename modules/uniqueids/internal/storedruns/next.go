@@ -109,19 +109,9 @@ func claim(ctx context.Context, storage certmagic.Storage) (run int64, won bool,
 	if err := storage.Store(ctx, claimantKey, []byte(me)); err != nil {
 		return 0, false, err
 	}
-	run, err = loadNext(ctx, storage)
+	run, earlier, err := pick(ctx, storage)
 	if err != nil {
 		return 0, false, err
-	}
-	earlier, err := listMarks(ctx, storage)
-	if err != nil {
-		return 0, false, err
-	}
-	for _, mark := range earlier { // the stored number may have gone back; marks do not
-		run = max(run, mark+1)
-	}
-	if run > uniqueid.MaxRun {
-		return 0, false, uniqueid.ErrRunsExhausted
 	}
 	if err := storage.Store(ctx, keyOf(run), []byte(me)); err != nil {
 		return 0, false, err
@@ -139,35 +129,33 @@ func claim(ctx context.Context, storage certmagic.Storage) (run int64, won bool,
 	return run, true, nil
 }
 
-// loadNext returns the next run number, 0 if none is stored.
-func loadNext(ctx context.Context, storage certmagic.Storage) (int64, error) {
-	text, err := storage.Load(ctx, nextKey)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	run, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || run < 0 || run > uniqueid.MaxRun+1 {
-		return 0, fmt.Errorf("%s: want a whole number up to %d, found %q", nextKey, uniqueid.MaxRun+1, text)
-	}
-	return run, nil
-}
-
 func keyOf(run int64) string { return fmt.Sprintf("%s/%s%010d", marks, markPrefix, run) }
 
-// listMarks returns the runs that have a mark, in any order.
-func listMarks(ctx context.Context, storage certmagic.Storage) (runs []int64, err error) {
+// pick returns the next run, and the earlier ones that have a mark. The stored number may
+// have gone back; marks do not.
+func pick(ctx context.Context, storage certmagic.Storage) (run int64, earlier []int64, err error) {
+	text, err := storage.Load(ctx, nextKey)
+	if err == nil {
+		run, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || run < 0 || run > uniqueid.MaxRun+1 {
+			return 0, nil, fmt.Errorf("%s: want a whole number up to %d, found %q", nextKey, uniqueid.MaxRun+1, text)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return 0, nil, err
+	}
 	keys, err := storage.List(ctx, marks, false)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return 0, nil, err
 	}
 	for _, key := range keys {
 		number, ok := strings.CutPrefix(path.Base(key), markPrefix)
-		if run, err := strconv.ParseInt(number, 10, 64); ok && err == nil && run <= uniqueid.MaxRun {
-			runs = append(runs, run)
+		if mark, err := strconv.ParseInt(number, 10, 64); ok && err == nil && mark <= uniqueid.MaxRun {
+			earlier = append(earlier, mark)
+			run = max(run, mark+1)
 		}
 	}
-	return runs, nil
+	if run > uniqueid.MaxRun {
+		return 0, nil, uniqueid.ErrRunsExhausted
+	}
+	return run, earlier, nil
 }
