@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
@@ -100,15 +99,6 @@ func TestRunFileGoneOrOld(t *testing.T) {
 	wantNoRun(t, store, "reading the run file "+path+".lock: it is damaged: want ")
 }
 
-func TestRunFileExhausted(t *testing.T) {
-	store, path := newRunFile(t)
-	write(t, path, "1073741823\n")
-	wantRun(t, store, MaxRun)
-	if _, err := store.NextRun(t.Context()); !errors.Is(err, ErrRunsExhausted) {
-		t.Errorf("error is %v", err)
-	}
-}
-
 func TestRunFileMakesDirectory(t *testing.T) {
 	dir := t.TempDir()
 	wantRun(t, NewFileRunStore(filepath.Join(dir, "a", "b", "runs")), 0)
@@ -142,29 +132,4 @@ func TestRunFileLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRun(t, store, 0)
-}
-
-func TestRunFileFromManyGoroutines(t *testing.T) {
-	store, path := newRunFile(t)
-	var mu sync.Mutex
-	seen := map[uint32]bool{}
-	var wg sync.WaitGroup
-	for i := range 8 {
-		mine := store
-		if i%2 == 1 {
-			mine = NewFileRunStore(path)
-		}
-		wg.Go(func() {
-			for range 10 {
-				run, err := mine.NextRun(t.Context())
-				mu.Lock()
-				if err != nil || seen[run] {
-					t.Errorf("run is %d, %v", run, err)
-				}
-				seen[run] = true
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -3,8 +3,6 @@ package uniqueid
 import (
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
-	"sync"
 	"testing"
 	"time"
 )
@@ -18,51 +16,6 @@ func TestUniqueIDUnique(t *testing.T) {
 			}))
 		})
 	}
-}
-
-// Many times 65,536 classic IDs a second, for a tenth of a second or for ten,
-// are all different. Each has 19 characters, and a time that is less than a
-// second old.
-func TestUniqueIDUniqueAtFullSpeed(t *testing.T) {
-	const perSecond = 5_000_000
-	duration := time.Duration(scaled(100, 10_000)) * time.Millisecond
-	gen := newUniqueIDs(t, Classic)
-	cores := runtime.GOMAXPROCS(0)
-	made := make([][]key, cores)
-	var wg sync.WaitGroup
-	for core := range cores {
-		wg.Go(func() { made[core] = makePaced(t, gen, perSecond/cores, duration) })
-	}
-	wg.Wait()
-	var keys []key
-	for _, some := range made {
-		keys = append(keys, some...)
-	}
-	rate := float64(len(keys)) / duration.Seconds()
-	t.Logf("%d IDs in %v, %.0f a second", len(keys), duration, rate)
-	if *long && rate <= 65_536 {
-		t.Errorf("%.0f a second are too few to show anything", rate)
-	}
-	wantDistinct(t, keys)
-}
-
-// makePaced makes a number of IDs a second, for a time.
-func makePaced(t *testing.T, gen *UniqueIDGenerator, perSecond int, duration time.Duration) []key {
-	began := time.Now()
-	var keys []key
-	for now := began; now.Sub(began) < duration; now = time.Now() {
-		due := int(now.Sub(began).Seconds() * float64(perSecond))
-		for len(keys) < due {
-			id := gen.New(now)
-			if off := now.Sub(id.Time()); off < 0 || off >= time.Second || len(id.String()) != 19 {
-				t.Errorf("at %v came %v, which says %v", now, id, id.Time())
-				return keys
-			}
-			keys = append(keys, uniqueIDKey(id))
-		}
-		runtime.Gosched()
-	}
-	return keys
 }
 
 func TestUniqueIDBlocks(t *testing.T) {
