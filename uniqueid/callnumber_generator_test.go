@@ -82,21 +82,6 @@ func TestCallNumberUnique(t *testing.T) {
 	}))
 }
 
-// While the store takes its time, the second half of the run is handed out.
-func TestCallNumberPrefetches(t *testing.T) {
-	store := &memoryStore{gate: make(chan error)}
-	gen := NewCallNumberGenerator(store)
-	go func() { store.gate <- nil }()
-	take(t, gen, prefetchAt, 1, 0)
-	if calls := store.called(); calls != 1 {
-		t.Errorf("the store was asked %d times for the first half", calls)
-	}
-	take(t, gen, 1, 1, prefetchAt)
-	store.gate <- nil // only a fetch that has begun takes this
-	take(t, gen, RunLen-prefetchAt-1, 1, prefetchAt+1)
-	take(t, gen, 1, 2, 0)
-}
-
 func TestCallNumberWhileStoreIsGone(t *testing.T) {
 	clock := newFakeClock(0)
 	gone := errors.New("no such disk")

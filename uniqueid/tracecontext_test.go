@@ -5,11 +5,6 @@ import (
 	"testing"
 )
 
-const (
-	vectorTrace  = "018bcfe5687b7048b456789abcd54321"
-	vectorParent = "00-" + vectorTrace + "-00f067aa0ba902b7-03"
-)
-
 // What a receiver must take and must refuse, by the standard.
 func TestReceiveTraceparent(t *testing.T) {
 	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -2,7 +2,6 @@ package uniqueid
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -134,28 +133,3 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 }
 
 func near(got, want, by int) bool { return got >= want-by && got <= want+by }
-
-// All notations are JSON strings.
-func TestJSON(t *testing.T) {
-	type row struct {
-		TXID  TXID         `json:"txid"`
-		UUID  UUIDv7       `json:"uuid"`
-		From  TraceContext `json:"from"`
-		Maybe *UUIDv7      `json:"maybe"`
-	}
-	const text = `{"txid":"cbpvimguo4hkaps9lf6g","uuid":"018bcfe5-687b-7048-b456-789abcd54321",` +
-		`"from":"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03","maybe":null}`
-	var r row
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
-	if back, err := json.Marshal(r); err != nil || string(back) != text {
-		t.Errorf("JSON is %s, %v", back, err)
-	}
-	if txid, _ := r.UUID.TXID(); txid != r.TXID || r.From.TraceID() != r.UUID.TraceID() {
-		t.Errorf("the notations do not agree: %+v", r)
-	}
-	if err := json.Unmarshal([]byte(`{"uuid":"018bcfe5-687b-4048-b456-789abcd54321"}`), &r); err == nil {
-		t.Error("a UUID of version 4 was read")
-	}
-}
