@@ -34,11 +34,8 @@ var callNumberOrder = [callNumberBits]uint8{
 // for the mailing list archive Chibrary. It has 47 bits, or 8 characters of base62
 // (0-9A-Za-z, the most significant first, zeros on the left).
 //
-// A process takes a run number from shared state once and then counts the sequence by
-// itself. The 47 bits are shuffled in a fixed order, so that a call number does not
-// reveal the next one. Anyone who knows the order can compute it.
-//
-// A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
+// The 47 bits are shuffled in a fixed order, so that a call number does not reveal the next
+// one. Anyone who knows the order can compute it. A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
 // generator makes greater values; their text is that of the low 47 bits.
 type CallNumber uint64
 

@@ -25,11 +25,9 @@ const (
 // make IDs at the same moment, each takes 64 numbers at a time, and some of these may stay
 // unused.
 //
-// Apache spreads requests over many processes. Here one process does all the work, and
-// 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
-// number of the block within its second, nearly always 0, is the extra counter: in the
-// classic layout the high 10 bits of the pid field, which no Linux pid reaches, in the
-// others the thread index. If a second is full, the next one starts early.
+// Every second counts in blocks of 65,536. The number of the block, nearly always 0, is the
+// extra counter: in the classic layout the high 10 bits of the pid field, which no Linux pid
+// reaches, in the others the thread index. If a second is full, the next one starts early.
 //
 // The time in an ID is when the request arrived. Requests may get their IDs in a
 // different order, and a clock may be set back. So for each of the last 4,096 seconds
