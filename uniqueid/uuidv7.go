@@ -103,17 +103,26 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
-	text, _ := id.AppendText(make([]byte, 0, uuidTextLen))
-	return string(text)
+	var text [uuidTextLen]byte
+	id.put(text[:])
+	return string(text[:])
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
-func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
-	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
+func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
+
+func (id *UUIDv7) append(dst []byte) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
+	id.put(dst[n:])
+	return dst
+}
+
+func (id *UUIDv7) put(text []byte) {
 	for _, group := range uuidGroups {
 		putHex(text[group.at:], id[group.from:group.to])
 	}
-	return append(dst, text[:]...), nil
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
 }
 
 // hexPairs are the texts of all bytes, the first digit in the low byte.
@@ -208,6 +217,6 @@ func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }
 
 // AppendNewUUIDv7 makes a UUIDv7 and appends its 36 characters to dst.
 func (g *TXIDGenerator) AppendNewUUIDv7(dst []byte) []byte {
-	dst, _ = g.NewUUIDv7().AppendText(dst)
-	return dst
+	id := g.NewUUIDv7()
+	return id.append(dst)
 }

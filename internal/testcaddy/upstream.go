@@ -91,12 +91,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	u.update(func() {
-		select {
-		case u.entered <- *v:
-		default: // a test with so many visits does not ask for each
-		}
-	})
+	u.announce(v)
 	if !u.work(v, w, r) {
 		u.update(func() { v.Cancelled = true })
 		return
@@ -108,6 +103,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (u *Upstream) enter(r *http.Request) *Visit {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	query := r.URL.Query()
 	v := &Visit{
 		Name: query.Get("name"), Method: r.Method, Path: r.URL.Path, Header: r.Header, Entered: time.Now(),
@@ -116,15 +113,23 @@ func (u *Upstream) enter(r *http.Request) *Visit {
 	if !query.Has("name") {
 		v.Name = strings.TrimPrefix(r.URL.Path, "/")
 	}
-	u.update(func() {
-		if u.opened[v.Name] || query.Has("work") || !query.Has("gate") && !u.gated {
-			close(v.leave)
-		}
-		u.visits = append(u.visits, v)
-		u.inside++
-		u.most = max(u.most, u.inside)
-	})
+	if u.opened[v.Name] || query.Has("work") || !query.Has("gate") && !u.gated {
+		close(v.leave)
+	}
+	u.visits = append(u.visits, v)
+	u.inside++
+	u.most = max(u.most, u.inside)
 	return v
+}
+
+// announce makes a visit available to Next.
+func (u *Upstream) announce(v *Visit) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	select {
+	case u.entered <- *v:
+	default: // a test with so many visits does not ask for each
+	}
 }
 
 // work does what the request asks for. It reports whether it finished.
@@ -162,11 +167,11 @@ func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 }
 
 func (u *Upstream) leave(v *Visit) {
-	u.update(func() {
-		v.Left = time.Now()
-		u.inside--
-		close(v.Gone)
-	})
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	v.Left = time.Now()
+	u.inside--
+	close(v.Gone)
 }
 
 func (u *Upstream) update(what func()) {
@@ -186,20 +191,22 @@ func (v *Visit) letGoLocked() {
 
 // Open ends all visits with a name, including future ones.
 func (u *Upstream) Open(name string) {
-	u.update(func() { u.opened[name] = true })
-	u.letGo(func(v *Visit) bool { return v.Name == name })
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.opened[name] = true
+	for _, v := range u.visits {
+		if v.Name == name {
+			v.letGoLocked()
+		}
+	}
 }
 
 // OpenAll ends all visits that have begun.
-func (u *Upstream) OpenAll() { u.letGo(func(*Visit) bool { return true }) }
-
-func (u *Upstream) letGo(which func(*Visit) bool) {
+func (u *Upstream) OpenAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, v := range u.visits {
-		if which(v) {
-			v.letGoLocked()
-		}
+		v.letGoLocked()
 	}
 }
 
@@ -233,9 +240,10 @@ func (u *Upstream) Order() (names []string) {
 }
 
 // Most is the greatest number of visits that were inside together.
-func (u *Upstream) Most() (most int) {
-	u.update(func() { most = u.most })
-	return most
+func (u *Upstream) Most() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.most
 }
 
 // Next waits for the next request to enter, in the order in which bodies arrive.
@@ -274,27 +282,26 @@ func (u *Upstream) Nobody() {
 }
 
 // AwaitEntry waits until the visit with a name has begun.
-func (u *Upstream) AwaitEntry(name string) (v *Visit) {
+func (u *Upstream) AwaitEntry(name string) *Visit {
 	u.t.Helper()
-	wait.Eventually(u.t, name+" has entered", func() error {
-		if v = u.Visit(name); v == nil {
-			return fmt.Errorf("there were %v", u.Order())
-		}
-		return nil
-	})
-	return v
+	return u.await(name+" has entered", name, func(*Visit) bool { return true })
 }
 
 // AwaitExit waits until the visit with a name has ended.
 func (u *Upstream) AwaitExit(name string) *Visit {
 	u.t.Helper()
-	v := u.AwaitEntry(name)
-	select {
-	case <-v.Gone:
-	case <-time.After(wait.Patience):
-		u.t.Fatalf("waited in vain for %s to leave", name)
-	}
-	return u.Visit(name)
+	return u.await(name+" has left", name, func(v *Visit) bool { return !v.Left.IsZero() })
+}
+
+func (u *Upstream) await(what, name string, so func(*Visit) bool) (v *Visit) {
+	u.t.Helper()
+	wait.Eventually(u.t, what, func() error {
+		if v = u.Visit(name); v == nil || !so(v) {
+			return fmt.Errorf("there were %v", u.Order())
+		}
+		return nil
+	})
+	return v
 }
 
 // WantOrder fails the test unless exactly these visits began, in this order.
