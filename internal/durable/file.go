@@ -42,7 +42,7 @@ func writeNew(path, text string, heirs ...string) error {
 	return errors.Join(err, file.Close())
 }
 
-// MakeDirs makes a directory and its missing parents. An administrator may start Caddy as
+// MakeDirs makes a directory and its missing parents, durably. An administrator may start Caddy as
 // root by hand, for example for `caddy validate`. That must not leave anything that the
 // service cannot use. So root gives what it makes to the owner of the parent, unless
 // everybody may write there.
@@ -66,13 +66,16 @@ func MakeDirs(path string, mode os.FileMode) error {
 		}
 		return err
 	}
-	if info, err = os.Stat(parent); err != nil || info.Mode()&0o002 != 0 {
+	if info, err = os.Stat(parent); err != nil {
 		return err
 	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
+	if info.Mode()&0o002 == 0 {
+		dir, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		fileowner.Give(dir, path, parent)
+		_ = dir.Close() // it was only read
 	}
-	fileowner.Give(dir, path, parent)
-	return dir.Close()
+	return SyncDir(parent)
 }
