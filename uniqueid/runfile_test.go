@@ -103,7 +103,7 @@ func TestRunFileMakesDirectory(t *testing.T) {
 	dir := t.TempDir()
 	wantRun(t, NewFileRunStore(filepath.Join(dir, "a", "b", "runs")), 0)
 	write(t, filepath.Join(dir, "file"), "")
-	wantNoRun(t, NewFileRunStore(filepath.Join(dir, "file", "runs")), "locking the run file ")
+	wantNoRun(t, NewFileRunStore(filepath.Join(dir, "file", "runs")), "making the directory of the run file: ")
 }
 
 // What a crash leaves behind between the steps of writing does not matter.
