@@ -1,12 +1,8 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,106 +11,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// metricSamples are the samples of a /metrics answer: labels by name, and by
-// name and outcome the value.
-func metricSamples(t *testing.T, text string) (labels map[string][]string, values map[string]string) {
-	t.Helper()
-	labels, values = make(map[string][]string), make(map[string]string)
-	label := regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
+// metricSamples are the values of a /metrics answer by name and labels.
+func metricSamples(text string) map[string]string {
+	values := make(map[string]string)
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		sample, value, _ := strings.Cut(line, "} ")
-		name, rest, _ := strings.Cut(sample, "{")
-		values[sample+"}"] = strings.TrimSpace(value)
-		for _, pair := range label.FindAllStringSubmatch(rest, -1) {
-			if !slices.Contains(labels[name], pair[1]) {
-				labels[name] = append(labels[name], pair[1])
-			}
+		if sample, value, ok := strings.Cut(line, "} "); ok {
+			values[sample+"}"] = strings.TrimSpace(value)
 		}
 	}
-	return labels, values
-}
-
-// queries are all PromQL texts of a dashboard, wherever they are.
-func queries(node any) (found []string) {
-	switch node := node.(type) {
-	case []any:
-		for _, child := range node {
-			found = append(found, queries(child)...)
-		}
-	case map[string]any:
-		for key, child := range node {
-			text, isText := child.(string)
-			if isText && (key == "expr" || key == "definition") {
-				found = append(found, text)
-			}
-			found = append(found, queries(child)...)
-		}
-	}
-	return found
-}
-
-// Every metric and label that the dashboard and the alert rules ask for is in a
-// real answer.
-func TestDashboardAsksForWhatThereIs(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "waiting_page")
-	answer := s.send(t, "GET", "one")
-	s.NextNamed("one").Leave()
-	testcaddy.Await(t, answer)
-	labels, _ := metricSamples(t, s.Ask("/metrics"))
-
-	text, err := os.ReadFile("../docs/grafana-dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard any
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	all := queries(dashboard)
-	if len(all) < 10 {
-		t.Fatalf("there are only %d queries in the dashboard", len(all))
-	}
-	rules, err := os.ReadFile("../docs/alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllSubmatch(rules, -1) {
-		all = append(all, string(m[1]))
-	}
-	metric := regexp.MustCompile(`\bcaddy_[a-z_]+`)
-	selector := regexp.MustCompile(`([a-z_]+)(?:=|=~|!~)"`)
-	grouping := regexp.MustCompile(`by \(([a-z_, ]+)\)`)
-	for _, query := range all {
-		if strings.Count(query, "(") != strings.Count(query, ")") || strings.Count(query, "{") != strings.Count(query, "}") {
-			t.Errorf("%s: unbalanced", query)
-		}
-		names := metric.FindAllString(query, -1)
-		if len(names) == 0 {
-			t.Errorf("%s: no metric of Caddy", query)
-		}
-		var wanted []string
-		for _, m := range selector.FindAllStringSubmatch(query, -1) {
-			wanted = append(wanted, m[1])
-		}
-		for _, m := range grouping.FindAllStringSubmatch(query, -1) {
-			wanted = append(wanted, strings.Split(m[1], ", ")...)
-		}
-		for _, name := range names {
-			if labels[name] == nil {
-				t.Errorf("%s: there is no metric %s", query, name)
-			}
-			for _, label := range wanted {
-				// Prometheus itself adds the instance.
-				if label != "instance" && !slices.Contains(labels[name], label) {
-					t.Errorf("%s: %s has no label %s", query, name, label)
-				}
-			}
-		}
-	}
+	return values
 }
 
 // A stuck holder adds no sample to a histogram and no count. But its age, and that of the
@@ -129,8 +34,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	}
 	visitors := s.together(t, "0", "1")
 	gauge := func(name string) float64 {
-		_, values := metricSamples(t, s.Ask("/metrics"))
-		value, err := strconv.ParseFloat(values[name+`{queue="a_"}`], 64)
+		value, err := strconv.ParseFloat(metricSamples(s.Ask("/metrics"))[name+`{queue="a_"}`], 64)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -162,7 +66,7 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 		testcaddy.Await(t, answer)
 	}
 	wait.Eventually(t, "the queue is forgotten", func() error {
-		if _, values := metricSamples(t, s.Ask("/metrics")); values[inside+`{queue="a_"}`] != "" {
+		if metricSamples(s.Ask("/metrics"))[inside+`{queue="a_"}`] != "" {
 			return errors.New("there still is an age")
 		}
 		return nil
