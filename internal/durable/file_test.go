@@ -157,10 +157,3 @@ func TestMakeDirs(t *testing.T) {
 	}
 	wantFile(t, file, "text", "file")
 }
-
-func TestSyncDir(t *testing.T) {
-	dir := t.TempDir()
-	if err := durable.SyncDir(dir); err != nil {
-		t.Error(err)
-	}
-}
