@@ -22,7 +22,7 @@ type setup struct {
 	more     string              // more sites and snippets, after the global options
 	tls      bool                // serve HTTPS, and HTTP/2 and HTTP/3 with it
 	dir      string              // {$DIR}, the lock directory; default a new one
-	upstream *testcaddy.Upstream // {$UPSTREAM}
+	upstream *testcaddy.Upstream // {$UPSTREAM}; default a new one
 	env      map[string]string   // further {$NAME}s
 	user     *user               // who runs it; default whoever runs the test
 	launcher []string            // a command that starts the command it is given
@@ -35,12 +35,38 @@ type user struct{ uid, gid uint32 }
 // caddy is a Caddy process.
 type caddy struct {
 	*testcaddy.Server
+	*testcaddy.Upstream
 	t     testing.TB
 	setup setup
 	dir   string // the lock directory
 	home  string
 	port  int
 	url   string // of the site
+}
+
+// behindQueue is a site whose queue has more options than its path.
+func behindQueue(options string) string {
+	return `serialize {
+	path {$DIR}
+	` + options + `
+}
+reverse_proxy {$UPSTREAM} {
+	header_up X-Token {http.serialize.token}
+}`
+}
+
+var serialized = behindQueue("")
+
+// startQueue starts a process whose site has a queue.
+func startQueue(t testing.TB, options string) *caddy {
+	t.Helper()
+	return start(t, setup{site: behindQueue(options)})
+}
+
+// another starts another process of the same queue.
+func (c *caddy) another() *caddy {
+	c.t.Helper()
+	return start(c.t, c.setup)
 }
 
 // start starts a Caddy process and waits until it serves. It is killed when the
@@ -66,10 +92,13 @@ func startInVain(t testing.TB, s setup) string {
 
 func launch(t testing.TB, s setup) *caddy {
 	t.Helper()
-	c := &caddy{t: t, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
-	if c.dir == "" {
-		c.dir = testcaddy.TempDir(t)
+	if s.dir == "" {
+		s.dir = testcaddy.TempDir(t)
 	}
+	if s.upstream == nil {
+		s.upstream = testcaddy.NewUpstream(t)
+	}
+	c := &caddy{t: t, Upstream: s.upstream, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
 	c.port = s.freePort(t)
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
@@ -90,9 +119,9 @@ func launch(t testing.TB, s setup) *caddy {
 
 // env is the environment of the process.
 func (c *caddy) env() []string {
-	env := []string{"CERTIFICATE=" + certificate.cert, "KEY=" + certificate.key, "SITE=" + c.url, "DIR=" + c.dir, fmt.Sprintf("PORT=%d", c.port)}
-	if c.setup.upstream != nil {
-		env = append(env, "UPSTREAM="+c.setup.upstream.Addr)
+	env := []string{
+		"CERTIFICATE=" + certificate.cert, "KEY=" + certificate.key, "SITE=" + c.url, "DIR=" + c.dir,
+		fmt.Sprintf("PORT=%d", c.port), "UPSTREAM=" + c.Upstream.Addr,
 	}
 	for name, value := range c.setup.env {
 		env = append(env, name+"="+value)

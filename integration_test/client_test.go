@@ -18,7 +18,7 @@ import (
 )
 
 // The certificates are of authorities that Caddy makes for each process.
-var insecure = &tls.Config{InsecureSkipVerify: true}
+var insecure = &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}
 
 // newClient makes a client for one version of HTTP: "1.1", "2" or "3".
 func newClient(t testing.TB, version string) *http.Client {
@@ -88,12 +88,36 @@ func (c *caddy) getting(path string, header ...string) <-chan testcaddy.Answer {
 // opened.
 func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	t.Helper()
-	answer := c.getting("/?name=holder&gate")
-	c.setup.upstream.AwaitEntry("holder")
+	return bringInside(t, c.Upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
+}
+
+// waiter sends a request, and returns once the lock directory has so many tickets.
+func (c *caddy) waiter(name string, tickets int) <-chan testcaddy.Answer {
+	c.t.Helper()
+	answer := c.getting("/?name=" + name)
+	c.awaitTickets(tickets)
 	return answer
 }
 
+// send makes a request with a method in the background.
+func (c *caddy) send(method, query string) <-chan testcaddy.Answer {
+	return inBackground(func() testcaddy.Answer { return do(newClient(c.t, "1.1"), method, c.url+"/?"+query, "") })
+}
+
+// wantServed waits for answers, all of which must be good.
+func (c *caddy) wantServed(answers ...<-chan testcaddy.Answer) {
+	c.t.Helper()
+	for _, answer := range answers {
+		(<-answer).Want(c.t, http.StatusOK)
+	}
+}
+
 // release lets the holder leave, which must then be served.
+func (c *caddy) release(holder <-chan testcaddy.Answer) {
+	c.t.Helper()
+	release(c.t, c.Upstream, holder)
+}
+
 func release(t testing.TB, upstream *testcaddy.Upstream, holder <-chan testcaddy.Answer) {
 	t.Helper()
 	upstream.Open("holder")

@@ -95,8 +95,7 @@ func TestLoadErrors(t *testing.T) {
 // A failed reload leaves the running configuration as it was.
 func TestFailedReload(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{site: serialized, upstream: upstream})
+	c := startQueue(t, "")
 	c.get("/?name=before").Want(t, 200)
 	file := filepath.Join(c.home, "file")
 	testcaddy.WriteFile(t, file, "")
@@ -105,6 +104,6 @@ func TestFailedReload(t *testing.T) {
 		t.Errorf("reload: %v, want an error that names %s", err, file)
 	}
 	c.get("/?name=after").Want(t, 200)
-	upstream.WantOrder("before", "after")
+	c.WantOrder("before", "after")
 	c.wantNoTickets()
 }

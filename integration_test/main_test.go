@@ -12,16 +12,12 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
-	"time"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-var (
-	prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of the one that is in the test binary")
-	loadTime = flag.Duration("load", time.Second, "how long the tests under load run")
-)
+var prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of the one that is in the test binary")
 
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }

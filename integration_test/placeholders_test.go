@@ -19,8 +19,7 @@ import (
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	const wait = 100 * time.Millisecond
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: `
+	c := start(t, setup{site: `
 		serialize {
 			path {$DIR}
 			prefix q_{query.queue}_
@@ -33,9 +32,9 @@ func TestPlaceholders(t *testing.T) {
 			header_up X-Reason "none {http.serialize.reason}"
 		}`})
 	answers := []<-chan testcaddy.Answer{c.getting("/?queue=one&name=0&gate")}
-	upstream.AwaitEntry("0")
+	c.AwaitEntry("0")
 	ticket := lockFiles(t, c.dir)[0]
-	if token := upstream.Visit("0").Header.Get("X-Token"); !strings.HasPrefix(ticket, "q_one_0000"+token) {
+	if token := c.Visit("0").Header.Get("X-Token"); !strings.HasPrefix(ticket, "q_one_0000"+token) {
 		t.Errorf("token %s, but the lock file is %s", token, ticket)
 	}
 	for i := 1; i < 4; i++ {
@@ -43,13 +42,13 @@ func TestPlaceholders(t *testing.T) {
 		c.awaitTickets(i + 1)
 	}
 	time.Sleep(wait)
-	upstream.Open("0")
+	c.Open("0")
 	for _, answer := range answers {
 		(<-answer).Want(t, http.StatusOK)
 	}
 	milliseconds := regexp.MustCompile(`^[0-9]+\.[0-9]{3}$`)
 	for i := range 4 {
-		header := upstream.Visit(fmt.Sprint(i)).Header
+		header := c.Visit(fmt.Sprint(i)).Header
 		if header.Get("X-Queue") != "q_one_" || header.Get("X-Position") != fmt.Sprint(i) {
 			t.Errorf("request %d: queue %q, position %q", i, header.Get("X-Queue"), header.Get("X-Position"))
 		}
@@ -65,5 +64,5 @@ func TestPlaceholders(t *testing.T) {
 			t.Errorf("request %d: reason %q", i, reason)
 		}
 	}
-	upstream.WantTokensGrow()
+	c.WantTokensGrow()
 }

@@ -3,10 +3,8 @@ package integration_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
@@ -17,15 +15,11 @@ func TestRevokedIsNotTriedAgain(t *testing.T) {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
 			s := unstartedSite(t)
-			s.start(t, strings.Replace(s.caddyfile("on_disconnect "+onDisconnect), s.Upstream.Addr, "127.0.0.1:1 {\n\t\tlb_try_duration 1m\n\t}", 1))
+			s.start(t, strings.Replace(s.caddyfile("on_disconnect "+onDisconnect), s.Upstream.Addr, "127.0.0.1:1 {\n\t\tlb_try_duration 10m\n\t}", 1))
 			one := s.send(t, "GET", "one")
 			q := s.awaitTickets(t, 1)
-			start := time.Now()
 			testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
-			testcaddy.Await(t, one).Want(t, 504)
-			if took := time.Since(start); took > wait.Patience/2 {
-				t.Errorf("it took %s", took)
-			}
+			testcaddy.Await(t, one).Want(t, 504) // which is sooner than a minute
 		})
 	}
 }

@@ -96,11 +96,7 @@ func TestStorageFails(t *testing.T) {
 			if fault.cold && !cold {
 				continue
 			}
-			name := fault.name + " before the first request"
-			if !cold {
-				name = fault.name + " after the first request"
-			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, before the first request %t", fault.name, cold), func(t *testing.T) {
 				t.Parallel()
 				testStorageFault(t, fault, cold)
 			})
@@ -109,8 +105,7 @@ func TestStorageFails(t *testing.T) {
 }
 
 func testStorageFault(t *testing.T, fault storageFault, cold bool) {
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: `
+	s := setup{site: `
 		serialize /hello off
 		respond /hello hello
 		serialize {
@@ -156,39 +151,28 @@ func testStorageFault(t *testing.T, fault storageFault, cold bool) {
 
 	mend()
 	do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
-	upstream.WantNever("refused")
+	c.WantNever("refused")
 	c.wantNoTickets()
 }
 
-// A lock directory that is removed while no request is inside is made again.
-func TestDirectoryRemoved(t *testing.T) {
+// A lock directory that is removed while no request is inside is made again. If it is
+// replaced while one is, nobody enters before that request has left.
+func TestDirectoryReplaced(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: serialized})
+	c := startQueue(t, "")
 	for range 3 {
 		check(t, os.RemoveAll(c.dir))
 		c.get("/").Want(t, http.StatusOK)
 	}
-	upstream.WantAlone()
-	c.wantNoTickets()
-}
-
-// A lock directory is replaced while a request is inside. Nobody enters before that
-// request has left.
-func TestDirectoryReplacedUnderHolder(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: serialized})
 	holder := c.holder(t)
 	old := c.dir + ".old"
 	check(t, os.Rename(c.dir, old))
 	t.Cleanup(func() { check(t, os.RemoveAll(old)) })
 	check(t, os.Mkdir(c.dir, 0o755))
-
 	next := c.getting("/?name=next")
 	wantNoAnswer(t, next, 500*time.Millisecond)
-	release(t, upstream, holder)
-	(<-next).Want(t, http.StatusOK)
-	upstream.WantAlone()
+	c.release(holder)
+	c.wantServed(next)
+	c.WantAlone()
 	c.wantNoTickets()
 }

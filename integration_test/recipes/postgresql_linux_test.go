@@ -32,7 +32,7 @@ func startPostgreSQL(t *testing.T) *postgreSQL {
 	if len(found) == 0 {
 		t.Skip("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
-	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: shortDir(t), as: postgresUser(t)}
+	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: testcaddy.SharedDir(t), as: postgresUser(t)}
 	data := filepath.Join(db.dir, "data")
 	db.log = filepath.Join(db.dir, "log")
 	db.run(t, "initdb", "--pgdata", data, "--username", "shop", "--auth", "trust", "--no-sync")
@@ -102,11 +102,11 @@ func (db *postgreSQL) query(t *testing.T, database, statement string) string {
 // One ID joins Caddy's access log, PHP's log, PostgreSQL's log and the row.
 func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	const heading = "One ID in Caddy, PHP and PostgreSQL"
-	db, socket, root := startPostgreSQL(t), startPHPFPM(t), shortDir(t)
+	db := startPostgreSQL(t)
 	statements := blocks(t, "recipes.md", heading, "sql")
 	db.query(t, "shop", statements[0])
 	script := blocks(t, "recipes.md", heading, "php")[0]
-	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), strings.Replace(script, "/run/postgresql", db.dir, 1))
+	root, socket := phpAt(t, map[string]string{"index.php": strings.Replace(script, "/run/postgresql", db.dir, 1)})
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
 
 	items := []string{"tea", "milk", "sugar"}
