@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -164,4 +165,13 @@ func TestReloadChangesEngine(t *testing.T) {
 			t.Errorf("the log says:\n%s", log)
 		}
 	})
+}
+
+// serialize runs a command of serialize.
+func (c *caddy) serialize(args ...string) {
+	c.t.Helper()
+	out, errs, code := testcaddy.Output(c.t, append([]string{"serialize"}, args...)...)
+	if code != 0 {
+		c.t.Fatalf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
+	}
 }

@@ -83,11 +83,11 @@ func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testca
 	return testcaddy.Send(t, "GET", k.url+path, "", header...)
 }
 
-// awaitTickets waits until a queue has so many tickets.
+// awaitTickets waits until queues whose names begin so have so many tickets.
 func (k *kitchen) awaitTickets(t *testing.T, prefix string, n int) {
 	t.Helper()
 	wait.Eventually(t, fmt.Sprintf("there are %d tickets", n), func() error {
-		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"0000*"))
+		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"*"))
 		if err != nil {
 			return err
 		}
