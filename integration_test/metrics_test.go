@@ -5,10 +5,14 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -85,6 +89,98 @@ func TestMetrics(t *testing.T) {
 	for line := range strings.Lines(c.Ask("/metrics")) {
 		if strings.HasPrefix(line, "caddy_serialize_") && !strings.Contains(line, queue) {
 			t.Errorf("another label: %s", line)
+		}
+	}
+}
+
+// A stuck holder adds no sample to a histogram and no count. But its age, and that of the
+// oldest waiter, grow at each scrape, even if a reload has removed its queue.
+func TestMetricsOfStuckHolder(t *testing.T) {
+	t.Parallel()
+	const queue = `{queue="serializer_"}`
+	c := startQueue(t, "concurrency 2")
+	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), c.getting("/?name=1&gate")}
+	c.AwaitEntry("0")
+	c.AwaitEntry("1")
+	answers = append(answers, c.waiter("2", 3))
+	age := func(who string) float64 {
+		value, err := strconv.ParseFloat(c.metric("caddy_serialize_oldest_"+who+"_seconds"+queue), 64)
+		check(t, err)
+		return value
+	}
+	grow := func(who string) {
+		before := age(who)
+		wait.Until(t, "the age of the oldest "+who+" grows", func() bool { return age(who) > before })
+	}
+	grow("inside")
+	grow("waiting")
+	c.wantMetric("limit"+queue, "2")
+	check(t, c.reload(setup{site: behindQueue("prefix b_")}))
+	grow("inside")
+	grow("waiting")
+	c.OpenAll()
+	c.wantServed(answers...)
+	c.wantMetric("oldest_inside_seconds"+queue, "")
+}
+
+// Every metric and label that the dashboard and the alert rules ask for is in a
+// real answer.
+func TestDashboardAsksForWhatThereIs(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "")
+	c.get("/").Want(t, http.StatusOK)
+	answer := c.Ask("/metrics")
+	var queries []string
+	for file, pattern := range map[string]string{
+		"grafana-dashboard.json": `"(?:expr|definition)": ("(?:[^"\\]|\\.)*")`, "alerts.yml": `(?m)^ +expr: (.*)$`,
+	} {
+		text, err := os.ReadFile("../docs/" + file)
+		check(t, err)
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			query, err := strconv.Unquote(match[1])
+			if err != nil {
+				query = match[1]
+			}
+			queries = append(queries, query)
+		}
+	}
+	if len(queries) < 20 {
+		t.Fatalf("there are only the queries %q", queries)
+	}
+	label := regexp.MustCompile(`([a-z_]+)(?:=|=~|!~)"|by \(([a-z_, ]+)\)`)
+	for _, query := range queries {
+		names := regexp.MustCompile(`\bcaddy_[a-z_]+`).FindAllString(query, -1)
+		if len(names) == 0 {
+			t.Errorf("%s: no metric of Caddy", query)
+		}
+		for _, name := range names {
+			_, sample, _ := strings.Cut(answer, "\n"+name+"{")
+			sample, _, _ = strings.Cut(sample, "}")
+			for _, match := range label.FindAllStringSubmatch(query, -1) {
+				for wanted := range strings.SplitSeq(match[1]+match[2], ", ") {
+					// Prometheus itself adds the instance.
+					if wanted != "instance" && !strings.Contains(sample, wanted+`="`) {
+						t.Errorf("%s: %s has no label %s", query, name, wanted)
+					}
+				}
+			}
+			if sample == "" {
+				t.Errorf("%s: there is no metric %s", query, name)
+			}
+		}
+	}
+}
+
+// Prometheus accepts the alert rules, and they fire. Bug: no alert fired for a request
+// that was inside for 20 minutes while 19 waited.
+func TestAlertRules(t *testing.T) {
+	t.Parallel()
+	promtool := testcaddy.Need(t, "promtool", "apt-get install prometheus")
+	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		cmd := exec.CommandContext(t.Context(), promtool, args...)
+		cmd.Dir = "../docs"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
 }
