@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -159,7 +158,7 @@ func TestDryRunOfDialogue(t *testing.T) {
 
 // dialogueUpstream answers each line as it comes.
 func dialogueUpstream(t *testing.T) (addr string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
 		for lines := bufio.NewScanner(r.Body); lines.Scan(); {
@@ -167,6 +166,4 @@ func dialogueUpstream(t *testing.T) (addr string) {
 			_ = control.Flush()
 		}
 	}))
-	t.Cleanup(server.Close)
-	return strings.TrimPrefix(server.URL, "http://")
 }

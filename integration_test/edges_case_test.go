@@ -22,8 +22,7 @@ type edgeCase struct {
 	Errors    []edgeNode   // of handle_errors
 	Named     [][]edgeNode // routes
 	Clients   []edgeClient
-	Evict     int // that long after the start
-	Reload    int // the same
+	Reload    int // that long after the start
 }
 
 // edgeQueue is the settings that all lines of a queue share.
@@ -128,7 +127,7 @@ func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 func queueName(i int) string { return fmt.Sprintf("q%d_", i) }
 
 // edgeText writes a Caddyfile. Behind every serialize, a request gets a mark in X-Trail: the
-// line and the token. The error routes begin with a mark, too. So the upstream can tell
+// line, the token and the wait. The error routes begin with a mark, too. So the upstream can tell
 // which lines a request has passed.
 type edgeText struct {
 	strings.Builder
@@ -217,11 +216,11 @@ func (e *edgeText) serialize(n edgeNode, path string) {
 		e.option(e.c.Engine != "", "engine %s", e.c.Engine)
 		e.line("}")
 	}
-	e.line(`request_header %s +X-Trail "%s={http.serialize.token}=%s"`, path, kind, queueName(n.Queue))
+	e.line(`request_header %s +X-Trail "%s={http.serialize.token}=%s={http.serialize.wait_ms}"`, path, kind, queueName(n.Queue))
 }
 
 // String is the case as a person reads it.
 func (c *edgeCase) String() string {
 	clients := strings.ReplaceAll(fmt.Sprintf("%+v", c.Clients), "} {", "}\n{")
-	return fmt.Sprintf("%s\n%s\nevict %d, reload %d\n-edges.seed %d\n", caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), clients, c.Evict, c.Reload, c.Seed)
+	return fmt.Sprintf("%s\n%s\nreload %d\n-edges.seed %d\n", caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), clients, c.Reload, c.Seed)
 }

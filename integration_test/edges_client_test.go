@@ -19,7 +19,6 @@ import (
 type edgeAnswer struct {
 	request string // its name
 	client  edgeClient
-	port    int // of the client
 	started time.Time
 	whole   time.Time // just before the last of the body was sent; zero if it never was
 	hungUp  time.Time // just before the client hung up; zero if it has not
@@ -74,7 +73,6 @@ func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
 func (v *edgeVisitor) ask(name string, u *edgeUpstream) *edgeAnswer {
 	v.Method = cmp.Or(v.Method, http.MethodGet)
 	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, started: time.Now()}
-	v.port = v.conn.LocalAddr().(*net.TCPAddr).Port
 	v.arrived, v.gone, v.over = u.expect(name, v.Steps), make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -42,9 +42,6 @@ func generateEdges(seed uint64) *edgeCase {
 	for range 3 + g.IntN(5) {
 		c.Clients = append(c.Clients, g.client())
 	}
-	if g.chance(0.15) {
-		c.Evict = 100 + g.IntN(500)
-	}
 	if g.chance(0.1) {
 		c.Reload = 100 + g.IntN(300)
 	}

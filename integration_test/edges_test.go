@@ -20,7 +20,7 @@ var (
 // Random configurations of nested queues, error routes, rewrites and named routes meet
 // random clients, which hang up, stall and break off their bodies. The upstream must
 // never see two requests together that must be alone, nor a request that was refused. No
-// turn may last longer than necessary, and every client that reads gets an answer.
+// ticket may remain, and every client that reads gets an answer.
 func TestEdges(t *testing.T) {
 	t.Parallel()
 	for i := range 3 { // at the same time: most of it is waiting

@@ -44,3 +44,24 @@ func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 	c.WantOrder("holder", "next")
 	c.wantNoTickets()
 }
+
+// Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
+// not a cancellation. It retried for lb_try_duration while it held the turn.
+func TestRevokedIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, onDisconnect := range []string{"finish", "cancel"} {
+		c := start(t, setup{site: "serialize {\npath {$DIR}\non_disconnect " + onDisconnect + "\n}\nreverse_proxy 127.0.0.1:1 {\nlb_try_duration 10m\n}"})
+		one := c.getting("/")
+		c.evictInside()
+		(<-one).Want(t, http.StatusGatewayTimeout)
+	}
+}
+
+// Bug: it also counted the end of a hold as a failure of the upstream, and marked the
+// upstream as down. All later requests got 503.
+func TestRevokedIsNotTheUpstreamsFault(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: "serialize {\npath {$DIR}\nhold_timeout 2s\n}\nreverse_proxy {$UPSTREAM} {\nfail_duration 1m\n}"})
+	(<-c.holder(t)).Want(t, http.StatusGatewayTimeout)
+	c.get("/?name=two").Want(t, http.StatusOK)
+}

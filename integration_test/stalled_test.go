@@ -114,18 +114,21 @@ func stallHTTP3(t *testing.T, c *caddy, method, path string) {
 	}()
 }
 
-// evictInside evicts the request that is inside.
+// evictInside waits until a request is inside, and evicts it.
 func (c *caddy) evictInside() {
 	c.t.Helper()
-	var queues []serializer.QueueState
-	decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
-	for _, q := range queues {
-		if len(q.Tickets) > 0 {
-			c.API("DELETE", "/serialize/queues/"+url.PathEscape(q.Path+"/"+q.Prefix)+"/"+q.Tickets[0].Token, "").Want(c.t, http.StatusOK)
-			return
+	var path string
+	wait.Until(c.t, "somebody is inside", func() bool {
+		var queues []serializer.QueueState
+		decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
+		for _, q := range queues {
+			if q.Inside > 0 {
+				path = url.PathEscape(q.Path+"/"+q.Prefix) + "/" + q.Tickets[0].Token
+			}
 		}
-	}
-	c.t.Fatalf("nobody is inside: %v", queues)
+		return path != ""
+	})
+	c.API("DELETE", "/serialize/queues/"+path, "").Want(c.t, http.StatusOK)
 }
 
 // eachStalled runs a test with each client that stalls, until hold_timeout, and one that
