@@ -99,7 +99,11 @@ func launch(t testing.TB, s setup) *caddy {
 		s.upstream = testcaddy.NewUpstream(t)
 	}
 	c := &caddy{t: t, Upstream: s.upstream, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
-	c.port = s.freePort(t)
+	addr := testcaddy.ReserveAddr
+	if s.user != nil { // users do not share ports with each other
+		addr = testcaddy.FreeAddr
+	}
+	c.port = int(netip.MustParseAddrPort(addr(t)).Port())
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
 		scheme, host = "https", "localhost"
@@ -140,7 +144,7 @@ func (c *caddy) caddyfile(s setup) string {
 		format json
 	}
 	servers {
-		protocols %s
+		protocols h1 h2 h3
 		%s
 	}
 	%s
@@ -148,36 +152,19 @@ func (c *caddy) caddyfile(s setup) string {
 
 %s
 %s
-`, s.protocols(), s.servers, s.global, s.more, s.block())
-}
-
-func (s setup) protocols() string {
-	if s.tls {
-		return "h1 h2 h3"
-	}
-	return "h1 h2"
+`, s.servers, s.global, s.more, s.block())
 }
 
 // block is the site's block.
 func (s setup) block() string {
-	switch {
-	case s.site == "":
+	if s.site == "" {
 		return ""
-	case s.tls:
-		return "{$SITE} {\ntls {$CERTIFICATE} {$KEY}\n" + s.site + "\n}"
 	}
-	return "{$SITE} {\n" + s.site + "\n}"
-}
-
-// freePort finds a port for the site. Users do not share ports with each other:
-// another user's Caddy gets one that is merely free right now.
-func (s setup) freePort(t testing.TB) int {
-	t.Helper()
-	addr := testcaddy.ReserveAddr
-	if s.user != nil {
-		addr = testcaddy.FreeAddr
+	tls := ""
+	if s.tls {
+		tls = "tls {$CERTIFICATE} {$KEY}\n"
 	}
-	return int(netip.MustParseAddrPort(addr(t)).Port())
+	return "{$SITE} {\n" + tls + s.site + "\n}"
 }
 
 // reload loads a setup into the running process, and waits until only the new

@@ -49,7 +49,7 @@ func bothVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	}
 }
 
-// allVersions runs a test over HTTP/1.1, HTTP/2 and HTTP/3.
+// allVersions runs a test over HTTP/1.1, HTTP/2 and HTTP/3, side by side.
 func allVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	for _, version := range []string{"1.1", "2", "3"} {
 		t.Run("HTTP/"+version, func(t *testing.T) {

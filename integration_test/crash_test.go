@@ -53,17 +53,3 @@ func TestStoppedHolder(t *testing.T) {
 	other.get("/?name=next").Want(t, http.StatusOK)
 	other.WantOrder("holder", "next")
 }
-
-// A killed process leaves nothing that obstructs a process that starts later.
-func TestStartAfterKill(t *testing.T) {
-	t.Parallel()
-	victim := startQueue(t, "")
-	victim.holder(t)
-	victim.Kill()
-	if files := lockFiles(t, victim.dir); len(files) != 1 {
-		t.Errorf("lock files %v", files)
-	}
-	next := victim.another()
-	next.get("/?name=next").Want(t, http.StatusOK)
-	next.wantNoTickets()
-}

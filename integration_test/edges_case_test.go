@@ -67,7 +67,6 @@ type edgeClient struct {
 	Reset   bool   // it hangs up with a reset
 	Read    string // of the answer: slow, never, or as it comes
 	Limit   int    // it hangs up then, whatever has happened; 0 waits for the answer
-	Again   bool   // then makes a plain request on the same connection
 	Steps   []edgeStep
 }
 

@@ -120,7 +120,7 @@ func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
 func (g *edgeGenerator) client() edgeClient {
 	c := edgeClient{
 		Start: g.IntN(400), Process: g.IntN(g.c.Processes), HTTP2: g.chance(0.25), Path: g.path(),
-		Fail: g.chance(0.3), Again: g.chance(0.15), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
+		Fail: g.chance(0.3), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
 	}
 	if g.chance(0.4) {
 		g.body(&c)
@@ -138,7 +138,7 @@ func (g *edgeGenerator) client() edgeClient {
 		c.Steps = []edgeStep{{Work: 20, Do: "some"}}
 	case chosen < 84:
 		c.Steps = []edgeStep{{Work: 20, Do: "events"}}
-		c.HangUp, c.After, c.Limit, c.Again = "visit", 50+g.IntN(300), 1500, false
+		c.HangUp, c.After, c.Limit = "visit", 50+g.IntN(300), 1500
 	}
 	return c
 }

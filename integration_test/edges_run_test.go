@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -65,7 +64,14 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 		}
 		reloaded <- err
 	}()
-	for _, a := range b.clients(c) {
+	answers := make([]*edgeAnswer, len(c.Clients))
+	var all sync.WaitGroup
+	for i, client := range c.Clients {
+		addr := b.caddies[client.Process%c.Processes].host()
+		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
+	}
+	all.Wait()
+	for _, a := range answers {
 		h.answers[a.request] = a
 	}
 	idle := wait.Poll(wait.Patience, b.upstream.idle)
@@ -89,18 +95,6 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	}
 	b.upstream.take()
 	return h.found, nil
-}
-
-// clients runs the clients of a case to their ends.
-func (b *edgeBench) clients(c *edgeCase) []*edgeAnswer {
-	answers := make([][]*edgeAnswer, len(c.Clients))
-	var all sync.WaitGroup
-	for i, client := range c.Clients {
-		addr := b.caddies[client.Process%c.Processes].host()
-		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
-	}
-	all.Wait()
-	return slices.Concat(answers...)
 }
 
 // tickets lists the tickets that the processes of a case see.

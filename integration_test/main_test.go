@@ -21,8 +21,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-var prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of the one that is in the test binary")
-
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
@@ -71,9 +69,6 @@ func prepare(dir string) error {
 // program is the Caddy under test. The test binary itself is in a directory that
 // other users may not pass.
 func program(dir string) (string, error) {
-	if *prebuilt != "" {
-		return filepath.Abs(*prebuilt)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

@@ -13,8 +13,7 @@ import (
 
 // The rules and the order of arrival determine who is inside together, whichever process
 // the requests come to. Requests are named by their number; each arrives after the
-// previous one has its ticket. Then, step by step, "+0 1" waits until 0 and 1 are inside
-// and checks that nobody else enters, and "-0" lets 0 leave.
+// previous one has its ticket. Then, they enter and leave as [testcaddy.Upstream.Follow] says.
 func TestAdmission(t *testing.T) {
 	tests := []struct {
 		name, options string
@@ -54,19 +53,7 @@ func TestAdmission(t *testing.T) {
 					answers = append(answers, sites[i%len(sites)].send(t, method, fmt.Sprint(i)))
 					s.awaitTickets(t, i+1)
 				}
-				inside := make(map[string]*testcaddy.Visit)
-				for _, step := range test.steps {
-					names := strings.Fields(step[1:])
-					if step[0] == '-' {
-						for _, name := range names {
-							inside[name].Leave()
-						}
-						continue
-					}
-					for _, v := range s.together(t, names...) {
-						inside[v.Name] = v
-					}
-				}
+				s.Follow(test.steps...)
 				for _, a := range answers {
 					testcaddy.Await(t, a).Want(t, http.StatusOK)
 				}

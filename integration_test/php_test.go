@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
 // phpFPM is a PHP process manager that serves the scripts of a directory.
@@ -110,31 +108,5 @@ func TestPHPWorksOn(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func TestPHPSeesIDs(t *testing.T) {
-	t.Parallel()
-	php := startPHP(t, map[string]string{"ids.php": `<?php
-		echo json_encode([$_SERVER["UNIQUE_ID"] ?? null, $_SERVER["HTTP_X_REQUEST_ID"] ?? null]);`})
-	c := start(t, setup{env: php.env(), site: `
-		unique_ids
-		header X-Unique-Id {unique_id}
-		request_header X-Request-Id {http.request.txid}
-		header X-Request-Id {http.request.txid}
-		` + phpSite("") + ` {
-			env UNIQUE_ID {unique_id}
-		}`})
-	r := c.get("/ids.php", "X-Request-Id", "forged").Want(t, http.StatusOK)
-	var seen [2]string
-	check(t, json.Unmarshal([]byte(r.Text), &seen))
-	if want := [2]string{r.Header.Get("X-Unique-Id"), r.Header.Get("X-Request-Id")}; seen != want {
-		t.Errorf("PHP sees %q, the client %q", seen, want)
-	}
-	if _, err := uniqueid.ParseUniqueID(seen[0]); err != nil {
-		t.Error(err)
-	}
-	if _, err := uniqueid.ParseTXID(seen[1]); err != nil {
-		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,54 +113,28 @@ func TestStricterInnerLine(t *testing.T) {
 	}
 }
 
-// Every line that matches applies, one inside the other. After `off`, a request passes all
-// lines that follow.
+// Every line that matches applies, one inside the other, with a ticket of its own. After
+// `off`, a request passes all lines that follow. Bug: the placeholders were those of the
+// outer queue.
 func TestLinesAreCaddys(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: `
-		serialize {
-			path {$DIR}
-			prefix all_
-		}
-		serialize /a* {
-			path {$DIR}
-			prefix a_
-		}
-		serialize /a/off off
-		reverse_proxy {$UPSTREAM}`})
+	c := start(t, setup{site: "serialize {\npath {$DIR}\nprefix all_\n}\nserialize /a* {\npath {$DIR}\nprefix a_\n}\nserialize /a/off off\n" +
+		"reverse_proxy {$UPSTREAM} {\nheader_up X-Queue {http.serialize.queue}\n}"})
 	for path, queues := range map[string][]string{"/": {"all_"}, "/a": {"a_", "all_"}, "/a/off": nil} {
 		name := fmt.Sprintf("r%d", len(queues))
 		answer := c.getting(path + "?gate&name=" + name)
-		c.AwaitEntry(name)
-		files := lockFiles(t, c.dir)
-		if len(files) != len(queues) {
-			t.Errorf("%s is in %q, want %q", path, files, queues)
+		inside := c.AwaitEntry(name).Header.Get("X-Queue")
+		var found []string
+		for _, file := range lockFiles(t, c.dir) {
+			prefix, _, _ := strings.Cut(file, "0000")
+			found = append(found, prefix)
 		}
-		for i, queue := range queues {
-			if !strings.HasPrefix(files[i], queue+"0000") {
-				t.Errorf("%s is in %q, want %q", path, files, queues)
-			}
+		if !slices.Equal(found, queues) || len(queues) > 0 && inside != "all_" {
+			t.Errorf("%s is in %q, and {http.serialize.queue} is %q; want %q", path, found, inside, queues)
 		}
 		c.Open(name)
-		(<-answer).Want(t, http.StatusOK)
+		c.wantServed(answer)
 	}
-}
-
-// A queue within a queue has its own ticket and placeholders. Bug: the placeholders were
-// those of the outer queue.
-func TestQueueWithinQueue(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: "serialize {\npath {$DIR}\nprefix outer_\n}\nroute {\nserialize {\npath {$DIR}\nprefix inner_\n}\n" +
-		"reverse_proxy {$UPSTREAM} {\nheader_up X-Queue {http.serialize.queue}\n}\n}"})
-	holder := c.holder(t)
-	if got := c.Visit("holder").Header.Get("X-Queue"); got != "inner_" {
-		t.Errorf("{http.serialize.queue} is %q, want inner_", got)
-	}
-	if files := lockFiles(t, c.dir); len(files) != 2 {
-		t.Errorf("lock files %v, want one of each queue", files)
-	}
-	c.release(holder)
-	c.wantNoTickets()
 }
 
 // A request that cannot be recognized as the same one ends by its timeout. In the default

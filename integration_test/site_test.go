@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"encoding/json"
-	"slices"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -107,23 +106,6 @@ func (s *site) holderAndWaiter(t *testing.T, at *site) (one <-chan testcaddy.Ans
 	one, inside = s.holder(t)
 	two = at.send(t, "GET", "two")
 	return one, inside, two, s.awaitTickets(t, 2)
-}
-
-// together waits for so many requests to enter side by side, and for nobody
-// else to do so.
-func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visit) {
-	t.Helper()
-	var got []string
-	for range names {
-		v := s.Next()
-		visitors, got = append(visitors, v), append(got, v.Name)
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, names) {
-		t.Fatalf("%v entered; expected %v", got, names)
-	}
-	s.Nobody()
-	return visitors
 }
 
 // queues are the server's queues, from its admin API.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,9 +25,8 @@ func as(user string) []string {
 	return []string{"Authorization", "Basic " + token}
 }
 
-// Requests come in order, each after the previous one has its ticket, if it gets one. Then,
-// step by step, "+0 1" waits until 0 and 1 are inside and checks that nobody else enters, and
-// "-0" lets 0 leave. At last, free paths pass beside those inside.
+// Requests come in order, each after the previous one has its ticket, if it gets one. They
+// enter and leave as [testcaddy.Upstream.Follow] says, and free paths pass beside them.
 func TestAdmissionInRecipes(t *testing.T) {
 	for _, test := range []struct{ heading, requests, steps, free string }{ // the requests are method, path and user
 		{"One at a time for each user", "GET anna1 anna, GET anna2 anna, GET ben1 ben", "+anna1 ben1, -anna1, +anna2", ""},
@@ -45,30 +43,13 @@ func TestAdmissionInRecipes(t *testing.T) {
 				answers = append(answers, testcaddy.Send(t, words[0], k.url+words[1], "", as(words[2])...))
 				wait.Until(t, "it has a ticket", func() bool { return strings.Count(k.Ask("/serialize/queues"), `"token"`) == i+1 })
 			}
-			inside := make(map[string]*testcaddy.Visit)
-			for step := range strings.SplitSeq(test.steps, ", ") {
-				names := strings.Fields(step[1:])
-				if step[0] == '-' {
-					inside[names[0]].Leave()
-					delete(inside, names[0])
-					continue
-				}
-				for range names {
-					v := k.Next()
-					if inside[v.Name] = v; !slices.Contains(names, v.Name) {
-						t.Fatalf("%s entered; expected %v", v.Name, names)
-					}
-				}
-				k.Nobody()
-			}
+			k.Follow(strings.Split(test.steps, ", ")...)
 			for path := range strings.FieldsSeq(test.free) {
 				answer := testcaddy.Send(t, "POST", k.url+path, "")
 				k.NextNamed(path).Leave()
 				want(t, answer, 200, "served "+path)
 			}
-			for _, v := range inside {
-				v.Leave()
-			}
+			k.OpenAll()
 			for _, answer := range answers {
 				want(t, answer, 200, "")
 			}
