@@ -223,7 +223,7 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 	}
 	c := start(t, setup{tls: true, site: site.String(), env: map[string]string{"FILES": files.host()}})
 	for _, home := range []string{files.home, c.home} {
-		for name, size := range map[string]int{"small.txt": 10, "medium.txt": 5000, "page.txt": 250 << 10, "large.txt": 3 << 20} {
+		for name, size := range map[string]int{"small.txt": 10, "medium.txt": 5000, "page.txt": 250 << 10, "large.txt": 600 << 10} {
 			path := filepath.Join(home, name)
 			testcaddy.WriteFile(t, path, strings.Repeat("abcdefgh\n\n", size/10))
 			check(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))

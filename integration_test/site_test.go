@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -128,6 +129,18 @@ func (s *site) awaitTickets(t *testing.T, n int) (queue serializer.QueueState) {
 		return wantTickets(queue, n)
 	})
 	return queue
+}
+
+// awaitLog waits for a number of lines with a message.
+func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.Entry) {
+	t.Helper()
+	wait.Eventually(t, "the log has all lines", func() error {
+		if lines = s.Log.Entries(message); len(lines) != n {
+			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
+		}
+		return nil
+	})
+	return lines
 }
 
 func fromJSON(t *testing.T, text string, into any) {

@@ -1,8 +1,10 @@
+//go:build unix
+
 package integration_test
 
 import (
-	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -11,26 +13,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// awaitLog waits for a number of lines with a message.
-func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.Entry) {
+// loggedVisits makes three requests to a queue of one, with one to wait, and IDs: the first
+// is served, the second waits for it, and the third is refused.
+func loggedVisits(t *testing.T, global, tracing string, env map[string]string) *caddy {
 	t.Helper()
-	wait.Eventually(t, "the log has all lines", func() error {
-		if lines = s.Log.Entries(message); len(lines) != n {
-			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
-		}
-		return nil
-	})
-	return lines
-}
-
-// newLoggingSite has a queue of one, with one to wait, and IDs.
-func newLoggingSite(t *testing.T, level string) *site {
-	t.Helper()
-	s := unstartedSite(t)
-	text := s.caddyfile("queue_length 1")
-	s.start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
-		strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n", 1))
-	return s
+	c := start(t, setup{global: global, env: env, site: "unique_ids\nlog\n" + tracing + behindQueue("prefix a_\nqueue_length 1")})
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	(<-c.send("POST", "password=secret")).Want(t, http.StatusServiceUnavailable)
+	c.awaitEntries("handled request", 1)
+	c.release(holder)
+	c.wantServed(waiter)
+	c.awaitEntries("handled request", 3)
+	return c
 }
 
 // Log lines contain the request's txid even if nothing has used it before. Bug: they
@@ -38,16 +32,8 @@ func newLoggingSite(t *testing.T, level string) *site {
 // events.
 func TestLogOfVisit(t *testing.T) {
 	t.Parallel()
-	s := newLoggingSite(t, "DEBUG")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	testcaddy.Await(t, s.send(t, "POST", "three?password=secret"))
-	s.awaitLog(t, "handled request", 1)
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-
-	entered, left, access := s.awaitLog(t, "entered", 2), s.awaitLog(t, "left", 2), s.awaitLog(t, "handled request", 3)
+	c := loggedVisits(t, "debug", "", nil)
+	entered, left, access := c.awaitEntries("entered", 2), c.awaitEntries("left", 2), c.awaitEntries("handled request", 3)
 	for i := range entered {
 		e, l := entered[i], left[i]
 		if e["level"] != "debug" || e["queue"] != "a_" || e["position"] != float64(i) || e["wait"] == nil || e["token"] == "" {
@@ -60,8 +46,8 @@ func TestLogOfVisit(t *testing.T) {
 			t.Errorf("entry %d has txid %v; the access log has %v", i, e["txid"], access[i+1]["txid"])
 		}
 	}
-	var refused []testcaddy.Entry
-	for _, line := range s.Log.Entries("event") {
+	var refused []entry
+	for _, line := range c.Log.Entries("event") {
 		if line["name"] == "serialize_refused" {
 			refused = append(refused, line)
 		}
@@ -77,7 +63,7 @@ func TestLogOfVisit(t *testing.T) {
 	delete(data, "wait_ms")
 	if want := map[string]any{
 		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 503.0,
-		"method": "POST", "path": "/three", "client_ip": "127.0.0.1", "host": s.host,
+		"method": "POST", "path": "/", "client_ip": "127.0.0.1", "host": c.host(),
 	}; !maps.Equal(data, want) {
 		t.Errorf("the event says %v; expected %v", data, want)
 	}
@@ -86,14 +72,15 @@ func TestLogOfVisit(t *testing.T) {
 // Refusals are logged at most once a second, with their number and a txid.
 func TestLogOfRefusals(t *testing.T) {
 	t.Parallel()
-	s := newLoggingSite(t, "INFO")
-	one, inside, two, q := s.holderAndWaiter(t, s)
-	const refusals = 100
+	c := start(t, setup{site: "unique_ids\n" + behindQueue("prefix a_\nqueue_length 1")})
+	c.holder(t)
+	waiter := c.waiter("waiter", 2)
+	const refusals = 40
 	begin := time.Now()
 	for range refusals {
-		testcaddy.Get(t, s.url+"three").Want(t, 503)
+		c.get("/").Want(t, http.StatusServiceUnavailable)
 	}
-	refused := s.Log.Entries("refused")
+	refused := c.Log.Entries("refused")
 	if most := 1 + int(time.Since(begin)/time.Second); len(refused) == 0 || len(refused) > most {
 		t.Fatalf("%d refusals made %d lines; expected some, but at most %d", refusals, len(refused), most)
 	}
@@ -101,12 +88,9 @@ func TestLogOfRefusals(t *testing.T) {
 	if line["level"] != "warn" || line["queue"] != "a_" || line["reason"] != "queue_full" || line["count"] != 1.0 || line["txid"] == nil {
 		t.Errorf("the refusal is %v", line)
 	}
-	testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
-	<-inside.Gone
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, one)
-	testcaddy.Await(t, two)
-	if cut := s.awaitLog(t, "left after its turn was revoked", 1)[0]; cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
+	c.evictInside()
+	c.wantServed(waiter)
+	if cut := c.awaitEntryOf("left after its turn was revoked"); cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
 		t.Errorf("the eviction is %v", cut)
 	}
 }
@@ -148,9 +132,12 @@ func TestErrorLogOfRefusals(t *testing.T) {
 					t.Fatalf("a request too many got %d", a.StatusCode)
 				}
 			}
-			lines := len(s.Log.All(func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
-			if lines < test.least || lines > test.most {
-				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", lines, test.least, test.most)
+			lines := func() int {
+				return len(s.Log.All(func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
+			}
+			wait.Until(t, "the error log has its lines", func() bool { return lines() >= test.least })
+			if got := lines(); got > test.most {
+				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", got, test.least, test.most)
 			}
 			if len(s.Log.Entries("refused")) == 0 {
 				t.Error("the handler's own line is missing")
