@@ -26,20 +26,11 @@ func TestHostilePrefixes(t *testing.T) {
 	}
 	forms := []string{"{query.prefix}", "user_{query.prefix}", "user_{query.prefix}_"}
 	parent := testcaddy.TempDir(t)
-	c := start(t, setup{dir: filepath.Join(parent, "locks"), site: `
-		serialize /0 {
-			path {$DIR}
-			prefix ` + forms[0] + `
-		}
-		serialize /1 {
-			path {$DIR}
-			prefix ` + forms[1] + `
-		}
-		serialize /2 {
-			path {$DIR}
-			prefix ` + forms[2] + `
-		}
-		reverse_proxy {$UPSTREAM}`})
+	site := "reverse_proxy {$UPSTREAM}"
+	for form, prefix := range forms {
+		site = fmt.Sprintf("serialize /%d {\npath {$DIR}\nprefix %s\n}\n", form, prefix) + site
+	}
+	c := start(t, setup{dir: filepath.Join(parent, "locks"), site: site})
 	for form := range forms {
 		var holders, waiters []<-chan testcaddy.Answer
 		request := func(name string, value int) <-chan testcaddy.Answer {
