@@ -25,7 +25,7 @@ func TestQueueOfANamedRoute(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{more: "&(app) {\nroute {\n" + test.route + "}\n}", site: test.site})
-			c.wantTurns(c.Upstream, "/old", "/old")
+			c.wantTurns("/old", "/old")
 		})
 	}
 }

@@ -115,7 +115,7 @@ func TestSameQueueAcrossSites(t *testing.T) {
 			}
 			reverse_proxy {$UPSTREAM}
 		}`})
-	c.wantTurns(c.Upstream, "/a", "/b")
+	c.wantTurns("/a", "/b")
 }
 
 // A configuration in JSON can say all that a Caddyfile can. It is loaded, works, and is

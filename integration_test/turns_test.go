@@ -5,7 +5,6 @@ package integration_test
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"net/http/httptrace"
 	"slices"
 	"strings"
@@ -71,15 +70,14 @@ func arrive(t *testing.T, c *caddy, name string) <-chan testcaddy.Answer {
 
 // wantTurns sends two requests, and fails the test unless they are in one queue. Then the
 // second reaches the upstream only when the first has left it.
-func (c *caddy) wantTurns(upstream *testcaddy.Upstream, first, second string) {
+func (c *caddy) wantTurns(first, second string) {
 	c.t.Helper()
 	inside := c.getting(first + "?name=first&gate")
-	upstream.AwaitEntry("first")
+	c.AwaitEntry("first")
 	waiting := c.getting(second + "?name=second")
 	c.awaitTickets(2)
-	upstream.WantNever("second")
-	upstream.Open("first")
-	(<-inside).Want(c.t, http.StatusOK)
-	(<-waiting).Want(c.t, http.StatusOK)
-	upstream.WantAlone()
+	c.WantNever("second")
+	c.Open("first")
+	c.wantServed(inside, waiting)
+	c.WantAlone()
 }

@@ -3,11 +3,10 @@
 package recipes
 
 import (
-	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -63,72 +62,27 @@ chmod(%[1]q, 0666);`, filepath.Join(root, "shop.db"))
 	want(t, k.get(t, ""), 200, fmt.Sprint("stock ", clients*each))
 }
 
-// dialogue is a request whose body and answer take turns.
-type dialogue struct {
-	*http.Response
-	messages *io.PipeWriter
-	answer   *bufio.Reader
-}
-
-// begin sends the head of a request and a first message, and delivers the dialogue when the
-// answer begins.
-func begin(t *testing.T, client *http.Client, url, contentType, message string) <-chan dialogue {
-	body, messages := io.Pipe()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", url, body)
+// A client that goes away ends the generation, and the next one begins. What needs no GPU
+// does not wait.
+func TestOneGPU(t *testing.T) {
+	k := cook(t, "One GPU behind Ollama or llama.cpp")
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, "POST", k.url+"api/generate", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Content-Type", contentType)
-	r.Header.Set("TE", "trailers")
-	begun := make(chan dialogue, 1)
-	go func() {
-		_, _ = io.WriteString(messages, message)
-		if contentType == "application/json" { // whose body ends before the answer begins
-			_ = messages.Close()
-		}
-	}()
-	go func() {
-		resp, err := client.Do(r)
-		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			resp = &http.Response{Body: http.NoBody}
-		}
-		begun <- dialogue{resp, messages, bufio.NewReader(resp.Body)}
-	}()
-	return begun
-}
-
-// A client that goes away ends the generation, and the next one gets its tokens
-// one by one.
-func TestOneGPU(t *testing.T) {
-	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/x-ndjson")
-		_, _ = io.WriteString(w, r.URL.Path+"\n")
-		_ = http.NewResponseController(w).Flush()
-		if r.Method == "POST" {
-			<-r.Context().Done()
-		}
-	}))
-	k := cook(t, "One GPU behind Ollama or llama.cpp", "localhost:11434", addr)
-	token := func(from dialogue) {
-		t.Helper()
-		if line, err := from.answer.ReadString('\n'); line != "/api/generate\n" {
-			t.Fatalf("read %q, %v; expected a token", line, err)
-		}
-	}
-	first := <-begin(t, http.DefaultClient, k.url+"api/generate", "application/json", "{}")
-	token(first)
-	want(t, k.get(t, "api/tags"), 200, "/api/tags") // needs no GPU
-	second := begin(t, http.DefaultClient, k.url+"api/generate", "application/json", "{}")
+	go testcaddy.Do(http.DefaultClient, request)
+	first := k.NextNamed("api/generate")
+	second := testcaddy.Send(t, "POST", k.url+"api/generate", "{}")
 	k.awaitTickets(t, "gpu_", 2)
-	if len(second) > 0 {
-		t.Error("two prompts are at work at once")
-	}
-	_ = first.Body.Close()
-	next := <-second
-	token(next)
-	_ = next.Body.Close()
+	tags := k.get(t, "api/tags")
+	k.NextNamed("api/tags").Leave()
+	want(t, tags, 200, "")
+	k.Nobody()
+	hangUp()
+	<-first.Gone
+	k.NextNamed("api/generate").Leave()
+	want(t, second, 200, "served")
 }
 
 // A call's messages, small and large, go in both directions while the next call waits, and
@@ -164,18 +118,38 @@ func TestGRPC(t *testing.T) {
 	message := func(length int) string {
 		return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(length))) + strings.Repeat("x", length)
 	}
-	call := func() <-chan dialogue {
-		return begin(t, client, k.url+"ledger.Ledger/Add", "application/grpc", message(5))
+	type call struct {
+		*http.Response
+		messages *io.PipeWriter
 	}
-	wantEcho := func(from dialogue, length int) {
+	begin := func() <-chan call {
+		body, messages := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", k.url+"ledger.Ledger/Add", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("TE", "trailers")
+		begun := make(chan call, 1)
+		go func() { _, _ = io.WriteString(messages, message(5)) }()
+		go func() {
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				resp = &http.Response{Body: http.NoBody}
+			}
+			begun <- call{resp, messages}
+		}()
+		return begun
+	}
+	wantEcho := func(from call, length int) {
 		t.Helper()
-		if got, err := read(from.answer); err != nil || string(got) != message(length) {
+		if got, err := read(from.Body); err != nil || string(got) != message(length) {
 			t.Fatalf("got %d bytes, %v, of a message of %d", len(got), err, length)
 		}
 	}
-	first := <-call()
+	first := <-begin()
 	wantEcho(first, 5)
-	next := call()
+	next := begin()
 	k.awaitTickets(t, "ledger_", 2)
 	for _, length := range []int{0, 3000, 100_000, 1_000_000, 1} {
 		if _, err := io.WriteString(first.messages, message(length)); err != nil {
@@ -190,45 +164,26 @@ func TestGRPC(t *testing.T) {
 	second := <-next
 	wantEcho(second, 5)
 	_ = second.messages.Close()
-	if rest, err := io.ReadAll(second.answer); len(rest) > 0 || err != nil || second.Trailer.Get("Grpc-Status") != "0" {
+	if rest, err := io.ReadAll(second.Body); len(rest) > 0 || err != nil || second.Trailer.Get("Grpc-Status") != "0" {
 		t.Errorf("it ends with %q, %v, %v", rest, err, second.Trailer)
 	}
 }
 
-// An open WebSocket keeps nobody else waiting, however its header is written.
+// An open WebSocket keeps nobody else waiting. TestWebSocket shows that it keeps its turn.
 func TestWebSockets(t *testing.T) {
-	addr := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-			_, _ = io.WriteString(w, "page")
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		_, _ = io.Copy(conn, conn)
-	}))
-	k := cook(t, "WebSockets", "localhost:9000", addr, "concurrency 100", "concurrency 2", "timeout 1s", "timeout 2s")
-	site := strings.Trim(strings.TrimPrefix(k.url, "http:"), "/")
-	upgrade := func(want int) {
-		t.Helper()
-		conn, err := net.Dial("tcp", site)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		_, _ = fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: %s\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\n"+
-			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", site)
-		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != want {
-			t.Errorf("the upgrade was answered %v, %v; expected %d", resp, err, want)
-		}
+	k := cook(t, "WebSockets", "concurrency 100", "concurrency 2", "timeout 1s", "timeout 2s")
+	var sockets []<-chan testcaddy.Answer
+	for i := range 2 {
+		sockets = append(sockets, k.get(t, "socket"))
+		k.awaitTickets(t, "socket_", i+1)
+		k.NextNamed("socket")
 	}
-	upgrade(http.StatusSwitchingProtocols)
-	upgrade(http.StatusSwitchingProtocols)
-	want(t, k.get(t, "a"), 200, "page")
-	want(t, k.get(t, "b"), 200, "page")
-	upgrade(http.StatusServiceUnavailable) // one too many
+	page := k.get(t, "a")
+	k.NextNamed("a").Leave()
+	want(t, page, 200, "served a")
+	want(t, k.get(t, "socket/more"), 503, "") // one too many
+	k.OpenAll()
+	for _, socket := range sockets {
+		want(t, socket, 200, "")
+	}
 }
