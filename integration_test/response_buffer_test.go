@@ -234,6 +234,9 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 		for _, path := range paths {
 			for i := range 5 * len(requests) {
 				file, request := []string{"small.txt", "medium.txt", "page.txt", "large.txt", "missing.txt"}[i%5], requests[i/5]
+				if request != "GET" && file != "page.txt" && file != "missing.txt" {
+					continue
+				}
 				method, condition, _ := strings.Cut(request, " ")
 				var header []string
 				if field, value, ok := strings.Cut(condition, ": "); ok {
