@@ -34,7 +34,17 @@ func TestCaddyfileAdapt(t *testing.T) {
 			if !ok {
 				t.Fatalf("no line of ten dashes")
 			}
-			compareAdapted(t, c.adapt(caddyfile), strings.TrimSpace(want))
+			got, want := c.adapt(caddyfile), strings.TrimSpace(want)
+			if strings.HasPrefix(got, "{") && strings.HasPrefix(want, "{") {
+				var gotValue, wantValue any
+				decodeInto(t, got, &gotValue)
+				if decodeInto(t, want, &wantValue); reflect.DeepEqual(gotValue, wantValue) {
+					return
+				}
+			}
+			if got != want {
+				t.Errorf("adapted to\n%s\nwant\n%s", got, want)
+			}
 		})
 	}
 }
@@ -55,20 +65,6 @@ func (c *caddy) adapt(caddyfile string) string {
 		return answer.Error
 	}
 	return string(answer.Result)
-}
-
-func compareAdapted(t *testing.T, got, want string) {
-	t.Helper()
-	if strings.HasPrefix(got, "{") && strings.HasPrefix(want, "{") {
-		var gotValue, wantValue any
-		decodeInto(t, got, &gotValue)
-		if decodeInto(t, want, &wantValue); reflect.DeepEqual(gotValue, wantValue) {
-			return
-		}
-	}
-	if got != want {
-		t.Errorf("adapted to\n%s\nwant\n%s", got, want)
-	}
 }
 
 func decodeInto(t testing.TB, text string, value any) {

@@ -136,7 +136,15 @@ func TestDryRunWithoutStorage(t *testing.T) {
 // other.
 func TestDryRunOfDialogue(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{upstream: testcaddy.NewUpstream(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
+		for lines := bufio.NewScanner(r.Body); lines.Scan(); { // it answers each line as it comes
+			fmt.Fprintln(w, lines.Text())
+			_ = control.Flush()
+		}
+	}))
+	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
@@ -154,16 +162,4 @@ func TestDryRunOfDialogue(t *testing.T) {
 		}
 	}
 	check(t, client.Close())
-}
-
-// dialogueUpstream answers each line as it comes.
-func dialogueUpstream(t *testing.T) (addr string) {
-	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
-		for lines := bufio.NewScanner(r.Body); lines.Scan(); {
-			fmt.Fprintln(w, lines.Text())
-			_ = control.Flush()
-		}
-	}))
 }

@@ -26,44 +26,29 @@ func init() { testcaddy.RunIfCaddy() }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	runManyAtOnce()
-	os.Exit(buildAndRun(m))
-}
-
-// runManyAtOnce lets more tests run in parallel than there are processors, for
-// most of their time is waiting.
-func runManyAtOnce() {
+	// More tests run in parallel than there are processors, for most of their time is waiting.
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
 	}
+	os.Exit(buildAndRun(m))
 }
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "orderly")
+	defer os.RemoveAll(dir)
 	if err == nil {
-		defer os.RemoveAll(dir)
-		err = prepare(dir)
+		err = errors.Join(os.Chmod(dir, 0o755), makeCertificate(dir)) // other users run what is in it, too
+	}
+	if err == nil {
+		testcaddy.Program, err = program(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
-}
-
-func prepare(dir string) error {
-	// Other users run what is in it, too.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	if err := makeCertificate(dir); err != nil {
-		return err
-	}
-	var err error
-	testcaddy.Program, err = program(dir)
-	return err
 }
 
 // program is the Caddy under test. The test binary itself is in a directory that

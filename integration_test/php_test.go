@@ -35,11 +35,6 @@ func (p *phpFPM) env() map[string]string {
 	return map[string]string{"PHP": p.socket, "ROOT": p.root}
 }
 
-// phpSite is a site with PHP behind a queue.
-func phpSite(options string) string {
-	return "root {$ROOT}\nserialize {\npath {$DIR}\n" + options + "\n}\nphp_fastcgi unix/{$PHP}"
-}
-
 // noting is the beginning of a script that notes in a log when it begins and ends.
 const noting = `<?php
 function note($what) { file_put_contents("log", $_GET["name"] . " $what\n", FILE_APPEND | LOCK_EX); }
@@ -79,7 +74,7 @@ func TestPHPWorksOn(t *testing.T) {
 	})
 	queue := 0
 	for _, buffer := range []string{"", "response_buffer 0"} {
-		c := start(t, setup{tls: true, env: php.env(), site: phpSite("prefix {query.queue}_\n" + buffer)})
+		c := start(t, setup{tls: true, env: php.env(), site: "root {$ROOT}\nserialize {\npath {$DIR}\nprefix {query.queue}_\n" + buffer + "\n}\nphp_fastcgi unix/{$PHP}"})
 		for _, path := range []string{
 			"/length.php?size=4", "/length.php?size=3000", "/length.php?size=200000", "/empty.php?status=204", "/empty.php?status=304",
 			"/finishes.php?", "/silent.php?gone=1.1", "/silent.php?gone=2", "/flush.php?gone=1.1", "/flush.php?gone=2",

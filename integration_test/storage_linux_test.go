@@ -80,54 +80,50 @@ func TestStorageFails(t *testing.T) {
 		for _, cold := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, before the first request %t", fault.name, cold), func(t *testing.T) {
 				t.Parallel()
-				testStorageFault(t, fault, cold)
+				s := setup{site: `
+					serialize /hello off
+					respond /hello hello
+					serialize {
+						path {$DIR}
+						error_code 409
+					}
+					reverse_proxy {$UPSTREAM}
+					handle_errors {
+						respond "{http.serialize.reason}"
+					}`}
+				if fault.setup != nil {
+					fault.setup(t, &s)
+				}
+				c := start(t, s)
+				dir := c.dir
+				if s.launcher != nil { // it is there in its own view of the file systems only
+					c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
+				}
+				client := newClient(t, "1.1")
+				do(client, "GET", c.url+"/hello", "").Want(t, http.StatusOK) // connects
+				if !cold {
+					do(client, "GET", c.url+"/?name=first", "").Want(t, http.StatusOK)
+				}
+
+				mend := fault.broken(t, c)
+				for range 10 {
+					r := do(client, "GET", c.url+"/?name=refused", "").Want(t, http.StatusServiceUnavailable)
+					wantRetryAfter(t, r)
+					if r.Text != "storage" {
+						t.Errorf("{http.serialize.reason} is %q, want storage", r.Text)
+					}
+				}
+				line := c.wantRefusalLogged("storage", "serializer_")
+				if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
+					t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
+				}
+				mend()
+				do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
+				c.WantNever("refused")
+				c.wantNoTickets()
 			})
 		}
 	}
-}
-
-func testStorageFault(t *testing.T, fault storageFault, cold bool) {
-	s := setup{site: `
-		serialize /hello off
-		respond /hello hello
-		serialize {
-			path {$DIR}
-			error_code 409
-		}
-		reverse_proxy {$UPSTREAM}
-		handle_errors {
-			respond "{http.serialize.reason}"
-		}`}
-	if fault.setup != nil {
-		fault.setup(t, &s)
-	}
-	c := start(t, s)
-	dir := c.dir
-	if s.launcher != nil { // it is there in its own view of the file systems only
-		c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
-	}
-	client := newClient(t, "1.1")
-	do(client, "GET", c.url+"/hello", "").Want(t, http.StatusOK) // connects
-	if !cold {
-		do(client, "GET", c.url+"/?name=first", "").Want(t, http.StatusOK)
-	}
-
-	mend := fault.broken(t, c)
-	for range 10 {
-		r := do(client, "GET", c.url+"/?name=refused", "").Want(t, http.StatusServiceUnavailable)
-		wantRetryAfter(t, r)
-		if r.Text != "storage" {
-			t.Errorf("{http.serialize.reason} is %q, want storage", r.Text)
-		}
-	}
-	line := c.wantRefusalLogged("storage", "serializer_")
-	if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
-		t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
-	}
-	mend()
-	do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
-	c.WantNever("refused")
-	c.wantNoTickets()
 }
 
 // A lock directory that is removed while no request is inside is made again. If it is
