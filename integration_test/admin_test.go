@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -137,79 +136,4 @@ func TestAdminEvictsWaiting(t *testing.T) {
 		testcaddy.Await(t, one)
 		s.Nobody()
 	})
-}
-
-func TestAdminEvictsInside(t *testing.T) {
-	s := newSite(t, "")
-	one, inside, two, q := s.holderAndWaiter(t, s)
-	a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
-	if a.StatusCode != http.StatusOK || !strings.Contains(a.Text, serializer.StateInside) {
-		t.Errorf("evicting: %d %s", a.StatusCode, a.Text)
-	}
-	<-inside.Gone
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, one).Want(t, http.StatusGatewayTimeout)
-	testcaddy.Await(t, two)
-}
-
-// A ticket of another process in the same directory is evicted by that process.
-func TestAdminEvictsInOtherProcess(t *testing.T) {
-	s := newSite(t, "")
-	other := s.join(t, "")
-	one, inside, two, q := s.holderAndWaiter(t, other)
-	testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
-	testcaddy.Await(t, two).Want(t, http.StatusServiceUnavailable)
-	inside.Leave()
-	testcaddy.Await(t, one)
-}
-
-// Each reload makes a new module of the admin API, but the queues stay.
-func TestAdminAfterReload(t *testing.T) {
-	s := newSite(t, "")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	s.Reload(t, s.caddyfile("timeout 30s"))
-	three := s.send(t, "GET", "three")
-	q := s.awaitTickets(t, 3)
-	if q.Inside != 1 || q.Waiting != 2 {
-		t.Errorf("after the reload the queue is %+v; expected one inside, two waiting", q)
-	}
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-	s.NextNamed("three").Leave()
-	testcaddy.Await(t, three)
-}
-
-func TestAdminUnderLoad(t *testing.T) {
-	s := newSite(t, "")
-	const clients, each = 8, 20
-	var group sync.WaitGroup
-	for range clients {
-		group.Go(func() {
-			for range each {
-				<-testcaddy.Send(t, "GET", s.url+"x", "")
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	go func() {
-		for range clients * each {
-			s.Next().Leave()
-		}
-	}()
-	for looks := 0; ; looks++ {
-		for _, q := range s.queues(t) {
-			if q.Inside > 1 || q.Inside+q.Waiting != len(q.Tickets) {
-				t.Errorf("queue is %d inside, %d waiting, %d tickets", q.Inside, q.Waiting, len(q.Tickets))
-			}
-		}
-		select {
-		case <-done:
-			t.Logf("%d looks while %d requests passed", looks, clients*each)
-			return
-		default:
-		}
-	}
 }

@@ -106,46 +106,31 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	testcaddy.Await(t, two)
 }
 
-// If no server answers, the commands say so and fail, and say that nothing was done.
+// If no Caddy answers, or another one, the commands say so and fail, and print nothing else.
 func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
-	address := testcaddy.ReserveAddr(t)
-	for _, args := range [][]string{
-		{"queues"}, {"evict", "--prefix", "a_", "--force", "17"}, {"pause", "--prefix", "a_"}, {"resume", "--prefix", "a_"},
-	} {
-		out, errs, code := output(t, []string{"CADDY_ADMIN=" + address}, append([]string{"serialize"}, args...)...)
-		if code != 1 || out != "" || !strings.Contains(errs, "no Caddy answers at "+address) || !strings.Contains(errs, "--address") {
-			t.Errorf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
-		}
+	answering := func(answer http.HandlerFunc) string {
+		server := httptest.NewServer(answer)
+		t.Cleanup(server.Close)
+		return strings.TrimPrefix(server.URL, "http://")
 	}
-}
-
-// A Caddy that answers with an error is not treated as missing.
-func TestCommandWithServerThatRefuses(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name, says string
-		answer     http.HandlerFunc
-	}{
-		{"a Caddy without the plugin", "built without serialize", http.NotFound},
-		{"another host", "host not allowed", func(w http.ResponseWriter, _ *http.Request) {
+	for _, c := range []struct{ name, address, says string }{
+		{"nobody", testcaddy.ReserveAddr(t), "no Caddy answers at"},
+		{"a Caddy without the plugin", answering(http.NotFound), "built without serialize"},
+		{"another host", answering(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = w.Write([]byte(`{"error":"host not allowed: example.com"}`))
-		}},
-		{"no JSON", "reading the answer", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }},
+		}), "host not allowed"},
+		{"no JSON", answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "reading the answer"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			server := httptest.NewServer(c.answer)
-			defer server.Close()
-			address := strings.TrimPrefix(server.URL, "http://")
-			for _, args := range [][]string{{"queues"}, {"evict", "--prefix", "a_", "17"}} {
-				args := append(append([]string{"serialize"}, args...), "--address", address)
-				out, errs, code := output(t, nil, args...)
-				if code != 1 || !strings.Contains(errs, c.says) || out != "" {
-					t.Errorf("caddy %v: exit code %d, %s%s; expected %q", args, code, out, errs, c.says)
-				}
+		for _, args := range [][]string{
+			{"queues"}, {"evict", "--prefix", "a_", "--force", "17"}, {"pause", "--prefix", "a_"}, {"resume", "--prefix", "a_"},
+		} {
+			out, errs, code := output(t, []string{"CADDY_ADMIN=" + c.address}, append([]string{"serialize"}, args...)...)
+			if code != 1 || out != "" || !strings.Contains(errs, c.says) || !strings.Contains(errs, c.address) {
+				t.Errorf("%s: caddy serialize %v: exit code %d: %s%s; expected %q", c.name, args, code, out, errs, c.says)
 			}
-		})
+		}
 	}
 }
 

@@ -48,4 +48,13 @@ func TestCommandEvictFromStoppedThroughServer(t *testing.T) {
 	testcaddy.Await(t, two).Want(t, 503)
 	inside.Leave()
 	testcaddy.Await(t, one)
+
+	// One that is not stopped evicts it.
+	one, inside, two, q = s.holderAndWaiter(t, other)
+	if text, code = s.evict(t, q.Tickets[1].Token); code != 0 {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	testcaddy.Await(t, two).Want(t, 503)
+	inside.Leave()
+	testcaddy.Await(t, one)
 }

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"bytes"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -29,56 +28,35 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"new", "--scheme", "call_number", "-n", "2"}, "", 0, `^00000000\n00bVJxYW\n$`, ``},
 		{[]string{"new", "--scheme", "uuid"}, "", 1, `^$`, `--scheme "uuid": expected txid, unique_id, sharded_id, call_number or uuid_v7`},
 		{[]string{"new", "--scheme", "uuid_v7", "-n", "2"}, "", 0, `^([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n){2}$`, ``},
-		{[]string{"decode", "018bcfe5-687b-7048-b456-789abcd54321"}, "", 0, `scheme\s+uuid_v7\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},
 		{[]string{"decode", "00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03"}, "", 0,
 			`scheme\s+traceparent\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},
-		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `uuid_v7_first\s+018bcfe5-687b-7048-b456-789abcd00000\n`, ``},
 		{[]string{"decode", "018bcfe5687b7048b456789abcd54321"}, "", 0, `has 2 readings(.|\n)*uuid_v7(.|\n)*trace_id`, ``},
 		// Bug: with another scheme, --shards was ignored.
 		{[]string{"new", "--shards", "4"}, "", 1, `^$`, `--shards is for --scheme sharded_id; a txid has no shard`},
-		{[]string{"new", "--scheme", "uuid", "--shards", "4"}, "", 1, `^$`, `--scheme "uuid": expected txid`},
-		{[]string{"new", "--scheme", "traceparent"}, "", 1, `^$`, `--scheme "traceparent": expected txid`},
 		// Bug: the error for an ID that begins with a hyphen said only that the
 		// flag is unknown.
 		{[]string{"decode", "------------------8"}, "", 1, `^$`, `begins with a hyphen write --, as in: caddy ids decode -- ID`},
-		{[]string{"decode", "-FobLMCoAQoAADA5AQI"}, "", 1, `^$`, `as in: caddy ids decode -- ID`},
 		{[]string{"decode", "--json", "--", "------------------8"}, "", 0, `"layout":"classic"`, ``},
 		{[]string{"decode"}, "------------------8\n", 0, `layout classic`, ``},
 		{[]string{"new", "-n", "0"}, "", 1, `^$`, `-n 0: expected 1 or more`},
 		{[]string{"new", "--scheme", "sharded_id", "--shards", "0"}, "", 1, `^$`, `--shards 0`},
 		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},
 		{[]string{"decode", "PFobLMCoAQoAADA5AQI"}, "", 0, `layout classic\n\s+time\s+2002-02-01T04:35:56Z\n\s+address\s+192.168.1.10`, ``},
-		{[]string{"decode", "W4kEeX8AAQEAAHUu-mgAAAAA"}, "", 0, `layout threaded(.|\n)*pid\s+29998`, ``},
-		{[]string{"decode", "ZFJGec8R3U_ldaMTbxzC3wAAAAM"}, "", 0, `layout modern(.|\n)*thread\s+3`, ``},
-		{[]string{"decode", "03KOE60u"}, "", 0, `run\s+8452\n\s+sequence\s+11827`, ``},
-		{[]string{"decode", "a_0000160969386537851501000036794192.168.0.1"}, "", 0,
-			`scheme\s+lock_file\n\s+time\s+2021-01-03T17:11:05.378515Z\n\s+prefix\s+a_\n\s+token\s+1609693865378515\n\s+client\s+192.168.0.1:36794`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
-		{[]string{"decode", ""}, "", 1, `^$`, `"" is no ID`},
 		// Bug: the error for nonsense listed the lengths of IDs, not that it is none.
 		{[]string{"decode", "nonsense!"}, "", 1, `^$`,
-			`^"nonsense!" is no ID: it is no txid, uuid_v7, (.|\n)*or call_number; nor is it the name of a lock file\n`},
+			`^"nonsense!" is no ID: it is no txid, uuid_v7, (.|\n)*or call_number\n`},
 		{[]string{"decode", "ZFJGec8R3U-ldaMTbxzC3wAAAAM"}, "", 0, `has 2 readings(.|\n)*2.4.29 to 2.4.46`, ``},
-		{[]string{"decode", "PFobLP@oAQoAADA5AQI"}, "", 0, `node\s+ffa8010a00003039(.|\n)*random bits`, ``},
-		// Eighteen characters of lower-case hex are a sharded_id; twenty can be a txid, too.
-		{[]string{"decode", "12300aa4aa5c7f2c2d50"}, "", 0, `has 2 readings(.|\n)*sharded_id(.|\n)*txid`, ``},
 	} {
-		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)
-			var stdout, stderr bytes.Buffer
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(test.stdin), &stdout, &stderr
-			_ = cmd.Run()
-			if code := cmd.ProcessState.ExitCode(); code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
-			if !regexp.MustCompile(test.stdout).Match(stdout.Bytes()) {
-				t.Errorf("printed %q, want %s", &stdout, test.stdout)
-			}
-			if !regexp.MustCompile(test.stderr).Match(stderr.Bytes()) {
-				t.Errorf("complained %q, want %s", &stderr, test.stderr)
-			}
-		})
+		cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)
+		cmd.Stdin = strings.NewReader(test.stdin)
+		stdout, stderr, code := testcaddy.OutputOf(t, cmd)
+		if code != test.code || !regexp.MustCompile(test.stdout).MatchString(stdout) ||
+			!regexp.MustCompile(test.stderr).MatchString(stderr) {
+			t.Errorf("%q: exit code %d, printed %q, complained %q; want %d, %s, %s",
+				test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
+		}
 	}
 }
 
@@ -112,13 +90,9 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 			t.Fatalf("apache ended: %v", server.Err)
 		default:
 		}
-		resp, err := http.Get("http://" + addr + "/")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		id = resp.Header.Get("X-Unique-Id")
-		return nil
+		a := <-testcaddy.Send(t, http.MethodGet, "http://"+addr, "")
+		id = a.Header.Get("X-Unique-Id")
+		return a.Err
 	})
 	readings, err := uniqueid.Decode(id)
 	if err != nil {

@@ -5,8 +5,6 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -121,66 +119,4 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	c.OpenAll()
 	c.wantServed(answers...)
 	c.wantMetric("oldest_inside_seconds"+queue, "")
-}
-
-// Every metric and label that the dashboard and the alert rules ask for is in a
-// real answer.
-func TestDashboardAsksForWhatThereIs(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "")
-	c.get("/").Want(t, http.StatusOK)
-	answer := c.Ask("/metrics")
-	var queries []string
-	for file, pattern := range map[string]string{
-		"grafana-dashboard.json": `"(?:expr|definition)": ("(?:[^"\\]|\\.)*")`, "alerts.yml": `(?m)^ +expr: (.*)$`,
-	} {
-		text, err := os.ReadFile("../docs/" + file)
-		check(t, err)
-		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
-			query, err := strconv.Unquote(match[1])
-			if err != nil {
-				query = match[1]
-			}
-			queries = append(queries, query)
-		}
-	}
-	if len(queries) < 20 {
-		t.Fatalf("there are only the queries %q", queries)
-	}
-	label := regexp.MustCompile(`([a-z_]+)(?:=|=~|!~)"|by \(([a-z_, ]+)\)`)
-	for _, query := range queries {
-		names := regexp.MustCompile(`\bcaddy_[a-z_]+`).FindAllString(query, -1)
-		if len(names) == 0 {
-			t.Errorf("%s: no metric of Caddy", query)
-		}
-		for _, name := range names {
-			_, sample, _ := strings.Cut(answer, "\n"+name+"{")
-			sample, _, _ = strings.Cut(sample, "}")
-			for _, match := range label.FindAllStringSubmatch(query, -1) {
-				for wanted := range strings.SplitSeq(match[1]+match[2], ", ") {
-					// Prometheus itself adds the instance.
-					if wanted != "instance" && !strings.Contains(sample, wanted+`="`) {
-						t.Errorf("%s: %s has no label %s", query, name, wanted)
-					}
-				}
-			}
-			if sample == "" {
-				t.Errorf("%s: there is no metric %s", query, name)
-			}
-		}
-	}
-}
-
-// Prometheus accepts the alert rules, and they fire. Bug: no alert fired for a request
-// that was inside for 20 minutes while 19 waited.
-func TestAlertRules(t *testing.T) {
-	t.Parallel()
-	promtool := testcaddy.Need(t, "promtool", "apt-get install prometheus")
-	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
-		cmd := exec.CommandContext(t.Context(), promtool, args...)
-		cmd.Dir = "../docs"
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("promtool %v: %v\n%s", args, err, out)
-		}
-	}
 }

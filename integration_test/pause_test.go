@@ -59,10 +59,10 @@ func (c *caddy) order(prefix, action string) testcaddy.Answer {
 // pause pauses a queue, and resume resumes it.
 func (c *caddy) pause(prefix, length string) {
 	c.t.Helper()
-	var q serializer.QueueState
-	decodeInto(c.t, c.order(prefix, "pause?for="+length).Want(c.t, http.StatusOK).Text, &q)
-	if q.PausedUntil == nil || q.Prefix != prefix {
-		c.t.Fatalf("the queue is %+v; it should be paused", q)
+	var paused []serializer.QueueState
+	decodeInto(c.t, c.order(prefix, "pause?for="+length).Want(c.t, http.StatusOK).Text, &paused)
+	if len(paused) != 1 || paused[0].PausedUntil == nil || paused[0].Prefix != prefix {
+		c.t.Fatalf("the answer is %+v; the queue should be paused", paused)
 	}
 }
 
@@ -191,10 +191,10 @@ func TestPauseNonsense(t *testing.T) {
 		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
 		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
-		{"POST", "a_", "pause?fro=0", 400, "no parameter but one duration"},
-		{"POST", "a_", "pause?for=10m&for=0", 400, "no parameter but one duration"}, // bug: the first one counted
-		{"POST", "a_", "pause?for=10m;for=0", 400, "no parameter but one duration"},
-		{"POST", "a_", "resume?for=1m", 400, "resume takes no parameter"},
+		{"POST", "a_", "pause?fro=0", 400, "pause has only the parameters [for], each once"},
+		{"POST", "a_", "pause?for=10m&for=0", 400, "pause has only the parameters [for], each once"}, // bug: the first one counted
+		{"POST", "a_", "pause?for=10m;for=0", 400, "pause has only the parameters [for], each once"},
+		{"POST", "a_", "resume?for=1m", 400, "resume has only the parameters []"},
 		{"POST", "b_", "pause", 404, "no such queue"},
 		{"POST", "{query.a}", "pause", 404, "no such queue"},
 		{"POST", "a_", "stop", 405, "not allowed"},

@@ -23,7 +23,7 @@ func TestRevokedTurnsAreTold(t *testing.T) {
 		serialize {
 			path {$DIR}
 			prefix a_
-			hold_timeout 100ms
+			hold_timeout 1s
 		}
 		reverse_proxy %s {
 			transport fastcgi

@@ -29,27 +29,18 @@ func TestTrust(t *testing.T) {
 		kept                 bool
 	}{
 		{"an ID", "it", "abc-DEF_1.2@x", true},
-		{"one character", "it", "a", true},
 		{"128 characters", "it", strings.Repeat("a", 128), true},
 		{"129 characters", "it", strings.Repeat("a", 129), false},
-		{"200 characters", "it", strings.Repeat("b", 200), false},
 		{"empty", "it", "", false},
 		{"a space", "it", "a b", false},
-		{"a tab", "it", "a\tb", false},
-		{"a slash", "it", "caller/1", false},
 		{"beyond ASCII", "it", "aé", false},
-		{"a quote", "it", `a"b`, false},
 		{"braces", "it", "{env.HOME}", false},
 		{"another is trusted", "another", "caller1", false},
 		{"nobody is trusted", "nobody", "abc", false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			checkTrusted(t, ask(t, url[test.trusted], "X-Request-Id", test.value), test.value, test.kept)
-		})
+		checkTrusted(t, ask(t, url[test.trusted], "X-Request-Id", test.value), test.value, test.kept)
 	}
-	t.Run("two values", func(t *testing.T) {
-		checkTrusted(t, ask(t, url["it"], "X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
-	})
+	checkTrusted(t, ask(t, url["it"], "X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
 }
 
 func checkTrusted(t *testing.T, answer, value string, kept bool) {
@@ -62,10 +53,10 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 		return
 	}
 	if _, err := uniqueid.ParseTXID(txid); err != nil {
-		t.Errorf("txid %q: %v", txid, err)
+		t.Errorf("of %q, the txid is %q: %v", value, txid, err)
 	}
 	if header != "" {
-		t.Errorf("the upstream sees the header %q", header)
+		t.Errorf("of %q, the upstream sees the header %q", value, header)
 	}
 }
 

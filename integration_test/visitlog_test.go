@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -96,52 +95,37 @@ func TestLogOfRefusals(t *testing.T) {
 }
 
 // Each refusal is also a line of Caddy's own error log, beside the handler's one line a
-// second. The documentation says how to silence it.
+// second, unless it is answered before. TestStormOfRefusals shows how to silence it.
 func TestErrorLogOfRefusals(t *testing.T) {
 	t.Parallel()
-	const quietErrors = `
-		log default {
-			exclude http.log.error
-		}
-		log errors {
-			include http.log.error
-			sampling {
-				interval 1s
-				first 1
-				thereafter 1000000
-			}
-		}`
+	const refusals = 20
 	for name, test := range map[string]struct {
-		global, options, more string
-		least, most           int // lines of 20 refusals
+		options, more string
+		lines         int
 	}{
-		"as it is":             {least: 20, most: 20},
+		"as it is":             {lines: refusals},
 		"error code below 500": {options: "error_code 429"},
 		"error_response":       {options: "error_response text/plain busy"},
-		"handle_errors":        {more: "handle_errors {\nrespond busy 503\n}"},
-		"sampling":             {global: quietErrors, least: 1, most: 5},
+		"handle_errors":        {more: "\nhandle_errors {\nrespond busy 503\n}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unstartedSite(t)
-			text := strings.TrimSuffix(strings.TrimSpace(s.caddyfile("queue_length 1\n"+test.options)), "}")
-			s.start(t, "{\n\tadmin {$ADMIN}\n"+test.global+"\n}\n"+text+test.more+"\n}\n")
-			s.holderAndWaiter(t, s)
-			for range 20 {
-				if a := testcaddy.Get(t, s.url+"more"); a.StatusCode < 400 {
+			c := start(t, setup{site: behindQueue("queue_length 1\n"+test.options) + test.more})
+			holder, waiter := c.holder(t), c.waiter("waiter", 2)
+			for range refusals {
+				if a := c.get("/"); a.StatusCode < 400 {
 					t.Fatalf("a request too many got %d", a.StatusCode)
 				}
 			}
 			lines := func() int {
-				return len(s.Log.All(func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
+				return len(c.Log.All(func(e entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
 			}
-			wait.Until(t, "the error log has its lines", func() bool { return lines() >= test.least })
-			if got := lines(); got > test.most {
-				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", got, test.least, test.most)
+			wait.Until(t, "the error log has its lines", func() bool { return lines() >= test.lines })
+			if got := lines(); got > test.lines || len(c.Log.Entries("refused")) == 0 {
+				t.Errorf("%d lines of the error log, expected %d, and %d of the handler", got, test.lines, len(c.Log.Entries("refused")))
 			}
-			if len(s.Log.Entries("refused")) == 0 {
-				t.Error("the handler's own line is missing")
-			}
+			c.release(holder)
+			c.wantServed(waiter)
 		})
 	}
 }

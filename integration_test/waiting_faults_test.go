@@ -10,32 +10,8 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
-
-// A browser that sends no cookie back loses its place within three seconds. When its page
-// comes again, it waits with its connection, as any client.
-func TestWaitingCookiesRefused(t *testing.T) {
-	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 10m", "")
-	refuses := newVisitor(s, "Referer", s.url+"elsewhere")
-	wantPage(t, testcaddy.Await(t, refuses.going(t, "two?a=b")))
-	given := time.Now()
-	s.awaitTickets(t, 2)
-	s.awaitTickets(t, 1)
-	if kept := time.Since(given); kept < 2*time.Second {
-		t.Errorf("the place was given up after %v", kept)
-	}
-	refuses.header = []string{"Referer", s.url + "two?a=b"}
-	again := refuses.going(t, "two?a=b")
-	s.awaitTickets(t, 2)
-	time.Sleep(4 * time.Second)
-	if len(again) > 0 {
-		t.Fatalf("it was answered: %v", <-again)
-	}
-	leave()
-	s.NextNamed("two").Leave()
-	wantServed(t, testcaddy.Await(t, again), "two")
-}
 
 // queue_length counts the places of browsers like all others. So it bounds them.
 func TestWaitingPlacesAreBounded(t *testing.T) {
@@ -52,23 +28,28 @@ func TestWaitingPlacesAreBounded(t *testing.T) {
 	leave()
 }
 
-// When the browser of a refused ticket returns, it gets the refusal that others get.
+// When the browser of a refused ticket returns, it gets the refusal that others get, once.
 func TestWaitingRefusals(t *testing.T) {
 	t.Parallel()
-	for name, options := range map[string]string{"evicted": "", "timeout": "timeout 3s"} {
+	for name, c := range map[string]struct {
+		options string
+		refuse  func(t *testing.T, s *site)
+	}{
+		"timeout": {"timeout 3s", func(t *testing.T, s *site) { s.awaitTickets(t, 1) }},
+		"evicted": {"", func(t *testing.T, s *site) {
+			q := s.awaitTickets(t, 2)
+			testcaddy.Await(t, testcaddy.Send(t, http.MethodDelete, s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
+		}},
+		"superseded": {"queue_length 1\nwhen_full drop_oldest", func(t *testing.T, s *site) { s.send(t, "POST", "latest") }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, leave := busySite(t, "after 0\nhold 30s", options+"\nerror_code 429\nerror_response text/plain refused")
+			s, leave := busySite(t, "after 0\nhold 30s", c.options+"\nerror_code 429\nerror_response text/plain refused")
 			b := newVisitor(s)
 			b.waits(t, "mine")
-			b.waits(t, "mine")
-			if q := s.awaitTickets(t, 2); name == "evicted" {
-				testcaddy.Await(t, testcaddy.Send(t, http.MethodDelete, s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
-			}
-			s.awaitTickets(t, 1)
-			if a := b.asks(t); a.Text != `{"turn":true}` {
-				t.Errorf("the page is told %s; expected that it is to reload", a.Text)
-			}
+			b.asks(t)
+			c.refuse(t, s)
+			wait.Until(t, "the page is to reload", func() bool { return b.asks(t).Text == `{"turn":true}` })
 			if a := b.visit(t, "mine"); a.StatusCode != 429 || a.Text != "refused" || a.Header.Get("Retry-After") == "" {
 				t.Errorf("answer %d %q %v", a.StatusCode, a.Text, a.Header)
 			}
@@ -77,44 +58,27 @@ func TestWaitingRefusals(t *testing.T) {
 				t.Errorf("after the refusal, the page shows %s", a.Text)
 			}
 			leave()
-			b.isServed(t, "mine")
 		})
 	}
 }
 
 // A reload of the configuration keeps all places, also if more may enter than before.
-// Where fewer may, a browser starts anew: others may be inside already by its old ticket's
-// rule.
 func TestWaitingPlacesSurviveReload(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		before, after string
-		inside        int
-		want          string
-	}{
-		{"", "error_code 429", 1, "You are next."},
-		{"concurrency 1", "concurrency 2", 1, "You are next."},
-		{"concurrency 2", "concurrency 1", 2, "You are number 3 in line."},
-	} {
-		t.Run(c.after, func(t *testing.T) {
-			t.Parallel()
-			s := waitingSite(t, "after 0\nhold 10m", c.before)
-			var leave func()
-			for range c.inside {
-				leave = s.occupy(t)
-			}
-			b := newVisitor(s)
-			b.waits(t, "mine")
-			b.waits(t, "mine")
-			s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", c.after))
-			s.send(t, "POST", "behind")
-			s.awaitAll(t, c.inside+2)
-			if a := b.waits(t, "mine"); !strings.Contains(a.Text, c.want) || strings.Contains(a.Text, lost) {
-				t.Errorf("the page shows %s; expected %s", a.Text, c.want)
-			}
-			leave()
-		})
+	s, leave := busySite(t, "after 0\nhold 10m", "")
+	b := newVisitor(s)
+	b.waits(t, "mine")
+	b.waits(t, "mine")
+	s.send(t, "POST", "behind")
+	s.awaitTickets(t, 3)
+	for _, options := range []string{"error_code 429", "concurrency 2"} {
+		s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", options))
+		if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
+			t.Errorf("with %s, the page shows %s", options, a.Text)
+		}
 	}
+	leave()
+	b.isServed(t, "mine")
 }
 
 // A restart loses the places: the browser starts anew.
@@ -221,7 +185,6 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 	for _, c := range []struct{ page, want string }{
 		{"{{.Nonsense}}", "can't evaluate field Nonsense"},
 		{"{{if}}", "missing value for if"},
-		{strings.Repeat("x", 1<<20+1), "expected at most 1MiB"},
 		{"", "no such file"},
 	} {
 		file := filepath.Join(t.TempDir(), "page.html")
@@ -237,33 +200,17 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 	}
 }
 
-// A site that sets a Content-Security-Policy where there is none leaves the page its own.
-func TestWaitingPolicyOfTheSite(t *testing.T) {
-	t.Parallel()
-	for header, own := range map[string]bool{"?Content-Security-Policy": true, "Content-Security-Policy": false} {
-		s := unstartedSite(t)
-		s.start(t, strings.Replace(s.waitingCaddyfile("after 0", ""), "\tserialize {", "\theader {\n-Server\n"+header+" \"default-src 'self'\"\n}\n\tserialize {", 1))
-		leave := s.occupy(t)
-		a := newVisitor(s).waits(t, "mine")
-		if policy := a.Header.Get("Content-Security-Policy"); strings.Contains(policy, "sha256-") != own {
-			t.Errorf("header %s: the page has the policy %s", header, policy)
-		}
-		leave()
-	}
-}
-
-// Bug: Refresh counts whole seconds. So with a hold of one second, the place was given up
-// before the page could return.
+// Bug: with a hold of one second, the place was given up before the page could return.
 func TestWaitingShortHold(t *testing.T) {
 	t.Parallel()
 	s, leave := busySite(t, "after 0\nhold 1s", "")
 	b := newVisitor(s)
 	b.waits(t, "mine")
 	for range 4 {
-		if a := b.waits(t, "mine"); a.Header.Get("Refresh") != "1" || strings.Contains(a.Text, lost) {
+		if a := b.waits(t, "mine"); a.Header.Get("Refresh") != "2" || strings.Contains(a.Text, lost) {
 			t.Errorf("%v, the page shows %s", a.Header, a.Text)
 		}
-		time.Sleep(1300 * time.Millisecond) // as a browser does, on a slow network
+		time.Sleep(2300 * time.Millisecond) // as a browser does, on a slow network
 	}
 	leave()
 }

@@ -26,7 +26,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		upstream.AwaitEntry("holder")
 		page := do(client, "GET", c.url+"/?name=mine", "", navigation...).Want(t, http.StatusServiceUnavailable)
 		cookie := page.Header.Get("Set-Cookie")
-		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=616; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
 		ask := asking(client, c.url+"/?name=mine", page)
@@ -109,27 +109,6 @@ func TestWaitingWhilePaused(t *testing.T) {
 		c.get("/?name=mine", withCookie(page)...).Want(t, http.StatusOK)
 		upstream.WantOrder("mine")
 	})
-}
-
-// If another request takes a browser's place, its page reloads, and gets the refusal.
-func TestWaitingSuperseded(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: strings.Replace(waitingProxySite, "prefix a_", "prefix a_\nqueue_length 1\nwhen_full drop_oldest", 1) +
-		"\nhandle_errors {\nrespond {http.serialize.reason} 429\n}"})
-	holder := c.getting("/?name=holder&gate")
-	upstream.AwaitEntry("holder")
-	page := c.get("/?name=mine", navigation...).Want(t, http.StatusServiceUnavailable)
-	ask := asking(newClient(t, "1.1"), c.url+"/?name=mine", page)
-	ask(t)
-	latest := c.getting("/?name=latest")
-	awaitTurn(t, ask)
-	if refused := c.get("/?name=mine", withCookie(page)...).Want(t, http.StatusTooManyRequests); refused.Text != "superseded" {
-		t.Errorf("answer %v", refused)
-	}
-	release(t, upstream, holder)
-	(<-latest).Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "latest")
 }
 
 // Queues whose names come from a placeholder have separate cookies: a browser has a place

@@ -160,7 +160,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	for name, want := range map[string]string{
 		"Cache-Control": `^no-store$`, "Retry-After": `^\d+$`, "Refresh": `^[12]$`, "Content-Type": `^text/html`,
 		"Content-Security-Policy": `^default-src 'none'; .*frame-ancestors 'none'.*script-src 'sha256-`,
-		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=616; HttpOnly; SameSite=Lax$`,
+		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=86400; HttpOnly; SameSite=Lax$`,
 	} {
 		if got := a.Header.Get(name); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q; expected %s", name, got, want)
@@ -327,10 +327,9 @@ func TestWaitingTurnIsMissed(t *testing.T) {
 	b.waits(t, "two")
 	three := s.send(t, "POST", "three")
 	s.awaitTickets(t, 3)
-	s.wantMetric(t, `caddy_serialize_waiting{queue="a_"}`, 2)
 	leave()
 	s.Nobody() // the turn waits for the browser
-	s.wantMetric(t, `caddy_serialize_inside{queue="a_"}`, 1)
+	s.wantMetric(t, `caddy_serialize_waiting{queue="a_"}`, 2)
 	s.NextNamed("three").Leave()
 	testcaddy.Await(t, three)
 	s.wantMetric(t, `caddy_serialize_requests_total{outcome="gone",queue="a_"}`, 1)
@@ -383,11 +382,14 @@ func TestWaitingCookiesMadeUp(t *testing.T) {
 	s, leave := busySite(t, "after 0\nhold 10m", "")
 	b := newVisitor(s)
 	b.waits(t, "two")
+	b.waits(t, "two")
 	for name, value := range b.cookies {
-		impostor := newVisitor(s)
-		impostor.cookies[name] = value[:69] + "!"
-		if a := impostor.waits(t, "impostor"); !strings.Contains(a.Text, "You are number 2 in line.") {
-			t.Errorf("with a forged cookie, the page shows %s", a.Text)
+		for _, forged := range []string{value[:69] + "!", value[:26], value[:27] + strings.Repeat("A", 43), value + "AA", "x", ""} {
+			impostor := newVisitor(s)
+			impostor.cookies[name] = forged
+			if a := impostor.waits(t, "impostor"); strings.Contains(a.Text, "You are next.") {
+				t.Errorf("with the forged cookie %q, the page shows %s", forged, a.Text)
+			}
 		}
 	}
 	leave()

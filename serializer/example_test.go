@@ -71,9 +71,9 @@ func ExampleEngine_Enter() {
 func ExampleRule() {
 	reader := serializer.Rule{Shared: true}
 	writer := serializer.Rule{Limit: 1}
-	fmt.Println("a reader behind two readers enters:", reader.Admits(2, 2))
-	fmt.Println("a writer behind them enters:", writer.Admits(2, 2))
-	fmt.Println("a reader behind that writer enters:", reader.Admits(3, 2))
+	fmt.Println("a reader behind two readers enters:", reader.Admits(2, 2, 0))
+	fmt.Println("a writer behind them enters:", writer.Admits(2, 2, 0))
+	fmt.Println("a reader behind that writer enters:", reader.Admits(3, 2, 1))
 
 	// Output:
 	// a reader behind two readers enters: true

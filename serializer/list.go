@@ -87,10 +87,7 @@ func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
 }
 
 func (e *Engine) describeLocked(q *ticketQueue, now time.Time) QueueState {
-	state := QueueState{Path: e.Path(), Prefix: q.name}
-	if end := e.pauses.end(q.name); !end.IsZero() {
-		state.PausedUntil = &end
-	}
+	state := QueueState{Path: e.Path(), Prefix: q.name, PausedUntil: e.pausedUntilLocked(q.name), Tickets: []TicketState{}}
 	for t := range q.All() {
 		state.Add(t.describeLocked(now), t.Rule)
 	}

@@ -44,6 +44,28 @@ func (e *Engine) Resume(ctx context.Context, name string) error {
 	})
 }
 
+// PausedUntil returns when the pause of a queue ends, or nil if it is not paused. A name that
+// ends in * is paused if all queues are whose names begin so.
+func (e *Engine) PausedUntil(queue string) *time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pausedUntilLocked(queue)
+}
+
+func (e *Engine) pausedUntilLocked(queue string) *time.Time {
+	if end := e.pauses.end(queue); !end.IsZero() {
+		return &end
+	}
+	return nil
+}
+
+// Matches reports whether a name stands for a queue. One that ends in * stands for all
+// queues whose names begin so.
+func Matches(name, queue string) bool {
+	start, all := strings.CutSuffix(name, "*")
+	return queue == name || all && strings.HasPrefix(queue, start)
+}
+
 // pausesOf lists the pauses that a name stands for. The store is asked to end the pause of
 // the name itself even if the engine has not heard of it.
 func (e *Engine) pausesOf(name string) []string {
@@ -82,8 +104,7 @@ type pauses map[string]time.Time
 // end returns when the last pause of a queue ends; zero if there is none.
 func (p pauses) end(queue string) (end time.Time) {
 	for name, of := range p {
-		start, all := strings.CutSuffix(name, "*")
-		if (name == queue || all && strings.HasPrefix(queue, start)) && of.After(end) {
+		if Matches(name, queue) && of.After(end) {
 			end = of
 		}
 	}

@@ -34,11 +34,8 @@ var callNumberOrder = [callNumberBits]uint8{
 // for the mailing list archive Chibrary. It has 47 bits, or 8 characters of base62
 // (0-9A-Za-z, the most significant first, zeros on the left).
 //
-// A process takes a run number from shared state once and then counts the sequence by
-// itself. The 47 bits are shuffled in a fixed order, so that a call number does not
-// reveal the next one. Anyone who knows the order can compute it.
-//
-// A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
+// The 47 bits are shuffled in a fixed order, so that a call number does not reveal the next
+// one. Anyone who knows the order can compute it. A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
 // generator makes greater values; their text is that of the low 47 bits.
 type CallNumber uint64
 
@@ -64,21 +61,6 @@ func shuffle(fields uint64) (n CallNumber) {
 		n |= CallNumber(bit) << (callNumberBits - 1 - i)
 	}
 	return n
-}
-
-// shuffledSequences are the shuffled values of the low and the high 7 bits of a sequence.
-var shuffledSequences = func() (tables [2][1 << (sequenceBits / 2)]CallNumber) {
-	for i := range tables[0] {
-		tables[0][i] = shuffle(uint64(i))
-		tables[1][i] = shuffle(uint64(i) << (sequenceBits / 2))
-	}
-	return tables
-}()
-
-// shuffleSequence is shuffle for a sequence.
-func shuffleSequence(sequence uint64) CallNumber {
-	const half = 1<<(sequenceBits/2) - 1
-	return shuffledSequences[0][sequence&half] | shuffledSequences[1][sequence>>(sequenceBits/2)&half]
 }
 
 // fields restores the order of the fields' bits.
@@ -117,21 +99,19 @@ func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(
 
 // String returns the number's 8 characters.
 func (n CallNumber) String() string {
-	var text [callNumberText]byte
-	return string(n.append(text[:0]))
+	text, _ := n.AppendText(make([]byte, 0, callNumberText))
+	return string(text)
 }
 
 // AppendText appends the number's 8 characters to dst. It never fails.
-func (n CallNumber) AppendText(dst []byte) ([]byte, error) { return n.append(dst), nil }
-
-func (n CallNumber) append(dst []byte) []byte {
+func (n CallNumber) AppendText(dst []byte) ([]byte, error) {
 	var text [callNumberText]byte
 	rest := n & MaxCallNumber
 	for i := len(text) - 1; i >= 0; i-- {
 		text[i] = base62Digits[rest%62]
 		rest /= 62
 	}
-	return append(dst, text[:]...)
+	return append(dst, text[:]...), nil
 }
 
 var callNumberForm = form[CallNumber]{scheme: "call_number", parse: ParseCallNumber}

@@ -59,8 +59,8 @@ type CallNumberGenerator struct {
 
 // run is a run and how far it has been counted, which may be past its end.
 type run struct {
-	base CallNumber // the number of sequence 0
-	made atomic.Uint64
+	number uint64
+	made   atomic.Uint64
 }
 
 // fetch is one call of the store, on behalf of any number of waiting goroutines.
@@ -96,7 +96,7 @@ func (g *CallNumberGenerator) New(ctx context.Context) (CallNumber, error) {
 			if sequence >= prefetchAt && sequence%prefetchEvery == 0 {
 				g.nextFetch(current)
 			}
-			return current.base | shuffleSequence(sequence), nil
+			return shuffle(current.number<<sequenceBits | sequence), nil
 		}
 		if err := g.advance(ctx, current); err != nil {
 			return 0, fmt.Errorf("making a call number: %w", err)
@@ -113,7 +113,8 @@ func (r *run) take() (sequence uint64, ok bool) {
 	return sequence, sequence < RunLen
 }
 
-// advance replaces a run that is used up.
+// advance replaces a run that is used up. A fetch that is overdue goes on, but nobody waits
+// for it any longer.
 func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	f := g.nextFetch(used)
 	if f == nil {
@@ -125,32 +126,43 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the next run: %w", context.Cause(ctx))
 	}
-	return g.use(f)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := f.err
+	if !f.hasEnded() {
+		err = context.Cause(f.ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("taking the next run: %w", err)
+	}
+	if g.fetch == f {
+		g.current.Store(f.run)
+		g.fetch = nil
+	}
+	return nil
 }
 
-// nextFetch returns the fetch of the run that follows used, which it may begin, or nil if
-// another goroutine has already replaced used.
+func (f *fetch) hasEnded() bool {
+	select {
+	case <-f.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// nextFetch returns the fetch of the run that follows used, or nil if another goroutine has
+// already replaced used. It begins one if there is none, or if the last one has failed a
+// while ago.
 func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.current.Load() != used {
 		return nil
 	}
-	return g.fetchLocked()
-}
-
-// fetchLocked returns the fetch of the next run. It begins one if there is none, or if
-// the last one has failed a while ago.
-func (g *CallNumberGenerator) fetchLocked() *fetch {
-	if g.fetch != nil {
-		select {
-		case <-g.fetch.ended:
-			if g.fetch.err == nil || g.clock.Monotonic() < g.fetch.at+retryAfter {
-				return g.fetch
-			}
-		default:
-			return g.fetch
-		}
+	f := g.fetch
+	if f != nil && (!f.hasEnded() || f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
+		return f
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,
 		fmt.Errorf("the store has not answered for %v: %w", fetchTimeout, context.DeadlineExceeded))
@@ -185,26 +197,5 @@ func (g *CallNumberGenerator) acceptLocked(number uint32, err error) (*run, erro
 		return nil, fmt.Errorf("the store gave %d after %d and would repeat numbers", number, g.last)
 	}
 	g.last = int64(number)
-	return &run{base: shuffle(uint64(number) << sequenceBits)}, nil
-}
-
-// use makes the run of a fetch the current one, if that has ended and no other goroutine
-// has done so. A fetch that is overdue goes on, but nobody waits for it any longer.
-func (g *CallNumberGenerator) use(f *fetch) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	err := context.Cause(f.ctx)
-	select {
-	case <-f.ended:
-		err = f.err
-	default:
-	}
-	if err != nil {
-		return fmt.Errorf("taking the next run: %w", err)
-	}
-	if g.fetch == f {
-		g.current.Store(f.run)
-		g.fetch = nil
-	}
-	return nil
+	return &run{number: uint64(number)}, nil
 }

@@ -82,29 +82,6 @@ func TestCallNumberUnique(t *testing.T) {
 	}))
 }
 
-func TestCallNumberCounts(t *testing.T) {
-	store := &memoryStore{}
-	gen := NewCallNumberGenerator(store)
-	for run := range uint32(4) {
-		take(t, gen, RunLen, run+1, 0)
-	}
-}
-
-// While the store takes its time, the second half of the run is handed out.
-func TestCallNumberPrefetches(t *testing.T) {
-	store := &memoryStore{gate: make(chan error)}
-	gen := NewCallNumberGenerator(store)
-	go func() { store.gate <- nil }()
-	take(t, gen, prefetchAt, 1, 0)
-	if calls := store.called(); calls != 1 {
-		t.Errorf("the store was asked %d times for the first half", calls)
-	}
-	take(t, gen, 1, 1, prefetchAt)
-	store.gate <- nil // only a fetch that has begun takes this
-	take(t, gen, RunLen-prefetchAt-1, 1, prefetchAt+1)
-	take(t, gen, 1, 2, 0)
-}
-
 func TestCallNumberWhileStoreIsGone(t *testing.T) {
 	clock := newFakeClock(0)
 	gone := errors.New("no such disk")
@@ -180,15 +157,6 @@ func TestCallNumberStoreThatErrs(t *testing.T) {
 	}
 }
 
-func TestCallNumberLastRun(t *testing.T) {
-	store := &memoryStore{last: MaxRun - 1}
-	gen := NewCallNumberGenerator(store)
-	take(t, gen, RunLen, MaxRun, 0)
-	if _, err := gen.New(t.Context()); !errors.Is(err, ErrRunsExhausted) {
-		t.Errorf("error is %v", err)
-	}
-}
-
 // A caller that gives up leaves the fetch to the next.
 func TestCallNumberCallerGivesUp(t *testing.T) {
 	store := &memoryStore{gate: make(chan error)}
@@ -201,18 +169,6 @@ func TestCallNumberCallerGivesUp(t *testing.T) {
 	}
 	store.gate <- nil
 	take(t, gen, 1, 1, 0)
-}
-
-func TestCallNumberClose(t *testing.T) {
-	store := &memoryStore{gate: make(chan error)}
-	gen := NewCallNumberGenerator(store)
-	go func() { store.gate <- nil }()
-	take(t, gen, 1, 1, 0)
-	gen.Close()
-	take(t, gen, RunLen-1, 1, 1)
-	if _, err := gen.New(t.Context()); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
-	}
 }
 
 // hangingStore ignores the context, as a storage on a file system that hangs.

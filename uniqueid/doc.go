@@ -13,10 +13,9 @@
 //
 // # uuid_v7 and traceparent
 //
-// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation. It has the
-// same millisecond, the same 54 random bits, and 20 more. [TraceContext] is the header
-// field traceparent of W3C Trace Context; its [TraceID] can be the bits of a UUIDv7. So
-// one ID identifies a log line, a row and a trace.
+// [UUIDv7] is a UUID of version 7 (RFC 9562), and a txid in another notation. [TraceContext]
+// is the header field traceparent of W3C Trace Context; its [TraceID] can be the bits of a
+// UUIDv7. So one ID identifies a log line, a row and a trace.
 //
 //	+--------------------+------+-----------+------+-----------+--------+
 //	| milliseconds   48  |ver 4 | random 12 |var 2 | random 42 | more 20|  128 bits
@@ -54,8 +53,7 @@
 //
 // [CallNumber] is short enough to be read over the telephone ("Distributed ID
 // Generation and Bit Packing", of the mailing list archive Chibrary). Run
-// numbers come from a [RunStore] that all processes share; a process asks it
-// once for 16,384 call numbers.
+// numbers come from a [RunStore] that all processes share.
 //
 //	+-----------+------------------------------+-----------------+
 //	| version 3 |            run 30            |   sequence 14   |  47 bits, shuffled
@@ -64,15 +62,9 @@
 //
 // # Making and reading
 //
-// Numbers are big-endian, and fields are packed from the most significant bit. A
-// constructor takes options: a clock and a source of randomness. New makes an ID, AppendNew
-// appends the text of a new one to a buffer. An ID has text, binary and SQL forms, and its
-// fields. A Parse function refuses what no generator can make. [Decode] returns which kinds
-// a text can be.
-//
-// For TXIDs and UUIDv7s, [NewTXID] and [NewUUIDv7] are enough. There is no generator of
-// unique_ids for the whole process, because the caller must choose the node; [AutoNode]
-// helps.
+// New makes an ID, AppendNew appends the text of a new one to a buffer. A constructor takes
+// options: a clock and a source of randomness. A Parse function refuses what no generator
+// can make. [Decode] returns which kinds a text can be.
 //
 // To add a kind, write a file with its type, its form and its generator, and add its
 // readings to decode.go.

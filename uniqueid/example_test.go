@@ -32,21 +32,6 @@ func ExampleParseTXID() {
 	// 123456789abcd
 }
 
-func ExampleTXIDGenerator_AppendNew() {
-	gen := uniqueid.NewTXIDGenerator()
-	line := make([]byte, 0, 64)
-	line = append(line, "request="...)
-	line = gen.AppendNew(line)
-	fmt.Println(len(line))
-	// Output: 28
-}
-
-func ExampleNewUUIDv7() {
-	first, second := uniqueid.NewUUIDv7(), uniqueid.NewUUIDv7()
-	fmt.Println(len(first.String()), first.String() < second.String())
-	// Output: 36 true
-}
-
 // One ID in three notations: a line of a log, a row of a database and a trace.
 func ExampleUUIDv7_TXID() {
 	id, err := uniqueid.ParseUUIDv7("018bcfe5-687b-7048-b456-789abcd54321")
@@ -112,26 +97,6 @@ func ExampleUniqueIDGenerator() {
 	id := gen.New(time.Unix(1_700_000_000, 0))
 	fmt.Println(len(id.String()), id.Time(), id.Fields().Addr, id.Fields().PID)
 	// Output: 19 2023-11-14 22:13:20 +0000 UTC 192.0.2.10 12345
-}
-
-func ExampleAutoNode() {
-	node, reason := uniqueid.AutoNode(uniqueid.Machine{
-		Hostname: "web1",
-		Addrs:    []netip.Addr{netip.MustParseAddr("127.0.1.1")},
-		PID:      4711,
-	})
-	fmt.Println(node.Random(), reason)
-	// Output: true the host's name "web1" resolves to 127.0.1.1, a loopback address that every machine has
-}
-
-func ExampleParseShardedID() {
-	id, err := uniqueid.ParseShardedID("39f3c4aa5c7f2c2d33")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(id.Shard(), id.Time())
-	// Output: 3 2009-09-08 02:56:50.798003 +0000 UTC
 }
 
 func ExampleCallNumberGenerator() {

@@ -20,23 +20,26 @@ func TestKindsAreDocumented(t *testing.T) {
 	}
 }
 
-// A generator appends what it would make, in one text.
+// A generator appends what it would make, in one text, and nothing is allocated for it.
 func TestAppendNew(t *testing.T) {
-	uniqueIDs := newUniqueIDs(t, Modern)
-	for scheme, appendNew := range map[string]func([]byte) ([]byte, error){
-		"txid":        func(dst []byte) ([]byte, error) { return NewTXIDGenerator().AppendNew(dst), nil },
-		"uuid_v7":     func(dst []byte) ([]byte, error) { return NewTXIDGenerator().AppendNewUUIDv7(dst), nil },
-		"traceparent": func(dst []byte) ([]byte, error) { return NewTraceContext(NewUUIDv7()).AppendText(dst) },
-		"unique_id":   func(dst []byte) ([]byte, error) { return uniqueIDs.AppendNew(dst, time.Now()), nil },
-		"sharded_id":  func(dst []byte) ([]byte, error) { return newShardedIDs(t, 3).AppendNew(dst), nil },
+	txids, uniqueIDs, shardedIDs := NewTXIDGenerator(), newUniqueIDs(t, Modern), newShardedIDs(t, 3)
+	buf := make([]byte, 0, 100)
+	for scheme, appendNew := range map[string]func([]byte) []byte{
+		"txid":    txids.AppendNew,
+		"uuid_v7": txids.AppendNewUUIDv7,
+		"traceparent": func(dst []byte) []byte {
+			dst, _ = NewTraceContext(txids.NewUUIDv7()).AppendText(dst)
+			return dst
+		},
+		"unique_id":  func(dst []byte) []byte { return uniqueIDs.AppendNew(dst, time.Now()) },
+		"sharded_id": shardedIDs.AppendNew,
 	} {
-		text, err := appendNew([]byte("id="))
-		if err != nil || string(text[:3]) != "id=" {
-			t.Errorf("%s: appended %q, %v", scheme, text, err)
-			continue
-		}
-		if readings, err := Decode(string(text[3:])); err != nil || readings[0].Scheme != scheme {
+		text := string(appendNew([]byte("id=")))
+		if readings, err := Decode(text[3:]); err != nil || text[:3] != "id=" || readings[0].Scheme != scheme {
 			t.Errorf("%s: appended %q, which is %+v, %v", scheme, text, readings, err)
+		}
+		if n := testing.AllocsPerRun(1000, func() { buf = appendNew(buf[:0]) }); n != 0 && scheme != "sharded_id" {
+			t.Errorf("%s: appending allocates %v times", scheme, n)
 		}
 	}
 }

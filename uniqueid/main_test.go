@@ -3,6 +3,7 @@ package uniqueid
 import (
 	"cmp"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -14,14 +15,18 @@ import (
 
 // long raises the uniqueness tests from a million IDs to fifty million:
 //
-//	go test -run 'Unique|Restart|Kill|Processes' -timeout 60m -v ./uniqueid -long
+//	go test -run 'Unique|Kill' -timeout 60m -v ./uniqueid -long
 var long = flag.Bool("long", false, "make 50 million IDs of each scheme and kill many more processes")
 
 // TestMain runs the tests or, where a test has started this binary again, the
 // part of the test that is a process of its own.
 func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
-		os.Exit(runChild(role))
+		if err := runChild(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

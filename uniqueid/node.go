@@ -67,17 +67,16 @@ type Machine struct {
 // ThisMachine returns the machine that the process runs on. Resolving the name takes at
 // most as long as the context allows.
 func ThisMachine(ctx context.Context) Machine {
-	m := Machine{PID: uint32(os.Getpid()), Container: exists("/.dockerenv") || exists("/run/.containerenv")}
+	m := Machine{PID: uint32(os.Getpid())}
+	for _, sign := range []string{"/.dockerenv", "/run/.containerenv"} {
+		_, err := os.Stat(sign)
+		m.Container = m.Container || err == nil
+	}
 	m.Hostname, m.Err = os.Hostname()
 	if m.Err == nil {
 		m.Addrs, m.Err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
 	}
 	return m
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // bridges are the networks that container engines use on every host, so that containers

@@ -22,10 +22,10 @@ const (
 )
 
 // ShardedID is an ID that carries the number of its object's shard, as
-// described in "UUID generation with shard numbers in PHP". The shard is the microseconds modulo the number of shards. The last 13 characters are
-// what PHP's uniqid returns. Hexadecimal digits are lower-case. The last 17 characters
-// are the ID and everything before them is the shard, so an ID for any number of shards
-// can be parsed. The zero ShardedID is valid: shard 0, 1970.
+// described in "UUID generation with shard numbers in PHP". The shard is the microseconds
+// modulo the number of shards. The last 13 characters are what PHP's uniqid returns. The
+// last 17 are the ID and everything before them is the shard, so an ID for any number of
+// shards can be parsed. The zero ShardedID is valid: shard 0, 1970.
 type ShardedID struct {
 	shard  uint32
 	random uint16
@@ -59,11 +59,6 @@ func checkShards(shards int) error {
 // ParseShardedID reads a ShardedID of any number of shards. The error is a
 // [*ParseError].
 func ParseShardedID(text string) (ShardedID, error) {
-	r, id := readShardedID(text)
-	return result(r, id)
-}
-
-func readShardedID(text string) (reader, ShardedID) {
 	r := reader{scheme: "sharded_id", text: text}
 	r.length(len(text) > shardedTailLen && len(text) <= shardedMaxText, "18 to 23 characters")
 	split := len(text) - shardedTailLen
@@ -80,7 +75,7 @@ func readShardedID(text string) (reader, ShardedID) {
 	if id.shard != micros && id.shard >= micros-min(id.shard, micros) {
 		r.fail(0, fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard)))
 	}
-	return r, id
+	return result(r, id)
 }
 
 // ParseShardedIDOf reads a ShardedID made for the given number of shards and
@@ -89,12 +84,15 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	if err := checkShards(shards); err != nil {
 		return ShardedID{}, err
 	}
-	r, id := readShardedID(text)
-	if micros := id.micros(); id.shard != micros%uint32(shards) {
-		r.fail(0, fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", micros%uint32(shards), micros, shards),
-			strconv.Itoa(int(id.shard)))
+	id, err := ParseShardedID(text)
+	if err != nil {
+		return ShardedID{}, err
 	}
-	return result(r, id)
+	if micros, want := id.micros(), id.micros()%uint32(shards); id.shard != want {
+		return ShardedID{}, &ParseError{"sharded_id", text, 0,
+			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, micros, shards), strconv.Itoa(int(id.shard))}
+	}
+	return id, nil
 }
 
 // Shard returns the number of the shard, from 0.
@@ -118,25 +116,11 @@ func (id ShardedID) Compare(other ShardedID) int {
 
 // String returns the ID's text of 18 to 23 characters.
 func (id ShardedID) String() string {
-	var text [shardedMaxText]byte
-	return string(id.append(text[:0]))
+	return fmt.Sprintf("%d%04x%013x", id.shard, id.random, id.moment)
 }
 
 // AppendText appends the ID's text to dst. It never fails.
-func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
-
-func (id ShardedID) append(dst []byte) []byte {
-	dst = strconv.AppendUint(dst, uint64(id.shard), 10)
-	dst = appendHex(dst, uint64(id.random), 4)
-	return appendHex(dst, id.moment, 13)
-}
-
-func appendHex(dst []byte, value uint64, digits int) []byte {
-	for shift := 4 * (digits - 1); shift >= 0; shift -= 4 {
-		dst = append(dst, hexDigits[value>>shift&0xf])
-	}
-	return dst
-}
+func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return append(dst, id.String()...), nil }
 
 var shardedIDForm = form[ShardedID]{scheme: "sharded_id", parse: ParseShardedID}
 
@@ -189,7 +173,7 @@ func (g *ShardedIDGenerator) New() ShardedID {
 }
 
 // AppendNew makes a ShardedID and appends its text to dst.
-func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return g.New().append(dst) }
+func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return append(dst, g.New().String()...) }
 
 // coarseTick is how long a coarse clock may stand still, in microseconds.
 const coarseTick = 16_000

@@ -105,19 +105,17 @@ func (c TraceContext) IsZero() bool { return c == TraceContext{} }
 
 // String returns the field's 55 characters.
 func (c TraceContext) String() string {
-	var text [traceparentLen]byte
-	return string(c.append(text[:0]))
+	text, _ := c.AppendText(make([]byte, 0, traceparentLen))
+	return string(text)
 }
 
 // AppendText appends the field's 55 characters to dst. It never fails.
-func (c TraceContext) AppendText(dst []byte) ([]byte, error) { return c.append(dst), nil }
-
-func (c *TraceContext) append(dst []byte) []byte {
+func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
 	putHex(text[3:], c.traceID[:])
 	putHex(text[36:], c.parent[:])
 	putHex(text[53:], []byte{c.flags})
-	return append(dst, text[:]...)
+	return append(dst, text[:]...), nil
 }
 
 var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTraceContext, optional: true}
@@ -147,8 +145,8 @@ func decodeTraceparent(text string) (Decoded, error) {
 		{"trace_id", c.TraceID().String()},
 		{"parent_id", hex.EncodeToString(parent[:])},
 		{"flags", fmt.Sprintf("%02x", c.Flags())},
-		{"sampled", yesNo(c.Flags()&TraceSampled != 0)},
-		{"random_trace_id", yesNo(c.Flags()&TraceRandom != 0)},
+		{"sampled", yesNo[c.Flags()&TraceSampled != 0]},
+		{"random_trace_id", yesNo[c.Flags()&TraceRandom != 0]},
 	}}
 	if id, ok := c.TraceID().UUIDv7(); ok {
 		reading.Time, reading.Note = id.Time(), maybeUUIDv7
@@ -160,12 +158,7 @@ func decodeTraceparent(text string) (Decoded, error) {
 	return reading, nil
 }
 
-func yesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
-}
+var yesNo = map[bool]string{true: "yes", false: "no"}
 
 func randomParent() (parent [8]byte) {
 	for parent == [8]byte{} {

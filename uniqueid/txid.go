@@ -69,19 +69,14 @@ func (id TXID) Compare(other TXID) int { return bytes.Compare(id[:], other[:]) }
 
 // String returns the ID's 20 characters.
 func (id TXID) String() string {
-	var text [txidTextLen]byte
 	high, low := id.words()
-	putTXID(&text, high, low)
-	return string(text[:])
+	return string(appendTXID(make([]byte, 0, txidTextLen), high, low))
 }
 
 // AppendText appends the ID's 20 characters to dst. It never fails.
 func (id TXID) AppendText(dst []byte) ([]byte, error) {
-	n := len(dst)
-	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low := id.words()
-	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
-	return dst, nil
+	return appendTXID(dst, high, low), nil
 }
 
 var txidForm = form[TXID]{
@@ -119,9 +114,12 @@ var txidPairs = func() (pairs [1 << 10]uint16) {
 	return pairs
 }()
 
-// putTXID writes two characters at a time. Twelve come from the high word. The rest come
+// appendTXID writes two characters at a time. Twelve come from the high word. The rest come
 // from its last four bits, the low word, and four zero bits.
-func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
+func appendTXID(dst []byte, high uint64, low uint32) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
+	text := (*[txidTextLen]byte)(dst[n:])
 	const ten = 1<<10 - 1
 	pairs := &txidPairs
 	binary.LittleEndian.PutUint16(text[0:], pairs[high>>54])
@@ -135,6 +133,7 @@ func putTXID(text *[txidTextLen]byte, high uint64, low uint32) {
 	binary.LittleEndian.PutUint16(text[14:], pairs[rest>>20&ten])
 	binary.LittleEndian.PutUint16(text[16:], pairs[rest>>10&ten])
 	binary.LittleEndian.PutUint16(text[18:], pairs[rest&ten])
+	return dst
 }
 
 func decodeTXID(text string) (Decoded, error) {

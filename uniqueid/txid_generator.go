@@ -2,7 +2,6 @@ package uniqueid
 
 import (
 	"math/bits"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -51,8 +50,8 @@ const (
 // random steps. It may run into the next millisecond before the clock does.
 //
 // The random bits come from a secret and a key, which is drawn anew for each millisecond,
-// by default from a cryptographically strong source. To guess the next ID, somebody must hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a
-// name, not a password.
+// by default from a cryptographically strong source. To guess the next ID, somebody must
+// hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a name, not a password.
 type TXIDGenerator struct {
 	clock  *carriedClock
 	random func() uint64
@@ -111,11 +110,8 @@ func (g *TXIDGenerator) New() TXID {
 
 // AppendNew makes a TXID and appends its 20 characters to dst.
 func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
 	high, low, _ := g.next()
-	putTXID((*[txidTextLen]byte)(dst[n:]), high, low)
-	return dst
+	return appendTXID(dst, high, low)
 }
 
 // next returns the bits of a TXID, and 20 random bits more.

@@ -214,57 +214,6 @@ func TestTXIDBitsLookRandom(t *testing.T) {
 	}
 }
 
-// Within a millisecond, too, whose IDs share a key.
-func TestTXIDBitsLookRandomWithinAMillisecond(t *testing.T) {
-	const n = 4000
-	clock := newFakeClock(25 * time.Nanosecond)
-	gen := NewTXIDGenerator(WithClock(clock))
-	last := gen.New().Random()
-	seen := map[uint64]bool{}
-	var set, changed [txidNonceBits]int
-	for range n {
-		clock.pass(200 * time.Nanosecond)
-		random := gen.New().Random()
-		for i := range set {
-			set[i] += int(random >> i & 1)
-			changed[i] += int((random ^ last) >> i & 1)
-		}
-		seen[random&txidNonceMask] = true
-		last = random
-	}
-	for i := range set {
-		if set[i] < n*4/10 || set[i] > n*6/10 || changed[i] < n*4/10 || changed[i] > n*6/10 {
-			t.Errorf("bit %d is set in %d of %d IDs and changed in %d", i, set[i], n, changed[i])
-		}
-	}
-	if len(seen) < n-30 {
-		t.Errorf("%d IDs have %d random parts, want about %.1f less", n, len(seen), float64(n)*n/2/(1<<txidNonceBits))
-	}
-}
-
-func TestTXIDAllocations(t *testing.T) {
-	gen := NewTXIDGenerator()
-	buf := make([]byte, 0, txidTextLen)
-	for name, make1 := range map[string]func(){
-		"New":        func() { gen.New() },
-		"AppendText": func() { buf, _ = NewTXID().AppendText(buf[:0]) },
-		"AppendNew":  func() { buf = gen.AppendNew(buf[:0]) },
-	} {
-		if n := testing.AllocsPerRun(1000, make1); n != 0 {
-			t.Errorf("%s allocates %v times", name, n)
-		}
-	}
-}
-
-func TestTXIDAppendNew(t *testing.T) {
-	gen := NewTXIDGenerator()
-	text := string(gen.AppendNew([]byte("id=")))
-	id, err := ParseTXID(text[3:])
-	if err != nil || text[:3] != "id=" || gen.New().Compare(id) <= 0 {
-		t.Errorf("appended %q, which is %v, %v", text, id, err)
-	}
-}
-
 func TestTXIDWithItsOwnRandomness(t *testing.T) {
 	clock := newFakeClock(0)
 	a := NewTXIDGenerator(WithClock(clock), seeded()).New()

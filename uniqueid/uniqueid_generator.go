@@ -16,8 +16,6 @@ const (
 	blockBits = 16
 	// shareLen is how many numbers a core takes at once from a contended counter.
 	shareLen = 64
-	// forgotten is more than any second counts, in whole blocks.
-	forgotten = 1 << 62
 )
 
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
@@ -27,36 +25,27 @@ const (
 // make IDs at the same moment, each takes 64 numbers at a time, and some of these may stay
 // unused.
 //
-// Apache spreads requests over many processes. Here one process does all the work, and
-// 65,536 IDs may not last for a second. So every second counts in blocks of 65,536. The
-// number of the block within its second, nearly always 0, is the extra counter: in the
-// classic layout the high 10 bits of the pid field, which no Linux pid reaches, in the
-// others the thread index. If a second is full, the next one starts early.
+// Every second counts in blocks of 65,536. The number of the block, nearly always 0, is the
+// extra counter: in the classic layout the high 10 bits of the pid field, which no Linux pid
+// reaches, in the others the thread index. If a second is full, the next one starts early.
 //
 // The time in an ID is when the request arrived. Requests may get their IDs in a
 // different order, and a clock may be set back. So for each of the last 4,096 seconds
 // (68 minutes), the generator remembers how far it has counted, and continues from
-// there. If the clock is set back further, it forgets everything and starts every second
-// in a block that it has never used. It can do so 1,022 times in the classic layout. If
-// only a request is that late, it is counted in the oldest second remembered.
+// there. An arrival before that counts in the oldest of these seconds.
 type UniqueIDGenerator struct {
-	layout Layout
-	clock  Clock
-	base   UniqueID // with the fields that never change
+	base UniqueID // with the fields that never change
 
 	// seconds has the newest second and those before it, each at its number modulo
-	// rememberedSeconds. A caller that finds its second here counts without the mutex.
+	// rememberedSeconds. A caller that finds its second here counts without the mutex. A
+	// second that was replaced never returns.
 	seconds [rememberedSeconds]atomic.Pointer[second]
 	shares  sync.Pool // of *share, one for each core
 
-	mu sync.Mutex // guards what follows, and changes of seconds; see Locked
-	// newest is the latest second in which an ID was made.
-	newest int64
+	mu     sync.Mutex // guards what follows, and changes of seconds
+	newest int64      // the latest second in which an ID was made
 	// latest is the second that was begun last. The next one continues from its counter.
 	latest *second
-	// floor is the first block of every second; highest is the highest block used in the
-	// seconds that were forgotten.
-	floor, highest uint64
 }
 
 // second is how far one second has been counted.
@@ -66,10 +55,8 @@ type second struct {
 	// contended says that cores have met at taken.
 	contended atomic.Bool
 
-	_ [cacheLinePairs]byte
-	// taken is how many numbers cores have taken, including those of the blocks below
-	// floor. Once the second is forgotten, it is at least forgotten.
-	taken atomic.Uint64
+	_     [cacheLinePairs]byte
+	taken atomic.Uint64 // how many numbers cores have taken
 	_     [cacheLinePairs]byte
 }
 
@@ -93,11 +80,8 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 	}
 	s := newSettings(options)
 	g := &UniqueIDGenerator{
-		layout: layout,
-		clock:  s.clock,
 		base:   UniqueID{layout: layout},
 		latest: &second{begin: uint16(draw(s.random))},
-		newest: -1,
 	}
 	g.shares.New = func() any { return new(share) }
 	if layout == Modern {
@@ -116,9 +100,9 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 	block := uint32(place >> blockBits)
 	id := g.base
 	binary.BigEndian.PutUint32(id.data[0:], uint32(s.number))
-	at := layouts[g.layout].counter
+	at := layouts[g.base.layout].counter
 	binary.BigEndian.PutUint16(id.data[at:], s.begin+uint16(place))
-	if g.layout == Classic {
+	if g.base.layout == Classic {
 		// Added and not overwritten, so that a random node keeps all its bits.
 		pid := binary.BigEndian.Uint32(id.data[8:]) + block<<pidBits
 		binary.BigEndian.PutUint32(id.data[8:], pid)
@@ -132,7 +116,7 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 // its text to dst.
 func (g *UniqueIDGenerator) AppendNew(dst []byte, arrival time.Time) []byte {
 	id := g.New(arrival)
-	return layouts[g.layout].encoding.AppendEncode(dst, id.bytes())
+	return layouts[g.base.layout].encoding.AppendEncode(dst, id.bytes())
 }
 
 // count takes the next place in a second, or in the first later second that is not full.
@@ -175,68 +159,25 @@ func (m *share) take(s *second) uint64 {
 	return m.next - 1
 }
 
-// begun returns the entry of a second. If that is before the oldest, it is the entry of
-// the second in which such an arrival counts.
+// begun returns the second with a number, or the oldest one if that is later.
 func (g *UniqueIDGenerator) begun(number int64) *second {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if number <= g.newest-rememberedSeconds {
-		number = g.earlyLocked(number)
-	}
+	number = max(number, g.newest-rememberedSeconds+1)
 	entry := &g.seconds[number%rememberedSeconds]
 	if s := entry.Load(); s != nil && s.number == number {
 		return s
 	}
-	g.forgetLocked(entry)
 	s := &second{number: number, begin: g.latest.begin + uint16(g.latest.taken.Load())}
-	s.taken.Store(g.floor << blockBits)
 	entry.Store(s)
 	g.latest = s
 	g.newest = max(g.newest, number)
 	return s
 }
 
-// earlyLocked returns the second in which to count an arrival before the oldest second.
-// That is its own second, if the clock was set back and there are blocks left to start
-// anew. Otherwise, it is the oldest second.
-func (g *UniqueIDGenerator) earlyLocked(number int64) int64 {
-	oldest := g.newest - rememberedSeconds + 1
-	wasSet := g.clock.Wall().Unix() < oldest
-	// One block more, since others may begin one until all seconds are forgotten.
-	if !wasSet || g.highestLocked()+2 >= g.blocks() {
-		return oldest
-	}
-	for i := range g.seconds {
-		g.forgetLocked(&g.seconds[i])
-	}
-	g.floor = g.highest + 1
-	g.newest = number
-	return number
-}
-
-// highestLocked returns the highest block used in any second.
-func (g *UniqueIDGenerator) highestLocked() uint64 {
-	highest := g.highest
-	for i := range g.seconds {
-		if s := g.seconds[i].Load(); s != nil {
-			highest = max(highest, s.taken.Load()>>blockBits)
-		}
-	}
-	return highest
-}
-
-// forgetLocked empties an entry. Nobody takes numbers of its second any more, except
-// those of shares.
-func (g *UniqueIDGenerator) forgetLocked(entry *atomic.Pointer[second]) {
-	if s := entry.Swap(nil); s != nil {
-		taken := s.taken.Add(forgotten) - forgotten
-		g.highest = max(g.highest, min(taken>>blockBits, g.blocks()-1))
-	}
-}
-
 // blocks is how many blocks the extra counter can distinguish.
 func (g *UniqueIDGenerator) blocks() uint64 {
-	if g.layout == Classic {
+	if g.base.layout == Classic {
 		return 1 << (32 - pidBits)
 	}
 	return 1 << 32

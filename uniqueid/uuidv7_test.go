@@ -2,9 +2,7 @@ package uniqueid
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -67,20 +65,6 @@ func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 	if want := "00000000-0000-7000-8000-0000000fffff"; id.String() != want {
 		t.Errorf("got %v, want %s", id, want)
 	}
-}
-
-// In one process, UUIDs are made in ascending order and never twice, like
-// txids.
-func TestUUIDv7Unique(t *testing.T) {
-	gen := NewTXIDGenerator()
-	keys := makeFromAllCores(t, scaled(1_000_000, 50_000_000), strictly, func() key {
-		txid, ok := gen.NewUUIDv7().TXID()
-		if !ok {
-			return key{}
-		}
-		return txidKey(txid)
-	})
-	wantDistinct(t, keys)
 }
 
 func TestUUIDv7SortsAsTXIDs(t *testing.T) {
@@ -149,55 +133,3 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 }
 
 func near(got, want, by int) bool { return got >= want-by && got <= want+by }
-
-func TestUUIDv7Allocations(t *testing.T) {
-	gen := NewTXIDGenerator()
-	buf := make([]byte, 0, traceparentLen)
-	trace := NewTraceContext(NewUUIDv7())
-	for name, make1 := range map[string]func(){
-		"New":                     func() { gen.NewUUIDv7() },
-		"AppendText":              func() { buf, _ = NewUUIDv7().AppendText(buf[:0]) },
-		"AppendNew":               func() { buf = gen.AppendNewUUIDv7(buf[:0]) },
-		"TraceID.AppendText":      func() { buf, _ = trace.TraceID().AppendText(buf[:0]) },
-		"TraceContext.AppendText": func() { buf, _ = trace.Child().AppendText(buf[:0]) },
-	} {
-		if n := testing.AllocsPerRun(1000, make1); n != 0 {
-			t.Errorf("%s allocates %v times", name, n)
-		}
-	}
-	runtime.KeepAlive(buf)
-}
-
-func TestUUIDv7AppendNew(t *testing.T) {
-	gen := NewTXIDGenerator()
-	text := string(gen.AppendNewUUIDv7([]byte("id=")))
-	id, err := ParseUUIDv7(text[3:])
-	if err != nil || text[:3] != "id=" || gen.NewUUIDv7().Compare(id) <= 0 {
-		t.Errorf("appended %q, which is %v, %v", text, id, err)
-	}
-}
-
-// All notations are JSON strings.
-func TestJSON(t *testing.T) {
-	type row struct {
-		TXID  TXID         `json:"txid"`
-		UUID  UUIDv7       `json:"uuid"`
-		From  TraceContext `json:"from"`
-		Maybe *UUIDv7      `json:"maybe"`
-	}
-	const text = `{"txid":"cbpvimguo4hkaps9lf6g","uuid":"018bcfe5-687b-7048-b456-789abcd54321",` +
-		`"from":"00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03","maybe":null}`
-	var r row
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
-	if back, err := json.Marshal(r); err != nil || string(back) != text {
-		t.Errorf("JSON is %s, %v", back, err)
-	}
-	if txid, _ := r.UUID.TXID(); txid != r.TXID || r.From.TraceID() != r.UUID.TraceID() {
-		t.Errorf("the notations do not agree: %+v", r)
-	}
-	if err := json.Unmarshal([]byte(`{"uuid":"018bcfe5-687b-4048-b456-789abcd54321"}`), &r); err == nil {
-		t.Error("a UUID of version 4 was read")
-	}
-}

@@ -64,42 +64,6 @@ func TestUniqueIDVectors(t *testing.T) {
 	}
 }
 
-func TestUniqueIDFields(t *testing.T) {
-	for _, tt := range []struct {
-		text     string
-		time     int64
-		addr     string
-		pidField uint32
-		pid      uint32
-		extra    uint16
-		counter  uint16
-		thread   uint32
-	}{
-		{"PFobLMCoAQoAADA5AQI", 0x3c5a1b2c, "192.168.1.10", 12345, 12345, 0, 0x0102, 0},
-		{"------------------8", 1<<32 - 1, "255.255.255.255", 1<<32 - 1, 1<<22 - 1, 1023, 0xffff, 0},
-		{"O5rKAMCoAQoAADA5@@-7777-", 1e9, "192.168.1.10", 12345, 12345, 0, 0xfbef, 0xfbefbeff},
-		{"ZVPxAAARIjNEVWZ3iJmrzQAAAAc", 0x6553f100, "invalid IP", 0, 0, 0, 0xabcd, 7},
-		// Seen in the wild.
-		{"W4kEeX8AAQEAAHUu-mgAAAAA", 0x5b890479, "127.0.1.1", 29998, 29998, 0, 0xfe68, 0},
-		{"ZFJGec8R3U_ldaMTbxzC3wAAAAM", 0x64524679, "invalid IP", 0, 0, 0, 0xc2df, 3},
-	} {
-		id, err := ParseUniqueID(tt.text)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if id.Time().Unix() != tt.time || id.Fields().Addr.String() != tt.addr || id.Fields().PIDField != tt.pidField ||
-			id.Fields().PID != tt.pid || id.Fields().Extra != tt.extra || id.Fields().Counter != tt.counter || id.Fields().Thread != tt.thread {
-			t.Errorf("%s: %d %v %d %d %d %#x %d", tt.text, id.Time().Unix(), id.Fields().Addr, id.Fields().PIDField,
-				id.Fields().PID, id.Fields().Extra, id.Fields().Counter, id.Fields().Thread)
-		}
-	}
-	modern, err := ParseUniqueID("ZVPxAAARIjNEVWZ3iJmrzQAAAAc")
-	if root := modern.Fields().Root; err != nil || hex.EncodeToString(root[:]) != "00112233445566778899" {
-		t.Errorf("root is %x, %v", root, err)
-	}
-}
-
 func TestShardedIDVectors(t *testing.T) {
 	for _, tt := range []struct {
 		random uint16

@@ -3,6 +3,7 @@ package recipes
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,6 +62,36 @@ http://:8080 {
 		if got, want := vary.ReplaceAllString(printed[i], "…"), vary.ReplaceAllString(shown[i], "…"); got != want {
 			t.Errorf("a command printed %q; the page shows %q", got, want)
 		}
+	}
+}
+
+// A storm of refusals writes few lines with the configuration that the page shows. Bug:
+// 3,000 requests wrote 2,941 lines.
+func TestStormOfRefusals(t *testing.T) {
+	t.Parallel()
+	caddyfile := strings.Replace(blocks(t, "operations.md", "Logs", "caddyfile")[1], "example.com", "http://localhost", 1) + `
+http://:9000 {
+	reverse_proxy 127.0.0.1:1 {
+		lb_try_duration 5m
+	}
+}
+http://:8080 {
+	respond up
+}
+`
+	script := "./caddy run --config Caddyfile 2>log &\n" + answers("localhost:8080") + `
+curl -s localhost &
+curl -s localhost &
+until ./caddy serialize queues --json | grep -q '"waiting": 1'; do sleep 0.1; done
+yes 'url = localhost' | head -500 | curl -s -K - -w '%{http_code}\n' | sort | uniq -c
+grep -c '"http.log.error"' log || true
+`
+	fields := strings.Fields(testcaddy.Shell(t, script, map[string]string{"Caddyfile": caddyfile}))
+	if len(fields) != 3 || fields[0] != "500" || fields[1] != "503" {
+		t.Fatalf("expected 500 refusals, got %q", fields)
+	}
+	if lines, err := strconv.Atoi(fields[2]); err != nil || lines < 10 || lines > 60 {
+		t.Errorf("500 refusals wrote %s lines", fields[2])
 	}
 }
 

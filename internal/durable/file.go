@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 )
@@ -41,29 +42,40 @@ func writeNew(path, text string, heirs ...string) error {
 	return errors.Join(err, file.Close())
 }
 
-// MakeDirs makes a directory and its missing parents, accessible only to their owner. A
-// directory made by root is given to the owner of its parent.
-func MakeDirs(path string) error {
+// MakeDirs makes a directory and its missing parents, durably. An administrator may start Caddy as
+// root by hand, for example for `caddy validate`. That must not leave anything that the
+// service cannot use. So root gives what it makes to the owner of the parent, unless
+// everybody may write there.
+func MakeDirs(path string, mode os.FileMode) error {
 	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
+	if err == nil && !info.IsDir() {
+		return &os.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	}
+	if err == nil {
 		return nil
 	}
 	parent := filepath.Dir(path)
 	if parent != path {
-		if err := MakeDirs(parent); err != nil {
+		if err := MakeDirs(parent, mode); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, 0o700); err != nil {
+	if err := os.Mkdir(path, mode); err != nil {
 		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
 			return nil // another process has made it
 		}
 		return err
 	}
-	dir, err := os.Open(path)
-	if err != nil {
+	if info, err = os.Stat(parent); err != nil {
 		return err
 	}
-	fileowner.Give(dir, path, parent)
-	return dir.Close()
+	if info.Mode()&0o002 == 0 {
+		dir, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		fileowner.Give(dir, path, parent)
+		_ = dir.Close() // it was only read
+	}
+	return SyncDir(parent)
 }

@@ -1,7 +1,6 @@
 package durable_test
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -120,7 +119,7 @@ func TestMakeDirs(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 2 {
-				if err := durable.MakeDirs(deep); err != nil {
+				if err := durable.MakeDirs(deep, 0o700); err != nil {
 					t.Error(err)
 				}
 			}
@@ -133,7 +132,7 @@ func TestMakeDirs(t *testing.T) {
 	file := filepath.Join(deep, "file")
 	write(t, file, "text")
 	for _, path := range []string{file, filepath.Join(file, "below")} {
-		if err := durable.MakeDirs(path); err == nil {
+		if err := durable.MakeDirs(path, 0o700); err == nil {
 			t.Errorf("made a directory at %s, where a file is in the way", path)
 		}
 	}
@@ -144,50 +143,5 @@ func TestSyncDir(t *testing.T) {
 	dir := t.TempDir()
 	if err := durable.SyncDir(dir); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestMark(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	for _, marked := range []bool{false, true, true} {
-		lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if used, err := durable.IsMarkedUsed(lock); err != nil || used != marked {
-			t.Errorf("marked: %t, %v; expected %t", used, err, marked)
-		}
-		for range 2 {
-			if err := durable.MarkUsed(lock); err != nil {
-				t.Error(err)
-			}
-		}
-		if used, err := durable.IsMarkedUsed(lock); err != nil || !used {
-			t.Errorf("after marking it: %t, %v", used, err)
-		}
-		if err := lock.Close(); err != nil {
-			t.Error(err)
-		}
-		wantFile(t, path, "in use\n", "lock")
-	}
-}
-
-// A mark that cannot be written or read is an error, and does not count as
-// missing.
-func TestMarkFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	write(t, path, "")
-	lock, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := durable.MarkUsed(lock); err == nil {
-		t.Error("marked a file that is open for reading alone")
-	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if used, err := durable.IsMarkedUsed(lock); used || !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("a closed file is marked: %t, %v", used, err)
 	}
 }

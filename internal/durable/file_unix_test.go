@@ -74,7 +74,7 @@ func TestOwners(t *testing.T) {
 			}
 		}
 	}
-	if err := durable.MakeDirs(filepath.Dir(made)); err != nil {
+	if err := durable.MakeDirs(filepath.Dir(made), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{made, replaced} {

@@ -70,24 +70,16 @@ func Launch(t testing.TB, settings Settings) *Server {
 		cmd.Path = Need(t, launcher[0], "apt-get install util-linux")
 		cmd.Args = slices.Concat(launcher, cmd.Args)
 	}
-	return &Server{Process: StartProcess(t, cmd), Admin: settings.Admin, client: adminClient(settings.Admin)}
-}
-
-// adminClient is an HTTP client that reaches the admin API at any host name.
-func adminClient(address string) *http.Client {
-	network := "tcp"
-	if socket, ok := strings.CutPrefix(address, "unix/"); ok {
-		network, address = "unix", socket
-	}
-	return &http.Client{
-		Timeout: wait.Patience,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, address)
-			},
+	client := &http.Client{Timeout: wait.Patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if socket, ok := strings.CutPrefix(settings.Admin, "unix/"); ok {
+				return new(net.Dialer).DialContext(ctx, "unix", socket)
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", settings.Admin)
 		},
-	}
+	}}
+	return &Server{Process: StartProcess(t, cmd), Admin: settings.Admin, client: client}
 }
 
 // API sends a request to the admin API. Every configuration has a new listener for it,

@@ -72,17 +72,7 @@ func newUpstream(t testing.TB, gated bool) *Upstream {
 // Serve serves HTTP until the end of the test, and returns host and port. Requests that
 // are still in progress then are cancelled.
 func Serve(t testing.TB, handler http.Handler) (addr string) {
-	return serve(t, handler, (*httptest.Server).Start)
-}
-
-// ServeTLS is like [Serve], for HTTPS.
-func ServeTLS(t testing.TB, handler http.Handler) (addr string) {
-	return serve(t, handler, (*httptest.Server).StartTLS)
-}
-
-func serve(t testing.TB, handler http.Handler, start func(*httptest.Server)) (addr string) {
-	server := httptest.NewUnstartedServer(handler)
-	start(server)
+	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
@@ -155,9 +145,7 @@ func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 		chunk = make([]byte, 4<<20)
 	}
 	if query.Has("stream") || query.Has("flood") {
-		ticker := time.NewTicker(10 * time.Millisecond)
-		defer ticker.Stop()
-		tick = ticker.C
+		tick = time.Tick(10 * time.Millisecond)
 	}
 	if query.Has("deaf") {
 		cancelled = nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,36 +17,69 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Here is what the admin API and the controls of the status page do to queues. All errors
-// are those of the admin API, with a status.
+// action is what the admin API and the controls of the status page do to a queue. Its
+// answer becomes JSON. All errors are those of the admin API, with a status.
+type action struct {
+	parameters []string // their names
+	do         func(ctx context.Context, queue string, query url.Values) (answer any, err error)
+}
+
+var actions = map[string]action{
+	"evict":  {[]string{"token", "careful"}, evict},
+	"pause":  {[]string{"for"}, pause},
+	"resume": {nil, resume},
+}
 
 func adminError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }
 
-// findQueue finds a queue that is as wanted. what names it in errors.
-func findQueue(ctx context.Context, what string, wanted func(*listedQueue) bool) (*listedQueue, error) {
-	failed := ""
+// namesOf finds the engines that a queue may be in, and its name there. People name a queue
+// by its prefix, or by its path, a slash and its prefix: then only engines with this path
+// count. Path and prefix may have slashes.
+func namesOf(queue string) map[*sharedEngine]string {
+	all, byPath := make(map[*sharedEngine]string), make(map[*sharedEngine]string)
+	for _, e := range registered.openEngines() {
+		all[e] = queueapi.Name(queue)
+		for _, path := range []string{e.Path(), e.directory, realPath(e.directory)} {
+			if prefix, ok := strings.CutPrefix(queue, path+"/"); ok {
+				byPath[e] = queueapi.Name(prefix)
+			}
+		}
+	}
+	if len(byPath) > 0 {
+		return byPath
+	}
+	return all
+}
+
+// isNamed reports whether the queue has one of the names. One without a name stands for all
+// of an engine that cannot be read.
+func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
+	return slices.ContainsFunc(q.engines, func(e *sharedEngine) bool {
+		name, ok := names[e]
+		return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
+	})
+}
+
+// findQueue finds the queue of a name, or with a token, the one that has the ticket.
+func findQueue(ctx context.Context, queue, token string) (*listedQueue, *serializer.TicketState, error) {
+	what, failed := "queue "+queue, ""
+	if token != "" {
+		what = "ticket " + token + " in " + what
+	}
+	names := namesOf(queue)
 	for _, q := range allQueues(ctx) {
+		t := q.ticket(token)
 		switch {
 		case q.Error != "":
 			failed = q.Error
-		case wanted(q):
-			return q, nil
+		case q.isNamed(names) && (token == "" || t != nil):
+			return q, t, nil
 		}
 	}
 	if failed != "" {
-		return nil, adminError(http.StatusInternalServerError, fmt.Errorf("looking for %s: %s", what, failed))
+		return nil, nil, adminError(http.StatusInternalServerError, fmt.Errorf("looking for %s: %s", what, failed))
 	}
-	return nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueapi.Path))
-}
-
-// findTicket finds a ticket in a queue, or in several of one name.
-func findTicket(ctx context.Context, queue, token string) (q *listedQueue, t serializer.TicketState, err error) {
-	q, err = findQueue(ctx, fmt.Sprintf("ticket %s in queue %s", token, queue), func(q *listedQueue) (there bool) {
-		t, there = q.ticket(token)
-		name, _ := q.engines[0].split(queue)
-		return there && queueapi.Matches(name, q.Prefix)
-	})
-	return q, t, err
+	return nil, nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueapi.Path))
 }
 
 const (
@@ -55,118 +89,64 @@ const (
 	evictPoll     = 100 * time.Millisecond
 )
 
-// evictTicket evicts a ticket, and says what became of it. With careful, it leaves one that
-// is inside alone.
-func evictTicket(ctx context.Context, queue, token string, careful bool) (e queueapi.Eviction, err error) {
-	number, err := strconv.ParseUint(token, 10, 64)
+// evict evicts a ticket, and says what became of it. With careful, it leaves one that is
+// inside alone.
+func evict(ctx context.Context, queue string, query url.Values) (answer any, err error) {
+	number, err := strconv.ParseUint(query.Get("token"), 10, 64)
 	if err != nil {
-		return e, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", token))
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", query.Get("token")))
 	}
-	q, t, err := findTicket(ctx, queue, strconv.FormatUint(number, 10))
+	q, t, err := findQueue(ctx, queue, strconv.FormatUint(number, 10))
 	switch {
 	case err != nil:
-		return e, err
-	case careful && t.State == serializer.StateInside:
-		return e, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s, in %s", t.Token, queueapi.RequestOf(t), t.Owner))
+		return nil, err
+	case query.Has("careful") && t.State == serializer.StateInside:
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
-	for _, engine := range q.engines {
-		if err = engine.Evict(ctx, q.Prefix, number); err == nil {
+	for _, e := range q.engines {
+		if err = e.Evict(ctx, q.Prefix, number); err == nil {
 			break
 		}
 	}
 	left := ""
 	if err == nil {
-		left = awaitEviction(ctx, queue, t.Token)
+		left = awaitEviction(ctx, queue, t)
 	}
 	switch {
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
-		return e, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
+		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
 	case errors.Is(err, serializer.ErrNoTicket): // it has left meanwhile
-		return e, adminError(http.StatusNotFound, err)
+		return nil, adminError(http.StatusNotFound, err)
 	case err != nil:
-		return e, adminError(http.StatusInternalServerError, err)
+		return nil, adminError(http.StatusInternalServerError, err)
 	}
-	return queueapi.Eviction{TicketState: t, Result: evictionText(t.State, left)}, nil
+	result := "evicted; its request is refused"
+	if left != "" {
+		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
+			queueapi.FastCGIText
+	} else if t.State == serializer.StateInside {
+		result = "evicted; its request was cancelled and has returned, so the next may enter"
+	}
+	return queueapi.Eviction{TicketState: *t, Result: result}, nil
 }
 
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
-// the state that the ticket has still.
-func awaitEviction(ctx context.Context, queue, token string) (state string) {
-	for {
-		_, t, err := findTicket(ctx, queue, token)
+// the state that the ticket had last.
+func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
+	for state = t.State; ctx.Err() == nil; time.Sleep(evictPoll) {
+		_, now, err := findQueue(ctx, queue, t.Token)
+		missing, ok := errors.AsType[caddy.APIError](err)
 		switch {
-		case ctx.Err() != nil:
-			return state
-		case err != nil:
+		case err == nil:
+			state = now.State
+		case ok && missing.HTTPStatus == http.StatusNotFound:
 			return ""
 		}
-		state = t.State
-		select {
-		case <-ctx.Done():
-		case <-time.After(evictPoll):
-		}
 	}
-}
-
-// evictionText says what became of a ticket that was waiting or inside. left is the state
-// that it has still, or "".
-func evictionText(was, left string) string {
-	switch {
-	case left != "":
-		return "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
-			queueapi.FastCGIText
-	case was == serializer.StateInside:
-		return "evicted; its request was cancelled and has returned, so the next may enter"
-	}
-	return "evicted; its request is refused"
-}
-
-// changePause pauses queues or resumes them. length is the text of a duration, or "" for
-// the default. The answer is the state of a queue that was named with its path, else a
-// list of states.
-func changePause(ctx context.Context, queue, action, length string) (answer any, err error) {
-	until, err := pauseEnd(length)
-	if err != nil {
-		return nil, adminError(http.StatusBadRequest, err)
-	}
-	missing := adminError(http.StatusNotFound, fmt.Errorf(
-		"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
-	if queueapi.Placeholder.MatchString(queue) {
-		return nil, missing
-	}
-	engines := registered.openEngines()
-	byPath := slices.ContainsFunc(engines, func(e *sharedEngine) bool {
-		_, at := e.split(queue)
-		return at
-	})
-	var spaces []string // those that are done: engines of one space have the same pauses
-	var states []serializer.QueueState
-	for _, e := range engines {
-		name, at := e.split(queue)
-		if at != byPath || slices.Contains(spaces, e.space) || !e.mayHave(ctx, name) {
-			continue
-		}
-		spaces = append(spaces, e.space)
-		if action == queueapi.Pause {
-			err = e.Pause(ctx, name, until)
-		} else {
-			err = e.Resume(ctx, name)
-		}
-		if err != nil {
-			return nil, adminError(http.StatusInternalServerError, fmt.Errorf("%s of queue %q in %s: %w", action, name, e.Path(), err))
-		}
-		states = append(states, e.stateOf(ctx, name))
-	}
-	switch {
-	case len(states) == 0:
-		return nil, missing
-	case byPath:
-		return states[0], nil
-	}
-	return states, nil
+	return state
 }
 
 const (
@@ -174,47 +154,55 @@ const (
 	shortestPause = 10 * time.Millisecond // long enough for all processes to learn of it
 )
 
-// pauseEnd is the end of a pause of some length; zero for 0, which is until it is resumed.
-func pauseEnd(length string) (until time.Time, err error) {
-	d := defaultPause
-	if length != "" {
-		if d, err = caddy.ParseDuration(length); err != nil || d != 0 && d < shortestPause {
-			return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", length)
+// pause pauses queues for a while; 0 is until they are resumed.
+func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
+	length, until := defaultPause, time.Time{}
+	if text := query.Get("for"); text != "" {
+		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
+			return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
 		}
 	}
-	if d == 0 {
-		return until, nil
+	if length > 0 {
+		until = time.Now().Add(length)
 	}
-	return time.Now().Add(d), nil
+	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Pause(ctx, name, until) })
 }
 
-// split splits the name of a queue, as people write it, from the engine's path. at tells
-// whether the path is there. Both may have slashes.
-func (e *sharedEngine) split(queue string) (name string, at bool) {
-	for i, c := range queue {
-		if c == '/' && e.isAt(queue[:i]) {
-			return queueapi.Name(queue[i+1:]), true
+// resume ends the pauses of queues.
+func resume(ctx context.Context, queue string, _ url.Values) (answer any, err error) {
+	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Resume(ctx, name) })
+}
+
+// change pauses or resumes queues. The answer says of each whether it is paused now.
+func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
+	names := namesOf(queue)
+	var changed []queueapi.Paused
+	for _, e := range registered.openEngines() {
+		name := names[e]
+		if !e.mayHave(ctx, name) {
+			continue
 		}
+		if err := do(e, name); err != nil {
+			return nil, adminError(http.StatusInternalServerError, fmt.Errorf("queue %q in %s: %w", name, e.Path(), err))
+		}
+		changed = append(changed, queueapi.Paused{Path: e.Path(), Prefix: name, PausedUntil: e.PausedUntil(name)})
 	}
-	return queueapi.Name(queue), false
+	if len(changed) == 0 {
+		return nil, adminError(http.StatusNotFound, fmt.Errorf(
+			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
+	}
+	return changed, nil
 }
 
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
-// have one: nobody may have come to it yet.
+// have one: nobody may have come to it yet. No queue's name has a placeholder.
 func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
+	if name == "" || queueapi.Placeholder.MatchString(name) {
+		return false
+	}
 	start, all := strings.CutSuffix(name, "*")
 	handlers := registered.membersWhere(func(m *member) bool {
 		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
 	})
-	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return queueapi.Matches(name, q.Prefix) })
-}
-
-// stateOf lists one queue. A name with a * that is not paused is in no list.
-func (e *sharedEngine) stateOf(ctx context.Context, name string) serializer.QueueState {
-	for _, q := range e.listQueues(ctx) {
-		if q.Prefix == name {
-			return q.QueueState
-		}
-	}
-	return serializer.QueueState{Path: e.Path(), Prefix: name, Tickets: []serializer.TicketState{}}
+	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

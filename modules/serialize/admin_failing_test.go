@@ -68,7 +68,7 @@ func TestAdminWithFailingEngine(t *testing.T) {
 		{"/%2Fworks%2Fa_", 200, `"inside":1`},
 		{"/%2Fworks%2Fb_", 500, "/gone"},
 	} {
-		status, text := ask(t, queueapi.Path+c.path)
+		status, text := ask(t, http.MethodGet, c.path)
 		if status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
 		}
@@ -81,7 +81,7 @@ func TestAdminWithFailingEngine(t *testing.T) {
 }
 
 // ask sends a request to the admin API's handlers, as Caddy does.
-func ask(t *testing.T, path string) (status int, text string) {
+func ask(t *testing.T, method, path string) (status int, text string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	for _, route := range (AdminAPI{}).Routes() {
@@ -94,6 +94,6 @@ func ask(t *testing.T, path string) (status int, text string) {
 		})
 	}
 	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, queueapi.Path+path, nil))
 	return w.Code, w.Body.String()
 }

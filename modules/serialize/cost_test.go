@@ -35,7 +35,7 @@ func TestAllocationsOfARequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = s.Cleanup() }()
-			s.logger = zap.NewNop() // otherwise every request is logged
+			s.report.Logger = zap.NewNop() // otherwise every request is logged
 			served := 0
 			respond := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { served++; return nil })
 			free := allocations(t, respond.ServeHTTP)

@@ -3,14 +3,13 @@ package serialize
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -133,12 +132,11 @@ type Handler struct {
 	placeholders bool   // the prefix has some
 	queue        string // the queue's name, if the prefix has no placeholders
 	rule, shared serializer.Rule
-	joined       member                                // of the registry
-	throttle     *throttle.Throttle[serializer.Reason] // of log entries
-	meters       *meters
-	events       *caddyevents.App // may be nil
+	ruleText     string // the settings that say who may be inside together
+	capacity     int    // how many may be inside; 0 is not known
+	joined       member // of the registry
+	report       *telemetry.Reporter
 	ctx          caddy.Context
-	logger       *zap.Logger
 }
 
 // ErrorResponse is the body of a refusal.
@@ -161,7 +159,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 // Provision applies the defaults, checks the settings and opens the engine, in this order.
 // A rejected configuration must leave no directory and no metric behind.
 func (s *Handler) Provision(ctx caddy.Context) (err error) {
-	s.ctx, s.logger = ctx, ctx.Logger()
+	s.ctx = ctx
 	if s.Off {
 		return nil
 	}
@@ -177,13 +175,13 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.module, err = s.loadEngine(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if s.events, err = eventsOf(ctx); err != nil {
-		return err
-	}
 	if err := s.checkEngineChange(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if err := s.openMeters(ctx); err != nil {
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	if s.report, err = telemetry.NewReporter(ctx, registered.statsOf(s.Prefix).Stats); err != nil {
 		return err
 	}
 	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
@@ -196,13 +194,27 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 
 // derive computes what follows from the settings.
 func (s *Handler) derive() {
-	s.throttle = new(throttle.Throttle[serializer.Reason])
 	s.placeholders = strings.Contains(s.Prefix, "{")
 	s.queue = serializer.QueueName(s.Prefix)
 	s.rule, s.shared = s.engineRules()
+	s.ruleText, s.capacity = "concurrency "+strconv.Itoa(s.Concurrency), s.Concurrency
+	if len(s.SharedMethods) > 0 {
+		s.ruleText += ", shared_methods " + strings.Join(s.SharedMethods, " ")
+		s.capacity = 0 // writers are alone inside, and readers are not
+	}
 	if s.DryRun {
+		s.ruleText += ", dry_run"
 		s.openDoors()
 	}
+}
+
+// openDoors takes back the settings that could delay, refuse or cancel a request, for a dry
+// run. Requests still take tickets, so that all processes and all lists see them.
+func (s *Handler) openDoors() {
+	s.rule = serializer.Rule{Shared: true}
+	s.shared = s.rule
+	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
+	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(bufferOff), new(Size), nil
 }
 
 // engineRules are the engine's rules for most requests, and for those with shared methods.
@@ -232,9 +244,6 @@ func (s *Handler) member(engine *sharedEngine) member {
 	return m
 }
 
-// streamsBody reports whether the next handlers read the body while they are inside.
-func (s *Handler) streamsBody() bool { return *s.Buffer == bufferOff }
-
 // Validate implements [caddy.Validator].
 func (s *Handler) Validate() error {
 	if s.Off {
@@ -260,7 +269,8 @@ func (s *Handler) Cleanup() error {
 	} else {
 		s.warnLeftOut(s.joined)
 	}
-	return s.engine.release()
+	s.engine.Release()
+	return nil
 }
 
 // Interface guards

@@ -3,14 +3,12 @@ package serialize
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -57,16 +55,19 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	if q.Tickets[0].Request == nil || q.Tickets[0].Request.Path != "/report" {
 		t.Errorf("the ticket is listed without its request: %+v", q.Tickets[0])
 	}
-	if status, text := ask(t, queueapi.Path+"/test%3Aspace%2Fa_"); status != http.StatusOK {
-		t.Errorf("%d %s", status, text)
-	}
 	token := strconv.FormatUint(turn.Token(), 10)
-	if _, err := evictTicket(t.Context(), "a_", token, true); err == nil || !strings.Contains(err.Error(), "is inside, for GET /report") {
-		t.Errorf("with care: %v; expected that it is inside", err)
-	}
-	evicted, err := evictTicket(t.Context(), space+"/a_", token, false)
-	if err != nil || !strings.Contains(evicted.Result, "only when its handlers return") || !strings.Contains(evicted.Result, "read_timeout") {
-		t.Errorf("evicted: %+v, %v; expected that the turn goes on", evicted, err)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{"GET", "/test%3Aspace%2Fa_", 200, `"/report"`},
+		{"DELETE", "/a_/" + token + "?careful", 409, "is inside, for GET /report"},
+		{"DELETE", "/test%3Aspace%2Fa_/" + token, 200, "only when its handlers return"},
+	} {
+		if status, text := ask(t, c.method, c.path); status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s %s: %d %s; expected %d with %s", c.method, c.path, status, text, c.status, c.says)
+		}
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("revoked with %v", err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 )
 
 // The documentation has every metric with its labels, and no other; and every outcome.
@@ -22,9 +24,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[row[1]] = strings.NewReplacer("`", "", " ", "").Replace(row[2])
 	}
 	exported := make(map[string]string)
-	m := metrics()
 	descs := make(chan *prometheus.Desc, 100)
-	for _, c := range []prometheus.Collector{m.wait, m.hold, m} {
+	for _, c := range collectors {
 		c.Describe(descs)
 	}
 	close(descs)
@@ -40,7 +41,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Errorf("docs/operations.md has %v; exported are %v", documented, exported)
 	}
 
-	for _, outcome := range outcomes {
+	for _, outcome := range telemetry.Outcomes {
 		if !strings.Contains(page, "`"+outcome+"`") {
 			t.Errorf("docs/operations.md does not have the outcome %s", outcome)
 		}

@@ -1,6 +1,9 @@
 package serialize
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -9,9 +12,11 @@ import (
 // Bug: a configuration that set the variable orderly.serialize behind a queue made every
 // later use of the queue's placeholders panic.
 func TestPlaceholdersWithOverwrittenVariable(t *testing.T) {
-	v := &visit{queue: "a_"}
+	v := new(visit)
+	v.about.Queue = "a_"
 	repl, vars := caddy.NewReplacer(), make(map[string]any)
-	v.register(repl, vars)
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	v.register(r.WithContext(context.WithValue(r.Context(), caddy.ReplacerCtxKey, repl)), vars)
 	for _, value := range []any{v, "x", nil} {
 		vars[visitsVar] = value
 		if got := repl.ReplaceAll("{http.serialize.queue}", ""); got != "a_" {

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -25,7 +26,8 @@ import (
 // queue, and requests of the old configuration still wait and work while the new one
 // serves.
 type registry struct {
-	engines *caddy.UsagePool // of *sharedEngine, by key
+	engines  *caddy.UsagePool // of *sharedEngine, by key
+	browsers waitingpage.Book // that wait without a connection
 
 	mu       sync.Mutex
 	prefixes map[string]*prefixStats
@@ -93,7 +95,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 	defer r.mu.Unlock()
 	s := r.prefixes[prefix]
 	if s == nil {
-		s = newPrefixStats(prefix)
+		s = &prefixStats{telemetry.NewStats(prefix), prefix}
 		r.prefixes[prefix] = s
 	}
 	return s
@@ -130,12 +132,13 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		engine := serializer.New(store, serializer.Options{Log: log})
 		return &sharedEngine{
 			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+			places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	ref := &engineRef{sharedEngine: value.(*sharedEngine)}
+	ref := &engineRef{sharedEngine: value.(*sharedEngine), module: module, path: path, log: log}
 	ref.refs.Store(1)
 	for _, rival := range r.rivalsOf(ref.name, ref.directory) {
 		ref.hasRivals.Store(true)
@@ -196,6 +199,9 @@ type sharedEngine struct {
 	places    waitingpage.Places // of browsers that wait without a connection
 }
 
+// Places implements [waitingpage.Engine].
+func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
+
 // Destruct implements [caddy.Destructor].
 func (e *sharedEngine) Destruct() error { return e.Close() }
 
@@ -203,46 +209,33 @@ func (e *sharedEngine) Destruct() error { return e.Close() }
 // configuration, and one for each of its requests. The last one releases the engine.
 type engineRef struct {
 	*sharedEngine
-	refs atomic.Int64
+	module EngineModule
+	path   string
+	log    *slog.Logger
+	refs   atomic.Int64
 }
 
-// acquire adds a reference, unless the last one was dropped.
-func (e *engineRef) acquire() bool {
+// acquire adds a reference for one request. The last one may be gone already, since
+// requests may arrive late during a reload; then the engine is opened again.
+func (e *engineRef) acquire() (*engineRef, error) {
 	for {
 		n := e.refs.Load()
 		if n == 0 {
-			return false
+			return registered.open(e.module, e.path, e.log)
 		}
 		if e.refs.CompareAndSwap(n, n+1) {
-			return true
+			return e, nil
 		}
 	}
 }
 
-// release drops a reference.
-func (e *engineRef) release() error {
+// Release drops a reference.
+func (e *engineRef) Release() {
 	if e.refs.Add(-1) > 0 {
-		return nil
+		return
 	}
 	if _, err := registered.engines.Delete(e.key); err != nil {
-		return fmt.Errorf("closing engine: %w", err)
-	}
-	return nil
-}
-
-// acquireEngine returns the engine with a reference for one request. The handler's own
-// reference may be gone already, since requests may arrive late during a reload.
-func (s *Handler) acquireEngine() (*engineRef, error) {
-	if s.engine.acquire() {
-		return s.engine, nil
-	}
-	return registered.open(s.module, s.Path, s.ctx.Slogger())
-}
-
-// releaseEngine drops a request's reference to an engine.
-func (s *Handler) releaseEngine(engine *engineRef) {
-	if err := engine.release(); err != nil {
-		s.logger.Error("releasing an engine", zap.String("path", s.Path), zap.Error(err))
+		e.log.Error("closing an engine", "path", e.Path(), "error", err)
 	}
 }
 
@@ -325,7 +318,7 @@ func (s *Handler) warnLeftOut(left member) {
 		if inside == 0 || !left.covers(state.Prefix) || left.engine.has(state.Prefix) {
 			continue
 		}
-		s.logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
+		s.report.Logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
 			zap.String("path", left.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
 	}
 }
@@ -336,4 +329,7 @@ func (e *sharedEngine) has(queue string) bool {
 }
 
 // Interface guards
-var _ caddy.Destructor = (*sharedEngine)(nil)
+var (
+	_ caddy.Destructor   = (*sharedEngine)(nil)
+	_ waitingpage.Engine = (*engineRef)(nil)
+)

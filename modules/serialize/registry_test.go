@@ -22,11 +22,7 @@ func opened(t *testing.T, module EngineModule, path string) *engineRef {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := e.release(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(e.Release)
 	return e
 }
 
@@ -94,7 +90,7 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 				err = e.checkRivals("a_", turn)
 			}
 			if err != nil {
-				if refusalOf("a_", err).Reason != serializer.ReasonStorage {
+				if refusalOf(err).Reason != serializer.ReasonStorage {
 					t.Error(err)
 				}
 				refused.Add(1)

@@ -1,23 +1,25 @@
 package serialize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
-	"sync"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -29,51 +31,39 @@ import (
 // queue again after it has left, has a visit for each.
 type visit struct {
 	handler *Handler
-	engine  *engineRef // with a reference while the visit is waiting or inside
-	queue   string
 	rule    serializer.Rule
-	earlier *visit // the request's previous visit, or nil
+	about   telemetry.Request // what others learn of it
+	earlier *visit            // the request's previous visit, or nil
 
-	host, clientIP string       // of the request; see Request
-	id             requestid.ID // of the request; nil without unique_ids
-	traced         bool
+	failure error // why it never had a turn, or nil
+	body    *body.Body
 
-	failure *caddyhttp.HandlerError // why it never had a turn, or nil
-	refused bool                    // by the queue; then failure is set, too
+	engine *engineRef // with a reference while the visit waits or is inside
+	turn   serializer.Turn
+	dryRun string // the outcome of a dry run, or ""
 
-	turn       serializer.Turn
-	age        agelist.Entry // in the list of those that wait, then of those inside
-	waited     time.Duration
-	entered    time.Time
-	dryOutcome string // what it would have met in a dry run, else ""
-
-	ctx      context.Context // of the next handlers
+	outer    context.Context // of the request before and after its turn
+	inside   context.Context // of the next handlers
 	cancel   context.CancelCauseFunc
-	lent     lentContext       // the request has it while they run
-	body     *body.Body        // to be freed, or nil
 	response response.Response // of the next handlers
 
-	mu        sync.Mutex // guards the fields below
-	state     visitState
-	revoked   error // why the turn was taken back, or nil
-	revokedAt time.Time
-	inner     *visit // to another queue, begun last inside this one, or nil
+	state   atomic.Uint32 // visitWaiting, visitInside, or visitOver; it only grows
+	revoked atomic.Pointer[revocation]
+	inner   atomic.Pointer[visit] // to another queue, begun last inside this one, or nil
 }
 
-// visitState is where a visit is. It only grows.
-type visitState uint8
-
 const (
-	visitWaiting visitState = iota // or arriving: it has no turn yet
+	visitWaiting = iota // or arriving: it has no turn yet
 	visitInside
 	visitOver
 )
+
+func (v *visit) isInside() bool { return v.state.Load() == visitInside }
 
 // The variables of a request that tell later handlers what earlier ones did.
 const (
 	visitsVar = "orderly.serialize"     // its visits to queues, the latest first
 	offVar    = "orderly.serialize.off" // it passes all queues that follow
-	traceVar  = "trace_id"              // set by Caddy's tracing, and faster to find than a span
 )
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
@@ -86,317 +76,124 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
-		s.meters.count(outcomeSkipped)
+		s.report.Count(telemetry.OutcomeSkipped)
 		return next.ServeHTTP(w, r)
 	}
-	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	v := s.newVisit(r, repl, vars)
-	if before := v.before(vars); before != nil {
-		return s.serveAgain(before, v, w, r, next)
+	v := s.newVisit(r, vars)
+	if before := v.before(); before != nil {
+		return v.serveAgain(before, w, r, next)
 	}
-	v.register(repl, vars)
+	v.register(r, vars)
 	if err := v.readBody(w, r); err != nil {
-		return v.refuse(w, r, err)
+		return v.refuse(w, r, next, err)
 	}
-	if s.WaitingPage != nil && isNavigation(r) {
-		return v.serveNavigation(w, r, next)
+	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
+		return v.serveBrowser(w, r, next)
 	}
 	if err := v.wait(w, r); err != nil {
-		return v.turnAway(w, r, next, err)
+		return v.refuse(w, r, next, err)
 	}
 	return v.serve(w, r, next)
 }
 
 // newVisit describes the visit of a request that arrives.
-func (s *Handler) newVisit(r *http.Request, repl *caddy.Replacer, vars map[string]any) *visit {
-	v := &visit{handler: s, engine: s.engine, queue: s.queueName(repl), rule: s.rule, host: r.Host, id: requestid.Of(vars)}
+func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
+	v := &visit{handler: s, rule: s.rule}
+	v.earlier, _ = vars[visitsVar].(*visit)
+	v.about.Queue, v.about.ID = s.queue, requestid.Of(vars)
+	if s.placeholders {
+		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+		v.about.Queue = serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
+	}
 	if slices.Contains(s.SharedMethods, r.Method) {
-		v.rule, v.age.Reader = s.shared, true
+		v.rule, v.about.Reader = s.shared, true
 	}
-	v.clientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	_, v.traced = vars[traceVar]
+	v.about.Described.Host = r.Host
+	v.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
+		v.about.Described.Method, v.about.Described.Path = original.Method, original.URL.Path
+	}
 	return v
-}
-
-// queueName is the name of the request's queue.
-func (s *Handler) queueName(repl *caddy.Replacer) string {
-	if !s.placeholders {
-		return s.queue
-	}
-	return serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
 }
 
 // before returns the request's earlier visit to the same queue if that decides about this
 // one: it is inside, or it never had a turn.
-func (v *visit) before(vars map[string]any) *visit {
-	v.earlier, _ = vars[visitsVar].(*visit)
-	for earlier := v.earlier; earlier != nil; earlier = earlier.earlier {
-		if earlier.queue == v.queue && earlier.engine.space == v.engine.space && (earlier.failure != nil || earlier.isInside()) {
-			return earlier
+func (v *visit) before() *visit {
+	space := v.handler.engine.space
+	for e := v.earlier; e != nil; e = e.earlier {
+		if e.about.Queue == v.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.isInside()) {
+			return e
 		}
 	}
 	return nil
 }
 
-// serveAgain serves a request that comes to the queue of an earlier visit again, as v
-// would. A reentrant request passes while it holds its turn: it would wait for itself.
-// One that was refused is refused again: an error route must not let it in.
-func (s *Handler) serveAgain(earlier, v *visit, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+// serveAgain serves a request that comes to the queue of an earlier visit again. A
+// reentrant request passes while it holds its turn: it would wait for itself. One that was
+// refused is refused again: an error route must not let it in.
+func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := v.handler
 	if earlier.failure != nil {
-		return s.answerRefusal(w, earlier)
+		v.about.Reason, v.failure = earlier.about.Reason, earlier.failure
+		return v.answerRefusal(w)
 	}
 	if s.DryRun || earlier.rule.AsStrictAs(v.rule) {
 		return next.ServeHTTP(w, r)
 	}
-	s.logStricter(earlier, v)
-	return v.fail(caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf(
-		"queue %q: the request is inside by a line with %s, and comes to one with %s, which is stricter; give both lines the same settings",
-		v.queue, earlier.handler.ruleText(), s.ruleText())))
+	held, mine := earlier.handler.ruleText, s.ruleText
+	s.report.Stricter(&v.about, held, mine)
+	return caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
+		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
 }
 
-// register makes the visit the request's latest one.
-func (v *visit) register(repl *caddy.Replacer, vars map[string]any) {
+// register makes the visit the request's latest one. The placeholders of the request answer
+// for the latest that has not ended, or else for the latest.
+func (v *visit) register(r *http.Request, vars map[string]any) {
 	vars[visitsVar] = v
-	if v.earlier == nil {
-		mapPlaceholders(v, repl, vars)
+	if v.earlier != nil {
+		return
 	}
+	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
+		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
+			return nil, false
+		}
+		latest, ok := vars[visitsVar].(*visit)
+		if !ok { // the configuration has overwritten the variable
+			latest = v
+		}
+		for open := latest; open != nil; open = open.earlier {
+			if open.state.Load() != visitOver {
+				return open.about.Placeholder(key)
+			}
+		}
+		return latest.about.Placeholder(key)
+	})
 }
 
 // readBody reads the request body before the request takes its ticket. So a slow or
 // stalled upload holds neither a ticket nor a turn.
-func (v *visit) readBody(w http.ResponseWriter, r *http.Request) error {
+func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
 	if r.ContentLength == 0 || s.streamsBody() {
 		return nil
 	}
 	if caddyhttp.IsIncremental(r.Header) {
 		w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
-		return v.failed(http.StatusServiceUnavailable, errIncremental)
+		return caddyhttp.Error(http.StatusServiceUnavailable,
+			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
 	}
-	if err := v.checkRoom(); err != nil {
-		return err
-	}
-	var err error
-	v.body, err = body.Read(w, r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, body.ErrFile) {
-		return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: v.queue, Err: err}
-	}
-	s.logBody(v, err)
-	return &serializer.Refused{Reason: serializer.ReasonGone, Queue: v.queue, Err: err}
-}
-
-var errIncremental = errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`")
-
-// failed is the refusal of a request before it has a ticket, for a reason of its own.
-func (v *visit) failed(status int, err error) error {
-	return &serializer.Refused{Reason: serializer.ReasonGone, Queue: v.queue, Err: caddyhttp.Error(status, err)}
-}
-
-// checkRoom refuses the request if the queue is known to be full, so that its client does
-// not send a body in vain.
-func (v *visit) checkRoom() error {
-	s := v.handler
-	if s.QueueLength == 0 || s.WhenFull == dropOldest {
-		return nil
-	}
-	inside, waiting := s.engine.Count(v.queue)
-	if waiting < s.QueueLength {
-		return nil
-	}
-	return &serializer.Refused{Reason: serializer.ReasonFull, Queue: v.queue, Position: inside + waiting, Err: serializer.ErrFull}
-}
-
-// wait takes a ticket and waits for the turn. If it returns an error, the visit is over.
-func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
-	s := v.handler
-	if v.engine, err = s.acquireEngine(); err != nil {
-		v.engine = s.engine // for its space
-		v.dropBody(r, err)
-		return err
-	}
-	v.openContext(r)
-	timeouts := response.StopTimeouts(w, r)
-	span := v.startWait(r.Context())
-	s.meters.startWait(&v.age, v.queue, time.Now())
-	turn, err := v.enter(r)
-	v.settle(turn, &err)
-	timeouts.Restart()
-	v.endWait(span, err)
-	if err != nil {
-		v.close()
-		v.dropBody(r, err)
-	}
-	return err
-}
-
-// enter is apart from wait because thousands of requests may wait here: an arrival is
-// large, and is on no other stack.
-//
-//go:noinline
-func (v *visit) enter(r *http.Request) (serializer.Turn, error) {
-	ctx := r.Context()
-	if v.handler.streamsBody() {
-		watched, stop := body.Watch(r)
-		defer stop()
-		ctx = watched
-	}
-	return v.engine.Enter(ctx, v.arrival(r))
-}
-
-// arrival is what the request asks of its queue.
-func (v *visit) arrival(r *http.Request) serializer.Arrival {
-	s := v.handler
-	a := serializer.Arrival{
-		Queue: v.queue, Client: peerOf(r), Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
-	}
-	if s.DryRun {
-		a.Revoke = v.revokeDry
-	}
-	return a
-}
-
-// peerOf is the address that the request's connection comes from.
-func peerOf(r *http.Request) netip.AddrPort {
-	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return addr
-}
-
-// settle notes how the wait has ended.
-func (v *visit) settle(turn serializer.Turn, err *error) {
-	if *err == nil {
-		*err = v.engine.checkRivals(v.queue, turn)
-	}
-	if *err == nil {
-		v.turn = turn
-	}
-	v.entered = time.Now()
-	v.waited = v.entered.Sub(v.age.Since)
-	v.handler.meters.endWait(&v.age, v.waited)
-}
-
-// statusClientClosed is the status of a request whose client has gone. Only the access log
-// shows it.
-const statusClientClosed = 499
-
-// refuse answers a request that does not get a turn.
-func (v *visit) refuse(w http.ResponseWriter, r *http.Request, err error) error {
-	s := v.handler
-	refused := refusalOf(v.queue, err)
-	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
-		// Caddy hides from net/http how much of the body is left. It would wait for the
-		// rest before it answers.
-		w.Header().Set("Connection", "close")
-	}
-	s.meters.count(string(refused.Reason))
-	if refused.Reason == serializer.ReasonGone {
-		// An error with a status of its own, such as 413 for a body, keeps it.
-		return v.fail(caddyhttp.Error(statusClientClosed, err))
-	}
-	now := time.Now()
-	if refused.Reason != serializer.ReasonSuperseded { // which is meant to happen
-		s.meters.recent.Refused(now, string(refused.Reason))
-	}
-	s.logRefusal(v, refused)
-	describeRefusal(r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), v, refused)
-	w.Header().Set("Retry-After", s.retryAfter(v.queue, refused.Position, now))
-
-	status := s.ErrorCode
-	if refused.Reason.IsFailure() {
-		status = http.StatusServiceUnavailable
-	}
-	s.emitRefusal(r.Context(), v, refused, status)
-	v.refused = true
-	_ = v.fail(caddyhttp.Error(status, err))
-	return s.answerRefusal(w, v)
-}
-
-// refusalOf returns the refusal from a queue that an error means. Every error that is not
-// a refusal itself is one of the storage.
-func refusalOf(queue string, err error) *serializer.Refused {
-	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
-		return refused
-	}
-	return &serializer.Refused{Reason: serializer.ReasonStorage, Queue: queue, Err: err}
-}
-
-// answerRefusal answers the request of v, which was refused, even when it comes to the
-// queue again. Then the handler may be another one, with another `error_response`. The
-// status stays the same.
-func (s *Handler) answerRefusal(w http.ResponseWriter, v *visit) error {
-	if s.ErrorResponse == nil || !v.refused {
-		return *v.failure
-	}
-	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
-	w.WriteHeader(v.failure.StatusCode)
-	_, err := w.Write([]byte(s.ErrorResponse.Body))
-	return err
-}
-
-// fail records why the request does not get a turn.
-func (v *visit) fail(failure caddyhttp.HandlerError) error {
-	v.failure = &failure
-	return failure
-}
-
-// openContext prepares the context of the next handlers. By default it outlives the client:
-// a PHP script does not stop when its client hangs up, and the next request must not enter
-// before the script has ended.
-func (v *visit) openContext(r *http.Request) {
-	parent := r.Context()
-	if v.handler.OnDisconnect == onDisconnectFinish {
-		parent = context.WithoutCancel(parent)
-	}
-	v.ctx, v.cancel = context.WithCancelCause(parent)
-	for outer := v.earlier; outer != nil; outer = outer.earlier {
-		if outer.nest(v) {
-			return
+	if s.QueueLength > 0 && s.WhenFull == dropNewest {
+		// If the queue is full already, the client need not send its body in vain.
+		if inside, waiting := s.engine.Count(v.about.Queue); waiting >= s.QueueLength {
+			return &serializer.Refused{
+				Reason: serializer.ReasonFull, Queue: v.about.Queue, Position: inside + waiting, Err: serializer.ErrFull,
+			}
 		}
 	}
-}
-
-// nest notes a visit to another queue that begins inside this one. It returns false if this
-// one is not inside.
-func (v *visit) nest(inner *visit) bool {
-	v.mu.Lock()
-	isInside, revoked := v.state == visitInside, v.revoked
-	if isInside {
-		v.inner = inner
+	v.body, err = body.Read(w, r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
+	if errors.Is(err, body.ErrTooLarge) {
+		s.report.TooLarge(&v.about, err)
 	}
-	v.mu.Unlock()
-	if isInside && revoked != nil {
-		inner.revoke(revoked)
-	}
-	return isInside
-}
-
-// serve runs the next handlers inside, hands the turn over when they have returned, and
-// delivers the response.
-func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	s := v.handler
-	if s.DryRun {
-		v.recordDryRun(r)
-	}
-	s.meters.startHold(&v.age, v.entered)
-	v.logEntered()
-	v.response.Init(w, r, response.Options{
-		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.Uploading(r), Cancel: v.cancel,
-	})
-	defer v.response.Close()
-	defer v.leave() // for handlers that panic
-	v.begin()
-	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
-		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
-		defer timer.Stop()
-	}
-	err := v.lend(r, next)
-	v.leave()
-	err = v.response.Deliver(err)
-	v.dropBody(r, err)
 	return err
 }
 
@@ -407,81 +204,269 @@ func (v *visit) dropBody(r *http.Request, err error) {
 	case v.body == nil:
 	case err == nil:
 		v.body.Free()
-	case r.Context().Err() == nil: // else it is freed with the memory
+	default:
 		context.AfterFunc(r.Context(), v.body.Free)
 	}
 }
 
-// begin makes the visit one that is inside. The turn may have been revoked already.
-func (v *visit) begin() {
-	v.mu.Lock()
-	v.state = visitInside
-	revoked := v.revoked
-	v.mu.Unlock()
-	if revoked != nil {
-		v.response.Revoke(revocation{revoked})
+// wait takes a ticket and waits for the turn. If it returns an error, the visit has none.
+func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
+	s := v.handler
+	if v.engine, err = s.engine.acquire(); err != nil {
+		return err
+	}
+	v.openContext(r)
+	restart := response.StopTimeouts(w, r)
+	s.report.Waits(r.Context(), &v.about)
+	err = v.enter(r)
+	restart()
+	s.report.Waited(&v.about, err)
+	if err != nil {
+		v.close()
+	}
+	return err
+}
+
+// openContext prepares the context of the next handlers. By default it outlives the client:
+// a PHP script does not stop when its client hangs up, and the next request must not enter
+// before the script has ended. It never outlives a turn that the request holds already.
+func (v *visit) openContext(r *http.Request) {
+	v.outer = r.Context()
+	parent := v.outer
+	if v.handler.OnDisconnect == onDisconnectFinish {
+		parent = context.WithoutCancel(parent)
+	}
+	v.inside, v.cancel = context.WithCancelCause(parent)
+	for around := v.earlier; around != nil; around = around.earlier {
+		if around.isInside() {
+			around.inner.Store(v)
+			if revoked := around.revoked.Load(); revoked != nil {
+				v.revoke(revoked.cause)
+			}
+			return
+		}
 	}
 }
 
-func (v *visit) isInside() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.state == visitInside
+// serveBrowser serves a request that waits with the ticket of its browser. If that takes
+// long, the browser gets the page, and comes again.
+func (v *visit) serveBrowser(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := v.handler
+	v.openContext(r)
+	engine, turn, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
+		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
+		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
+	})
+	if err == nil {
+		v.engine = engine.(*engineRef)
+		if err = v.take(turn); err == nil {
+			return v.serve(w, r, next)
+		}
+		v.engine.Release()
+	}
+	v.cancel(nil)
+	if errors.Is(err, waitingpage.ErrAnswered) {
+		return nil
+	}
+	return v.refuse(w, r, next, err)
 }
 
-// lend runs the next handlers with the context of the visit. It changes the request in
-// place: Caddy's placeholders know it by its address, and would not see what the handlers
-// do to a copy. It does not change it back, because a proxy's transport may still read it.
-func (v *visit) lend(r *http.Request, next caddyhttp.Handler) error {
-	v.lent.inside, v.lent.outer = v.ctx, r.Context()
-	setContext(&v.lent, r)
-	return v.response.Serve(next, r)
+// enter is apart from wait because thousands of requests may wait here: an arrival is
+// large, and is on no other stack.
+//
+//go:noinline
+func (v *visit) enter(r *http.Request) error {
+	ctx := r.Context()
+	if v.handler.streamsBody() {
+		watched, stop := body.Watch(r)
+		defer stop()
+		ctx = watched
+	}
+	turn, err := v.engine.Enter(ctx, v.arrival(r))
+	if err != nil {
+		return err
+	}
+	return v.take(turn)
 }
 
-// setContext is a function of its own so that its copy of the request is not on the stack
-// while the handlers run.
+// streamsBody reports whether the next handlers read the body while they are inside.
+func (s *Handler) streamsBody() bool { return *s.Buffer == bufferOff }
+
+// arrival is what the request asks of its queue.
+func (v *visit) arrival(r *http.Request) serializer.Arrival {
+	s := v.handler
+	client, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return serializer.Arrival{
+		Queue: v.about.Queue, Client: client, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
+		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
+	}
+}
+
+// take gives the visit its turn, unless another request is inside by another engine.
+func (v *visit) take(turn serializer.Turn) error {
+	if err := v.engine.checkRivals(v.about.Queue, turn); err != nil {
+		return err
+	}
+	v.turn, v.about.Token, v.about.Position = turn, turn.Token(), turn.Position()
+	return nil
+}
+
+// statusClientClosed is the status of a request whose client has gone. Only the access log
+// shows it.
+const statusClientClosed = 499
+
+// refuse answers a request that does not get a turn. In a dry run, it serves one that has
+// none because the storage fails.
+func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
+	s, refused := v.handler, refusalOf(err)
+	v.dropBody(r, err)
+	if s.DryRun && refused.Reason.IsFailure() {
+		s.report.Ticketless(&v.about, refused)
+		return next.ServeHTTP(w, r)
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
+		// Caddy hides from net/http how much of the body is left. It would wait for the
+		// rest before it answers.
+		w.Header().Set("Connection", "close")
+	}
+	if refused.Reason == serializer.ReasonGone {
+		// An error with a status of its own, such as 413 for a body, keeps it.
+		s.report.Count(string(refused.Reason))
+		v.failure = caddyhttp.Error(statusClientClosed, err)
+		return v.failure
+	}
+	status := s.ErrorCode
+	if refused.Reason.IsFailure() {
+		status = http.StatusServiceUnavailable
+	}
+	v.about.Reason, v.about.Position = refused.Reason, refused.Position
+	v.failure = caddyhttp.Error(status, err)
+	s.report.Refused(&v.about, status, refused.Err)
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, time.Now()))
+	return v.answerRefusal(w)
+}
+
+// refusalOf returns the refusal that an error means. One with a status of its own is the
+// client's fault, and every other one that of the storage.
+func refusalOf(err error) *serializer.Refused {
+	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		return refused
+	}
+	reason := serializer.ReasonStorage
+	if _, ok := errors.AsType[caddyhttp.HandlerError](err); ok && !errors.Is(err, body.ErrFile) {
+		reason = serializer.ReasonGone
+	}
+	return &serializer.Refused{Reason: reason, Err: err}
+}
+
+// answerRefusal answers a request that a queue has refused, also if it comes there again.
+// Then this handler may have another `error_response`; the status stays the same.
+func (v *visit) answerRefusal(w http.ResponseWriter) error {
+	answer := v.handler.ErrorResponse
+	if answer == nil || v.about.Reason == "" {
+		return v.failure
+	}
+	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
+	w.Header().Set("Content-Type", answer.ContentType)
+	w.WriteHeader(failure.StatusCode)
+	_, err := w.Write([]byte(answer.Body))
+	return err
+}
+
+// serve runs the next handlers inside, hands the turn over when they have returned, and
+// delivers the response.
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := v.handler
+	if s.DryRun {
+		v.recordDryRun()
+	}
+	s.report.Entered(&v.about)
+	v.response.Init(w, r, response.Options{
+		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
+		Uploading: body.Uploading(r), Cancel: v.cancel,
+	})
+	defer v.leave() // for handlers that panic
+	v.state.Store(visitInside)
+	if revoked := v.revoked.Load(); revoked != nil {
+		v.response.Revoke(revoked.asCanceled())
+	}
+	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
+		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
+		defer timer.Stop()
+	}
+	setContext((*turnContext)(v), r)
+	err := v.response.Serve(next, r)
+	v.leave()
+	err = v.response.Deliver(err)
+	v.dropBody(r, err)
+	return err
+}
+
+// recordDryRun records what a request has met in a dry run. It has entered at once, as a
+// reader that nobody keeps out.
+func (v *visit) recordDryRun() {
+	rule, shared := v.handler.engineRules()
+	if v.about.Reader {
+		rule = shared
+	}
+	v.dryRun = v.handler.report.DryRun(&v.about, rule.Capacity(), func() []string {
+		return v.engine.insideTexts(v.about.Queue, v.about.Token)
+	})
+}
+
+// setContext changes the request in place: Caddy's placeholders know it by its address, and
+// would not see what the handlers do to a copy. It is never changed back, because a proxy's
+// transport may still read it. A function of its own keeps its copy of the request off the
+// stack while the handlers run.
 //
 //go:noinline
 func setContext(ctx context.Context, r *http.Request) { *r = *r.WithContext(ctx) }
 
+// turnContext is the context of a request: one while the next handlers run, and again the
+// outer one afterwards, which is that of error routes.
+type turnContext visit
+
+func (c *turnContext) current() context.Context {
+	if c.state.Load() == visitOver {
+		return c.outer
+	}
+	return c.inside
+}
+
+// Deadline implements [context.Context].
+func (c *turnContext) Deadline() (time.Time, bool) { return c.current().Deadline() }
+
+// Done implements [context.Context].
+func (c *turnContext) Done() <-chan struct{} { return c.current().Done() }
+
+// Err implements [context.Context].
+func (c *turnContext) Err() error { return c.current().Err() }
+
+// Value implements [context.Context].
+func (c *turnContext) Value(key any) any { return c.current().Value(key) }
+
 // leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {
-	v.mu.Lock()
-	over, revoked := v.state == visitOver, v.revoked
-	v.state = visitOver
-	v.mu.Unlock()
-	if over {
+	if v.state.Load() == visitOver {
 		return
 	}
-	if revoked != nil {
-		v.response.Revoke(revocation{revoked}) // the handlers may have returned between the two calls of revoke
-	}
-	held := time.Since(v.entered)
 	v.turn.Leave()
 	v.close()
-	v.handler.meters.endHold(&v.age, held)
-	v.handler.meters.count(v.outcome(revoked))
-	v.logLeft(held, revoked)
+	v.state.Store(visitOver) // afterwards: a context whose Done is closed has an Err
+	outcome, cause := cmp.Or(v.dryRun, telemetry.OutcomeEntered), error(nil)
+	if revoked := v.revoked.Load(); revoked != nil {
+		cause = revoked.cause
+		if reason := serializer.ReasonOf(cause); reason == serializer.ReasonEvicted || reason == serializer.ReasonLost {
+			outcome = string(reason)
+		}
+	}
+	v.handler.report.Left(&v.about, outcome, cause)
 }
 
 // close frees what a visit has other than its turn.
 func (v *visit) close() {
 	v.cancel(nil)
-	v.lent.over.Store(true) // afterwards: a context whose Done is closed has an Err
-	v.handler.releaseEngine(v.engine)
-}
-
-// outcome is what has become of a request that was inside.
-func (v *visit) outcome(revoked error) string {
-	switch {
-	case errors.Is(revoked, serializer.ErrLost):
-		return string(serializer.ReasonLost)
-	case errors.Is(revoked, serializer.ErrEvicted):
-		return string(serializer.ReasonEvicted)
-	case v.dryOutcome != "":
-		return v.dryOutcome
-	}
-	return outcomeEntered
+	v.engine.Release()
 }
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
@@ -490,62 +475,52 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 // and does the same with the turns that the request has taken inside this one. The turn
 // ends when the handlers have returned.
 func (v *visit) revoke(cause error) {
-	v.mu.Lock()
-	first := v.revoked == nil && v.state != visitOver
-	if first {
-		v.revoked = cause
-		v.revokedAt = time.Now()
+	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
+		return // it must not harm a live site
 	}
-	isInside, inner := v.state == visitInside, v.inner
-	v.mu.Unlock()
-	if !first {
+	revoked := &revocation{cause, time.Now()}
+	if !v.revoked.CompareAndSwap(nil, revoked) {
 		return
 	}
-	v.cancel(revocation{cause})
-	if isInside {
-		v.response.Revoke(revocation{cause})
+	if v.isInside() {
+		v.response.Revoke(revoked.asCanceled()) // first: handlers that are cancelled return
 	}
-	if inner != nil {
+	v.cancel(revoked.asCanceled())
+	if inner := v.inner.Load(); inner != nil {
 		inner.revoke(cause)
 	}
 }
 
-// revocation is the cause with which the context of a revoked turn ends. The next handlers
-// must take it for an ordinary cancellation. Otherwise reverse_proxy would count a failure
+// revocation is why a turn was taken back, and when.
+type revocation struct {
+	cause error
+	at    time.Time
+}
+
+// asCanceled is the cause with which the context of a revoked turn ends. The next handlers
+// must take it for an ordinary cancellation: reverse_proxy would otherwise count a failure
 // of the upstream, and try again while it holds the turn.
-type revocation struct{ error }
-
-// Is makes a revocation equal to [context.Canceled].
-func (revocation) Is(target error) bool { return target == context.Canceled }
-
-// Unwrap returns why the turn was taken back.
-func (r revocation) Unwrap() error { return r.error }
-
-// token is the ticket's number as a text.
-func (v *visit) token() string { return strconv.FormatUint(v.turn.Token(), 10) }
+func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, context.Canceled) }
 
 // Request implements [serializer.Requester].
-func (v *visit) Request() serializer.Request { return v.describeRequest(v.ctx) }
+func (v *visit) Request() serializer.Request { return v.about.Request() }
 
 // RevokedAt is when the turn was taken back, or zero.
 func (v *visit) RevokedAt() time.Time {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.revokedAt
+	if revoked := v.revoked.Load(); revoked != nil {
+		return revoked.at
+	}
+	return time.Time{}
 }
 
-// describeRequest describes the request for lists and events, from its context. It may run
-// concurrently with the request, so it reads only what never changes.
-func (v *visit) describeRequest(ctx context.Context) serializer.Request {
-	described := serializer.Request{Host: v.host, ClientIP: v.clientIP}
-	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
-		described.Method, described.Path = original.Method, original.URL.Path
-	}
-	if v.id != nil {
-		described.TXID = v.id.TXID()
-	}
-	return described
+// PastHoldTimeout reports whether the turn was taken back by hold_timeout.
+func (v *visit) PastHoldTimeout() bool {
+	revoked := v.revoked.Load()
+	return revoked != nil && errors.Is(revoked.cause, errHoldTimeout)
 }
 
 // Interface guards
-var _ serializer.Requester = (*visit)(nil)
+var (
+	_ serializer.Requester = (*visit)(nil)
+	_ context.Context      = (*turnContext)(nil)
+)

@@ -3,75 +3,65 @@ package serialize
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-// Requests are counted here and nowhere else.
 type prefixStats struct {
-	prefix  string
-	created time.Time
-
-	outcomes           map[string]*atomic.Int64 // all are there from the beginning
-	waiting, inside    atomic.Int64
-	waitAges, holdAges agelist.List
-	recent             statuspage.Recent
-	hold               holdEstimate
+	*telemetry.Stats
+	prefix string
 }
 
-func newPrefixStats(prefix string) *prefixStats {
-	s := &prefixStats{prefix: prefix, created: time.Now(), outcomes: make(map[string]*atomic.Int64)}
-	for _, outcome := range outcomes {
-		s.outcomes[outcome] = new(atomic.Int64)
-	}
-	return s
+// members are the handlers that have the prefix.
+func (s *prefixStats) members() []member {
+	return registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })
 }
 
-// count notes a request's outcome.
-func (s *prefixStats) count(outcome string) { s.outcomes[outcome].Add(1) }
-
-// usage is how the handlers of a prefix use it. If they differ, each limit is the widest.
+// usage is how the handlers of a prefix use it.
 type usage struct {
 	member
 	paths []string // in order; none without a handler
 }
 
 func (s *prefixStats) usage() (u usage) {
-	for i, m := range registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix }) {
-		if i == 0 {
-			u.member = m
-		}
+	members := s.members()
+	for _, m := range members {
 		u.paths = append(u.paths, m.path)
-		u.limit = serializer.Wider(u.limit, m.limit)
-		u.queueLength = serializer.Wider(u.queueLength, m.queueLength)
-		u.dryRun = u.dryRun || m.dryRun
 	}
 	slices.Sort(u.paths)
-	u.paths = slices.Compact(u.paths)
+	u.member, u.paths = widest(members), slices.Compact(u.paths)
 	return u
+}
+
+// widest is what several handlers of a queue say of it together. If they differ, each limit
+// is the widest.
+func widest(members []member) (all member) {
+	for i, m := range members {
+		if i == 0 {
+			all = m
+		}
+		all.limit = serializer.Wider(all.limit, m.limit)
+		all.queueLength = serializer.Wider(all.queueLength, m.queueLength)
+		all.dryRun = all.dryRun || m.dryRun
+	}
+	return all
 }
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *prefixStats) isUsed() bool {
-	return s.waiting.Load() > 0 || s.inside.Load() > 0 ||
-		len(registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })) > 0
+	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.members()) > 0
 }
 
 // many reports whether the prefix names more than one queue.
 func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
-func (s *prefixStats) paused(all []paused) float64 {
-	name := s.pauseName()
-	for _, path := range s.usage().paths {
-		if slices.ContainsFunc(all, func(p paused) bool { return queueapi.Matches(p.name, name) && p.engine.isAt(path) }) {
+func (s *prefixStats) paused() float64 {
+	for _, m := range s.members() {
+		if m.engine.PausedUntil(s.pauseName()) != nil {
 			return 1
 		}
 	}

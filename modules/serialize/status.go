@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 )
 
@@ -67,17 +66,15 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return statusSubdirectives.ParseBlock(d, "serialize_status", s)
 }
 
-var statusSubdirectives = directive.Table[*Status]{directive.On("controls", (*Status).parseControls)}
-
-func (s *Status) parseControls(d *caddyfile.Dispenser) error {
+var statusSubdirectives = directive.Table[*Status]{directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("controls: unexpected argument %q; it has none", d.Val())
 	}
 	s.Controls = true
 	return nil
-}
+})}
 
-// ServeHTTP answers with the page or its data, or performs the action of a control.
+// ServeHTTP answers with the page, or performs the action of a control.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	allowed := "GET, HEAD"
 	if s.Controls {
@@ -85,7 +82,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		return s.serveStatus(w, r)
+		return s.servePage(w, r)
 	case r.Method == http.MethodPost && s.Controls:
 		return s.serveControl(w, r)
 	}
@@ -93,8 +90,9 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	return caddyhttp.Error(http.StatusMethodNotAllowed, fmt.Errorf("status page: method %s is not allowed", r.Method))
 }
 
-func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
-	data := statuspage.New(time.Now(), statusQueues(r.Context(), time.Now()), r.URL.Query().Get("filter"))
+func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
+	now := time.Now()
+	data := statuspage.New(now, statusQueues(r.Context(), now), r.URL.Query().Get("filter"))
 	data.Controls = s.Controls
 	text, err := statuspage.Render(data)
 	if err != nil {
@@ -106,64 +104,45 @@ func (s *Status) serveStatus(w http.ResponseWriter, r *http.Request) error {
 	} {
 		w.Header().Set(name, value)
 	}
-	if r.Method == http.MethodGet {
-		_, err = w.Write(text)
-	}
+	_, err = w.Write(text) // which net/http leaves out of an answer to HEAD
 	return err
 }
 
-// serveControl performs an action. The page gets JSON, also for an error.
+// serveControl performs the action of a request's query. The page gets JSON, also for an
+// error.
 func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
-	result, err := s.control(r)
-	if err != nil {
-		status := http.StatusInternalServerError
-		if failed, ok := errors.AsType[caddy.APIError](err); ok {
-			status, err = failed.HTTPStatus, failed.Err
-		}
-		w.Header().Set("Content-Type", "application/json") // which is sent now
-		w.WriteHeader(status)
-		result = map[string]string{"error": err.Error()}
-	}
-	return writeJSON(w, result, nil)
-}
-
-// control performs the action of a request's query. A queue is its path, a slash and its
-// prefix.
-func (s *Status) control(r *http.Request) (result any, err error) {
-	if !isFromPage(r) {
-		return nil, adminError(http.StatusForbidden, errors.New(
-			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
-	}
 	query := r.URL.Query()
-	action, queue, token := query.Get("action"), query.Get("queue"), query.Get("token")
-	switch action {
-	case queueapi.Evict:
-		result, err = evictTicket(r.Context(), queue, token, false)
-	case queueapi.Pause, queueapi.Resume:
-		result, err = changePause(r.Context(), queue, action, query.Get("for"))
+	name, queue := query.Get("action"), query.Get("queue")
+	action, ok := actions[name]
+	var answer any
+	var err error
+	switch {
+	case !isFromPage(r):
+		err = adminError(http.StatusForbidden, errors.New(
+			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
+	case !ok:
+		err = adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", name))
 	default:
-		return nil, adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", action))
+		answer, err = action.do(r.Context(), queue, query)
 	}
-	if err == nil {
-		ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-		user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
-		s.logger.Info("status page: "+action, zap.String("queue", queue), zap.String("token", token),
-			zap.String("client_ip", ip), zap.String("user", user))
+	if failed, ok := errors.AsType[caddy.APIError](err); ok {
+		w.Header().Set("Content-Type", "application/json") // which is sent now
+		w.WriteHeader(failed.HTTPStatus)
+		return writeJSON(w, map[string]string{"error": failed.Err.Error()}, nil)
 	}
-	return result, err
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
+	s.logger.Info("status page: "+name, zap.String("queue", queue), zap.String("token", query.Get("token")),
+		zap.String("client_ip", ip), zap.String("user", user))
+	return writeJSON(w, answer, err)
 }
 
 // isFromPage reports whether a request comes from the page itself. A reader of the page is
 // logged in, so pages of other sites could send requests in their name. Browsers state a
-// request's origin. A request without one is not from the page.
+// request's origin, older ones in another header. A request without one is not from the page.
 func isFromPage(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin":
-		return true
-	case "": // an older browser
-		return r.Header.Get("Origin") != "" && http.NewCrossOriginProtection().Check(r) == nil
-	}
-	return false
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "same-origin" || site == "" && r.Header.Get("Origin") != "" && http.NewCrossOriginProtection().Check(r) == nil
 }
 
 // Interface guards

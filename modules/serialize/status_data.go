@@ -33,11 +33,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes = make(map[string]int64)
-		for outcome, count := range s.outcomes {
-			row.Outcomes[outcome] = count.Load()
+		row.Outcomes = make(map[string]statuspage.Outcome)
+		for name, outcome := range s.Outcomes() {
+			row.Outcomes[name] = statuspage.Outcome(outcome)
 		}
-		row.LastRefused = s.recent.Last()
 	}
 	return rows
 }
@@ -48,10 +47,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	u := s.usage()
 	row := &statuspage.Queue{
-		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.waitAges.Oldest(now),
+		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
 		Queue: queueapi.Queue{QueueState: serializer.QueueState{
 			Path: strings.Join(slices.Compact(u.paths), ", "), Prefix: s.prefix, Limit: u.limit,
-			Inside: int(s.inside.Load()), Waiting: int(s.waiting.Load()), Tickets: []serializer.TicketState{},
+			Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()), Tickets: []serializer.TicketState{},
 		}},
 	}
 	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {
@@ -59,6 +58,3 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	}
 	return row
 }
-
-// HoldTimeout is how long the request may be inside; 0 is no limit.
-func (v *visit) HoldTimeout() time.Duration { return time.Duration(*v.handler.HoldTimeout) }

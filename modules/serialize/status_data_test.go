@@ -2,12 +2,16 @@ package serialize
 
 import (
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -44,8 +48,8 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 	defer turn.Leave()
 	const most = 200 // queues on the page
 	data := statusData(t, "TENANT")
-	if data.Found != 1000 || len(data.Queues) != most || data.Omitted != 1000-most || data.Queues[0].Prefix != "tenant_999_" {
-		t.Errorf("%d found, %d shown, %d omitted, the first is %s", data.Found, len(data.Queues), data.Omitted, data.Queues[0].Prefix)
+	if data.Found != 1000 || len(data.Queues) != most || data.Queues[0].Prefix != "tenant_999_" {
+		t.Errorf("%d found, %d shown, the first is %s", data.Found, len(data.Queues), data.Queues[0].Prefix)
 	}
 	data.Controls = true
 	page, err := statuspage.Render(data)
@@ -95,7 +99,8 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
 				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
 			}
-			registered.statsOf(prefix).recent.Refused(time.Now(), "timeout")
+			report := telemetry.Reporter{Stats: registered.statsOf(prefix).Stats, Logger: zap.NewNop()}
+			report.Refused(&telemetry.Request{Reason: serializer.ReasonTimeout}, http.StatusServiceUnavailable, nil)
 			t.Cleanup(func() { delete(registered.prefixes, prefix) })
 			if data := statusData(t, "blame"); data.Troubled != 1 {
 				t.Errorf("%d in trouble; expected 1", data.Troubled)

@@ -1,14 +1,11 @@
 package serialize
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -19,69 +16,48 @@ import (
 // Bug: a place took a goroutine, and 5.6 KB with it. With a path of 15 KB, it took 34 KB.
 func TestWaitingPlacesAreSmall(t *testing.T) {
 	const places = 300
-	s := busyHandler(t)
-	path := "/" + strings.Repeat("p", 15<<10)
-	s.giveThePage(t, path) // which makes what is made once
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	s := &Handler{Path: t.TempDir(), Prefix: t.Name(), EngineRaw: []byte(`{"engine": "memory"}`), WaitingPage: &WaitingPage{After: new(caddy.Duration)}}
+	if err := s.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Cleanup() }()
+	inside, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Leave()
+	s.giveThePage(t) // which makes what is made once
 	before := memoryInUse()
 	for range places {
-		s.giveThePage(t, path)
+		s.giveThePage(t)
 	}
 	size := (memoryInUse() - before) / places
 	t.Logf("a place takes %d bytes", size)
 	if size > 2<<10 {
 		t.Errorf("a place takes %d bytes; expected 2 KB at most", size)
 	}
-}
-
-// busyHandler is a handler with a waiting page, whose turn is taken.
-func busyHandler(t *testing.T) *Handler {
-	t.Helper()
-	timeout, after, hold := caddy.Duration(2*time.Hour), caddy.Duration(0), caddy.Duration(time.Hour)
-	s := &Handler{
-		Prefix: t.Name(), Concurrency: 1, Timeout: &timeout, OnDisconnect: onDisconnectFinish,
-		WaitingPage: &WaitingPage{After: &after, Hold: &hold}, module: MemoryEngine{},
+	if _, waiting := s.engine.Count(s.queue); waiting != places+1 {
+		t.Errorf("%d wait; expected %d", waiting, places+1)
 	}
-	s.derive()
-	s.Buffer, s.meters = new(Size), newMeters(metrics(), s.Prefix)
-	var err error
-	if s.engine, err = registered.open(s.module, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	inside, err := s.engine.Enter(t.Context(), serializer.Arrival{Queue: s.queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.WaitingPage.provision(caddy.Context{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = s.engine.Close()
-		inside.Leave()
-		s.releaseEngine(s.engine)
-	})
-	return s
 }
 
 // giveThePage gives a browser the page, which it proves.
-func (s *Handler) giveThePage(t *testing.T, path string) {
+func (s *Handler) giveThePage(t *testing.T) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodGet, path, nil)
-	vars := make(map[string]any)
-	ctx := context.WithValue(r.Context(), caddyhttp.VarsCtxKey, vars)
-	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
-	r = r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, caddy.NewReplacer()))
-	w := httptest.NewRecorder()
-	v := s.newVisit(r, caddy.NewReplacer(), vars)
-	if err := v.serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
-		t.Fatalf("answer %d %v; expected the page", w.Code, err)
-	}
-	r.AddCookie(w.Result().Cookies()[0])
-	if ticket, _ := places().Find(r, v.placeQueue()); ticket == nil {
-		t.Fatal("the cookie finds no ticket")
-	}
-	w = httptest.NewRecorder()
-	if err := s.newVisit(r, caddy.NewReplacer(), vars).serveNavigation(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
-		t.Fatalf("answer %d %v; expected the page again", w.Code, err)
+	var cookies []*http.Cookie
+	for range 2 {
+		r, w := httptest.NewRequest(http.MethodGet, "/"+strings.Repeat("p", 15<<10), nil), httptest.NewRecorder()
+		r.Header.Set("Accept", "text/html")
+		for _, cookie := range cookies {
+			r.AddCookie(cookie)
+		}
+		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+		if err := s.ServeHTTP(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
+			t.Fatalf("answer %d %v; expected the page", w.Code, err)
+		}
+		cookies = w.Result().Cookies()
 	}
 }
 

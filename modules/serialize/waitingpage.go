@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -24,22 +25,16 @@ type WaitingPage struct {
 	// least 1s. Default: 15s.
 	Hold *caddy.Duration `json:"hold,omitempty"`
 
-	// The path of a custom page, a Go html/template of at most 1 MiB. It is read when the
-	// configuration is loaded. Default: the built-in page.
+	// The path of a custom page, a Go html/template. It is read when the configuration is
+	// loaded. Default: the built-in page.
 	File string `json:"file,omitempty"`
 
 	page *waitingpage.Page
 }
 
-const (
-	defaultAfter = 2 * time.Second
-	defaultHold  = 15 * time.Second
-	minHold      = time.Second
-)
-
 func (p *WaitingPage) fill() {
-	p.After = orDefault(p.After, caddy.Duration(defaultAfter))
-	p.Hold = orDefault(p.Hold, caddy.Duration(defaultHold))
+	p.After = orDefault(p.After, caddy.Duration(2*time.Second))
+	p.Hold = orDefault(p.Hold, caddy.Duration(15*time.Second))
 }
 
 func (p *WaitingPage) check() error {
@@ -50,18 +45,15 @@ func (p *WaitingPage) check() error {
 }
 
 func checkHold(hold time.Duration) error {
-	if hold < minHold {
+	if hold < time.Second {
 		return fmt.Errorf("hold %s: expected a duration of 1s or more, such as 15s", hold)
 	}
 	return nil
 }
 
-// provision loads the page.
 func (p *WaitingPage) provision(caddy.Context) (err error) {
-	if p.page, err = waitingpage.Load(p.File); err != nil {
-		return fmt.Errorf("file %s: %w", p.File, err)
-	}
-	return nil
+	p.page, err = waitingpage.Load(p.File, time.Duration(*p.After), time.Duration(*p.Hold))
+	return err
 }
 
 var pageSubdirectives = directive.Table[*WaitingPage]{
@@ -73,10 +65,7 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 	directive.On("hold", func(p *WaitingPage, d *caddyfile.Dispenser) error {
 		hold, err := directive.Duration(d)
 		p.Hold = &hold
-		if err != nil {
-			return err
-		}
-		return directive.In(d, checkHold(time.Duration(hold)))
+		return cmp.Or(err, directive.In(d, checkHold(time.Duration(hold))))
 	}),
 	directive.On("file", func(p *WaitingPage, d *caddyfile.Dispenser) (err error) {
 		p.File, err = directive.Text(d, "the path of a page")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -28,15 +26,13 @@ func init() {
 		Long: `
 Generates IDs of the schemes of the unique_ids handler, and decodes IDs of these
 schemes, of Apache's mod_unique_id and of nginx's ngx_txid. It also decodes the
-header field traceparent, and the names of the serialize handler's lock files.`,
+header field traceparent.`,
 		Usage: "new|decode",
 		CobraFunc: func(cmd *cobra.Command) {
 			command.Group(cmd, idsNewCommand(), idsDecodeCommand())
 		},
 	})
 }
-
-const shardsFlag = "shards"
 
 // schemes are the schemes of which the command makes IDs, the default first.
 var schemes = []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7"}
@@ -56,13 +52,13 @@ storage, which servers without a storage option use.`,
 	_ = cmd.RegisterFlagCompletionFunc("scheme",
 		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
 	n := cmd.Flags().IntP("number", "n", 1, "how many")
-	shards := cmd.Flags().Int(shardsFlag, 1, "number of shards of a sharded_id")
+	shards := cmd.Flags().Int("shards", 1, "number of shards of a sharded_id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains(schemes, *scheme) {
 			return fmt.Errorf("--scheme %q: expected %s", *scheme, command.OrList(schemes))
 		}
-		if cmd.Flags().Changed(shardsFlag) && *scheme != "sharded_id" {
-			return fmt.Errorf("--%s is for --scheme sharded_id; a %s has no shard", shardsFlag, *scheme)
+		if cmd.Flags().Changed("shards") && *scheme != "sharded_id" {
+			return fmt.Errorf("--shards is for --scheme sharded_id; a %s has no shard", *scheme)
 		}
 		if *n < 1 {
 			return fmt.Errorf("-n %d: expected 1 or more", *n)
@@ -70,42 +66,29 @@ storage, which servers without a storage option use.`,
 		if err := checkShards(*shards); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
-		return printNewIDs(cmd.Context(), cmd.OutOrStdout(), *scheme, *n, *shards)
+		newID, err := commandGenerator(cmd.Context(), *scheme, *shards)
+		out := bufio.NewWriter(cmd.OutOrStdout())
+		for i := 0; i < *n && err == nil; i++ {
+			var id string
+			if id, err = newID(cmd.Context(), time.Now()); err == nil {
+				fmt.Fprintln(out, id)
+			}
+		}
+		return errors.Join(err, out.Flush())
 	}
 	return cmd
-}
-
-func printNewIDs(ctx context.Context, w io.Writer, scheme string, n, shards int) error {
-	newID, err := commandGenerator(ctx, scheme, shards)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(w)
-	for range n {
-		id, err := newID(ctx, time.Now())
-		if err != nil {
-			return errors.Join(err, out.Flush())
-		}
-		fmt.Fprintln(out, id)
-	}
-	return out.Flush()
 }
 
 // commandGenerator returns what makes IDs of a scheme in a process that runs no server.
 func commandGenerator(ctx context.Context, scheme string, shards int) (newID, error) {
 	switch scheme {
 	case "unique_id":
-		node, _, err := nodeOf(ctx, nodeAuto)
-		if err != nil {
-			return nil, err
-		}
+		node, _ := nodeOf(ctx, nodeAuto)
 		return uniqueIDs(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node))
 	case "sharded_id":
 		return shardedIDs(shards)
 	case "call_number":
-		c := newCallNumbers()
-		c.add(caddy.DefaultStorage)
-		return c.newID, nil
+		return newCallNumbers().from(caddy.DefaultStorage), nil
 	case "uuid_v7":
 		return func(context.Context, time.Time) (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
 	}
@@ -133,91 +116,67 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 	})
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		cmd.SilenceUsage = true // a bad ID is not a usage error
-		d := idDecoder{out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), json: *asJSON}
+		print, failed := printText, 0
+		if *asJSON {
+			print = printJSON
+		}
+		decode := func(id string) {
+			if readings, err := uniqueid.Decode(id); err != nil {
+				failed++
+				fmt.Fprintln(cmd.ErrOrStderr(), err)
+			} else {
+				print(cmd.OutOrStdout(), id, readings)
+			}
+		}
 		for _, id := range ids {
-			d.decode(id)
+			decode(id)
 		}
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for len(ids) == 0 && lines.Scan() {
 			if id := strings.TrimSpace(lines.Text()); id != "" {
-				d.decode(id)
+				decode(id)
 			}
 		}
 		if err := lines.Err(); err != nil {
 			return fmt.Errorf("reading IDs from standard input: %w", err)
 		}
-		if d.failed > 0 {
-			return fmt.Errorf("%d of the IDs could not be read", d.failed)
+		if failed > 0 {
+			return fmt.Errorf("%d of the IDs could not be read", failed)
 		}
 		return nil
 	}
 	return cmd
 }
 
-// idDecoder prints the contents of IDs.
-type idDecoder struct {
-	out, errs io.Writer
-	json      bool
-	failed    int
+// printJSON prints the readings of an ID as an object.
+func printJSON(w io.Writer, id string, readings []uniqueid.Decoded) {
+	_ = json.NewEncoder(w).Encode(struct { // it can be encoded; nobody may read it
+		ID       string             `json:"id"`
+		Readings []uniqueid.Decoded `json:"readings"`
+	}{id, readings})
 }
 
-func (d *idDecoder) decode(id string) {
-	readings, err := readID(id)
-	switch {
-	case err != nil:
-		d.failed++
-		fmt.Fprintln(d.errs, err)
-	case d.json:
-		_ = json.NewEncoder(d.out).Encode(struct { // it can be encoded; nobody may read it
-			ID       string             `json:"id"`
-			Readings []uniqueid.Decoded `json:"readings"`
-		}{id, readings})
-	default:
-		fmt.Fprintln(d.out, command.Printable(id))
-		if len(readings) > 1 {
-			fmt.Fprintf(d.out, "  has %d readings:\n", len(readings))
+// printText prints the readings of an ID for people.
+func printText(w io.Writer, id string, readings []uniqueid.Decoded) {
+	fmt.Fprintln(w, command.Printable(id))
+	if len(readings) > 1 {
+		fmt.Fprintf(w, "  has %d readings:\n", len(readings))
+	}
+	for _, r := range readings {
+		scheme := r.Scheme
+		if r.Layout != "" {
+			scheme += ", layout " + r.Layout
 		}
-		for _, r := range readings {
-			d.print(r)
+		rows := uniqueid.Fields{{Name: "scheme", Value: scheme}}
+		if !r.Time.IsZero() {
+			rows = append(rows, uniqueid.Field{Name: "time", Value: r.Time.UTC().Format(time.RFC3339Nano)})
+		}
+		rows = append(rows, r.Fields...)
+		if r.Note != "" {
+			rows = append(rows, uniqueid.Field{Name: "note", Value: r.Note})
+		}
+		for _, row := range rows {
+			fmt.Fprintf(w, "  %-14s %v\n", row.Name, row.Value)
 		}
 	}
-}
-
-func (d *idDecoder) print(r uniqueid.Decoded) {
-	width := 14
-	for _, field := range r.Fields {
-		width = max(width, len(field.Name))
-	}
-	row := "  %-" + strconv.Itoa(width) + "s %v\n"
-	scheme := r.Scheme
-	if r.Layout != "" {
-		scheme += ", layout " + r.Layout
-	}
-	fmt.Fprintf(d.out, row, "scheme", scheme)
-	if !r.Time.IsZero() {
-		fmt.Fprintf(d.out, row, "time", r.Time.UTC().Format("2006-01-02T15:04:05.999999Z07:00"))
-	}
-	for _, field := range r.Fields {
-		fmt.Fprintf(d.out, row, field.Name, field.Value)
-	}
-	if r.Note != "" {
-		fmt.Fprintf(d.out, row, "note", r.Note)
-	}
-}
-
-// readID parses an ID of any scheme, or the name of a lock file.
-func readID(id string) ([]uniqueid.Decoded, error) {
-	readings, err := uniqueid.Decode(id)
-	if err == nil {
-		return readings, nil
-	}
-	ticket, ticketErr := lockfile.ParseName(id)
-	if ticketErr != nil {
-		return nil, fmt.Errorf("%w; nor is it the name of a lock file", err)
-	}
-	return []uniqueid.Decoded{{Text: id, Scheme: "lock_file", Time: ticket.Time().UTC(), Fields: uniqueid.Fields{
-		{Name: "prefix", Value: ticket.Prefix},
-		{Name: "token", Value: ticket.Number},
-		{Name: "client", Value: ticket.Client.String()},
-	}}}, nil
 }

@@ -2,7 +2,6 @@ package uniqueids
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -16,36 +15,32 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// generators make the IDs of one handler, except the txid and its notations. Their counters
-// belong to the process, not to the handler. Two counters with the same node would make the
-// same IDs, and so would a new one after a reload.
-type generators struct {
-	byPlaceholder map[string]newID
-	detach        func() error
-	warnOfFirst   sync.Once
-}
-
 // newID makes an ID for a request that arrived at the given time, and returns its text.
 type newID func(ctx context.Context, arrival time.Time) (string, error)
 
-func openGenerators(ctx caddy.Context, u *Handler) (*generators, error) {
+// openGenerators sets up all IDs but the txid and its notations. Their counters belong to
+// the process, not to the handler. Two counters with the same node would make the same IDs,
+// and so would a new one after a reload.
+func (u *Handler) openGenerators(ctx caddy.Context) error {
 	newUniqueID, err := uniqueIDs(uniqueIDsOf(ctx, u))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	newShardedID, err := shardedIDs(u.Shards)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	newCallNumber, detach, err := openCallNumbers(ctx.Storage())
+	newCallNumber, release, err := openCallNumbers(ctx.Storage())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &generators{detach: detach, byPlaceholder: map[string]newID{
+	u.release = release
+	u.byPlaceholder = map[string]newID{
 		"unique_id":                newUniqueID,
 		"http.request.sharded_id":  newShardedID,
 		"http.request.call_number": newCallNumber,
-	}}, nil
+	}
+	return nil
 }
 
 func uniqueIDs(g *uniqueid.UniqueIDGenerator, err error) (newID, error) {
@@ -76,22 +71,19 @@ var uniqueIDGenerators sync.Map
 func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
 	layout, err := uniqueid.ParseLayout(u.Layout)
 	if err != nil {
-		return nil, fmt.Errorf("layout: %w", err)
-	}
-	node, reason, err := nodeOf(ctx, u.Node)
-	if err != nil {
 		return nil, err
 	}
-	key := u.Layout + " " + node.String()
-	if u.Node == nodeRandom || reason != "" {
-		key = u.Layout + " " + nodeRandom // the bits drawn first stand for this process
-	}
+	node, reason := nodeOf(ctx, u.Node)
 	if reason != "" && layout != uniqueid.Modern {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
+	key := u.Layout + " " + node.String()
+	if node.Random() { // the bits drawn first stand for this process
+		key = u.Layout + " " + nodeRandom
+	}
 	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
 	if err != nil {
-		return nil, fmt.Errorf("setting up unique_id: %w", err)
+		return nil, err
 	}
 	first, _ := uniqueIDGenerators.LoadOrStore(key, g)
 	return first.(*uniqueid.UniqueIDGenerator), nil
@@ -100,22 +92,17 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 // resolveTimeout bounds the lookup of the host's own name.
 const resolveTimeout = 5 * time.Second
 
-func nodeOf(ctx context.Context, text string) (node uniqueid.Node, reason string, err error) {
-	switch text {
+// nodeOf returns the node of a setting that checkNode has let pass. If auto becomes random,
+// reason says why.
+func nodeOf(ctx context.Context, setting string) (node uniqueid.Node, reason string) {
+	switch setting {
 	case nodeRandom:
-		return uniqueid.RandomNode(), "", nil
+		return uniqueid.RandomNode(), ""
 	case nodeAuto:
 		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 		defer cancel()
-		node, reason = uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
-		return node, reason, nil
+		return uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
 	}
-	addr, err := netip.ParseAddr(text)
-	if err == nil {
-		node, err = uniqueid.FixedNode(addr, uint32(os.Getpid()))
-	}
-	if err != nil {
-		return node, "", fmt.Errorf("node %q: %w", text, err)
-	}
-	return node, "", nil
+	node, _ = uniqueid.FixedNode(netip.MustParseAddr(setting), uint32(os.Getpid()))
+	return node, ""
 }

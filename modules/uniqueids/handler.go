@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -16,7 +17,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-func init() { caddy.RegisterModule(Handler{}) }
+func init() { caddy.RegisterModule(new(Handler)) }
 
 // Handler gives each request IDs that no other request has. An ID is generated on
 // first use, once per request, and then stays the same: through rewrites, error
@@ -68,12 +69,14 @@ type Handler struct {
 	// txid and the UUIDv7 stay the request's own. Default: none.
 	Trust string `json:"trust,omitempty"`
 
-	generators *generators
-	logger     *zap.Logger
+	logger        *zap.Logger
+	byPlaceholder map[string]newID
+	release       func() error
+	warnedOfFirst sync.Once
 }
 
 // CaddyModule returns the Caddy module information.
-func (Handler) CaddyModule() caddy.ModuleInfo {
+func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.handlers.unique_ids",
 		New: func() caddy.Module { return new(Handler) },
@@ -94,7 +97,7 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
 	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
 	if err == nil {
-		u.generators, err = openGenerators(ctx, u)
+		err = u.openGenerators(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
@@ -104,10 +107,10 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 
 // Cleanup releases the generators.
 func (u *Handler) Cleanup() error {
-	if u.generators == nil {
+	if u.release == nil {
 		return nil
 	}
-	return u.generators.detach()
+	return u.release()
 }
 
 // ServeHTTP makes the IDs available to all later handlers.
@@ -120,10 +123,10 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		requestid.Set(vars, ids)
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
-		ids.adopt(r)
 	} else {
-		ids.pass(r, u)
+		u.warnOfFirst(ids.handler)
 	}
+	ids.adopt(r, u)
 	return ids.name(next.ServeHTTP(w, r))
 }
 
@@ -133,7 +136,7 @@ func (u *Handler) warnOfFirst(first *Handler) {
 	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
 		return
 	}
-	u.generators.warnOfFirst.Do(func() {
+	u.warnedOfFirst.Do(func() {
 		u.logger.Warn("this unique_ids has no effect on the IDs of a request: another unique_ids before it has named the request",
 			zap.Any("settings", u), zap.Any("settings_of_first", first))
 	})

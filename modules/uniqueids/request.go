@@ -21,13 +21,12 @@ type requestIDs struct {
 	handler *Handler
 	ctx     context.Context // of the request, and so of the IDs
 	header  http.Header     // of the request
+	trace   trace
+	made    []madeID // what placeholders show
 
-	mu    sync.Mutex // guards the next three once the request is in a queue
-	uuid  uniqueid.UUIDv7
-	txid  string // that of the UUIDv7, or any text of the caller
-	trace trace
-
-	made []madeID // the IDs of generators
+	mu   sync.Mutex // guards what follows once the request is in a queue
+	uuid uniqueid.UUIDv7
+	txid string // that of the UUIDv7, or any text of the caller
 }
 
 // madeID is an ID that has been used. It is empty if it could not be made.
@@ -48,8 +47,23 @@ func (ids *requestIDs) log() {
 }
 
 // replace is the replacer's view of the IDs.
-func (ids *requestIDs) replace(key string) (any, bool) {
-	switch key {
+func (ids *requestIDs) replace(placeholder string) (any, bool) {
+	for _, made := range ids.made {
+		if made.placeholder == placeholder {
+			return made.text, true
+		}
+	}
+	text, ok := ids.make(placeholder)
+	if ok {
+		ids.made = append(ids.made, madeID{placeholder, text})
+	}
+	return text, ok
+}
+
+// make makes the ID of a placeholder, or "" if that fails. ok is false if the placeholder is
+// none of ours.
+func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
+	switch placeholder {
 	case "http.request.txid":
 		return ids.TXID(), true
 	case "http.request.uuid_v7":
@@ -59,18 +73,9 @@ func (ids *requestIDs) replace(key string) (any, bool) {
 	case "http.request.traceparent":
 		return ids.Trace().String(), true
 	}
-	if newID := ids.handler.generators.byPlaceholder[key]; newID != nil {
-		return ids.of(key, newID), true
-	}
-	return nil, false
-}
-
-// of returns the ID of a placeholder for this request, or "" if it cannot be made.
-func (ids *requestIDs) of(placeholder string, newID newID) string {
-	for _, made := range ids.made {
-		if made.placeholder == placeholder {
-			return made.text
-		}
+	newID := ids.handler.byPlaceholder[placeholder]
+	if newID == nil {
+		return "", false
 	}
 	arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time)
 	if !ok {
@@ -80,8 +85,7 @@ func (ids *requestIDs) of(placeholder string, newID newID) string {
 	if err != nil {
 		logFailure(ids.handler.logger, placeholder, err)
 	}
-	ids.made = append(ids.made, madeID{placeholder, text})
-	return text
+	return text, true
 }
 
 // String returns the request's txid. It implements [fmt.Stringer] for the access log.
@@ -115,14 +119,10 @@ func (ids *requestIDs) uuidLocked() uniqueid.UUIDv7 {
 	return ids.uuid
 }
 
-// Trace returns the trace that the request belongs to. Only the goroutine that serves the
-// request may call it.
+// Trace returns the trace that the request belongs to.
 func (ids *requestIDs) Trace() uniqueid.TraceContext {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	ids.trace.follow(ids.ctx, ids.header)
 	if ids.trace.used.IsZero() {
-		ids.trace.used = ids.trace.of(ids.uuidLocked())
+		ids.trace.used = ids.trace.begin(spanOf(ids.ctx, ids.header), ids.UUIDv7())
 	}
 	return ids.trace.used
 }

@@ -3,6 +3,7 @@ package uniqueids
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -21,16 +22,15 @@ const traceparentField = "Traceparent"
 type trace struct {
 	adopted  bool                  // whether a trusted proxy made the request's ID
 	received uniqueid.TraceContext // from a trusted proxy; zero if there is none
-	spans    uniqueid.TraceContext // of Caddy's tracing; zero until it has begun
 	used     uniqueid.TraceContext // what placeholders show; zero until first use
 }
 
-// of returns the trace context for the upstream. It is that of Caddy's own span, if there
-// is one, and otherwise a new one for the request with this ID.
-func (t *trace) of(id uniqueid.UUIDv7) uniqueid.TraceContext {
+// begin returns the trace context for the upstream. It is that of Caddy's own span, if
+// there is one, and otherwise a new one for the request with this ID.
+func (t *trace) begin(span uniqueid.TraceContext, id uniqueid.UUIDv7) uniqueid.TraceContext {
 	switch {
-	case !t.spans.IsZero():
-		return t.spans
+	case !span.IsZero():
+		return span
 	case !t.received.IsZero():
 		return t.received.Child()
 	case t.adopted: // its bits may not be random
@@ -39,25 +39,20 @@ func (t *trace) of(id uniqueid.UUIDv7) uniqueid.TraceContext {
 	return uniqueid.NewTraceContext(id)
 }
 
-// follow checks whether Caddy's tracing has begun a trace. That handler puts the IDs of
-// the trace and the span into variables. It puts the rest into the request's header,
-// unless it is configured to write a field other than traceparent. Only the goroutine
-// that serves the request may call follow.
-func (t *trace) follow(ctx context.Context, header http.Header) {
-	if !t.spans.IsZero() {
-		return
-	}
+// spanOf returns the trace context of Caddy's own span, zero if tracing has not begun. That
+// handler puts the IDs of the trace and the span into variables. It puts the rest into the
+// request's header, unless it is configured to write a field other than traceparent.
+func spanOf(ctx context.Context, header http.Header) uniqueid.TraceContext {
 	id, _ := caddyhttp.GetVar(ctx, "trace_id").(string)
 	span, _ := caddyhttp.GetVar(ctx, "span_id").(string)
+	sent := header.Get(traceparentField)
+	if strings.HasPrefix(sent, "00-"+id+"-"+span+"-") {
+		if c, err := uniqueid.ParseTraceContext(sent); err == nil {
+			return c
+		}
+	}
 	// Without the field, nobody can tell whether the trace is sampled. No flags mean that
 	// it may not be.
-	spans, err := uniqueid.ParseTraceContext("00-" + id + "-" + span + "-00")
-	if err != nil {
-		return
-	}
-	sent, err := uniqueid.ParseTraceContext(header.Get(traceparentField))
-	if err == nil && sent.TraceID() == spans.TraceID() && sent.ParentID() == spans.ParentID() {
-		spans = sent
-	}
-	t.spans = spans
+	c, _ := uniqueid.ParseTraceContext("00-" + id + "-" + span + "-00") // zero if they are empty
+	return c
 }

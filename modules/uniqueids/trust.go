@@ -11,32 +11,28 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// adopt adopts the caller's ID if the caller is trusted. Otherwise, it removes the ID
-// from the request, so that the upstream does not see it.
-func (ids *requestIDs) adopt(r *http.Request) {
-	header := ids.handler.Trust
-	values, ok := r.Header[header]
-	if ok && (!ids.trusted() || len(values) != 1 || !ids.adoptValue(header, values[0])) {
-		r.Header.Del(header)
+// adopt adopts the caller's ID for the handler that names the request, if the caller is
+// trusted. A second handler adopts nothing. Each removes an ID that it does not trust from
+// the request, so that the upstream does not see it. IDs of the request itself, which were
+// put into the header on the way, stay.
+func (ids *requestIDs) adopt(r *http.Request, handler *Handler) {
+	values, ok := r.Header[handler.Trust]
+	if !ok {
+		return
 	}
-}
-
-// trusted reports whether the peer is one of the server's trusted proxies.
-func (ids *requestIDs) trusted() bool {
 	trusted, _ := caddyhttp.GetVar(ids.ctx, caddyhttp.TrustedProxyVarKey).(bool)
-	return trusted
-}
-
-// pass handles a request that already has IDs in a second handler. It removes an ID that
-// this handler does not trust, as the first handler does.
-func (ids *requestIDs) pass(r *http.Request, second *Handler) {
-	second.warnOfFirst(ids.handler)
-	header := second.Trust
-	values, ok := r.Header[header]
-	if ok && (len(values) != 1 || !ids.isOwn(values[0]) && !(ids.trusted() && isID(header, values[0]))) {
-		r.Header.Del(header)
+	switch {
+	case len(values) == 1 && trusted && isID(handler.Trust, values[0]):
+		if handler == ids.handler {
+			ids.adoptValue(handler.Trust, values[0])
+		}
+	case len(values) != 1 || !ids.isOwn(values[0]):
+		r.Header.Del(handler.Trust)
 	}
 }
+
+// callersID are the IDs to adopt from a trusted proxy.
+var callersID = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
 
 // isID reports whether the value of a trusted header field can be adopted.
 func isID(header, value string) bool {
@@ -47,42 +43,21 @@ func isID(header, value string) bool {
 	return callersID.MatchString(value)
 }
 
-// callersID are the IDs to adopt from a trusted proxy.
-var callersID = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
-
 // isOwn reports whether text is one of the request's IDs that was put into the header on
-// the way. Only the goroutine that serves the request may call it.
+// the way.
 func (ids *requestIDs) isOwn(text string) bool {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	t := &ids.trace
-	t.follow(ids.ctx, ids.header)
-	own := []string{ids.txid}
-	if !ids.uuid.IsZero() {
-		own = append(own, ids.uuid.String())
+	if span := spanOf(ids.ctx, ids.header); !span.IsZero() && text == span.String() {
+		return true
 	}
-	if !t.used.IsZero() {
-		own = append(own, t.used.String(), t.used.TraceID().String())
-	}
-	if !t.spans.IsZero() {
-		own = append(own, t.spans.String())
-	}
-	for _, made := range ids.made {
-		own = append(own, made.text)
-	}
-	return text != "" && slices.Contains(own, text)
+	return text != "" && slices.ContainsFunc(ids.made, func(m madeID) bool { return m.text == text })
 }
 
-// adoptValue adopts the value of the trusted header field, if it is an ID. A txid or a
-// UUIDv7 becomes the ID in all notations.
-func (ids *requestIDs) adoptValue(header, value string) bool {
+// adoptValue adopts the value of the trusted header field. A txid or a UUIDv7 becomes the ID
+// in all notations.
+func (ids *requestIDs) adoptValue(header, value string) {
 	if header == traceparentField {
-		var err error
-		ids.trace.received, err = uniqueid.ReceiveTraceparent(value)
-		return err == nil
-	}
-	if !isID(header, value) {
-		return false
+		ids.trace.received, _ = uniqueid.ReceiveTraceparent(value)
+		return
 	}
 	ids.txid = value
 	if txid, err := uniqueid.ParseTXID(value); err == nil {
@@ -91,5 +66,4 @@ func (ids *requestIDs) adoptValue(header, value string) bool {
 	if uuid, err := uniqueid.ParseUUIDv7(value); err == nil {
 		ids.uuid, ids.trace.adopted = uuid, true
 	}
-	return true
 }

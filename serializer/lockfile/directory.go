@@ -27,8 +27,6 @@ type directory struct {
 	own   *owner.Own
 	guard *guard.Guard // changes only while Store.issuing and syncing are held
 
-	out    atomic.Int64 // tickets of this process that are in the directory
-	others atomic.Int64 // tickets of others that the engine has in its queues
 	owners atomic.Pointer[[]*owner.Remote]
 
 	syncing   sync.Mutex // guards the rest; held while events are reported
@@ -40,7 +38,7 @@ type directory struct {
 	reaped    time.Time // when it was last checked that the other owners are alive
 
 	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
-	remote   map[string]*remoteTicket      // by file name
+	remote   map[string]*remoteTicket      // by file name; the engine has them in its queues
 	appeared []*remoteTicket               // files that are still to be identified
 	pauses   map[string]name.Pause         // by file name
 	evicts   []string                      // files that ask for evictions
@@ -129,7 +127,7 @@ func (d *directory) successor() (*directory, error) {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	err := d.syncLocked()
-	if d.out.Load() > 0 || d.others.Load() > 0 {
+	if len(d.local) > 0 || len(d.remote) > 0 {
 		return nil, cmp.Or(err, d.failed("leaving", "", errInUse))
 	}
 	fresh, err := d.openDirectory()
@@ -156,14 +154,12 @@ func (d *directory) exchangeGuard() error {
 	return nil
 }
 
-// close frees what the directory holds.
+// close frees what the directory holds. It reports nothing: the engine would keep a ticket
+// that has just appeared.
 func (d *directory) close() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	d.retryRemovalsLocked()
-	if d.events != nil {
-		_ = d.syncLocked() // removes the requests that concern only tickets that are over
-	}
 	d.closed = true
 	for _, o := range *d.owners.Swap(new([]*owner.Remote)) {
 		o.Close()

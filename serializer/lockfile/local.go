@@ -30,7 +30,6 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 	defer s.issuing.Unlock()
 	for {
 		joined, err := s.current.Load().append(ctx, tickets)
-		s.wake()
 		tickets = tickets[joined:]
 		if errors.Is(err, guard.ErrReplaced) {
 			if err = s.exchange(); err == nil {
@@ -57,6 +56,7 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 	defer d.guard.Unlock()
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
+	defer d.wakeLocked()
 	made, err := d.issueLocked(tickets)
 	// Whoever takes a newer guard from here on sees the files that were made.
 	checkErr := d.guard.Check()
@@ -64,8 +64,12 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 		if checkErr == nil && d.events.Joined(t) {
 			continue
 		}
-		if err := d.withdraw(t); err != nil && checkErr != nil {
-			checkErr = err // the ticket cannot be numbered again
+		switch err := d.withdraw(t); {
+		case checkErr == nil:
+		case err == nil:
+			delete(d.local, t.Key) // it is numbered again
+		default:
+			checkErr = err // it cannot be
 		}
 	}
 	if checkErr != nil {
@@ -106,8 +110,8 @@ func (d *directory) auditLocked() error {
 		known[r.Number] = true
 	}
 	for _, o := range *d.owners.Load() {
-		numbers, err := o.Standing()
-		if err != nil || slices.ContainsFunc(numbers, func(n uint64) bool { return !known[n] }) {
+		standing, _, err := o.Numbers()
+		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return !known[n] }) {
 			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process.Name))
 		}
 	}
@@ -120,7 +124,7 @@ func (d *directory) auditLocked() error {
 func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	last := d.last
 	if d.unsure {
-		recorded, err := d.guard.Last()
+		recorded, err := d.guard.Last(d.lastIssued)
 		if err != nil {
 			return d.failed("reading", name.Guard, err)
 		}
@@ -150,7 +154,7 @@ func nameOf(t *serializer.Ticket, number uint64) string {
 
 // makeLocked makes the file of a ticket. The word comes first.
 func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
-	if t.Ref, err = d.own.Put(t.Number, t.Rule); err != nil {
+	if t.Ref, err = d.own.Put(t.Number, t.Key, t.Rule); err != nil {
 		return err
 	}
 	d.local[t.Key] = t
@@ -159,7 +163,6 @@ func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
 		delete(d.local, t.Key)
 		return err
 	}
-	d.out.Add(1)
 	return nil
 }
 
@@ -183,8 +186,8 @@ func (s *Store) Remove(t *serializer.Ticket) { _ = s.current.Load().withdraw(t) 
 func (d *directory) withdraw(t *serializer.Ticket) error {
 	d.own.Set(t.Ref, t.Number, owner.Leaving)
 	err := d.unlink(t.Key)
-	if err == nil && d.own.Set(t.Ref, t.Number, owner.Gone) {
-		d.out.Add(-1)
+	if err == nil {
+		d.own.Set(t.Ref, t.Number, owner.Gone)
 	}
 	return err
 }

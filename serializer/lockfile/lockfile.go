@@ -4,7 +4,6 @@ package lockfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -77,10 +76,9 @@ type Store struct {
 	issuing sync.Mutex // held while tickets are issued, and while the directory is exchanged
 	current atomic.Pointer[directory]
 
-	listening atomic.Bool   // the monitor waits for a change in the directory
-	nudge     chan struct{} // wakes it if it waits for the next tick
-	closing   chan struct{}
-	running   sync.WaitGroup // the monitor
+	nudge   chan struct{} // wakes the monitor if it waits for the next tick
+	closing chan struct{}
+	running sync.WaitGroup // the monitor
 }
 
 // Open makes a store on a directory. It makes the directory if it is missing. It fails
@@ -130,20 +128,15 @@ func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
 
 // Inside implements [serializer.Store].
 func (s *Store) Inside(t *serializer.Ticket) bool {
-	said, _ := s.current.Load().find(t.Number)
+	said, _ := s.current.Load().find(t.Number, t.Key)
 	return said.State == owner.Inside
 }
 
-// Sync implements [serializer.Store]. It also opens the directory that has taken the place
-// of this one, if nobody is issuing tickets, and if that is possible at once.
-func (s *Store) Sync(context.Context) error {
-	if err := s.moveOn(); err != nil && !errors.Is(err, errInUse) {
-		return err
-	}
-	return s.current.Load().sync()
-}
+// Sync implements [serializer.Store].
+func (s *Store) Sync(context.Context) error { return s.current.Load().sync() }
 
-// moveOn opens the directory that has taken the place of this one.
+// moveOn opens the directory that has taken the place of this one, if nobody is issuing
+// tickets, and if that is possible at once.
 func (s *Store) moveOn() error {
 	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
 		return nil
@@ -156,7 +149,9 @@ func (s *Store) moveOn() error {
 func (s *Store) Close() error {
 	close(s.closing)
 	s.running.Wait()
-	s.current.Load().close()
+	d := s.current.Load()
+	_ = d.sync() // removes the requests that concern only tickets that are over
+	d.close()
 	return nil
 }
 

@@ -50,14 +50,13 @@ func (s *Store) monitor() {
 // rest waits until the next tick, or until there is something to do before. It returns false
 // when the store is closed.
 func (s *Store) rest(d *directory, ticked time.Time) bool {
+	out, blocked := d.waits()
 	next := ticked.Add(idleInterval)
-	if d.out.Load() > 0 {
+	if out {
 		next = ticked.Add(tickInterval)
 	}
-	if d.blocked() {
-		s.listening.Store(true)
+	if blocked {
 		d.watch.Wait(min(time.Until(next), reapInterval))
-		s.listening.Store(false)
 		next = ticked
 	}
 	timer := time.NewTimer(time.Until(next))
@@ -71,16 +70,23 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	return true
 }
 
-// blocked reports whether a ticket of this process may wait for one of another process.
-func (d *directory) blocked() bool { return d.out.Load() > 0 && d.others.Load() > 0 }
+// waits reports whether tickets of this process are out, and whether one may wait for one
+// of another process.
+func (d *directory) waits() (out, blocked bool) {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	return len(d.local) > 0, d.blockedLocked()
+}
 
-// wake makes the monitor listen to the directory, now that tickets were issued.
-func (s *Store) wake() {
-	if s.listening.Load() || !s.current.Load().blocked() {
+func (d *directory) blockedLocked() bool { return len(d.local) > 0 && len(d.remote) > 0 }
+
+// wakeLocked makes the monitor listen to the directory, now that tickets were issued.
+func (d *directory) wakeLocked() {
+	if !d.blockedLocked() {
 		return
 	}
 	select {
-	case s.nudge <- struct{}{}:
+	case d.nudge <- struct{}{}:
 	default:
 	}
 }

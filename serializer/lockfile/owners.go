@@ -26,9 +26,9 @@ type claim struct {
 
 // find returns what the owners say about a ticket. The error means that no owner has a word
 // for it, but that one cannot be asked, because its file is damaged.
-func (d *directory) find(number uint64) (c claim, err error) {
+func (d *directory) find(number uint64, file string) (c claim, err error) {
 	for _, o := range *d.owners.Load() {
-		state, rule, findErr := o.Find(number)
+		state, rule, findErr := o.Find(number, file)
 		if state != owner.Gone {
 			return claim{state, rule, o}, nil
 		}
@@ -41,14 +41,14 @@ func (d *directory) find(number uint64) (c claim, err error) {
 // asked; the error may then mean that an owner's file cannot be opened.
 func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 	if r.by == nil {
-		said, err = d.find(r.Number)
+		said, err = d.find(r.Number, r.Key)
 		if said.by == nil {
 			err = cmp.Or(err, d.blind)
 		}
 		return said, err
 	}
 	said.by = r.by
-	said.State, said.rule, err = r.by.Find(r.Number)
+	said.State, said.rule, err = r.by.Find(r.Number, r.Key)
 	return said, err
 }
 
@@ -118,6 +118,17 @@ func (d *directory) checkOwnLocked() {
 	}
 }
 
+// lastIssued returns the last number that the other processes which are alive have issued.
+func (d *directory) lastIssued() (last uint64) {
+	for _, o := range *d.owners.Load() {
+		if dead, err := o.Dead(); !dead && err == nil {
+			_, of, _ := o.Numbers()
+			last = max(last, of)
+		}
+	}
+	return last
+}
+
 // reapLocked takes out the tickets of all dead owners.
 func (d *directory) reapLocked() {
 	for _, o := range *d.owners.Load() {
@@ -135,7 +146,7 @@ func (d *directory) reapLocked() {
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := 0
 	for _, r := range d.remote {
-		if r.by == dead {
+		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
 			taken++
 			d.dropLocked(r)
 		}
@@ -147,9 +158,6 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	files, err := d.sys.List()
 	for _, file := range files {
 		if n, parseErr := name.Parse(file); parseErr == nil && d.isOf(dead, file, n.Number) {
-			if r := d.remote[file]; r != nil {
-				d.dropLocked(r)
-			}
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
@@ -163,7 +171,7 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
 // no word for it, because that was damaged.
 func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
-	if said, _ := d.find(number); said.by != nil {
+	if said, _ := d.find(number, file); said.by != nil {
 		return said.by == o
 	}
 	info, err := d.sys.Info(file)

@@ -199,6 +199,25 @@ func TestNameTaken(t *testing.T) {
 	get(t, waiting).Leave()
 }
 
+// Bug: an unowned file with the number of a dead process's ticket was removed with it, and
+// nobody waited for it any more.
+func TestNumberOfDeadProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+	token := tokenAt(t, e, "a_", 0)
+	twin := touch(t, dir, Name{Prefix: "b_", Number: token, Client: arrival("").Client}.String())
+	waiting := started(e, "b_")
+	stillWaits(t, waiting, "the file is first")
+	next := started(e, "a_")
+	holder.signal(t, syscall.SIGKILL)
+	get(t, next).Leave()
+	stillWaits(t, waiting, "the file is first, though its number's process is dead")
+	remove(t, twin)
+	get(t, waiting).Leave()
+}
+
 // Files whose names only begin like the queue's do not belong to it, however old they
 // are.
 func TestLookAlikesAreIgnored(t *testing.T) {

@@ -189,6 +189,39 @@ func TestGuardRemoved(t *testing.T) {
 	}
 }
 
+// Bug: with the guard truncated, a process that had seen no tickets numbered its first one by
+// the clock, which was behind the numbers that others had issued.
+func TestGuardTruncated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := enter(t, openAt(t, dir, 24*time.Hour), "a_")
+	first.Leave()
+	must(t, os.Truncate(filepath.Join(dir, name.Guard), 0))
+	turn := enter(t, open(t, dir), "a_")
+	defer turn.Leave()
+	if turn.Token() <= first.Token() {
+		t.Errorf("token %d after %d", turn.Token(), first.Token())
+	}
+}
+
+// Bug: containers with boot IDs of their own took each other's bound for one from before a
+// boot. Each new process went on above it, so numbers ran ahead of the clock.
+func TestOtherBootID(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	enter(t, open(t, dir), "a_").Leave()
+	guard := filepath.Join(dir, name.Guard)
+	text, err := os.ReadFile(guard)
+	must(t, err)
+	text[len(text)-2] ^= 1
+	must(t, os.WriteFile(guard, text, 0))
+	turn := enter(t, open(t, dir), "a_")
+	defer turn.Leave()
+	if ahead := time.Until(time.UnixMicro(int64(turn.Token()))); ahead > time.Minute {
+		t.Errorf("the number is %v ahead of the clock", ahead)
+	}
+}
+
 // Bug: a process was stopped while it held the guard, and the guard was replaced. When it
 // continued, it made tickets with smaller numbers than those issued under the new guard.
 // Two were inside at once.

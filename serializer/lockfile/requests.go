@@ -143,7 +143,7 @@ func (d *directory) obeyLocked(file string) bool {
 	if d.remote[ticket] != nil {
 		return false
 	}
-	if t := d.local[ticket]; t != nil && t.Key == ticket && d.own.State(t.Ref, t.Number).Stands() {
+	if t := d.local[ticket]; t != nil && d.own.State(t.Ref, t.Number).Stands() {
 		d.events.Evict(t.Queue, t.Number)
 	}
 	return d.unlink(file) == nil

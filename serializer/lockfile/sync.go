@@ -72,7 +72,7 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 	t := d.local[string(file)]
 	switch {
 	case t != nil && c == dir.Vanished:
-		d.noteRemovedLocked(t, string(file))
+		d.noteRemovedLocked(t)
 	case t != nil:
 	case bytes.HasPrefix(file, []byte(serializer.ReservedPrefix)):
 		d.noteSpecialLocked(c, string(file))
@@ -84,18 +84,14 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 }
 
 // noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
-// over, or was numbered again, or because somebody else has removed it.
-func (d *directory) noteRemovedLocked(t *serializer.Ticket, file string) {
-	state := owner.Gone
-	if t.Key == file {
-		state = d.own.State(t.Ref, t.Number)
-	}
-	switch {
+// over, or because somebody else has removed it.
+func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
+	switch state := d.own.State(t.Ref, t.Number); {
 	case state.Stands():
 		d.restoreLocked(t)
 	case state == owner.Leaving && d.withdraw(t) != nil: // the monitor tries again
 	default:
-		delete(d.local, file)
+		delete(d.local, t.Key)
 	}
 }
 

@@ -63,7 +63,7 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 // claimLocked reports whether an owner has a word for a ticket. If that stands, it puts the
 // ticket into its queue. Otherwise, the owner is about to remove the file.
 func (d *directory) claimLocked(r *remoteTicket) bool {
-	said, _ := d.find(r.Number)
+	said, _ := d.find(r.Number, r.Key)
 	if said.Stands() {
 		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
 		d.last = max(d.last, r.Number)
@@ -74,13 +74,11 @@ func (d *directory) claimLocked(r *remoteTicket) bool {
 
 func (d *directory) enterLocked(r *remoteTicket) {
 	d.remote[r.Key] = r
-	d.others.Add(1)
 	d.events.Appeared(&r.Ticket)
 }
 
 func (d *directory) dropLocked(r *remoteTicket) {
 	delete(d.remote, r.Key)
-	d.others.Add(-1)
 	d.events.Vanished(&r.Ticket)
 }
 
@@ -123,13 +121,13 @@ func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.dropLocked(r)
-	case r.since.IsZero() || age < 0: // it has another ticket's number, or words were damaged for a moment
+	case r.since.IsZero() || age < 0: // the words were damaged for a moment
 		r.since = time.Now()
 	case age > unownedTime:
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)
 		_ = d.unlink(r.Key)
 		d.dropLocked(r)
-	case d.out.Load() > 0:
+	case len(d.local) > 0:
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
 	}

@@ -84,6 +84,7 @@ type Queue[E Element[E]] struct {
 	inside      int
 	localInside int
 	readers     int
+	room        int // the narrowest capacity, or 0
 }
 
 // First returns the first ticket, or nil.
@@ -181,9 +182,6 @@ func (q *Queue[E]) Remove(e E) {
 	if q.border == e {
 		q.border = i.next
 	}
-	if i.admitted {
-		q.countInside(e, -1)
-	}
 	q.length--
 	q.local -= one(e.Local())
 	q.bounded -= one(i.MaxWaiting > 0)
@@ -198,6 +196,10 @@ func (q *Queue[E]) Remove(e E) {
 		i.next.item().prev = i.prev
 	}
 	i.prev, i.next = none, none
+	if i.admitted {
+		q.countInside(e, -1)
+		q.widen(i.Rule.Capacity())
+	}
 }
 
 // Admit moves the border past the first waiting ticket, if that may enter now, and
@@ -210,7 +212,7 @@ func (q *Queue[E]) Admit() E {
 		return none
 	}
 	i := e.item()
-	if !i.Rule.Admits(q.inside, q.readers) {
+	if !i.Rule.Admits(q.inside, q.readers, q.room) {
 		return none
 	}
 	q.border = i.next
@@ -258,6 +260,7 @@ func (q *Queue[E]) SetPaused(paused bool) {
 func (q *Queue[E]) admit(e E) {
 	e.item().admitted = true
 	q.countInside(e, 1)
+	q.room = Narrower(q.room, e.item().Rule.Capacity())
 }
 
 // withdraw moves the border back to the start.
@@ -266,7 +269,19 @@ func (q *Queue[E]) withdraw() {
 		e.item().admitted = false
 	}
 	q.border = q.first
-	q.inside, q.readers = 0, 0
+	q.inside, q.readers, q.room = 0, 0, 0
+}
+
+// widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
+// the first one has the same.
+func (q *Queue[E]) widen(left int) {
+	if left != q.room {
+		return
+	}
+	q.room = 0
+	for e := q.first; e != q.border && q.room != left; e = e.item().next {
+		q.room = Narrower(q.room, e.item().Rule.Capacity())
+	}
 }
 
 // countInside counts a ticket before the border.

@@ -12,14 +12,15 @@ type Rule struct {
 	Limit int
 }
 
-// Admits reports whether an arrival may enter behind ahead others in its queue,
-// of which shared are readers. Arrivals further back never matter: a reader
-// behind a waiting writer waits, so no writer starves.
-func (r Rule) Admits(ahead, shared int) bool {
+// Admits reports whether an arrival may enter behind ahead others in its queue. Of these,
+// shared are readers, and room is the narrowest capacity. Arrivals further back never
+// matter: a reader behind a waiting writer waits, so no writer starves.
+func (r Rule) Admits(ahead, shared, room int) bool {
+	room = Narrower(r.Capacity(), room)
 	if r.Shared {
-		return shared == ahead && (r.Limit <= 0 || ahead < r.Limit)
+		shared -= ahead
 	}
-	return shared == 0 && ahead < max(r.Limit, 1)
+	return shared == 0 && (room == 0 || ahead < room)
 }
 
 // Capacity returns how many arrivals of this rule may be inside together. Zero
@@ -31,15 +32,20 @@ func (r Rule) Capacity() int {
 	return max(r.Limit, 1)
 }
 
+// Narrower returns the smaller of two capacities, where 0 means no limit.
+func Narrower(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // Alone reports whether an arrival with this rule is always inside alone.
 func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }
 
 // AsStrictAs reports whether this rule never admits an arrival beside more than another
 // rule would.
 func (r Rule) AsStrictAs(o Rule) bool {
-	if r.Alone() {
-		return true
-	}
-	mine, others := r.Capacity(), o.Capacity()
-	return r.Shared == o.Shared && (others == 0 || mine != 0 && mine <= others)
+	mine := r.Capacity()
+	return r.Alone() || r.Shared == o.Shared && Narrower(mine, o.Capacity()) == mine
 }

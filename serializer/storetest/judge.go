@@ -1,6 +1,10 @@
 package storetest
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/orderly-http/caddy-orderly/serializer/queue"
+)
 
 // judge watches all callers that enter. Each must be allowed beside the holders whose
 // tickets are smaller, and no ticket may be issued twice. Nobody may enter after a caller
@@ -43,14 +47,14 @@ func (j *judge) enter(c *caller) {
 		q.last = max(q.last, token)
 	}
 	for other := range q.inside {
-		if ahead, shared := q.ahead(other); !other.arrival.Rule.Admits(ahead, shared) {
-			c.crowd.Errorf("%v: inside behind %d others, %d of them readers", other, ahead, shared)
+		if ahead, shared, room := q.ahead(other); !other.arrival.Rule.Admits(ahead, shared, room) {
+			c.crowd.Errorf("%v: inside behind %d others, %d of them readers, with room for %d", other, ahead, shared, room)
 		}
 	}
 }
 
-// ahead counts those inside whose tickets are smaller.
-func (q *judged) ahead(c *caller) (ahead, shared int) {
+// ahead counts those inside whose tickets are smaller; room is their narrowest capacity.
+func (q *judged) ahead(c *caller) (ahead, shared, room int) {
 	for other := range q.inside {
 		if other.turn.Token() >= c.turn.Token() {
 			continue
@@ -59,8 +63,9 @@ func (q *judged) ahead(c *caller) (ahead, shared int) {
 		if other.arrival.Rule.Shared {
 			shared++
 		}
+		room = queue.Narrower(room, other.arrival.Rule.Capacity())
 	}
-	return ahead, shared
+	return ahead, shared, room
 }
 
 // leave records that a caller is about to leave.

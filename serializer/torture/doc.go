@@ -20,6 +20,6 @@
 // disk, and steps the clocks. See -h for the list.
 //
 // It stops at the first finding, and the exit status is then 1. It is also 1 if the queue
-// took more than 250 ms to continue after its holder was killed, or after a pause. Once
-// the faults are over, every process must be able to enter, and none may be refused.
+// took more than 250 ms to continue after its holder was killed. Once the faults are over,
+// every process must be able to enter, and none may be refused.
 package main

@@ -31,7 +31,6 @@ var faults = []fault{
 	{name: "evict", weight: 6, throw: evictTickets, help: "a ticket of each queue evicted"},
 	{name: "clock", weight: 5, throw: onProcess(stepClock),
 		help: "a step of a process's clock: an hour back, a day ahead, or correct again"},
-	{name: "descriptors", weight: 4, throw: onProcess(useDescriptors), help: "no file descriptors left for a process"},
 	{name: "away", weight: 2, throw: onDisk(takeAway), help: "the directory renamed away, and put back"},
 	{name: "replace", weight: 2, throw: onDisk(replaceDirectory),
 		help: "the directory renamed away for good or removed, and another in its place"},

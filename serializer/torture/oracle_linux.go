@@ -29,7 +29,6 @@ type oracle struct {
 	refused   []int         // by outcome
 	deaths    map[int]int64 // of the processes that were killed
 	recovered times         // between kill -9 of a holder and the next entry
-	resumed   times         // between the end of a pause and the next entry
 	pauses    int
 	confirmed map[engineID]uint64 // the greatest token that was inside when the engine knew of the pause
 	evicting  map[ticketID]bool   // somebody asked for that

@@ -43,7 +43,7 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	made := h.callAny(r, "Process.Pause", c)
 	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
 	if made && !resumed {
-		h.tell(func(o *oracle) { o.endPause(of, end-int64(time.Millisecond), true) }) // the clocks drift
+		h.tell(func(o *oracle) { o.endPause(of, end-int64(time.Millisecond)) }) // the clocks drift
 		h.confirm(c, end)
 		time.Sleep(time.Duration(end - now()))
 		return true
@@ -51,7 +51,7 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	if made && !h.confirm(c, now()+int64(h.patience)) && !h.ending.Load() {
 		h.problem("lost: not every process knows after %v that %q is paused", h.patience, c.Name)
 	}
-	h.tell(func(o *oracle) { o.endPause(of, now(), made) })
+	h.tell(func(o *oracle) { o.endPause(of, now()) })
 	for start := now(); !h.callAny(r, "Process.Resume", c); time.Sleep(time.Millisecond) { // also if its maker was killed
 		if since(start) > graceTime {
 			h.problem("lost: %q could not be resumed for %v", c.Name, graceTime)
@@ -138,9 +138,8 @@ func tokensOf(states []serializer.QueueState, queue int, which func(serializer.T
 
 // pause is a pause of a queue, as the oracle knows it.
 type pause struct {
-	number  int
-	to      int64 // when it began to end
-	awaited bool  // nobody has entered since
+	number int
+	to     int64 // when it began to end
 }
 
 // engineID is one queue of one engine of one process.
@@ -158,10 +157,10 @@ func (o *oracle) beginPause(queues []int, number int) {
 	}
 }
 
-// endPause notes that a pause begins to end at a moment, and whether it was in force.
-func (o *oracle) endPause(queues []int, at int64, inForce bool) {
+// endPause notes that a pause begins to end at a moment.
+func (o *oracle) endPause(queues []int, at int64) {
 	for _, q := range queues {
-		o.queues[q].pause.to, o.queues[q].pause.awaited = at, inForce
+		o.queues[q].pause.to = at
 	}
 }
 
@@ -174,13 +173,7 @@ func (o *oracle) confirm(q *queueOracle, r record) {
 // checkPause judges an entry by the last pause of its queue.
 func (o *oracle) checkPause(q *queueOracle, e record) {
 	inside, ok := o.confirmed[engineID{e.process, e.opened, e.queue}]
-	switch {
-	case ok && e.at < q.pause.to && e.token > inside:
+	if ok && e.at < q.pause.to && e.token > inside {
 		o.find(intrusion, q, e)
-	case q.pause.awaited && e.at > q.pause.to:
-		q.pause.awaited = false
-		if q.kind == exclusive && e.arrived < q.pause.to && !o.faults.busy(q.pause.to, e.at, "pause") {
-			o.resumed = append(o.resumed, time.Duration(e.at-q.pause.to))
-		}
 	}
 }

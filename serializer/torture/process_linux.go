@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"golang.org/x/sys/unix"
 )
 
 // settingsEnv holds the settings of a process of the run.
@@ -147,24 +146,6 @@ func (p *process) Entered(after int64, _ *bool) error {
 		return errors.New("nobody has entered")
 	}
 	return nil
-}
-
-// LimitFiles leaves the process n-1 more file descriptors than it has; 0 removes the
-// limit.
-func (p *process) LimitFiles(n int, _ *bool) error {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	limit.Cur = limit.Max
-	if n > 0 {
-		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			return err
-		}
-		limit.Cur = min(limit.Max, uint64(len(open)-1+n-1))
-	}
-	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 }
 
 // StepClock sets how far the process's clock is ahead.

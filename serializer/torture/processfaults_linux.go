@@ -2,7 +2,6 @@ package main
 
 import (
 	"math/rand/v2"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -95,18 +94,5 @@ func stepClock(h *harness, s *slot, r *rand.Rand) {
 }
 
 func reload(h *harness, s *slot, _ *rand.Rand) { h.call(s, "Process.Reload", 0) }
-
-func useDescriptors(h *harness, s *slot, r *rand.Rand) {
-	if !h.call(s, "Process.LimitFiles", 1+r.IntN(4)) {
-		return
-	}
-	var reloading sync.WaitGroup
-	if r.IntN(2) == 0 {
-		reloading.Go(func() { h.call(s, "Process.Reload", 0) })
-	}
-	time.Sleep(milliseconds(r, 5, 500))
-	h.call(s, "Process.LimitFiles", 0)
-	reloading.Wait()
-}
 
 func evictTickets(h *harness, r *rand.Rand) bool { return h.callAny(r, "Process.Evict", 0) }

@@ -72,13 +72,6 @@ func (c *List) Oldest(now time.Time) time.Duration {
 	return max(now.Sub(c.first.Since), 0)
 }
 
-// Empty reports whether there are no requests.
-func (c *List) Empty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.first == nil
-}
-
 // maxAgesScanned bounds the work of a refusal. The list of a prefix with
 // placeholders has requests of many queues.
 const maxAgesScanned = 256

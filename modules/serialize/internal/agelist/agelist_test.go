@@ -34,7 +34,7 @@ func TestAgeListKnowsTheOldest(t *testing.T) {
 			t.Errorf("after %d has left, the oldest is %v; expected %v", step.parts, got, step.want)
 		}
 	}
-	if !c.Empty() || c.last != nil {
+	if c.first != nil || c.last != nil {
 		t.Error("the List is not empty")
 	}
 	if c.Insert(&entries[0], at(20)); c.Oldest(at(10)) != 0 {
@@ -59,7 +59,7 @@ func TestAgeListOfManyGoroutines(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if !c.Empty() || c.last != nil {
+	if c.first != nil || c.last != nil {
 		t.Error("all have left, and the List is not empty")
 	}
 }

@@ -43,31 +43,18 @@ type ahead struct {
 // read reads ahead until it is stopped, has read enough, or the body has ended.
 func (a *ahead) read(gone context.CancelCauseFunc) {
 	chunk := make([]byte, 4<<10)
-	for {
+	for reading := true; reading; {
 		n, err := a.ReadCloser.Read(chunk)
-		if !a.add(chunk[:n], err) {
-			break
+		a.mu.Lock()
+		a.data, a.err = append(a.data, chunk[:n]...), err
+		a.reading = err == nil && !a.stopped && len(a.data) < maxAhead
+		reading = a.reading
+		a.arrived.Broadcast()
+		a.mu.Unlock()
+		if err != nil && err != io.EOF {
+			gone(failure(a.request, err))
 		}
 	}
-	if err := a.failure(); err != nil && err != io.EOF {
-		gone(failure(a.request, err))
-	}
-}
-
-// add keeps what was read, and reports whether to go on.
-func (a *ahead) add(data []byte, err error) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.data, a.err = append(a.data, data...), err
-	a.reading = err == nil && !a.stopped && len(a.data) < maxAhead
-	a.arrived.Broadcast()
-	return a.reading
-}
-
-func (a *ahead) failure() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
 }
 
 // stop lets the goroutine finish what it is reading.
@@ -95,8 +82,17 @@ func (a *ahead) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := a.ReadCloser.Read(p)
-	a.add(nil, err)
+	a.mu.Lock()
+	a.err = err
+	a.mu.Unlock()
 	return n, err
+}
+
+// uploading reports whether the body has not been read to its end.
+func (a *ahead) uploading() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != io.EOF
 }
 
 // Uploading returns a function that reports whether the client of a streaming body may
@@ -104,7 +100,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 func Uploading(r *http.Request) func() bool {
 	switch streamed := r.Body.(type) {
 	case *ahead:
-		return func() bool { return streamed.failure() != io.EOF }
+		return streamed.uploading
 	case *Body:
 		return nil
 	}

@@ -139,9 +139,10 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // fillFileLocked reads up to limit bytes into a file, less the one byte too much in memory.
 func (b *Body) fillFileLocked(from io.Reader, limit int64) (err error) {
-	if b.file, err = newFile(os.TempDir()); err != nil {
+	if b.file, err = os.CreateTemp("", "orderly-body-*"); err != nil {
 		return fmt.Errorf("making a file for a request body in %s: %w: %w", os.TempDir(), ErrFile, err)
 	}
+	_ = os.Remove(b.file.Name()) // so that a crash leaves nothing; Windows cannot before it is closed
 	buffer := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buffer)
 	for written := int64(0); written < limit; {
@@ -202,6 +203,7 @@ func (b *Body) Free() {
 	defer b.mu.Unlock()
 	if b.file != nil {
 		_ = b.file.Close()
+		_ = os.Remove(b.file.Name())
 		b.file = nil
 	}
 }

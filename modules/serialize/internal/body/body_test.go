@@ -260,3 +260,18 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("a body allocates %.0f times", got)
 	}
 }
+
+// Bug: the turn of a request whose body was here was revoked as if the client were still
+// sending, which ended the request's context. The error routes need that.
+func TestUploadingUntilTheEnd(t *testing.T) {
+	r := newRequest("hello", -1)
+	_, stop := Watch(r)
+	uploading := Uploading(r)
+	stop()
+	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || uploading() {
+		t.Errorf("%q, %v, uploading %t", text, err, uploading())
+	}
+	if Uploading(newRequest("", 0)) != nil || Uploading(newRequest("hello", 5)) == nil {
+		t.Error("who uploads is wrong")
+	}
+}

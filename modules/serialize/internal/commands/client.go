@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 )
@@ -25,57 +26,53 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// answeredError is an error that the admin API answered with.
-type answeredError struct {
-	error
-	status int
-}
-
-// ask makes a request to the admin API at an address, and reads the answer. An error that
-// the API answers with is an [*answeredError].
-func ask(ctx context.Context, address, method, path string, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// ask makes a request to the admin API, and reads the answer.
+func (r *run) ask(method, path string, answer any) error {
+	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter)
+	if err != nil {
+		return fmt.Errorf("finding the address of the admin API: %w", err)
+	}
+	r.address = address
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	resp, err := send(ctx, address, method, path)
 	if err != nil {
 		return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 	}
 	defer resp.Body.Close()
-	body := io.LimitReader(resp.Body, maxAnswer)
+	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
 	if resp.StatusCode == http.StatusOK {
-		if err := json.NewDecoder(body).Decode(answer); err != nil {
+		if err := body.Decode(answer); err != nil {
 			return fmt.Errorf("reading the answer of the Caddy at %s: %w", address, err)
 		}
 		return nil
 	}
 	var says struct{ Error string }
-	if err := json.NewDecoder(body).Decode(&says); err != nil || says.Error == "" {
+	if err := body.Decode(&says); err != nil || says.Error == "" {
 		return fmt.Errorf("the Caddy at %s was built without serialize, and answers with status %d; --address names another admin API", address, resp.StatusCode)
 	}
-	return &answeredError{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)), resp.StatusCode}
+	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)), exitCodes[resp.StatusCode]}
 }
 
-// send is Caddy's own client of the admin API, with a context.
+// send is Caddy's own client of the admin API, with a context and the status of an error.
 func send(ctx context.Context, address, method, path string) (*http.Response, error) {
 	to, err := caddy.ParseNetworkAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	origin, header := "http://"+to.JoinHostPort(0), make(http.Header)
-	if to.IsUnixNetwork() {
-		origin = "http://127.0.0.1"
-		to.Host, _, _ = strings.Cut(to.Host, "|") // the permissions of the socket
-	} else {
-		header.Set("Origin", origin)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, origin+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Header = header
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, to.Network, to.JoinHostPort(0))
+	request.URL.Scheme, request.URL.Host = "http", to.JoinHostPort(0)
+	if to.IsUnixNetwork() {
+		request.URL.Host = "127.0.0.1"
+		to.Host, _, _ = strings.Cut(to.Host, "|") // the permissions of the socket
+	} else {
+		request.Header.Set("Origin", "http://"+request.URL.Host)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, to.Network, to.JoinHostPort(0))
+	}}}
 	return client.Do(request)
 }

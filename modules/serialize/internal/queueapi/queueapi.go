@@ -4,24 +4,16 @@ package queueapi
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Path is the path of the admin API.
 const Path = "/serialize/queues"
-
-// The actions of the admin API and of the status page on a queue.
-const (
-	Evict  = "evict"
-	Pause  = "pause"
-	Resume = "resume"
-)
 
 // Queue is a queue, or what keeps it from being read.
 type Queue struct {
@@ -38,11 +30,11 @@ type Eviction struct {
 	Result string `json:"result"`
 }
 
-// Matches reports whether a name stands for a queue. One that ends in * stands for all
-// queues whose names begin so.
-func Matches(name, queue string) bool {
-	start, all := strings.CutSuffix(name, "*")
-	return queue == name || all && strings.HasPrefix(queue, start)
+// Paused says of a queue, or of all whose names begin alike, whether it is paused.
+type Paused struct {
+	Path        string     `json:"path"`
+	Prefix      string     `json:"prefix"`
+	PausedUntil *time.Time `json:"paused_until,omitempty"`
 }
 
 // Placeholder matches a placeholder in a prefix.
@@ -76,75 +68,75 @@ func UntilText(until time.Time) string {
 
 // Age is a duration for people.
 func Age(d time.Duration) string {
+	precision := time.Second
 	switch {
-	case d < time.Millisecond: // or the queue's clock runs ahead of the system's
-		return "0s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		precision = time.Millisecond
 	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < 24*time.Hour:
-		text, whole := strings.CutSuffix(d.Round(time.Second).String(), "m0s")
-		if whole {
-			text += "m"
-		}
-		return text
+		precision = 100 * time.Millisecond
 	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
-
-// StateText is the state of a ticket, and when its turn was revoked.
-func StateText(t serializer.TicketState, now time.Time) string {
-	if t.Revoked.IsZero() {
-		return t.State
+	text := max(d, 0).Round(precision).String() // the queue's clock may run ahead of the system's
+	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
+		return whole + "m"
 	}
-	return t.State + ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
+	return text
 }
 
 // Cut cuts a text that a client chose after so many characters.
 func Cut(text string, most int) string {
-	n, end := 0, 0
-	for i := range text {
-		if n++; n == most {
-			end = i
-		}
+	if characters := []rune(text); len(characters) > most {
+		return string(characters[:most-1]) + "…"
 	}
-	if n <= most {
-		return text
-	}
-	return text[:end] + "…"
+	return text
+}
+
+// Row is a ticket as lists show it to people. What is not known is empty.
+type Row struct {
+	serializer.TicketState
+	Place   string // among those that wait; 1 is the next
+	Wait    string // how long it has waited, or had before it entered
+	Hold    string // how long it has been inside; for one of another process, at most
+	About   string // the method and the address of its request
+	From    string // the client; the peer of the connection may be a proxy
+	TXID    string // the request's name in logs
+	Revoked string // since when its turn should be over
 }
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
 // the widest.
 const maxCell = 80
 
-// RequestText is the method and the address of a ticket's request; "" if it is not known.
-func RequestText(t serializer.TicketState) string {
-	if t.Request == nil {
-		return ""
+// Rows are the tickets of a queue, in order.
+func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
+	rows, waiting := make([]Row, len(tickets)), 0
+	for i, t := range tickets {
+		row, age := Row{TicketState: t, From: t.Client}, Age(now.Sub(t.Since))
+		switch {
+		case t.State == serializer.StateWaiting:
+			waiting++
+			row.Place, row.Wait = strconv.Itoa(waiting), age
+		case t.Entered.IsZero():
+			row.Hold = "<" + age
+		default:
+			row.Wait, row.Hold = Age(t.Entered.Sub(t.Arrived)), age
+		}
+		if r := t.Request; r != nil {
+			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID
+		}
+		if !t.Revoked.IsZero() {
+			row.Revoked = ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
+		}
+		rows[i] = row
 	}
-	return Cut(t.Request.Method+" "+t.Request.Host+t.Request.Path, maxCell)
+	return rows
 }
 
-// ClientText is the client's address: that of the request where it is known, for the peer
-// may be a proxy.
-func ClientText(t serializer.TicketState) string {
-	if t.Request != nil && t.Request.ClientIP != "" {
-		return command.Printable(t.Request.ClientIP)
+// Describe names the request of a ticket, its client and its process.
+func Describe(t serializer.TicketState) string {
+	row := Rows(time.Time{}, t)[0]
+	text := cmp.Or(row.About, "a request") + " of " + cmp.Or(row.From, "an unknown client")
+	if row.TXID != "" {
+		text += ", txid " + row.TXID
 	}
-	return command.Printable(t.Client)
-}
-
-// TXIDText is the request's name in logs; "" if it has none.
-func TXIDText(t serializer.TicketState) string {
-	if t.Request == nil {
-		return ""
-	}
-	return command.Printable(t.Request.TXID)
-}
-
-// RequestOf names the request of a ticket, and its client.
-func RequestOf(t serializer.TicketState) string {
-	return cmp.Or(RequestText(t), "a request") + " of " + cmp.Or(ClientText(t), "an unknown client")
+	return text + ", " + t.Owner
 }

@@ -55,7 +55,7 @@ func TestResponseIsTheSame(t *testing.T) {
 		p := newPlan(rand.New(rand.NewPCG(seed+i, 0)))
 		for _, server := range servers {
 			want, got := server.get(t, p, false), server.get(t, p, true)
-			if problem := compare(p, want, got); problem != "" {
+			if problem := compare(server.version, p, want, got); problem != "" {
 				t.Fatalf("HTTP/%s, -buffer.seed %d: %s\n%+v\nplain    %s\nbuffered %s", server.version, seed+i, problem, *p, want, got)
 			}
 		}
@@ -63,13 +63,13 @@ func TestResponseIsTheSame(t *testing.T) {
 }
 
 // compare returns what is wrong with a response.
-func compare(p *plan, want, got received) string {
+func compare(version string, p *plan, want, got received) string {
 	switch {
 	case want.stuck:
 		return "" // net/http itself does not end the response
 	case p.ending == http.ErrAbortHandler:
 		// How much comes before it breaks off depends on time.
-		if !got.cut && want.cut {
+		if !got.cut && want.cut && p.method != http.MethodHead && got.status != 204 && got.status != 304 { // which have no part
 			return "it looks complete"
 		}
 		if !strings.HasPrefix(p.text(), got.body) {
@@ -86,11 +86,24 @@ func compare(p *plan, want, got received) string {
 	if want.header["Content-Type"] == nil {
 		got.header.Del("Content-Type") // the plain writer does not know the body when it is flushed
 	}
-	if length := got.header.Get("Content-Length"); length != "" && want.header.Get("Content-Length") == "" {
-		if n, _ := strconv.Atoi(length); n != len(got.body) && p.method != http.MethodHead {
+	if want.header["Content-Type"] != nil && p.head["Content-Type"] == nil && version == "3" {
+		want.header.Del("Content-Type") // quic-go looks for one only before the status, and in small writes
+		got.header.Del("Content-Type")
+	}
+	// A short response has room for this trailer if it was flushed, or if the trailer was there before the head.
+	if want.trailer["X-Undeclared"] == nil || p.limit > 0 && len(got.body) <= 4096 && int64(len(got.body)) > p.limit {
+		want.trailer.Del("X-Undeclared")
+		got.trailer.Del("X-Undeclared")
+	}
+	if p.head["Content-Length"] == nil { // a server that knows the length announces it, unless there are trailers
+		if n, err := strconv.Atoi(got.header.Get("Content-Length")); err == nil && n != len(got.body) && p.method != http.MethodHead {
 			return "the length is wrong"
 		}
+		want.header.Del("Content-Length")
 		got.header.Del("Content-Length")
+	}
+	if len(want.trailer)+len(got.trailer) == 0 {
+		want.trailer, got.trailer = nil, nil
 	}
 	if !reflect.DeepEqual(want, got) {
 		return "it differs"
@@ -279,7 +292,7 @@ func (s *planServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var b Response
 	var err error
 	if now.buffered {
-		b.Init(w, r, Options{Limit: now.limit, Finish: true})
+		b.Init(w, r, Options{Limit: now.limit, Finish: true, Cancel: func(error) {}})
 		err = b.Deliver(b.Serve(caddyhttp.HandlerFunc(now.plan.ServeHTTP), r))
 	} else {
 		err = now.plan.ServeHTTP(w, r)
@@ -287,7 +300,7 @@ func (s *planServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	if now.buffered && !b.Sent() {
+	if now.buffered && b.state == keeping {
 		w.Header().Set("X-Replaced", "yes")
 		w.WriteHeader(http.StatusBadGateway)
 	}

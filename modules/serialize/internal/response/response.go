@@ -1,23 +1,22 @@
 // Package response keeps a response until its request's turn is over, as nginx keeps what
 // an upstream sends. So a client that reads slowly holds nobody up.
 //
-// A response is kept at first: the client has got nothing of it, and it can be replaced.
-// It passes once it is a stream, or too large to be kept. If the client has gone then, the
-// rest is dropped, and the handlers run on.
-//
 // Only the request's goroutine writes to the client, during the turn or after it.
 // Another one may revoke the turn.
 package response
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,34 +24,33 @@ import (
 )
 
 // Response is the response writer of handlers that hold a turn. Init begins a response,
-// Serve runs the handlers, Deliver sends what was kept, and Close frees the memory.
+// Serve runs the handlers, and Deliver sends what was kept.
 type Response struct {
 	Options
-	w      http.ResponseWriter // to the client
-	client context.Context     // ends when the client has gone
-	method string              // of the request, as the client sent it
-	major  int                 // of the version of HTTP
-	kept   *kept               // nil after Close
-
-	status  int   // of the response; 0 before the handlers have given one
-	left    int64 // of the length that the handlers have announced; less than 0 if none
-	flushed bool  // the handlers wanted the client to see what is kept
-	passes  bool  // nothing more is kept
-	streams bool  // it is of a streaming kind
-	sent    bool  // the client may have got a part
-	gone    bool  // the client has; the rest is dropped
-	broken  bool  // a part was refused, because the turn was revoked
-	aborted bool  // the handlers panicked with http.ErrAbortHandler
-	unwatch func() bool
+	w       http.ResponseWriter // to the client
+	client  context.Context     // ends when the client has gone
+	major   int                 // of the version of HTTP
+	streams bool                // it is of a streaming kind
+	state   state
+	status  int   // 0 before the handlers have given one
+	length  int64 // that the handlers have announced, or -1
+	kept    *kept
 
 	mu      sync.Mutex // guards what follows; never held during a write
 	revoked error
-	busy    int      // calls that may block on the client
+	sending bool     // a write may block on the client
 	conn    net.Conn // hijacked
-	done    bool     // the turn is over: deadlines are left alone
-	cut     bool     // the write deadline was set
-	again   *time.Timer
+	over    bool     // the handlers have returned
 }
+
+// state is what becomes of what the handlers write.
+type state uint8
+
+const (
+	keeping  state = iota // the client has got nothing of the response, which can be replaced
+	passing               // it is a stream, or too large to be kept
+	dropping              // the client has gone
+)
 
 // Options are what a response depends on.
 type Options struct {
@@ -67,24 +65,36 @@ type Options struct {
 	// not.
 	Uploading func() bool
 
-	// Cancel ends the handlers' context if the client of a stream has gone. It may be
-	// nil if they have the client's context.
+	// Cancel ends the handlers' context.
 	Cancel context.CancelCauseFunc
 }
+
+// kept is the memory of a response.
+type kept struct {
+	before http.Header // of the client's writer, before the handlers
+	head   http.Header // when they gave the status
+	body   bytes.Buffer
+}
+
+var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), head: make(http.Header)} }}
 
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
 	*b = Response{
-		Options: o, w: w, client: r.Context(), method: r.Method, major: r.ProtoMajor, kept: pool.Get().(*kept),
+		Options: o, w: w, client: r.Context(), major: r.ProtoMajor,
+		streams: r.Method == http.MethodConnect, kept: pool.Get().(*kept),
 	}
-	b.kept.before.take(w.Header())
+	maps.Copy(b.kept.before, w.Header())
 }
 
-// Serve runs the handlers. A panic with [http.ErrAbortHandler] is left to Deliver.
-func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) error {
+// Serve runs the handlers. If they panic with [http.ErrAbortHandler], it returns that.
+func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
 	defer func() {
+		b.mu.Lock()
+		b.over = true
+		b.mu.Unlock()
 		if thrown := recover(); thrown == http.ErrAbortHandler {
-			b.aborted = true
+			err = http.ErrAbortHandler
 		} else if thrown != nil {
 			panic(thrown)
 		}
@@ -105,134 +115,61 @@ func (b *Response) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		b.w.WriteHeader(status) // which panics
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		_ = b.onClient(nil, func() error { b.w.WriteHeader(status); return nil })
+		if b.setSending(true) == nil {
+			b.w.WriteHeader(status)
+			_ = b.setSending(false)
+		}
 	default:
-		b.setStatus(status)
-	}
-}
-
-// setStatus decides whether the response is kept. It sends nothing yet, as net/http
-// does not.
-func (b *Response) setStatus(status int) {
-	header := b.w.Header()
-	b.status, b.left = status, -1
-	b.kept.head.take(header)
-	if announced := header.Get("Content-Length"); announced != "" { // an error costs memory
-		if length, err := strconv.ParseUint(announced, 10, 63); err == nil {
-			b.left = int64(length)
+		header := b.w.Header()
+		maps.Copy(b.kept.head, header)
+		b.status = status
+		b.length = announced(header)
+		b.streams = b.streams || isStream(header)
+		if b.streams || b.Limit == 0 || b.length > b.Limit {
+			_ = b.judge(b.pass())
 		}
 	}
-	b.streams = isStream(header) || b.method == http.MethodConnect
-	b.passes = b.streams || b.Limit == 0 ||
-		b.left > b.Limit && b.hasBody() && b.method != http.MethodHead
-	b.watch()
 }
 
-// watch ends a stream when its client has gone. It does so with every response that
-// passes, unless that is to be dropped then.
-func (b *Response) watch() {
-	if b.unwatch != nil || !b.passes || b.Finish && !b.streams {
-		return
+// announced is the length that a header announces, or -1.
+func announced(header http.Header) int64 {
+	length, err := strconv.ParseInt(cmp.Or(header.Get("Content-Length"), "-1"), 10, 64)
+	if err != nil {
+		return -1
 	}
-	b.unwatch = context.AfterFunc(b.client, func() {
-		if b.Cancel != nil {
-			b.Cancel(context.Canceled)
-		}
-		b.Revoke(context.Canceled)
-	})
+	return length
 }
 
-func (b *Response) hasBody() bool {
-	return b.status >= 200 && b.status != http.StatusNoContent && b.status != http.StatusNotModified
+// isStream reports whether a response is of a kind that its client reads while it is
+// being written.
+func isStream(header http.Header) bool {
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
+	case "text/event-stream", "application/x-ndjson", "multipart/x-mixed-replace":
+		return true
+	}
+	return strings.HasPrefix(kind, "application/grpc") || // and application/grpc+proto, application/grpc-web
+		strings.EqualFold(header.Get("X-Accel-Buffering"), "no") || // as nginx knows it
+		caddyhttp.IsIncremental(header)
 }
 
 // Write implements [http.ResponseWriter].
 func (b *Response) Write(p []byte) (n int, err error) {
-	if err := b.refusal(); err != nil {
+	b.WriteHeader(http.StatusOK) // unless there is a status
+	if err := b.cause(); err != nil {
 		return 0, err
 	}
-	b.WriteHeader(http.StatusOK) // unless there is a status
-	switch {
-	case len(p) == 0:
-		return 0, nil
-	case !b.hasBody():
-		return 0, http.ErrBodyNotAllowed
-	case b.left >= 0 && int64(len(p)) > b.left:
-		b.left = 0 // net/http takes no more after that
-		return 0, http.ErrContentLength
-	case b.left >= 0:
-		b.left -= int64(len(p))
-	}
-	if !b.passes && int64(b.kept.body.Len()+len(p)) <= b.Limit {
+	if b.state == keeping && int64(b.kept.body.Len()+len(p)) <= b.Limit {
 		return b.kept.body.Write(p)
 	}
-	b.passes = true
-	b.watch()
-	err = b.onClient(p, func() (err error) { n, err = b.w.Write(p); return err })
-	if b.gone {
+	if err = b.pass(); err == nil && b.state == passing {
+		n, err = b.w.Write(p)
+	}
+	err = b.judge(err)
+	if b.state == dropping {
 		n = len(p)
 	}
 	return n, err
-}
-
-// onClient does what may block on the client, after it has sent what was kept. next is
-// the body after that.
-func (b *Response) onClient(next []byte, write func() error) error {
-	if b.gone {
-		return nil
-	}
-	if err := b.enter(); err != nil {
-		return err
-	}
-	defer b.leave()
-	if b.status != 0 && !b.sent {
-		if err := b.send(next, false); err != nil {
-			return b.judge(err)
-		}
-	}
-	return b.judge(write())
-}
-
-// judge decides what an error of writing means for the handlers.
-func (b *Response) judge(err error) error {
-	switch {
-	case err == nil, errors.Is(err, http.ErrBodyNotAllowed), errors.Is(err, http.ErrContentLength),
-		errors.Is(err, http.ErrHijacked), errors.Is(err, http.ErrNotSupported):
-		return err
-	case b.refusal() != nil:
-		return b.refusal()
-	case b.Finish && !b.streams:
-		b.gone = true
-		return nil
-	case b.streams && b.Cancel != nil:
-		b.Cancel(context.Canceled)
-	}
-	return err
-}
-
-// ReadFrom implements [io.ReaderFrom]. The system itself sends files that pass.
-func (b *Response) ReadFrom(r io.Reader) (n int64, err error) {
-	scratch := scratches.Get().(*[16 << 10]byte)
-	defer scratches.Put(scratch)
-	byWrite := func(r io.Reader) (int64, error) { return io.CopyBuffer(struct{ io.Writer }{b}, r, scratch[:]) }
-
-	var kept int64
-	if !b.passes { // where there is nothing to read, there is no status
-		room := b.Limit - int64(b.kept.body.Len()) + 1
-		if kept, err = byWrite(io.LimitReader(r, room)); err != nil || kept < room {
-			return kept, err
-		}
-	}
-	if !b.gone && b.hasBody() {
-		client := caddyhttp.ResponseWriterWrapper{ResponseWriter: b.w}
-		_ = b.onClient(nil, func() error { n, _ = client.ReadFrom(r); return nil })
-		if b.left > 0 {
-			b.left = max(0, b.left-n)
-		}
-	}
-	// If the client failed, it fails again in Write; if r did, it does so in Read.
-	rest, err := byWrite(r)
-	return kept + n + rest, err
 }
 
 // Flush implements [http.Flusher].
@@ -240,40 +177,202 @@ func (b *Response) Flush() { _ = b.FlushError() }
 
 // FlushError is what [http.ResponseController] looks for. What is kept stays so.
 func (b *Response) FlushError() error {
-	if err := b.refusal(); err != nil {
+	b.WriteHeader(http.StatusOK) // unless there is a status
+	if err := b.cause(); err != nil || b.state != passing {
 		return err
 	}
-	b.WriteHeader(http.StatusOK) // unless there is a status
-	if !b.passes {
-		b.flushed = true
-		return nil
-	}
-	return b.onClient(nil, http.NewResponseController(b.w).Flush)
+	return b.judge(http.NewResponseController(b.w).Flush())
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
-func (b *Response) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
-	err = b.onClient(nil, func() (err error) {
-		conn, rw, err = http.NewResponseController(b.w).Hijack()
-		return err
-	})
-	if conn == nil {
-		return nil, nil, cmp.Or(err, net.ErrClosed) // the client has gone
+func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if b.status != 0 {
+		_ = b.judge(b.pass())
 	}
-	b.sent, b.passes = true, true
+	conn, rw, err := http.NewResponseController(b.w).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	b.state = passing
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conn = conn
 	return conn, rw, nil
 }
 
-// Sent reports whether the client may have got a part of the response.
-func (b *Response) Sent() bool { return b.sent }
+// judge decides what an error of writing means for the handlers.
+func (b *Response) judge(err error) error {
+	if err == nil || errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if cause := b.cause(); cause != nil {
+		return cause
+	}
+	if b.Finish && !b.streams {
+		b.state = dropping
+		return nil
+	}
+	return err
+}
+
+// pass begins to send the response, unless it has begun. Its client ends a stream, and
+// every response that is not to be finished without it.
+func (b *Response) pass() error {
+	if b.state != keeping {
+		return nil
+	}
+	if err := b.setSending(true); err != nil {
+		return err
+	}
+	b.state = passing
+	if b.streams || !b.Finish {
+		context.AfterFunc(b.client, func() {
+			b.Revoke(context.Canceled)
+			b.Cancel(context.Canceled)
+		})
+	}
+	return b.send()
+}
+
+// send writes the head and what was kept.
+func (b *Response) send() error {
+	header, body := b.w.Header(), b.kept.body.Bytes()
+	if b.length >= 0 {
+		body = body[:min(int64(len(body)), b.length)] // net/http would take nothing of more
+	}
+	var late http.Header // what the handlers have made of it since they gave the status
+	if !maps.EqualFunc(header, b.kept.head, slices.Equal) {
+		late = maps.Clone(header)
+		replace(header, b.kept.head)
+		for name, values := range late {
+			if strings.HasPrefix(name, http.TrailerPrefix) {
+				header[name] = values // or HTTP/1 would leave no room for trailers
+			}
+		}
+	}
+	b.w.WriteHeader(b.status)
+	var err error
+	if len(body) > 0 {
+		_, err = b.w.Write(body)
+	}
+	maps.Copy(header, late) // the server picks the trailers
+	return err
+}
+
+// replace makes a header what another one is.
+func replace(header, by http.Header) {
+	clear(header)
+	maps.Copy(header, by)
+}
+
+// Deliver ends the response after the turn. err is what Serve returned; the caller has to
+// return what Deliver returns.
+//
+// A response that is still kept can be replaced: by the error routes if the handlers
+// failed, and by 504 if the turn was revoked. One that has begun can only be broken off,
+// by a panic: the client must not take the part that it has for the whole.
+func (b *Response) Deliver(err error) error {
+	defer b.free()
+	cause, begun := b.cause(), b.state == keeping && b.status != 0
+	switch {
+	case b.state == keeping && cause != nil:
+		replace(b.w.Header(), b.kept.before)
+		if b.uploads() && b.major == 1 {
+			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
+		}
+		return caddyhttp.Error(http.StatusGatewayTimeout, cause)
+	case err == http.ErrAbortHandler && begun: // the client sees the part
+		_ = b.send()
+		_ = http.NewResponseController(b.w).Flush()
+		panic(err)
+	case err == http.ErrAbortHandler, b.state == passing && cause != nil:
+		panic(http.ErrAbortHandler)
+	case begun && err != nil:
+		replace(b.w.Header(), b.kept.before)
+	case begun:
+		_ = b.send() // if the client has gone, nobody needs to know
+	}
+	return err
+}
+
+// reusable is how much memory of a body is used again, in bytes.
+const reusable = 1 << 20
+
+func (b *Response) free() {
+	k := b.kept
+	b.kept = nil
+	if k.body.Cap() > reusable || len(k.head) > 100 { // a map never shrinks
+		return
+	}
+	clear(k.before)
+	clear(k.head)
+	k.body.Reset()
+	pool.Put(k)
+}
+
+// cause is why the turn was taken back, or nil.
+func (b *Response) cause() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.revoked
+}
+
+// setSending says whether a write may block on the client. It fails if the turn was
+// revoked.
+func (b *Response) setSending(is bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sending = is && b.revoked == nil
+	return b.revoked
+}
+
+// Revoke ends the response because the turn was taken back, and what blocks on the client
+// returns. Any goroutine may call it. When the handlers have returned, it does nothing.
+//
+// It uses net/http's own writer, since those of Caddy are not made for two goroutines. Those
+// set other deadlines before each read and write, so it comes again until the handlers have
+// returned. Over HTTP/2, a write deadline resets the stream even if nothing is written, so
+// there is none while an answer can still be given. A read deadline ends the request's
+// context once the body is here, and the error routes need that.
+func (b *Response) Revoke(cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
+	if b.revoked == nil {
+		b.revoked = cause
+	}
+	past := time.Unix(1, 0)
+	client := http.NewResponseController(innermost(b.w))
+	switch {
+	case b.conn != nil:
+		_ = b.conn.SetDeadline(past)
+	case b.sending:
+		_ = client.SetWriteDeadline(past)
+	}
+	if b.conn == nil && b.uploads() {
+		_ = client.SetReadDeadline(past)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { b.Revoke(cause) })
+}
+
+func (b *Response) uploads() bool { return b.Uploading != nil && b.Uploading() }
+
+// innermost is the writer below all wrappers.
+func innermost(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
 
 // Interface guards
 var (
 	_ http.ResponseWriter = (*Response)(nil)
 	_ http.Flusher        = (*Response)(nil)
 	_ http.Hijacker       = (*Response)(nil)
-	_ io.ReaderFrom       = (*Response)(nil)
 )

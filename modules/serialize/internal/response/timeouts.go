@@ -1,7 +1,6 @@
 package response
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -9,44 +8,29 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Timeouts are a server's timeouts of a request that waits. They count from the start of
-// the request, but its time in a queue must not count.
-type Timeouts struct {
-	client  *http.ResponseController // nil if there are no timeouts
-	request context.Context
-	stopped time.Time
-}
-
-// StopTimeouts stops the timeouts of a request.
-func StopTimeouts(w http.ResponseWriter, r *http.Request) Timeouts {
-	s := serverOf(r.Context())
-	if s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
-		return Timeouts{}
+// StopTimeouts stops the server's timeouts of a request. They count from its start, but
+// the time that it waits in a queue must not count. restart lets them count again: those
+// of the server from now, and the others from where they were stopped.
+func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
+	ctx := r.Context()
+	s, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
+		return func() {}
 	}
-	t := Timeouts{http.NewResponseController(innermost(w)), r.Context(), time.Now()}
-	_ = t.client.SetReadDeadline(time.Time{}) // an error: there are none
-	_ = t.client.SetWriteDeadline(time.Time{})
-	return t
-}
-
-// Restart lets the timeouts count again: read_timeout and write_timeout from now, the
-// others from where they were stopped.
-func (t *Timeouts) Restart() {
-	if t.client == nil {
-		return
+	stopped, client := time.Now(), http.NewResponseController(innermost(w))
+	_ = client.SetReadDeadline(time.Time{}) // an error: there are none
+	_ = client.SetWriteDeadline(time.Time{})
+	return func() {
+		reader, writer := caddyhttp.IdleTimeoutsFromContext(ctx)
+		if reader != nil {
+			move(&reader.Deadline, time.Since(stopped))
+		}
+		if writer != nil {
+			move(&writer.Deadline, time.Since(stopped))
+		}
+		_ = client.SetReadDeadline(deadlineIn(s.ReadTimeout))
+		_ = client.SetWriteDeadline(deadlineIn(s.WriteTimeout))
 	}
-	waited := time.Since(t.stopped)
-	reader, writer := caddyhttp.IdleTimeoutsFromContext(t.request)
-	if reader != nil {
-		move(&reader.Deadline, waited)
-	}
-	if writer != nil {
-		move(&writer.Deadline, waited)
-	}
-	server := serverOf(t.request)
-	_ = t.client.SetReadDeadline(deadlineIn(server.ReadTimeout))
-	_ = t.client.SetWriteDeadline(deadlineIn(server.WriteTimeout))
-	t.client = nil
 }
 
 // move lets the deadlines that Caddy computes for reads and writes come later.
@@ -63,12 +47,4 @@ func deadlineIn(timeout caddy.Duration) time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(time.Duration(timeout))
-}
-
-// serverOf is the server of a request. Without Caddy, it has no timeouts.
-func serverOf(request context.Context) *caddyhttp.Server {
-	if server, ok := request.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		return server
-	}
-	return new(caddyhttp.Server)
 }

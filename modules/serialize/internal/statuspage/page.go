@@ -1,3 +1,5 @@
+// Package statuspage is the page that shows the queues of a process: what it says of each
+// queue, what is wrong, and its presentation.
 package statuspage
 
 import (
@@ -29,12 +31,10 @@ var (
 
 var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
-		"style":   func() template.CSS { return template.CSS(statusCSS) },
-		"script":  func() template.JS { return template.JS(statusJS) },
-		"age":     queueapi.Age,
-		"request": queueapi.RequestText,
-		"client":  queueapi.ClientText,
-		"txid":    queueapi.TXIDText,
+		"style":  func() template.CSS { return template.CSS(statusCSS) },
+		"script": func() template.JS { return template.JS(statusJS) },
+		"age":    queueapi.Age,
+		"state":  stateText,
 	}).Parse(statusHTML))
 })
 
@@ -51,18 +51,16 @@ type Data struct {
 	Time     time.Time
 	Host     string
 	PID      int
+	Controls bool // the page can evict, pause and resume
 	Filter   string
 	Total    int // queues there are
 	Found    int // queues that the filter finds
 	Troubled int // of these: in trouble
 	Paused   int // of these: paused
-	Omitted  int // of these: not in the list
 
 	// The queues of the configuration and those with tickets, the worst first. There may
 	// be one for each user, so the lists of queues and of their tickets are cut.
 	Queues []*Queue
-
-	Controls bool // the page can evict, pause and resume
 }
 
 // The most that the page shows.
@@ -78,14 +76,13 @@ func New(now time.Time, queues []*Queue, filter string) *Data {
 	filter = strings.ToLower(filter)
 	queues = slices.DeleteFunc(queues, func(q *Queue) bool { return !strings.Contains(strings.ToLower(q.Path+"/"+q.Prefix), filter) })
 	for _, q := range queues {
-		q.Diagnose(now)
+		q.diagnose(now)
 		if q.level >= someTrouble {
 			data.Troubled++
 		}
 		if q.PausedUntil != nil {
 			data.Paused++
 		}
-		q.Tickets = q.Tickets[:min(len(q.Tickets), maxTickets)]
 	}
 	slices.SortStableFunc(queues, func(a, b *Queue) int {
 		return cmp.Or(
@@ -96,9 +93,7 @@ func New(now time.Time, queues []*Queue, filter string) *Data {
 			cmp.Compare(a.Path, b.Path),
 		)
 	})
-	data.Found = len(queues)
-	data.Queues = queues[:min(len(queues), maxQueues)]
-	data.Omitted = data.Found - len(data.Queues)
+	data.Found, data.Queues = len(queues), queues[:min(len(queues), maxQueues)]
 	return data
 }
 

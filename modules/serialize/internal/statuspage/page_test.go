@@ -11,11 +11,11 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// holder is a request of this process, whose handler has a hold_timeout.
-type holder struct{ hold time.Duration }
+// holder is a request of this process.
+type holder struct{ past bool }
 
-func (holder) Request() serializer.Request  { return serializer.Request{} }
-func (h holder) HoldTimeout() time.Duration { return h.hold }
+func (holder) Request() serializer.Request { return serializer.Request{} }
+func (h holder) PastHoldTimeout() bool     { return h.past }
 
 // Queues that need attention come first, and say why. Bug: the page sorted them by name.
 // Bug: nothing said that a request was inside for longer than hold_timeout, and what was
@@ -24,10 +24,10 @@ func TestStatusJudges(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(age time.Duration) time.Time { return now.Add(-age) }
 	inside := func(age time.Duration) serializer.TicketState {
-		return serializer.TicketState{State: serializer.StateInside, Since: ago(age), Entered: ago(age), Requester: holder{time.Minute}}
+		return serializer.TicketState{State: serializer.StateInside, Since: ago(age), Entered: ago(age), Requester: holder{}}
 	}
-	free := func(t serializer.TicketState) serializer.TicketState {
-		t.Requester = holder{}
+	past := func(t serializer.TicketState) serializer.TicketState {
+		t.Requester = holder{past: true}
 		return t
 	}
 	remote := func(age time.Duration) serializer.TicketState {
@@ -53,15 +53,15 @@ func TestStatusJudges(t *testing.T) {
 		says    string
 	}{
 		{name: "idle"},
-		{name: "a long hold that nobody waits for", tickets: tickets{free(inside(20 * time.Minute))}},
+		{name: "a long hold that nobody waits for", tickets: tickets{inside(20 * time.Minute)}},
 		{name: "short waits", tickets: tickets{inside(time.Second), waits(time.Second)}},
-		{name: "stuck", tickets: tickets{free(inside(20 * time.Minute)), waits(time.Minute), waits(time.Second)},
+		{name: "stuck", tickets: tickets{inside(20 * time.Minute), waits(time.Minute), waits(time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 20m, while 2 wait."},
-		{name: "past hold_timeout, and nobody waits", tickets: tickets{inside(time.Minute)},
+		{name: "past hold_timeout, and nobody waits", tickets: tickets{past(inside(time.Minute))},
 			badge: "stuck", level: badTrouble, says: "inside for 1m, past hold_timeout: its turn ends when its handlers return. PHP"},
-		{name: "revoked by hold_timeout", tickets: tickets{revoked(inside(100*time.Second), 40*time.Second)},
+		{name: "revoked by hold_timeout", tickets: tickets{revoked(past(inside(100*time.Second)), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m40s, past hold_timeout, revoked 40s ago:"},
-		{name: "evicted", tickets: tickets{revoked(free(inside(time.Minute)), 40*time.Second)},
+		{name: "evicted", tickets: tickets{revoked(inside(time.Minute), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
 		// Bug: a request of another process counted as inside since a minute after it came,
 		// and may have waited until now.
@@ -75,14 +75,17 @@ func TestStatusJudges(t *testing.T) {
 		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
 		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
 	} {
-		q := &Queue{QueueLength: c.length, LastRefused: c.refused, Outcomes: map[string]int64{"queue_full": 3}}
+		q := &Queue{QueueLength: c.length, Outcomes: make(map[string]Outcome)}
+		for reason, last := range c.refused {
+			q.Outcomes[reason] = Outcome{3, last}
+		}
 		for _, ticket := range c.tickets {
 			q.Add(ticket, serializer.Rule{})
 		}
 		if q.Error = c.err; c.paused {
 			q.PausedUntil = &serializer.Forever
 		}
-		q.Diagnose(now)
+		q.diagnose(now)
 		if q.Badge != c.badge || q.level != c.level || (c.says == "") != (len(q.Trouble) == 0) || !strings.Contains(strings.Join(q.Trouble, " "), c.says) {
 			t.Errorf("%s: %q, level %d, %q; expected %q, level %d, %q", c.name, q.Badge, q.level, q.Trouble, c.badge, c.level, c.says)
 		}
@@ -95,13 +98,30 @@ func TestStatusJudges(t *testing.T) {
 		q.Prefix, q.Tickets = prefix, tickets
 		return q
 	}
-	data := New(now, []*Queue{named("a_"), named("b_", waits(5*time.Second)), named("c_", inside(time.Hour)), named("d_", waits(time.Second))}, "")
+	data := New(now, []*Queue{named("a_"), named("b_", waits(5*time.Second)), named("c_", past(inside(time.Hour))), named("d_", waits(time.Second))}, "")
 	order := ""
 	for _, q := range data.Queues {
 		order += q.Prefix
 	}
 	if order != "c_b_d_a_" || data.Troubled != 1 {
 		t.Errorf("the order is %s, %d in trouble; expected c_b_d_a_, 1", order, data.Troubled)
+	}
+}
+
+// Bug: the place of a ticket on this page counted those inside, unlike that of the list and of
+// the waiting page.
+func TestStatusPlaces(t *testing.T) {
+	q := new(Queue)
+	for _, state := range []string{serializer.StateInside, serializer.StateWaiting, serializer.StateWaiting} {
+		q.Tickets = append(q.Tickets, serializer.TicketState{State: state})
+	}
+	page, err := Render(New(time.Now(), []*Queue{q}, ""))
+	var places []string
+	for _, m := range regexp.MustCompile(`<td class="num">(.*?)</td>`).FindAllSubmatch(page, -1) {
+		places = append(places, string(m[1]))
+	}
+	if got := strings.Join(places, " "); err != nil || got != "– 1 2" {
+		t.Errorf("the places are %s (%v); expected none, 1 and 2", got, err)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package statuspage is the page that shows the queues of a process: what it says of each
-// queue, what is wrong, and its presentation.
 package statuspage
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -21,14 +21,19 @@ type Queue struct {
 	QueueLength   int // how many may wait; 0 is no limit
 	DryRun        bool
 	OldestWaiting time.Duration
-	Outcomes      map[string]int64     // requests since the process began
-	LastRefused   map[string]time.Time // by outcome
-	Trouble       []string
+	Outcomes      map[string]Outcome
 	Control       string // its name for pauses; "" if it cannot be paused
 
-	Badge string // the worst trouble in a word
-	level troubleLevel
-	now   time.Time
+	Rows    []queueapi.Row // of all tickets
+	Trouble []string
+	Badge   string // the worst trouble in a word
+	level   troubleLevel
+}
+
+// Outcome is how often requests had an outcome since the process began.
+type Outcome struct {
+	Count   int64
+	Refused time.Time // the last time, if that refuses requests
 }
 
 // troubleLevel is how bad it is.
@@ -48,51 +53,62 @@ const (
 	recent     = 10 * time.Minute
 )
 
-// Diagnose fills in the queue's trouble.
-func (q *Queue) Diagnose(now time.Time) {
-	q.now, q.Trouble = now, make([]string, 0)
+// diagnose finds the queue's trouble.
+func (q *Queue) diagnose(now time.Time) {
+	q.Rows = queueapi.Rows(now, q.Tickets...)
 	if q.Error != "" {
 		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
-	stuck := q.diagnoseTickets()
+	q.diagnoseTickets(now)
 	if q.PausedUntil != nil {
 		q.note(pausedQueue, "paused", "Paused "+queueapi.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
 	}
 	if !q.Sum && q.QueueLength > 0 && q.Waiting >= q.QueueLength {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %d wait, and no more may.", q.Waiting))
 	}
-	if !stuck && !q.Sum && q.PausedUntil == nil && q.OldestWaiting >= longWait {
+	if !q.Sum && q.PausedUntil == nil && q.level < badTrouble && q.OldestWaiting >= longWait {
 		q.note(someTrouble, "slow", "A request has waited for "+queueapi.Age(q.OldestWaiting)+".")
 	}
-	for reason, last := range q.LastRefused {
-		if serializer.Reason(reason).IsFailure() && now.Sub(last) < recent {
-			q.note(badTrouble, "failing", "The storage fails; the log says why.")
+	q.diagnoseRefusals(now)
+}
+
+// diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a
+// holder of another process, it is not known when it entered.
+func (q *Queue) diagnoseTickets(now time.Time) {
+	for _, t := range q.Rows {
+		switch {
+		case t.State == serializer.StateWaiting:
+			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
+		case t.Entered.IsZero() || q.level == badTrouble:
+		case overdueText(t) != "":
+			q.note(badTrouble, "stuck", "A request is "+stateText(t)+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
+		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
+			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", stateText(t), q.Waiting))
 		}
-	}
-	if text, last := q.refusalText(); last < time.Minute {
-		q.note(someTrouble, "refusing", "Refused: "+text+".")
-	} else if text != "" {
-		q.note(pastTrouble, "", "Refused: "+text+".")
 	}
 }
 
-// diagnoseTickets finds the oldest wait, and a holder that does not leave.
-func (q *Queue) diagnoseTickets() (stuck bool) {
-	for _, t := range q.Rows() {
-		age := max(q.now.Sub(t.Since), 0)
-		switch {
-		case t.TicketState.State == serializer.StateWaiting:
-			q.OldestWaiting = max(q.OldestWaiting, age)
-		case stuck:
-		case t.revocation() != "":
-			stuck = true
-			q.note(badTrouble, "stuck", "A request is "+t.State()+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
-		case !t.Entered.IsZero() && age >= stuckAfter && q.Waiting > 0: // of a remote one, the age includes its wait
-			stuck = true
-			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", t.State(), q.Waiting))
+// diagnoseRefusals says which requests were refused lately, and when the last one was.
+func (q *Queue) diagnoseRefusals(now time.Time) {
+	level, badge := pastTrouble, ""
+	var texts []string
+	for _, reason := range slices.Sorted(maps.Keys(q.Outcomes)) {
+		outcome := q.Outcomes[reason]
+		ago := max(now.Sub(outcome.Refused), 0)
+		if ago >= recent {
+			continue
 		}
+		if serializer.Reason(reason).IsFailure() {
+			q.note(badTrouble, "failing", "The storage fails; the log says why.")
+		}
+		if ago < time.Minute {
+			level, badge = someTrouble, "refusing"
+		}
+		texts = append(texts, fmt.Sprintf("%s %s ago (%d since the start)", reason, queueapi.Age(ago), outcome.Count))
 	}
-	return stuck
+	if len(texts) > 0 {
+		q.note(level, badge, "Refused: "+strings.Join(texts, ", ")+".")
+	}
 }
 
 // note adds a trouble. The first one of the worst level sets the badge.
@@ -119,55 +135,33 @@ func (q *Queue) Class() string {
 
 // Headline is who is inside, or else what is wrong, in one line.
 func (q *Queue) Headline() string {
-	for _, t := range q.Rows() {
-		if t.TicketState.State != serializer.StateInside {
-			continue
-		}
-		text := strings.Join(slices.DeleteFunc([]string{t.State(), queueapi.RequestText(t.TicketState), queueapi.ClientText(t.TicketState)}, func(part string) bool { return part == "" }), " · ")
-		if q.Inside > 1 {
-			text += fmt.Sprintf(" · and %d more", q.Inside-1)
-		}
-		return text
+	first := slices.IndexFunc(q.Rows, func(t queueapi.Row) bool { return t.State == serializer.StateInside })
+	if first < 0 {
+		return strings.Join(q.Trouble, " ")
 	}
-	return strings.Join(q.Trouble, " ")
-}
-
-// More is how many tickets are not shown.
-func (q *Queue) More() int { return max(q.Inside+q.Waiting-len(q.Tickets), 0) }
-
-// Rows are the rows of the tickets' table.
-func (q *Queue) Rows() (rows []row) {
-	for i, t := range q.Tickets {
-		rows = append(rows, row{t, i + 1, q.now})
-	}
-	return rows
-}
-
-// row is a ticket.
-type row struct {
-	serializer.TicketState
-	Place int
-	now   time.Time
-}
-
-// State is the ticket's state, since when, and what else is known. Of a holder of another
-// process, only the arrival is known.
-func (t row) State() string {
-	text := t.TicketState.State + " for "
-	if t.TicketState.State == serializer.StateInside && t.Entered.IsZero() {
-		text += "at most "
-	}
-	return text + queueapi.Age(t.now.Sub(t.Since)) + t.revocation()
-}
-
-// revocation says why a turn should be over, if it should.
-func (t row) revocation() (text string) {
-	v, ok := t.Requester.(interface{ HoldTimeout() time.Duration })
-	if ok && !t.Entered.IsZero() && v.HoldTimeout() > 0 && t.now.Sub(t.Entered) >= v.HoldTimeout() {
-		text += ", past hold_timeout"
-	}
-	if !t.Revoked.IsZero() {
-		text += ", revoked " + queueapi.Age(t.now.Sub(t.Revoked)) + " ago"
+	t := q.Rows[first]
+	known := slices.DeleteFunc([]string{stateText(t), t.About, t.From}, func(text string) bool { return text == "" })
+	text := strings.Join(known, " · ")
+	if q.Inside > 1 {
+		text += fmt.Sprintf(" · and %d more", q.Inside-1)
 	}
 	return text
+}
+
+// Shown are the rows of the tickets' table.
+func (q *Queue) Shown() []queueapi.Row { return q.Rows[:min(len(q.Rows), maxTickets)] }
+
+// More is how many tickets are not shown.
+func (q *Queue) More() int { return len(q.Rows) - len(q.Shown()) }
+
+// stateText is a ticket's state, since when, and why its turn should be over, if it should.
+func stateText(t queueapi.Row) string {
+	return t.State + " for " + cmp.Or(t.Hold, t.Wait) + overdueText(t)
+}
+
+func overdueText(t queueapi.Row) string {
+	if v, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && v.PastHoldTimeout() {
+		return ", past hold_timeout" + t.Revoked
+	}
+	return t.Revoked
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -53,49 +54,43 @@ var Policy = sync.OnceValue(func() string {
 		"img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; script-src " + webpage.SourceHash(waitingJS)
 })
 
-// Page is a page, ready to be filled in.
-type Page struct{ template *template.Template }
-
-// maxFile bounds the page: it is sent to everybody who waits, again and again.
-const maxFile = 1 << 20
+// Page is a page, ready to be filled in, and when browsers get it.
+type Page struct {
+	template    *template.Template
+	after, hold time.Duration
+}
 
 // Load loads a page, and fills it in to see that it can be. No file means the built-in page.
-func Load(file string) (*Page, error) {
-	text, err := read(file)
-	if err != nil {
-		return nil, err
+// Browsers get it after a time, and places are kept for hold.
+func Load(file string, after, hold time.Duration) (*Page, error) {
+	text := waitingHTML
+	if file != "" {
+		path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w; expected placeholders that have a value when the configuration is loaded", file, err)
+		}
+		own, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w", file, err)
+		}
+		text = string(own)
 	}
 	parsed, err := template.New("page").Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the page: %w", err)
+		return nil, fmt.Errorf("file %s: parsing the page: %w", file, err)
 	}
-	page := &Page{parsed}
+	page := &Page{parsed, after, hold}
+	language, texts := Texts(nil)
 	for number := range 3 {
-		language, texts := Texts(nil)
-		if _, err := page.Render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: language, Text: texts}); err != nil {
-			return nil, err
+		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: language, Text: texts}); err != nil {
+			return nil, fmt.Errorf("file %s: %w", file, err)
 		}
 	}
 	return page, nil
 }
 
-func read(file string) (string, error) {
-	if file == "" {
-		return waitingHTML, nil
-	}
-	path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
-	if err != nil {
-		return "", fmt.Errorf("%w; expected placeholders that have a value when the configuration is loaded", err)
-	}
-	text, err := os.ReadFile(path)
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("a page of %d bytes; expected at most 1MiB", len(text))
-	}
-	return string(text), err
-}
-
-// Render fills in the page.
-func (p *Page) Render(data Data) ([]byte, error) {
+// render fills in the page.
+func (p *Page) render(data Data) ([]byte, error) {
 	var page bytes.Buffer
 	if err := p.template.Execute(&page, data); err != nil {
 		return nil, fmt.Errorf("filling in the page: %w", err)
@@ -114,11 +109,10 @@ var languages = sync.OnceValue(func() (all map[string]map[string]string) {
 // no nouns with numbers, which have many forms in some languages.
 func Texts(accept []string) (language string, texts map[string]string) {
 	language, best := "en", 0.0
-	for text := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		tag, params, _ := strings.Cut(text, ";")
-		primary, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
-		if q := webpage.QualityParam(params); q > best && languages()[primary] != nil {
-			language, best = primary, q
+	for tag, quality := range webpage.Qualities(accept) {
+		primary, _, _ := strings.Cut(tag, "-")
+		if quality > best && languages()[primary] != nil {
+			language, best = primary, quality
 		}
 	}
 	return language, languages()[language]

@@ -15,50 +15,47 @@ type Place struct {
 	Wait   float64 `json:"wait"`   // seconds until the turn, as a guess; 0 is not known
 }
 
-// Places reads the queues of an engine, and notes in the tickets of browsers where they
-// stand. One reading serves all browsers that ask within a second. The zero value is ready.
+// Places is an engine whose queues are read for all browsers that ask where they stand.
 type Places struct {
-	mu    sync.Mutex
-	begun time.Time // the latest reading
-	cost  time.Duration
+	*serializer.Engine
+
+	mu   sync.Mutex
+	read time.Time // when the latest reading ended
+	cost time.Duration
 }
 
-// A reading holds the engine's lock, so readings take at most a part of the time.
+// A reading holds the engine's lock, so readings take at most a fiftieth of the time.
 const (
-	placesAge   = time.Second
-	placesShare = 20
+	placesShare = 50
 	placesWait  = 500 * time.Millisecond
-	placesTries = 100
-	placesPause = 5 * time.Millisecond
 )
 
-// Of returns the place of a ticket, at most a second old. If it has none, it may have been
-// taken at this moment: then Of waits a little until it waits in line, or is decided.
-func (p *Places) Of(t *Ticket, engine *serializer.Engine) Place {
-	p.read(engine, placesAge)
-	for range placesTries {
+// Place is where the ticket stands. It may have been taken at this moment: then Place waits
+// a little until it is in line, or decided.
+func (t *Ticket) Place() Place {
+	for end := time.Now().Add(placesWait); ; {
+		t.engine.Places().update()
 		if place := t.place.Load(); place != nil {
-			return *place
+			return Place{place.Number, place.Paused, t.report.Guess(t.about.Queue, place.Number, t.capacity)}
 		}
-		if t.pause(context.Background(), placesPause) {
-			break
+		if time.Now().After(end) || t.await(context.Background(), 5*time.Millisecond) {
+			return Place{}
 		}
-		p.read(engine, 0)
 	}
-	return Place{}
 }
 
-// read reads the queues, unless the latest reading is young enough.
-func (p *Places) read(engine *serializer.Engine, age time.Duration) {
+// update reads the queues, unless the latest reading is young enough, and notes in the
+// tickets of browsers where they stand.
+func (p *Places) update() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.begun) < max(age, placesShare*p.cost) {
+	if time.Since(p.read) < placesShare*p.cost {
 		return
 	}
-	p.begun = time.Now()
+	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), placesWait)
 	defer cancel()
-	states, _ := engine.Queues(ctx) // none if it fails, and the places stay as they were
+	states, _ := p.Queues(ctx) // none if it fails, and the places stay as they were
 	for _, state := range states {
 		number := 0
 		for _, ticket := range state.Tickets {
@@ -71,5 +68,6 @@ func (p *Places) read(engine *serializer.Engine, age time.Duration) {
 			}
 		}
 	}
-	p.cost = time.Since(p.begun)
+	p.read = time.Now()
+	p.cost = p.read.Sub(begun)
 }

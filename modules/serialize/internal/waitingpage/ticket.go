@@ -3,138 +3,104 @@ package waitingpage
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Ticket is the place of one browser in a queue. It stays in line without a connection
-// and without a goroutine, while its browser asks for the place again and again. One that
-// ends unclaimed is remembered for a while, so that its browser learns why.
+// Ticket is that of one browser in a queue. It stays in line without a connection and
+// without a goroutine, while its browser asks for its place again and again. One that ends
+// unclaimed is remembered for a while, so that its browser learns why.
 //
 // # Absent browsers
 //
-// An absent browser must not keep a queue idle. With each answer it is set a time to be
-// back. A turn is kept until then, and not at all if that time has passed. So the times of
-// many absent browsers do not add up: a few seconds after the last of them was here, none
-// of their places delays anybody. In line, a place is kept for longer: until hold has
-// passed since its browser was here.
+// An absent browser must not keep a queue idle. So when the turn has come, it waits only
+// until awayTime has passed since the browser was here. The times of many absent browsers
+// do not add up: awayTime after the last of them was here, no turn waits for any of them.
+// In line, a browser that has sent its cookie back keeps its place for longer: until hold
+// has passed.
 type Ticket struct {
-	Caller
-	queue string
-	hold  time.Duration
-	id    string
-	book  *Book
+	rule     serializer.Rule
+	hold     time.Duration
+	id       string // in the cookie
+	book     *Book
+	engine   Engine
+	report   *telemetry.Reporter
+	capacity int // how many may be inside; 0 is not known
 
+	about    telemetry.Request     // the first one of the browser; mu guards what changes of it
 	decision chan struct{}         // closed when it does not wait any more
 	proven   atomic.Bool           // the browser has sent its cookie back
 	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
-	mu      sync.Mutex
-	state   state
-	open    int       // requests of the browser that wait at this moment
-	back    time.Time // when the browser has to be back for its turn
-	until   time.Time // when the place is given up, or forgotten when it is over
-	timer   *time.Timer
-	wait    serializer.Wait
-	turn    serializer.Turn
-	err     error       // why it is over
-	revoked error       // the refusal, if the turn was taken back
-	heir    func(error) // takes the turn back from the request that has claimed it
+	mu    sync.Mutex // guards the fields below
+	seen  time.Time  // when the last request of the browser ends, or has ended; or the ticket
+	timer *time.Timer
+	wait  serializer.Wait
+	turn  serializer.Turn     // nil until it has come
+	err   error               // why the ticket is over, or nil
+	heir  *serializer.Arrival // the request that has claimed the turn, or nil
 }
 
-// state is where a ticket is. It only grows.
-type state uint8
-
-const (
-	waiting state = iota
-	ready         // the turn has come, and waits for the browser
-	over          // claimed, refused, or given up
-)
-
-// Caller is for whom a ticket is taken.
-type Caller interface {
-	serializer.Requester
-
-	// RevokedAt is when the turn was taken back from the request that has claimed it, or zero.
-	RevokedAt() time.Time
-
-	// Turn is called when the turn has come. An error refuses it.
-	Turn(serializer.Turn) error
-
-	// End is called when the ticket has left the queue unclaimed.
-	End(why error)
+// Engine is where tickets are taken, until Release.
+type Engine interface {
+	Places() *Places
+	Release()
 }
 
 // Errors of tickets.
 var (
-	ErrWaiting = errors.New("still waiting in the queue")
-	ErrAway    = errors.New("the browser has not come back for its place in the queue")
-	ErrNone    = errors.New("the browser has no place in the queue")
+	errWaiting = errors.New("still waiting in the queue")
+	errAway    = errors.New("the browser has not come back for its place in the queue")
+	errNone    = errors.New("the browser has no place in the queue")
 )
 
 const (
-	// proofTime is how long a place is kept for a browser that has not sent its cookie back.
-	proofTime = 3 * time.Second
+	awayTime    = 3 * time.Second
+	askTime     = 2 * time.Second // until a question for the place is answered, if nothing happens
+	refreshTime = 2 * time.Second // until a page without JavaScript is loaded again
 
-	// A question for the place is answered after askTime, or when the page has to be
-	// reloaded. The browser has to be back callTime after the answer.
-	askTime, callTime = 2 * time.Second, 2 * time.Second
-
-	// A reload without JavaScript is announced. It may be late by grace.
-	grace                    = time.Second
-	firstRefresh, maxRefresh = 2 * time.Second, 5 * time.Second
+	maxText = 256 // of what a client can make a ticket take, in bytes
 )
 
-// Join takes a ticket in a queue, for a browser whose request waits in Await.
-func (b *Book) Join(engine *serializer.Engine, a serializer.Arrival, hold time.Duration, caller Caller) *Ticket {
-	t := &Ticket{Caller: caller, queue: a.Queue, hold: hold, book: b, open: 1, decision: make(chan struct{})}
-	t.timer = time.AfterFunc(hold, t.expire) // it does nothing while a request waits
-	b.add(t)
+// join takes a ticket for the browser of a visit.
+func (b *Book) join(ctx context.Context, v *Visit) (*Ticket, error) {
+	engine, err := v.Acquire()
+	if err != nil {
+		return nil, err
+	}
+	t := &Ticket{
+		rule: v.Rule, hold: max(v.Page.hold, awayTime), id: rand.Text(), book: b, engine: engine,
+		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), seen: time.Now(),
+		about: telemetry.Request{Entry: v.About.Entry, Described: v.Requester.Request()},
+	}
+	// Each text is a part of what the client sent, and would keep the whole.
+	d := &t.about.Described
+	for _, text := range []*string{&d.Method, &d.Host, &d.Path, &d.ClientIP} {
+		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
+	}
+	b.tickets.Store(t.id, t)
+	a := v.Arrival
 	a.Requester, a.Revoke = t, t.revoke
+	t.report.Waits(ctx, &t.about)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wait = engine.Join(a, t.decided)
-	return t
+	t.timer = time.AfterFunc(awayTime, t.expire)
+	t.wait = engine.Places().Join(a, t.decided)
+	return t, nil
 }
 
-// Await waits for the turn with the request that has joined, but not for longer than a
-// duration. If its client hangs up, the ticket leaves.
-func (t *Ticket) Await(ctx context.Context, atMost time.Duration) {
-	t.attend(ctx, atMost, proofTime, proofTime)
-}
-
-// Ask answers the question of a page for its place, after a moment if it may stay as it
-// is. It reports whether the page has to be reloaded.
-func (t *Ticket) Ask(ctx context.Context) (reload bool) {
-	t.mu.Lock()
-	t.open++
-	t.mu.Unlock()
-	return t.attend(ctx, askTime, callTime, t.hold)
-}
-
-// attend is a request of the browser that waits. It reports whether that is decided.
-func (t *Ticket) attend(ctx context.Context, atMost, soon, later time.Duration) (decided bool) {
-	t.pause(ctx, atMost)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open--
-	if ctx.Err() != nil && !t.proven.Load() {
-		soon, later = 0, 0
-	}
-	if t.state == waiting {
-		t.seenLocked(soon, later)
-	} else {
-		t.scheduleLocked()
-	}
-	return t.state != waiting
-}
-
-// pause waits for the decision, but not for longer than a duration.
-func (t *Ticket) pause(ctx context.Context, atMost time.Duration) (decided bool) {
+// await waits until it is decided, with a request of the browser, but not for longer than a
+// duration.
+func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool) {
+	t.touch(atMost)
+	defer t.touch(0)
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
@@ -145,130 +111,125 @@ func (t *Ticket) pause(ctx context.Context, atMost time.Duration) (decided bool)
 	}
 }
 
-// Claim takes the turn over for a request of the browser. The error is [ErrWaiting] if it
-// has not come; then the browser has to come again after Refresh. Any other error is why
-// the ticket is over.
-func (t *Ticket) Claim(revoke func(error)) (serializer.Turn, error) {
+// touch notes that the browser is here for a duration, unless it is decided: a turn waits
+// no longer for a browser that asks for its place again.
+func (t *Ticket) touch(stay time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state == waiting {
-		if t.proven.Load() {
-			t.seenLocked(t.Refresh()+grace, t.hold)
-		}
-		return nil, ErrWaiting
+	if t.turn == nil && t.err == nil {
+		t.seen = time.Now().Add(stay)
 	}
-	t.timer.Stop()
-	t.book.remove(t)
-	if t.state == ready && t.revoked == nil {
-		t.state, t.heir, t.err = over, revoke, ErrNone
-		return t.turn, nil
-	}
-	return nil, cmp.Or(t.err, t.revoked)
-}
-
-// Refresh is how soon a browser without JavaScript comes again, in whole seconds. The
-// first time is soon, to prove its cookie.
-func (t *Ticket) Refresh() time.Duration {
-	if !t.proven.Load() {
-		return firstRefresh
-	}
-	return min(max(t.hold/3, time.Second).Truncate(time.Second), maxRefresh)
-}
-
-// seenLocked notes that the browser was here, and has to be back soon for its turn, and
-// not much later for its place in line.
-func (t *Ticket) seenLocked(soon, later time.Duration) {
-	now := time.Now()
-	t.back, t.until = now.Add(soon), now.Add(max(soon, later))
 	t.scheduleLocked()
 }
 
-// scheduleLocked sets the timer, if no request of the browser waits.
-func (t *Ticket) scheduleLocked() {
-	if t.state == ready {
-		t.until = t.back
+// claim takes the turn over for a request of the browser. The error is errWaiting if it has
+// not come, errNone if there is no ticket for the request, and otherwise why it is over.
+func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
+	if t == nil || !t.rule.AsStrictAs(v.Rule) { // others may be inside where the request has to be alone
+		return nil, errNone
 	}
-	if t.open == 0 {
-		t.timer.Reset(time.Until(t.until))
+	t.touch(0)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.turn == nil && t.err == nil {
+		return nil, errWaiting
 	}
+	t.book.tickets.Delete(t.id)
+	if t.err == nil {
+		t.heir = &v.Arrival
+		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
+		t.report.Waited(&t.about, nil)
+	}
+	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
+	turn, err := t.turn, t.err
+	t.err = errNone
+	return turn, err
 }
 
-// expire gives the place up, or forgets a ticket that is over.
+// scheduleLocked sets the timer.
+func (t *Ticket) scheduleLocked() { t.timer.Reset(time.Until(t.deadlineLocked())) }
+
+// deadlineLocked is when the ticket is given up, or forgotten if it is over.
+func (t *Ticket) deadlineLocked() time.Time {
+	if !t.proven.Load() || t.turn != nil && t.err == nil {
+		return t.seen.Add(awayTime)
+	}
+	return t.seen.Add(t.hold)
+}
+
+// expire gives the ticket up, or forgets it, unless the browser was here meanwhile.
 func (t *Ticket) expire() {
 	t.mu.Lock()
-	early := t.open > 0 || time.Now().Before(t.until) // the browser was here meanwhile
-	state, wait := t.state, t.wait
-	t.mu.Unlock()
+	defer t.mu.Unlock()
 	switch {
-	case early:
-	case state == waiting:
-		wait.GiveUp(ErrAway)
-	case state == ready:
-		t.end(ErrAway)
+	case time.Now().Before(t.deadlineLocked()):
+		t.scheduleLocked()
+	case t.err != nil:
+		t.book.tickets.Delete(t.id)
+	case t.turn != nil:
+		t.endLocked(errAway)
 	default:
-		t.book.remove(t)
+		t.wait.GiveUp(errAway)
 	}
 }
 
 // decided notes how the wait in the queue has ended.
 func (t *Ticket) decided(turn serializer.Turn, err error) {
-	if err == nil {
-		err = t.Turn(turn)
-	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.turn = turn
-	switch {
-	case err != nil:
-	case t.revoked != nil:
-		err = t.revoked
-	case t.open == 0 && !time.Now().Before(t.back):
-		err = ErrAway
-	default:
-		if t.open > 0 {
-			t.back = time.Now().Add(callTime)
-		}
-		t.state = ready
-		close(t.decision)
-		t.scheduleLocked()
+	if err = cmp.Or(t.err, err); err != nil {
+		t.endLocked(err)
 	}
-	t.mu.Unlock()
-	if err != nil {
-		t.end(err)
-	}
+	t.scheduleLocked() // if nobody is here for the turn, it ends at once
+	close(t.decision)
 }
 
 // revoke takes the turn back, from whatever request has claimed it.
 func (t *Ticket) revoke(cause error) {
-	refusal := &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.queue, Err: cause}
 	t.mu.Lock()
-	t.revoked = refusal
-	state, heir := t.state, t.heir
+	heir := t.heir
+	if t.err == nil {
+		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
+		if t.turn != nil { // else decided ends it
+			t.endLocked(t.err)
+		}
+	}
 	t.mu.Unlock()
 	if heir != nil {
-		heir(cause)
-	} else if state == ready {
-		t.end(refusal)
+		heir.Revoke(cause)
 	}
 }
 
-// end ends a ticket that nobody has claimed.
-func (t *Ticket) end(why error) {
-	t.mu.Lock()
-	ended, turn := t.state != over, t.turn
-	if ended {
-		if t.state == waiting {
-			close(t.decision)
+// endLocked ends a ticket that nobody has claimed.
+func (t *Ticket) endLocked(why error) {
+	t.err, t.seen = why, time.Now()
+	t.scheduleLocked()
+	t.report.Waited(&t.about, why)
+	if errors.Is(why, errAway) { // else its browser may come, and be refused
+		t.report.Count(string(serializer.ReasonGone))
+	}
+	turn := t.turn
+	go func() { // without the lock
+		if turn != nil {
+			turn.Leave()
 		}
-		t.state = over
-		t.err, t.until = why, time.Now().Add(max(t.hold, proofTime))
-		t.scheduleLocked()
-	}
-	t.mu.Unlock()
-	if !ended {
-		return
-	}
-	if turn != nil {
-		turn.Leave()
-	}
-	t.End(why)
+		t.engine.Release()
+	}()
 }
+
+// Request implements [serializer.Requester].
+func (t *Ticket) Request() serializer.Request { return t.about.Request() }
+
+// RevokedAt is when the turn was taken back from the request that has claimed it, or zero.
+func (t *Ticket) RevokedAt() (at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.heir != nil {
+		at = t.heir.Requester.(interface{ RevokedAt() time.Time }).RevokedAt()
+	}
+	return at
+}
+
+// Interface guards
+var _ serializer.Requester = (*Ticket)(nil)

@@ -2,19 +2,28 @@
 package webpage
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 )
 
-// QualityParam is the quality value among the parameters of a media range or a language; 1
-// without one.
-func QualityParam(params string) float64 {
+// Qualities yields what a header such as Accept lists, in lower case, each with its quality
+// value; 1 without one.
+func Qualities(values []string) iter.Seq2[string, float64] {
+	return func(yield func(string, float64) bool) {
+		for text := range strings.SplitSeq(strings.ToLower(strings.Join(values, ",")), ",") {
+			name, params, _ := strings.Cut(text, ";")
+			if !yield(strings.TrimSpace(name), quality(params)) {
+				return
+			}
+		}
+	}
+}
+
+func quality(params string) float64 {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")
-		if !strings.EqualFold(name, "q") {
-			continue
-		}
-		if q, err := strconv.ParseFloat(value, 64); err == nil {
+		if q, err := strconv.ParseFloat(value, 64); name == "q" && err == nil {
 			return min(max(q, 0), 1)
 		}
 	}

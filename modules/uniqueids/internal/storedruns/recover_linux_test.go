@@ -55,7 +55,7 @@ func TestRecoverFromKilledHolder(t *testing.T) {
 // other processes that then contend for it.
 type recovery struct {
 	kind, dir  string
-	contenders []*process
+	contenders []*child
 	seen       map[uint32]bool
 	repeated   int // recoveries in which a run came twice
 	none       int // answers without a run
@@ -72,14 +72,14 @@ func newRecovery(t *testing.T, kind string) *recovery {
 	return r
 }
 
-// process is one that the test has started.
-type process struct {
+// child is a process that the test has started.
+type child struct {
 	cmd *exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
 }
 
-func (r *recovery) start(t *testing.T, role string) *process {
+func (r *recovery) start(t *testing.T, role string) *child {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), roleVar+"="+role, kindVar+"="+r.kind, dirVar+"="+r.dir)
@@ -94,7 +94,7 @@ func (r *recovery) start(t *testing.T, role string) *process {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &process{cmd, in, bufio.NewReader(out)}
+	return &child{cmd, in, bufio.NewReader(out)}
 }
 
 // killHolder kills a process that takes one run after the other, at a random moment while
@@ -125,7 +125,7 @@ func (r *recovery) killHolder(t *testing.T) {
 }
 
 // signal sends a signal. A process that is to stop has stopped when it returns.
-func (r *recovery) signal(t *testing.T, p *process, signal syscall.Signal) {
+func (r *recovery) signal(t *testing.T, p *child, signal syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func (r *recovery) contend(t *testing.T) {
 }
 
 // read reads one answer and tells whether its run came before.
-func (r *recovery) read(t *testing.T, p *process) bool {
+func (r *recovery) read(t *testing.T, p *child) bool {
 	t.Helper()
 	line, err := p.out.ReadString('\n')
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/orderly-http/caddy-orderly/internal/fileowner"
+	"github.com/orderly-http/caddy-orderly/internal/durable"
 )
 
 // Make opens the directory for a path, and makes it and its parents if they are missing. If
 // everybody may write to it, it opens a directory of this user's own there. It refuses
 // network file systems.
 func Make(path string) (*Dir, error) {
-	if err := makeAll(path); err != nil {
+	if err := durable.MakeDirs(path, 0o750); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(path)
@@ -49,33 +49,4 @@ func makeOwn(path string) (string, error) {
 			own, os.Geteuid())
 	}
 	return own, nil
-}
-
-// makeAll makes a directory and its missing parents. An administrator may start Caddy as
-// root by hand, for example for `caddy validate`. That must not leave anything that the
-// service cannot use. So root gives what it makes to the owner of what is around it, unless
-// everybody may write there.
-func makeAll(path string) error {
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	around := filepath.Dir(path)
-	if around != path {
-		if err := makeAll(around); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(path, 0o750); err != nil {
-		if _, statErr := os.Stat(path); statErr == nil {
-			return nil // another process has made it
-		}
-		return err
-	}
-	if info, err := os.Stat(around); err == nil && info.Mode()&0o002 == 0 {
-		if f, err := os.Open(path); err == nil {
-			fileowner.Give(f, path, around)
-			_ = f.Close()
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,21 +48,16 @@ type Guard struct {
 	id    dir.ID
 	boot  string // identifies the current boot of the machine; empty if that is not known
 	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
-	stuck bool   // a goroutine waits for the lock, and closes the file then
 }
 
 // Open opens the guard of a directory, or makes it.
 func Open(d *dir.Dir) (*Guard, error) {
-	if err := d.Mark(name.Guard); err != nil {
-		return nil, err
-	}
 	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
-	for range adoptions {
-		if !errors.Is(err, unix.EACCES) {
-			break
+	if errors.Is(err, fs.ErrNotExist) { // it gets its name when the group may open it; another new one is replaced
+		draft := name.New + name.Random()
+		if err = cmp.Or(d.Mark(draft), d.Rename(draft, name.Guard)); err == nil {
+			fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 		}
-		time.Sleep(adoptionPause) // a process of another user has made it, and is about to open it to the group
-		fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 	}
 	if err != nil {
 		return nil, err
@@ -81,12 +77,6 @@ func Open(d *dir.Dir) (*Guard, error) {
 	return g, nil
 }
 
-// A guard that cannot be opened is tried again for a tenth of a second.
-const (
-	adoptions     = 20
-	adoptionPause = 5 * time.Millisecond
-)
-
 // bootID identifies the current boot of the machine. It is empty if the system does not
 // provide an ID.
 func bootID() string {
@@ -101,16 +91,16 @@ func (g *Guard) Lock(ctx context.Context) error {
 	if locked || err != nil {
 		return err
 	}
-	result := make(chan error, 1)
-	go func() { result <- filelock.Wait(uintptr(g.fd), filelock.Exclusive) }()
+	fd, result := g.fd, make(chan error, 1)
+	go func() { result <- filelock.Wait(uintptr(fd), filelock.Exclusive) }()
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		g.stuck = true
+		g.fd = -1
 		go func() {
 			<-result
-			_ = unix.Close(g.fd)
+			_ = unix.Close(fd)
 		}()
 		return context.Cause(ctx)
 	}
@@ -138,21 +128,24 @@ func (g *Guard) Check() error {
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
 
 // Close closes the file.
-func (g *Guard) Close() {
-	if !g.stuck {
-		_ = unix.Close(g.fd)
-	}
-}
+func (g *Guard) Close() { _ = unix.Close(g.fd) }
 
-// Last returns the last number that was recorded, or the bound if that was written before
-// the last boot. It is 0 if there is none. The caller has the guard, here and below.
-func (g *Guard) Last() (uint64, error) {
+// Last returns the last number that was recorded; 0 if there is none. If the file does not
+// say, issued is asked for the last number of the processes that are alive, or 0. If none
+// of them has issued any, it may be the bound that was written before the last boot.
+// Containers may have boot IDs of their own. The caller has the guard, here and below.
+func (g *Guard) Last(issued func() uint64) (uint64, error) {
 	text, err := g.read()
-	last := numberIn(text, 0, '\n')
-	if bound := numberIn(text, lineAt, ' '); bound > 0 && !strings.HasPrefix(text[bootAt:], g.boot+"\n") {
-		last = max(last, bound)
+	last, bound := numberIn(text, 0, '\n'), numberIn(text, lineAt, ' ')
+	if g.bound > 0 || bound > 0 && strings.HasPrefix(text[bootAt:], g.boot+"\n") {
+		bound = 0
 	}
-	return last, err
+	if last == 0 || bound > 0 {
+		if n := issued(); n > 0 {
+			last, bound = max(last, n), 0
+		}
+	}
+	return max(last, bound), err
 }
 
 // Record records the last number. If necessary, it also reserves more numbers, and returns

@@ -15,6 +15,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
+// nobody has issued a number.
+func nobody() uint64 { return 0 }
+
 func openGuard(t testing.TB, path, boot string) *Guard {
 	t.Helper()
 	d, err := dir.Make(path)
@@ -50,7 +53,7 @@ func TestNumbersAfterPowerFailure(t *testing.T) {
 		for turn := range 1 + rand.IntN(30) {
 			now += rand.Uint64N(reserved / 4)
 			g := guards[rand.IntN(2)]
-			recorded, err := g.Last()
+			recorded, err := g.Last(nobody)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +105,7 @@ func TestSpoiledGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := openGuard(t, path, "now")
-		if got, err := g.Last(); got != want || err != nil {
+		if got, err := g.Last(nobody); got != want || err != nil {
 			t.Errorf("%q: the last number is %d, %v; expected %d", text, got, err, want)
 		}
 		number := uint64(time.Now().UnixMicro())
@@ -110,7 +113,7 @@ func TestSpoiledGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, err := os.ReadFile(filepath.Join(path, name.Guard))
-		if got, lastErr := g.Last(); err != nil || got != number || lastErr != nil || !strings.HasPrefix(string(again), fmt.Sprintf("%020d\n", number)) {
+		if got, lastErr := g.Last(nobody); err != nil || got != number || lastErr != nil || !strings.HasPrefix(string(again), fmt.Sprintf("%020d\n", number)) {
 			t.Errorf("after %q, %d is recorded as %q", text, number, again)
 		}
 	}

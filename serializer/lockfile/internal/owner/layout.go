@@ -11,8 +11,8 @@
 //	pid 4711 on web1
 //	since 2026-11-20T08:15:30Z, program "/usr/bin/caddy"
 //
-// Then come two words of 64 bits for each ticket: one with its number and state (see
-// word), and one with its rule. The words are a hash table. Those of a ticket lie in one
+// Then come two words of 64 bits for each ticket: one with its number and state, and one
+// with its rule and a checksum of its file's name (see newWord and tag). The words are a hash table. Those of a ticket lie in one
 // of the four places of its bucket, a cache line that follows from its number. If these are
 // taken, they lie in its bucket of the next level, which is twice as large and appended to
 // the file. So nothing ever moves.
@@ -41,7 +41,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// word is what an owner file says about one ticket: its number, and its state in 2 bits.
+// word is half of what an owner file says about one ticket.
 type word uint64
 
 // State is where a ticket is, as its owner says.
@@ -63,16 +63,24 @@ func newWord(number uint64, s State) word { return word(number<<2 | uint64(s)) }
 func (w word) number() uint64             { return uint64(w >> 2) }
 func (w word) state() State               { return State(w & 3) }
 
-// ruleWord is a rule as a word, and ruleOf reads it.
-func ruleWord(r queue.Rule) word {
-	w := word(r.Limit) << 1
+// maxLimit is the greatest limit that fits into a word.
+const maxLimit = 1<<31 - 1
+
+// tag is a rule, and in the upper half the checksum (FNV-1a) of a file's name. By that, a
+// file of another program that has the number of a ticket is not taken for it.
+func tag(r queue.Rule, file string) word {
+	sum := uint32(2166136261)
+	for i := range len(file) {
+		sum = (sum ^ uint32(file[i])) * 16777619
+	}
+	w := word(sum)<<32 | word(min(max(r.Limit, 0), maxLimit))<<1
 	if r.Shared {
 		w |= 1
 	}
 	return w
 }
 
-func ruleOf(w word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(int64(w) >> 1)} }
+func ruleOf(w word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(w >> 1 & maxLimit)} }
 
 // The layout of the file. Level n has 64<<n buckets.
 const (

@@ -98,9 +98,10 @@ func (o *Own) make(f *file, draft string) (err error) {
 }
 
 // Put notes that a ticket is about to be made, and returns the place of its words.
-func (o *Own) Put(number uint64, rule queue.Rule) (place uint64, err error) {
+func (o *Own) Put(number uint64, file string, rule queue.Rule) (place uint64, err error) {
+	tag := tag(rule, file)
 	for {
-		if place, ok := o.put(number, rule); ok {
+		if place, ok := o.put(number, tag); ok {
 			return place, nil
 		}
 		if err := o.grow(); err != nil {
@@ -110,14 +111,14 @@ func (o *Own) Put(number uint64, rule queue.Rule) (place uint64, err error) {
 }
 
 // put writes to a free place of the bucket in the first level that has one.
-func (o *Own) put(number uint64, rule queue.Rule) (place uint64, ok bool) {
+func (o *Own) put(number uint64, tag word) (place uint64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for level := range o.levels {
 		at := bucket(number, level)
 		for i := at; i < at+bucketWords; i += 2 {
 			if o.words[i].state() == Gone {
-				o.storeLocked(i+1, ruleWord(rule))
+				o.storeLocked(i+1, tag)
 				o.storeLocked(i, newWord(number, Waiting))
 				return uint64(i), true
 			}
@@ -145,15 +146,13 @@ func (o *Own) grow() error {
 	})
 }
 
-// Set notes the state of a ticket. It returns false if the ticket is gone by now.
-func (o *Own) Set(place, number uint64, s State) bool {
+// Set notes the state of a ticket, unless it is gone by now.
+func (o *Own) Set(place, number uint64, s State) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if w := o.words[place]; w.number() != number || w.state() == Gone {
-		return false
+	if w := o.words[place]; w.number() == number && w.state() != Gone {
+		o.storeLocked(int(place), newWord(number, s))
 	}
-	o.storeLocked(int(place), newWord(number, s))
-	return true
 }
 
 // State returns the state of a ticket.

@@ -35,6 +35,8 @@ func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
 	return own, remote, filepath.Join(path, own.Name())
 }
 
+func fileOf(number uint64) string { return name.Name{Number: number}.String() }
+
 // Any number of tickets may be out, in any state and with any rule. The others know each
 // of them. The places of those that have gone are used again, so the file stops growing.
 func TestWordsGrow(t *testing.T) {
@@ -45,13 +47,13 @@ func TestWordsGrow(t *testing.T) {
 		rule  queue.Rule
 	}
 	var size int64
+	number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
 	for round := range 3 {
 		tickets := make(map[uint64]ticket)
-		number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
 		for range 10_000 {
 			number += 1 + rand.Uint64N(1000)
 			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
-			place, err := own.Put(number, rule)
+			place, err := own.Put(number, fileOf(number), rule)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,18 +67,21 @@ func TestWordsGrow(t *testing.T) {
 				standing++
 			}
 		}
-		if numbers, err := remote.Standing(); err != nil || len(numbers) != standing {
+		if numbers, last, err := remote.Numbers(); err != nil || len(numbers) != standing || last != number {
 			t.Fatalf("the file has %d tickets that stand, %v; expected %d", len(numbers), err, standing)
 		}
 		for number, want := range tickets {
-			state, rule, err := remote.Find(number)
+			state, rule, err := remote.Find(number, fileOf(number))
 			if err != nil || state != want.state || rule != want.rule || own.State(want.place, number) != want.state {
 				t.Fatalf("%d is %+v, and is read as %d, %+v, %v", number, want, state, rule, err)
 			}
-			if !own.Set(want.place, number, Gone) || own.Set(want.place, number+1, Waiting) { // which is not there
-				t.Fatalf("%d was not cleared, or another ticket was set in its place", number)
+			own.Set(want.place, number, Gone)
+			for _, other := range []uint64{number, number + 1} { // which are not there
+				if own.Set(want.place, other, Waiting); own.State(want.place, other) != Gone {
+					t.Fatalf("%d was not cleared, or another ticket was set in its place", number)
+				}
 			}
-			if state, _, err := remote.Find(number); state != Gone || err != nil {
+			if state, _, err := remote.Find(number, fileOf(number)); state != Gone || err != nil {
 				t.Fatalf("%d is gone, and is read as %d, %v", number, state, err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Remote is the owner file of another process, open for reading. Find and Standing may be
+// Remote is the owner file of another process, open for reading. Find and Numbers may be
 // called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
 	Process *serializer.Owner
@@ -85,9 +85,10 @@ func (r *Remote) Update() error {
 	return nil
 }
 
-// Find returns what the owner says about a ticket. The state is Gone if it says nothing.
-// The error means that the file is damaged, so the owner cannot say anything.
-func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
+// Find returns what the owner says about a ticket by its number and its file. The state is
+// Gone if it says nothing. The error means that the file is damaged, so the owner cannot
+// say anything.
+func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, err error) {
 	err = r.read(func(words []word, levels int) {
 		for level := range levels {
 			at := bucket(number, level)
@@ -95,9 +96,10 @@ func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
 				if load(&words[i]).number() != number {
 					continue
 				}
-				rule = ruleOf(load(&words[i+1]))
+				said := load(&words[i+1])
+				rule = ruleOf(said)
 				// The place may have another ticket by now.
-				if w := load(&words[i]); w.number() == number {
+				if w := load(&words[i]); w.number() == number && said == tag(rule, file) {
 					s = w.state()
 				}
 				return
@@ -107,16 +109,21 @@ func (r *Remote) Find(number uint64) (s State, rule queue.Rule, err error) {
 	return s, rule, err
 }
 
-// Standing returns the numbers of all tickets that are waiting or inside.
-func (r *Remote) Standing() (numbers []uint64, err error) {
+// Numbers returns the numbers of all tickets that are waiting or inside, and the last one
+// that the owner has issued. A place keeps its number until another ticket takes it.
+func (r *Remote) Numbers() (standing []uint64, last uint64, err error) {
 	err = r.read(func(words []word, levels int) {
 		for i := 0; i < levelEnd(levels); i += 2 {
-			if w := load(&words[i]); w.state().Stands() {
-				numbers = append(numbers, w.number())
+			w := load(&words[i])
+			if w.state().Stands() {
+				standing = append(standing, w.number())
+			}
+			if w.number() <= name.MaxNumber { // otherwise, it was damaged
+				last = max(last, w.number())
 			}
 		}
 	})
-	return numbers, err
+	return standing, last, err
 }
 
 // read reads the words, unless the file is closed.

@@ -1,6 +1,7 @@
-package serialize
+package telemetry
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -14,22 +15,20 @@ const (
 	maxRetryAfter = 120
 )
 
-// retryAfter is the header's value for a refused request with position others ahead
-// of it.
-func (s *Handler) retryAfter(queue string, position int, now time.Time) string {
-	inside := s.meters.holdAges.Ages(queue, now)
-	wait := s.meters.hold.wait(position, s.capacity(len(inside)), inside)
-	seconds := min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)
-	return strconv.Itoa(int(seconds))
+// RetryAfter is the header's value for a refused request. capacity is how many may be
+// inside; 0 is not known.
+func (s *Stats) RetryAfter(queue string, position, capacity int, now time.Time) string {
+	inside := s.Holds.Ages(queue, now)
+	wait := s.hold.wait(position, capacity, inside)
+	return strconv.Itoa(int(min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)))
 }
 
-// capacity is how many requests may be inside. With readers it is a guess, the number
-// inside now, since writers are alone inside and readers are not.
-func (s *Handler) capacity(inside int) int {
-	if len(s.SharedMethods) == 0 {
-		return s.Concurrency
+// Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
+func (s *Stats) Guess(queue string, number, capacity int) float64 {
+	if s.hold.nanoseconds.Load() == 0 {
+		return 0
 	}
-	return max(inside, 1)
+	return float64(number) / s.hold.pace(capacity, s.Holds.Ages(queue, time.Now()))
 }
 
 // holdEstimate is a moving average of the time that requests are inside.
@@ -63,14 +62,15 @@ func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.D
 	return time.Duration(min(float64(position+1)/e.pace(capacity, ages), maxRetryAfter) * float64(time.Second))
 }
 
-// pace is the expected number of turns a second.
+// pace is the expected number of turns a second. If the capacity is not known, it is the
+// number inside now: writers are alone inside, and readers are not.
 //
 // Each unit of capacity hands over after a hold of the usual length. A hold that has
 // taken longer already is expected to take as long again. So a unit that is stuck
 // hands over next to nothing.
 func (e *holdEstimate) pace(capacity int, ages []time.Duration) (turns float64) {
 	usual := e.usual(ages)
-	for i := range capacity {
+	for i := range cmp.Or(capacity, max(len(ages), 1)) {
 		hold := usual
 		if i < len(ages) {
 			hold = max(hold, ages[i])

@@ -1,4 +1,4 @@
-package serialize
+package telemetry
 
 import (
 	"testing"
@@ -37,19 +37,18 @@ func TestRetryAfter(t *testing.T) {
 		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, "20"},
 		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, "20"},
 	} {
-		r, now := newPrefixStats("a_"), time.Now()
+		r, now := NewStats("a_"), time.Now()
 		for _, hold := range c.ended {
 			r.hold.add(hold)
 		}
 		for _, age := range c.ages {
-			r.holdAges.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
+			r.Holds.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
 		}
-		r.holdAges.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
-		handler := &Handler{Concurrency: c.concurrency, meters: &meters{prefixStats: r}}
+		r.Holds.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
 		if c.readers {
-			handler.SharedMethods = []string{"GET"}
+			c.concurrency = 0
 		}
-		if got := handler.retryAfter("a_", c.position, now); got != c.want {
+		if got := r.RetryAfter("a_", c.position, c.concurrency, now); got != c.want {
 			t.Errorf("%s: %s; expected %s", c.name, got, c.want)
 		}
 	}

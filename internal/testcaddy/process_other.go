@@ -1,8 +1,0 @@
-//go:build !linux
-
-package testcaddy
-
-import "os/exec"
-
-// endWithTest does nothing: this system has no such feature.
-func endWithTest(*exec.Cmd) {}

@@ -1,0 +1,182 @@
+// Package telemetry tells what happens to requests: it counts them, writes log entries,
+// spans and events, and estimates how long others will wait. It decides nothing.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Reporter tells what happens to the requests of one handler.
+type Reporter struct {
+	*Stats
+	Logger *zap.Logger
+
+	ctx      caddy.Context    // of the configuration
+	events   *caddyevents.App // may be nil
+	throttle throttle.Throttle[serializer.Reason]
+}
+
+// NewReporter returns the reporter of a handler. Every configuration with an HTTP server
+// has Caddy's events app.
+func NewReporter(ctx caddy.Context, stats *Stats) (*Reporter, error) {
+	r := &Reporter{Stats: stats, Logger: ctx.Logger(), ctx: ctx}
+	app, err := ctx.AppIfConfigured("events")
+	if err != nil && !errors.Is(err, caddy.ErrNotConfigured) {
+		return nil, fmt.Errorf("loading events: %w", err)
+	}
+	r.events, _ = app.(*caddyevents.App)
+	return r, nil
+}
+
+// Waits tells that a request has begun to wait.
+func (r *Reporter) Waits(ctx context.Context, q *Request) {
+	q.startSpan(ctx)
+	r.Waiting.Add(1)
+	r.Stats.Waits.Insert(&q.Entry, time.Now())
+}
+
+// Waited tells that a request waits no longer. It has its turn, unless there is an error.
+func (r *Reporter) Waited(q *Request, err error) {
+	now := time.Now()
+	q.Waited = now.Sub(q.Since)
+	r.Waiting.Add(-1)
+	r.waitTimes.Observe(q.Waited.Seconds())
+	r.Stats.Waits.Remove(&q.Entry)
+	q.Since = now
+	q.endSpan(err)
+}
+
+// Entered tells that a request is inside, since its wait has ended.
+func (r *Reporter) Entered(q *Request) {
+	r.Inside.Add(1)
+	r.Holds.Insert(&q.Entry, q.Since)
+	if c := r.Logger.Check(zap.DebugLevel, "entered"); c != nil {
+		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
+			zap.Int("position", q.Position), zap.Duration("wait", q.Waited))
+	}
+}
+
+// Left tells that a request has left. revoked is why its turn was taken back, or nil.
+func (r *Reporter) Left(q *Request, outcome string, revoked error) {
+	held := time.Since(q.Since)
+	r.Inside.Add(-1)
+	r.holdTimes.Observe(held.Seconds())
+	r.hold.add(held)
+	r.Holds.Remove(&q.Entry)
+	r.Count(outcome)
+	level, message := zap.DebugLevel, "left"
+	if revoked != nil {
+		level, message = zap.WarnLevel, "left after its turn was revoked"
+	}
+	if c := r.Logger.Check(level, message); c != nil {
+		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
+			zap.Duration("hold", held), zap.NamedError("cause", revoked))
+	}
+}
+
+// Refused tells that a request was refused with a status, because of err.
+func (r *Reporter) Refused(q *Request, status int, err error) {
+	r.Count(string(q.Reason))
+	level := zap.WarnLevel
+	switch q.Reason {
+	case serializer.ReasonStorage:
+		level = zap.ErrorLevel
+	case serializer.ReasonSuperseded: // which is meant to happen
+		level = zap.InfoLevel
+	}
+	if q.Reason != serializer.ReasonSuperseded {
+		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
+	}
+	r.logSome(q, q.Reason, level, "refused", zap.String("reason", string(q.Reason)),
+		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), zap.Error(err))
+	r.emitRefusal(q, status)
+}
+
+// TooLarge tells that a request was refused because of its body.
+func (r *Reporter) TooLarge(q *Request, err error) {
+	r.logSome(q, "body", zap.WarnLevel,
+		"refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", zap.Error(err))
+}
+
+// Stricter tells that a request is inside by one line, and was refused by another one.
+func (r *Reporter) Stricter(q *Request, inside, comes string) {
+	r.logSome(q, "stricter", zap.ErrorLevel,
+		"refused: the request is inside by a line that is less strict than this one of the same queue",
+		zap.String("inside_by", inside), zap.String("comes_to", comes))
+}
+
+// Ticketless tells that a request of a dry run passes without a ticket.
+func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
+	r.Count(string(refused.Reason))
+	r.logSome(q, refused.Reason, zap.ErrorLevel, "dry run: passed without a ticket; a queue would have refused it",
+		zap.String("reason", string(refused.Reason)), zap.Error(refused))
+}
+
+// DryRun tells what a request of a dry run would have met in a real queue, and returns the
+// outcome. That follows from the tickets ahead of it, and from how many its rule lets in; 0
+// is no limit. Which requests of other processes are readers is not known, so a reader waits
+// for them. inside describes those ahead; it is called only for an entry that is written.
+func (r *Reporter) DryRun(q *Request, limit int, inside func() []string) (outcome string) {
+	if (limit == 0 || q.Position < limit) && (!q.Reader || q.Position <= r.Holds.Readers(q.Queue)) {
+		return OutcomeWouldEnter
+	}
+	d := q.Described
+	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
+		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),
+		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP),
+		zap.Array("inside", zapcore.ArrayMarshalerFunc(func(to zapcore.ArrayEncoder) error {
+			for _, text := range inside() {
+				to.AppendString(text)
+			}
+			return nil
+		})))
+	return OutcomeWouldWait
+}
+
+// logSome writes a log entry of a kind, at most once a second. The entry says how many
+// requests it stands for.
+func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Level, message string, more ...zap.Field) {
+	count, due := r.throttle.Allow(kind)
+	if !due {
+		return
+	}
+	if c := r.Logger.Check(level, message); c != nil {
+		fields := append([]zap.Field{zap.String("queue", q.Queue)}, more...)
+		c.Write(append(fields, zap.Int("count", count), q.txid())...)
+	}
+}
+
+// eventRefused is the event of a refused request.
+const eventRefused = "serialize_refused"
+
+// emitRefusal emits the event of a refusal, if it has subscribers. Requests of a replaced
+// configuration emit none.
+func (r *Reporter) emitRefusal(q *Request, status int) {
+	if r.events == nil || !r.events.ShouldEmit(eventRefused) || r.ctx.Err() != nil {
+		return
+	}
+	request := q.Request()
+	r.events.Emit(r.ctx, eventRefused, map[string]any{
+		"queue":     q.Queue,
+		"reason":    string(q.Reason),
+		"position":  q.Position,
+		"wait_ms":   waitMS(q.Waited),
+		"status":    status,
+		"method":    request.Method,
+		"host":      request.Host,
+		"path":      request.Path,
+		"client_ip": request.ClientIP,
+		"txid":      request.TXID,
+	})
+}

@@ -1,0 +1,95 @@
+package telemetry
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Outcomes of requests other than refusals.
+const (
+	OutcomeEntered    = "entered"
+	OutcomeSkipped    = "skipped"
+	OutcomeWouldEnter = "would_enter"
+	OutcomeWouldWait  = "would_wait"
+)
+
+// Outcomes are all outcomes of requests.
+var Outcomes = func() []string {
+	all := []string{OutcomeEntered, OutcomeSkipped, OutcomeWouldEnter, OutcomeWouldWait}
+	for _, reason := range serializer.Reasons() {
+		all = append(all, string(reason))
+	}
+	return all
+}()
+
+// WaitTimes and HoldTimes are histograms with the label queue. A process has one of each:
+// a configuration has a registry of its own, and what was counted must survive it.
+var (
+	WaitTimes = histogram("wait_seconds", "Time spent waiting in the queue.")
+	HoldTimes = histogram("hold_seconds", "Time spent inside.")
+)
+
+// Namespace begins the names of all metrics.
+const Namespace = "caddy_serialize"
+
+func histogram(name, help string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: Namespace, Name: name, Help: help,
+		// 100 microseconds to five minutes, with bounds at the usual timeouts.
+		Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
+		// In addition, for servers that ask for native histograms.
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  100,
+		NativeHistogramMinResetDuration: time.Hour,
+	}, []string{"queue"})
+}
+
+// Stats is what is counted of the requests of one prefix as configured. Requests are
+// counted here and nowhere else.
+type Stats struct {
+	Created         time.Time
+	Waiting, Inside atomic.Int64
+	Waits, Holds    agelist.List // of those that wait, and of those that are inside
+
+	outcomes             map[string]*outcome // all are there from the beginning
+	waitTimes, holdTimes prometheus.Observer
+	hold                 holdEstimate
+}
+
+// NewStats returns the stats of a prefix, which is the label of its metrics.
+func NewStats(prefix string) *Stats {
+	s := &Stats{
+		Created: time.Now(), outcomes: make(map[string]*outcome),
+		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
+	}
+	for _, name := range Outcomes {
+		s.outcomes[name] = new(outcome)
+	}
+	return s
+}
+
+// outcome is an [Outcome]; the time is in nanoseconds since 1970.
+type outcome struct{ count, refused atomic.Int64 }
+
+// Count notes a request's outcome.
+func (s *Stats) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
+
+// Outcome is how many requests had an outcome, and when a refused one last had it.
+type Outcome struct {
+	Count   int64
+	Refused time.Time // 1970 if none was
+}
+
+// Outcomes are what has become of the requests.
+func (s *Stats) Outcomes() map[string]Outcome {
+	all := make(map[string]Outcome)
+	for name, o := range s.outcomes {
+		all[name] = Outcome{o.count.Load(), time.Unix(0, o.refused.Load())}
+	}
+	return all
+}
