@@ -47,42 +47,14 @@ func openPage(t *testing.T) *browser {
 // openPageWith opens an empty page in a browser with preferences, in JSON.
 func openPageWith(t *testing.T, preferences string) *browser {
 	t.Helper()
-	b := startBrowserWith(t, preferences)
-	b.session = b.attach(map[string]any{"url": "about:blank"})
-	return b
-}
-
-// attach makes a page and returns its session.
-func (b *browser) attach(page map[string]any) (session string) {
-	b.t.Helper()
-	var target struct{ TargetID string }
-	b.call("Target.createTarget", page, &target)
-	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	return attached.SessionID
-}
-
-func startBrowser(t *testing.T) *browser {
-	t.Helper()
-	return startBrowserWith(t, "{}")
-}
-
-func startBrowserWith(t *testing.T, preferences string) *browser {
-	t.Helper()
 	profile := t.TempDir()
-	if err := os.Mkdir(filepath.Join(profile, "Default"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Mkdir(filepath.Join(profile, "Default"), 0o700))
 	testcaddy.WriteFile(t, filepath.Join(profile, "Default", "Preferences"), preferences)
 	program := testcaddy.Need(t, "chromium", "apt-get install chromium")
 	theirIn, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	replies, theirOut, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
@@ -97,15 +69,24 @@ func startBrowserWith(t *testing.T, preferences string) *browser {
 		_ = cmd.Wait()
 		_, _ = in.Close(), replies.Close()
 	})
+	b.session = b.attach(map[string]any{"url": "about:blank"})
 	return b
+}
+
+// attach makes a page and returns its session.
+func (b *browser) attach(page map[string]any) (session string) {
+	b.t.Helper()
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", page, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	return attached.SessionID
 }
 
 // call sends a command and waits for its result. Events are of no interest.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
-	if err := b.try(method, params, result); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, b.try(method, params, result))
 }
 
 // try is like call, but returns the browser's error.
@@ -120,9 +101,7 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 		message["sessionId"] = b.session
 	}
 	text, err := json.Marshal(message)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, err)
 	if _, err := b.in.Write(append(text, 0)); err != nil {
 		b.t.Fatalf("sending %s to chromium: %v", method, err)
 	}
@@ -170,9 +149,7 @@ func (b *browser) visit(url string) {
 // run evaluates an expression in the page, and fills result if it is not nil.
 func (b *browser) run(expression string, result any) {
 	b.t.Helper()
-	if err := b.evaluate(expression, result); err != nil {
-		b.t.Fatal(err)
-	}
+	check(b.t, b.evaluate(expression, result))
 }
 
 // evaluate is like run, but returns what goes wrong: the page may be on its way to

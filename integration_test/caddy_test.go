@@ -63,6 +63,16 @@ func startQueue(t testing.TB, options string) *caddy {
 	return start(t, setup{site: behindQueue(options)})
 }
 
+// eachEngine runs a test with each engine that needs no other server.
+func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
+	for _, engine := range []string{"file", "memory"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			test(t, engine)
+		})
+	}
+}
+
 // another starts another process of the same queue.
 func (c *caddy) another() *caddy {
 	c.t.Helper()

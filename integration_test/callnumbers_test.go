@@ -1,13 +1,11 @@
+//go:build unix
+
 package integration_test
 
 import (
-	"archive/tar"
-	"bytes"
-	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -16,106 +14,89 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
+// callNumbers starts a server that answers with call numbers, whose runs are in a store.
+func callNumbers(t *testing.T, store, more string) *caddy {
+	t.Helper()
+	return start(t, setup{global: "storage file_system " + store, site: "unique_ids\nrespond {http.request.call_number}" + more})
+}
+
+// callNumber gets a call number.
+func (c *caddy) callNumber() uniqueid.CallNumber {
+	c.t.Helper()
+	number, err := uniqueid.ParseCallNumber(c.ask())
+	check(c.t, err)
+	return number
+}
+
+// storeRun stores the next run as documented.
+func storeRun(t *testing.T, store, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(store, "orderly", "call_numbers", "next_run")
+	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	testcaddy.WriteFile(t, file, text)
+	return file
+}
+
 func TestCallNumbers(t *testing.T) {
-	store := t.TempDir()
-	seen := make(map[string]bool)
-	collect := func(url string, n int) (run uint32) {
-		for range n {
-			text := ask(t, url)
-			number, err := uniqueid.ParseCallNumber(text)
-			if err != nil || seen[text] {
-				t.Fatalf("%q: seen before: %t, %v", text, seen[text], err)
+	t.Parallel()
+	store := testcaddy.TempDir(t)
+	seen := make(map[uniqueid.CallNumber]bool)
+	var last uint32
+	for process := range 3 { // the first is killed, and the others run at the same time
+		c := callNumbers(t, store, "")
+		run := c.callNumber().Run()
+		for range 20 {
+			number := c.callNumber()
+			if seen[number] || number.Run() != run {
+				t.Fatalf("%v: seen before: %t, run %d", number, seen[number], run)
 			}
-			seen[text] = true
-			run = number.Run()
+			seen[number] = true
 		}
-		return run
-	}
-	server, url := idsSite(t, "", "{http.request.call_number}", "STORE="+store)
-	first := collect(url, 20)
-	server.Kill()
-	_, url = idsSite(t, "", "{http.request.call_number}", "STORE="+store)
-	if second := collect(url, 20); second <= first {
-		t.Errorf("run %d after run %d; want a greater one after a kill", second, first)
-	}
-	_, url = idsSite(t, "", "{http.request.call_number}", "STORE="+store)
-	if third := collect(url, 20); third <= first+1 {
-		t.Errorf("run %d; want one of its own for each process", third)
+		if process == 0 {
+			c.Kill()
+		} else if run <= last {
+			t.Errorf("run %d after run %d; want a greater one for each process", run, last)
+		}
+		last = run
 	}
 }
 
 // A site that has already used call numbers continues above them: the documented ways to
 // store the next run.
 func TestCallNumbersStartAtRun(t *testing.T) {
-	t.Run("in files", func(t *testing.T) {
-		store := t.TempDir()
-		next := filepath.Join(store, "orderly", "call_numbers", "next_run")
-		if err := os.MkdirAll(filepath.Dir(next), 0o700); err != nil {
-			t.Fatal(err)
+	t.Parallel()
+	files, imported, dir := testcaddy.TempDir(t), testcaddy.TempDir(t), t.TempDir()
+	storeRun(t, files, "8453\n")
+	storeRun(t, dir, "8453\n")
+	config, input := filepath.Join(dir, "caddy.json"), filepath.Join(dir, "runs.tar")
+	testcaddy.WriteFile(t, config, `{"storage":{"module":"file_system","root":"`+imported+`"}}`)
+	if out, err := exec.CommandContext(t.Context(), "tar", "-C", dir, "-cf", input, "orderly/call_numbers/next_run").CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	if _, errs, code := testcaddy.Output(t, "storage", "import", "--config", config, "--input", input); code != 0 {
+		t.Fatalf("caddy storage import: exit code %d: %s", code, errs)
+	}
+	for _, store := range []string{files, imported} {
+		if number := callNumbers(t, store, "").callNumber(); number.Run() != 8453 || number.Sequence() != 0 {
+			t.Errorf("the first number is of run %d, sequence %d; expected run 8453", number.Run(), number.Sequence())
 		}
-		testcaddy.WriteFile(t, next, "8453\n")
-		wantFirstRun(t, store, 8453)
-	})
-	t.Run("by import", func(t *testing.T) {
-		store, dir := t.TempDir(), t.TempDir()
-		config, input := filepath.Join(dir, "caddy.json"), filepath.Join(dir, "runs.tar")
-		testcaddy.WriteFile(t, config, `{"storage":{"module":"file_system","root":"`+store+`"}}`)
-		var archive bytes.Buffer
-		w := tar.NewWriter(&archive)
-		if err := w.WriteHeader(&tar.Header{Name: "orderly/call_numbers/next_run", Mode: 0o600, Size: 5}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, "8453\n"); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		testcaddy.WriteFile(t, input, archive.String())
-		if _, errs, code := testcaddy.Output(t, "storage", "import", "--config", config, "--input", input); code != 0 {
-			t.Fatalf("caddy storage import: exit code %d: %s", code, errs)
-		}
-		wantFirstRun(t, store, 8453)
-	})
-}
-
-func wantFirstRun(t *testing.T, store string, want uint32) {
-	t.Helper()
-	_, url := idsSite(t, "", "{http.request.call_number}", "STORE="+store)
-	number, err := uniqueid.ParseCallNumber(ask(t, url))
-	if err != nil || number.Run() != want || number.Sequence() != 0 {
-		t.Errorf("the first number is of run %d, sequence %d, %v; expected run %d", number.Run(), number.Sequence(), err, want)
 	}
 }
 
 // If the storage fails, requests that ask for a call number get none, the log says why,
 // and nothing else is affected. When the storage works again, so do call numbers.
 func TestCallNumbersWithoutStorage(t *testing.T) {
-	store := filepath.Join(t.TempDir(), "store")
-	next := filepath.Join(store, "orderly", "call_numbers", "next_run")
-	if err := os.MkdirAll(filepath.Dir(next), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	testcaddy.WriteFile(t, next, "spilled coffee")
-	server, url := idsSite(t, "", "{http.request.call_number}|{http.request.txid}", "STORE="+store)
-	answer := ask(t, url)
-	number, txid, _ := strings.Cut(answer, "|")
+	t.Parallel()
+	store := testcaddy.TempDir(t)
+	next := storeRun(t, store, "spilled coffee")
+	c := callNumbers(t, store, "|{http.request.txid}")
+	number, txid, _ := strings.Cut(c.ask(), "|")
 	if _, err := uniqueid.ParseTXID(txid); err != nil || number != "" {
-		t.Errorf("got %q, want no call number, and a txid", answer)
+		t.Errorf("got %q and txid %q, want no call number, and a txid", number, txid)
 	}
-	wait.Eventually(t, "the log says why", func() error {
-		if log := server.Log.String(); !regexp.MustCompile(`requests get no call number.*spilled coffee`).MatchString(log) {
-			return fmt.Errorf("log:\n%s", log)
-		}
-		return nil
+	c.awaitEntry("the log says why", func(e entry) bool {
+		return strings.Contains(e.Text("msg"), "requests get no call number") && strings.Contains(e.Text("error"), "spilled coffee")
 	})
-	if err := os.Remove(next); err != nil {
-		t.Fatal(err)
-	}
-	wait.Eventually(t, "there are numbers again", func() error {
-		if answer := ask(t, url); strings.HasPrefix(answer, "|") {
-			return fmt.Errorf("got %q", answer)
-		}
-		return nil
-	})
+	check(t, os.Remove(next))
+	wait.Until(t, "there are numbers again", func() bool { return !strings.HasPrefix(c.ask(), "|") })
 }

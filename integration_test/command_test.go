@@ -1,82 +1,157 @@
+//go:build unix
+
 package integration_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
-// listed is what the command queues prints as JSON of a site's server.
-func listed(t *testing.T, s *site, args ...string) (queues []serializer.QueueState) {
-	t.Helper()
-	out, errs, code := testcaddy.Output(t, append([]string{"serialize", "queues", "--json", "--address", s.Admin}, args...)...)
-	if code != 0 {
-		t.Fatalf("caddy serialize queues: exit code %d: %s", code, errs)
+// command runs a command of serialize for the process.
+func (c *caddy) command(args ...string) (stdout, stderr string, code int) {
+	c.t.Helper()
+	return testcaddy.Output(c.t, slices.Concat([]string{"serialize"}, args, []string{"--address", c.Admin})...)
+}
+
+// wantCommand runs a command that must end with a code, and say something.
+func (c *caddy) wantCommand(code int, says string, args ...string) (stdout string) {
+	c.t.Helper()
+	stdout, stderr, got := c.command(args...)
+	if got != code || !strings.Contains(stdout+stderr, says) {
+		c.t.Errorf("caddy serialize %v: exit code %d: %s%s; expected %d and %q", args, got, stdout, stderr, code, says)
 	}
-	fromJSON(t, out, &queues)
-	if queues == nil {
-		t.Fatalf("caddy serialize queues printed %q; expected an array", out)
-	}
+	return stdout
+}
+
+func (c *caddy) wantEvict(code int, says, token string, more ...string) {
+	c.t.Helper()
+	c.wantCommand(code, says, append([]string{"evict", "--prefix", "a_", token}, more...)...)
+}
+
+// listed is what the command queues prints as JSON.
+func (c *caddy) listed(args ...string) (queues []serializer.QueueState) {
+	c.t.Helper()
+	out := c.wantCommand(0, "[", append([]string{"queues", "--json"}, args...)...)
+	decodeInto(c.t, out, &queues)
 	return queues
 }
 
+// Bug: the commands read the shell's temporary directory, not the server's, and knew
+// nothing of queues without a directory. Now they ask the server.
 func TestCommandQueues(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	for prefix, n := range map[string]int{"a_": 1, "a": 0, "a_b": 0, "a*": 1, "b*": 0} {
-		if queues := listed(t, s, "--prefix", prefix); len(queues) != n {
-			t.Errorf("with --prefix %s there are %d queues; expected %d", prefix, len(queues), n)
+	eachEngine(t, func(t *testing.T, engine string) {
+		c := startQueue(t, "prefix a_\nengine "+engine)
+		c.send("POST", "name=holder&gate&password=secret")
+		c.AwaitEntry("holder")
+		c.getting("/?name=waiter")
+		q := c.awaitQueue("a_", 1, 1)
+		config := filepath.Join(t.TempDir(), "Caddyfile")
+		testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
+		for _, by := range [][]string{{"--address", c.Admin}, {"--config", config}, nil} {
+			cmd := testcaddy.Command(t, append([]string{"serialize", "queues", "--json"}, by...)...)
+			if by == nil {
+				cmd.Env = append(cmd.Env, "CADDY_ADMIN="+c.Admin)
+			}
+			out, errs, code := testcaddy.OutputOf(t, cmd)
+			if code != 0 {
+				t.Fatalf("%v: exit code %d: %s", by, code, errs)
+			}
+			var queues []serializer.QueueState
+			decodeInto(t, out, &queues)
+			if len(queues) != 1 || len(queues[0].Tickets) != 2 || queues[0].Limit != 1 {
+				t.Fatalf("%v: queues are %s", by, out)
+			}
+			for i, ticket := range queues[0].Tickets {
+				if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || ticket.Alive == nil || !*ticket.Alive {
+					t.Errorf("%v: ticket %d is %+v", by, i, ticket)
+				}
+			}
 		}
+		out := c.wantCommand(0, "inside 1 of 1, waiting 1", "queues")
+		for _, want := range []string{"WAIT", "HOLD", "REQUEST", "\n-      inside ", "\n1      waiting", "POST " + c.host() + "/"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("the table has no %q:\n%s", want, out)
+			}
+		}
+		if strings.Contains(out, "secret") {
+			t.Errorf("the table has a query string:\n%s", out)
+		}
+	})
+}
+
+// Bug: of a server that answers, the command showed that the owners of all tickets are
+// alive. A file of another program has no owner. The requests of another process are not
+// shown, and a request without unique_ids has no txid.
+func TestCommandShowsWhoIsAlive(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix a_")
+	c.holder(t)
+	c.another().waiter("waiter", 2)
+	file := filepath.Join(c.dir, lockfile.Name{Prefix: "a_", Number: uint64(time.Now().UnixMicro())}.String())
+	testcaddy.WriteFile(t, file, "")
+	wait.Until(t, "the queue has all tickets", func() bool { return len(c.queue("a_").Tickets) == 3 })
+	var alive []string
+	tickets := c.listed()[0].Tickets
+	for _, ticket := range tickets {
+		text := "?"
+		if ticket.Alive != nil {
+			text = fmt.Sprint(*ticket.Alive)
+		}
+		alive = append(alive, text)
 	}
-	out, _, code := testcaddy.Output(t, "serialize", "queues", "--address", s.Admin)
-	lines := strings.Split(out, "\n")
-	if code != 0 || len(lines) < 4 || !strings.Contains(lines[0], "inside 1 of 1, waiting 1") ||
-		!strings.HasPrefix(lines[2], "-      inside ") || !strings.HasPrefix(lines[3], "1      waiting") {
-		t.Errorf("exit code %d, table:\n%s", code, out)
+	if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
+		t.Errorf("alive are %v; expected %v", alive, want)
 	}
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
+	if r := tickets[0].Request; r == nil || r.Path != "/" || r.TXID != "" || r.ClientIP != "127.0.0.1" {
+		t.Errorf("this process's ticket is for %+v", r)
+	}
+	if r := tickets[1].Request; r != nil || !tickets[1].Entered.IsZero() {
+		t.Errorf("the other process's ticket is for %+v", r)
+	}
 }
 
 // With one prefix in two directories, --path says which is meant. A prefix that ends in *
 // means all that begin so.
 func TestCommandChoosesQueues(t *testing.T) {
 	t.Parallel()
-	s := unstartedSite(t)
-	dirs := []string{s.dir, t.TempDir()}
-	config := ""
+	dirs := []string{testcaddy.TempDir(t), testcaddy.TempDir(t)}
+	site := ""
 	for i, dir := range dirs {
 		for _, prefix := range []string{"shop_", "shop_x_", "other_"} {
-			config += fmt.Sprintf("\thandle /%d/%s {\n\t\tserialize {\n\t\t\tpath %s\n\t\t\tprefix %s\n\t\t}\n\t\trespond ok\n\t}\n", i, prefix, dir, prefix)
+			site += fmt.Sprintf("handle /%d/%s {\nserialize {\npath %s\nprefix %s\n}\nrespond ok\n}\n", i, prefix, dir, prefix)
 		}
 	}
-	s.start(t, "http://"+s.host+" {\n"+config+"}\n")
-	for _, c := range []struct {
+	c := start(t, setup{site: site})
+	for _, test := range []struct {
 		args   []string
 		queues int
 	}{
 		{nil, 6},
 		{[]string{"--prefix", "shop_"}, 2},
+		{[]string{"--prefix", "shop"}, 0},
 		{[]string{"--prefix", "shop_*"}, 4},
 		{[]string{"--path", dirs[1]}, 3},
 		{[]string{"--path", dirs[1] + "/", "--prefix", "shop_"}, 1},
 		{[]string{"--path", dirs[1], "--prefix", "*"}, 3},
 		{[]string{"--path", t.TempDir()}, 0},
 	} {
-		if queues := listed(t, s, c.args...); len(queues) != c.queues {
-			t.Errorf("%v lists %d queues; expected %d", c.args, len(queues), c.queues)
+		if queues := c.listed(test.args...); len(queues) != test.queues || queues == nil {
+			t.Errorf("%v lists %d queues; expected %d", test.args, len(queues), test.queues)
 		}
 	}
-	for _, c := range []struct {
+	for _, test := range []struct {
 		args   []string
 		code   int
 		paused int // queues of the configuration
@@ -91,15 +166,15 @@ func TestCommandChoosesQueues(t *testing.T) {
 		{[]string{"pause", "--prefix", "none_*"}, 2, 0},
 		{[]string{"pause", "--prefix", "shop_", "--path", t.TempDir()}, 2, 0},
 	} {
-		out, errs, code := testcaddy.Output(t, append(append([]string{"serialize"}, c.args...), "--address", s.Admin)...)
+		c.wantCommand(test.code, "", test.args...)
 		paused := 0
-		for _, q := range listed(t, s) {
+		for _, q := range c.queues() {
 			if q.PausedUntil != nil && !strings.HasSuffix(q.Prefix, "*") {
 				paused++
 			}
 		}
-		if code != c.code || paused != c.paused {
-			t.Errorf("%v: exit code %d, %d queues are paused; expected %d and %d: %s%s", c.args, code, paused, c.code, c.paused, out, errs)
+		if paused != test.paused {
+			t.Errorf("after %v, %d queues are paused; expected %d", test.args, paused, test.paused)
 		}
 	}
 }
@@ -109,83 +184,125 @@ func TestCommandChoosesQueues(t *testing.T) {
 // listed nothing.
 func TestCommandFollowsLinks(t *testing.T) {
 	t.Parallel()
-	s := unstartedSite(t)
-	dir, link := s.dir, filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	s.dir = link
-	s.start(t, s.caddyfile(""))
+	dir, link := testcaddy.TempDir(t), filepath.Join(testcaddy.TempDir(t), "link")
+	check(t, os.Symlink(dir, link))
+	c := start(t, setup{dir: link, site: behindQueue("prefix a_")})
 	for _, path := range []string{dir, link} {
-		if queues := listed(t, s, "--path", path); len(queues) != 1 {
+		if queues := c.listed("--path", path); len(queues) != 1 {
 			t.Errorf("in %s there are %d queues; expected 1", path, len(queues))
 		}
-		out, errs, code := testcaddy.Output(t, "serialize", "pause", "--prefix", "a_", "--path", path, "--wait", "--address", s.Admin)
-		if code != 0 || !strings.HasSuffix(out, "nobody is inside\n") {
-			t.Errorf("pause --wait in %s: exit code %d: %s%s", path, code, out, errs)
-		}
+		c.wantCommand(0, "nobody is inside\n", "pause", "--prefix", "a_", "--path", path, "--wait")
 	}
 }
 
-// evict calls the command for a ticket of the site.
-func (s *site) evict(t *testing.T, token string, more ...string) (text string, code int) {
-	t.Helper()
-	args := append([]string{"serialize", "evict", "--prefix", "a_", "--address", s.Admin, token}, more...)
-	out, errs, code := testcaddy.Output(t, args...)
-	return out + errs, code
-}
-
-func TestCommandEvict(t *testing.T) {
+// If no Caddy answers, or another one, the commands say so and fail, and print nothing else.
+func TestCommandWithoutServer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "")
-	one, inside := s.holder(t)
-	two := s.send(t, "GET", "two")
-	three := func() <-chan testcaddy.Answer {
-		s.awaitTickets(t, 2)
-		return s.send(t, "GET", "three")
-	}()
-	q := s.awaitTickets(t, 3)
-
-	if text, code := s.evict(t, q.Tickets[1].Token); code != 0 || !strings.Contains(text, "its request is refused") {
-		t.Errorf("evicting a waiter: exit code %d: %s", code, text)
+	answering := func(answer http.HandlerFunc) string {
+		server := httptest.NewServer(answer)
+		t.Cleanup(server.Close)
+		return strings.TrimPrefix(server.URL, "http://")
 	}
-	testcaddy.Await(t, two).Want(t, 503)
-	if text, code := s.evict(t, q.Tickets[0].Token); code != 3 || !strings.Contains(text, "--force") {
-		t.Errorf("evicting a holder where nobody can confirm: exit code %d: %s", code, text)
+	evict := []string{"evict", "--prefix", "a_", "--force", "17"}
+	pause, resume := []string{"pause", "--prefix", "a_"}, []string{"resume", "--prefix", "a_"}
+	nobody := testcaddy.ReserveAddr(t)
+	for _, test := range []struct {
+		args          []string
+		address, says string
+	}{
+		{[]string{"queues"}, nobody, "no Caddy answers at"},
+		{evict, nobody, "no Caddy answers at"},
+		{pause, nobody, "no Caddy answers at"},
+		{resume, nobody, "no Caddy answers at"},
+		{[]string{"queues"}, answering(http.NotFound), "built without serialize"}, // all commands read answers alike
+		{evict, answering(http.NotFound), "built without serialize"},
+		{pause, answering(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"error":"host not allowed: example.com"}`))
+		}), "host not allowed"},
+		{resume, answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "reading the answer"},
+	} {
+		cmd := testcaddy.Command(t, append([]string{"serialize"}, test.args...)...)
+		cmd.Env = append(cmd.Env, "CADDY_ADMIN="+test.address)
+		out, errs, code := testcaddy.OutputOf(t, cmd)
+		if code != 1 || out != "" || !strings.Contains(errs, test.says) || !strings.Contains(errs, test.address) {
+			t.Errorf("caddy serialize %v: exit code %d: %s%s; expected %q", test.args, code, out, errs, test.says)
+		}
 	}
-	s.Nobody()
-	if text, code := s.evict(t, q.Tickets[0].Token, "--force"); code != 0 || !strings.Contains(text, "has returned") {
-		t.Errorf("evicting a holder: exit code %d: %s", code, text)
-	}
-	<-inside.Gone
-	testcaddy.Await(t, one)
-	s.NextNamed("three").Leave()
-	testcaddy.Await(t, three)
-	s.noFilesBut(t, ".orderly-guard", ".orderly-owner-")
 }
 
-// noFilesBut makes sure that all files in the directory begin like these.
-func (s *site) noFilesBut(t *testing.T, starts ...string) {
-	t.Helper()
-	wait.Eventually(t, "there are no other files", func() error {
-		files, err := os.ReadDir(s.dir)
-		if err != nil {
-			return err
+// A queue that cannot be read is an error, which in JSON stands in the queue's place. The
+// others are listed. What a Caddy says does not control the terminal.
+func TestCommandWithUnreadableQueue(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`[{"path":"/q","prefix":"a_","tickets":[],"error":"disk \u001b[2J gone"},` +
+			`{"path":"/q","prefix":"b_","waiting":1,"tickets":[{"token":"1","state":"waiting","client":"\u009b31m","request":{"path":"/\u001b"}}]}]`))
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	for _, test := range []struct{ says, not, flag string }{{"b_  in /q", "a_  in", "--prefix=*"}, {`"error": "disk `, "\x1b", "--json"}} {
+		out, errs, code := testcaddy.Output(t, "serialize", "queues", "--address", address, test.flag)
+		if code != 1 || !strings.Contains(out, test.says) || strings.Contains(out, test.not) || !strings.Contains(errs, "queue a_ in /q cannot be read: disk ") {
+			t.Errorf("%s: exit code %d: %s%s", test.flag, code, out, errs)
 		}
-		for _, f := range files {
-			if !startsWithOne(f.Name(), starts) {
-				return fmt.Errorf("there is a file %s", f.Name())
-			}
-		}
-		return nil
-	})
-}
-
-func startsWithOne(name string, starts []string) bool {
-	for _, start := range starts {
-		if strings.HasPrefix(name, start) {
-			return true
+		if test.flag != "--json" && strings.ContainsAny(out+errs, "\x1b\u009b") {
+			t.Errorf("the terminal is controlled by %q", out+errs)
 		}
 	}
-	return false
+}
+
+func TestCommandErrors(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix a_\nengine memory")
+	for _, test := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{2, "no ticket 17 in queue a_", []string{"evict", "--prefix", "a_", "17"}},
+		{2, "no ticket 17 in queue b_", []string{"evict", "--prefix", "b_", "17"}},
+		{1, "number of a ticket", []string{"evict", "--prefix", "a_", "x"}},
+		{2, "no ticket 17 in queue " + c.dir + "/a_", []string{"evict", "--prefix", "a_", "17", "--path", c.dir}},
+		{1, "prefix", []string{"evict", "17"}},
+		{1, "arg", []string{"evict", "--prefix", "a_"}},
+		{1, "expected a duration", []string{"pause", "--prefix", "a_", "--for", "soon"}},
+		{1, "expected the prefix of a queue", []string{"pause", "--prefix", ""}},
+		{2, "no such queue: b_", []string{"pause", "--prefix", "b_"}},
+	} {
+		if out := c.wantCommand(test.code, test.says, test.args...); out != "" {
+			t.Errorf("%v printed %s", test.args, out)
+		}
+	}
+}
+
+// A stopped process keeps its tickets, and does not answer, neither a command nor another
+// process that is asked to evict. Bug: of a request inside, the command said that it was
+// cancelled.
+func TestEvictFromStopped(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix a_")
+	other := c.another()
+	holder, waiter := c.holder(t), other.waiter("waiter", 2)
+	tickets := c.awaitQueue("a_", 1, 1).Tickets
+	other.Stop()
+	c.wantEvict(4, "does not answer", tickets[1].Token)
+	other.Continue()
+	c.Stop()
+	c.wantEvict(4, "does not answer", tickets[0].Token, "--force") // it takes the connection
+	other.wantEvict(4, fmt.Sprintf("pid %d", c.PID), tickets[0].Token, "--force")
+	c.Continue()
+	(<-waiter).Want(t, http.StatusServiceUnavailable)
+	c.Open("holder")
+	<-holder // it may have been cancelled
+	c.wantNoTickets()
+
+	// One that is not stopped evicts it.
+	last := c.getting("/?name=last&gate")
+	c.AwaitEntry("last")
+	waiter = other.waiter("waiter", 2)
+	c.wantEvict(0, "", c.awaitQueue("a_", 1, 1).Tickets[1].Token)
+	(<-waiter).Want(t, http.StatusServiceUnavailable)
+	c.Open("last")
+	c.wantServed(last)
 }

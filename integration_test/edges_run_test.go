@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -100,9 +99,7 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 // tickets lists the tickets that the processes of a case see.
 func (b *edgeBench) tickets(c *edgeCase, dir string) (tickets []serializer.TicketState) {
 	for _, process := range b.caddies[:c.Processes] {
-		var queues []serializer.QueueState
-		_ = json.Unmarshal([]byte(process.API("GET", "/serialize/queues", "").Text), &queues)
-		for _, q := range queues {
+		for _, q := range process.queues() {
 			if q.Path == dir { // others are of other cases
 				tickets = append(tickets, q.Tickets...)
 			}

@@ -95,9 +95,7 @@ Header always set X-Unique-Id "%{UNIQUE_ID}e"
 		return a.Err
 	})
 	readings, err := uniqueid.Decode(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	// Apache before 2.4.47 used another alphabet, and an ID with a "-" but no "_"
 	// may be of either.
 	if !slices.ContainsFunc(readings, func(d uniqueid.Decoded) bool {

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -37,17 +38,11 @@ func TestSkipMethods(t *testing.T) {
 // awaitWaiting waits until the engine says that so many wait.
 func (c *caddy) awaitWaiting(n int) {
 	c.t.Helper()
-	var state string
-	if !wait.Poll(wait.Patience, func() bool {
-		state = c.Ask("/serialize/queues")
-		var queues []struct{ Waiting int }
+	wait.Until(c.t, fmt.Sprint(n, " wait"), func() bool {
 		waiting := 0
-		decodeInto(c.t, state, &queues)
-		for _, q := range queues {
+		for _, q := range c.queues() {
 			waiting += q.Waiting
 		}
 		return waiting == n
-	}) {
-		c.t.Fatalf("%d wait; expected otherwise: %s", n, state)
-	}
+	})
 }

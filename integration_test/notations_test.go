@@ -1,14 +1,13 @@
+//go:build unix
+
 package integration_test
 
 import (
-	"errors"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -17,11 +16,11 @@ type told struct{ txid, uuid, trace, traceparent, header string }
 
 const tellNotations = "{http.request.txid}|{http.request.uuid_v7}|{http.request.trace_id}|{http.request.traceparent}|{header.traceparent}"
 
-func askNotations(t *testing.T, url string, header ...string) told {
-	t.Helper()
-	words := strings.Split(ask(t, url, header...), "|")
+func (c *caddy) askNotations(header ...string) told {
+	c.t.Helper()
+	words := strings.Split(c.ask(header...), "|")
 	if len(words) != 5 {
-		t.Fatalf("the site answered %q", words)
+		c.t.Fatalf("the site answered %q", words)
 	}
 	return told{words[0], words[1], words[2], words[3], words[4]}
 }
@@ -30,9 +29,7 @@ func askNotations(t *testing.T, url string, header ...string) told {
 func (n told) wantOneID(t *testing.T) uniqueid.UUIDv7 {
 	t.Helper()
 	uuid, err := uniqueid.ParseUUIDv7(n.uuid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if txid, ok := uuid.TXID(); !ok || txid.String() != n.txid || uuid.TraceID().String() != n.trace {
 		t.Errorf("the notations are not of one ID: %+v", n)
 	}
@@ -49,13 +46,14 @@ func (n told) wantTraceparent(t *testing.T, trace, flags string) (parent string)
 }
 
 func TestNotationsOfOneID(t *testing.T) {
+	t.Parallel()
 	// Whichever is asked for first, the others follow.
-	_, url := idsSite(t, "", tellNotations)
+	c := idsSite(t, "", tellNotations)
 	for _, first := range strings.Split(strings.TrimSuffix(tellNotations, "|{header.traceparent}"), "|") {
-		_, byFirst := idsSite(t, "", first+"|"+tellNotations)
+		byFirst := idsSite(t, "", first+"|"+tellNotations)
 		seen := make(map[string]bool)
 		for range 5 {
-			n := askNotations(t, url)
+			n := c.askNotations()
 			uuid := n.wantOneID(t)
 			if age := time.Since(uuid.Time()).Seconds(); age < -1 || age > 60 {
 				t.Errorf("%s was made %v seconds ago", n.uuid, age)
@@ -66,7 +64,7 @@ func TestNotationsOfOneID(t *testing.T) {
 			}
 			seen[parent], seen[n.trace] = true, true
 
-			again, rest, _ := strings.Cut(ask(t, byFirst), "|")
+			again, rest, _ := strings.Cut(byFirst.ask(), "|")
 			if !strings.Contains("|"+rest+"|", "|"+again+"|") {
 				t.Errorf("%s was %s first and then one of %s", first, again, rest)
 			}
@@ -76,7 +74,8 @@ func TestNotationsOfOneID(t *testing.T) {
 
 // The trace of a trusted proxy is adopted if it is valid, and no other header field changes.
 func TestTrustTraceparent(t *testing.T) {
-	_, url := idsSite(t, "trust traceparent", tellNotations+"{header.tracestate}")
+	t.Parallel()
+	c := idsSite(t, "trust traceparent", tellNotations+"{header.tracestate}")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	const good = "00-" + trace + "-00f067aa0ba902b7-01"
 	old := uniqueid.MakeTXID(time.Unix(1e9, 0), 1).UUIDv7(1).TraceID().String() // looks like a UUIDv7
@@ -95,19 +94,18 @@ func TestTrustTraceparent(t *testing.T) {
 		{"cbpvimguo4hkaps9lf6g", "", ""},
 		{"", "", ""},
 	} {
-		n := askNotations(t, url, "Traceparent", test.value)
+		n := c.askNotations("Traceparent", test.value)
 		checkAdopted(t, n, test.value, test.trace, test.flags)
-		if again := askNotations(t, url, "Traceparent", test.value); again.txid == n.txid || again.uuid == n.uuid {
+		if again := c.askNotations("Traceparent", test.value); again.txid == n.txid || again.uuid == n.uuid {
 			t.Errorf("two requests have the txid %s, UUID %s", n.txid, n.uuid)
 		}
 	}
-	checkAdopted(t, askNotations(t, url, "Traceparent", good, "Traceparent", good), "", "", "")
-	if n := askNotations(t, url, "Traceparent", "nonsense", "Tracestate", "a=b"); n.header != "a=b" {
+	checkAdopted(t, c.askNotations("Traceparent", good, "Traceparent", good), "", "", "")
+	if n := c.askNotations("Traceparent", "nonsense", "Tracestate", "a=b"); n.header != "a=b" {
 		t.Errorf("header fields are %q; expected no traceparent, and tracestate as it was", n.header)
 	}
-	addr := testcaddy.ReserveAddr(t) // nobody is trusted
-	testcaddy.Start(t, "http://"+addr+" {\n\tunique_ids {\n\t\ttrust traceparent\n\t}\n\trespond "+tellNotations+"\n}\n")
-	checkAdopted(t, askNotations(t, "http://"+addr, "Traceparent", good), "", "", "")
+	untrusted := start(t, setup{site: "unique_ids {\ntrust traceparent\n}\nrespond " + tellNotations})
+	checkAdopted(t, untrusted.askNotations("Traceparent", good), "", "", "")
 }
 
 // checkAdopted checks whether the trace was adopted. Then the txid and the UUID
@@ -147,47 +145,40 @@ func (n told) wantOwnID(t *testing.T) {
 // A trusted ID that is a txid or a UUIDv7 is also used in the other notations. Bug: the
 // flag for random bits was set, although nobody knows whether they are random.
 func TestTrustedTXIDInOtherNotations(t *testing.T) {
-	_, url := idsSite(t, "trust X-Request-Id", tellNotations)
-	txid := uniqueid.NewTXID().String()
-	if n := askNotations(t, url, "X-Request-Id", txid); n.txid != txid {
-		t.Errorf("the txid is %s; expected %s", n.txid, txid)
-	} else {
-		n.wantOneID(t)
-		n.wantTraceparent(t, n.trace, "01")
-	}
-	uuid := uniqueid.NewUUIDv7().String()
-	if n := askNotations(t, url, "X-Request-Id", uuid); n.txid != uuid || n.uuid != uuid || n.trace != strings.ReplaceAll(uuid, "-", "") {
-		t.Errorf("of the ID %s the notations are %+v", uuid, n)
-	} else {
-		n.wantTraceparent(t, n.trace, "01")
-	}
-	if n := askNotations(t, url, "X-Request-Id", "any-text"); n.txid != "any-text" {
-		t.Errorf("the txid is %s", n.txid)
-	} else {
-		n.wantTraceparent(t, n.trace, "03")
+	t.Parallel()
+	c := idsSite(t, "trust X-Request-Id", tellNotations)
+	txid, uuid := uniqueid.NewTXID().String(), uniqueid.NewUUIDv7().String()
+	for value, flags := range map[string]string{txid: "01", uuid: "01", "any-text": "03"} {
+		n := c.askNotations("X-Request-Id", value)
+		if n.wantTraceparent(t, n.trace, flags); n.txid != value {
+			t.Errorf("the txid is %s; expected %s", n.txid, value)
+		}
+		switch value {
+		case txid:
+			n.wantOneID(t)
+		case uuid:
+			if n.uuid != uuid || n.trace != strings.ReplaceAll(uuid, "-", "") {
+				t.Errorf("of the ID %s the notations are %+v", uuid, n)
+			}
+		}
 	}
 }
 
-// tracingSite starts a server with Caddy's own tracing, and returns its URL.
-func tracingSite(t *testing.T, uniqueIDs, propagators, response string) (*testcaddy.Server, string) {
+// tracingSite starts a server with Caddy's own tracing.
+func tracingSite(t *testing.T, uniqueIDs, propagators, response string) *caddy {
 	t.Helper()
-	addr := testcaddy.ReserveAddr(t)
-	server := testcaddy.Start(t, `http://`+addr+` {
-	log
-	`+uniqueIDs+`
-	tracing
-	respond "`+response+`"
-}
-`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS="+propagators)
-	return server, "http://" + addr
+	return start(t, setup{
+		site: "log\n" + uniqueIDs + "\ntracing\nrespond \"" + response + "\"",
+		env:  map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_PROPAGATORS": propagators},
+	})
 }
 
 // With Caddy's own tracing, the upstream and the log get the trace that Caddy reports.
 func TestTracingWins(t *testing.T) {
 	for _, propagators := range []string{"tracecontext", "b3"} {
 		t.Run(propagators, func(t *testing.T) {
-			_, url := tracingSite(t, "unique_ids", propagators, tellNotations+"{http.vars.trace_id} {http.vars.span_id}")
-			n := askNotations(t, url)
+			c := tracingSite(t, "unique_ids", propagators, tellNotations+"{http.vars.trace_id} {http.vars.span_id}")
+			n := c.askNotations()
 			trace, span, _ := strings.Cut(n.header, " ")
 			if propagators == "tracecontext" {
 				// The field, as Caddy sends it on, stands before the variables.
@@ -207,12 +198,13 @@ func TestTracingWins(t *testing.T) {
 // OpenTelemetry adopts anybody's trace. Bug: the txid and the UUID followed it. So a
 // client outside chose them, and all requests of one trace had the same.
 func TestTracingDoesNotChooseIDs(t *testing.T) {
+	t.Parallel()
 	for _, options := range []string{"unique_ids", "unique_ids {\n\t\ttrust X-Request-Id\n\t}"} {
-		server, url := tracingSite(t, options, "tracecontext", tellNotations)
+		c := tracingSite(t, options, "tracecontext", tellNotations)
 		theirs := uniqueid.NewTraceContext(uniqueid.NewUUIDv7())
 		seen := make(map[string]bool)
 		for range 3 {
-			n := askNotations(t, url, "Traceparent", theirs.String())
+			n := c.askNotations("Traceparent", theirs.String())
 			n.wantOwnID(t)
 			if n.trace != theirs.TraceID().String() {
 				t.Errorf("trace ID %s; expected Caddy's, %v", n.trace, theirs.TraceID())
@@ -221,13 +213,8 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 				t.Errorf("a request before has the same ID: %+v", n)
 			}
 			seen[n.txid], seen[n.uuid] = true, true
-			wait.Eventually(t, "the access log has the txid and the trace", func() error {
-				for line := range strings.Lines(server.Log.String()) {
-					if strings.Contains(line, `"txid":"`+n.txid+`"`) && strings.Contains(line, `"traceID":"`+n.trace+`"`) {
-						return nil
-					}
-				}
-				return errors.New("no line has both")
+			c.awaitEntry("the access log has the txid and the trace", func(e entry) bool {
+				return e["txid"] == n.txid && e["traceID"] == n.trace
 			})
 		}
 	}
@@ -235,17 +222,13 @@ func TestTracingDoesNotChooseIDs(t *testing.T) {
 
 // Bug: the trace of a request changed once tracing had run.
 func TestTraceStaysOnceGiven(t *testing.T) {
-	addr := testcaddy.ReserveAddr(t)
-	testcaddy.Start(t, `http://`+addr+` {
-	route {
-		unique_ids
-		vars early {http.request.trace_id}|{http.request.traceparent}
-		tracing
-		respond "{vars.early} {http.request.trace_id}|{http.request.traceparent}"
-	}
-}
-`, "OTEL_TRACES_EXPORTER=none", "OTEL_PROPAGATORS=tracecontext")
-	if early, late := fields2(t, ask(t, "http://"+addr)); early != late {
+	t.Parallel()
+	const now = "{http.request.trace_id}|{http.request.traceparent}"
+	c := start(t, setup{
+		site: "route {\nunique_ids\nvars early " + now + "\ntracing\nrespond \"{vars.early} " + now + "\"\n}",
+		env:  map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_PROPAGATORS": "tracecontext"},
+	})
+	if early, late, _ := strings.Cut(c.ask(), " "); early != late || early == "" {
 		t.Errorf("the trace was %s and then %s", early, late)
 	}
 }

@@ -4,11 +4,11 @@ package integration_test
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The rules and the order of arrival determine who is inside together, whichever process
@@ -42,22 +42,19 @@ func TestAdmission(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, engine string) {
-				options := test.options + "\nengine " + engine
-				s := newSite(t, options)
-				sites := []*site{s}
+				c := start(t, setup{upstream: testcaddy.NewGatedUpstream(t), site: behindQueue(test.options + "\nengine " + engine)})
+				processes := []*caddy{c}
 				if engine == "file" { // which two processes can share
-					sites = append(sites, s.join(t, options))
+					processes = append(processes, c.another())
 				}
 				var answers []<-chan testcaddy.Answer
 				for i, method := range strings.Fields(test.methods) {
-					answers = append(answers, sites[i%len(sites)].send(t, method, fmt.Sprint(i)))
-					s.awaitTickets(t, i+1)
+					answers = append(answers, processes[i%len(processes)].send(method, fmt.Sprint("name=", i)))
+					wait.Until(t, "it has a ticket", func() bool { return len(c.queue("serializer_").Tickets) == i+1 })
 				}
-				s.Follow(test.steps...)
-				for _, a := range answers {
-					testcaddy.Await(t, a).Want(t, http.StatusOK)
-				}
-				s.WantMost(test.most)
+				c.Follow(test.steps...)
+				c.wantServed(answers...)
+				c.WantMost(test.most)
 			})
 		})
 	}

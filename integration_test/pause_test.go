@@ -17,43 +17,13 @@ import (
 )
 
 // pausedSite is a site with a queue of an engine and a prefix.
-const pausedSite = `
-	serialize_status /queues {
-		controls
-	}
-	serialize {
-		path {$DIR}
-		engine %s
-		prefix %s
-		timeout 10m
-	}
-	reverse_proxy {$UPSTREAM}`
-
-// queue is a queue of a process, or the zero value.
-func (c *caddy) queue(prefix string) (found serializer.QueueState) {
-	c.t.Helper()
-	var queues []serializer.QueueState
-	decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
-	for _, q := range queues {
-		if q.Prefix == prefix {
-			return q
-		}
-	}
-	return found
-}
-
-// awaitQueue waits until so many are inside a queue, and so many wait.
-func (c *caddy) awaitQueue(prefix string, inside, waiting int) {
-	c.t.Helper()
-	wait.Until(c.t, fmt.Sprintf("inside %s are %d, and %d wait", prefix, inside, waiting), func() bool {
-		q := c.queue(prefix)
-		return q.Inside == inside && q.Waiting == waiting
-	})
+func pausedSite(engine, prefix string) string {
+	return "serialize_status /queues {\ncontrols\n}\n" + behindQueue("timeout 10m\nengine "+engine+"\nprefix "+prefix)
 }
 
 // order asks the admin API to pause or resume a queue.
 func (c *caddy) order(prefix, action string) testcaddy.Answer {
-	return c.API("POST", "/serialize/queues/"+url.PathEscape(c.dir+"/"+prefix)+"/"+action, "")
+	return c.API("POST", c.path(prefix)+"/"+action, "")
 }
 
 // pause pauses a queue, and resume resumes it.
@@ -71,15 +41,21 @@ func (c *caddy) resume(prefix string) {
 	c.order(prefix, "resume").Want(c.t, http.StatusOK)
 }
 
-// While a queue is paused, nobody enters, holders finish and all keep their places.
+// awaitPause waits until a process knows of a pause.
+func (c *caddy) awaitPause(prefix string) {
+	c.t.Helper()
+	wait.Until(c.t, "the process knows of the pause", func() bool { return c.queue(prefix).PausedUntil != nil })
+}
+
+// While a queue is paused, nobody enters, holders finish and all keep their places, also
+// through reloads with other settings.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
-		upstream := testcaddy.NewUpstream(t)
-		s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "a_")}
+		s := setup{global: "metrics", site: pausedSite(engine, "a_")}
 		c := start(t, s)
 		holder := c.holder(t)
-		first := c.getting("/?name=first")
+		answers := []<-chan testcaddy.Answer{c.getting("/?name=0")}
 		c.awaitQueue("a_", 1, 1)
 		c.wantMetric(`paused{queue="a_"}`, "0")
 
@@ -92,19 +68,18 @@ func TestPause(t *testing.T) {
 			t.Errorf("paused for %v, want 10m", left)
 		}
 		c.wantMetric(`paused{queue="a_"}`, "1")
-		release(t, upstream, holder)
-		second := c.getting("/?name=second")
-		c.awaitQueue("a_", 0, 2)
-		check(t, c.reload(s)) // which takes longer than an entry
-		third := c.getting("/?name=third")
-		c.awaitQueue("a_", 0, 3)
-		upstream.WantOrder("holder")
+		c.release(holder)
+		for i := 1; i < 4; i++ {
+			answers = append(answers, c.getting(fmt.Sprint("/?name=", i)))
+			c.awaitQueue("a_", 0, i+1)
+			s.site = pausedSite(engine, fmt.Sprint("a_\nqueue_length ", 100+i))
+			check(t, c.reload(s)) // which takes longer than an entry
+		}
+		c.WantOrder("holder")
 
 		c.resume("a_")
-		for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
-			(<-answer).Want(t, http.StatusOK)
-		}
-		upstream.WantOrder("holder", "first", "second", "third")
+		c.wantServed(answers...)
+		c.WantOrder("holder", "0", "1", "2", "3")
 		c.wantMetric(`paused{queue="a_"}`, "0")
 		if q := c.queue("a_"); q.PausedUntil != nil {
 			t.Errorf("paused until %v after resume", q.PausedUntil)
@@ -120,8 +95,7 @@ func TestPause(t *testing.T) {
 func TestPauseOfPrefix(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
-		upstream := testcaddy.NewUpstream(t)
-		c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(pausedSite, engine, "user_{query.user}_")})
+		c := start(t, setup{global: "metrics", site: pausedSite(engine, "user_{query.user}_")})
 		const prefix = "user_{http.request.uri.query.user}_"
 		for _, name := range []string{"user_*", "us*", "*"} {
 			c.order(name, "pause").Want(t, http.StatusOK)
@@ -135,161 +109,113 @@ func TestPauseOfPrefix(t *testing.T) {
 			if page := c.get("/queues", "Accept", "text/html").Text; strings.Count(page, ">paused<") != 2 || !strings.Contains(page, "2 paused.") {
 				t.Errorf("%s: the page does not mark 2 queues as paused:\n%s", name, page)
 			}
-			c.order(name, "resume").Want(t, http.StatusOK)
-			(<-ann).Want(t, http.StatusOK)
+			c.resume(name)
+			c.wantServed(ann)
 		}
 		c.order("user_ann_", "pause").Want(t, http.StatusOK) // nobody has come to it yet
 		ann := c.getting("/?name=ann&user=ann")
 		c.get("/?name=ben&user=ben").Want(t, http.StatusOK)
 		c.awaitQueue("user_ann_", 0, 1)
 		c.wantMetric(`paused{queue="`+prefix+`"}`, "0")
-		c.order("user_ann_", "resume").Want(t, http.StatusOK)
-		(<-ann).Want(t, http.StatusOK)
+		c.resume("user_ann_")
+		c.wantServed(ann)
 		for _, name := range []string{"user_{query.user}_", prefix} { // it would pause nobody
 			c.order(name, "pause").Want(t, http.StatusNotFound)
 		}
 	})
 }
 
-// A pause applies to other processes and to those that start later, even if the process
-// that was asked is killed.
-func TestPauseAcrossProcesses(t *testing.T) {
+// A pause applies to other processes and to those that start later, even if all processes
+// are killed, with requests inside and waiting. At its end, its file is gone.
+func TestPauseOutlivesProcesses(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	s.dir = testcaddy.TempDir(t)
-	one, two := start(t, s), start(t, s)
-	holder := two.holder(t)
-	first := two.getting("/?name=first")
+	one := start(t, setup{site: pausedSite("file", "a_")})
+	two := one.another()
+	holder, first := two.holder(t), two.getting("/?name=first")
 	two.awaitQueue("a_", 1, 1)
 	one.pause("a_", "1h")
+	end := *one.queue("a_").PausedUntil
 	one.Kill()
-	wait.Until(t, "the other process knows of the pause", func() bool { return two.queue("a_").PausedUntil != nil })
-	release(t, upstream, holder)
+	two.awaitPause("a_")
+	two.release(holder)
 	two.awaitQueue("a_", 0, 1)
-	three := start(t, s)
-	second := three.getting("/?name=second")
-	three.awaitQueue("a_", 0, 2)
-	upstream.WantOrder("holder")
-	three.resume("a_")
-	(<-first).Want(t, http.StatusOK)
-	(<-second).Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "first", "second")
-}
+	two.Kill()
+	<-first
 
-// Invalid requests are refused, with a hint on what to do.
-func TestPauseNonsense(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
-	for _, test := range []struct {
-		method, prefix, action string
-		status                 int
-		says                   string
-	}{
-		{"GET", "a_", "pause", 405, "not allowed"},
-		{"DELETE", "a_", "resume", 400, "expected the number"},
-		{"POST", "a_", "pause?for=soon", 400, "expected a duration"},
-		{"POST", "a_", "pause?for=-1m", 400, "expected a duration"},
-		{"POST", "a_", "pause?for=1ns", 400, "expected a duration"},
-		{"POST", "a_", "pause?fro=0", 400, "pause has only the parameters [for], each once"},
-		{"POST", "a_", "pause?for=10m&for=0", 400, "pause has only the parameters [for], each once"}, // bug: the first one counted
-		{"POST", "a_", "pause?for=10m;for=0", 400, "pause has only the parameters [for], each once"},
-		{"POST", "a_", "resume?for=1m", 400, "resume has only the parameters []"},
-		{"POST", "b_", "pause", 404, "no such queue"},
-		{"POST", "{query.a}", "pause", 404, "no such queue"},
-		{"POST", "a_", "stop", 405, "not allowed"},
-	} {
-		r := c.API(test.method, "/serialize/queues/"+url.PathEscape(c.dir+"/"+test.prefix)+"/"+test.action, "")
-		if r.StatusCode != test.status || !strings.Contains(strings.ToLower(r.Text), test.says) {
-			t.Errorf("%s %s of %s: %v, want %d with %q", test.method, test.action, test.prefix, r, test.status, test.says)
-		}
+	three := one.another()
+	second := three.getting("/?name=second")
+	if q := three.awaitQueue("a_", 0, 1); q.PausedUntil == nil || !q.PausedUntil.Equal(end) {
+		t.Errorf("paused until %v; want %v", q.PausedUntil, end)
 	}
-	c.get("/").Want(t, http.StatusOK)
+	three.WantOrder("holder")
+	three.pause("a_", "2s")
+	end = *three.queue("a_").PausedUntil
+	three.wantServed(second)
+	if early := time.Until(end); early > 0 {
+		t.Errorf("somebody entered %v before the end of the pause", early)
+	}
+	three.WantOrder("holder", "second")
+	wait.Until(t, "the file of the pause is gone", func() bool {
+		files, _ := filepath.Glob(filepath.Join(three.dir, ".orderly-[pi]*"))
+		return len(files) == 0
+	})
 }
 
 // The page shows a pause, and its controls pause and resume.
 func TestPauseOnStatusPage(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "memory", "a_"), upstream: testcaddy.NewUpstream(t)})
-	press := func(action, length string) testcaddy.Answer {
+	c := start(t, setup{site: pausedSite("memory", "a_")})
+	press := func(action, length string, status int) {
 		order := url.Values{"action": {action}, "queue": {c.dir + "/a_"}, "for": {length}}
-		return do(newClient(t, "1.1"), "POST", c.url+"/queues?"+order.Encode(), "", "Sec-Fetch-Site", "same-origin")
+		do(newClient(t, "1.1"), "POST", c.url+"/queues?"+order.Encode(), "", "Sec-Fetch-Site", "same-origin").Want(t, status)
 	}
-	page := func() string { return c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text }
-	if !strings.Contains(page(), `data-action="pause"`) {
-		t.Error("the page has no control to pause the queue")
-	}
-	press("pause", "10m").Want(t, http.StatusOK)
-	for _, text := range []string{">paused<", "Paused until ", `data-action="resume"`} {
-		if !strings.Contains(page(), text) {
-			t.Errorf("the page has no %q", text)
+	shows := func(want bool, texts ...string) {
+		t.Helper()
+		page := c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
+		for _, text := range texts {
+			if strings.Contains(page, text) != want {
+				t.Errorf("the page has %q: %t; expected %t", text, !want, want)
+			}
 		}
 	}
-	press("pause", "long").Want(t, http.StatusBadRequest)
-	press("resume", "").Want(t, http.StatusOK)
-	if strings.Contains(page(), ">paused<") {
-		t.Error("the page still shows a pause")
-	}
+	shows(true, `data-action="pause"`)
+	press("pause", "10m", http.StatusOK)
+	press("pause", "long", http.StatusBadRequest)
+	shows(true, ">paused<", "Paused until ", `data-action="resume"`)
+	press("resume", "", http.StatusOK)
+	shows(false, ">paused<")
 	c.get("/").Want(t, http.StatusOK)
 }
 
 // The commands pause and resume.
 func TestPauseCommands(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")})
-	run := func(args ...string) (out string, code int) {
-		out, errs, code := output(t, nil, append(append([]string{"serialize"}, args...), "--address", c.Admin)...)
-		return out + errs, code
-	}
-	holder := c.holder(t)
-	waited := make(chan string, 1)
+	c := start(t, setup{site: pausedSite("file", "a_")})
+	holder, waited := c.holder(t), make(chan string, 1)
 	go func() {
-		out, code := run("pause", "--prefix", "a_", "--for", "1h", "--wait")
-		waited <- fmt.Sprint(code, " ", out)
+		waited <- c.wantCommand(0, "a_ in "+c.dir+": paused until ", "pause", "--prefix", "a_", "--for", "1h", "--wait")
 	}()
-	wait.Until(t, "the queue is paused", func() bool { return c.queue("a_").PausedUntil != nil })
+	c.awaitPause("a_")
 	first := c.getting("/?name=first")
 	c.awaitQueue("a_", 1, 1)
 	if len(waited) > 0 {
 		t.Fatalf("pause --wait came back while a request was inside: %s", <-waited)
 	}
-	if out, code := run("queues"); code != 0 || !strings.Contains(out, "waiting 1, paused until ") {
-		t.Errorf("queues: exit code %d: %s", code, out)
-	}
-	if out, code := run("queues", "--json"); code != 0 || !strings.Contains(out, `"paused_until": "`) {
-		t.Errorf("queues --json: exit code %d: %s", code, out)
-	}
-	release(t, upstream, holder)
-	if got := <-waited; !strings.HasPrefix(got, "0 a_ in "+c.dir+": paused until ") || !strings.HasSuffix(got, "nobody is inside\n") {
+	c.wantCommand(0, "waiting 1, paused until ", "queues")
+	c.wantCommand(0, `"paused_until": "`, "queues", "--json")
+	c.release(holder)
+	if got := <-waited; !strings.HasSuffix(got, "nobody is inside\n") {
 		t.Errorf("pause --wait: %s", got)
 	}
-	upstream.WantNever("first")
-	if out, code := run("resume", "--prefix", "a_"); code != 0 || out != "a_ in "+c.dir+": resumed\n" {
-		t.Errorf("resume: exit code %d: %s", code, out)
-	}
-	(<-first).Want(t, http.StatusOK)
+	c.WantNever("first")
+	c.wantCommand(0, "a_ in "+c.dir+": resumed\n", "resume", "--prefix", "a_")
+	c.wantServed(first)
 
 	last := c.getting("/?name=last&gate")
-	upstream.AwaitEntry("last")
-	if out, code := run("pause", "--prefix", "a_", "--for", "300ms", "--wait"); code != 5 || !strings.Contains(out, "the pause has ended") {
-		t.Errorf("pause --for 300ms --wait: exit code %d: %s", code, out)
-	}
-	upstream.Open("last")
-	(<-last).Want(t, http.StatusOK)
-	for _, test := range []struct {
-		code int
-		says string
-		args []string
-	}{
-		{1, "expected a duration", []string{"--prefix", "a_", "--for", "soon"}},
-		{1, "expected the prefix of a queue", []string{"--prefix", ""}},
-		{2, "no such queue: b_", []string{"--prefix", "b_"}},
-	} {
-		if out, code := run(append([]string{"pause"}, test.args...)...); code != test.code || !strings.Contains(out, test.says) {
-			t.Errorf("pause %v: exit code %d: %s", test.args, code, out)
-		}
-	}
+	c.AwaitEntry("last")
+	c.wantCommand(5, "the pause has ended", "pause", "--prefix", "a_", "--for", "300ms", "--wait")
+	c.Open("last")
+	c.wantServed(last)
 }
 
 // Through any process of a directory, pause --wait for all queues whose names begin alike
@@ -304,34 +230,22 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", test.prefix) + `
-				handle /all {
-					serialize {
-						path {$DIR}
-						prefix all_
-					}
-					reverse_proxy {$UPSTREAM}
-				}`}
-			s.site = strings.Replace(s.site, "serialize {", "serialize /user {", 1)
-			s.site = strings.Replace(s.site, "reverse_proxy {$UPSTREAM}", "reverse_proxy /user {$UPSTREAM}", 1)
-			s.dir = testcaddy.TempDir(t)
-			owner, other := start(t, s), start(t, s)
+			owner := start(t, setup{site: "handle /user {\n" + behindQueue("prefix "+test.prefix) + "\n}\nhandle {\n" + behindQueue("prefix all_") + "\n}"})
+			other := owner.another()
 			holder := owner.getting("/user?name=holder&gate&user=ann")
-			upstream.AwaitEntry("holder")
+			owner.AwaitEntry("holder")
 			waiter := owner.getting("/user?name=waiter&user=ann")
 			unrelated := owner.getting("/all?name=unrelated&gate")
-			upstream.AwaitEntry("unrelated")
+			owner.AwaitEntry("unrelated")
 			owner.awaitQueue(test.ann, 1, 1)
 			waited := inBackground(func() testcaddy.Answer {
-				out, errs, code := output(t, nil, "serialize", "pause", "--prefix", test.name, "--for", "5m", "--wait", "--address", other.Admin)
+				out, errs, code := other.command("pause", "--prefix", test.name, "--for", "5m", "--wait")
 				return testcaddy.Answer{Response: &http.Response{StatusCode: code}, Text: out + errs}
 			})
-			for _, c := range []*caddy{owner, other} {
-				wait.Until(t, "the process knows of the pause", func() bool { return c.queue(test.ann).PausedUntil != nil })
-			}
+			owner.awaitPause(test.ann)
+			other.awaitPause(test.ann)
 			wantNoAnswer(t, waited, time.Second)
-			release(t, upstream, holder)
+			owner.release(holder)
 			if r := <-waited; r.StatusCode != 0 || !strings.HasSuffix(r.Text, "nobody is inside\n") {
 				t.Errorf("pause --wait: exit code %d: %s", r.StatusCode, r.Text)
 			}
@@ -341,11 +255,10 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 					t.Errorf("the other queue is %+v; it should have one inside, and no pause", q)
 				}
 			}
-			upstream.WantNever("waiter")
-			owner.order(test.name, "resume").Want(t, http.StatusOK)
-			(<-waiter).Want(t, http.StatusOK)
-			upstream.Open("unrelated")
-			(<-unrelated).Want(t, http.StatusOK)
+			owner.WantNever("waiter")
+			owner.resume(test.name)
+			owner.Open("unrelated")
+			owner.wantServed(waiter, unrelated)
 		})
 	}
 }
@@ -353,13 +266,10 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 // A value with a slash in a prefix is found, with and without its path.
 func TestPauseOfValueWithSlash(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "k_{query.a}_"), upstream: testcaddy.NewUpstream(t)})
+	c := start(t, setup{site: pausedSite("file", "k_{query.a}_")})
 	for _, from := range [][]string{nil, {"--path", c.dir}} {
-		out, errs, code := output(t, nil, append([]string{"serialize", "pause", "--prefix", "k_a/b_", "--address", c.Admin}, from...)...)
-		if code != 0 || !strings.HasPrefix(out, "k_a%2Fb_ in "+c.dir+": paused until ") {
-			t.Errorf("%v: exit code %d: %s%s", from, code, out, errs)
-		}
-		c.order("k_a/b_", "resume").Want(t, http.StatusOK)
+		c.wantCommand(0, "k_a%2Fb_ in "+c.dir+": paused until ", append([]string{"pause", "--prefix", "k_a/b_"}, from...)...)
+		c.resume("k_a/b_")
 	}
 	c.get("/?a=a/b").Want(t, http.StatusOK)
 }
@@ -368,75 +278,11 @@ func TestPauseOfValueWithSlash(t *testing.T) {
 // answer. Its queue stayed paused.
 func TestResumeWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(pausedSite, "file", "a_")})
+	c := start(t, setup{site: pausedSite("file", "a_")})
 	c.pause("a_", "10m")
 	c.Stop()
-	out, errs, code := output(t, nil, "serialize", "resume", "--address", c.Admin, "--prefix", "a_")
-	c.Continue()
-	if code != 1 || out != "" || !strings.Contains(errs, "no Caddy answers") {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
+	out := c.wantCommand(1, "no Caddy answers", "resume", "--prefix", "a_")
+	if c.Continue(); out != "" {
+		t.Errorf("resume printed %s", out)
 	}
-}
-
-// A pause outlives all processes: all are killed, with requests inside and waiting.
-// Processes that start later obey it until its end; then its file is gone.
-func TestPauseOutlivesAllProcesses(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, "file", "a_")}
-	s.dir = testcaddy.TempDir(t)
-	one, two := start(t, s), start(t, s)
-	holder := one.getting("/?name=holder&gate")
-	upstream.AwaitEntry("holder")
-	waiter := two.getting("/?name=waiter")
-	two.awaitQueue("a_", 1, 1)
-	two.pause("a_", "20s") // a busy machine takes long to start another process
-	end := *two.queue("a_").PausedUntil
-	two.Kill()
-	one.Kill()
-	<-holder
-	<-waiter
-	upstream.Open("holder")
-
-	three := start(t, s)
-	first := three.getting("/?name=first")
-	three.awaitQueue("a_", 0, 1)
-	if q := three.queue("a_"); q.PausedUntil == nil || !q.PausedUntil.Equal(end) {
-		t.Errorf("paused until %v; want %v", q.PausedUntil, end)
-	}
-	(<-first).Want(t, http.StatusOK)
-	if early := time.Until(end); early > 0 {
-		t.Errorf("somebody entered %v before the end of the pause", early)
-	}
-	upstream.WantOrder("holder", "first")
-	wait.Until(t, "the file of the pause is gone", func() bool {
-		files, _ := filepath.Glob(filepath.Join(s.dir, ".orderly-[pi]*"))
-		return len(files) == 0
-	})
-}
-
-// A reload with other settings during a pause admits nobody. After the pause, the waiters
-// of the old and the new configuration enter in order.
-func TestReloadInPause(t *testing.T) {
-	t.Parallel()
-	eachEngine(t, func(t *testing.T, engine string) {
-		upstream := testcaddy.NewUpstream(t)
-		s := setup{upstream: upstream, site: fmt.Sprintf(pausedSite, engine, "a_")}
-		c := start(t, s)
-		c.pause("a_", "10m")
-		answers := []<-chan testcaddy.Answer{c.getting("/?name=0")}
-		c.awaitQueue("a_", 0, 1)
-		for i := 1; i < 4; i++ {
-			s.site = fmt.Sprintf(pausedSite, engine, fmt.Sprintf("a_\nqueue_length %d", 100+i))
-			check(t, c.reload(s))
-			answers = append(answers, c.getting(fmt.Sprintf("/?name=%d", i)))
-			c.awaitQueue("a_", 0, i+1)
-		}
-		upstream.WantNever("0")
-		c.resume("a_")
-		for _, answer := range answers {
-			(<-answer).Want(t, http.StatusOK)
-		}
-		upstream.WantOrder("0", "1", "2", "3")
-	})
 }

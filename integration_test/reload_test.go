@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -148,11 +147,11 @@ func TestReloadChangesEngine(t *testing.T) {
 			if err := c.reload(to); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
 				t.Fatalf("the reload said %v", err)
 			}
-			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--address", c.Admin)
+			c.wantCommand(0, "", "pause", "--prefix", "serializer_", "--for", "0")
 			c.release(holder)
-			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--wait", "--address", c.Admin)
+			c.wantCommand(0, "", "pause", "--prefix", "serializer_", "--for", "0", "--wait")
 			check(t, c.reload(to))
-			c.serialize("resume", "--prefix", "serializer_", "--address", c.Admin)
+			c.wantCommand(0, "", "resume", "--prefix", "serializer_")
 			c.wantServed(waiter)
 			c.get("/?name=new").Want(t, http.StatusOK)
 			c.WantAlone()
@@ -165,13 +164,4 @@ func TestReloadChangesEngine(t *testing.T) {
 			t.Errorf("the log says:\n%s", log)
 		}
 	})
-}
-
-// serialize runs a command of serialize.
-func (c *caddy) serialize(args ...string) {
-	c.t.Helper()
-	out, errs, code := testcaddy.Output(c.t, append([]string{"serialize"}, args...)...)
-	if code != 0 {
-		c.t.Fatalf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
-	}
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // A stalledClient makes a request and then does nothing any more: it neither
@@ -119,16 +117,14 @@ func (c *caddy) evictInside() {
 	c.t.Helper()
 	var path string
 	wait.Until(c.t, "somebody is inside", func() bool {
-		var queues []serializer.QueueState
-		decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
-		for _, q := range queues {
+		for _, q := range c.queues() {
 			if q.Inside > 0 {
-				path = url.PathEscape(q.Path+"/"+q.Prefix) + "/" + q.Tickets[0].Token
+				path = c.path(q.Prefix) + "/" + q.Tickets[0].Token
 			}
 		}
 		return path != ""
 	})
-	c.API("DELETE", "/serialize/queues/"+path, "").Want(c.t, http.StatusOK)
+	c.API("DELETE", path, "").Want(c.t, http.StatusOK)
 }
 
 // eachStalled runs a test with each client that stalls, until hold_timeout, and one that

@@ -1,3 +1,5 @@
+//go:build unix
+
 package integration_test
 
 import (
@@ -14,57 +16,23 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// manyQueues is a site with a queue for each directory, and the status page.
-func manyQueues(t *testing.T, options string, names ...string) *site {
-	t.Helper()
-	return manyQueuesIn(t, t.TempDir(), options, names...)
-}
-
-func manyQueuesIn(t *testing.T, dir, options string, names ...string) *site {
-	t.Helper()
-	s := unstartedSite(t)
-	s.dir = dir
-	var text strings.Builder
-	fmt.Fprintf(&text, "http://%s {\n\tunique_ids\n\tserialize_status /status {\n\t\tcontrols\n\t}\n", s.host)
+// manyQueues is a site with a status page with controls, and a queue for each directory.
+func manyQueues(options string, names ...string) string {
+	var site strings.Builder
+	site.WriteString("unique_ids\nserialize_status /status {\ncontrols\n}\n")
 	for i, name := range names {
-		fmt.Fprintf(&text, "\tserialize /%d/* {\n\t\tpath %s\n\t\tprefix %s\n\t\ttimeout 10m\n%s\n\t}\n", i, s.dir, name, options)
+		fmt.Fprintf(&site, "serialize /%d/* {\npath {$DIR}\nprefix %s\ntimeout 10m\n%s\n}\n", i, name, options)
 	}
-	fmt.Fprintf(&text, "\treverse_proxy %s\n}\n", s.Upstream.Addr)
-	s.start(t, text.String())
-	return s
+	return site.String() + "reverse_proxy {$UPSTREAM}"
 }
 
 // fill sends requests to a queue: so many are inside, and so many wait.
-func (s *site) fill(t *testing.T, queue, n int) (leave func()) {
-	t.Helper()
-	var answers []<-chan testcaddy.Answer
+func (c *caddy) fill(queue, n int) {
+	c.t.Helper()
 	for i := range n {
-		answers = append(answers, s.send(t, "POST", fmt.Sprintf("%d/checkout/%d?secret", queue, i)))
-		s.awaitAll(t, i+1)
+		testcaddy.Send(c.t, "POST", fmt.Sprintf("%s/%d/checkout/%d?gate&secret", c.url, queue, i), "")
+		wait.Until(c.t, "it has a ticket", func() bool { return len(c.queues()[queue].Tickets) == i+1 })
 	}
-	return func() {
-		for range n {
-			s.Next().Leave()
-		}
-		for _, answer := range answers {
-			testcaddy.Await(t, answer)
-		}
-	}
-}
-
-// awaitAll waits until so many have tickets in all queues together.
-func (s *site) awaitAll(t *testing.T, n int) {
-	t.Helper()
-	wait.Eventually(t, "all have tickets", func() error {
-		tickets := 0
-		for _, q := range s.queues(t) {
-			tickets += len(q.Tickets)
-		}
-		if tickets != n {
-			return fmt.Errorf("%d tickets; expected %d", tickets, n)
-		}
-		return nil
-	})
 }
 
 // check asks axe whether everybody can use the page as it is now.
@@ -112,7 +80,8 @@ func TestStatusOnScreens(t *testing.T) {
 	for i := range 197 {
 		names = append(names, fmt.Sprintf("tenant_%03d_", i))
 	}
-	for _, c := range []struct {
+	b := openPage(t)
+	for _, test := range []struct {
 		name  string
 		names []string
 		queue int // of the requests
@@ -125,19 +94,19 @@ func TestStatusOnScreens(t *testing.T) {
 		{"long", names[:3], 2, 3, true},
 		{"many", names, 0, 3, false},
 	} {
-		t.Run(c.name, func(t *testing.T) { // one browser at a time
-			s := manyQueuesIn(t, "/var/lib/caddy/queues", "queue_length 4\nengine memory", c.names...) // which needs no directory
-			leave := s.fill(t, c.queue, c.n)
-			if c.name == "busy" {
-				testcaddy.Get(t, s.url+"0/more").Want(t, http.StatusServiceUnavailable)
+		t.Run(test.name, func(t *testing.T) {
+			b.t = t
+			c := start(t, setup{dir: "/var/lib/caddy/queues", site: manyQueues("queue_length 4\nengine memory", test.names...)}) // which needs no directory
+			c.fill(test.queue, test.n)
+			if test.name == "busy" {
+				c.get("/0/more").Want(t, http.StatusServiceUnavailable)
 			}
-			b := openBrowser(t, s.url+"status")
+			b.visit(c.url + "/status")
 			b.run(source, nil)
-			if c.open {
+			if test.open {
 				b.run("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
 			}
-			b.checkOnScreens(c.name)
-			leave()
+			b.checkOnScreens(test.name)
 		})
 	}
 }
@@ -146,14 +115,14 @@ func TestStatusOnScreens(t *testing.T) {
 // and its head still said "live".
 func TestStatusFollowsWhileInUse(t *testing.T) {
 	t.Parallel()
-	s := manyQueues(t, "", "checkout_", "reports_")
-	leave := s.fill(t, 0, 1)
-	b := openBrowser(t, s.url+"status")
+	c := start(t, setup{site: manyQueues("", "checkout_", "reports_")})
+	c.fill(0, 1)
+	b := openBrowser(t, c.url+"/status")
 	b.until("document.getElementById('state').textContent === 'live'")
 	b.until("document.querySelector('.name').textContent.includes('checkout_')")
 	b.run("document.querySelector('summary').click(); document.querySelector('.scroll').focus()", nil)
 	b.until("document.activeElement.className === 'scroll'")
-	waiting := s.send(t, "GET", "0/two")
+	waiting := c.getting("/0/two")
 	b.until("document.querySelectorAll('tbody tr').length === 2 && document.querySelector('tbody .is-waiting') !== null")
 	b.until("document.querySelector('details').open && document.activeElement.className === 'scroll'")
 	b.until("document.querySelector('.holder').textContent.includes('POST') && document.querySelector('.holder').textContent.includes('/0/checkout/0')")
@@ -161,9 +130,8 @@ func TestStatusFollowsWhileInUse(t *testing.T) {
 	if b.run("document.body.innerText", &text); strings.Contains(text, "secret") {
 		t.Error("the page shows the query string of a request")
 	}
-	leave()
-	s.Next().Leave()
-	testcaddy.Await(t, waiting)
+	c.OpenAll()
+	c.wantServed(waiting)
 	b.until("document.querySelectorAll('tbody tr').length === 0 && document.getElementById('state').textContent === 'live'")
 
 	// The filter keeps what it finds, and survives a reload of the page.
@@ -175,7 +143,7 @@ func TestStatusFollowsWhileInUse(t *testing.T) {
 	b.visit(url)
 	b.until("document.getElementById('filter-text')?.value === 'REP' && document.querySelectorAll('details').length === 1")
 
-	s.Kill()
+	c.Kill()
 	b.until("/^not up to date since .*: the server cannot be reached$/.test(document.getElementById('state').textContent)")
 	b.until("document.querySelectorAll('details').length === 1")
 	b.keep("gone")
@@ -210,28 +178,27 @@ func (b *browser) keep(name string) {
 // Without JavaScript, the page shows its first state. Bug: it showed nothing.
 func TestStatusWithoutJavaScript(t *testing.T) {
 	t.Parallel()
-	s := manyQueues(t, "", "checkout_", "reports_")
-	leave := s.fill(t, 0, 2)
+	c := start(t, setup{site: manyQueues("", "checkout_", "reports_")})
+	c.fill(0, 2)
 	b := openPage(t)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.visit(s.url + "status?filter=check")
+	b.visit(c.url + "/status?filter=check")
 	for _, want := range []string{"checkout_", "1 queue of 2", "Reload", "as of ", "/0/checkout/0"} {
 		b.until("document.body.innerText.includes(" + strconv.Quote(want) + ")")
 	}
 	b.until("getComputedStyle(document.querySelector('.control')).display === 'none'") // they need JavaScript
 	b.keep("noscript")
-	leave()
 }
 
 // With controls, the page evicts a ticket after asking.
 func TestStatusEvictsInBrowser(t *testing.T) {
 	t.Parallel()
-	s := manyQueues(t, "", "checkout_")
-	one := s.send(t, "GET", "0/one")
-	inside := s.NextNamed("0/one")
-	two := s.send(t, "GET", "0/two")
-	s.awaitAll(t, 2)
-	b := openBrowser(t, s.url+"status")
+	c := start(t, setup{site: manyQueues("", "checkout_")})
+	one := c.getting("/0/one?gate")
+	c.AwaitEntry("0/one")
+	two := c.getting("/0/two")
+	c.awaitQueue("checkout_", 1, 1)
+	b := openBrowser(t, c.url+"/status")
 	b.run("document.querySelector('details').open = true", nil)
 	evict := func(state, answer string) {
 		b.run("window.confirm = question => { window.asked = question; return "+answer+" }", nil)
@@ -239,18 +206,17 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	}
 	evict("waiting", "false")
 	b.until("window.asked.includes('refused')")
-	s.awaitAll(t, 2)
+	c.awaitQueue("checkout_", 1, 1)
 	evict("waiting", "true")
-	testcaddy.Await(t, two).Want(t, http.StatusServiceUnavailable)
+	(<-two).Want(t, http.StatusServiceUnavailable)
 	b.until("document.querySelectorAll('tbody tr').length === 1")
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
-	testcaddy.Await(t, one).Want(t, http.StatusGatewayTimeout)
-	inside.Leave()
-	s.awaitLog(t, "status page: evict", 2)
+	(<-one).Want(t, http.StatusGatewayTimeout)
+	c.awaitEntries("status page: evict", 2)
 
 	// What is evicted twice is gone, and the page says so.
 	b.run("const gone = document.createElement('button'); gone.dataset.action = 'evict'; gone.dataset.token = '1'; gone.dataset.state = 'inside';"+
-		" gone.dataset.queue = "+strconv.Quote(s.dir+"/checkout_")+"; document.getElementById('queues').append(gone); gone.click()", nil)
+		" gone.dataset.queue = "+strconv.Quote(c.dir+"/checkout_")+"; document.getElementById('queues').append(gone); gone.click()", nil)
 	b.until("document.getElementById('message').textContent.includes('no ticket 1 in queue')")
 }

@@ -15,9 +15,7 @@ import (
 func TestRevokedTurnsAreTold(t *testing.T) {
 	t.Parallel()
 	application, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	c := start(t, setup{site: fmt.Sprintf(`
 		serialize_status /queues
 		serialize {
@@ -30,21 +28,16 @@ func TestRevokedTurnsAreTold(t *testing.T) {
 		}`, application.Addr())})
 	answer := c.getting("/")
 	connection, err := application.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	const says = ", past hold_timeout, revoked "
 	wait.Until(t, "the page tells of the revocation", func() bool {
 		page := c.get("/queues").Text
 		return strings.Contains(page, "inside for ") && strings.Contains(page, says) && strings.Contains(page, "read_timeout")
 	})
-	if out, errs, code := output(t, nil, "serialize", "queues", "--address", c.Admin); code != 0 || !strings.Contains(out, "inside, revoked ") {
-		t.Errorf("queues: exit code %d: %s%s", code, out, errs)
-	}
+	c.wantCommand(0, "inside, revoked ", "queues")
 	token := c.queue("a_").Tickets[0].Token
-	out, errs, code := output(t, nil, "serialize", "evict", "--address", c.Admin, "--prefix", "a_", "--force", token)
-	if code != 0 || !strings.Contains(out, "the turn ends only when its handlers return") || !strings.Contains(out, "read_timeout") {
-		t.Errorf("evict: exit code %d: %s%s", code, out, errs)
+	if out := c.wantCommand(0, "the turn ends only when its handlers return", "evict", "--prefix", "a_", "--force", token); !strings.Contains(out, "read_timeout") {
+		t.Errorf("evict: %s", out)
 	}
 	check(t, connection.Close())
 	check(t, application.Close())

@@ -1,3 +1,5 @@
+//go:build unix
+
 package integration_test
 
 import (
@@ -9,97 +11,74 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// newStatusSite is a site whose every request is queued, except for the status
-// page.
-func newStatusSite(t *testing.T) *site {
-	t.Helper()
-	s := unstartedSite(t)
-	text := s.caddyfile("queue_length 1")
-	s.start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
-	return s
+const statusPage = "serialize_status /status\n"
+
+// wantStatus fails the test unless the status page has texts.
+func (c *caddy) wantStatus(texts ...string) {
+	c.t.Helper()
+	page := c.get("/status").Text
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			c.t.Errorf("the page has no %q:\n%s", text, page)
+		}
+	}
 }
 
 func TestStatusTellsOfQueues(t *testing.T) {
 	t.Parallel()
-	s := newStatusSite(t)
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	testcaddy.Get(t, s.url+"three").Want(t, http.StatusServiceUnavailable)
-	wants := func(texts ...string) {
-		t.Helper()
-		page := testcaddy.Get(t, s.url+"status").Text
-		for _, text := range texts {
-			if !strings.Contains(page, text) {
-				t.Errorf("the page has no %q:\n%s", text, page)
-			}
-		}
-	}
-	wants(">1 <small>of 1</small>", ">full<", "The queue is full: 1 wait", "Refused: queue_full ", "(1 since the start)", ">inside for ", ">waiting for ")
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-	wants(">refusing<", "2 entered") // also while nobody waits
+	c := start(t, setup{site: statusPage + behindQueue("queue_length 1")})
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	c.get("/three").Want(t, http.StatusServiceUnavailable)
+	c.wantStatus(">1 <small>of 1</small>", ">full<", "The queue is full: 1 wait", "Refused: queue_full ", "(1 since the start)", ">inside for ", ">waiting for ")
+	c.release(holder)
+	c.wantServed(waiter)
+	c.wantStatus(">refusing<", "2 entered") // also while nobody waits
 
 	// What was counted outlives the configuration.
-	s.Reload(t, strings.Replace(s.caddyfile("timeout 5s"),
-		"{\n", "{\n\tserialize_status /status\n", 1))
-	wants(">refusing<", "2 entered")
+	check(t, c.reload(setup{site: statusPage + behindQueue("timeout 5s")}))
+	c.wantStatus(">refusing<", "2 entered")
 }
 
 // The page shows the requests of browsers that wait without a connection.
 func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
 	t.Parallel()
-	s := unstartedSite(t)
-	s.start(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 10m", ""), "{\n", "{\n\tserialize_status /status\n", 1))
-	leave := s.occupy(t)
-	defer leave()
-	newVisitor(s).waits(t, "mine")
-	wait.Until(t, "the page has the request", func() bool {
-		return strings.Contains(testcaddy.Get(t, s.url+"status").Text, s.host+"/mine")
-	})
+	c := start(t, setup{site: statusPage + waitingSite("after 0\nhold 10m", "")})
+	c.occupy("first")
+	newVisitor(c).waits("mine")
+	c.wantStatus(c.host() + "/mine")
 }
 
 func TestStatusAnswers(t *testing.T) {
 	t.Parallel()
-	s := newStatusSite(t)
-	for _, c := range []struct {
-		method, path, accept string
-		status               int
-		mime                 string
+	c := start(t, setup{site: statusPage + behindQueue("prefix `<!--<script>alert(1)`")})
+	for _, test := range []struct {
+		method, accept string
+		status         int
+		mime           string
 	}{
-		{"GET", "status", "", 200, "text/html; charset=utf-8"},
-		{"GET", "status", "text/html,application/xhtml+xml,*/*;q=0.8", 200, "text/html; charset=utf-8"},
-		{"HEAD", "status", "", 200, "text/html; charset=utf-8"},
-		{"POST", "status", "", 405, ""},
+		{"GET", "", 200, "text/html; charset=utf-8"},
+		{"GET", "text/html,application/xhtml+xml,*/*;q=0.8", 200, "text/html; charset=utf-8"},
+		{"HEAD", "", 200, "text/html; charset=utf-8"},
+		{"POST", "", 405, ""},
 	} {
-		a := testcaddy.Await(t, testcaddy.Send(t, c.method, s.url+c.path, "", "Accept", c.accept))
-		if a.StatusCode != c.status || a.Header.Get("Content-Type") != c.mime || (c.method == "HEAD") != (len(a.Text) == 0) && c.status == 200 {
-			t.Errorf("%s %s, Accept %q: %d %s, %d bytes", c.method, c.path, c.accept, a.StatusCode, a.Header.Get("Content-Type"), len(a.Text))
+		a := do(newClient(t, "1.1"), test.method, c.url+"/status", "", "Accept", test.accept)
+		if a.StatusCode != test.status || a.Header.Get("Content-Type") != test.mime || (test.method == "HEAD") != (len(a.Text) == 0) && test.status == 200 {
+			t.Errorf("%s, Accept %q: %d %s, %d bytes", test.method, test.accept, a.StatusCode, a.Header.Get("Content-Type"), len(a.Text))
 		}
-		if c.status == 405 && a.Header.Get("Allow") != "GET, HEAD" {
+		if test.status == 405 && a.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("Allow is %q", a.Header.Get("Allow"))
 		}
 	}
-	page := testcaddy.Get(t, s.url+"status").Text
+	page := c.get("/status").Text
 	for _, outside := range []string{"src=", "@import", "url(", "http://", "https://"} {
 		if strings.Contains(strings.ReplaceAll(page, "http://www.w3.org/2000/svg", ""), outside) {
 			t.Errorf("the page has %q; it must load nothing", outside)
 		}
 	}
-}
-
-// Whatever a name contains, the page shows it as text.
-func TestStatusEscapesNames(t *testing.T) {
-	t.Parallel()
-	s := unstartedSite(t)
-	text := strings.Replace(s.caddyfile(""), "prefix a_", "prefix `<!--<script>alert(1)`", 1)
-	s.start(t, strings.Replace(text, "{\n", "{\n\tserialize_status /status\n", 1))
-	if page := testcaddy.Get(t, s.url+"status").Text; strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {
+	// Whatever a name contains, the page shows it as text.
+	if strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {
 		t.Error("a name got into the page as markup")
 	}
 }
@@ -131,17 +110,14 @@ func checkPicture(text []byte, dark bool) error {
 // site could send requests in the reader's name.
 func TestStatusControls(t *testing.T) {
 	t.Parallel()
-	s := manyQueues(t, "", "checkout_")
-	one := s.send(t, "GET", "0/one")
-	inside := s.NextNamed("0/one")
-	two := s.send(t, "GET", "0/two")
-	s.awaitAll(t, 2)
-	queue := s.queues(t)[0]
+	c := start(t, setup{site: manyQueues("", "checkout_")})
+	c.fill(0, 2)
+	queue := c.queue("checkout_")
 	order := func(action, token string) string {
 		return url.Values{"action": {action}, "queue": {queue.Path + "/" + queue.Prefix}, "token": {token}}.Encode()
 	}
-	waiting, own := queue.Tickets[1].Token, strings.TrimSuffix(s.url, "/")
-	for _, c := range []struct {
+	waiting, own := queue.Tickets[1].Token, c.url
+	for _, test := range []struct {
 		name, order, site, origin string
 		status                    int
 		says                      string
@@ -160,20 +136,17 @@ func TestStatusControls(t *testing.T) {
 		{"the page in an older browser", order("evict", queue.Tickets[0].Token), "", own, 200, `"state":"inside"`},
 	} {
 		var header []string
-		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Origin": c.origin} {
+		for name, value := range map[string]string{"Sec-Fetch-Site": test.site, "Origin": test.origin} {
 			if value != "" {
 				header = append(header, name, value)
 			}
 		}
-		a := testcaddy.Await(t, testcaddy.Send(t, "POST", s.url+"status?"+c.order, "", header...))
-		if a.StatusCode != c.status || !strings.Contains(a.Text, c.says) || a.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %d %s; expected %d with %q", c.name, a.StatusCode, a.Text, c.status, c.says)
+		a := do(newClient(t, "1.1"), "POST", c.url+"/status?"+test.order, "", header...)
+		if a.StatusCode != test.status || !strings.Contains(a.Text, test.says) || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s; expected %d with %q", test.name, a.StatusCode, a.Text, test.status, test.says)
 		}
 	}
-	testcaddy.Await(t, one)
-	testcaddy.Await(t, two)
-	inside.Leave()
-	a := testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.url+"status", ""))
+	a := do(newClient(t, "1.1"), "DELETE", c.url+"/status", "")
 	if a.StatusCode != 405 || a.Header.Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("DELETE: %d, Allow: %s", a.StatusCode, a.Header.Get("Allow"))
 	}

@@ -3,26 +3,25 @@
 package integration_test
 
 import (
-	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
 // trust adopts the ID of a trusted proxy, and drops that of any other caller. By default,
 // nobody is trusted.
 func TestTrust(t *testing.T) {
+	t.Parallel()
 	const site = "unique_ids {\n trust X-Request-Id\n}\nrespond {http.request.txid}|{header.X-Request-Id}"
-	url := make(map[string]string) // by who is trusted
+	sites := make(map[string]*caddy) // by who is trusted
 	for trusted, servers := range map[string]string{
 		"it":      "trusted_proxies static 127.0.0.1/32",
 		"another": "trusted_proxies static 192.0.2.1/32",
 		"nobody":  "",
 	} {
-		url[trusted] = start(t, setup{servers: servers, site: site}).url
+		sites[trusted] = start(t, setup{servers: servers, site: site})
 	}
 	for _, test := range []struct {
 		name, trusted, value string
@@ -38,9 +37,9 @@ func TestTrust(t *testing.T) {
 		{"another is trusted", "another", "caller1", false},
 		{"nobody is trusted", "nobody", "abc", false},
 	} {
-		checkTrusted(t, ask(t, url[test.trusted], "X-Request-Id", test.value), test.value, test.kept)
+		checkTrusted(t, sites[test.trusted].ask("X-Request-Id", test.value), test.value, test.kept)
 	}
-	checkTrusted(t, ask(t, url["it"], "X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
+	checkTrusted(t, sites["it"].ask("X-Request-Id", "a", "X-Request-Id", "b"), "a", false)
 }
 
 func checkTrusted(t *testing.T, answer, value string, kept bool) {
@@ -63,9 +62,8 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 // Bug: a second unique_ids on the way had no effect: an untrusted value of the header
 // field that it trusts reached the upstream.
 func TestInnerTrustStripsUntrustedHeader(t *testing.T) {
-	addr := testcaddy.ReserveAddr(t)
-	server := testcaddy.Start(t, `http://`+addr+` {
-	route {
+	t.Parallel()
+	c := start(t, setup{site: `route {
 		unique_ids
 		handle /own* {
 			request_header X-Request-Id {http.request.txid}
@@ -74,17 +72,12 @@ func TestInnerTrustStripsUntrustedHeader(t *testing.T) {
 			trust X-Request-Id
 		}
 		respond {http.request.txid}|{header.X-Request-Id}
-	}
-}
-`)
-	checkTrusted(t, ask(t, "http://"+addr, "X-Request-Id", "abc"), "abc", false)
-	if txid, header, _ := strings.Cut(ask(t, "http://"+addr+"/own", "X-Request-Id", "abc"), "|"); header != txid {
+	}`})
+	checkTrusted(t, c.ask("X-Request-Id", "abc"), "abc", false)
+	if txid, header, _ := strings.Cut(c.get("/own", "X-Request-Id", "abc").Text, "|"); header != txid {
 		t.Errorf("the header field with the txid %s became %q", txid, header)
 	}
-	wait.Eventually(t, "the log says that the second has no say", func() error {
-		if !strings.Contains(server.Log.String(), "unique_ids before it has named the request") {
-			return errors.New("it does not")
-		}
-		return nil
+	c.awaitEntry("the log says that the second has no say", func(e entry) bool {
+		return strings.Contains(fmt.Sprint(e), "unique_ids before it has named the request")
 	})
 }

@@ -1,15 +1,14 @@
+//go:build unix
+
 package integration_test
 
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // goTo goes to an address without waiting for the answer.
@@ -26,58 +25,65 @@ func placeIs(text string) string {
 	return fmt.Sprintf("document.querySelector('[data-waiting=place]')?.textContent === %q", text)
 }
 
-// newTab opens an empty page in the same browser, which shares its cookies.
-func (b *browser) newTab() *browser {
+// served is true in a browser that shows the upstream's answer.
+func served(name string) string {
+	return fmt.Sprintf("document.body?.innerText === 'served %s'", name)
+}
+
+// newTab opens an empty page in the same browser, which shares its cookies unless it is
+// private.
+func (b *browser) newTab(private bool) *browser {
 	b.t.Helper()
-	whole := &browser{t: b.t, connection: b.connection}
-	return &browser{t: b.t, connection: b.connection, session: whole.attach(map[string]any{"url": "about:blank"})}
+	whole, page := &browser{t: b.t, connection: b.connection}, map[string]any{"url": "about:blank"}
+	if private {
+		var profile struct{ BrowserContextID string }
+		whole.call("Target.createBrowserContext", nil, &profile)
+		page["browserContextId"] = profile.BrowserContextID
+	}
+	return &browser{t: b.t, connection: b.connection, session: whole.attach(page)}
 }
 
 // In a browser with JavaScript, the page counts down without being reloaded, and
 // continues at once when the turn has come.
 func TestWaitingInBrowser(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 200ms", "")
-	two := s.send(t, "POST", "two")
-	s.awaitTickets(t, 2)
+	c, leave := busySite(t, "after 200ms\nhold 3s", "")
+	two := c.send("POST", "name=two&gate")
+	c.awaitTickets(2)
 	b := openPage(t)
-	b.goTo(s.url + "mine?a=b#c")
-	b.until(onWaitingPage)
-	b.until(placeIs("You are number 2 in line."))
-	b.until("document.title === '(2) Waiting in line'")
+	b.goTo(c.url + "/mine?a=b#c")
+	b.until(placeIs("You are number 2 in line.") + " && document.title === '(2) Waiting in line'")
 	b.run("window.same = true", nil)
 	leave()
-	in := s.NextNamed("two")
+	c.AwaitEntry("two")
 	b.until(placeIs("You are next."))
 	b.until("document.title === '(1) Waiting in line' && document.querySelector('[role=status][aria-live=polite]') !== null")
-	// Refresh, which is for browsers without JavaScript, would load the page again.
+	// Refresh, which is for browsers without JavaScript, would load the page again. And this
+	// is longer than hold.
 	time.Sleep(5500 * time.Millisecond)
 	b.until("window.same === true")
-	in.Leave()
-	testcaddy.Await(t, two)
-	s.NextNamed("mine").Leave()
-	b.until("document.body?.innerText === 'served mine' && location.search === '?a=b' && location.hash === '#c'")
-	s.awaitTickets(t, 0)
+	c.awaitTickets(2)
+	c.Open("two")
+	c.wantServed(two)
+	b.until(served("mine") + " && location.search === '?a=b' && location.hash === '#c'")
+	c.wantNoTickets()
 }
 
 // The browser is inside shortly after its turn has come.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	s := waitingSite(t, "after 0", "")
+	c := start(t, setup{site: waitingSite("after 0", "")})
 	b := openPage(t)
 	var took []time.Duration
 	for i := range 7 {
-		leave := s.occupy(t)
-		name := fmt.Sprint("mine", i)
-		b.goTo(s.url + name)
+		leave, name := c.occupy(fmt.Sprint("first", i)), fmt.Sprint("mine", i)
+		b.goTo(c.url + "/" + name)
 		b.until(placeIs("You are next."))
-		s.awaitTickets(t, 2)
-		leave()
+		c.awaitTickets(2)
 		left := time.Now()
-		in := s.NextNamed(name)
-		took = append(took, time.Since(left))
-		in.Leave()
-		b.until(fmt.Sprintf("document.body?.innerText === 'served %s'", name))
+		leave()
+		b.until(served(name))
+		took = append(took, c.Visit(name).Entered.Sub(left))
 	}
 	// Whatever else the machine does, one of them had it in time.
 	if slices.Sort(took); took[0] > 300*time.Millisecond {
@@ -85,48 +91,37 @@ func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	}
 }
 
-// A reload and a second tab share one place. The tab that comes first takes the turn, and
-// the other one lines up again.
+// A reload and a second tab share one place, and a browser that goes back to the page finds
+// it again. The tab that comes first takes the turn, and the other one lines up again. A
+// private window has a place of its own.
 func TestWaitingInTwoTabs(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0", "")
+	c, leave := busySite(t, "after 0\nhold 10m", "")
 	one := openPage(t)
-	one.goTo(s.url + "1")
-	one.until(placeIs("You are next."))
-	two := one.newTab()
-	two.goTo(s.url + "2")
-	two.until(placeIs("You are next."))
+	two, private := one.newTab(false), one.newTab(true)
+	for tab, place := range map[*browser]string{one: "1", two: "2"} {
+		tab.goTo(c.url + "/" + place + "?gate")
+		tab.until(placeIs("You are next."))
+	}
+	private.goTo(c.url + "/private")
+	private.until(placeIs("You are number 2 in line."))
 	one.run("setTimeout(() => location.reload())", nil)
 	one.until("performance.getEntriesByType('navigation')[0].type === 'reload' && " + placeIs("You are next."))
-	s.awaitTickets(t, 2)
+	one.visit("about:blank")
+	one.run("setTimeout(() => history.back())", nil)
+	one.until(placeIs("You are next."))
+	c.awaitTickets(3)
 	leave()
-	first := s.Next()
-	s.awaitTickets(t, 2)
-	other := map[string]*browser{"1": two, "2": one}[first.Name]
-	other.until(placeIs("You are next."))
-	s.Nobody()
-	first.Leave()
-	s.Next().Leave()
+	wait.Until(t, "one has entered", func() bool { return len(c.Order()) == 2 })
+	first := c.Order()[1]
+	other := map[string]*browser{"1": two, "2": one}[first]
+	other.until(placeIs("You are number 2 in line."))
+	c.WantOrder("first", first)
+	c.Open("1")
+	c.Open("2")
+	private.until(served("private"))
 	other.until("document.body?.innerText.startsWith('served')")
-	s.awaitTickets(t, 0)
-}
-
-// A browser that goes back to the page finds its place again. A private window has one of
-// its own.
-func TestWaitingBackAndPrivate(t *testing.T) {
-	t.Parallel()
-	s, leave := busySite(t, "after 0", "")
-	defer leave()
-	whole := startBrowser(t)
-	b, private := whole.newProfile(), whole.newProfile()
-	b.goTo(s.url + "mine")
-	b.until(placeIs("You are next."))
-	b.visit("about:blank")
-	private.goTo(s.url + "mine")
-	private.until(placeIs("You are number 2 in line."))
-	b.run("setTimeout(() => history.back())", nil)
-	b.until(placeIs("You are next."))
-	s.awaitTickets(t, 3)
+	c.wantNoTickets()
 }
 
 // Browsers that refuse cookies wait with their connection, once the page has seen that they
@@ -136,119 +131,76 @@ func TestWaitingWithoutCookies(t *testing.T) {
 	for _, script := range []bool{true, false} {
 		t.Run(fmt.Sprint("script ", script), func(t *testing.T) {
 			t.Parallel()
-			s, leave := busySite(t, "after 0", "")
+			c, leave := busySite(t, "after 0", "")
 			b := openPageWith(t, `{"profile": {"default_content_setting_values": {"cookies": 2}}}`)
 			b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": !script}, nil)
-			b.goToWithoutScript(s.url + "mine?a=b")
+			b.goToWithoutScript(c.url + "/mine?a=b")
 			b.until(placeIs("You are next."))
-			seen := make(map[string]bool)
-			wait.Eventually(t, "the first place is gone, and the page waits", func() error {
-				tickets := s.queues(t)[0].Tickets
-				for _, ticket := range tickets {
-					seen[ticket.Token] = true
-				}
-				if len(seen) != 3 || len(tickets) != 2 {
-					return fmt.Errorf("tickets %+v of %d", tickets, len(seen))
-				}
-				return nil
-			})
+			c.awaitTicketsOf(make(map[string]bool), 3)
 			time.Sleep(5 * time.Second) // longer than a place without a cookie
-			s.awaitTickets(t, 2)
+			c.awaitTickets(2)
 			leave()
-			s.NextNamed("mine").Leave()
-			b.until("document.body?.innerText === 'served mine'")
+			b.until(served("mine"))
 		})
 	}
+}
+
+// awaitTicketsOf waits until so many different tickets have been seen, of which two are left.
+func (c *caddy) awaitTicketsOf(seen map[string]bool, n int) {
+	c.t.Helper()
+	wait.Eventually(c.t, "earlier places are gone, and the page waits", func() error {
+		tickets := c.queue("a_").Tickets
+		for _, ticket := range tickets {
+			seen[ticket.Token] = true
+		}
+		if len(seen) != n || len(tickets) != 2 {
+			return fmt.Errorf("tickets %+v of %d", tickets, len(seen))
+		}
+		return nil
+	})
 }
 
 // Bug: if a reload of the configuration removed the queue, the page said for ever that the
 // connection was lost. Its script kept asking the upstream.
 func TestWaitingQueueIsTakenAway(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 10m", "")
-	defer leave()
+	c, _ := busySite(t, "after 0\nhold 10m", "")
 	b := openPage(t)
-	b.goTo(s.url + "mine")
+	b.goTo(c.url + "/mine")
 	b.until(placeIs("You are next."))
-	s.Reload(t, strings.Replace(s.waitingCaddyfile("", ""), "serialize {", "respond /never 200\n\tserialize /never {", 1))
-	go func() { // the script's question, if it had the time, and the page
-		for {
-			select {
-			case v := <-s.Entries():
-				v.Leave()
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}()
-	b.until("document.body?.innerText === 'served mine'")
+	check(t, c.reload(setup{site: "reverse_proxy {$UPSTREAM}"}))
+	b.until(served("mine"))
 }
 
 // Bug: if only the page was removed, its script's request waited in the queue for its
 // turn. The answer was thrown away, and the page queued again.
 func TestWaitingPageIsTakenAway(t *testing.T) {
 	t.Parallel()
-	s := waitingSite(t, "after 0\nhold 3s", "")
-	leave := s.occupy(t)
+	c, leave := busySite(t, "after 0\nhold 3s", "")
 	b := openPage(t)
-	b.goTo(s.url + "mine")
+	b.goTo(c.url + "/mine")
 	b.until(placeIs("You are next."))
 	seen := make(map[string]bool)
-	look := func() []serializer.TicketState {
-		tickets := s.queues(t)[0].Tickets
-		for _, ticket := range tickets {
-			seen[ticket.Token] = true
-		}
-		return tickets
-	}
-	look() // on a busy machine, the first place may be gone before the reload is over
-	s.Reload(t, strings.Replace(s.waitingCaddyfile("after 0\nhold 3s", ""), "waiting_page {\nafter 0\nhold 3s\n}", "", 1))
-	wait.Eventually(t, "the page has come again, and its first place and its script's are gone", func() error {
-		if tickets := look(); len(seen) != 4 || len(tickets) != 2 {
-			return fmt.Errorf("tickets %+v of %d", tickets, len(seen))
-		}
-		return nil
-	})
+	c.awaitTicketsOf(seen, 2) // on a busy machine, the first place may be gone before the reload is over
+	check(t, c.reload(setup{site: behindQueue("prefix a_\ntimeout 10m")}))
+	c.awaitTicketsOf(seen, 4) // the page has come again; its first place and its script's are gone
 	leave()
-	s.NextNamed("mine").Leave()
-	b.until("document.body?.innerText === 'served mine'")
-	s.Nobody()
-}
-
-// A closed tab frees its place within hold, even if its turn has not come.
-func TestWaitingTabIsClosed(t *testing.T) {
-	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 2s", "")
-	b := openPage(t)
-	b.goTo(s.url + "mine")
-	b.until(placeIs("You are next."))
-	time.Sleep(3 * time.Second) // longer than hold: the page is open
-	s.awaitTickets(t, 2)
-	b.visit("about:blank")
-	closed := time.Now()
-	s.awaitTickets(t, 1)
-	if after := time.Since(closed); after > wait.Patience/2 {
-		t.Errorf("the place was free after %v", after)
-	}
-	leave()
-	s.Nobody()
+	b.until(served("mine"))
+	c.wantNoTickets()
 }
 
 // Without JavaScript, the page reloads by itself until the turn has come.
 func TestWaitingWithoutJavaScript(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 6s", "")
+	c, leave := busySite(t, "after 0\nhold 6s", "")
 	b := openPage(t)
-	b.goTo(s.url + "mine")
-	b.until(onWaitingPage)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.goToWithoutScript(s.url + "mine")
+	b.goToWithoutScript(c.url + "/mine")
 	b.until(placeIs("You are next."))
 	time.Sleep(8 * time.Second) // longer than hold
-	s.awaitTickets(t, 2)
+	c.awaitTickets(2)
 	leave()
-	s.NextNamed("mine").Leave()
-	b.until("document.body?.innerText === 'served mine'")
+	b.until(served("mine"))
 }
 
 // goToWithoutScript goes to an address, also in a browser that runs no scripts.
@@ -257,32 +209,19 @@ func (b *browser) goToWithoutScript(url string) {
 	b.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
-// newProfile opens an empty page in a profile of its own, with cookies of its own.
-func (b *browser) newProfile() *browser {
-	b.t.Helper()
-	var profile struct{ BrowserContextID string }
-	b.call("Target.createBrowserContext", nil, &profile)
-	session := b.attach(map[string]any{"url": "about:blank", "browserContextId": profile.BrowserContextID})
-	return &browser{t: b.t, connection: b.connection, session: session}
-}
-
 // The page is correct on every screen and in every direction, and axe finds nothing.
 func TestWaitingOnScreens(t *testing.T) {
 	t.Parallel()
 	source := axe(t)
+	c, _ := busySite(t, "after 0", "")
+	b := openPage(t)
+	b.call("Network.enable", nil, nil)
 	for _, language := range []string{"en", "ru", "ar"} {
-		t.Run(language, func(t *testing.T) { // one browser at a time
-			s, leave := busySite(t, "after 0", "")
-			b := openPage(t)
-			b.call("Network.enable", nil, nil)
-			b.call("Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"Accept-Language": language}}, nil)
-			b.goTo(s.url + "mine")
-			b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
-			b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
-			b.run(source, nil)
-			b.checkOnScreens("waiting-" + language)
-			leave()
-			s.NextNamed("mine").Leave()
-		})
+		b.call("Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"Accept-Language": language}}, nil)
+		b.goTo(c.url + "/mine")
+		b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
+		b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
+		b.run(source, nil)
+		b.checkOnScreens("waiting-" + language)
 	}
 }

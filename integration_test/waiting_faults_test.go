@@ -1,63 +1,58 @@
+//go:build unix
+
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // queue_length counts the places of browsers like all others. So it bounds them.
 func TestWaitingPlacesAreBounded(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 1m", "queue_length 2\nerror_code 429")
-	b := newVisitor(s)
-	b.waits(t, "mine")
-	b.waits(t, "mine")
-	s.send(t, "POST", "two")
-	s.awaitTickets(t, 3)
-	if a := newVisitor(s).visit(t, "one too many"); a.StatusCode != http.StatusTooManyRequests || len(a.Cookies()) > 0 {
-		t.Errorf("answer %d %v; expected a refusal", a.StatusCode, a.Header)
+	c, _ := busySite(t, "after 0\nhold 1m", "queue_length 2\nerror_code 429")
+	b := newVisitor(c)
+	b.waits("mine")
+	b.waits("mine")
+	c.send("POST", "name=two")
+	c.awaitTickets(3)
+	if a := newVisitor(c).visit("one-too-many").Want(t, http.StatusTooManyRequests); len(a.Cookies()) > 0 {
+		t.Errorf("the refusal is %v", a.Header)
 	}
-	leave()
 }
 
 // When the browser of a refused ticket returns, it gets the refusal that others get, once.
 func TestWaitingRefusals(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		options string
-		refuse  func(t *testing.T, s *site)
+		refuse  func(c *caddy)
 	}{
-		"timeout": {"timeout 3s", func(t *testing.T, s *site) { s.awaitTickets(t, 1) }},
-		"evicted": {"", func(t *testing.T, s *site) {
-			q := s.awaitTickets(t, 2)
-			testcaddy.Await(t, testcaddy.Send(t, http.MethodDelete, s.adminURL(q, q.Tickets[1].Token), "")).Want(t, http.StatusOK)
+		"timeout": {"timeout 3s", func(c *caddy) { c.awaitTickets(1) }},
+		"evicted": {"", func(c *caddy) {
+			token := c.awaitQueue("a_", 1, 1).Tickets[1].Token
+			c.API("DELETE", c.path("a_")+"/"+token, "").Want(t, http.StatusOK)
 		}},
-		"superseded": {"queue_length 1\nwhen_full drop_oldest", func(t *testing.T, s *site) { s.send(t, "POST", "latest") }},
+		"superseded": {"queue_length 1\nwhen_full drop_oldest", func(c *caddy) { c.send("POST", "name=latest") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, leave := busySite(t, "after 0\nhold 30s", c.options+"\nerror_code 429\nerror_response text/plain refused")
-			b := newVisitor(s)
-			b.waits(t, "mine")
-			b.asks(t)
-			c.refuse(t, s)
-			wait.Until(t, "the page is to reload", func() bool { return b.asks(t).Text == `{"turn":true}` })
-			if a := b.visit(t, "mine"); a.StatusCode != 429 || a.Text != "refused" || a.Header.Get("Retry-After") == "" {
+			c, _ := busySite(t, "after 0\nhold 30s", test.options+"\nerror_code 429\nerror_response text/plain refused")
+			b := newVisitor(c)
+			b.waits("mine")
+			b.asks("mine")
+			test.refuse(c)
+			b.awaitTurn("mine")
+			if a := b.visit("mine"); a.StatusCode != 429 || a.Text != "refused" || a.Header.Get("Retry-After") == "" {
 				t.Errorf("answer %d %q %v", a.StatusCode, a.Text, a.Header)
 			}
-			s.wantMetric(t, `caddy_serialize_requests_total{outcome="`+name+`",queue="a_"}`, 1)
-			if a := b.waits(t, "mine"); strings.Contains(a.Text, lost) {
-				t.Errorf("after the refusal, the page shows %s", a.Text)
-			}
-			leave()
+			c.wantMetric(`requests_total{outcome="`+name+`",queue="a_"}`, "1")
+			b.finds("", false)
 		})
 	}
 }
@@ -65,89 +60,58 @@ func TestWaitingRefusals(t *testing.T) {
 // A reload of the configuration keeps all places, also if more may enter than before.
 func TestWaitingPlacesSurviveReload(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 10m", "")
-	b := newVisitor(s)
-	b.waits(t, "mine")
-	b.waits(t, "mine")
-	s.send(t, "POST", "behind")
-	s.awaitTickets(t, 3)
+	c, leave := busySite(t, "after 0\nhold 10m", "")
+	b := newVisitor(c)
+	b.waits("mine")
+	b.waits("mine")
+	c.send("POST", "name=behind")
+	c.awaitTickets(3)
 	for _, options := range []string{"error_code 429", "concurrency 2"} {
-		s.Reload(t, s.waitingCaddyfile("after 0\nhold 9m", options))
-		if a := b.waits(t, "mine"); !strings.Contains(a.Text, "You are next.") || strings.Contains(a.Text, lost) {
-			t.Errorf("with %s, the page shows %s", options, a.Text)
-		}
+		check(t, c.reload(setup{site: waitingSite("after 0\nhold 9m", options)}))
+		b.finds("You are next.", false)
 	}
 	leave()
-	b.isServed(t, "mine")
+	b.isServed("mine")
 }
 
 // A restart loses the places: the browser starts anew.
 func TestWaitingPlacesAreLostByRestart(t *testing.T) {
 	t.Parallel()
-	s, _ := busySite(t, "after 0", "")
-	b := newVisitor(s)
-	b.waits(t, "mine")
-	s.Kill()
-	b.site = s.joinWaiting(t, "after 0")
-	leave := b.site.occupy(t)
-	b.waits(t, "mine")
+	c, _ := busySite(t, "after 0", "")
+	b := newVisitor(c)
+	b.waits("mine")
+	c.Kill()
+	b.c = c.another()
+	leave := b.c.occupy("after")
+	b.waits("mine")
 	leave()
-	b.isServed(t, "mine")
-}
-
-// Bug: while a process stopped, turns waited for browsers that could not reach it.
-func TestWaitingPlacesEndOnStop(t *testing.T) {
-	t.Parallel()
-	s := unstartedSite(t)
-	s.start(t, "{\nadmin {$ADMIN}\ngrace_period 1m\n}\n"+s.waitingCaddyfile("after 0\nhold 10m", ""))
-	leave := s.occupy(t)
-	for range 10 {
-		b := newVisitor(s)
-		b.waits(t, "mine")
-		b.waits(t, "mine")
-	}
-	plain := s.send(t, "POST", "plain")
-	s.awaitTickets(t, 12)
-	s.Signal(os.Interrupt)
-	leave()
-	left := time.Now()
-	s.NextNamed("plain").Leave()
-	if idle := time.Since(left); idle > 10*time.Second {
-		t.Errorf("the queue was idle for %v", idle)
-	}
-	wantServed(t, testcaddy.Await(t, plain), "plain")
-	s.AwaitEnd()
+	b.isServed("mine")
 }
 
 // A ticket taken under a rule for several holders is of no use for a turn that must be
 // exclusive. A stricter ticket is good wherever more may be inside.
 func TestWaitingTicketOfAnotherRule(t *testing.T) {
 	t.Parallel()
+	const queue = "path {$DIR}\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}\n"
 	for loose, inside := range map[string][]string{"shared_methods GET": {"strict/first"}, "concurrency 2": {"loose/first", "loose/second"}} {
 		t.Run(loose, func(t *testing.T) {
 			t.Parallel()
-			queue := "path {$DIR}\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}\n"
-			s := unstartedSite(t)
-			queue = strings.ReplaceAll(queue, "{$DIR}", s.dir)
-			s.start(t, "http://"+s.host+" {\nserialize /loose/* {\n"+queue+loose+"\n}\nserialize /strict/* {\n"+queue+"}\nreverse_proxy "+s.Upstream.Addr+"\n}\n")
-			var holders []*testcaddy.Visit
+			c := start(t, setup{site: "serialize /loose/* {\n" + queue + loose + "\n}\nserialize /strict/* {\n" + queue + "}\nreverse_proxy {$UPSTREAM}"})
 			for _, name := range inside {
-				testcaddy.Send(t, http.MethodPost, s.url+name, "")
-				holders = append(holders, s.NextNamed(name))
+				testcaddy.Send(t, "POST", c.url+"/"+name+"?gate", "")
+				c.AwaitEntry(name)
 			}
-			b, strict := newVisitor(s), newVisitor(s)
-			b.waits(t, "loose/mine")
-			b.waits(t, "loose/mine")
-			strict.waits(t, "strict/mine")
-			strict.waits(t, "loose/mine") // the same place
-			s.awaitTickets(t, len(holders)+2)
-			if a := b.waits(t, "strict/mine"); !strings.Contains(a.Text, "You are number 3 in line.") {
+			b, strict := newVisitor(c), newVisitor(c)
+			b.waits("loose/mine")
+			b.waits("loose/mine")
+			strict.waits("strict/mine")
+			strict.waits("loose/mine") // the same place
+			c.awaitTickets(len(inside) + 2)
+			if a := b.waits("strict/mine"); !strings.Contains(a.Text, "You are number 3 in line.") {
 				t.Errorf("at the stricter line, the page shows %s", a.Text)
 			}
-			for _, in := range holders {
-				in.Leave()
-			}
-			strict.isServed(t, "loose/mine")
+			c.OpenAll()
+			strict.isServed("loose/mine")
 		})
 	}
 }
@@ -169,33 +133,31 @@ func TestWaitingOwnPage(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "page.html")
 	testcaddy.WriteFile(t, file, ownPage)
-	s, leave := busySite(t, "after 0\nfile "+file, "")
+	c, leave := busySite(t, "after 0\nfile "+file, "")
 	b := openPage(t)
-	b.goTo(s.url + "mine")
+	b.goTo(c.url + "/mine")
 	b.until("document.querySelector('svg') !== null && " + placeIs("You are next."))
 	b.until("document.title === '(1) Waiting in line' && getComputedStyle(document.body).backgroundColor === 'rgb(1, 2, 3)'")
 	leave()
-	s.NextNamed("mine").Leave()
-	b.until("document.body?.innerText === 'served mine'")
+	b.until(served("mine"))
 }
 
 // A page that cannot be rendered is refused when the configuration is loaded.
 func TestWaitingOwnPageIsChecked(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ page, want string }{
-		{"{{.Nonsense}}", "can't evaluate field Nonsense"},
-		{"{{if}}", "missing value for if"},
-		{"", "no such file"},
+	c := start(t, setup{})
+	for page, want := range map[string]string{
+		"{{.Nonsense}}": "can't evaluate field Nonsense",
+		"{{if}}":        "missing value for if",
+		"":              "no such file",
 	} {
 		file := filepath.Join(t.TempDir(), "page.html")
-		if c.page != "" {
-			testcaddy.WriteFile(t, file, c.page)
+		if page != "" {
+			testcaddy.WriteFile(t, file, page)
 		}
-		config := filepath.Join(t.TempDir(), "Caddyfile")
-		testcaddy.WriteFile(t, config, fmt.Sprintf("http://:0 {\n\tserialize {\n\t\twaiting_page {\n\t\t\tfile %s\n\t\t}\n\t}\n}\n", file))
-		_, text, code := testcaddy.Output(t, "validate", "--config", config, "--adapter", "caddyfile")
-		if code == 0 || !strings.Contains(text, c.want) || !strings.Contains(text, "waiting_page") {
-			t.Errorf("page %.20q: exit code %d, %s; expected %q", c.page, code, text, c.want)
+		err := c.Load("text/caddyfile", c.caddyfile(setup{site: waitingSite("file "+file, "")}))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "waiting_page") {
+			t.Errorf("page %.20q: %v; expected %q", page, err, want)
 		}
 	}
 }
@@ -203,30 +165,25 @@ func TestWaitingOwnPageIsChecked(t *testing.T) {
 // Bug: with a hold of one second, the place was given up before the page could return.
 func TestWaitingShortHold(t *testing.T) {
 	t.Parallel()
-	s, leave := busySite(t, "after 0\nhold 1s", "")
-	b := newVisitor(s)
-	b.waits(t, "mine")
+	c, _ := busySite(t, "after 0\nhold 1s", "")
+	b := newVisitor(c)
+	b.waits("mine")
 	for range 4 {
-		if a := b.waits(t, "mine"); a.Header.Get("Refresh") != "2" || strings.Contains(a.Text, lost) {
+		if a := b.waits("mine"); a.Header.Get("Refresh") != "2" || strings.Contains(a.Text, lost) {
 			t.Errorf("%v, the page shows %s", a.Header, a.Text)
 		}
 		time.Sleep(2300 * time.Millisecond) // as a browser does, on a slow network
 	}
-	leave()
 }
 
 // Bug: if a queue with the page was inside another queue of the same name, every request
 // ended in a panic.
 func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	t.Parallel()
-	s := unstartedSite(t)
 	queue := func(more string) string {
-		return "serialize {\npath " + t.TempDir() + "\nprefix a_\n" + more + "\n}\n"
+		return "serialize {\npath " + testcaddy.TempDir(t) + "\nprefix a_\n" + more + "\n}\n"
 	}
-	s.start(t, "http://"+s.host+" {\n"+queue("")+"route {\n"+queue("waiting_page")+"reverse_proxy "+s.Upstream.Addr+"\n}\n}\n")
-	for _, header := range [][]string{nil, navigation} {
-		answer := testcaddy.Send(t, http.MethodGet, s.url+"mine", "", header...)
-		s.NextNamed("mine").Leave()
-		wantServed(t, testcaddy.Await(t, answer), "mine")
-	}
+	c := start(t, setup{site: queue("") + "route {\n" + queue("waiting_page") + "reverse_proxy {$UPSTREAM}\n}"})
+	c.get("/mine").Want(t, http.StatusOK)
+	newVisitor(c).visit("mine").Want(t, http.StatusOK)
 }

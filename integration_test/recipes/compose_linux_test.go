@@ -1,7 +1,6 @@
 package recipes
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,11 +17,11 @@ func TestComposeExample(t *testing.T) {
 	testcaddy.Need(t, "php", "apt-get install php-cli")
 	folder, files := filepath.Join("..", "..", "examples", "compose"), make(map[string]string)
 	for _, name := range []string{"Caddyfile", "counter.php", "try.sh"} {
-		files[name] = readFile(t, filepath.Join(folder, name))
+		files[name] = readFile(t, folder, name)
 	}
 	// There are no containers with names, and no volume.
 	files["Caddyfile"] = strings.NewReplacer("app:8000", "127.0.0.1:8000", "/var/lib/caddy/queues", "{$TMPDIR}/queues").Replace(files["Caddyfile"])
-	compose := readFile(t, filepath.Join("..", "..", "compose.yaml"))
+	compose := readFile(t, "../../compose.yaml")
 	php, workers := commandIn(t, compose, "php"), regexp.MustCompile(`PHP_CLI_SERVER_WORKERS: "(\d+)"`).FindStringSubmatch(compose)
 	if workers == nil {
 		t.Fatal("compose.yaml does not say how many workers PHP has")
@@ -51,13 +50,4 @@ func commandIn(t *testing.T, compose, program string) string {
 		t.Fatalf("compose.yaml has no command %s", program)
 	}
 	return program + " " + strings.NewReplacer(`"`, "", ",", "").Replace(match[1])
-}
-
-func readFile(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -50,25 +50,16 @@ func TestDeploy(t *testing.T) {
 	awaitMore := func(count *atomic.Int64, what string) {
 		t.Helper()
 		before := count.Load()
-		wait.Eventually(t, what, func() error {
-			if now := count.Load(); now < before+50 {
-				return fmt.Errorf("%d more", now-before)
-			}
-			return nil
-		})
+		wait.Until(t, what, func() bool { return count.Load() >= before+50 })
 	}
 
 	awaitMore(&served, "requests are served")
 	for line := range strings.Lines(blocks(t, "recipes.md", heading, "sh")[0]) {
-		command := strings.Fields(line)
-		if command[0] == "systemctl" {
+		if strings.HasPrefix(line, "systemctl") {
 			fpm.Interrupt()
 			fpm = testcaddy.StartPHP(t, socket)
-			continue
-		}
-		out, errs, code := testcaddy.Output(t, append(command[1:], "--address", k.Admin)...)
-		if code != 0 {
-			t.Fatalf("%s: exit code %d: %s%s", line, code, out, errs)
+		} else {
+			k.run(t, line)
 		}
 	}
 	awaitMore(&served, "requests are served by the new php-fpm")

@@ -68,9 +68,7 @@ func TestOneGPU(t *testing.T) {
 	k := cook(t, "One GPU behind Ollama or llama.cpp")
 	ctx, hangUp := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, "POST", k.url+"api/generate", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	go testcaddy.Do(http.DefaultClient, request)
 	first := k.NextNamed("api/generate")
 	second := testcaddy.Send(t, "POST", k.url+"api/generate", "{}")
@@ -125,9 +123,7 @@ func TestGRPC(t *testing.T) {
 	begin := func() <-chan call {
 		body, messages := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), "POST", k.url+"ledger.Ledger/Add", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		r.Header.Set("TE", "trailers")
 		begun := make(chan call, 1)
 		go func() { _, _ = io.WriteString(messages, message(5)) }()

@@ -16,16 +16,26 @@ import (
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
-// blocks are the fenced blocks of a language under a heading of a document.
-func blocks(t *testing.T, document, heading, language string) (found []string) {
+func check(t *testing.T, err error) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", document))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func readFile(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	check(t, err)
+	return string(text)
+}
+
+// blocks are the fenced blocks of a language under a heading of a document.
+func blocks(t *testing.T, document, heading, language string) (found []string) {
+	t.Helper()
 	in, under := false, false
 	var block strings.Builder
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(readFile(t, docs, document)) {
 		switch {
 		case in && strings.HasPrefix(line, "```"):
 			in = false
@@ -63,11 +73,10 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(data, "caddy", "queues")}
 	site := testcaddy.ReserveAddr(t)
 	k.url = "http://" + site + "/"
-	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
-	text = strings.NewReplacer(append(pairs,
+	text := strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
 		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
-		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
+		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(blocks(t, "recipes.md", heading, "caddyfile")[0])
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {
@@ -78,6 +87,16 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	return k
 }
 
+// run runs a command line of the document.
+func (k *kitchen) run(t *testing.T, command string) (stdout string) {
+	t.Helper()
+	stdout, stderr, code := testcaddy.Output(t, append(strings.Fields(command)[1:], "--address", k.Admin)...)
+	if code != 0 {
+		t.Fatalf("%s: exit code %d: %s%s", command, code, stdout, stderr)
+	}
+	return stdout
+}
+
 func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testcaddy.Answer {
 	t.Helper()
 	return testcaddy.Send(t, "GET", k.url+path, "", header...)
@@ -86,15 +105,9 @@ func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testca
 // awaitTickets waits until queues whose names begin so have so many tickets.
 func (k *kitchen) awaitTickets(t *testing.T, prefix string, n int) {
 	t.Helper()
-	wait.Eventually(t, fmt.Sprintf("there are %d tickets", n), func() error {
-		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"*"))
-		if err != nil {
-			return err
-		}
-		if len(files) != n {
-			return fmt.Errorf("there are %d", len(files))
-		}
-		return nil
+	wait.Until(t, fmt.Sprintf("there are %d tickets", n), func() bool {
+		files, _ := filepath.Glob(filepath.Join(k.dir, prefix+"*"))
+		return len(files) == n
 	})
 }
 

@@ -28,22 +28,11 @@ func pages(t *testing.T) (names []string) {
 		}
 		for _, path := range found {
 			name, err := filepath.Rel(docs, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-func document(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(docs, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // Every Caddyfile in the documentation is one that Caddy takes.
@@ -51,7 +40,7 @@ func TestDocumentedCaddyfilesAreRight(t *testing.T) {
 	t.Parallel()
 	fence := regexp.MustCompile("(?ms)^```caddyfile\n(.*?)^```")
 	for _, name := range pages(t) {
-		for i, match := range fence.FindAllStringSubmatch(document(t, name), -1) {
+		for i, match := range fence.FindAllStringSubmatch(readFile(t, docs, name), -1) {
 			file := filepath.Join(t.TempDir(), "Caddyfile")
 			testcaddy.WriteFile(t, file, match[1])
 			if _, errs, code := testcaddy.Output(t, "adapt", "--config", file, "--adapter", "caddyfile"); code != 0 || strings.Contains(errs, "not formatted") {
@@ -66,7 +55,7 @@ func TestDocumentedJSONIsRight(t *testing.T) {
 	t.Parallel()
 	fence := regexp.MustCompile("(?ms)^```json\n(.*?)^```")
 	for _, name := range pages(t) {
-		for _, match := range fence.FindAllStringSubmatch(document(t, name), -1) {
+		for _, match := range fence.FindAllStringSubmatch(readFile(t, docs, name), -1) {
 			var object map[string]any
 			if err := json.Unmarshal([]byte(match[1]), &object); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, match[1])
@@ -84,7 +73,7 @@ func TestDocumentedJSONIsRight(t *testing.T) {
 // Every setting of the handlers is documented, and every link leads somewhere.
 func TestDocumentationIsWhole(t *testing.T) {
 	t.Parallel()
-	text := document(t, "directives.md")
+	text := readFile(t, docs, "directives.md")
 	for _, handler := range []any{serialize.Handler{}, uniqueids.Handler{}} {
 		typ := reflect.TypeOf(handler)
 		for i := range typ.NumField() {
@@ -97,7 +86,7 @@ func TestDocumentationIsWhole(t *testing.T) {
 	link, heading := regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`), regexp.MustCompile(`(?m)^#+(.*)$`)
 	dropped := regexp.MustCompile("[^a-z0-9 _-]")
 	for _, name := range pages(t) {
-		for _, match := range link.FindAllStringSubmatch(document(t, name), -1) {
+		for _, match := range link.FindAllStringSubmatch(readFile(t, docs, name), -1) {
 			file, anchor, _ := strings.Cut(match[1]+match[2], "#")
 			if strings.Contains(file, "://") {
 				continue
@@ -107,7 +96,7 @@ func TestDocumentationIsWhole(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			} else if anchor != "" {
 				var anchors []string
-				for _, match := range heading.FindAllStringSubmatch(document(t, file), -1) {
+				for _, match := range heading.FindAllStringSubmatch(readFile(t, docs, file), -1) {
 					text := dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(match[1])), "")
 					anchors = append(anchors, strings.ReplaceAll(text, " ", "-"))
 				}

@@ -21,9 +21,7 @@ func phpAt(t *testing.T, scripts map[string]string) (root, socket string) {
 	root, socket = testcaddy.SharedDir(t), filepath.Join(testcaddy.TempDir(t), "php")
 	for name, text := range scripts {
 		file := filepath.Join(root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		testcaddy.WriteFile(t, file, text)
 	}
 	testcaddy.StartPHP(t, socket)
@@ -55,9 +53,7 @@ func TestPHPApplication(t *testing.T) {
 		"work":             "",
 		"uploads/empty.md": "",
 	})
-	if err := os.Chmod(filepath.Join(root, "work"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Chmod(filepath.Join(root, "work"), 0o666))
 	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket)
 	scripts := []string{
 		"", "index.php", "page.php", "product/5", "product/5?sort=price", "admin/", "index.php/x", "page.php/x", "index%2Ephp",
@@ -83,9 +79,7 @@ func TestPHPApplication(t *testing.T) {
 	k.awaitTickets(t, "shop_", 2)
 	want(t, k.get(t, "style.css"), 200, "body {}")
 	want(t, k.get(t, "admin/style.css"), 200, "body {}")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(file))
 	want(t, script, 200, "served")
 }
 

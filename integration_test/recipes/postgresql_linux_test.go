@@ -35,14 +35,10 @@ func startPostgreSQL(t *testing.T) *postgreSQL {
 	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: testcaddy.SharedDir(t)}
 	if os.Geteuid() == 0 {
 		account, err := user.Lookup("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
 		gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
-		if err := errors.Join(errUser, errGroup); err != nil {
-			t.Fatal(err)
-		}
+		check(t, errors.Join(errUser, errGroup))
 		db.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	}
 	data := filepath.Join(db.dir, "data")
@@ -95,9 +91,7 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	for _, item := range items {
 		answer := want(t, k.get(t, "?item="+item), 200, "order ")
 		uuid, err := uniqueid.ParseUUIDv7(strings.TrimPrefix(strings.TrimSpace(answer.Text), "order "))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		txid, ok := uuid.TXID()
 		if !ok || txid.String() != answer.Header.Get("X-Request-Id") {
 			t.Errorf("the row is %v, of txid %v; the request is %s", uuid, txid, answer.Header.Get("X-Request-Id"))

@@ -140,13 +140,10 @@ func TestMovingFromModSerializer(t *testing.T) {
 	second := k.get(t, "api/1")
 	k.awaitTickets(t, "a_", 2)
 	k.Nobody()
-	out, errs, code := testcaddy.Output(t, "serialize", "queues", "--address", k.Admin)
-	if code != 0 || !strings.Contains(out, "not a ticket of Orderly") || !strings.Contains(out, "192.0.2.7:40000") {
-		t.Errorf("the command shows %d %s%s", code, out, errs)
+	if out := k.run(t, "caddy serialize queues"); !strings.Contains(out, "not a ticket of Orderly") || !strings.Contains(out, "192.0.2.7:40000") {
+		t.Errorf("the command shows %s", out)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(file))
 	k.NextNamed("api/1").Leave()
 	want(t, second, 200, "served api/1")
 }
@@ -154,35 +151,22 @@ func TestMovingFromModSerializer(t *testing.T) {
 // A snippet does what merging does in Apache: TestCaddyfileAdapt shows, with the same lines,
 // that each location then has the settings of mod_serializer's document.
 func TestLocationsWithinLocations(t *testing.T) {
-	tested, err := os.ReadFile(filepath.Join("..", "caddyfile_adapt", "mod_serializer.caddyfiletest"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tested := readFile(t, "../caddyfile_adapt/mod_serializer.caddyfiletest")
 	documented := strings.Replace(blocks(t, "recipes.md", "Locations within locations", "caddyfile")[0], "example.com {", "http://:8080 {", 1)
-	if !strings.Contains(string(tested), documented) {
+	if !strings.Contains(tested, documented) {
 		t.Errorf("the recipe is not the Caddyfile that TestCaddyfileAdapt reads:\n%s", documented)
 	}
 }
 
 // Every Caddyfile of the recipes is run by one of these tests.
 func TestEveryRecipeHasATest(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "recipes.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	files, err := filepath.Glob("../*/*_test.go") // that of traces needs more than this module
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	var tests string
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests += string(source)
+		tests += readFile(t, file)
 	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(readFile(t, docs, "recipes.md")) {
 		heading, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
 		if ok && !strings.Contains(tests, strconv.Quote(heading)) {
 			t.Errorf("no test runs the recipe %q", heading)

@@ -17,19 +17,14 @@ func TestTicketSale(t *testing.T) {
 	testcaddy.WriteFile(t, page, blocks(t, "recipes.md", heading, "html")[0])
 	k := cook(t, heading, "concurrency 20", "concurrency 1", "/srv/shop/waiting.html", page)
 	commands := strings.Split(strings.TrimSpace(blocks(t, "recipes.md", heading, "sh")[0]), "\n")
-	run := func(command string) {
-		if out, errs, code := testcaddy.Output(t, append(strings.Fields(command)[1:], "--address", k.Admin)...); code != 0 {
-			t.Fatalf("%v: exit code %d: %s%s", command, code, out, errs)
-		}
-	}
 	visit := func(header ...string) <-chan testcaddy.Answer {
 		return k.get(t, "shop/seats", append([]string{"Accept", "text/html"}, header...)...)
 	}
-	run(commands[0])
+	k.run(t, commands[0])
 	a := want(t, visit(), 503, "The queue is paused. You keep your place.")
 	cookie := []string{"Cookie", a.Cookies()[0].Name + "=" + a.Cookies()[0].Value}
 	k.Nobody()
-	run(commands[1])
+	k.run(t, commands[1])
 	first := visit(cookie...)
 	inside := k.NextNamed("shop/seats")
 	a = want(t, visit("Accept-Language", "de"), 503, "Sie sind als Nächstes dran.")

@@ -1,7 +1,6 @@
 package recipes
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -20,12 +19,9 @@ func answers(address string) string {
 // The example does what its comments say.
 func TestExample(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../Caddyfile.example")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "../../Caddyfile.example")
 	var commands []string
-	for _, match := range regexp.MustCompile(`(?m)^#     (.+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^#     (.+)$`).FindAllStringSubmatch(text, -1) {
 		commands = append(commands, strings.ReplaceAll(match[1], "go run ./cmd/caddy", "./caddy"))
 	}
 	if len(commands) != 5 {
@@ -34,7 +30,7 @@ func TestExample(t *testing.T) {
 	run, look, free, turn, list := commands[0], commands[1], commands[2], commands[3], commands[4]
 	// The commands wait for all that was started, so each is in a shell of its own.
 	out := testcaddy.Shell(t, run+" 2>log &\n"+answers("localhost:8080/")+look+"\necho == free\n("+free+")\necho == turn\n("+turn+") >turns &\nuntil "+list+
-		" | grep -q example_; do sleep 0.1; done\nwait $!\ncat turns\n", map[string]string{"Caddyfile.example": string(text)})
+		" | grep -q example_; do sleep 0.1; done\nwait $!\ncat turns\n", map[string]string{"Caddyfile.example": text})
 	looked, rest, _ := strings.Cut(out, "== free")
 	atOnce, turns, _ := strings.Cut(rest, "== turn")
 	for _, of := range []struct{ name, text, pattern string }{
@@ -129,7 +125,7 @@ func TestDocumentedIDs(t *testing.T) {
 	t.Parallel()
 	pattern := regexp.MustCompile(`(?m)^ *\$ (?:\./)?caddy (ids .*)\n((?:[^$\n` + "`" + `].*\n)*)`)
 	for _, page := range []string{"quick-start.md", "ids.md"} {
-		for _, match := range pattern.FindAllStringSubmatch(document(t, page), -1) {
+		for _, match := range pattern.FindAllStringSubmatch(readFile(t, docs, page), -1) {
 			args, want := strings.Fields(match[1]), unindent(match[2])
 			got, errs, code := testcaddy.Output(t, args...)
 			if args[1] == "new" { // as many, and but for the number of a shard as long
