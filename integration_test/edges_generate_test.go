@@ -5,40 +5,54 @@ package integration_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 )
 
 // edgeGenerator makes cases from a seed.
 type edgeGenerator struct {
 	*rand.Rand
-	c       *edgeCase
-	rewrite int
+	c         *edgeCase
+	engine    string
+	named     int // routes
+	rewrites  int
+	unguarded bool // serialize is left out, but not its marks
 }
 
-func generateEdges(seed uint64) *edgeCase {
+// In the Caddyfile, a request gets a mark in X-Trail behind every serialize: the line, the
+// token and the wait. The error routes begin with a mark, too. So the upstream can tell which
+// lines a request has passed.
+func generateEdges(seed uint64, unguarded bool) *edgeCase {
 	c := &edgeCase{Seed: seed, Processes: 1}
-	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), c: c}
+	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), c: c, unguarded: unguarded, engine: "file"}
 	if g.chance(0.3) {
-		c.Engine = "memory"
+		g.engine = "memory"
 	} else if g.chance(0.3) {
 		c.Processes = 2
 	}
 	for range 1 + g.IntN(5)/3 {
 		c.Queues = append(c.Queues, g.queue())
 	}
-	c.Named = make([][]edgeNode, g.IntN(3))
-	for i := range c.Named {
-		c.Named[i] = g.block(2, false)
+	c.Caddyfile = "{\nadmin {$ADMIN}\npersist_config off\nauto_https off\n" +
+		"log {\noutput stderr\nlevel WARN\n}\nservers {\nprotocols h1 h2c\n}\n}\n"
+	const fail = "@fail header X-Fail *\nroute {\n"
+	named := g.IntN(3)
+	for i := range named {
+		c.Caddyfile += fmt.Sprintf("&(n%d) {\n%s%s}\n}\n", i, fail, g.block(2, false))
 	}
+	g.named = named
+	c.Caddyfile += "{$SITE} {\nvars round {$ROUND}\n" + fail
 	if g.chance(0.8) {
-		c.Main = []edgeNode{{Kind: "serialize", Queue: g.IntN(len(c.Queues))}}
+		c.Caddyfile += g.serialize("")
 	}
-	c.Main = append(c.Main, g.block(4, false)...)
+	c.Caddyfile += g.block(4, false) + "}\n"
 	if g.chance(0.85) {
+		c.Caddyfile += "handle_errors {\nroute {\nrequest_header +X-Trail \"!{http.error.status_code}={http.serialize.token}={http.serialize.queue}\"\n"
 		if g.chance(0.6) {
-			c.Errors = []edgeNode{g.serialize()}
+			c.Caddyfile += g.serialize("")
 		}
-		c.Errors = append(c.Errors, g.block(2, true)...)
+		c.Caddyfile += g.block(2, true) + "}\n}\n"
 	}
+	c.Caddyfile += "}\n"
 	for range 3 + g.IntN(5) {
 		c.Clients = append(c.Clients, g.client())
 	}
@@ -78,42 +92,68 @@ func (g *edgeGenerator) queue() edgeQueue {
 	return q
 }
 
-// serialize makes a line. Nested ones may come to the same queue again.
-func (g *edgeGenerator) serialize() edgeNode {
-	n := edgeNode{Kind: "serialize", Queue: g.IntN(len(g.c.Queues)), Strict: g.chance(0.2)}
+// serialize makes a line. Nested ones may come to the same queue again. A strict line of a
+// queue lets nobody in beside.
+func (g *edgeGenerator) serialize(path string) string {
+	i, kind := g.IntN(len(g.c.Queues)), "lax"
+	q := g.c.Queues[i]
 	if g.chance(0.2) {
-		n.Path = g.path()
+		q.Concurrency, q.Readers, kind = 1, false, "strict"
 	}
-	return n
+	if path == "" {
+		path = "*"
+	}
+	var text strings.Builder
+	option := func(set bool, format string, args ...any) {
+		if set {
+			fmt.Fprintf(&text, format+"\n", args...)
+		}
+	}
+	if !g.unguarded {
+		option(true, "serialize %s {\npath {$DIR}\nprefix %s\nengine %s", path, queueName(i), g.engine)
+		option(true, "timeout %dms\nhold_timeout %dms\nqueue_length %d", q.Timeout, q.HoldTimeout, q.QueueLength)
+		option(q.Concurrency > 0, "concurrency %d", q.Concurrency)
+		option(q.Readers, "shared_methods GET")
+		option(q.Cancel, "on_disconnect cancel")
+		option(q.Buffer != "", "buffer %s", q.Buffer)
+		option(q.ResponseSize != "", "response_buffer %s", q.ResponseSize)
+		option(true, "}")
+	}
+	option(true, `request_header %s +X-Trail "%s={http.serialize.token}=%s={http.serialize.wait_ms}"`, path, kind, queueName(i))
+	return text.String()
 }
 
 // block makes the contents of a block.
-func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
+func (g *edgeGenerator) block(depth int, inError bool) string {
 	chosen := g.IntN(100)
 	if depth <= 0 || chosen >= 90 {
-		return []edgeNode{{Kind: pick(g, "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "proxy", "dead")}}
+		if g.chance(0.125) {
+			return "reverse_proxy 127.0.0.1:1\n" // to nowhere
+		}
+		return "reverse_proxy {$UPSTREAM}\n"
 	}
-	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
+	path, last := g.path(), g.block(depth-1, inError)
 	switch {
 	case chosen < 34:
-		n = g.serialize()
+		return g.serialize(pick(g, "", "", "", "", path)) + last
 	case chosen < 38:
-		n.Kind = "off"
+		if !g.unguarded {
+			last = "serialize " + path + " off\n" + last
+		}
+		return "request_header " + path + " +X-Trail off\n" + last
 	case chosen < 52:
-		n.Kind, n.Nodes = "route", g.block(depth-1, inError)
+		return "route " + path + " {\n" + g.block(depth-1, inError) + "}\n" + last
 	case chosen < 60:
-		n.Kind, n.Nodes, last = "handle", last, []edgeNode{{Kind: "handle", Nodes: g.block(depth-1, inError)}}
+		return "handle " + path + " {\nroute {\n" + last + "}\n}\nhandle {\nroute {\n" + g.block(depth-1, inError) + "}\n}\n"
 	case chosen < 68:
-		g.rewrite++
-		n.Kind, n.Path, n.Nodes, last = "rewrite", fmt.Sprintf("/to%d", g.rewrite), last, nil
-	case chosen < 74 && depth > 2 && len(g.c.Named) > 0:
-		n.Kind, n.Named, last = "invoke", g.IntN(len(g.c.Named)), nil
+		g.rewrites++
+		return fmt.Sprintf("rewrite * /to%[1]d\nroute /to%[1]d {\n%[2]s}\n", g.rewrites, last)
+	case chosen < 74 && depth > 2 && g.named > 0:
+		return fmt.Sprintf("invoke n%d\n", g.IntN(g.named))
 	case chosen < 84 && !inError:
-		n.Kind = "fail"
-	default:
-		n.Kind, n.Nodes, last = "recover", last, nil
+		return "error @fail 418\n" + last // for requests that ask for it
 	}
-	return append([]edgeNode{n}, last...)
+	return "reverse_proxy {$UPSTREAM} {\n@bad status 5xx\nhandle_response @bad {\nroute {\n" + last + "}\n}\n}\n"
 }
 
 // client makes a client that makes trouble, or none.

@@ -18,12 +18,11 @@ import (
 
 // edgeBench runs cases, one after the other, with Caddy processes that it keeps.
 type edgeBench struct {
-	t         testing.TB
-	upstream  *edgeUpstream
-	caddies   []*caddy
-	root      string // of the lock directories
-	cases     int
-	unguarded bool // serialize is left out: the oracle must notice
+	t        testing.TB
+	upstream *edgeUpstream
+	caddies  []*caddy
+	root     string // of the lock directories
+	cases    int
 }
 
 func newEdgeBench(t testing.TB) *edgeBench {
@@ -37,7 +36,7 @@ func (b *edgeBench) load(c *edgeCase, dir string, round int) error {
 		b.caddies = append(b.caddies, start(b.t, setup{site: "respond idle", env: env}))
 	}
 	for _, process := range b.caddies[:c.Processes] {
-		text := c.caddyfile(dir, round, b.unguarded)
+		text := c.caddyfile(dir, round)
 		if err := process.Load("text/caddyfile", text); err != nil {
 			return fmt.Errorf("loading the configuration: %w\n%s", err, text)
 		}

@@ -28,7 +28,7 @@ func TestEdges(t *testing.T) {
 			t.Parallel()
 			b := newEdgeBench(t)
 			for end := time.Now().Add(*edgesFor); time.Now().Before(end) && !t.Failed(); {
-				c := generateEdges(cmp.Or(*edgesSeed, rand.Uint64N(1<<32)))
+				c := generateEdges(cmp.Or(*edgesSeed, rand.Uint64N(1<<32)), false)
 				if found, err := b.run(c); err != nil || len(found) > 0 {
 					t.Errorf("%v%v\n%s", err, found, c)
 				}
@@ -42,9 +42,8 @@ func TestEdges(t *testing.T) {
 func TestEdgesWithoutQueues(t *testing.T) {
 	t.Parallel()
 	b := newEdgeBench(t)
-	b.unguarded = true
 	for seed := range uint64(10) {
-		found, err := b.run(generateEdges(1 + seed))
+		found, err := b.run(generateEdges(1+seed, true))
 		check(t, err)
 		if slices.ContainsFunc(found, func(v *violation) bool { return v.kind == "two inside" }) {
 			return
