@@ -72,19 +72,14 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("the page has no %q", text)
 		}
 	}
-}
 
-// Log entries of a dry run are throttled.
-func TestDryRunLog(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: fmt.Sprintf(dry, "")})
-	holder := c.holder(t)
+	// Log entries are throttled.
+	one.getting("/?name=holder&gate")
+	one.AwaitEntry("holder")
 	for range 50 {
-		c.get("/").Want(t, http.StatusOK)
+		one.get("/").Want(t, http.StatusOK)
 	}
-	c.release(holder)
-	c.awaitEntryOf("dry run: would have waited")
-	if n := len(c.Log.All(func(e entry) bool { return e["msg"] == "dry run: would have waited" })); n > 25 {
+	if n := len(one.Log.Entries("dry run: would have waited")); n > 25 {
 		t.Errorf("%d log entries for 50 requests", n)
 	}
 }

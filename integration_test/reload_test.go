@@ -140,18 +140,18 @@ func TestReloadChangesEngine(t *testing.T) {
 	for _, change := range [][2]string{{"file", "memory"}, {"memory", "file"}} {
 		t.Run(change[0]+" to "+change[1], func(t *testing.T) {
 			t.Parallel()
-			c := startQueue(t, "timeout 10s\nengine "+change[0])
+			c := startQueue(t, "timeout 1m\nengine "+change[0])
 			holder, waiter := c.holder(t), c.getting("/?name=waiter")
 			c.awaitWaiting(1)
-			to := setup{site: behindQueue("timeout 10s\nengine " + change[1])}
+			to := setup{site: behindQueue("timeout 1m\nengine " + change[1])}
 			if err := c.reload(to); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
 				t.Fatalf("the reload said %v", err)
 			}
-			c.wantCommand(0, "", "pause", "--prefix", "serializer_", "--for", "0")
+			c.pause("serializer_", "0")
 			c.release(holder)
-			c.wantCommand(0, "", "pause", "--prefix", "serializer_", "--for", "0", "--wait")
+			c.awaitQueue("serializer_", 0, 1)
 			check(t, c.reload(to))
-			c.wantCommand(0, "", "resume", "--prefix", "serializer_")
+			c.resume("serializer_")
 			c.wantServed(waiter)
 			c.get("/?name=new").Want(t, http.StatusOK)
 			c.WantAlone()

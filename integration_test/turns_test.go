@@ -14,18 +14,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Without the queue, the upstream must see overlaps. Otherwise, the other tests would
-// prove nothing.
-func TestOverlapWithoutQueue(t *testing.T) {
-	c := start(t, setup{site: "reverse_proxy {$UPSTREAM}"})
-	first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
-	c.AwaitEntry("first")
-	c.AwaitEntry("second")
-	c.OpenAll()
-	c.wantServed(first, second)
-	c.WantMost(2)
-}
-
 // Requests that come to two processes in turn are served in the order of their arrival.
 func TestServedInOrder(t *testing.T) {
 	t.Parallel()

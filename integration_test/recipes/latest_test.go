@@ -16,20 +16,16 @@ func TestTheLatestWins(t *testing.T) {
 	inside := k.NextNamed("documents/a")
 	waiting := save("documents/a", 1)
 	k.awaitTickets(t, "document_a_", 2)
-	for i := 2; i < 100; i++ {
-		next := save("documents/a", i)
-		want(t, waiting, 409, "")
-		waiting = next
-	}
+	last := save("documents/a", 2)
+	want(t, waiting, 409, "")
 	other := save("documents/b", 0) // of another document
 	k.NextNamed("documents/b").Leave()
 	want(t, other, 200, "served")
 	inside.Leave()
 	want(t, first, 200, "served")
-	last := k.Next()
-	if last.Body != "99" {
-		t.Errorf("save %s was made; expected 99", last.Body)
+	if v := k.Next(); v.Body != "2" {
+		t.Errorf("save %s was made; expected the last", v.Body)
 	}
-	last.Leave()
-	want(t, waiting, 200, "served")
+	k.OpenAll()
+	want(t, last, 200, "served")
 }

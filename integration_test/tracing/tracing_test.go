@@ -5,10 +5,10 @@ package tracing
 
 import (
 	"encoding/hex"
-	"errors"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,75 +27,32 @@ import (
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
-// upstream is an HTTP server that OpenTelemetry's SDK watches.
-type upstream struct {
-	addr  string
-	spans *tracetest.SpanRecorder
-}
-
-// startUpstream starts an upstream that answers with the trace ID that its own
-// code sees. It samples as an SDK does by default: as its parent.
-func startUpstream(t *testing.T) *upstream {
-	t.Helper()
-	u := &upstream{spans: tracetest.NewSpanRecorder()}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(u.spans))
-	t.Cleanup(func() {
-		if err := provider.Shutdown(t.Context()); err != nil {
-			t.Log(err)
-		}
-	})
-	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		span := trace.SpanFromContext(r.Context())
-		if _, err := w.Write([]byte(span.SpanContext().TraceID().String())); err != nil {
-			t.Error(err)
-		}
-	})
-	server := httptest.NewServer(otelhttp.NewHandler(answer, "upstream",
-		otelhttp.WithTracerProvider(provider),
-		otelhttp.WithPropagators(propagation.TraceContext{})))
-	t.Cleanup(server.Close)
-	u.addr = strings.TrimPrefix(server.URL, "http://")
-	return u
-}
-
-// recipe is the Caddyfile under a heading of the recipes.
-func recipe(t *testing.T, heading string) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
-	_, section, fenced := strings.Cut(section, "```caddyfile\n")
-	caddyfile, _, closed := strings.Cut(section, "```")
-	if !found || !fenced || !closed {
-		t.Fatalf("the recipes have no %q", heading)
-	}
-	return caddyfile
-}
-
 // The document's recipe: the upstream's span is in the trace that the txid of the
-// log line names.
+// log line names. The upstream samples as an SDK does by default: as its parent.
 func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
-	u := startUpstream(t)
+	spans := tracetest.NewSpanRecorder()
+	upstream := testcaddy.Serve(t, otelhttp.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, trace.SpanFromContext(r.Context()).SpanContext().TraceID().String())
+	}), "upstream", otelhttp.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))),
+		otelhttp.WithPropagators(propagation.TraceContext{})))
+	text, err := os.ReadFile("../../docs/recipes.md")
+	recipe := regexp.MustCompile("(?s)\n## Traces without a collector in Caddy\n.*?```caddyfile\n(.*?)```").FindSubmatch(text)
+	if recipe == nil {
+		t.Fatalf("the recipes have no traces: %v", err)
+	}
 	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, strings.NewReplacer(
 		"example.com {", "http://"+addr+" {\n\theader X-Traceparent {http.request.traceparent}",
-		"localhost:9000", u.addr,
-	).Replace(recipe(t, "Traces without a collector in Caddy")))
+		"localhost:9000", upstream,
+	).Replace(string(recipe[1])))
 	for i := range 3 {
 		answer := testcaddy.Get(t, "http://"+addr+"/")
 		sent, err := uniqueid.ParseTraceContext(answer.Header.Get("X-Traceparent"))
 		if err != nil || answer.Text != sent.TraceID().String() {
 			t.Fatalf("Caddy sent %v, %v; the upstream's code is in trace %q", sent, err, answer.Text)
 		}
-		wait.Eventually(t, "the span has ended", func() error {
-			if len(u.spans.Ended()) <= i {
-				return errors.New("it goes on")
-			}
-			return nil
-		})
-		span := u.spans.Ended()[i]
+		wait.Until(t, "the span has ended", func() bool { return len(spans.Ended()) > i })
+		span := spans.Ended()[i]
 		parent := sent.ParentID()
 		if got := span.Parent().SpanID().String(); got != hex.EncodeToString(parent[:]) || !span.Parent().IsRemote() {
 			t.Errorf("the parent of the span is %s, remote %t; expected %x", got, span.Parent().IsRemote(), parent)

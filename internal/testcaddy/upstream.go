@@ -258,9 +258,6 @@ func (u *Upstream) Next() *Visit {
 	}
 }
 
-// Entries gets each request that enters, like [Upstream.Next].
-func (u *Upstream) Entries() <-chan Visit { return u.entered }
-
 // NextNamed waits for the next request to enter, which must have that name.
 func (u *Upstream) NextNamed(name string) *Visit {
 	u.t.Helper()
