@@ -5,7 +5,6 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ import (
 
 // pausedSite is a site with a queue of an engine and a prefix.
 func pausedSite(engine, prefix string) string {
-	return "serialize_status /queues {\ncontrols\n}\n" + behindQueue("timeout 10m\nengine "+engine+"\nprefix "+prefix)
+	return "serialize_status /queues\n" + behindQueue("timeout 10m\nengine "+engine+"\nprefix "+prefix)
 }
 
 // order asks the admin API to pause or resume a queue.
@@ -159,32 +158,6 @@ func TestPauseOutlivesProcesses(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(three.dir, ".orderly-[pi]*"))
 		return len(files) == 0
 	})
-}
-
-// The page shows a pause, and its controls pause and resume.
-func TestPauseOnStatusPage(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: pausedSite("memory", "a_")})
-	press := func(action, length string, status int) {
-		order := url.Values{"action": {action}, "queue": {c.dir + "/a_"}, "for": {length}}
-		do(newClient(t, "1.1"), "POST", c.url+"/queues?"+order.Encode(), "", "Sec-Fetch-Site", "same-origin").Want(t, status)
-	}
-	shows := func(want bool, texts ...string) {
-		t.Helper()
-		page := c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
-		for _, text := range texts {
-			if strings.Contains(page, text) != want {
-				t.Errorf("the page has %q: %t; expected %t", text, !want, want)
-			}
-		}
-	}
-	shows(true, `data-action="pause"`)
-	press("pause", "10m", http.StatusOK)
-	press("pause", "long", http.StatusBadRequest)
-	shows(true, ">paused<", "Paused until ", `data-action="resume"`)
-	press("resume", "", http.StatusOK)
-	shows(false, ">paused<")
-	c.get("/").Want(t, http.StatusOK)
 }
 
 // The commands pause and resume.

@@ -36,9 +36,10 @@ func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 	}), "upstream", otelhttp.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))),
 		otelhttp.WithPropagators(propagation.TraceContext{})))
 	text, err := os.ReadFile("../../docs/recipes.md")
-	recipe := regexp.MustCompile("(?s)\n## Traces without a collector in Caddy\n.*?```caddyfile\n(.*?)```").FindSubmatch(text)
+	const heading = "Traces without a collector in Caddy"
+	recipe := regexp.MustCompile("(?s)\n## " + heading + "\n.*?```caddyfile\n(.*?)```").FindSubmatch(text)
 	if recipe == nil {
-		t.Fatalf("the recipes have no traces: %v", err)
+		t.Fatalf("the recipes have no %q: %v", heading, err)
 	}
 	addr := testcaddy.ReserveAddr(t)
 	testcaddy.Start(t, strings.NewReplacer(
