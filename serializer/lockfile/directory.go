@@ -42,8 +42,6 @@ type directory struct {
 	appeared []*remoteTicket               // files that are still to be identified
 	pauses   map[string]name.Pause         // by file name
 	evicts   []string                      // files that ask for evictions
-
-	note func(dir.Change, []byte) // noteLocked, made once
 }
 
 // openDirectory opens the directory to which the path leads, and makes it if it is missing.
@@ -58,7 +56,6 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		remote: make(map[string]*remoteTicket),
 		pauses: make(map[string]name.Pause),
 	}
-	d.note = d.noteLocked
 	d.owners.Store(new([]*owner.Remote))
 	if d.guard, err = guard.Open(sys); err != nil {
 		sys.Close()

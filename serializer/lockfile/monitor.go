@@ -50,7 +50,9 @@ func (s *Store) monitor() {
 // rest waits until the next tick, or until there is something to do before. It returns false
 // when the store is closed.
 func (s *Store) rest(d *directory, ticked time.Time) bool {
-	out, blocked := d.waits()
+	d.syncing.Lock()
+	out, blocked := len(d.local) > 0, d.blockedLocked()
+	d.syncing.Unlock()
 	next := ticked.Add(idleInterval)
 	if out {
 		next = ticked.Add(tickInterval)
@@ -70,14 +72,7 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	return true
 }
 
-// waits reports whether tickets of this process are out, and whether one may wait for one
-// of another process.
-func (d *directory) waits() (out, blocked bool) {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	return len(d.local) > 0, d.blockedLocked()
-}
-
+// blockedLocked reports whether a ticket of this process may wait for one of another.
 func (d *directory) blockedLocked() bool { return len(d.local) > 0 && len(d.remote) > 0 }
 
 // wakeLocked makes the monitor listen to the directory, now that tickets were issued.
