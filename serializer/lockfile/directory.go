@@ -63,23 +63,14 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 	}
 	d.watch = sys.Watch()
 	if d.own, err = owner.Make(sys, s.clock()); err == nil {
-		err = d.tryLink()
+		trial := name.New + name.Random() // shows whether tickets can be made here
+		err = errors.Join(sys.Link(d.own.Name(), trial), sys.Unlink(trial))
 	}
 	if err != nil {
 		d.close()
 		return nil, d.failed("trying out a lock file in", "", err)
 	}
 	return d, nil
-}
-
-// tryLink finds out whether tickets can be made here.
-func (d *directory) tryLink() error {
-	trial := name.New + name.Random()
-	err := errors.Join(d.sys.Link(d.own.Name(), trial), d.sys.Unlink(trial))
-	if dir.NoLinks(err) {
-		return fmt.Errorf("its file system has no hard links, use another directory: %w", err)
-	}
-	return err
 }
 
 // pathOf is the path of a file, for people.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 )
 
 const (
@@ -36,10 +35,9 @@ func (s *Store) monitor() {
 			d.tick()
 			ticked = time.Now()
 			// A process that is idle must not miss that the directory was replaced: it could
-			// be replaced again. One that is missing may come back.
-			if dir.Exists(d.sys.Path()) && s.moveOn() == nil {
-				d = s.current.Load()
-			}
+			// be replaced again.
+			s.moveOn()
+			d = s.current.Load()
 		}
 		if !s.rest(d, ticked) {
 			return

@@ -41,9 +41,6 @@ func Make(d *dir.Dir, now time.Time) (*Own, error) {
 // Name returns the name of the file, to which tickets are linked.
 func (o *Own) Name() string { return o.name }
 
-// file is the one at the name.
-func (o *Own) file() *file { return o.files[len(o.files)-1] }
-
 // maxFiles is how many files are kept. A process that was stopped for so many others finds
 // the last one by its name.
 const maxFiles = 64
@@ -196,7 +193,7 @@ func (o *Own) Check() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return sheltered(func() error {
-		f := o.file()
+		f := o.files[len(o.files)-1]
 		if info.ID != f.id || string(f.mem[:len(o.text)]) != o.text || load(f.count()) != word(o.levels) ||
 			!slices.Equal(f.words()[:len(o.words)], o.words) {
 			return errDamaged
