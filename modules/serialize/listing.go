@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -125,13 +126,16 @@ func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueS
 			if t.Requester == nil {
 				continue
 			}
+			if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
+				t.Requester = browser.Served()
+			}
 			r := t.Requester.Request()
 			for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID} {
 				*text = command.Printable(queueapi.Cut(*text, maxRequestText))
 			}
 			t.Request = &r
-			if v, ok := t.Requester.(interface{ RevokedAt() time.Time }); ok {
-				t.Revoked = v.RevokedAt()
+			if v, ok := t.Requester.(*visit); ok && v.revoked.Load() != nil {
+				t.Revoked = v.revoked.Load().at
 			}
 		}
 	}

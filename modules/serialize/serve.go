@@ -505,14 +505,6 @@ func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }
 
-// RevokedAt is when the turn was taken back, or zero.
-func (v *visit) RevokedAt() time.Time {
-	if revoked := v.revoked.Load(); revoked != nil {
-		return revoked.at
-	}
-	return time.Time{}
-}
-
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
 func (v *visit) PastHoldTimeout() bool {
 	revoked := v.revoked.Load()
