@@ -54,10 +54,8 @@ func namesOf(queue string) map[*sharedEngine]string {
 // isNamed reports whether the queue has one of the names. One without a name stands for all
 // of an engine that cannot be read.
 func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
-	return slices.ContainsFunc(q.engines, func(e *sharedEngine) bool {
-		name, ok := names[e]
-		return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
-	})
+	name, ok := names[q.engine]
+	return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
 }
 
 // findQueue finds the queue of a name, or with a token, the one that has the ticket.
@@ -105,13 +103,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
-	for _, e := range q.engines {
-		if err = e.Evict(ctx, q.Prefix, number); err == nil {
-			break
-		}
-	}
 	left := ""
-	if err == nil {
+	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
 	switch {
@@ -200,9 +193,8 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	if name == "" || queueapi.Placeholder.MatchString(name) {
 		return false
 	}
-	start, all := strings.CutSuffix(name, "*")
-	handlers := registered.membersWhere(func(m *member) bool {
-		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
-	})
-	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
+	var named member
+	named.queue, named.many = strings.CutSuffix(name, "*")
+	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
+	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

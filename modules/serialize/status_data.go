@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +32,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes = make(map[string]statuspage.Outcome)
-		for name, outcome := range s.Outcomes() {
-			row.Outcomes[name] = statuspage.Outcome(outcome)
-		}
+		row.Outcomes = s.Outcomes()
 	}
 	return rows
 }
@@ -49,7 +45,7 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	row := &statuspage.Queue{
 		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
 		Queue: queueapi.Queue{QueueState: serializer.QueueState{
-			Path: strings.Join(slices.Compact(u.paths), ", "), Prefix: s.prefix, Limit: u.limit,
+			Path: strings.Join(u.paths, ", "), Prefix: s.prefix, Limit: u.limit,
 			Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()), Tickets: []serializer.TicketState{},
 		}},
 	}

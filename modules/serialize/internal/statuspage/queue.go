@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -21,19 +22,13 @@ type Queue struct {
 	QueueLength   int // how many may wait; 0 is no limit
 	DryRun        bool
 	OldestWaiting time.Duration
-	Outcomes      map[string]Outcome
-	Control       string // its name for pauses; "" if it cannot be paused
+	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
+	Control       string                       // its name for pauses; "" if it cannot be paused
 
 	Rows    []queueapi.Row // of all tickets
 	Trouble []string
 	Badge   string // the worst trouble in a word
 	level   troubleLevel
-}
-
-// Outcome is how often requests had an outcome since the process began.
-type Outcome struct {
-	Count   int64
-	Refused time.Time // the last time, if that refuses requests
 }
 
 // troubleLevel is how bad it is.
