@@ -60,9 +60,6 @@ func ParseStatusDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, 
 //	}
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	if err := directive.NoArgument(d, "serialize_status"); err != nil {
-		return err
-	}
 	return statusSubdirectives.ParseBlock(d, "serialize_status", s)
 }
 
