@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,17 +144,16 @@ func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState)
 }
 
 const (
-	defaultPause  = 10 * time.Minute
+	defaultPause  = "10m"
 	shortestPause = 10 * time.Millisecond // long enough for all processes to learn of it
 )
 
 // pause pauses queues for a while; 0 is until they are resumed.
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
-	length, until := defaultPause, time.Time{}
-	if text := query.Get("for"); text != "" {
-		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
-			return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
-		}
+	text, until := cmp.Or(query.Get("for"), defaultPause), time.Time{}
+	length, err := caddy.ParseDuration(text)
+	if err != nil || length != 0 && length < shortestPause {
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
 	}
 	if length > 0 {
 		until = time.Now().Add(length)
