@@ -3,16 +3,15 @@
 package integration_test
 
 import (
-	"fmt"
+	"cmp"
+	"html"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/html"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -29,93 +28,44 @@ func buildBook(t *testing.T) (dir string) {
 	return dir
 }
 
-// bookPage is what links need to know of a page.
-type bookPage struct {
-	ids   []string
-	links []bookLink
-}
-
-type bookLink struct{ element, target string }
-
-func parsePage(t *testing.T, file string) (p bookPage) {
-	t.Helper()
-	text, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer text.Close()
-	root, err := html.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for node := range root.Descendants() {
-		for _, attr := range node.Attr {
-			switch attr.Key {
-			case "id":
-				p.ids = append(p.ids, attr.Val)
-			case "href", "src":
-				p.links = append(p.links, bookLink{node.Data, attr.Val})
-			}
-		}
-	}
-	return p
-}
-
 // Every page of the documentation is a page of the site. Its links lead to pages and headings
-// that are there, or to files of this repository, and nothing in it is loaded from another host.
+// that are there, and nothing in it is loaded from another host.
 func TestLinksOfTheBook(t *testing.T) {
 	t.Parallel()
 	dir := buildBook(t)
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
 	sources, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("the documentation has %d pages, error %v", len(sources), err)
 	}
-	pages := make(map[string]bookPage)
+	link := regexp.MustCompile(`<(\w+)[^>]* (?:href|src)="?([^" >]*)`)
 	for _, source := range sources {
 		name := strings.TrimSuffix(filepath.Base(source), ".md") + ".html"
 		if name == "README.html" {
 			name = "index.html"
 		}
-		pages[name] = parsePage(t, filepath.Join(dir, name))
-	}
-	for name, page := range pages {
-		for _, link := range page.links {
-			if err := followLink(dir, name, link, pages); err != nil {
-				t.Errorf("%s: <%s> %s: %v", name, link.element, link.target, err)
+		for _, match := range link.FindAllStringSubmatch(read(name), -1) {
+			target, err := url.Parse(html.UnescapeString(match[2]))
+			switch {
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			case target.Host != "" && match[1] != "a":
+				t.Errorf("%s: <%s> %s is on another host", name, match[1], target)
+			case target.Scheme != "":
+			default:
+				text := read(cmp.Or(target.Path, name))
+				if target.Fragment != "" && !regexp.MustCompile(` id="?`+regexp.QuoteMeta(target.Fragment)+`[ ">]`).MatchString(text) {
+					t.Errorf("%s: there is no heading for %s", name, target)
+				}
 			}
 		}
 	}
-}
-
-const sourceOfBook = "https://github.com/orderly-http/caddy-orderly"
-
-func followLink(dir, from string, link bookLink, pages map[string]bookPage) error {
-	target, err := url.Parse(link.target)
-	if err != nil {
-		return err
-	}
-	if rest, ours := strings.CutPrefix(link.target, sourceOfBook); ours {
-		_, path, _ := strings.Cut(rest, "/main/")
-		_, err := os.Stat(filepath.Join("..", filepath.FromSlash(path)))
-		return err
-	}
-	switch {
-	case target.Scheme == "https" && link.element == "a", target.Scheme == "http" && link.element == "a", link.target == "data:,":
-		return nil
-	case target.Scheme != "" || target.Host != "":
-		return fmt.Errorf("it is on another host")
-	}
-	name := target.Path
-	if name == "" {
-		name = from
-	}
-	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
-		return err
-	}
-	if target.Fragment != "" && !slices.Contains(pages[filepath.Clean(name)].ids, target.Fragment) {
-		return fmt.Errorf("there is no such heading")
-	}
-	return nil
 }
 
 // A reader without a mouse finds a setting in the opened files.
@@ -177,7 +127,9 @@ func TestBookOnScreens(t *testing.T) {
 			if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
 				b.t.Errorf("%s, %s: the page is %d wide", name, screen.name, width)
 			}
-			b.check(name + ", " + screen.name)
+			if screen.name != "light" { // which has the same colors as the phone, and more room
+				b.check(name + ", " + screen.name)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ type setup struct {
 	more     string              // more sites and snippets, after the global options
 	tls      bool                // serve HTTPS, and HTTP/2 and HTTP/3 with it
 	dir      string              // {$DIR}, the lock directory; default a new one
-	upstream *testcaddy.Upstream // {$UPSTREAM}
+	upstream *testcaddy.Upstream // {$UPSTREAM}; default a new one
 	env      map[string]string   // further {$NAME}s
 	user     *user               // who runs it; default whoever runs the test
 	launcher []string            // a command that starts the command it is given
@@ -35,12 +35,38 @@ type user struct{ uid, gid uint32 }
 // caddy is a Caddy process.
 type caddy struct {
 	*testcaddy.Server
+	*testcaddy.Upstream
 	t     testing.TB
 	setup setup
 	dir   string // the lock directory
 	home  string
 	port  int
 	url   string // of the site
+}
+
+// behindQueue is a site whose queue has more options than its path.
+func behindQueue(options string) string {
+	return `serialize {
+	path {$DIR}
+	` + options + `
+}
+reverse_proxy {$UPSTREAM} {
+	header_up X-Token {http.serialize.token}
+}`
+}
+
+var serialized = behindQueue("")
+
+// startQueue starts a process whose site has a queue.
+func startQueue(t testing.TB, options string) *caddy {
+	t.Helper()
+	return start(t, setup{site: behindQueue(options)})
+}
+
+// another starts another process of the same queue.
+func (c *caddy) another() *caddy {
+	c.t.Helper()
+	return start(c.t, c.setup)
 }
 
 // start starts a Caddy process and waits until it serves. It is killed when the
@@ -66,11 +92,18 @@ func startInVain(t testing.TB, s setup) string {
 
 func launch(t testing.TB, s setup) *caddy {
 	t.Helper()
-	c := &caddy{t: t, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
-	if c.dir == "" {
-		c.dir = testcaddy.TempDir(t)
+	if s.dir == "" {
+		s.dir = testcaddy.TempDir(t)
 	}
-	c.port = s.freePort(t)
+	if s.upstream == nil {
+		s.upstream = testcaddy.NewUpstream(t)
+	}
+	c := &caddy{t: t, Upstream: s.upstream, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
+	addr := testcaddy.ReserveAddr
+	if s.user != nil { // users do not share ports with each other
+		addr = testcaddy.FreeAddr
+	}
+	c.port = int(netip.MustParseAddrPort(addr(t)).Port())
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
 		scheme, host = "https", "localhost"
@@ -90,9 +123,9 @@ func launch(t testing.TB, s setup) *caddy {
 
 // env is the environment of the process.
 func (c *caddy) env() []string {
-	env := []string{"CERTIFICATE=" + certificate.cert, "KEY=" + certificate.key, "SITE=" + c.url, "DIR=" + c.dir, fmt.Sprintf("PORT=%d", c.port)}
-	if c.setup.upstream != nil {
-		env = append(env, "UPSTREAM="+c.setup.upstream.Addr)
+	env := []string{
+		"CERTIFICATE=" + certificate.cert, "KEY=" + certificate.key, "SITE=" + c.url, "DIR=" + c.dir,
+		fmt.Sprintf("PORT=%d", c.port), "UPSTREAM=" + c.Upstream.Addr,
 	}
 	for name, value := range c.setup.env {
 		env = append(env, name+"="+value)
@@ -111,7 +144,7 @@ func (c *caddy) caddyfile(s setup) string {
 		format json
 	}
 	servers {
-		protocols %s
+		protocols h1 h2 h3
 		%s
 	}
 	%s
@@ -119,36 +152,19 @@ func (c *caddy) caddyfile(s setup) string {
 
 %s
 %s
-`, s.protocols(), s.servers, s.global, s.more, s.block())
-}
-
-func (s setup) protocols() string {
-	if s.tls {
-		return "h1 h2 h3"
-	}
-	return "h1 h2"
+`, s.servers, s.global, s.more, s.block())
 }
 
 // block is the site's block.
 func (s setup) block() string {
-	switch {
-	case s.site == "":
+	if s.site == "" {
 		return ""
-	case s.tls:
-		return "{$SITE} {\ntls {$CERTIFICATE} {$KEY}\n" + s.site + "\n}"
 	}
-	return "{$SITE} {\n" + s.site + "\n}"
-}
-
-// freePort finds a port for the site. Users do not share ports with each other:
-// another user's Caddy gets one that is merely free right now.
-func (s setup) freePort(t testing.TB) int {
-	t.Helper()
-	addr := testcaddy.ReserveAddr
-	if s.user != nil {
-		addr = testcaddy.FreeAddr
+	tls := ""
+	if s.tls {
+		tls = "tls {$CERTIFICATE} {$KEY}\n"
 	}
-	return int(netip.MustParseAddrPort(addr(t)).Port())
+	return "{$SITE} {\n" + tls + s.site + "\n}"
 }
 
 // reload loads a setup into the running process, and waits until only the new

@@ -28,17 +28,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `concurrency 0`, `concurrency 0: expected a whole number, 1 or more`},
 		{"serialize", `dry_run on`, `dry_run: unexpected "on"; it has no value`},
 		{"serialize", `engine memory fast`, `engine memory: unexpected "fast"; it has no options`},
-		{"", `serialize {
-engine etcd {
-	endpoints http://localhost:2379
-}
-}`, `engine etcd is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with github.com/orderly-http/caddy-orderly --with github.com/orderly-http/caddy-orderly/modules/etcd`},
+		{"serialize", "engine etcd {\nendpoints http://localhost:2379\n}", `engine etcd is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with github.com/orderly-http/caddy-orderly --with github.com/orderly-http/caddy-orderly/modules/etcd`},
 		{"serialize", `engine`, `engine: no value; expected a name: file, memory`},
-		{"", `serialize {
-	engine file {
-		sync on
-	}
-}`, `engine file: unexpected "sync"; it has no options`},
+		{"serialize", "engine file {\nsync on\n}", `engine file: unexpected "sync"; it has no options`},
 		{"serialize", `engine redis`, `engine "redis": there is none of this name; expected one of file, memory`},
 		{"serialize", `error_code 500 503`, `error_code: unexpected "503" after "500"; expected a status from 400 to 599`},
 		{"serialize", `error_code 600`, `error_code 600: expected a status from 400 to 599`},
@@ -78,15 +70,9 @@ engine etcd {
 		{"serialize", `response_buffer lots`, `response_buffer: size "lots": expected a number of bytes up to 1GiB, such as 256KiB`},
 		{"", `serialize on`, `serialize: unexpected argument "on"; expected off, or a block`},
 		{"", `serialize off now`, `serialize: unexpected argument "now"`},
-		{"", `serialize off {
-	timeout 10s
-}`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
-		{"", `serialize_status /queues {
-controls off
-}`, `controls: unexpected argument "off"; it has none`},
-		{"", `serialize_status /queues {
-refresh 1s
-}`, `serialize_status: unknown subdirective "refresh"; expected one of controls`},
+		{"serialize off", `timeout 10s`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
+		{"serialize_status /queues", `controls off`, `controls: unexpected argument "off"; it has none`},
+		{"serialize_status /queues", `refresh 1s`, `serialize_status: unknown subdirective "refresh"; expected one of controls`},
 		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, shared_methods, hold_timeout, on_disconnect, buffer, response_buffer, waiting_page, dry_run, engine`},
 		{"serialize", `shared_methods`, `shared_methods: no value; expected request methods such as GET, separated by spaces or commas`},
 		{"serialize", `shared_methods "G{T"`, `shared_methods: "G{T" is not a request method; expected names such as GET, separated by spaces or commas`},
@@ -111,33 +97,14 @@ refresh 1s
 		{"unique_ids", `trust`, `trust: no value; expected the name of a request header field`},
 		{"unique_ids", `trust "X Request Id"`, `trust "X Request Id": expected the name of a request header field, such as X-Request-Id`},
 		{"unique_ids", `length 12`, `unique_ids: unknown subdirective "length"; expected one of layout, node, shards, trust`},
-		{"", `serialize {
-	waiting_page {
-		after -1s
-	}
-}`, `after -1s: expected a duration of 0 or more, such as 60s`},
+		{"serialize", "waiting_page {\nafter -1s\n}", `after -1s: expected a duration of 0 or more, such as 60s`},
 		{"serialize", `waiting_page 5s`, `waiting_page: unexpected argument "5s"; expected a block`},
-		{"", `serialize {
-	waiting_page {
-		file
-	}
-}`, `file: no value; expected the path of a page`},
-		{"", `serialize {
-	waiting_page {
-		hold 500ms
-	}
-}`, `hold 500ms: expected a duration of 1s or more, such as 15s`},
-		{"", `serialize {
-	waiting_page {
-		before 5s
-	}
-}`, `waiting_page: unknown subdirective "before"; expected one of after, hold, file`},
+		{"serialize", "waiting_page {\nfile\n}", `file: no value; expected the path of a page`},
+		{"serialize", "waiting_page {\nhold 500ms\n}", `hold 500ms: expected a duration of 1s or more, such as 15s`},
+		{"serialize", "waiting_page {\nbefore 5s\n}", `waiting_page: unknown subdirective "before"; expected one of after, hold, file`},
 		{"serialize", `when_full`, `when_full: no value; expected drop_newest or drop_oldest`},
 		{"serialize", `when_full drop_oldest`, `when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins`},
-		{"", `serialize {
-	when_full drop_all
-	queue_length 1
-}`, `when_full "drop_all": expected drop_newest or drop_oldest`},
+		{"serialize", "when_full drop_all\nqueue_length 1", `when_full "drop_all": expected drop_newest or drop_oldest`},
 	}
 	c := start(t, setup{})
 	at := regexp.MustCompile(`, at Caddyfile:\d+$`)

@@ -18,7 +18,7 @@ import (
 )
 
 // The certificates are of authorities that Caddy makes for each process.
-var insecure = &tls.Config{InsecureSkipVerify: true}
+var insecure = &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}
 
 // newClient makes a client for one version of HTTP: "1.1", "2" or "3".
 func newClient(t testing.TB, version string) *http.Client {
@@ -49,7 +49,7 @@ func bothVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	}
 }
 
-// allVersions runs a test over HTTP/1.1, HTTP/2 and HTTP/3.
+// allVersions runs a test over HTTP/1.1, HTTP/2 and HTTP/3, side by side.
 func allVersions(t *testing.T, test func(t *testing.T, client *http.Client)) {
 	for _, version := range []string{"1.1", "2", "3"} {
 		t.Run("HTTP/"+version, func(t *testing.T) {
@@ -85,15 +85,48 @@ func (c *caddy) getting(path string, header ...string) <-chan testcaddy.Answer {
 }
 
 // holder brings a request inside, which stays until the gate of the name holder is
-// opened.
+// opened. If timeouts are short, a busy machine may not even get the only ticket made in
+// time; then it tries again.
 func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	t.Helper()
-	answer := c.getting("/?name=holder&gate")
-	c.setup.upstream.AwaitEntry("holder")
+	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {
+		answer := c.getting("/?name=holder&gate")
+		wait.Until(t, "the holder is inside, or refused", func() bool { return c.Visit("holder") != nil || len(answer) > 0 })
+		if c.Visit("holder") != nil {
+			return answer
+		}
+	}
+	t.Fatal("the holder never gets inside")
+	return nil
+}
+
+// waiter sends a request, and returns once the lock directory has so many tickets.
+func (c *caddy) waiter(name string, tickets int) <-chan testcaddy.Answer {
+	c.t.Helper()
+	answer := c.getting("/?name=" + name)
+	c.awaitTickets(tickets)
 	return answer
 }
 
+// send makes a request with a method in the background.
+func (c *caddy) send(method, query string) <-chan testcaddy.Answer {
+	return inBackground(func() testcaddy.Answer { return do(newClient(c.t, "1.1"), method, c.url+"/?"+query, "") })
+}
+
+// wantServed waits for answers, all of which must be good.
+func (c *caddy) wantServed(answers ...<-chan testcaddy.Answer) {
+	c.t.Helper()
+	for _, answer := range answers {
+		(<-answer).Want(c.t, http.StatusOK)
+	}
+}
+
 // release lets the holder leave, which must then be served.
+func (c *caddy) release(holder <-chan testcaddy.Answer) {
+	c.t.Helper()
+	release(c.t, c.Upstream, holder)
+}
+
 func release(t testing.TB, upstream *testcaddy.Upstream, holder <-chan testcaddy.Answer) {
 	t.Helper()
 	upstream.Open("holder")
@@ -114,21 +147,4 @@ func inBackground(request func() testcaddy.Answer) <-chan testcaddy.Answer {
 	answer := make(chan testcaddy.Answer, 1)
 	go func() { answer <- request() }()
 	return answer
-}
-
-// bringInside brings the request named holder inside. If timeouts are short, a busy
-// machine may not even get the only ticket made in time; then it tries again.
-func bringInside(t testing.TB, upstream *testcaddy.Upstream, request func() testcaddy.Answer) <-chan testcaddy.Answer {
-	t.Helper()
-	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {
-		answer := inBackground(request)
-		wait.Until(t, "the holder is inside, or refused", func() bool {
-			return upstream.Visit("holder") != nil || len(answer) > 0
-		})
-		if upstream.Visit("holder") != nil {
-			return answer
-		}
-	}
-	t.Fatal("the holder never gets inside")
-	return nil
 }

@@ -5,7 +5,6 @@ package integration_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -31,136 +30,92 @@ func hangUpAfterTenth(t *testing.T, client *http.Client, url string, arrived fun
 }
 
 // A client that hangs up while its request is inside does not end the turn: the upstream
-// finishes undisturbed.
+// finishes undisturbed. With on_disconnect cancel, it is cancelled.
 func TestClientHangsUpInside(t *testing.T) {
 	t.Parallel()
-	for _, query := range []string{"", "&stream"} {
+	for _, test := range []struct{ option, query string }{
+		{"on_disconnect finish", "work=1s"}, {"on_disconnect finish", "work=1s&stream"}, {"on_disconnect cancel", "gate"},
+	} {
 		bothVersions(t, func(t *testing.T, client *http.Client) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{tls: true, site: serialized, upstream: upstream})
-			hangUpAfterTenth(t, client, c.url+"/?name=first&work=1s"+query, func() bool { return upstream.Visit("first") != nil })
+			c := start(t, setup{tls: true, site: behindQueue(test.option)})
+			hangUpAfterTenth(t, client, c.url+"/?name=first&"+test.query, func() bool { return c.Visit("first") != nil })
 			c.get("/?name=second").Want(t, http.StatusOK)
-			first := upstream.AwaitExit("first")
-			if first.Cancelled || first.Left.Sub(first.Entered) < time.Second {
-				t.Errorf("the request behind was cancelled after %v", first.Left.Sub(first.Entered))
+			first := c.AwaitExit("first")
+			finished := !first.Cancelled && first.Left.Sub(first.Entered) >= time.Second
+			if finished == (test.query == "gate") {
+				t.Errorf("%s: the request behind was cancelled: %t, after %v", test.option, first.Cancelled, first.Left.Sub(first.Entered))
 			}
-			upstream.WantOrder("first", "second")
-			upstream.WantAlone()
+			c.WantOrder("first", "second")
+			c.WantAlone()
+			c.wantNoTickets()
 		})
 	}
-}
-
-// With on_disconnect cancel, the request inside is cancelled with its client.
-func TestClientHangsUpInsideCancel(t *testing.T) {
-	t.Parallel()
-	bothVersions(t, func(t *testing.T, client *http.Client) {
-		t.Parallel()
-		upstream := testcaddy.NewUpstream(t)
-		c := start(t, setup{tls: true, upstream: upstream, site: `
-			serialize {
-				path {$DIR}
-				on_disconnect cancel
-			}
-			reverse_proxy {$UPSTREAM}`})
-		hangUpAfterTenth(t, client, c.url+"/?name=first&gate", func() bool { return upstream.Visit("first") != nil })
-		c.get("/?name=second").Want(t, http.StatusOK)
-		if !upstream.AwaitExit("first").Cancelled {
-			t.Error("the request behind was not cancelled")
-		}
-		c.wantNoTickets()
-	})
 }
 
 // A client that hangs up while it waits leaves the queue within a second.
 func TestClientHangsUpWaiting(t *testing.T) {
 	t.Parallel()
-	const limit = 16 << 10
-	requests := []struct {
-		name   string
-		method string
-		body   []byte
+	const buffer = 16 << 10
+	for name, test := range map[string]struct {
+		version, method string
+		size            int
+		chunked         bool
 	}{
-		{"GET", "GET", nil},
-		{"POST", "POST", []byte("small")},
-		{"POST as large as the buffer", "POST", bytes.Repeat([]byte("x"), limit)},
-	}
-	for _, chunked := range []bool{false, true} {
-		for _, request := range requests {
-			if chunked && (len(request.body) == 0 || len(request.body) == limit) {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s, chunked %t", request.name, chunked), func(t *testing.T) {
-				t.Parallel()
-				bothVersions(t, func(t *testing.T, client *http.Client) {
-					testHangUpWaiting(t, client, request.method, func() io.Reader {
-						if chunked {
-							return io.MultiReader(bytes.NewReader(request.body)) // hides the length
-						}
-						return bytes.NewReader(request.body)
-					})
+		"GET":                                 {"1.1", "GET", 0, false},
+		"GET, HTTP/2":                         {"2", "GET", 0, false},
+		"POST":                                {"1.1", "POST", 5, false},
+		"POST, chunked":                       {"1.1", "POST", 5, true},
+		"POST, chunked, HTTP/2":               {"2", "POST", 5, true},
+		"POST as large as the buffer":         {"1.1", "POST", buffer, false},
+		"POST larger than the buffer, HTTP/2": {"2", "POST", 4 * buffer, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{tls: true, site: behindQueue("buffer 16KiB")})
+			holder := c.holder(t)
+			// A busy machine may need more than the second that is promised; not always.
+			took := wait.Patience
+			for range 10 {
+				body := io.Reader(bytes.NewReader(make([]byte, test.size)))
+				if test.chunked {
+					body = io.MultiReader(body) // hides the length
+				}
+				ctx, hangUp := context.WithCancel(t.Context())
+				waiting := inBackground(func() testcaddy.Answer {
+					return doContext(ctx, newClient(t, test.version), test.method, c.url+"/?name=waiting", body)
 				})
-			})
-		}
-	}
-	// Over HTTP/2, the body does not matter.
-	t.Run("POST larger than the buffer, HTTP/2", func(t *testing.T) {
-		t.Parallel()
-		testHangUpWaiting(t, newClient(t, "2"), "POST", func() io.Reader {
-			return bytes.NewReader(bytes.Repeat([]byte("x"), 4*limit))
+				c.awaitTickets(2)
+				hangUp()
+				gone := time.Now()
+				<-waiting
+				c.awaitTickets(1)
+				if took = time.Since(gone); took <= time.Second {
+					break
+				}
+			}
+			if took > time.Second {
+				t.Errorf("the ticket was there for %v", took)
+			}
+			c.release(holder)
+			c.get("/?name=last").Want(t, http.StatusOK)
+			c.WantOrder("holder", "last")
+			c.wantNoTickets()
 		})
-	})
-}
-
-func testHangUpWaiting(t *testing.T, client *http.Client, method string, body func() io.Reader) {
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{tls: true, upstream: upstream, site: `
-		serialize {
-			path {$DIR}
-			buffer 16KiB
-		}
-		reverse_proxy {$UPSTREAM}`})
-	holder := c.holder(t)
-
-	// A busy machine may need more than the second that is promised; not always.
-	took := wait.Patience
-	for range 10 {
-		ctx, hangUp := context.WithCancel(t.Context())
-		waiting := inBackground(func() testcaddy.Answer {
-			return doContext(ctx, client, method, c.url+"/?name=waiting", body())
-		})
-		c.awaitTickets(2)
-		hangUp()
-		gone := time.Now()
-		<-waiting
-		c.awaitTickets(1)
-		if took = time.Since(gone); took <= time.Second {
-			break
-		}
 	}
-	if took > time.Second {
-		t.Errorf("the ticket was there for %v", took)
-	}
-	release(t, upstream, holder)
-	c.get("/?name=last").Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "last")
-	c.wantNoTickets()
 }
 
 // A connected client does not count as gone, even if it sends its next requests in
 // advance.
 func TestPipelinedRequests(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{site: serialized, upstream: upstream})
+	c := startQueue(t, "")
 	holder := c.holder(t)
-	conn := c.dial()
-	_, err := io.WriteString(conn, strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2)+
+	conn := c.dial(strings.Repeat("GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 2) +
 		"GET /?name=waiting HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-	check(t, err)
 	c.awaitTickets(2)
 	time.Sleep(time.Second)
-	release(t, upstream, holder)
+	c.release(holder)
 	answers, err := io.ReadAll(conn)
 	check(t, err)
 	if got := strings.Count(string(answers), "200 OK"); got != 3 {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -34,27 +33,22 @@ const dry = `
 const defaultQueue = `queue="serializer_"`
 
 // In a dry run, nobody waits. Each request is counted by what it would have met in any
-// process of the directory.
+// process of the directory, and the page says so.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")}
-	s.dir = testcaddy.TempDir(t)
-	one, other := start(t, s), start(t, s)
-
-	first := one.getting("/save?name=first&gate")
-	upstream.AwaitEntry("first")
-	second := other.getting("/save?name=second&gate")
-	upstream.AwaitEntry("second")
-	third := one.getting("/look?name=third&gate")
-	upstream.AwaitEntry("third")
+	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")})
+	other := one.another()
+	answers := []<-chan testcaddy.Answer{one.getting("/save?name=first&gate")}
+	one.AwaitEntry("first")
+	answers = append(answers, other.getting("/save?name=second&gate"))
+	one.AwaitEntry("second")
+	answers = append(answers, one.getting("/look?name=third&gate"))
+	one.AwaitEntry("third")
 	if files := lockFiles(t, one.dir); len(files) != 3 {
 		t.Errorf("%d tickets for 3 requests: %q", len(files), files)
 	}
-	upstream.OpenAll()
-	for _, answer := range []<-chan testcaddy.Answer{first, second, third} {
-		(<-answer).Want(t, http.StatusOK)
-	}
+	one.OpenAll()
+	one.wantServed(answers...)
 	one.wantNoTickets()
 	one.wantMetric(`requests_total{outcome="would_enter",`+defaultQueue+`}`, "1")
 	one.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "1")
@@ -68,22 +62,27 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("the log entry is %v", e)
 	}
 	inside, _ := json.Marshal(e["inside"])
-	if !strings.Contains(string(inside), "GET "+strings.TrimPrefix(one.url, "http://")+"/save of 127.0.0.1, txid ") ||
+	if !strings.Contains(string(inside), "GET "+one.host()+"/save of 127.0.0.1, txid ") ||
 		!strings.Contains(string(inside), fmt.Sprintf("pid %d", other.PID)) {
 		t.Errorf("inside were %s; want the first request, and the ticket of process %d", inside, other.PID)
+	}
+	page := one.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
+	for _, text := range []string{">dry run<", "Dry run: nobody waits. 1 requests would have waited, 1 not."} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page has no %q", text)
+		}
 	}
 }
 
 // Log entries of a dry run are throttled.
 func TestDryRunLog(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: fmt.Sprintf(dry, "")})
+	c := start(t, setup{site: fmt.Sprintf(dry, "")})
 	holder := c.holder(t)
 	for range 50 {
 		c.get("/").Want(t, http.StatusOK)
 	}
-	release(t, upstream, holder)
+	c.release(holder)
 	c.awaitEntryOf("dry run: would have waited")
 	if n := len(c.Log.All(func(e entry) bool { return e["msg"] == "dry run: would have waited" })); n > 25 {
 		t.Errorf("%d log entries for 50 requests", n)
@@ -93,35 +92,24 @@ func TestDryRunLog(t *testing.T) {
 // With concurrency and readers, a dry run counts by the same rules as a queue.
 func TestDryRunRules(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		options string
-		methods []string
-		wait    string // how many would have waited
-	}{
-		{"alone", "", []string{"GET", "GET", "GET"}, "2"},
-		{"two at once", "concurrency 2", []string{"GET", "GET", "GET"}, "1"},
-		{"readers", "shared_methods GET", []string{"GET", "GET", "GET"}, "0"},
-		{"two readers at once", "shared_methods GET\nconcurrency 2", []string{"GET", "GET", "GET"}, "1"},
-		{"a writer behind readers", "shared_methods GET\nconcurrency 4", []string{"GET", "GET", "POST"}, "1"},
-		{"a reader behind a writer", "shared_methods GET", []string{"GET", "POST", "GET"}, "2"},
+	for _, test := range []struct{ name, options, methods, wait string }{ // how many would have waited
+		{"alone", "", "GET GET GET", "2"},                                                     //nolint:dupword // requests
+		{"two at once", "concurrency 2", "GET GET GET", "1"},                                  //nolint:dupword // requests
+		{"readers", "shared_methods GET", "GET GET GET", "0"},                                 //nolint:dupword // requests
+		{"two readers at once", "shared_methods GET\nconcurrency 2", "GET GET GET", "1"},      //nolint:dupword // requests
+		{"a writer behind readers", "shared_methods GET\nconcurrency 4", "GET GET POST", "1"}, //nolint:dupword // requests
+		{"a reader behind a writer", "shared_methods GET", "GET POST GET", "2"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, test.options)})
+			c := start(t, setup{global: "metrics", site: fmt.Sprintf(dry, test.options)})
 			var answers []<-chan testcaddy.Answer
-			for i, method := range test.methods {
-				name := fmt.Sprint(i)
-				answers = append(answers, inBackground(func() testcaddy.Answer {
-					return do(newClient(t, "1.1"), method, c.url+"/?gate&name="+name, "")
-				}))
-				upstream.AwaitEntry(name)
+			for i, method := range strings.Fields(test.methods) {
+				answers = append(answers, c.send(method, fmt.Sprint("gate&name=", i)))
+				c.AwaitEntry(fmt.Sprint(i))
 			}
-			upstream.OpenAll()
-			for _, answer := range answers {
-				(<-answer).Want(t, http.StatusOK)
-			}
+			c.OpenAll()
+			c.wantServed(answers...)
 			c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, test.wait)
 		})
 	}
@@ -130,31 +118,16 @@ func TestDryRunRules(t *testing.T) {
 // A dry run must not take a site down: if the storage fails, requests pass.
 func TestDryRunWithoutStorage(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(dry, "")})
+	c := start(t, setup{global: "metrics", site: fmt.Sprintf(dry, "")})
 	check(t, os.RemoveAll(c.dir))
 	testcaddy.WriteFile(t, c.dir, "")
 	c.get("/?name=first").Want(t, http.StatusOK)
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").Want(t, http.StatusOK)
-	upstream.WantOrder("first", "second")
+	c.WantOrder("first", "second")
 	c.wantMetric(`requests_total{outcome="storage",`+defaultQueue+`}`, "2")
 	e := c.awaitEntryOf("dry run: passed without a ticket; a queue would have refused it")
 	if e["level"] != "error" || !strings.Contains(fmt.Sprint(e["error"]), c.dir) {
 		t.Errorf("the log entry is %v", e)
-	}
-}
-
-// The status page shows a dry run.
-func TestDryRunStatus(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: "serialize_status /queues\n" + fmt.Sprintf(dry, "")})
-	c.get("/").Want(t, http.StatusOK)
-	page := c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
-	for _, text := range []string{">dry run<", "Dry run: nobody waits. 0 requests would have waited, 1 not."} {
-		if !strings.Contains(page, text) {
-			t.Errorf("the page has no %q", text)
-		}
 	}
 }
 
@@ -163,7 +136,15 @@ func TestDryRunStatus(t *testing.T) {
 // other.
 func TestDryRunOfDialogue(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{upstream: testcaddy.NewUpstream(t), servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + dialogueUpstream(t) + " {\nflush_interval -1\n}"})
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
+		for lines := bufio.NewScanner(r.Body); lines.Scan(); { // it answers each line as it comes
+			fmt.Fprintln(w, lines.Text())
+			_ = control.Flush()
+		}
+	}))
+	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
@@ -181,18 +162,4 @@ func TestDryRunOfDialogue(t *testing.T) {
 		}
 	}
 	check(t, client.Close())
-}
-
-// dialogueUpstream answers each line as it comes.
-func dialogueUpstream(t *testing.T) (addr string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		check(t, errors.Join(control.EnableFullDuplex(), control.Flush()))
-		for lines := bufio.NewScanner(r.Body); lines.Scan(); {
-			fmt.Fprintln(w, lines.Text())
-			_ = control.Flush()
-		}
-	}))
-	t.Cleanup(server.Close)
-	return strings.TrimPrefix(server.URL, "http://")
 }

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,31 +12,29 @@ import (
 )
 
 // edgeCase is one case of [TestEdges]: a configuration, and clients for it. It is plain
-// data, so that it can be printed, shrunk and run again. Times are in milliseconds. Zero
-// values leave a feature out.
+// data, so that it can be printed. Times are in milliseconds. Zero values leave a feature out.
 type edgeCase struct {
 	Seed      uint64
-	Engine    string       `json:",omitempty"`
-	Processes int          // on one directory, 1 or 2
-	Queues    []edgeQueue  `json:",omitempty"`
-	Main      []edgeNode   `json:",omitempty"`
-	Errors    []edgeNode   `json:",omitempty"` // of handle_errors
-	Named     [][]edgeNode `json:",omitempty"` // routes
-	Clients   []edgeClient `json:",omitempty"`
-	Evict     int          `json:",omitempty"` // that long after the start
-	Reload    int          `json:",omitempty"` // the same
+	Engine    string
+	Processes int // on one directory, 1 or 2
+	Queues    []edgeQueue
+	Main      []edgeNode
+	Errors    []edgeNode   // of handle_errors
+	Named     [][]edgeNode // routes
+	Clients   []edgeClient
+	Reload    int // that long after the start
 }
 
 // edgeQueue is the settings that all lines of a queue share.
 type edgeQueue struct {
-	Timeout      int    `json:",omitempty"`
-	HoldTimeout  int    `json:",omitempty"`
-	QueueLength  int    `json:",omitempty"`
-	Concurrency  int    `json:",omitempty"`
-	Readers      bool   `json:",omitempty"` // shared_methods GET
-	Cancel       bool   `json:",omitempty"` // on_disconnect cancel
-	Buffer       string `json:",omitempty"`
-	ResponseSize string `json:",omitempty"` // response_buffer
+	Timeout      int
+	HoldTimeout  int
+	QueueLength  int
+	Concurrency  int
+	Readers      bool // shared_methods GET
+	Cancel       bool // on_disconnect cancel
+	Buffer       string
+	ResponseSize string // response_buffer
 }
 
 // edgeNode is a directive, or a block of them. Its kind is serialize, off, route, handle,
@@ -45,43 +42,42 @@ type edgeQueue struct {
 // error), proxy, dead (a proxy to nowhere) or recover (one with a route for answers of 5xx).
 type edgeNode struct {
 	Kind   string
-	Queue  int        `json:",omitempty"` // of serialize
-	Strict bool       `json:",omitempty"` // this line of the queue lets nobody in beside
-	Path   string     `json:",omitempty"` // that it matches, or that a rewrite leads to
-	Named  int        `json:",omitempty"` // the route that is invoked
-	Nodes  []edgeNode `json:",omitempty"`
+	Queue  int    // of serialize
+	Strict bool   // this line of the queue lets nobody in beside
+	Path   string // that it matches, or that a rewrite leads to
+	Named  int    // the route that is invoked
+	Nodes  []edgeNode
 }
 
 // edgeClient is a client and its request.
 type edgeClient struct {
-	Start   int        `json:",omitempty"`
-	Process int        `json:",omitempty"` // that it asks
-	HTTP2   bool       `json:",omitempty"`
-	Method  string     `json:",omitempty"` // default GET
-	Path    string     `json:",omitempty"`
-	Fail    bool       `json:",omitempty"` // asks the configuration for an error
-	Body    int        `json:",omitempty"` // bytes
-	Chunked bool       `json:",omitempty"`
-	Cut     int        `json:",omitempty"` // after so many bytes, the body stops
-	Pause   int        `json:",omitempty"` // for so long; 0 is for good
-	Garbage bool       `json:",omitempty"` // at the cut it sends what is no chunk, and waits for the answer
-	HangUp  string     `json:",omitempty"` // at a time, when it visits the upstream, or does so from an "error visit"
-	After   int        `json:",omitempty"` // and so much later
-	Reset   bool       `json:",omitempty"` // it hangs up with a reset
-	Read    string     `json:",omitempty"` // of the answer: slow, never, or as it comes
-	Limit   int        `json:",omitempty"` // it hangs up then, whatever has happened; 0 waits for the answer
-	Again   bool       `json:",omitempty"` // then makes a plain request on the same connection
-	Steps   []edgeStep `json:",omitempty"`
+	Start   int
+	Process int // that it asks
+	HTTP2   bool
+	Method  string // default GET
+	Path    string
+	Fail    bool // asks the configuration for an error
+	Body    int  // bytes
+	Chunked bool
+	Cut     int    // after so many bytes, the body stops
+	Pause   int    // for so long; 0 is for good
+	Garbage bool   // at the cut it sends what is no chunk, and waits for the answer
+	HangUp  string // at a time, when it visits the upstream, or does so from an "error visit"
+	After   int    // and so much later
+	Reset   bool   // it hangs up with a reset
+	Read    string // of the answer: slow, never, or as it comes
+	Limit   int    // it hangs up then, whatever has happened; 0 waits for the answer
+	Steps   []edgeStep
 }
 
 // edgeStep is what the upstream does with one visit of a request. It may fail (answer 503),
 // break the connection instead of answering, or after half of the answer, send some hundred
 // kilobytes, stream more than all buffers take, or send events that never end.
 type edgeStep struct {
-	Work   int    `json:",omitempty"`
-	Do     string `json:",omitempty"`
-	Deaf   bool   `json:",omitempty"` // works to its end though it is cancelled
-	Unread bool   `json:",omitempty"` // answers without reading the request's body
+	Work   int
+	Do     string
+	Deaf   bool // works to its end though it is cancelled
+	Unread bool // answers without reading the request's body
 }
 
 // streams reports whether bodies are read inside.
@@ -130,7 +126,7 @@ func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 func queueName(i int) string { return fmt.Sprintf("q%d_", i) }
 
 // edgeText writes a Caddyfile. Behind every serialize, a request gets a mark in X-Trail: the
-// line and the token. The error routes begin with a mark, too. So the upstream can tell
+// line, the token and the wait. The error routes begin with a mark, too. So the upstream can tell
 // which lines a request has passed.
 type edgeText struct {
 	strings.Builder
@@ -219,12 +215,11 @@ func (e *edgeText) serialize(n edgeNode, path string) {
 		e.option(e.c.Engine != "", "engine %s", e.c.Engine)
 		e.line("}")
 	}
-	e.line(`request_header %s +X-Trail "%s={http.serialize.token}=%s"`, path, kind, queueName(n.Queue))
+	e.line(`request_header %s +X-Trail "%s={http.serialize.token}=%s={http.serialize.wait_ms}"`, path, kind, queueName(n.Queue))
 }
 
-// String is the case as a person reads it, and as the flag -edges.case takes it.
+// String is the case as a person reads it.
 func (c *edgeCase) String() string {
-	data, _ := json.Marshal(c) // plain data: it cannot fail
-	text := caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false)))
-	return fmt.Sprintf("seed %d\n\n%s\n-edges.case '%s'\n", c.Seed, text, data)
+	clients := strings.ReplaceAll(fmt.Sprintf("%+v", c.Clients), "} {", "}\n{")
+	return fmt.Sprintf("%s\n%s\nreload %d\n-edges.seed %d\n", caddyfile.Format([]byte(c.caddyfile("{$DIR}", 0, false))), clients, c.Reload, c.Seed)
 }

@@ -19,7 +19,6 @@ import (
 type edgeAnswer struct {
 	request string // its name
 	client  edgeClient
-	port    int // of the client
 	started time.Time
 	whole   time.Time // just before the last of the body was sent; zero if it never was
 	hungUp  time.Time // just before the client hung up; zero if it has not
@@ -35,18 +34,17 @@ type edgeVisitor struct {
 	addr      string
 	conn      *net.TCPConn
 	transport *http.Transport
-	closes    bool // the connection, after the answer
 	arrived   <-chan *edgeVisit
 	gone      chan struct{} // closed when the client has hung up
 	over      chan struct{} // closed when it has its answer
 }
 
-// run makes a client's requests.
-func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
+// run makes a client's request.
+func (c edgeClient) run(name, addr string, u *edgeUpstream) *edgeAnswer {
 	time.Sleep(ms(c.Start))
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
-		return []*edgeAnswer{{request: name, client: c, err: err}}
+		return &edgeAnswer{request: name, client: c, err: err}
 	}
 	v := &edgeVisitor{edgeClient: c, addr: addr, conn: conn.(*net.TCPConn)}
 	if c.Read == "never" {
@@ -62,19 +60,8 @@ func (c edgeClient) run(name, addr string, u *edgeUpstream) []*edgeAnswer {
 	v.transport.Protocols.SetUnencryptedHTTP2(c.HTTP2)
 	defer conn.Close()
 	defer v.transport.CloseIdleConnections()
-	answers := []*edgeAnswer{v.ask(name, u)}
-	if c.Again && v.err == nil && !v.closes && !v.whole.IsZero() && v.hungUp.IsZero() {
-		v.edgeClient = edgeClient{Path: c.Path, Fail: c.Fail, Steps: c.Steps}
-		answers = append(answers, v.ask(name+"again", u))
-	}
-	return answers
-}
-
-// ask makes one request.
-func (v *edgeVisitor) ask(name string, u *edgeUpstream) *edgeAnswer {
 	v.Method = cmp.Or(v.Method, http.MethodGet)
 	v.edgeAnswer = &edgeAnswer{request: name, client: v.edgeClient, started: time.Now()}
-	v.port = v.conn.LocalAddr().(*net.TCPAddr).Port
 	v.arrived, v.gone, v.over = u.expect(name, v.Steps), make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -112,7 +99,7 @@ func (v *edgeVisitor) exchange(ctx context.Context, helpers *sync.WaitGroup) err
 		return err
 	}
 	defer resp.Body.Close()
-	v.status, v.closes = resp.StatusCode, resp.Close
+	v.status = resp.StatusCode
 	return v.read(resp.Body)
 }
 

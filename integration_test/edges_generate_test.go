@@ -5,23 +5,21 @@ package integration_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 )
 
 // edgeGenerator makes cases from a seed.
 type edgeGenerator struct {
 	*rand.Rand
-	without string // features to leave out, to tell one cause from another
 	c       *edgeCase
 	rewrite int
 }
 
-func generateEdges(seed uint64, without string) *edgeCase {
+func generateEdges(seed uint64) *edgeCase {
 	c := &edgeCase{Seed: seed, Processes: 1}
-	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), without: without, c: c}
+	g := &edgeGenerator{Rand: rand.New(rand.NewPCG(seed, 0)), c: c}
 	if g.chance(0.3) {
 		c.Engine = "memory"
-	} else if g.has("processes", 0.3) {
+	} else if g.chance(0.3) {
 		c.Processes = 2
 	}
 	for range 1 + g.IntN(5)/3 {
@@ -35,8 +33,8 @@ func generateEdges(seed uint64, without string) *edgeCase {
 		c.Main = []edgeNode{{Kind: "serialize", Queue: g.IntN(len(c.Queues))}}
 	}
 	c.Main = append(c.Main, g.block(4, false)...)
-	if g.has("errors", 0.85) {
-		if g.has("reentry", 0.6) {
+	if g.chance(0.85) {
+		if g.chance(0.6) {
 			c.Errors = []edgeNode{g.serialize()}
 		}
 		c.Errors = append(c.Errors, g.block(2, true)...)
@@ -44,19 +42,10 @@ func generateEdges(seed uint64, without string) *edgeCase {
 	for range 3 + g.IntN(5) {
 		c.Clients = append(c.Clients, g.client())
 	}
-	if g.has("evictions", 0.15) {
-		c.Evict = 100 + g.IntN(500)
-	}
-	if g.has("reloads", 0.1) {
+	if g.chance(0.1) {
 		c.Reload = 100 + g.IntN(300)
 	}
 	return c
-}
-
-// has decides about a feature, unless it is left out.
-func (g *edgeGenerator) has(feature string, probability float64) bool {
-	chosen := g.chance(probability) // so that the rest of the case stays the same
-	return chosen && !strings.Contains(g.without, feature)
 }
 
 func (g *edgeGenerator) chance(probability float64) bool { return g.Float64() < probability }
@@ -65,25 +54,25 @@ func (g *edgeGenerator) path() string                    { return pick(g, "/a", 
 
 func (g *edgeGenerator) queue() edgeQueue {
 	q := edgeQueue{Timeout: 30000}
-	if g.has("refusals", 0.7) {
+	if g.chance(0.7) {
 		q.Timeout = pick(g, 100, 200, 400, 1000)
 	}
-	if g.has("refusals", 0.2) {
+	if g.chance(0.2) {
 		q.QueueLength = 1 + g.IntN(2)
 	}
-	if g.has("holds", 0.3) {
+	if g.chance(0.3) {
 		q.HoldTimeout = pick(g, 300, 600)
 	}
-	if g.has("shared", 0.2) {
+	if g.chance(0.2) {
 		q.Concurrency = 2 + g.IntN(2)
 	}
-	q.Readers = g.has("shared", 0.15)
-	q.Cancel = g.has("cancel", 0.25)
+	q.Readers = g.chance(0.15)
+	q.Cancel = g.chance(0.25)
 	q.Buffer = pick(g, "", "", "1KiB", "16KiB", "1KiB 16KiB", "16KiB 128KiB", "1KiB 0KiB")
-	if g.has("streaming", 0.35) || g.without == "buffers" {
+	if g.chance(0.35) {
 		q.Buffer = "off"
 	}
-	if g.has("responses", 0.5) {
+	if g.chance(0.5) {
 		q.ResponseSize = pick(g, "0", "1KiB", "16KiB", "1MiB", "32MiB")
 	}
 	return q
@@ -91,7 +80,7 @@ func (g *edgeGenerator) queue() edgeQueue {
 
 // serialize makes a line. Nested ones may come to the same queue again.
 func (g *edgeGenerator) serialize() edgeNode {
-	n := edgeNode{Kind: "serialize", Queue: g.IntN(len(g.c.Queues)), Strict: g.has("strict", 0.2)}
+	n := edgeNode{Kind: "serialize", Queue: g.IntN(len(g.c.Queues)), Strict: g.chance(0.2)}
 	if g.chance(0.2) {
 		n.Path = g.path()
 	}
@@ -106,9 +95,9 @@ func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
 	}
 	n, last := edgeNode{Path: g.path()}, g.block(depth-1, inError)
 	switch {
-	case chosen < 34 && (!inError || g.has("reentry", 1)):
+	case chosen < 34:
 		n = g.serialize()
-	case chosen < 38 && g.has("off", 1):
+	case chosen < 38:
 		n.Kind = "off"
 	case chosen < 52:
 		n.Kind, n.Nodes = "route", g.block(depth-1, inError)
@@ -130,26 +119,26 @@ func (g *edgeGenerator) block(depth int, inError bool) []edgeNode {
 // client makes a client that makes trouble, or none.
 func (g *edgeGenerator) client() edgeClient {
 	c := edgeClient{
-		Start: g.IntN(400), Process: g.IntN(g.c.Processes), HTTP2: g.has("http2", 0.25), Path: g.path(),
-		Fail: g.chance(0.3), Again: g.chance(0.15), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
+		Start: g.IntN(400), Process: g.IntN(g.c.Processes), HTTP2: g.chance(0.25), Path: g.path(),
+		Fail: g.chance(0.3), Reset: g.chance(0.3), Steps: []edgeStep{g.step(), g.step()},
 	}
-	if g.has("bodies", 0.4) {
+	if g.chance(0.4) {
 		g.body(&c)
 	}
 	switch chosen := g.IntN(100); {
-	case chosen < 36 && g.has("hangups", 1):
+	case chosen < 36:
 		c.HangUp, c.After = pick(g, "time", "visit", "error visit"), g.IntN(300)
 		c.Fail = c.Fail || c.HangUp == "error visit"
-	case chosen < 56 && g.has("bodies", 1):
+	case chosen < 56:
 		g.cut(&c)
-	case chosen < 70 && g.has("stalls", 1):
+	case chosen < 70:
 		g.stall(&c)
 	case chosen < 76:
 		c.Read = "slow"
 		c.Steps = []edgeStep{{Work: 20, Do: "some"}}
-	case chosen < 84 && g.has("events", 1):
+	case chosen < 84:
 		c.Steps = []edgeStep{{Work: 20, Do: "events"}}
-		c.HangUp, c.After, c.Limit, c.Again = "visit", 50+g.IntN(300), 1500, false
+		c.HangUp, c.After, c.Limit = "visit", 50+g.IntN(300), 1500
 	}
 	return c
 }
@@ -166,7 +155,7 @@ func (g *edgeGenerator) cut(c *edgeClient) {
 	switch {
 	case g.chance(0.3):
 		c.Pause = 100 + g.IntN(400)
-	case g.has("garbage", 0.2):
+	case g.chance(0.2):
 		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
 	default:
 		c.HangUp, c.After, c.Limit = pick(g, "time", "visit"), g.IntN(400), 1200

@@ -25,21 +25,7 @@ type edgeHistory struct {
 	c       *edgeCase
 	answers map[string]*edgeAnswer // by request
 	visits  []*edgeVisit
-	tickets map[edgeTicketID]*edgeTicket
-	evicted edgeTicketID
-	evictAt time.Time // zero if nobody was evicted
-
-	found []*violation
-}
-
-type edgeTicketID struct{ queue, token string }
-
-// edgeTicket is what the admin API said of a ticket.
-type edgeTicket struct {
-	port        int       // of its client
-	waiting     time.Time // when it was last seen to wait; zero if never
-	inside      time.Time // when it was first seen inside; zero if never
-	stillInside time.Time // when it was last seen there
+	found   []*violation
 }
 
 // violation is a broken promise.
@@ -63,9 +49,10 @@ type edgeStay struct {
 
 // edgeTurn is a request's turn in a queue.
 type edgeTurn struct {
-	queue int
-	token uint64
-	rule  edgeRule
+	queue  int
+	token  uint64
+	rule   edgeRule
+	waited time.Duration
 }
 
 // edgeHold is a stay, as one of its queues sees it.
@@ -111,9 +98,6 @@ func (h *edgeHistory) judge() {
 		h.checkBody(s)
 		h.checkEnd(s)
 	}
-	for id, ticket := range h.tickets {
-		h.checkTicket(id, ticket)
-	}
 	for _, a := range h.answers {
 		h.checkAnswer(a)
 	}
@@ -134,6 +118,7 @@ func (h *edgeHistory) follow(s *edgeStay) {
 		if number == 0 {
 			token = ""
 		}
+		name, waited, _ := strings.Cut(name, "=")
 		var queue int
 		known, _ := fmt.Sscanf(name, "q%d_", &queue)
 		if strings.HasPrefix(kind, "!") {
@@ -161,7 +146,8 @@ func (h *edgeHistory) follow(s *edgeStay) {
 				h.violated("no token", "%v", s)
 			}
 			tokens = append(tokens, token)
-			s.turns = append(s.turns, edgeTurn{queue, number, rule})
+			wait, _ := time.ParseDuration(waited + "ms")
+			s.turns = append(s.turns, edgeTurn{queue, number, rule, wait})
 		}
 	}
 }
@@ -191,16 +177,8 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 	withClient := true
 	for _, t := range s.turns {
 		q := h.c.Queues[t.queue]
-		id := edgeTicketID{queueName(t.queue), fmt.Sprint(t.token)}
 		if q.HoldTimeout > 0 {
-			outside := a.started // when it had not entered yet
-			if ticket := h.tickets[id]; ticket != nil {
-				outside = lastOf(outside, ticket.waiting)
-			}
-			end = firstOf(end, outside.Add(ms(q.HoldTimeout)))
-		}
-		if id == h.evicted && !h.evictAt.IsZero() {
-			end = firstOf(end, h.evictAt)
+			end = firstOf(end, a.started.Add(t.waited+ms(q.HoldTimeout)))
 		}
 		withClient = withClient && q.Cancel
 	}
@@ -295,27 +273,6 @@ func (h *edgeHistory) checkEnd(s *edgeStay) {
 	}
 }
 
-// checkTicket finds turns that lasted for longer than they may, and clients that hung up
-// while they waited and kept their place. Of a body that streams, only the beginning is
-// read meanwhile.
-func (h *edgeHistory) checkTicket(id edgeTicketID, t *edgeTicket) {
-	var queue int
-	_, _ = fmt.Sscanf(id.queue, "q%d_", &queue)
-	limit := ms(h.c.Queues[queue].HoldTimeout)
-	if !t.inside.IsZero() && limit > 0 && t.stillInside.Sub(t.inside) > limit+promptly+leeway {
-		h.violated("held too long", "%v with a hold_timeout of %v: %v", id, limit, t.stillInside.Sub(t.inside))
-	}
-	if id == h.evicted && t.stillInside.Sub(h.evictAt) > promptly+leeway {
-		h.violated("held too long", "%v after its eviction: %v", id, t.stillInside.Sub(h.evictAt))
-	}
-	for _, a := range h.answers {
-		stayed := t.waiting.Sub(a.hungUp)
-		if a.port == t.port && !a.hungUp.IsZero() && stayed > promptly+leeway && a.client.Body <= 64<<10 {
-			h.violated("left in the queue", "%s waited as %v for %v after it had hung up", a.request, id, stayed)
-		}
-	}
-}
-
 // checkAnswer finds clients that read and got no answer, or not the whole of it, or one
 // that nobody can explain.
 func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
@@ -323,7 +280,7 @@ func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
 	if c.HangUp != "" || c.Limit > 0 || c.Read == "never" {
 		return
 	}
-	revocable := !h.evictAt.IsZero() || slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
+	revocable := slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool {
 		return q.HoldTimeout > 0 && a.ended.Sub(a.started) >= ms(q.HoldTimeout)
 	})
 	tooLarge := slices.ContainsFunc(h.c.Queues, func(q edgeQueue) bool { return !q.streams() && c.Body > q.limit() })

@@ -6,17 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // edgeBench runs cases, one after the other, with Caddy processes that it keeps.
@@ -56,26 +54,30 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	if err := errors.Join(os.Mkdir(dir, 0o755), b.load(c, dir, 0)); err != nil {
 		return nil, err
 	}
-	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer), tickets: make(map[edgeTicketID]*edgeTicket)}
-	done := make(chan struct{})
-	var helpers sync.WaitGroup
-	helpers.Go(func() { b.watch(h, dir, done) })
-	var reloaded error
-	if c.Reload > 0 {
-		helpers.Go(func() {
+	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer)}
+	reloaded := make(chan error, 1)
+	go func() {
+		var err error
+		if c.Reload > 0 {
 			time.Sleep(ms(c.Reload))
-			reloaded = b.load(c, dir, 1)
-		})
+			err = b.load(c, dir, 1)
+		}
+		reloaded <- err
+	}()
+	answers := make([]*edgeAnswer, len(c.Clients))
+	var all sync.WaitGroup
+	for i, client := range c.Clients {
+		addr := b.caddies[client.Process%c.Processes].host()
+		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
 	}
-	for _, a := range b.clients(c) {
+	all.Wait()
+	for _, a := range answers {
 		h.answers[a.request] = a
 	}
 	idle := wait.Poll(wait.Patience, b.upstream.idle)
 	empty := wait.Poll(2*(promptly+leeway), func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
-	close(done)
-	helpers.Wait()
-	if !idle || reloaded != nil {
-		return nil, errors.Join(reloaded, fmt.Errorf("the upstream works no more: %t", idle))
+	if err := <-reloaded; err != nil || !idle {
+		return nil, errors.Join(err, fmt.Errorf("the upstream works no more: %t", idle))
 	}
 	h.visits = b.upstream.take()
 	h.judge()
@@ -95,75 +97,16 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	return h.found, nil
 }
 
-// clients runs the clients of a case to their ends.
-func (b *edgeBench) clients(c *edgeCase) []*edgeAnswer {
-	answers := make([][]*edgeAnswer, len(c.Clients))
-	var all sync.WaitGroup
-	for i, client := range c.Clients {
-		addr := b.caddies[client.Process%c.Processes].host()
-		all.Go(func() { answers[i] = client.run(fmt.Sprintf("r%d", i), addr, b.upstream) })
-	}
-	all.Wait()
-	return slices.Concat(answers...)
-}
-
-// edgeTicketState is a ticket as the admin API lists it.
-type edgeTicketState struct{ Token, State, Client, queue string }
-
 // tickets lists the tickets that the processes of a case see.
-func (b *edgeBench) tickets(c *edgeCase, dir string) (tickets []edgeTicketState) {
+func (b *edgeBench) tickets(c *edgeCase, dir string) (tickets []serializer.TicketState) {
 	for _, process := range b.caddies[:c.Processes] {
-		var queues []struct {
-			Path, Prefix string
-			Tickets      []edgeTicketState
-		}
+		var queues []serializer.QueueState
 		_ = json.Unmarshal([]byte(process.API("GET", "/serialize/queues", "").Text), &queues)
 		for _, q := range queues {
-			for _, t := range q.Tickets {
-				t.queue = q.Prefix
-				if q.Path == dir { // others are of other cases
-					tickets = append(tickets, t)
-				}
+			if q.Path == dir { // others are of other cases
+				tickets = append(tickets, q.Tickets...)
 			}
 		}
 	}
 	return tickets
-}
-
-// watch keeps reading the tickets, and evicts one when it is time.
-func (b *edgeBench) watch(h *edgeHistory, dir string, done <-chan struct{}) {
-	for started := time.Now(); ; {
-		select {
-		case <-done:
-			return
-		case <-time.After(40 * time.Millisecond):
-		}
-		asked := time.Now()
-		for _, t := range b.tickets(h.c, dir) {
-			h.note(t, asked)
-			if h.c.Evict > 0 && h.evictAt.IsZero() && time.Since(started) > ms(h.c.Evict) {
-				h.evicted, h.evictAt = edgeTicketID{t.queue, t.Token}, time.Now()
-				b.caddies[0].API("DELETE", "/serialize/queues/"+url.PathEscape(dir+"/"+t.queue)+"/"+t.Token, "")
-			}
-		}
-	}
-}
-
-func (h *edgeHistory) note(t edgeTicketState, asked time.Time) {
-	id := edgeTicketID{t.queue, t.Token}
-	if h.tickets[id] == nil {
-		h.tickets[id] = new(edgeTicket)
-	}
-	ticket := h.tickets[id]
-	if addr, err := netip.ParseAddrPort(t.Client); err == nil {
-		ticket.port = int(addr.Port())
-	}
-	if t.State == "waiting" {
-		ticket.waiting = asked
-		return
-	}
-	if ticket.inside.IsZero() {
-		ticket.inside = time.Now()
-	}
-	ticket.stillInside = asked
 }

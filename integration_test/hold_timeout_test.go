@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // After hold_timeout, the request inside is cancelled. The turn ends when it has
@@ -19,20 +17,12 @@ func TestHoldTimeout(t *testing.T) {
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, site: `
-				serialize {
-					path {$DIR}
-					hold_timeout ` + limit.String() + `
-					on_disconnect ` + onDisconnect + `
-				}
-				reverse_proxy {$UPSTREAM}`})
+			c := startQueue(t, "hold_timeout "+limit.String()+"\non_disconnect "+onDisconnect)
 			holder := c.holder(t)
 			next := c.getting("/?name=next")
 			(<-holder).Want(t, http.StatusGatewayTimeout)
-			(<-next).Want(t, http.StatusOK)
-
-			held := upstream.AwaitExit("holder")
+			c.wantServed(next)
+			held := c.AwaitExit("holder")
 			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
 			}
@@ -45,45 +35,33 @@ func TestHoldTimeout(t *testing.T) {
 	}
 }
 
-// A request that ends in time is not affected.
-func TestHoldTimeoutNotReached(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: `
-		serialize {
-			path {$DIR}
-			hold_timeout 1m
-		}
-		reverse_proxy {$UPSTREAM}`})
-	c.get("/?name=quick").Want(t, http.StatusOK)
-	if upstream.Visit("quick").Cancelled {
-		t.Error("cancelled")
-	}
-	if lines := c.Log.Entries("left after its turn was revoked"); lines != nil {
-		t.Errorf("the log says %v", lines)
-	}
-}
-
 // Bug: in nested queues, the outer one's hold_timeout had no effect behind the inner one.
 func TestHoldTimeoutAroundInnerQueue(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: `
-		serialize {
-			path {$DIR}
-			prefix outer_
-			hold_timeout 2s
-		}
-		route {
-			serialize {
-				path {$DIR}
-				prefix inner_
-			}
-			reverse_proxy {$UPSTREAM}
-		}`})
-	holder := c.holder(t)
-	(<-holder).Want(t, http.StatusGatewayTimeout)
+	c := start(t, setup{site: "serialize {\npath {$DIR}\nprefix outer_\nhold_timeout 2s\n}\nroute {\n" + behindQueue("prefix inner_") + "\n}"})
+	(<-c.holder(t)).Want(t, http.StatusGatewayTimeout)
 	c.get("/?name=next").Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "next")
+	c.WantOrder("holder", "next")
 	c.wantNoTickets()
+}
+
+// Bug: reverse_proxy took the end of a hold for an upstream failure, since the cause was
+// not a cancellation. It retried for lb_try_duration while it held the turn.
+func TestRevokedIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, onDisconnect := range []string{"finish", "cancel"} {
+		c := start(t, setup{site: "serialize {\npath {$DIR}\non_disconnect " + onDisconnect + "\n}\nreverse_proxy 127.0.0.1:1 {\nlb_try_duration 10m\n}"})
+		one := c.getting("/")
+		c.evictInside()
+		(<-one).Want(t, http.StatusGatewayTimeout)
+	}
+}
+
+// Bug: it also counted the end of a hold as a failure of the upstream, and marked the
+// upstream as down. All later requests got 503.
+func TestRevokedIsNotTheUpstreamsFault(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: "serialize {\npath {$DIR}\nhold_timeout 2s\n}\nreverse_proxy {$UPSTREAM} {\nfail_duration 1m\n}"})
+	(<-c.holder(t)).Want(t, http.StatusGatewayTimeout)
+	c.get("/?name=two").Want(t, http.StatusOK)
 }

@@ -22,66 +22,40 @@ func nobody(t *testing.T) *user {
 // directory.
 func TestLoadErrors(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name string
-		site string
-		make func(t *testing.T, s *setup) // prepares the directory
-		want []string
+	const opening, file = "opening lock directory", "not a directory"
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *setup)
+		want    []string
 	}{
-		{
-			name: "directory below a file",
-			make: func(t *testing.T, s *setup) {
-				file := filepath.Join(testcaddy.TempDir(t), "file")
-				testcaddy.WriteFile(t, file, "")
-				s.dir = filepath.Join(file, "locks")
-			},
-			want: []string{"opening lock directory", "not a directory"},
-		},
-		{
-			name: "directory is a file",
-			make: func(t *testing.T, s *setup) {
-				s.dir = filepath.Join(testcaddy.TempDir(t), "file")
-				testcaddy.WriteFile(t, s.dir, "")
-			},
-			want: []string{"opening lock directory", "not a directory"},
-		},
-		{
-			name: "directory of another user",
-			make: func(t *testing.T, s *setup) { s.user = nobody(t) },
-			want: []string{"opening", guardFile, "permission denied"},
-		},
-		{
-			name: "directory that another user may not make",
-			make: func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(testcaddy.TempDir(t), "a", "b") },
-			want: []string{"opening lock directory", "permission denied"},
-		},
-		{
-			name: "guard is a symbolic link",
-			make: func(t *testing.T, s *setup) {
-				s.dir = testcaddy.TempDir(t)
-				target := filepath.Join(testcaddy.TempDir(t), "target")
-				testcaddy.WriteFile(t, target, "")
-				check(t, os.Symlink(target, filepath.Join(s.dir, guardFile)))
-			},
-			want: []string{"opening", guardFile, "not a plain file"},
-		},
-		{
-			name: "own name taken by another user in a directory for all",
-			make: func(t *testing.T, s *setup) {
-				s.user, s.dir = nobody(t), testcaddy.TempDir(t)
-				check(t, os.Chmod(s.dir, 0o1777))
-				own := filepath.Join(s.dir, "orderly-65534")
-				check(t, os.Mkdir(own, 0o700))
-				check(t, os.Chown(own, 65533, 65533))
-			},
-			want: []string{"everybody may write there", "orderly-65534", "no directory that belongs to user 65534 alone"},
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		"directory below a file": {func(t *testing.T, s *setup) {
+			testcaddy.WriteFile(t, filepath.Join(s.dir, "file"), "")
+			s.dir = filepath.Join(s.dir, "file", "locks")
+		}, []string{opening, file}},
+		"directory is a file": {func(t *testing.T, s *setup) {
+			s.dir = filepath.Join(s.dir, "file")
+			testcaddy.WriteFile(t, s.dir, "")
+		}, []string{opening, file}},
+		"directory of another user": {func(t *testing.T, s *setup) { s.user = nobody(t) },
+			[]string{"opening", guardFile, "permission denied"}},
+		"directory that another user may not make": {func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(s.dir, "a", "b") },
+			[]string{opening, "permission denied"}},
+		"guard is a symbolic link": {func(t *testing.T, s *setup) {
+			target := filepath.Join(testcaddy.TempDir(t), "target")
+			testcaddy.WriteFile(t, target, "")
+			check(t, os.Symlink(target, filepath.Join(s.dir, guardFile)))
+		}, []string{"opening", guardFile, "not a plain file"}},
+		"own name taken by another user in a directory for all": {func(t *testing.T, s *setup) {
+			s.user = nobody(t)
+			check(t, os.Chmod(s.dir, 0o1777))
+			own := filepath.Join(s.dir, "orderly-65534")
+			check(t, os.Mkdir(own, 0o700))
+			check(t, os.Chown(own, 65533, 65533))
+		}, []string{"everybody may write there", "orderly-65534", "no directory that belongs to user 65534 alone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := setup{site: "serialize {\n path {$DIR}\n}"}
-			test.make(t, &s)
+			s := setup{site: serialized, dir: testcaddy.TempDir(t)}
+			test.prepare(t, &s)
 			log := startInVain(t, s)
 			for _, want := range append(test.want, s.dir) {
 				if !strings.Contains(log, want) {
@@ -95,8 +69,7 @@ func TestLoadErrors(t *testing.T) {
 // A failed reload leaves the running configuration as it was.
 func TestFailedReload(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{site: serialized, upstream: upstream})
+	c := startQueue(t, "")
 	c.get("/?name=before").Want(t, 200)
 	file := filepath.Join(c.home, "file")
 	testcaddy.WriteFile(t, file, "")
@@ -105,6 +78,6 @@ func TestFailedReload(t *testing.T) {
 		t.Errorf("reload: %v, want an error that names %s", err, file)
 	}
 	c.get("/?name=after").Want(t, 200)
-	upstream.WantOrder("before", "after")
+	c.WantOrder("before", "after")
 	c.wantNoTickets()
 }

@@ -25,3 +25,13 @@ func (c *caddy) awaitEntry(what string, wanted func(entry) bool) entry {
 	})
 	return found[0]
 }
+
+// awaitEntries waits for a number of lines with a message.
+func (c *caddy) awaitEntries(message string, n int) (found []entry) {
+	c.t.Helper()
+	wait.Until(c.t, "the log has all lines "+message, func() bool {
+		found = c.Log.Entries(message)
+		return len(found) == n
+	})
+	return found
+}

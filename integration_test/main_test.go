@@ -5,22 +5,20 @@
 package integration_test
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"flag"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
-	"time"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-)
-
-var (
-	prebuilt = flag.String("caddy", "", "a Caddy that has the plugin, to test in place of the one that is in the test binary")
-	loadTime = flag.Duration("load", time.Second, "how long the tests under load run")
 )
 
 // The test binary is Caddy as well; see package testcaddy.
@@ -28,25 +26,23 @@ func init() { testcaddy.RunIfCaddy() }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	runManyAtOnce()
-	os.Exit(buildAndRun(m))
-}
-
-// runManyAtOnce lets more tests run in parallel than there are processors, for
-// most of their time is waiting.
-func runManyAtOnce() {
+	// More tests run in parallel than there are processors, for most of their time is waiting.
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
 	}
+	os.Exit(buildAndRun(m))
 }
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "orderly")
+	defer os.RemoveAll(dir)
 	if err == nil {
-		defer os.RemoveAll(dir)
-		err = prepare(dir)
+		err = errors.Join(os.Chmod(dir, 0o755), makeCertificate(dir)) // other users run what is in it, too
+	}
+	if err == nil {
+		testcaddy.Program, err = program(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,25 +51,9 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-func prepare(dir string) error {
-	// Other users run what is in it, too.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	if err := makeCertificate(dir); err != nil {
-		return err
-	}
-	var err error
-	testcaddy.Program, err = program(dir)
-	return err
-}
-
 // program is the Caddy under test. The test binary itself is in a directory that
 // other users may not pass.
 func program(dir string) (string, error) {
-	if *prebuilt != "" {
-		return filepath.Abs(*prebuilt)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -87,4 +67,20 @@ func program(dir string) (string, error) {
 		return "", err
 	}
 	return binary, os.WriteFile(binary, content, 0o755)
+}
+
+// certificate names the files of the certificate of sites with TLS. Caddy could make its
+// own, but not at once.
+var certificate struct{ cert, key string }
+
+// makeCertificate writes the certificate of Go's test servers, which are for others, but clients here do not check that.
+func makeCertificate(dir string) error {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	pair := server.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	certificate.cert, certificate.key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	return errors.Join(err, os.WriteFile(certificate.cert, cert, 0o644),
+		os.WriteFile(certificate.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o644))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -44,17 +45,7 @@ func (c *caddy) wantNoneInFlight() {
 // The metrics count every outcome, by the configured prefix, across reloads.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	const site = `
-		serialize {
-			path {$DIR}
-			prefix q_{http.request.uri.query.user}
-			skip_methods HEAD
-			queue_length 1
-			timeout %s
-		}
-		reverse_proxy {$UPSTREAM}`
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, global: "metrics", site: fmt.Sprintf(site, "1m")}
+	s := setup{global: "metrics", site: behindQueue("prefix q_{http.request.uri.query.user}\nskip_methods HEAD\nqueue_length 1\ntimeout 1m")}
 	c := start(t, s)
 	client := newClient(t, "1.1")
 	const queue = `queue="q_{http.request.uri.query.user}"`
@@ -64,9 +55,7 @@ func TestMetrics(t *testing.T) {
 		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").Want(t, http.StatusOK)
 	}
 	do(client, "HEAD", c.url, "").Want(t, http.StatusOK)
-	holder := c.holder(t)
-	waiter := c.getting("/?name=waiter")
-	c.awaitTickets(2)
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
 	c.get("/").Want(t, http.StatusServiceUnavailable)
 
 	c.wantMetric(requests("entered"), "3")
@@ -75,10 +64,10 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "1")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "1")
 
-	s.site = fmt.Sprintf(site, "1s")
+	s.site = strings.Replace(s.site, "timeout 1m", "timeout 1s", 1)
 	check(t, c.reload(s))
-	release(t, upstream, holder)
-	(<-waiter).Want(t, http.StatusOK)
+	c.release(holder)
+	c.wantServed(waiter)
 	c.wantMetric(requests("entered"), "5")
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "0")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "0")
@@ -86,11 +75,11 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "6")
 
 	last := c.getting("/?name=last&gate")
-	upstream.AwaitEntry("last")
+	c.AwaitEntry("last")
 	c.get("/").Want(t, http.StatusServiceUnavailable)
 	c.wantMetric(requests("timeout"), "1")
-	upstream.Open("last")
-	(<-last).Want(t, http.StatusOK)
+	c.Open("last")
+	c.wantServed(last)
 	for _, outcome := range []string{"gone", "storage", "lost", "evicted"} {
 		c.wantMetric(requests(outcome), "0")
 	}
@@ -100,4 +89,34 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("another label: %s", line)
 		}
 	}
+}
+
+// A stuck holder adds no sample to a histogram and no count. But its age, and that of the
+// oldest waiter, grow at each scrape, even if a reload has removed its queue.
+func TestMetricsOfStuckHolder(t *testing.T) {
+	t.Parallel()
+	const queue = `{queue="serializer_"}`
+	c := startQueue(t, "concurrency 2")
+	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), c.getting("/?name=1&gate")}
+	c.AwaitEntry("0")
+	c.AwaitEntry("1")
+	answers = append(answers, c.waiter("2", 3))
+	age := func(who string) float64 {
+		value, err := strconv.ParseFloat(c.metric("caddy_serialize_oldest_"+who+"_seconds"+queue), 64)
+		check(t, err)
+		return value
+	}
+	grow := func(who string) {
+		before := age(who)
+		wait.Until(t, "the age of the oldest "+who+" grows", func() bool { return age(who) > before })
+	}
+	grow("inside")
+	grow("waiting")
+	c.wantMetric("limit"+queue, "2")
+	check(t, c.reload(setup{site: behindQueue("prefix b_")}))
+	grow("inside")
+	grow("waiting")
+	c.OpenAll()
+	c.wantServed(answers...)
+	c.wantMetric("oldest_inside_seconds"+queue, "")
 }

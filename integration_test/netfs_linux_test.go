@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,18 +40,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	}
 }
 
-// The requests of FUSE that a file system without files answers; see
-// linux/fuse.h.
-const (
-	fuseGetattr = 3
-	fuseStatfs  = 17
-	fuseInit    = 26
-
-	fuseInSize  = 40
-	fuseOutSize = 16
-)
-
-// serveEmptyFS answers the kernel's requests until the file system is unmounted.
+// serveEmptyFS answers the kernel's requests for a file system without files, until it is
+// unmounted; see linux/fuse.h.
 func serveEmptyFS(device int) {
 	request := make([]byte, 1<<17)
 	for {
@@ -59,7 +50,7 @@ func serveEmptyFS(device int) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		if err != nil || n < fuseInSize {
+		if err != nil || n < 40 {
 			return
 		}
 		_, _ = unix.Write(device, answerFUSE(request[:n]))
@@ -67,29 +58,24 @@ func serveEmptyFS(device int) {
 }
 
 func answerFUSE(request []byte) []byte {
-	var body []byte
+	const getattr, statfs, init = 3, 17, 26
+	order, operation := binary.NativeEndian, binary.NativeEndian.Uint32(request[4:])
+	body := make([]byte, map[uint32]int{getattr: 104, statfs: 80, init: 64}[operation])
 	failure := int32(0)
-	order := binary.NativeEndian
-	switch order.Uint32(request[4:]) {
-	case fuseInit:
-		body = make([]byte, 64)
-		order.PutUint32(body[0:], 7) // protocol 7.31
+	switch operation {
+	case init: // of protocol 7.31
+		order.PutUint32(body[0:], 7)
 		order.PutUint32(body[4:], 31)
 		order.PutUint32(body[20:], 4096) // the largest write
-	case fuseGetattr:
-		body = make([]byte, 16+88)
-		attributes := body[16:]
-		order.PutUint64(attributes[0:], 1) // inode
-		order.PutUint32(attributes[60:], unix.S_IFDIR|0o755)
-		order.PutUint32(attributes[64:], 2) // links
-	case fuseStatfs:
-		body = make([]byte, 80)
+	case getattr:
+		order.PutUint64(body[16:], 1) // inode
+		order.PutUint32(body[76:], unix.S_IFDIR|0o755)
+		order.PutUint32(body[80:], 2) // links
+	case statfs:
 	default:
 		failure = -int32(unix.ENOSYS)
 	}
-	answer := make([]byte, fuseOutSize, fuseOutSize+len(body))
-	order.PutUint32(answer[0:], uint32(fuseOutSize+len(body)))
-	order.PutUint32(answer[4:], uint32(failure))
-	copy(answer[8:], request[8:16]) // the number of the request
-	return append(answer, body...)
+	answer := order.AppendUint32(nil, uint32(16+len(body)))
+	answer = order.AppendUint32(answer, uint32(failure))
+	return slices.Concat(answer, request[8:16], body) // with the number of the request
 }

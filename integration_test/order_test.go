@@ -11,21 +11,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// newSites are processes that share a queue: two where the engine can do that.
-func newSites(t *testing.T, engine, options string) []*site {
-	t.Helper()
-	options += "\nengine " + engine
-	first := newSite(t, options)
-	if engine == "memory" {
-		return []*site{first}
-	}
-	return []*site{first, first.join(t, options)}
-}
-
 // The rules and the order of arrival determine who is inside together, whichever process
 // the requests come to. Requests are named by their number; each arrives after the
-// previous one has its ticket. Then, step by step, "+0 1" waits until 0 and 1 are inside
-// and checks that nobody else enters, and "-0" lets 0 leave.
+// previous one has its ticket. Then, they enter and leave as [testcaddy.Upstream.Follow] says.
 func TestAdmission(t *testing.T) {
 	tests := []struct {
 		name, options string
@@ -52,34 +40,25 @@ func TestAdmission(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		for _, engine := range engines {
-			t.Run(test.name+"/"+engine, func(t *testing.T) {
-				t.Parallel()
-				sites := newSites(t, engine, test.options)
-				s := sites[0]
+		t.Run(test.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, engine string) {
+				options := test.options + "\nengine " + engine
+				s := newSite(t, options)
+				sites := []*site{s}
+				if engine == "file" { // which two processes can share
+					sites = append(sites, s.join(t, options))
+				}
 				var answers []<-chan testcaddy.Answer
 				for i, method := range strings.Fields(test.methods) {
 					answers = append(answers, sites[i%len(sites)].send(t, method, fmt.Sprint(i)))
 					s.awaitTickets(t, i+1)
 				}
-				inside := make(map[string]*testcaddy.Visit)
-				for _, step := range test.steps {
-					names := strings.Fields(step[1:])
-					if step[0] == '-' {
-						for _, name := range names {
-							inside[name].Leave()
-						}
-						continue
-					}
-					for _, v := range s.together(t, names...) {
-						inside[v.Name] = v
-					}
-				}
+				s.Follow(test.steps...)
 				for _, a := range answers {
 					testcaddy.Await(t, a).Want(t, http.StatusOK)
 				}
 				s.WantMost(test.most)
 			})
-		}
+		})
 	}
 }

@@ -3,137 +3,103 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/uniqueid"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// counterScript counts its runs, and loses some if two run at once.
-const counterScript = `<?php
-$count = (int) @file_get_contents("count");
-usleep(5000);
-file_put_contents("count", $count + 1);
-echo $count + 1;
-`
-
-func TestPHPCounter(t *testing.T) {
-	t.Parallel()
-	const clients, each = 8, 5
-	tests := []struct {
-		name      string
-		directive string
-		lost      bool
-	}{
-		{"without serialize", "", true},
-		{"with serialize", "serialize {\n path {$DIR}\n}", false},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			php := startPHP(t, map[string]string{"counter.php": counterScript})
-			c := start(t, setup{env: php.env(), site: `
-				root {$ROOT}
-				` + test.directive + `
-				php_fastcgi unix/{$PHP}`})
-			client := newClient(t, "1.1")
-			var all sync.WaitGroup
-			for range clients {
-				all.Go(func() {
-					for range each {
-						if r := do(client, "GET", c.url+"/counter.php", ""); r.StatusCode != http.StatusOK {
-							t.Error(r)
-						}
-					}
-				})
-			}
-			all.Wait()
-			count, err := strconv.Atoi(php.read(t, "count"))
-			check(t, err)
-			t.Logf("%d requests, counted %d", clients*each, count)
-			if lost := count != clients*each; lost != test.lost {
-				t.Errorf("%d requests, counted %d", clients*each, count)
-			}
-		})
-	}
+// phpFPM is a PHP process manager that serves the scripts of a directory.
+type phpFPM struct {
+	root   string // of the scripts, which may write here
+	socket string
 }
 
-func TestPHPSeesIDs(t *testing.T) {
-	t.Parallel()
-	php := startPHP(t, map[string]string{"ids.php": `<?php
-		echo json_encode([$_SERVER["UNIQUE_ID"] ?? null, $_SERVER["HTTP_X_REQUEST_ID"] ?? null]);`})
-	c := start(t, setup{env: php.env(), site: `
-		root {$ROOT}
-		unique_ids
-		header X-Unique-Id {unique_id}
-		request_header X-Request-Id {http.request.txid}
-		header X-Request-Id {http.request.txid}
-		serialize {
-			path {$DIR}
+func startPHP(t *testing.T, scripts map[string]string) *phpFPM {
+	t.Helper()
+	p := &phpFPM{root: testcaddy.SharedDir(t), socket: filepath.Join(testcaddy.TempDir(t), "php")}
+	for name, script := range scripts {
+		testcaddy.WriteFile(t, filepath.Join(p.root, name), script)
+	}
+	testcaddy.StartPHP(t, p.socket)
+	return p
+}
+
+// env is what a site with php_fastcgi needs to know.
+func (p *phpFPM) env() map[string]string {
+	return map[string]string{"PHP": p.socket, "ROOT": p.root}
+}
+
+// noting is the beginning of a script that notes in a log when it begins and ends.
+const noting = `<?php
+function note($what) { file_put_contents("log", $_GET["name"] . " $what\n", FILE_APPEND | LOCK_EX); }
+ignore_user_abort(true);
+while (ob_get_level()) ob_end_clean();
+note("begins");
+`
+
+// log returns what scripts have noted. Only the names that begin so count.
+func (p *phpFPM) log(t *testing.T, prefix string) (notes []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.root, "log"))
+	if !os.IsNotExist(err) {
+		check(t, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if note, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {
+			notes = append(notes, note)
 		}
-		php_fastcgi unix/{$PHP} {
-			env UNIQUE_ID {unique_id}
-		}`})
-	r := c.get("/ids.php", "X-Request-Id", "forged").Want(t, http.StatusOK)
-	var seen [2]string
-	check(t, json.Unmarshal([]byte(r.Text), &seen))
-	if want := [2]string{r.Header.Get("X-Unique-Id"), r.Header.Get("X-Request-Id")}; seen != want {
-		t.Errorf("PHP sees %q, the client %q", seen, want)
 	}
-	if _, err := uniqueid.ParseUniqueID(seen[0]); err != nil {
-		t.Error(err)
-	}
-	if _, err := uniqueid.ParseTXID(seen[1]); err != nil {
-		t.Error(err)
-	}
+	return notes
 }
 
-// slowScript takes a second, and notes when it begins and ends.
-const slowScript = `<?php
-$name = $_GET["name"];
-file_put_contents("log", "$name begins\n", FILE_APPEND | LOCK_EX);
-if (isset($_GET["flush"])) {
-	echo str_repeat(" ", 65536);
-	flush();
-}
-for ($i = 0; $i < 10; $i++) {
-	usleep(100000);
-	if (isset($_GET["flush"])) {
-		echo str_repeat(".", 65536);
-		flush();
-	}
-}
-file_put_contents("log", "$name ends\n", FILE_APPEND | LOCK_EX);
-echo "served $name";
-`
-
-// A PHP script does not stop when its client does. The next request must wait
-// until it has ended.
-func TestPHPClientHangsUp(t *testing.T) {
+// A turn lasts until php-fpm ends the request, whatever the script has sent before: a part
+// of its page or all of it, with its length or without. The status, the buffer and the
+// client's speed do not matter, nor whether the client is still there.
+func TestPHPWorksOn(t *testing.T) {
 	t.Parallel()
-	for _, query := range []string{"", "&flush"} {
-		for _, version := range []string{"1.1", "2"} {
-			t.Run(fmt.Sprintf("HTTP/%s%s", version, query), func(t *testing.T) {
+	php := startPHP(t, map[string]string{
+		"next.php":   noting,
+		"silent.php": noting + `usleep(400000); note("ends"); echo "page";`,
+		"flush.php":  noting + `echo str_repeat(" ", 65536); flush(); usleep(400000); echo str_repeat(".", 65536); flush(); note("ends");`,
+		"length.php": noting + `$page = str_repeat("x", (int) $_GET["size"]); header("Content-Length: " . strlen($page));
+			header("Connection: close"); echo $page; flush(); usleep(400000); note("ends");`,
+		"empty.php":    noting + `http_response_code((int) $_GET["status"]); flush(); usleep(400000); note("ends");`,
+		"finishes.php": noting + `echo "page"; fastcgi_finish_request(); usleep(2000000); note("ends");`,
+	})
+	queue := 0
+	for _, buffer := range []string{"", "response_buffer 0"} {
+		c := start(t, setup{tls: true, env: php.env(), site: "root {$ROOT}\nserialize {\npath {$DIR}\nprefix {query.queue}_\n" + buffer + "\n}\nphp_fastcgi unix/{$PHP}"})
+		for _, path := range []string{
+			"/length.php?size=4", "/length.php?size=3000", "/length.php?size=200000", "/empty.php?status=204", "/empty.php?status=304",
+			"/finishes.php?", "/silent.php?gone=1.1", "/silent.php?gone=2", "/flush.php?gone=1.1", "/flush.php?gone=2",
+		} {
+			queue++
+			q := fmt.Sprintf("q%02d", queue)
+			t.Run(path+buffer, func(t *testing.T) {
 				t.Parallel()
-				php := startPHP(t, map[string]string{"slow.php": slowScript})
-				c := start(t, setup{tls: true, env: php.env(), site: `
-					root {$ROOT}
-					serialize {
-						path {$DIR}
-					}
-					php_fastcgi unix/{$PHP}`})
-				hangUpAfterTenth(t, newClient(t, version), c.url+"/slow.php?name=first"+query, func() bool {
-					return strings.Contains(php.read(t, "log"), "first begins")
-				})
-				c.get("/slow.php?name=second").Want(t, http.StatusOK)
-				const want = "first begins\nfirst ends\nsecond begins\nsecond ends"
-				if got := php.read(t, "log"); got != want {
-					t.Errorf("the scripts ran like this:\n%s\nwant:\n%s", got, want)
+				path, version, gone := strings.Cut(path, "gone=")
+				url := c.url + path + "&queue=" + q + "&name=" + q + "first"
+				begun := func() bool { return len(php.log(t, q+"first")) > 0 }
+				if gone {
+					hangUpAfterTenth(t, newClient(t, version), url, begun)
+				} else {
+					first := c.getting(strings.TrimPrefix(url, c.url))
+					wait.Until(t, "the first has begun", begun)
+					defer func() { check(t, (<-first).Err) }()
+				}
+				c.get("/next.php?queue="+q+"&name="+q+"second").Want(t, http.StatusOK)
+				want := "first begins, first ends, second begins"
+				if path == "/finishes.php?" { // for php-fpm, the request is over then
+					want = "first begins, second begins"
+				}
+				if got := strings.Join(php.log(t, q), ", "); got != want {
+					t.Errorf("the scripts ran like this: %s", got)
 				}
 			})
 		}

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"fmt"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,9 +17,8 @@ import (
 // token that grows.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
-	const wait = 100 * time.Millisecond
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: `
+	const waited = 100 * time.Millisecond
+	c := start(t, setup{site: `
 		serialize {
 			path {$DIR}
 			prefix q_{query.queue}_
@@ -33,37 +31,27 @@ func TestPlaceholders(t *testing.T) {
 			header_up X-Reason "none {http.serialize.reason}"
 		}`})
 	answers := []<-chan testcaddy.Answer{c.getting("/?queue=one&name=0&gate")}
-	upstream.AwaitEntry("0")
-	ticket := lockFiles(t, c.dir)[0]
-	if token := upstream.Visit("0").Header.Get("X-Token"); !strings.HasPrefix(ticket, "q_one_0000"+token) {
+	token, ticket := c.AwaitEntry("0").Header.Get("X-Token"), lockFiles(t, c.dir)[0]
+	if !strings.HasPrefix(ticket, "q_one_0000"+token) {
 		t.Errorf("token %s, but the lock file is %s", token, ticket)
 	}
 	for i := 1; i < 4; i++ {
-		answers = append(answers, c.getting(fmt.Sprintf("/?queue=one&name=%d", i)))
-		c.awaitTickets(i + 1)
+		answers = append(answers, c.waiter(fmt.Sprint(i, "&queue=one"), i+1))
 	}
-	time.Sleep(wait)
-	upstream.Open("0")
-	for _, answer := range answers {
-		(<-answer).Want(t, http.StatusOK)
-	}
-	milliseconds := regexp.MustCompile(`^[0-9]+\.[0-9]{3}$`)
+	time.Sleep(waited)
+	c.Open("0")
+	c.wantServed(answers...)
 	for i := range 4 {
-		header := upstream.Visit(fmt.Sprint(i)).Header
-		if header.Get("X-Queue") != "q_one_" || header.Get("X-Position") != fmt.Sprint(i) {
-			t.Errorf("request %d: queue %q, position %q", i, header.Get("X-Queue"), header.Get("X-Position"))
+		header := c.Visit(fmt.Sprint(i)).Header
+		// Bug: the reason was passed on as it is written here, with its braces.
+		if header.Get("X-Queue") != "q_one_" || header.Get("X-Position") != fmt.Sprint(i) || strings.TrimSpace(header.Get("X-Reason")) != "none" {
+			t.Errorf("request %d: %v", i, header)
 		}
-		waited, err := strconv.ParseFloat(header.Get("X-Wait"), 64)
-		if err != nil || !milliseconds.MatchString(header.Get("X-Wait")) {
-			t.Errorf("request %d: wait_ms %q", i, header.Get("X-Wait"))
-		}
-		if i > 0 && waited < float64(wait.Milliseconds()) {
-			t.Errorf("request %d: waited %v ms, want %v at least", i, waited, wait)
-		}
-		// Bug: it was passed on as it is written here, with its braces.
-		if reason := strings.TrimSpace(header.Get("X-Reason")); reason != "none" {
-			t.Errorf("request %d: reason %q", i, reason)
+		text := header.Get("X-Wait")
+		got, err := strconv.ParseFloat(text, 64)
+		if err != nil || !regexp.MustCompile(`^[0-9]+\.[0-9]{3}$`).MatchString(text) || i > 0 && got < float64(waited.Milliseconds()) {
+			t.Errorf("request %d: waited %q ms, want %v at least", i, text, waited)
 		}
 	}
-	upstream.WantTokensGrow()
+	c.WantTokensGrow()
 }

@@ -44,10 +44,7 @@ func TestPlaceholdersOfUpstream(t *testing.T) {
 			}
 			`
 	)
-	tests := []struct {
-		name string
-		site string // with QUEUE where the queue is
-	}{
+	for _, test := range []struct{ name, site string }{ // with QUEUE where the queue is
 		{"behind", "route {\nQUEUE" + changes + "respond `TEXT`\n}"},
 		{"in between", "route {\n" + changes + "QUEUE\nrespond `TEXT`\n}"},
 		{"body replaced", "route {\nQUEUE" + changes + "request_body {\nset \"another {http.request.method}\"\n}\nrespond `TEXT`\n}"},
@@ -57,13 +54,12 @@ func TestPlaceholdersOfUpstream(t *testing.T) {
 			"request_header X-Body {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"},
 		{"answer of the upstream", "route {\nQUEUE" + changes + "reverse_proxy {$UPSTREAM} {\n" +
 			"@any status 2xx\nhandle_response @any {\nrespond `TEXT`\n}\n}\n}"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			answer := func(queue string) testcaddy.Answer {
 				site := strings.ReplaceAll(strings.ReplaceAll(test.site, "QUEUE", queue), "TEXT", text.String())
-				c := start(t, setup{tls: true, upstream: testcaddy.NewUpstream(t), site: site})
+				c := start(t, setup{tls: true, site: site})
 				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client", "client", "X-Removed", "yes", "Cookie", "biscuit=ginger")
 				if r.Err != nil {
 					t.Fatal(r.Err)

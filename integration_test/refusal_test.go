@@ -3,7 +3,7 @@
 package integration_test
 
 import (
-	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // wantRetryAfter fails the test unless a refusal says when to try again.
@@ -20,6 +21,14 @@ func wantRetryAfter(t testing.TB, r testcaddy.Answer) {
 	if err != nil || seconds < 1 || seconds > 120 {
 		t.Errorf("Retry-After: %q, want 1 to 120 seconds", r.Header.Get("Retry-After"))
 	}
+}
+
+// wantRefusalLogged fails the test unless the log tells of a refusal.
+func (c *caddy) wantRefusalLogged(reason, queue string) entry {
+	c.t.Helper()
+	return c.awaitEntry("the log tells of the refusal", func(e entry) bool {
+		return e["msg"] == "refused" && e.Text("reason") == reason && e.Text("queue") == queue
+	})
 }
 
 // A refused request gets its answer by error_response, by the error routes or,
@@ -32,10 +41,6 @@ func TestRefusals(t *testing.T) {
 			header Content-Type text/x-reason
 			respond "{http.serialize.reason} {http.serialize.queue} {http.serialize.position} {err.status_code}"
 		}`
-	causes := []struct{ reason, options string }{
-		{"timeout", "timeout 200ms"},
-		{"queue_full", "queue_length 1"},
-	}
 	answers := []struct {
 		name, options, site string
 		status              int
@@ -50,68 +55,119 @@ func TestRefusals(t *testing.T) {
 		{name: "handle_errors", options: "error_code 409", site: reasons,
 			status: 409, contentType: "text/x-reason", body: "REASON q_ POSITION 409"},
 	}
-	for _, cause := range causes {
+	for reason, option := range map[string]string{"timeout": "timeout 200ms", "queue_full": "queue_length 1"} {
 		for _, answer := range answers {
-			t.Run(cause.reason+", "+answer.name, func(t *testing.T) {
+			t.Run(reason+", "+answer.name, func(t *testing.T) {
 				t.Parallel()
-				upstream := testcaddy.NewUpstream(t)
-				c := start(t, setup{upstream: upstream, site: fmt.Sprintf(`
-					serialize {
-						path {$DIR}
-						prefix q_
-						%s
-						%s
-					}
-					reverse_proxy {$UPSTREAM}
-					%s`, cause.options, answer.options, answer.site)})
-				holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
-				position := "1"
-				var waiter <-chan testcaddy.Answer
-				if cause.reason == "queue_full" {
-					waiter = c.getting("/?name=waiter")
-					c.awaitTickets(2)
-					position = "2"
+				c := start(t, setup{site: behindQueue("prefix q_\n"+option+"\n"+answer.options) + answer.site})
+				position, waiting := "1", []<-chan testcaddy.Answer{}
+				holder := c.holder(t)
+				if reason == "queue_full" {
+					position, waiting = "2", append(waiting, c.waiter("waiter", 2))
 				}
 				r := c.get("/?name=refused").Want(t, answer.status)
 				wantRetryAfter(t, r)
-				body := strings.NewReplacer("REASON", cause.reason, "POSITION", position).Replace(answer.body)
+				body := strings.NewReplacer("REASON", reason, "POSITION", position).Replace(answer.body)
 				if got := r.Header.Get("Content-Type"); got != answer.contentType || r.Text != body {
 					t.Errorf("refused with %q %q, want %q %q", got, r.Text, answer.contentType, body)
 				}
-				c.wantRefusalLogged(cause.reason, "q_")
-				release(t, upstream, holder)
-				if waiter != nil {
-					(<-waiter).Want(t, http.StatusOK)
-				}
-				upstream.WantNever("refused")
+				c.wantRefusalLogged(reason, "q_")
+				c.release(holder)
+				c.wantServed(waiting...)
+				c.WantNever("refused")
 				c.wantNoTickets()
 			})
 		}
 	}
 }
 
-// wantRefusalLogged fails the test unless the log tells of a refusal.
-func (c *caddy) wantRefusalLogged(reason, queue string) entry {
-	c.t.Helper()
-	return c.awaitEntry("the log tells of the refusal", func(e entry) bool {
-		return e["msg"] == "refused" && e.Text("reason") == reason && e.Text("queue") == queue
+// With two inside and two waiting, five must leave through two places before a sixth can.
+// So Retry-After is two and a half times the age of the holds, although none has ended
+// yet, and grows with them.
+func TestRetryAfterGrowsWithHolds(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "concurrency 2\nqueue_length 2")
+	started := time.Now()
+	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), c.getting("/?name=1&gate")}
+	c.AwaitEntry("0")
+	c.AwaitEntry("1")
+	entered := time.Now() // or before
+	answers = append(answers, c.waiter("2", 3), c.waiter("3", 4))
+	wait.Until(t, "Retry-After grows to 5", func() bool {
+		least := 2.5 * max(1, time.Since(entered).Seconds())
+		text := c.get("/").Header.Get("Retry-After")
+		most := math.Ceil(2.5 * max(1, time.Since(started).Seconds()))
+		got, err := strconv.Atoi(text)
+		if err != nil || float64(got) < least || float64(got) > most {
+			t.Fatalf("Retry-After is %q; expected %.1f to %.0f", text, least, most)
+		}
+		return got >= 5
 	})
+	c.OpenAll()
+	c.wantServed(answers...)
 }
 
 // With timeout 0, a request waits for ever: here, longer than any other timeout.
 func TestNoTimeout(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: `
-		serialize {
-			path {$DIR}
-			timeout 0
-		}
-		reverse_proxy {$UPSTREAM}`})
+	c := startQueue(t, "timeout 0")
 	holder := c.holder(t)
-	waiter := c.getting("/?name=waiter")
-	c.awaitTickets(2)
+	waiter := c.waiter("waiter", 2)
 	wantNoAnswer(t, waiter, 500*time.Millisecond)
-	release(t, upstream, holder)
-	(<-waiter).Want(t, http.StatusOK)
+	c.release(holder)
+	c.wantServed(waiter)
+}
+
+// Bug: a refused request reached the same queue again in the error routes, and passed: it
+// was inside beside the holder.
+func TestRefusedIsRefusedAgain(t *testing.T) {
+	t.Parallel()
+	const waits, full = "timeout 100ms", "queue_length 1"
+	refusing := behindQueue(waits)
+	patient := behindQueue("timeout 1h\nerror_code 429")
+	for name, test := range map[string]struct{ option, site, more, body string }{
+		"by timeout":      {option: waits, site: refusing + "\nhandle_errors {\n" + refusing + "\n}"},
+		"by a full queue": {option: full, site: behindQueue(full) + "\nhandle_errors {\n" + behindQueue(full) + "\n}"},
+		"other settings":  {option: waits, site: refusing + "\nhandle_errors {\n" + patient + "\n}"},
+		"with an answer of its own": {option: waits, body: "busy",
+			site: refusing + "\nhandle_errors {\n" + behindQueue("error_code 429\nerror_response text/plain busy") + "\n}"},
+		"after a rewrite": {option: waits,
+			site: refusing + "\nhandle_errors {\nrewrite /elsewhere\nroute /elsewhere {\n" + patient + "\n}\n}"},
+		"in a named route": {option: waits, site: "invoke queue\nhandle_errors {\ninvoke queue\n}",
+			more: "&(queue) {\nroute {\n" + refusing + "\n}\n}"},
+		"in an inner queue": {option: waits, site: "serialize {\npath {$DIR}\nprefix outer_{query.name}_\n}\nroute {\n" +
+			refusing + "\n}\nhandle_errors {\n" + patient + "\n}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{site: test.site, more: test.more})
+			holder, waiting := c.holder(t), []<-chan testcaddy.Answer{}
+			if test.option == full {
+				waiting = append(waiting, c.waiter("waiter", 2))
+			}
+			if r := c.get("/?name=refused").Want(t, http.StatusServiceUnavailable); r.Text != test.body {
+				t.Errorf("answered %q, want %q", r.Text, test.body)
+			}
+			c.release(holder)
+			c.wantServed(waiting...)
+			c.WantNever("refused")
+			c.WantAlone()
+			c.wantNoTickets()
+		})
+	}
+}
+
+// Bug: a request whose body broke off before it had a ticket did so, too.
+func TestBrokenBodyIsRefusedAgain(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: serialized + "\nhandle_errors {\n" + serialized + "\n}"})
+	holder := c.holder(t)
+	conn := c.dial("POST /?name=broken HTTP/1.1\r\nHost: " + strings.TrimPrefix(c.url, "http://") +
+		"\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
+	if got := answerOf(t, conn); got != http.StatusBadRequest {
+		t.Errorf("answered %d", got)
+	}
+	c.release(holder)
+	c.WantOrder("holder")
+	c.wantNoTickets()
 }

@@ -22,23 +22,11 @@ import (
 // These are connections to the listener of the old configuration that nobody had accepted
 // before it was closed. Requests on these reach nobody; they are made again.
 func TestReloadUnderLoad(t *testing.T) {
-	const reloads, clients = 12, 16
+	const reloads, clients = 12, 32
 	site := func(round int) string {
-		return fmt.Sprintf(`
-			serialize {
-				path {$DIR}
-				timeout %ds
-				queue_length %d
-				error_code %d
-				hold_timeout %dm
-			}
-			reverse_proxy {$UPSTREAM} {
-				header_up X-Token {http.serialize.token}
-				header_up X-Round %d
-			}`, 60+round, 1000+round, 500+round, 1+round, round)
+		return behindQueue(fmt.Sprintf("timeout %ds\nqueue_length %d\nerror_code %d\nhold_timeout %dm", 60+round, 1000+round, 500+round, 1+round))
 	}
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{tls: true, upstream: upstream, site: site(0)}
+	s := setup{tls: true, site: site(0)}
 	c := start(t, s)
 
 	var stop atomic.Bool
@@ -50,7 +38,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			for request := 0; !stop.Load(); request++ {
 				name := fmt.Sprintf("client%d.%d", i, request)
 				r := do(client, "GET", c.url+"/?name="+name, "")
-				if r.Err != nil && upstream.Visit(name) == nil {
+				if r.Err != nil && c.Visit(name) == nil {
 					unaccepted.Add(1)
 					continue
 				}
@@ -72,8 +60,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	wait.Until(t, "requests are served", func() bool { return served.Load() >= last+clients || t.Failed() })
 	stop.Store(true)
 	all.Wait()
-	upstream.WantAlone()
-	upstream.WantTokensGrow()
+	c.WantAlone()
+	c.WantTokensGrow()
 	c.wantNoTickets()
 	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
 		t.Errorf("the log complains: %v", complaints)
@@ -82,78 +70,51 @@ func TestReloadUnderLoad(t *testing.T) {
 }
 
 // Requests that wait during a reload keep their places, even if the new configuration
-// does not have their queue.
+// does not have their queue. A queue that no configuration uses any more releases its files.
 func TestReloadKeepsPlaces(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ name, site string }{
-		{"same queue", serialized},
-		{"no queue", "respond new"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, site := range []string{serialized, "respond new"} {
+		t.Run(site, func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, site: serialized}
-			c := start(t, s)
-			holder := c.holder(t)
-			waiter := c.getting("/?name=waiter")
-			c.awaitTickets(2)
-			s.site = test.site
-			check(t, c.reload(s))
+			c := startQueue(t, "")
+			holder, waiter := c.holder(t), c.waiter("waiter", 2)
+			check(t, c.reload(setup{site: site}))
 			next := c.getting("/?name=next")
-			if test.site == serialized {
+			if site == serialized {
 				c.awaitTickets(3)
 			} else if r := <-next; r.Text != "new" {
 				t.Errorf("the new configuration answers %v", r)
 			}
-			upstream.WantOrder("holder")
-			release(t, upstream, holder)
-			(<-waiter).Want(t, http.StatusOK)
-			if test.site == serialized {
-				(<-next).Want(t, http.StatusOK)
-				upstream.WantOrder("holder", "waiter", "next")
+			c.WantOrder("holder")
+			c.release(holder)
+			c.wantServed(waiter)
+			if site == serialized {
+				c.wantServed(next)
+				c.WantOrder("holder", "waiter", "next")
+			} else {
+				wait.Until(t, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
+				c.wantOnlyGuard()
 			}
-			upstream.WantAlone()
+			c.WantAlone()
 			c.wantNoTickets()
 		})
 	}
-}
-
-// A queue that no configuration uses any more releases its files.
-func TestReloadGivesFilesBack(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: serialized}
-	c := start(t, s)
-	c.get("/").Want(t, http.StatusOK)
-	s.site = "respond new"
-	check(t, c.reload(s))
-	wait.Until(t, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
-	c.wantOnlyGuard()
 }
 
 // An edited prefix or path is another queue. If requests are inside the old one, a warning
 // names it.
 func TestReloadLeavesQueueOut(t *testing.T) {
 	t.Parallel()
-	const site = "serialize {\npath {$DIR}\nprefix %s\n}\nreverse_proxy {$UPSTREAM}"
-	isWarning := func(e entry) bool {
-		text, _ := e["msg"].(string)
-		return strings.HasPrefix(text, "requests are still inside a queue")
-	}
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: fmt.Sprintf(site, "old_")}
-	c := start(t, s)
+	isWarning := func(e entry) bool { return strings.HasPrefix(e.Text("msg"), "requests are still inside a queue") }
+	c := startQueue(t, "prefix old_")
 	holder := c.holder(t)
-	s.site = fmt.Sprintf(site, "old_") + "\nheader X-Same queue"
-	check(t, c.reload(s))
-	s.site = fmt.Sprintf(site, "new_")
-	check(t, c.reload(s))
+	check(t, c.reload(setup{site: behindQueue("prefix old_") + "\nheader X-Same queue"}))
+	check(t, c.reload(setup{site: behindQueue("prefix new_")}))
 	if e := c.awaitEntry("the warning", isWarning); e["queue"] != "old_" || e["inside"] != 1.0 {
 		t.Errorf("the warning is %v", e)
 	}
-	release(t, upstream, holder)
-	s.site = fmt.Sprintf(site, "newer_")
-	check(t, c.reload(s))
+	c.release(holder)
+	check(t, c.reload(setup{site: behindQueue("prefix newer_")}))
 	if warnings := c.Log.All(isWarning); len(warnings) != 1 {
 		t.Errorf("the warnings are %v", warnings)
 	}
@@ -163,14 +124,13 @@ func TestReloadLeavesQueueOut(t *testing.T) {
 // 503.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: "serialize {\ntimeout 100ms\n}\nreverse_proxy {$UPSTREAM}"})
-	holder := bringInside(t, upstream, func() testcaddy.Answer { return c.get("/?name=holder&gate") })
+	c := start(t, setup{site: "serialize {\ntimeout 100ms\n}\nreverse_proxy {$UPSTREAM}"})
+	holder := c.holder(t)
 	if files := lockFiles(t, filepath.Join(c.home, "caddy", "queues")); len(files) != 1 || !strings.HasPrefix(files[0], "serializer_0000") {
 		t.Errorf("lock files %q", files)
 	}
 	c.get("/?name=refused").Want(t, http.StatusServiceUnavailable)
-	release(t, upstream, holder)
+	c.release(holder)
 }
 
 // Bug: a reload to another engine admitted a request beside the old holder. Now it is
@@ -178,28 +138,24 @@ func TestDefaults(t *testing.T) {
 // that wait for the old engine do not enter beside those of the new one.
 func TestReloadChangesEngine(t *testing.T) {
 	t.Parallel()
-	const site = "serialize {\n path {$DIR}\n engine %s\n timeout 10s\n}\nreverse_proxy {$UPSTREAM}"
 	for _, change := range [][2]string{{"file", "memory"}, {"memory", "file"}} {
 		t.Run(change[0]+" to "+change[1], func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			s := setup{upstream: upstream, site: fmt.Sprintf(site, change[0])}
-			c := start(t, s)
-			holder := c.holder(t)
-			waiter := c.getting("/?name=waiter")
+			c := startQueue(t, "timeout 10s\nengine "+change[0])
+			holder, waiter := c.holder(t), c.getting("/?name=waiter")
 			c.awaitWaiting(1)
-			s.site = fmt.Sprintf(site, change[1])
-			if err := c.reload(s); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
+			to := setup{site: behindQueue("timeout 10s\nengine " + change[1])}
+			if err := c.reload(to); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
 				t.Fatalf("the reload said %v", err)
 			}
 			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--address", c.Admin)
-			release(t, upstream, holder)
+			c.release(holder)
 			c.serialize("pause", "--prefix", "serializer_", "--for", "0", "--wait", "--address", c.Admin)
-			check(t, c.reload(s))
+			check(t, c.reload(to))
 			c.serialize("resume", "--prefix", "serializer_", "--address", c.Admin)
-			(<-waiter).Want(t, http.StatusOK)
+			c.wantServed(waiter)
 			c.get("/?name=new").Want(t, http.StatusOK)
-			upstream.WantAlone()
+			c.WantAlone()
 		})
 	}
 	t.Run("two at once", func(t *testing.T) {
@@ -209,4 +165,13 @@ func TestReloadChangesEngine(t *testing.T) {
 			t.Errorf("the log says:\n%s", log)
 		}
 	})
+}
+
+// serialize runs a command of serialize.
+func (c *caddy) serialize(args ...string) {
+	c.t.Helper()
+	out, errs, code := testcaddy.Output(c.t, append([]string{"serialize"}, args...)...)
+	if code != 0 {
+		c.t.Fatalf("caddy serialize %v: exit code %d: %s%s", args, code, out, errs)
+	}
 }

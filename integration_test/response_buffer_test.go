@@ -20,14 +20,10 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// pageSize is more than what a connection holds, and less than pageBuffer.
-const (
-	pageSize   = 12_000_000
-	pageBuffer = "response_buffer 16MiB\n"
-)
+// pageSize is more than what a connection holds, and less than the buffer of [pageSite].
+const pageSize = 12_000_000
 
 // left counts the requests that have left the queue.
 const left = `requests_total{outcome="entered",queue="serializer_"}`
@@ -35,22 +31,22 @@ const left = `requests_total{outcome="entered",queue="serializer_"}`
 // pageSite serves a page from a file through a proxy, behind a queue.
 func pageSite(t *testing.T, options string, s setup) *caddy {
 	t.Helper()
-	files := start(t, setup{site: "root {$HOME}\nfile_server"})
-	testcaddy.WriteFile(t, filepath.Join(files.home, "page"), strings.Repeat("0123456789", pageSize/10))
-	testcaddy.WriteFile(t, filepath.Join(files.home, "small"), "small")
-	s.env = map[string]string{"FILES": strings.TrimPrefix(files.url, "http://")}
-	s.site = "serialize {\npath {$DIR}\n" + pageBuffer + options + "\n}\nreverse_proxy {$FILES} {\nheader_up Host {upstream_hostport}\n}"
+	dir := testcaddy.TempDir(t)
+	testcaddy.WriteFile(t, filepath.Join(dir, "page"), strings.Repeat("0123456789", pageSize/10))
+	testcaddy.WriteFile(t, filepath.Join(dir, "small"), "small")
+	s.env = map[string]string{"UPSTREAM": testcaddy.Serve(t, http.FileServer(http.Dir(dir)))}
+	s.global, s.site = "metrics\n"+s.global, behindQueue("response_buffer 16MiB\n"+options)
 	return start(t, s)
 }
 
 // Bug: a queue was as slow as its slowest reader: a client that did not read kept its
-// turn although the handlers had finished.
+// turn although the handlers had finished. A stop waits at most grace_period for it.
 func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for _, client := range stalledClients {
 		t.Run(client.name, func(t *testing.T) {
 			t.Parallel()
-			c := pageSite(t, "hold_timeout 10m", setup{tls: true, global: "metrics"})
+			c := pageSite(t, "hold_timeout 10m", setup{tls: true, global: "grace_period 500ms"})
 			for range 3 {
 				client.send(t, c, "GET", "/page")
 			}
@@ -59,6 +55,9 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 			if r := c.get("/small").Want(t, http.StatusOK); r.Text != "small" {
 				t.Errorf("answered %q", r.Text)
 			}
+			c.Signal(syscall.SIGTERM)
+			c.AwaitEnd()
+			c.wantOnlyGuard()
 		})
 	}
 }
@@ -69,7 +68,7 @@ func TestSlowReaderGetsEverything(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stops %t", stops), func(t *testing.T) {
 			t.Parallel()
-			c := pageSite(t, "", setup{global: "metrics\ngrace_period 1m"})
+			c := pageSite(t, "", setup{global: "grace_period 1m"})
 			conn := dialSlowly(t, c)
 			c.wantMetric(left, "1")
 			if stops {
@@ -90,35 +89,35 @@ func TestSlowReaderGetsEverything(t *testing.T) {
 }
 
 // dialSlowly asks for the page, on a connection that holds little of it.
-func dialSlowly(t *testing.T, c *caddy) *net.TCPConn {
+func dialSlowly(t *testing.T, c *caddy) net.Conn {
 	t.Helper()
 	var dialer net.Dialer
 	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
 	}
-	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+	conn, err := dialer.DialContext(t.Context(), "tcp", c.host())
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.WriteString(conn, "GET /page HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
 	check(t, err)
-	return conn.(*net.TCPConn)
+	return conn
 }
 
 // A client that hangs up while its response is drained is forgotten. A client that reads
 // nothing is cut off by the write timeout, as without a queue.
 func TestSlowReaderGivesUp(t *testing.T) {
 	t.Parallel()
-	t.Run("hangs up", func(t *testing.T) {
-		t.Parallel()
-		c := pageSite(t, "", setup{global: "metrics"})
-		conn := dialSlowly(t, c)
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		c := pageSite(t, "", setup{tls: true})
+		resp, err := client.Get(c.url + "/page")
+		check(t, err)
 		c.wantMetric(left, "1")
-		check(t, conn.Close())
+		check(t, resp.Body.Close())
 		c.wantNoneInFlight()
 	})
 	t.Run("write timeout", func(t *testing.T) {
 		t.Parallel()
-		c := pageSite(t, "", setup{global: "metrics", servers: "timeouts {\nwrite 2s\n}"})
+		c := pageSite(t, "", setup{servers: "timeouts {\nwrite 2s\n}"})
 		conn := dialSlowly(t, c)
 		c.wantMetric(left, "1")
 		c.wantNoneInFlight()
@@ -134,17 +133,14 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 	for _, size := range []string{"0", "16KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			c := pageSite(t, "response_buffer "+size, setup{global: "metrics"})
+			c := pageSite(t, "response_buffer "+size, setup{})
 			conn := dialSlowly(t, c)
 			c.awaitTickets(1)
 			next := c.getting("/small")
-			time.Sleep(300 * time.Millisecond)
-			if len(next) > 0 {
-				t.Error("the next one entered")
-			}
+			wantNoAnswer(t, next, 300*time.Millisecond)
 			_, err := io.Copy(io.Discard, conn)
 			check(t, err)
-			(<-next).Want(t, http.StatusOK)
+			c.wantServed(next)
 			c.wantNoTickets()
 		})
 	}
@@ -154,16 +150,13 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 // and no status. Now it gets the answer or a 504.
 func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 	t.Parallel()
-	const hold = 100 * time.Millisecond
+	const hold, clients, each = 100 * time.Millisecond, 8, 30
 	for _, size := range []string{"0", "256KiB"} {
 		t.Run(size, func(t *testing.T) {
 			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\nprefix {http.request.uri.query.name}\nhold_timeout " + hold.String() + "\nresponse_buffer " +
-				size + "\n}\nreverse_proxy {$UPSTREAM}"})
+			c := startQueue(t, "prefix {query.name}\nhold_timeout "+hold.String()+"\nresponse_buffer "+size)
 			client := newClient(t, "1.1")
 			answers := make(chan testcaddy.Answer)
-			const clients, each = 8, 30
 			for i := range clients {
 				go func() {
 					work := hold - 5*time.Millisecond
@@ -193,7 +186,6 @@ func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 				}
 			}
 			delete(statuses, 0)
-			t.Logf("answers: %v", statuses)
 			if statuses[200] == 0 || statuses[504] == 0 || len(statuses) > 2 {
 				t.Errorf("answers: %v, want some 200 and some 504", statuses)
 			}
@@ -204,6 +196,7 @@ func TestHoldTimeoutAtTheAnswer(t *testing.T) {
 // Handlers around and behind a queue answer as without one.
 func TestResponsesThroughOtherHandlers(t *testing.T) {
 	t.Parallel()
+	const proxy = "reverse_proxy {$FILES} {\nheader_up Host {upstream_hostport}\n"
 	around := map[string]string{
 		"alone":     "%s",
 		"encode":    "encode gzip\n%s",
@@ -214,87 +207,64 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 	behind := map[string]string{
 		"file":    "root {$HOME}\nfile_server",
 		"encoded": "route {\nencode gzip\nroot {$HOME}\nfile_server\n}",
-		"proxy":   "reverse_proxy {$FILES} {\nheader_up Host {upstream_hostport}\n}",
-		"recover": "reverse_proxy {$FILES} {\nheader_up Host {upstream_hostport}\n@missing status 404\nhandle_response @missing {\nrespond \"no such page\" 404\n}\n}",
+		"proxy":   proxy + "}",
+		"recover": proxy + "@missing status 404\nhandle_response @missing {\nrespond \"no such page\" 404\n}\n}",
 	}
 	files := start(t, setup{site: "root {$HOME}\nfile_server"})
 	var site strings.Builder
-	for _, name := range sortedKeys(around) {
-		for _, next := range sortedKeys(behind) {
+	var paths []string
+	for _, name := range slices.Sorted(maps.Keys(around)) {
+		for _, next := range slices.Sorted(maps.Keys(behind)) {
+			paths = append(paths, name+"/"+next)
 			for queue, line := range map[string]string{"with": "serialize {\npath {$DIR}\n}\n", "without": ""} {
 				fmt.Fprintf(&site, "handle_path /%s/%s/%s/* {\n%s\n}\n", name, next, queue, fmt.Sprintf(around[name], line+behind[next]))
 			}
 		}
 	}
-	c := start(t, setup{tls: true, site: site.String(), env: map[string]string{"FILES": strings.TrimPrefix(files.url, "http://")}})
+	c := start(t, setup{tls: true, site: site.String(), env: map[string]string{"FILES": files.host()}})
 	for _, home := range []string{files.home, c.home} {
-		for name, size := range map[string]int{"small.txt": 10, "medium.txt": 5000, "page.txt": 250 << 10, "large.txt": 3 << 20} {
+		for name, size := range map[string]int{"small.txt": 10, "medium.txt": 5000, "page.txt": 250 << 10, "large.txt": 600 << 10} {
 			path := filepath.Join(home, name)
 			testcaddy.WriteFile(t, path, strings.Repeat("abcdefgh\n\n", size/10))
 			check(t, os.Chtimes(path, time.Unix(1e9, 0), time.Unix(1e9, 0)))
 		}
 	}
+	requests := []string{"GET", "HEAD", "GET If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "GET Range: bytes=5-99999"}
 	allVersions(t, func(t *testing.T, client *http.Client) {
-		for _, name := range sortedKeys(around) {
-			for _, next := range sortedKeys(behind) {
-				for _, file := range []string{"small.txt", "medium.txt", "page.txt", "large.txt", "missing.txt"} {
-					for _, request := range []string{"GET", "HEAD", "GET If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT", "GET Range: bytes=5-99999"} {
-						method, condition, _ := strings.Cut(request, " ")
-						var answers []testcaddy.Answer
-						for _, queue := range []string{"without", "with"} {
-							r := do(client, method, fmt.Sprintf("%s/%s/%s/%s/%s", c.url, name, next, queue, file), "", condition)
-							r.Header.Del("Date")
-							if method == "HEAD" && r.Header.Get("Content-Length") == "0" {
-								r.Header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
-							}
-							answers = append(answers, r)
-						}
-						if want, got := fmt.Sprint(answers[0]), fmt.Sprint(answers[1]); want != got {
-							t.Errorf("%s /%s/%s/%s:\nwithout a queue %.300s\nwith           %.300s", request, name, next, file, want, got)
-						}
+		for _, path := range paths {
+			for i := range 5 * len(requests) {
+				file, request := []string{"small.txt", "medium.txt", "page.txt", "large.txt", "missing.txt"}[i%5], requests[i/5]
+				if request != "GET" && file != "page.txt" && file != "missing.txt" {
+					continue
+				}
+				method, condition, _ := strings.Cut(request, " ")
+				var header []string
+				if field, value, ok := strings.Cut(condition, ": "); ok {
+					header = []string{field, value}
+				}
+				var answers []string
+				for _, queue := range []string{"without", "with"} {
+					r := do(client, method, fmt.Sprintf("%s/%s/%s/%s", c.url, path, queue, file), "", header...)
+					r.Header.Del("Date")
+					if method == "HEAD" && r.Header.Get("Content-Length") == "0" {
+						r.Header.Del("Content-Length") // HTTP/3 makes it up where a handler has written nothing in time
 					}
+					answers = append(answers, r.String())
+				}
+				if answers[0] != answers[1] {
+					t.Errorf("%s /%s/%s:\nwithout a queue %.300s\nwith           %.300s", request, path, file, answers[0], answers[1])
 				}
 			}
 		}
 	})
 }
 
-// PHP: a turn lasts until php-fpm ends the request.
-func TestPHPWorksOn(t *testing.T) {
-	t.Parallel()
-	const note = `function note($what) { file_put_contents("log", $_GET["name"] . " $what\n", FILE_APPEND | LOCK_EX); }`
-	php := startPHP(t, map[string]string{
-		"works.php":    "<?php " + note + ` ignore_user_abort(true); echo "page"; while (ob_get_level()) ob_end_flush(); flush(); usleep(500000); note("ends");`,
-		"finishes.php": "<?php " + note + ` echo "page"; fastcgi_finish_request(); usleep(2000000); note("ends");`,
-		"next.php":     "<?php " + note + ` note("begins"); echo "next";`,
-	})
-	c := start(t, setup{env: php.env(), site: "root {$ROOT}\nserialize {\npath {$DIR}\n}\nphp_fastcgi unix/{$PHP}"})
-
-	first := c.getting("/works.php?name=first")
-	c.awaitTickets(1)
-	c.get("/next.php?name=second").Want(t, http.StatusOK)
-	(<-first).Want(t, http.StatusOK)
-	const want = "first ends\nsecond begins"
-	if got := php.read(t, "log"); got != want {
-		t.Errorf("the scripts ran like this:\n%s\nwant:\n%s", got, want)
-	}
-
-	// For php-fpm, the request is over at fastcgi_finish_request.
-	if r := c.get("/finishes.php?name=third").Want(t, http.StatusOK); r.Text != "page" {
-		t.Errorf("answered %q", r.Text)
-	}
-	c.get("/next.php?name=fourth").Want(t, http.StatusOK)
-	if got := php.read(t, "log"); got != want+"\nfourth begins" {
-		t.Errorf("the scripts ran like this:\n%s", got)
-	}
-}
-
 // A second proxy reads the body that the first one still sends, while the client uploads
 // it. Bug: two readers of one body damaged it.
 func TestSecondProxyDuringUpload(t *testing.T) {
 	t.Parallel()
-	quick, upstream := newEdgeUpstream(t), testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, env: map[string]string{"QUICK": quick.addr}, site: `
+	quick := newEdgeUpstream(t)
+	c := start(t, setup{env: map[string]string{"QUICK": quick.addr}, site: `
 		serialize {
 			path {$DIR}
 			buffer 1KiB 1KiB
@@ -310,9 +280,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		all.Go(func() {
 			name := fmt.Sprint("upload", i)
 			quick.expect(name, []edgeStep{{Do: "fail", Unread: true}})
-			conn := c.dial()
-			_ = conn.SetDeadline(time.Now().Add(wait.Patience))
-			fmt.Fprintf(conn, "POST /?name=%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request: %s\r\nContent-Length: %s\r\n\r\n", name, name, strconv.Itoa(300<<10))
+			conn := c.dial(head(name, 300<<10, "X-Request: "+name+"\r\n"))
 			for range 30 {
 				if _, err := conn.Write(bytes.Repeat([]byte("x"), 10<<10)); err != nil {
 					break // the request was given up
@@ -324,7 +292,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 	}
 	all.Wait()
 	c.wantNoTickets()
-	upstream.WantAlone()
+	c.WantAlone()
 	c.get("/?name=after").Want(t, http.StatusOK)
 }
 
@@ -333,8 +301,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 func TestForwardAuthAndPHP(t *testing.T) {
 	t.Parallel()
 	php := startPHP(t, map[string]string{"upload.php": `<?php echo strlen(file_get_contents("php://input"));`})
-	auth := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: auth, env: php.env(), site: `
+	c := start(t, setup{env: php.env(), site: `
 		root {$ROOT}
 		route {
 			serialize {
@@ -347,8 +314,7 @@ func TestForwardAuthAndPHP(t *testing.T) {
 			php_fastcgi unix/{$PHP}
 		}`})
 	for range 10 {
-		conn := c.dial()
-		fmt.Fprintf(conn, "POST /upload.php HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", 300<<10, make([]byte, 100<<10))
+		conn := c.dial(fmt.Sprintf("POST /upload.php HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n%s", 300<<10, make([]byte, 100<<10)))
 		c.awaitTickets(1)
 		check(t, conn.Close())
 		c.awaitTickets(0)
@@ -357,8 +323,4 @@ func TestForwardAuthAndPHP(t *testing.T) {
 			t.Fatalf("PHP got %s bytes", r.Text)
 		}
 	}
-}
-
-func sortedKeys(m map[string]string) []string {
-	return slices.Sorted(maps.Keys(m))
 }

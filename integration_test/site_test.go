@@ -2,7 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
-	"slices"
+	"fmt"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -109,23 +109,6 @@ func (s *site) holderAndWaiter(t *testing.T, at *site) (one <-chan testcaddy.Ans
 	return one, inside, two, s.awaitTickets(t, 2)
 }
 
-// together waits for so many requests to enter side by side, and for nobody
-// else to do so.
-func (s *site) together(t *testing.T, names ...string) (visitors []*testcaddy.Visit) {
-	t.Helper()
-	var got []string
-	for range names {
-		v := s.Next()
-		visitors, got = append(visitors, v), append(got, v.Name)
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, names) {
-		t.Fatalf("%v entered; expected %v", got, names)
-	}
-	s.Nobody()
-	return visitors
-}
-
 // queues are the server's queues, from its admin API.
 func (s *site) queues(t *testing.T) []serializer.QueueState {
 	t.Helper()
@@ -146,6 +129,18 @@ func (s *site) awaitTickets(t *testing.T, n int) (queue serializer.QueueState) {
 		return wantTickets(queue, n)
 	})
 	return queue
+}
+
+// awaitLog waits for a number of lines with a message.
+func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.Entry) {
+	t.Helper()
+	wait.Eventually(t, "the log has all lines", func() error {
+		if lines = s.Log.Entries(message); len(lines) != n {
+			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
+		}
+		return nil
+	})
+	return lines
 }
 
 func fromJSON(t *testing.T, text string, into any) {

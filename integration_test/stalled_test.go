@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // A stalledClient makes a request and then does nothing any more: it neither
@@ -47,21 +47,16 @@ const announced = 16 << 10
 // stallHTTP1 returns the connection.
 func stallHTTP1(t *testing.T, c *caddy, method, path string) *tls.Conn {
 	t.Helper()
-	dialer := &net.Dialer{Timeout: wait.Patience}
-	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "https://"))
-	check(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	check(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
-	config := insecure.Clone()
-	config.ServerName = "localhost"
-	secure := tls.Client(conn, config)
+	conn := c.dial("")
+	check(t, conn.SetReadBuffer(4<<10))
+	secure := tls.Client(conn, insecure.Clone())
 	head := method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n"
 	if method == http.MethodPost {
 		head += fmt.Sprintf("Content-Length: %d\r\n\r\n%s", announced, make([]byte, announced/2))
 	} else {
 		head += "\r\n"
 	}
-	_, err = io.WriteString(secure, head)
+	_, err := io.WriteString(secure, head)
 	check(t, err)
 	return secure
 }
@@ -71,18 +66,23 @@ func stallHTTP2(t *testing.T, c *caddy, window uint32, method, path string) *htt
 	t.Helper()
 	config := insecure.Clone()
 	config.NextProtos = []string{"h2"}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: wait.Patience}, "tcp", strings.TrimPrefix(c.url, "https://"), config)
-	check(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	_, err = io.WriteString(conn, http2.ClientPreface)
+	conn := tls.Client(c.dial(""), config)
+	_, err := io.WriteString(conn, http2.ClientPreface)
 	check(t, err)
 	framer := http2.NewFramer(conn, conn)
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	check(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
 	check(t, framer.WriteSettingsAck())
+	beginStream(t, framer, 1, method, path)
+	return framer
+}
+
+// beginStream makes a request on a connection.
+func beginStream(t *testing.T, framer *http2.Framer, stream uint32, method, path string) {
+	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	fields := []string{":method", method, ":scheme", "https", ":authority", strings.TrimPrefix(c.url, "https://"), ":path", path}
+	fields := []string{":method", method, ":scheme", "https", ":authority", "localhost", ":path", path}
 	if method == http.MethodPost {
 		fields = append(fields, "content-length", fmt.Sprint(announced))
 	}
@@ -90,88 +90,78 @@ func stallHTTP2(t *testing.T, c *caddy, window uint32, method, path string) *htt
 		check(t, encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
 	check(t, framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: method != http.MethodPost,
+		StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: method != http.MethodPost,
 	}))
 	if method == http.MethodPost {
-		check(t, framer.WriteData(1, false, make([]byte, announced/2)))
+		check(t, framer.WriteData(stream, false, make([]byte, announced/2)))
 	}
-	return framer
 }
 
 func stallHTTP3(t *testing.T, c *caddy, method, path string) {
 	t.Helper()
-	var body io.Reader
+	rest, stalled := io.Pipe()
+	t.Cleanup(func() { _ = stalled.Close() })
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, c.url+path, http.NoBody)
+	check(t, err)
 	if method == http.MethodPost {
-		rest, stalled := io.Pipe()
-		t.Cleanup(func() { _ = stalled.Close() })
-		body = io.MultiReader(bytes.NewReader(make([]byte, announced/2)), rest)
+		req.Body = io.NopCloser(io.MultiReader(bytes.NewReader(make([]byte, announced/2)), rest))
 	}
 	client := newClient(t, "3")
 	go func() {
-		req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, c.url+path, body)
-		if err != nil {
-			return
-		}
 		if resp, err := client.Do(req); err == nil {
 			t.Cleanup(func() { _ = resp.Body.Close() })
 		}
 	}()
 }
 
-// What revokes a turn.
-var revocations = []struct {
-	name   string
-	option string
-	revoke func(c *caddy)
-}{
-	{"hold_timeout", "hold_timeout 2s", func(*caddy) {}},
-	{"eviction", "", (*caddy).evictInside},
-}
-
-// evictInside evicts the request that is inside.
+// evictInside waits until a request is inside, and evicts it.
 func (c *caddy) evictInside() {
 	c.t.Helper()
-	var queues []struct {
-		Path, Prefix string
-		Tickets      []struct{ Token, State string }
-	}
-	check(c.t, json.Unmarshal([]byte(c.Ask("/serialize/queues")), &queues))
-	for _, queue := range queues {
-		for _, ticket := range queue.Tickets {
-			if ticket.State == "inside" {
-				r := c.API("DELETE", "/serialize/queues/"+url.PathEscape(queue.Path+"/"+queue.Prefix)+"/"+ticket.Token, "")
-				if r.Err != nil || r.StatusCode >= 300 {
-					c.t.Fatalf("evicting: %v", r)
-				}
-				return
+	var path string
+	wait.Until(c.t, "somebody is inside", func() bool {
+		var queues []serializer.QueueState
+		decodeInto(c.t, c.Ask("/serialize/queues"), &queues)
+		for _, q := range queues {
+			if q.Inside > 0 {
+				path = url.PathEscape(q.Path+"/"+q.Prefix) + "/" + q.Tickets[0].Token
 			}
 		}
+		return path != ""
+	})
+	c.API("DELETE", "/serialize/queues/"+path, "").Want(c.t, http.StatusOK)
+}
+
+// eachStalled runs a test with each client that stalls, until hold_timeout, and one that
+// is evicted. It gets the option of the queue, and how to revoke the turn.
+func eachStalled(t *testing.T, test func(t *testing.T, client stalledClient, option string, revoke func(c *caddy))) {
+	t.Parallel()
+	for _, client := range stalledClients {
+		t.Run(client.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, client, "hold_timeout 2s", func(*caddy) {})
+		})
 	}
-	c.t.Fatalf("nobody is inside: %v", queues)
+	t.Run("eviction", func(t *testing.T) {
+		t.Parallel()
+		test(t, stalledClients[0], "", (*caddy).evictInside)
+	})
 }
 
 // Bug: a client that did not read kept its turn after it was revoked, because the
 // response was stuck in the connection.
 func TestClientDoesNotRead(t *testing.T) {
-	t.Parallel()
-	for _, revocation := range revocations {
-		for _, client := range stalledClients {
-			t.Run(revocation.name+", "+client.name, func(t *testing.T) {
-				t.Parallel()
-				upstream := testcaddy.NewUpstream(t)
-				c := start(t, setup{tls: true, upstream: upstream, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyUpstream})
-				client.send(t, c, "GET", "/?name=stalled&gate&flood")
-				upstream.AwaitEntry("stalled")
-				next := c.getting("/?name=next")
-				time.Sleep(500 * time.Millisecond) // so that the response is stuck
-				revocation.revoke(c)
-				upstream.AwaitEntry("next")
-				(<-next).Want(t, http.StatusOK)
-				c.awaitEntryOf("left after its turn was revoked")
-				c.wantNoTickets()
-			})
-		}
-	}
+	eachStalled(t, func(t *testing.T, client stalledClient, option string, revoke func(c *caddy)) {
+		c := start(t, setup{tls: true, site: behindQueue(option)})
+		client.send(t, c, "GET", "/?name=stalled&gate&flood")
+		c.AwaitEntry("stalled")
+		next := c.getting("/?name=next")
+		time.Sleep(500 * time.Millisecond) // so that the response is stuck
+		revoke(c)
+		c.AwaitEntry("next")
+		c.wantServed(next)
+		c.awaitEntryOf("left after its turn was revoked")
+		c.wantNoTickets()
+	})
 }
 
 // Bug: a client that read slowly kept its turn without limit: every write succeeded,
@@ -179,81 +169,71 @@ func TestClientDoesNotRead(t *testing.T) {
 func TestClientSips(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{true, false} { // plain connections send files by themselves
-		for _, revocation := range revocations {
-			t.Run(fmt.Sprintf("%s, plain %t", revocation.name, plain), func(t *testing.T) {
-				t.Parallel()
-				c := start(t, setup{tls: !plain, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\nroot {$HOME}\nfile_server"})
-				large := filepath.Join(c.home, "large")
-				testcaddy.WriteFile(t, large, "")
-				check(t, os.Truncate(large, 1<<30))
-				testcaddy.WriteFile(t, filepath.Join(c.home, "small"), "small")
+		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{tls: !plain, site: "serialize {\npath {$DIR}\nhold_timeout 2s\n}\nroot {$HOME}\nfile_server"})
+			large := filepath.Join(c.home, "large")
+			testcaddy.WriteFile(t, large, "")
+			check(t, os.Truncate(large, 1<<30))
+			testcaddy.WriteFile(t, filepath.Join(c.home, "small"), "small")
 
-				var conn net.Conn
-				if plain {
-					conn = c.dial()
-					_, err := io.WriteString(conn, "GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-					check(t, err)
-				} else {
-					secure := stallHTTP1(t, c, "GET", "/large")
-					check(t, secure.NetConn().(*net.TCPConn).SetReadBuffer(256<<10))
-					conn = secure
-				}
-				sip := make([]byte, 32<<10)
-				_, err := conn.Read(sip)
-				check(t, err)
-				sipped, thirsty := make(chan struct{}), make(chan struct{})
-				go func() {
-					defer close(sipped)
-					for {
-						if _, err := conn.Read(sip); err != nil {
-							return
-						}
-						select {
-						case <-time.After(5 * time.Millisecond):
-						case <-thirsty: // what the kernel has, it sends
-						}
+			var conn net.Conn
+			if plain {
+				conn = c.dial("GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+			} else {
+				secure := stallHTTP1(t, c, "GET", "/large")
+				check(t, secure.NetConn().(*net.TCPConn).SetReadBuffer(256<<10))
+				conn = secure
+			}
+			sip := make([]byte, 32<<10)
+			_, err := conn.Read(sip)
+			check(t, err)
+			sipped, thirsty := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(sipped)
+				for {
+					if _, err := conn.Read(sip); err != nil {
+						return
 					}
-				}()
-				small := c.getting("/small")
-				revocation.revoke(c)
-				if r := (<-small).Want(t, http.StatusOK); r.Text != "small" {
-					t.Errorf("answered %q", r.Text)
+					select {
+					case <-time.After(5 * time.Millisecond):
+					case <-thirsty: // what the kernel has, it sends
+					}
 				}
-				close(thirsty)
-				select {
-				case <-sipped: // the client sees the end
-				case <-time.After(wait.Patience):
-					t.Error("the connection is still open")
-				}
-				c.wantNoTickets()
-			})
-		}
+			}()
+			if r := c.get("/small").Want(t, http.StatusOK); r.Text != "small" {
+				t.Errorf("answered %q", r.Text)
+			}
+			close(thirsty)
+			select {
+			case <-sipped: // the client sees the end
+			case <-time.After(wait.Patience):
+				t.Error("the connection is still open")
+			}
+			c.wantNoTickets()
+		})
 	}
 }
 
 // Bug: a client that did not send the rest of its body kept the turn while a handler read
 // it.
 func TestClientDoesNotSend(t *testing.T) {
-	t.Parallel()
-	for _, revocation := range revocations {
-		for _, client := range stalledClients {
-			t.Run(revocation.name+", "+client.name, func(t *testing.T) {
-				t.Parallel()
-				upstream := testcaddy.NewUpstream(t)
-				c := start(t, setup{tls: true, upstream: upstream, site: "route {\nserialize {\npath {$DIR}\nbuffer off\n" + revocation.option + "\n}\n" +
-					"request_header X-Length {http.request.body}\n" + proxyUpstream + "}"})
-				client.send(t, c, "POST", "/?name=stalled")
-				c.awaitTickets(1)
-				next := c.getting("/?name=next")
-				revocation.revoke(c)
-				upstream.AwaitEntry("next")
-				(<-next).Want(t, http.StatusOK)
-				upstream.WantNever("stalled")
-				c.wantNoTickets()
-			})
-		}
-	}
+	eachStalled(t, func(t *testing.T, client stalledClient, option string, revoke func(c *caddy)) {
+		c := start(t, setup{tls: true, site: "route {\nserialize {\npath {$DIR}\nbuffer off\n" + option + "\n}\n" +
+			"request_header X-Length {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"})
+		client.send(t, c, "POST", "/?name=stalled")
+		c.awaitTickets(1)
+		next := c.getting("/?name=next")
+		revoke(c)
+		c.AwaitEntry("next")
+		c.wantServed(next)
+		c.WantNever("stalled")
+		c.wantNoTickets()
+	})
 }
+
+// answerTime is how long an answer may take after the turn was revoked.
+const answerTime = 500 * time.Millisecond
 
 // A client that reads still gets its answer.
 func TestAnswerToStalledUpload(t *testing.T) {
@@ -284,31 +264,26 @@ func TestAnswerToStalledUpload(t *testing.T) {
 // came after the answer then counted as the next request of the connection.
 func TestRevokedUpload(t *testing.T) {
 	t.Parallel()
+	c := startQueue(t, "buffer off\nhold_timeout 300ms")
 	for _, framing := range []string{"Content-Length: 1000", "Content-Length: 600000", "Transfer-Encoding: chunked", "Content-Length: 1000\r\nExpect: 100-continue"} {
 		for _, sent := range []string{"", "3\r\nabc\r\n"} {
-			t.Run(fmt.Sprintf("%s, %d bytes", framing, len(sent)), func(t *testing.T) {
-				t.Parallel()
-				upstream := testcaddy.NewUpstream(t)
-				c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\nbuffer off\nhold_timeout 300ms\n}\n" + proxyUpstream})
-				conn := c.dial()
-				_, err := io.WriteString(conn, "POST /?name=stalled HTTP/1.1\r\nHost: 127.0.0.1\r\n"+framing+"\r\n\r\n"+sent)
-				check(t, err)
-				answers := bufio.NewReader(conn)
-				resp, err := http.ReadResponse(answers, nil)
-				for err == nil && resp.StatusCode == http.StatusContinue {
-					resp, err = http.ReadResponse(answers, nil)
-				}
-				check(t, err)
-				if resp.StatusCode != http.StatusGatewayTimeout {
-					t.Errorf("answered %s", resp.Status)
-				}
-				c.awaitTickets(0)
-				_, _ = io.WriteString(conn, "GET /?name=smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-				if rest, _ := io.ReadAll(answers); strings.Contains(string(rest), "HTTP/1.1") {
-					t.Errorf("the connection goes on with %q", rest)
-				}
-				upstream.WantNever("smuggled")
-			})
+			conn := c.dial("POST /?name=stalled HTTP/1.1\r\nHost: 127.0.0.1\r\n" + framing + "\r\n\r\n" + sent)
+			answers := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(answers, nil)
+			for err == nil && resp.StatusCode == http.StatusContinue {
+				resp, err = http.ReadResponse(answers, nil)
+			}
+			check(t, err)
+			if resp.StatusCode != http.StatusGatewayTimeout {
+				t.Errorf("%s, %q: answered %s", framing, sent, resp.Status)
+			}
+			c.awaitTickets(0)
+			_, _ = io.WriteString(conn, "GET /?name=smuggled HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+			check(t, conn.SetReadDeadline(time.Now().Add(500*time.Millisecond))) // it may stay open
+			if rest, _ := io.ReadAll(answers); strings.Contains(string(rest), "HTTP/1.1") {
+				t.Errorf("%s, %q: the connection goes on with %q", framing, sent, rest)
+			}
+			c.WantNever("smuggled")
 		}
 	}
 }
@@ -316,17 +291,10 @@ func TestRevokedUpload(t *testing.T) {
 // Other streams of the connection are not touched.
 func TestOtherStreamsGoOn(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{tls: true, upstream: upstream, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\n" + proxyUpstream})
+	c := start(t, setup{tls: true, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\nreverse_proxy {$UPSTREAM}"})
 	framer := stallHTTP2(t, c, 1<<14, "GET", "/queue?name=stalled&gate&flood")
-	upstream.AwaitEntry("stalled")
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for _, field := range []string{":method GET", ":scheme https", ":authority localhost", ":path /free?name=free&work=4s"} {
-		name, value, _ := strings.Cut(field, " ")
-		check(t, encoder.WriteField(hpack.HeaderField{Name: name, Value: value}))
-	}
-	check(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
+	c.AwaitEntry("stalled")
+	beginStream(t, framer, 3, "GET", "/free?name=free&work=3s")
 	reset, status := false, ""
 	for status == "" {
 		frame, err := framer.ReadFrame()
@@ -352,66 +320,33 @@ func TestOtherStreamsGoOn(t *testing.T) {
 // connection.
 func TestWebSocketDoesNotRead(t *testing.T) {
 	t.Parallel()
-	for _, revocation := range revocations {
-		t.Run(revocation.name, func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{env: map[string]string{"UPSTREAM": floodUpstream(t)}, site: "serialize {\npath {$DIR}\n" + revocation.option + "\n}\n" + proxyUpstream})
-			conn := c.dial()
-			_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-			check(t, err)
-			if _, err := conn.Read(make([]byte, 16)); err != nil {
-				t.Fatal(err)
-			}
-			c.awaitTickets(1)
-			time.Sleep(500 * time.Millisecond) // so that the frames are stuck
-			revocation.revoke(c)
-			c.awaitTickets(0)
-		})
-	}
-}
-
-// floodUpstream takes over the connection and sends without end.
-func floodUpstream(t *testing.T) (addr string) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
-					return
-				}
-				_, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-				for frames := make([]byte, 64<<10); err == nil; {
-					_, err = conn.Write(frames)
-				}
-			}()
+	flood := upgradingUpstream(t, func(conn net.Conn, _ io.Reader) {
+		for frames, err := make([]byte, 64<<10), error(nil); err == nil; {
+			_, err = conn.Write(frames)
 		}
-	}()
-	return listener.Addr().String()
+	})
+	c := start(t, setup{env: map[string]string{"UPSTREAM": flood}, site: behindQueue("")})
+	conn := c.dial(upgrade)
+	_, err := conn.Read(make([]byte, 16))
+	check(t, err)
+	c.awaitTickets(1)
+	time.Sleep(500 * time.Millisecond) // so that the frames are stuck
+	c.evictInside()
+	c.awaitTickets(0)
 }
 
 // Bug: with on_disconnect cancel, a client that had closed its side of the connection and
 // did not read kept the turn, too.
 func TestClientHalfClosesCancel(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: "serialize {\npath {$DIR}\non_disconnect cancel\n}\n" + proxyUpstream})
-	conn := c.dial().(*net.TCPConn)
+	c := startQueue(t, "on_disconnect cancel")
+	conn := c.dial("GET /?name=stalled&gate&flood HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	check(t, conn.SetReadBuffer(4<<10))
-	_, err := io.WriteString(conn, "GET /?name=stalled&gate&flood HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-	check(t, err)
-	upstream.AwaitEntry("stalled")
+	c.AwaitEntry("stalled")
 	next := c.getting("/?name=next")
 	time.Sleep(500 * time.Millisecond) // so that the response is stuck
 	check(t, conn.CloseWrite())
-	upstream.AwaitEntry("next")
-	(<-next).Want(t, http.StatusOK)
+	c.AwaitEntry("next")
+	c.wantServed(next)
 	c.wantNoTickets()
 }

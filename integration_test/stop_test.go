@@ -3,16 +3,12 @@
 package integration_test
 
 import (
-	"net/http"
+	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
-
-// stopSignals are those that make Caddy stop in good order.
-var stopSignals = map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "Ctrl-C": syscall.SIGINT}
 
 // awaitStopping waits until Caddy has begun to stop.
 func (c *caddy) awaitStopping() {
@@ -25,69 +21,35 @@ func (c *caddy) awaitStopping() {
 // On stop, waiters are served within the grace period, and nothing is left.
 func TestStopServesWaiting(t *testing.T) {
 	t.Parallel()
-	for name, signal := range stopSignals {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, global: "grace_period 1m", site: serialized})
-			answers := []<-chan testcaddy.Answer{c.getting("/?name=holder&gate")}
-			upstream.AwaitEntry("holder")
-			for i, name := range []string{"waiter1", "waiter2"} {
-				answers = append(answers, c.getting("/?name="+name))
-				c.awaitTickets(i + 2)
-			}
-			c.Signal(signal)
-			c.awaitStopping()
-			upstream.Open("holder")
-			for _, answer := range answers {
-				(<-answer).Want(t, http.StatusOK)
-			}
-			c.AwaitEnd()
-			if c.Err != nil {
-				t.Errorf("ended with %v", c.Err)
-			}
-			upstream.WantOrder("holder", "waiter1", "waiter2")
-			upstream.WantAlone()
-			c.wantOnlyGuard()
-		})
+	c := start(t, setup{global: "grace_period 1m", site: serialized})
+	answers := []<-chan testcaddy.Answer{c.holder(t), c.waiter("waiter1", 2), c.waiter("waiter2", 3)}
+	c.Signal(syscall.SIGTERM)
+	c.awaitStopping()
+	c.Open("holder")
+	c.wantServed(answers...)
+	c.AwaitEnd()
+	if c.Err != nil {
+		t.Errorf("ended with %v", c.Err)
 	}
+	c.WantOrder("holder", "waiter1", "waiter2")
+	c.WantAlone()
+	c.wantOnlyGuard()
 }
 
 // After the grace period, waiters are refused and never enter, and holders are revoked.
 // Bug: a holder left its ticket and the owner file behind.
 func TestStopRefusesWaiting(t *testing.T) {
 	t.Parallel()
-	for name, signal := range stopSignals {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			upstream := testcaddy.NewUpstream(t)
-			c := start(t, setup{upstream: upstream, global: "grace_period 300ms", site: serialized})
-			holder := c.holder(t)
-			waiter := c.getting("/?name=waiter")
-			c.awaitTickets(2)
-			c.Signal(signal)
-			c.AwaitEnd()
-			// The process may end before it has sent its answers.
-			for who, answer := range map[string]<-chan testcaddy.Answer{"holder": holder, "waiter": waiter} {
-				if r := <-answer; r.Err == nil && r.StatusCode < 500 {
-					t.Errorf("%s: %v", who, r)
-				}
-			}
-			upstream.WantOrder("holder")
-			c.wantOnlyGuard()
-		})
-	}
-}
-
-// A process that has served nobody leaves nothing either.
-func TestStopIdle(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: serialized})
-	c.get("/").Want(t, http.StatusOK)
-	c.Signal(syscall.SIGTERM)
-	began := time.Now()
+	c := start(t, setup{global: "grace_period 300ms", site: serialized})
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	c.Signal(os.Interrupt) // as Ctrl-C does
 	c.AwaitEnd()
-	t.Logf("stopped after %v", time.Since(began))
+	// The process may end before it has sent its answers.
+	for _, answer := range []<-chan testcaddy.Answer{holder, waiter} {
+		if r := <-answer; r.Err == nil && r.StatusCode < 500 {
+			t.Errorf("answered %v", r)
+		}
+	}
+	c.WantOrder("holder")
 	c.wantOnlyGuard()
 }

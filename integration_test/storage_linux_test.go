@@ -18,7 +18,6 @@ type storageFault struct {
 	setup  func(t *testing.T, s *setup)
 	broken func(t *testing.T, c *caddy) (mend func())
 	says   string // in the log
-	cold   bool   // shows only before the first request
 }
 
 var storageFaults = []storageFault{
@@ -45,20 +44,6 @@ var storageFaults = []storageFault{
 			return func() { check(t, os.Chmod(c.dir, 0o700)) }
 		},
 		says: "permission denied",
-	},
-	{
-		name:  "no bytes left",
-		setup: func(t *testing.T, s *setup) { onTmpfs(t, s, "size=64k") },
-		broken: func(t *testing.T, c *caddy) func() {
-			filler := filepath.Join(c.dir, "filler")
-			err := os.WriteFile(filler, make([]byte, 1<<20), 0o600)
-			if err == nil {
-				t.Fatal("the file system is not full")
-			}
-			return func() { check(t, os.Remove(filler)) }
-		},
-		says: "no space left on device",
-		cold: true, // a ticket takes no bytes, only the owner file does
 	},
 	{
 		name:  "no inodes left",
@@ -93,102 +78,72 @@ func TestStorageFails(t *testing.T) {
 	t.Parallel()
 	for _, fault := range storageFaults {
 		for _, cold := range []bool{true, false} {
-			if fault.cold && !cold {
-				continue
-			}
-			name := fault.name + " before the first request"
-			if !cold {
-				name = fault.name + " after the first request"
-			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, before the first request %t", fault.name, cold), func(t *testing.T) {
 				t.Parallel()
-				testStorageFault(t, fault, cold)
+				s := setup{site: `
+					serialize /hello off
+					respond /hello hello
+					serialize {
+						path {$DIR}
+						error_code 409
+					}
+					reverse_proxy {$UPSTREAM}
+					handle_errors {
+						respond "{http.serialize.reason}"
+					}`}
+				if fault.setup != nil {
+					fault.setup(t, &s)
+				}
+				c := start(t, s)
+				dir := c.dir
+				if s.launcher != nil { // it is there in its own view of the file systems only
+					c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
+				}
+				client := newClient(t, "1.1")
+				do(client, "GET", c.url+"/hello", "").Want(t, http.StatusOK) // connects
+				if !cold {
+					do(client, "GET", c.url+"/?name=first", "").Want(t, http.StatusOK)
+				}
+
+				mend := fault.broken(t, c)
+				for range 10 {
+					r := do(client, "GET", c.url+"/?name=refused", "").Want(t, http.StatusServiceUnavailable)
+					wantRetryAfter(t, r)
+					if r.Text != "storage" {
+						t.Errorf("{http.serialize.reason} is %q, want storage", r.Text)
+					}
+				}
+				line := c.wantRefusalLogged("storage", "serializer_")
+				if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
+					t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
+				}
+				mend()
+				do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
+				c.WantNever("refused")
+				c.wantNoTickets()
 			})
 		}
 	}
 }
 
-func testStorageFault(t *testing.T, fault storageFault, cold bool) {
-	upstream := testcaddy.NewUpstream(t)
-	s := setup{upstream: upstream, site: `
-		serialize /hello off
-		respond /hello hello
-		serialize {
-			path {$DIR}
-			error_code 409
-		}
-		reverse_proxy {$UPSTREAM}
-		handle_errors {
-			respond "{http.serialize.reason}"
-		}`}
-	if fault.setup != nil {
-		fault.setup(t, &s)
-	}
-	c := start(t, s)
-	dir := c.dir
-	if s.launcher != nil { // it is there in its own view of the file systems only
-		c.dir = fmt.Sprintf("/proc/%d/root%s", c.PID, dir)
-	}
-	client := newClient(t, "1.1")
-	do(client, "GET", c.url+"/hello", "").Want(t, http.StatusOK) // connects
-	if !cold {
-		do(client, "GET", c.url+"/?name=first", "").Want(t, http.StatusOK)
-	}
-
-	mend := fault.broken(t, c)
-	begin := time.Now()
-	const refusals = 10
-	for range refusals {
-		r := do(client, "GET", c.url+"/?name=refused", "").Want(t, http.StatusServiceUnavailable)
-		wantRetryAfter(t, r)
-		if r.Text != "storage" {
-			t.Errorf("{http.serialize.reason} is %q, want storage", r.Text)
-		}
-	}
-	took := time.Since(begin)
-	line := c.wantRefusalLogged("storage", "serializer_")
-	if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
-		t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
-	}
-	if lines, most := len(c.Log.Entries("refused")), 1+int(took/time.Second); lines > most {
-		t.Errorf("%d lines in the log for %d refusals in %v, want at most %d", lines, refusals, took, most)
-	}
-
-	mend()
-	do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
-	upstream.WantNever("refused")
-	c.wantNoTickets()
-}
-
-// A lock directory that is removed while no request is inside is made again.
-func TestDirectoryRemoved(t *testing.T) {
+// A lock directory that is removed while no request is inside is made again. If it is
+// replaced while one is, nobody enters before that request has left.
+func TestDirectoryReplaced(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: serialized})
+	c := startQueue(t, "")
 	for range 3 {
 		check(t, os.RemoveAll(c.dir))
 		c.get("/").Want(t, http.StatusOK)
 	}
-	upstream.WantAlone()
-	c.wantNoTickets()
-}
-
-// A lock directory is replaced while a request is inside. Nobody enters before that
-// request has left.
-func TestDirectoryReplacedUnderHolder(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.NewUpstream(t)
-	c := start(t, setup{upstream: upstream, site: serialized})
 	holder := c.holder(t)
 	old := c.dir + ".old"
 	check(t, os.Rename(c.dir, old))
 	t.Cleanup(func() { check(t, os.RemoveAll(old)) })
 	check(t, os.Mkdir(c.dir, 0o755))
-
 	next := c.getting("/?name=next")
 	wantNoAnswer(t, next, 500*time.Millisecond)
-	release(t, upstream, holder)
-	(<-next).Want(t, http.StatusOK)
-	upstream.WantAlone()
+	c.release(holder)
+	c.wantServed(next)
+	c.WantAlone()
 	c.wantNoTickets()
 }

@@ -6,74 +6,84 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// eventsUpstream sends one server-sent event for each text that the test hands
-// out, and ends with the last one.
-func eventsUpstream(t *testing.T, events <-chan string) (addr string) {
-	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for event := range events {
-			fmt.Fprintf(w, "data: %s\n\n", event)
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
+// Answers of a streaming kind arrive piece by piece, while the request is inside. A stream
+// ends with its client, whatever on_disconnect says. Bug: an event stream whose browser had
+// gone held its turn for minutes, and a cancelled gRPC call ran on.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(r.URL.Query().Get("field"), r.URL.Query().Get("value"))
+		for i := 0; r.Context().Err() == nil; i++ {
+			_, _ = fmt.Fprintln(w, "data", i)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(10 * time.Millisecond)
 		}
 	}))
-}
-
-// Server-sent events arrive one by one, while the request is inside.
-func TestServerSentEvents(t *testing.T) {
-	t.Parallel()
-	for _, onDisconnect := range []string{"finish", "cancel"} {
-		allVersions(t, func(t *testing.T, client *http.Client) {
-			events := make(chan string)
-			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": eventsUpstream(t, events)}, site: `
-				serialize {
-					path {$DIR}
-					on_disconnect ` + onDisconnect + `
-				}
-				reverse_proxy {$UPSTREAM}`})
-			answer := make(chan *http.Response, 1)
-			go func() {
-				resp, err := client.Get(c.url)
-				if err != nil {
-					t.Error(err)
-				}
-				answer <- resp
-			}()
-			events <- "0" // which sends the head, too
-			resp := <-answer
-			defer resp.Body.Close()
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: serialized})
+		for _, kind := range []string{
+			"field=Content-Type&value=text/event-stream", "field=Content-Type&value=application/x-ndjson",
+			"field=Content-Type&value=application/grpc", "field=Content-Type&value=multipart/x-mixed-replace",
+			"field=Incremental&value=?1", "field=X-Accel-Buffering&value=no",
+		} {
+			resp, err := client.Get(c.url + "?" + kind)
+			check(t, err)
 			lines := bufio.NewScanner(resp.Body)
 			for i := range 5 {
-				if i > 0 {
-					events <- fmt.Sprint(i)
-				}
-				if want := fmt.Sprint("data: ", i); !lines.Scan() || lines.Text() != want || !lines.Scan() {
-					t.Fatalf("line %q, want %q", lines.Text(), want)
-				}
-				if i == 0 && len(lockFiles(t, c.dir)) != 1 {
-					t.Error("the request is not inside")
+				if want := fmt.Sprint("data ", i); !lines.Scan() || lines.Text() != want {
+					t.Fatalf("%s: line %q, want %q", kind, lines.Text(), want)
 				}
 			}
-			close(events)
-			if lines.Scan() {
-				t.Errorf("one more line: %q", lines.Text())
-			}
-			c.wantNoTickets()
-		})
-	}
+			c.awaitTickets(1)
+			check(t, resp.Body.Close())
+			c.awaitTickets(0)
+		}
+	})
 }
 
-// echoUpstream takes over the connection and sends back whatever comes.
-func echoUpstream(t *testing.T) (addr string) {
-	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// Interim responses arrive at once, in all versions of HTTP.
+func TestInterimAnswers(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{}, 3)
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		<-gate
+		_, _ = io.WriteString(w, "page")
+	}))
+	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: serialized})
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if code != http.StatusEarlyHints || header.Get("Link") == "" {
+				t.Errorf("got %d, %v", code, header)
+			}
+			gate <- struct{}{}
+			return nil
+		}}
+		r := doContext(httptrace.WithClientTrace(t.Context(), trace), client, "GET", c.url, http.NoBody).Want(t, http.StatusOK)
+		if r.Text != "page" {
+			t.Errorf("answered %q", r.Text)
+		}
+	})
+}
+
+// upgrade is the head of a request for a WebSocket.
+const upgrade = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+// upgradingUpstream takes over the connection of each request.
+func upgradingUpstream(t *testing.T, serve func(conn net.Conn, received io.Reader)) (addr string) {
+	return testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -81,27 +91,20 @@ func echoUpstream(t *testing.T) (addr string) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-		_, _ = io.Copy(conn, rw)
+		serve(conn, rw)
 	}))
 }
 
 // A WebSocket keeps its turn while it is open. When its client is gone, the turn ends.
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
+	echo := upgradingUpstream(t, func(conn net.Conn, received io.Reader) { _, _ = io.Copy(conn, received) })
 	for _, onDisconnect := range []string{"finish", "cancel"} {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{env: map[string]string{"UPSTREAM": echoUpstream(t)}, site: `
-				serialize {
-					path {$DIR}
-					on_disconnect ` + onDisconnect + `
-				}
-				reverse_proxy {$UPSTREAM}`})
+			c := start(t, setup{env: map[string]string{"UPSTREAM": echo}, site: behindQueue("on_disconnect " + onDisconnect)})
 			for range 2 {
-				conn := c.dial()
-				_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-					"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-				check(t, err)
+				conn := c.dial(upgrade)
 				reader := bufio.NewReader(conn)
 				resp, err := http.ReadResponse(reader, nil)
 				check(t, err)
@@ -122,32 +125,6 @@ func TestWebSocket(t *testing.T) {
 				check(t, conn.Close())
 				c.awaitTickets(0)
 			}
-		})
-	}
-}
-
-// A stream ends with its client, whatever on_disconnect says. Bug: an event stream whose
-// browser had gone held its turn for minutes, and a cancelled gRPC call ran on.
-func TestStreamEndsWithItsClient(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", r.URL.Query().Get("type"))
-		for r.Context().Err() == nil {
-			_, _ = io.WriteString(w, "data\n\n")
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(10 * time.Millisecond)
-		}
-	}))
-	for _, kind := range []string{"text/event-stream", "application/x-ndjson", "application/grpc", "multipart/x-mixed-replace"} {
-		allVersions(t, func(t *testing.T, client *http.Client) {
-			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: "serialize {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}"})
-			resp, err := client.Get(c.url + "?type=" + kind)
-			check(t, err)
-			_, err = io.ReadFull(resp.Body, make([]byte, 6))
-			check(t, err)
-			c.awaitTickets(1)
-			check(t, resp.Body.Close())
-			c.awaitTickets(0)
 		})
 	}
 }

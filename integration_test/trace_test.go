@@ -1,3 +1,5 @@
+//go:build unix
+
 package integration_test
 
 import (
@@ -6,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -26,25 +27,18 @@ type tracedSpan struct {
 // too. Now it is a span below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	s := unstartedSite(t)
-	text := s.caddyfile("queue_length 1")
-	s.start(t, strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n\ttracing\n", 1),
-		"OTEL_TRACES_EXPORTER=console", "OTEL_BSP_SCHEDULE_DELAY=50")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	testcaddy.Get(t, s.url+"three")
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-
+	c := loggedVisits(t, "", "tracing\n", map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"})
 	var waits []tracedSpan
 	requests := make(map[string]bool) // by the ID of their span
 	wait.Eventually(t, "all spans are exported", func() error {
 		waits = nil
-		for _, span := range spansIn(s.Log.String()) {
-			if span.Name == "serialize.wait" {
+		for text := range strings.Lines(c.Log.String()) {
+			var span tracedSpan
+			switch err := json.Unmarshal([]byte(text), &span); {
+			case err != nil || span.SpanContext.SpanID == "": // another line of the log
+			case span.Name == "serialize.wait":
 				waits = append(waits, span)
-			} else {
+			default:
 				requests[span.SpanContext.SpanID] = true
 			}
 		}
@@ -53,7 +47,7 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 		}
 		return nil
 	})
-	logged := fmt.Sprint(s.awaitLog(t, "handled request", 3))
+	logged := fmt.Sprint(c.awaitEntries("handled request", 3))
 	seen := make(map[any]bool)
 	for _, wait := range waits {
 		attributes := make(map[string]any)
@@ -75,15 +69,4 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 	if !seen[0.0] || !seen[1.0] || !seen[2.0] {
 		t.Errorf("the positions are %v", seen)
 	}
-}
-
-// spansIn finds the exporter's objects among the lines of the log.
-func spansIn(log string) (spans []tracedSpan) {
-	for text := range strings.Lines(log) {
-		var span tracedSpan
-		if json.Unmarshal([]byte(text), &span) == nil && span.SpanContext.SpanID != "" {
-			spans = append(spans, span)
-		}
-	}
-	return spans
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -26,12 +25,9 @@ func TestRootBesideService(t *testing.T) {
 	s := setup{upstream: upstream, dir: dir, site: serialized}
 
 	byHand := start(t, s)
-	holder := byHand.getting("/?name=root&gate")
-	upstream.AwaitEntry("root")
-	byHand.Signal(syscall.SIGKILL)
-	byHand.AwaitEnd()
-	<-holder
-	upstream.Open("root")
+	byHand.holder(t)
+	byHand.Kill()
+	byHand.Open("holder")
 	validate := testcaddy.CommandIn(t, byHand.home, "validate", "--config", filepath.Join(byHand.home, "Caddyfile"), "--adapter", "caddyfile")
 	validate.Env = append(append(validate.Env, "ADMIN="+byHand.Admin), byHand.env()...)
 	if _, errs, code := testcaddy.OutputOf(t, validate); code != 0 {
@@ -41,7 +37,7 @@ func TestRootBesideService(t *testing.T) {
 	s.user = service
 	c := start(t, s)
 	c.get("/?name=service").Want(t, http.StatusOK)
-	upstream.WantOrder("root", "service")
+	upstream.WantOrder("holder", "service")
 	c.wantNoTickets()
 }
 

@@ -1,49 +1,38 @@
+//go:build unix
+
 package integration_test
 
 import (
-	"fmt"
+	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// awaitLog waits for a number of lines with a message.
-func (s *site) awaitLog(t *testing.T, message string, n int) (lines []testcaddy.Entry) {
+// loggedVisits makes three requests to a queue of one, with one to wait, and IDs: the first
+// is served, the second waits for it, and the third is refused.
+func loggedVisits(t *testing.T, global, tracing string, env map[string]string) *caddy {
 	t.Helper()
-	wait.Eventually(t, "the log has all lines", func() error {
-		if lines = s.Log.Entries(message); len(lines) != n {
-			return fmt.Errorf("%d lines %q; expected %d", len(lines), message, n)
-		}
-		return nil
-	})
-	return lines
-}
-
-// newLoggingSite has a queue of one, with one to wait, and IDs.
-func newLoggingSite(t *testing.T, level string) *site {
-	t.Helper()
-	s := unstartedSite(t)
-	text := s.caddyfile("queue_length 1")
-	s.start(t, "{\n\tadmin {$ADMIN}\n\tlog {\n\t\tlevel "+level+"\n\t}\n}\n"+
-		strings.Replace(text, "{\n", "{\n\tunique_ids\n\tlog\n", 1))
-	return s
+	c := start(t, setup{global: global, env: env, site: "unique_ids\nlog\n" + tracing + behindQueue("prefix a_\nqueue_length 1")})
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	(<-c.send("POST", "password=secret")).Want(t, http.StatusServiceUnavailable)
+	c.awaitEntries("handled request", 1)
+	c.release(holder)
+	c.wantServed(waiter)
+	c.awaitEntries("handled request", 3)
+	return c
 }
 
 // Log lines contain the request's txid even if nothing has used it before. Bug: they
-// omitted it.
+// omitted it. Refusals are an event for subscribers; at debug level, the log shows all
+// events.
 func TestLogOfVisit(t *testing.T) {
 	t.Parallel()
-	s := newLoggingSite(t, "DEBUG")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	inside.Leave()
-	testcaddy.Await(t, one)
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, two)
-
-	entered, left, access := s.awaitLog(t, "entered", 2), s.awaitLog(t, "left", 2), s.awaitLog(t, "handled request", 2)
+	c := loggedVisits(t, "debug", "", nil)
+	entered, left, access := c.awaitEntries("entered", 2), c.awaitEntries("left", 2), c.awaitEntries("handled request", 3)
 	for i := range entered {
 		e, l := entered[i], left[i]
 		if e["level"] != "debug" || e["queue"] != "a_" || e["position"] != float64(i) || e["wait"] == nil || e["token"] == "" {
@@ -52,23 +41,45 @@ func TestLogOfVisit(t *testing.T) {
 		if l["level"] != "debug" || l["queue"] != "a_" || l["hold"] == nil || l["token"] != e["token"] || l["txid"] != e["txid"] {
 			t.Errorf("release %d is %v; entry is %v", i, l, e)
 		}
-		if e["txid"] == nil || access[i]["txid"] != e["txid"] {
-			t.Errorf("entry %d has txid %v; the access log has %v", i, e["txid"], access[i]["txid"])
+		if e["txid"] == nil || access[i+1]["txid"] != e["txid"] {
+			t.Errorf("entry %d has txid %v; the access log has %v", i, e["txid"], access[i+1]["txid"])
 		}
+	}
+	var refused []entry
+	for _, line := range c.Log.Entries("event") {
+		if line["name"] == "serialize_refused" {
+			refused = append(refused, line)
+		}
+	}
+	if len(refused) != 1 || refused[0]["origin"] != "http.handlers.serialize" {
+		t.Fatalf("events are %v; expected one of http.handlers.serialize", refused)
+	}
+	data, _ := refused[0]["data"].(map[string]any)
+	if _, isNumber := data["wait_ms"].(float64); !isNumber || data["txid"] != access[0]["txid"] {
+		t.Errorf("the event has txid %v, wait_ms %v", data["txid"], data["wait_ms"])
+	}
+	delete(data, "txid")
+	delete(data, "wait_ms")
+	if want := map[string]any{
+		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 503.0,
+		"method": "POST", "path": "/", "client_ip": "127.0.0.1", "host": c.host(),
+	}; !maps.Equal(data, want) {
+		t.Errorf("the event says %v; expected %v", data, want)
 	}
 }
 
 // Refusals are logged at most once a second, with their number and a txid.
 func TestLogOfRefusals(t *testing.T) {
 	t.Parallel()
-	s := newLoggingSite(t, "INFO")
-	one, inside, two, _ := s.holderAndWaiter(t, s)
-	const refusals = 100
+	c := start(t, setup{site: "unique_ids\n" + behindQueue("prefix a_\nqueue_length 1")})
+	c.holder(t)
+	waiter := c.waiter("waiter", 2)
+	const refusals = 40
 	begin := time.Now()
 	for range refusals {
-		testcaddy.Get(t, s.url+"three").Want(t, 503)
+		c.get("/").Want(t, http.StatusServiceUnavailable)
 	}
-	refused := s.Log.Entries("refused")
+	refused := c.Log.Entries("refused")
 	if most := 1 + int(time.Since(begin)/time.Second); len(refused) == 0 || len(refused) > most {
 		t.Fatalf("%d refusals made %d lines; expected some, but at most %d", refusals, len(refused), most)
 	}
@@ -76,74 +87,45 @@ func TestLogOfRefusals(t *testing.T) {
 	if line["level"] != "warn" || line["queue"] != "a_" || line["reason"] != "queue_full" || line["count"] != 1.0 || line["txid"] == nil {
 		t.Errorf("the refusal is %v", line)
 	}
-	q := s.awaitTickets(t, 2)
-	testcaddy.Await(t, testcaddy.Send(t, "DELETE", s.adminURL(q, q.Tickets[0].Token), ""))
-	<-inside.Gone
-	s.NextNamed("two").Leave()
-	testcaddy.Await(t, one)
-	testcaddy.Await(t, two)
-	if cut := s.awaitLog(t, "left after its turn was revoked", 1)[0]; cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
+	c.evictInside()
+	c.wantServed(waiter)
+	if cut := c.awaitEntryOf("left after its turn was revoked"); cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
 		t.Errorf("the eviction is %v", cut)
 	}
 }
 
 // Each refusal is also a line of Caddy's own error log, beside the handler's one line a
-// second. The documentation says how to silence it.
+// second, unless it is answered before. TestStormOfRefusals shows how to silence it.
 func TestErrorLogOfRefusals(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name, global, options, more string
-		least, most                 int // lines of 20 refusals
+	const refusals = 20
+	for name, test := range map[string]struct {
+		options, more string
+		lines         int
 	}{
-		{"as it is", "", "", "", 20, 20},
-		{"error code below 500", "", "error_code 429", "", 0, 0},
-		{"error_response", "", "error_code 503\nerror_response text/plain busy", "", 0, 0},
-		{"handle_errors", "", "error_code 503", "handle_errors {\n\t\trespond busy 503\n\t}", 0, 0},
-		{"sampling", quietErrors, "", "", 1, 5},
+		"as it is":             {lines: refusals},
+		"error code below 500": {options: "error_code 429"},
+		"error_response":       {options: "error_response text/plain busy"},
+		"handle_errors":        {more: "\nhandle_errors {\nrespond busy 503\n}"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := unstartedSite(t)
-			text := s.caddyfile("queue_length 1\n" + c.options)
-			text = strings.TrimSuffix(strings.TrimSpace(text), "}") + "\t" + c.more + "\n}\n"
-			s.start(t, "{\n\tadmin {$ADMIN}\n"+c.global+"}\n"+text)
-			one, inside, two, _ := s.holderAndWaiter(t, s)
-			for range 20 {
-				if a := testcaddy.Get(t, s.url+"more"); a.StatusCode < 400 {
+			c := start(t, setup{site: behindQueue("queue_length 1\n"+test.options) + test.more})
+			holder, waiter := c.holder(t), c.waiter("waiter", 2)
+			for range refusals {
+				if a := c.get("/"); a.StatusCode < 400 {
 					t.Fatalf("a request too many got %d", a.StatusCode)
 				}
 			}
-			inside.Leave()
-			testcaddy.Await(t, one)
-			s.NextNamed("two").Leave()
-			testcaddy.Await(t, two)
-			lines := 0
-			for text := range strings.Lines(s.Log.String()) {
-				if strings.Contains(text, `"logger":"http.log.error`) {
-					lines++
-				}
+			lines := func() int {
+				return len(c.Log.All(func(e entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
 			}
-			if lines < c.least || lines > c.most {
-				t.Errorf("20 refusals are %d lines of the error log; expected %d to %d", lines, c.least, c.most)
+			wait.Until(t, "the error log has its lines", func() bool { return lines() >= test.lines })
+			if got := lines(); got > test.lines || len(c.Log.Entries("refused")) == 0 {
+				t.Errorf("%d lines of the error log, expected %d, and %d of the handler", got, test.lines, len(c.Log.Entries("refused")))
 			}
-			if len(s.Log.Entries("refused")) == 0 {
-				t.Error("the handler's own line is missing")
-			}
+			c.release(holder)
+			c.wantServed(waiter)
 		})
 	}
 }
-
-// quietErrors are global options that let one line a second into the error log.
-const quietErrors = `
-	log default {
-		exclude http.log.error
-	}
-	log errors {
-		include http.log.error
-		sampling {
-			interval 1s
-			first 1
-			thereafter 1000000
-		}
-	}
-`

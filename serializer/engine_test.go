@@ -15,28 +15,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// Callers that arrive one after another enter in that order, with growing tokens.
-func TestOrder(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, arrival())
-		var queue []*waiter
-		for range 200 { // more than a batch
-			queue = append(queue, start(e, arrival()))
-		}
-		holds(t, e, 1, len(queue))
-		last := holder.Token()
-		holder.Leave()
-		for i, w := range queue {
-			turn := w.enters(t)
-			if turn.Token() <= last || turn.Position() != i+1 {
-				t.Errorf("entered with token %d after %d, at position %d; expected %d", turn.Token(), last, turn.Position(), i+1)
-			}
-			last = turn.Token()
-			turn.Leave()
-		}
-	})
-}
-
 // Leave does nothing after the first call, whoever is inside by then.
 func TestLeaveTwice(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
@@ -80,19 +58,6 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// A caller whose context is done before it arrives does not wait, and leaves no ticket.
-func TestGoneBefore(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, arrival())
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errHungUp)
-		_, err := e.Enter(ctx, arrival())
-		wantRefusal(t, err, serializer.ReasonGone, errHungUp)
-		holds(t, e, 1, 0)
-		holder.Leave()
-	})
-}
-
 // MaxWaiting counts those who wait, and not those inside.
 func TestFull(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
@@ -128,35 +93,6 @@ func TestDropOldestBurst(t *testing.T) {
 	})
 }
 
-// Each queue has its own count. A waiter that did not ask for it is not superseded, and
-// those behind it are nevertheless.
-//
-// Bug: behind a waiter that is never superseded, such as one from before a reload, the
-// others were not superseded either. So the queue grew beyond its length.
-func TestDropOldestBehindAnother(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, arrival())
-		patient, waiting := join(t, e, arrival()), join(t, e, latest(1))
-		other := latest(1)
-		other.Queue = "b_"
-		beside := enter(t, e, other)
-		besideWaiting := join(t, e, other)
-		for range 5 {
-			next := start(e, latest(1))
-			waiting.refused(t, serializer.ReasonSuperseded, serializer.ErrSuperseded)
-			waiting = next
-		}
-		patient.waits(t, e)
-		besideWaiting.waits(t, e)
-		for _, turn := range []serializer.Turn{holder, beside} {
-			turn.Leave()
-		}
-		patient.enters(t).Leave()
-		waiting.enters(t).Leave()
-		besideWaiting.enters(t).Leave()
-	})
-}
-
 // When a writer is superseded, the readers behind it enter beside those inside.
 func TestDropWriter(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
@@ -177,31 +113,26 @@ func TestEvict(t *testing.T) {
 		a, causes := revoked(arrival())
 		holder := enter(t, e, a)
 		b, none := revoked(arrival())
-		waiting, next := join(t, e, b), join(t, e, arrival())
-		queue, err := e.Queues(t.Context())
-		if err != nil || len(queue) != 1 || len(queue[0].Tickets) != 3 {
-			t.Fatalf("the list is %+v, error %v", queue, err)
-		}
-		var token uint64
-		_, _ = fmt.Sscan(queue[0].Tickets[1].Token, &token)
-		for _, number := range []uint64{token, holder.Token(), holder.Token()} {
-			if err := e.Evict(t.Context(), "a_", number); err != nil {
-				t.Errorf("evicting %d: %v", number, err)
+		waiting := join(t, e, b)
+		token := tokenOf(t, e, 1)
+		for _, c := range []struct {
+			queue string
+			token uint64
+			want  error
+		}{
+			{"a_", token, nil}, {"a_", holder.Token(), nil}, {"a_", holder.Token(), nil},
+			{"a_", token, serializer.ErrNoTicket}, {"a_", 1, serializer.ErrNoTicket}, {"b_", holder.Token(), serializer.ErrNoTicket},
+		} {
+			if err := e.Evict(t.Context(), c.queue, c.token); !errors.Is(err, c.want) {
+				t.Errorf("evicting %d of %s: %v; expected %v", c.token, c.queue, err, c.want)
 			}
 		}
 		if refused := waiting.refused(t, serializer.ReasonEvicted, serializer.ErrEvicted); refused.Token != token {
 			t.Errorf("refused with token %d; expected %d", refused.Token, token)
 		}
 		wantRevoked(t, causes, serializer.ErrEvicted)
+		next := join(t, e, arrival())
 		next.waits(t, e)
-		for _, number := range []uint64{token, 1} {
-			if err := e.Evict(t.Context(), "a_", number); !errors.Is(err, serializer.ErrNoTicket) {
-				t.Errorf("evicting %d, which is not there: %v", number, err)
-			}
-		}
-		if err := e.Evict(t.Context(), "b_", holder.Token()); !errors.Is(err, serializer.ErrNoTicket) {
-			t.Errorf("evicting from another queue: %v", err)
-		}
 		holder.Leave()
 		next.enters(t).Leave()
 		if len(causes)+len(none) > 0 {
@@ -591,30 +522,39 @@ func TestLogHandlerCallsTheEngine(t *testing.T) {
 	}
 }
 
-// Whatever happens at the same moment, each caller gets one answer, and nothing is left.
-// The race detector looks for states that are read without the lock.
+// Whatever happens at the same moment, each caller gets one answer, which is its own, and
+// nothing is left: a turn that comes when the time is up is taken or given back. The race
+// detector looks for states that are read without the lock.
 func TestEverythingAtOnce(t *testing.T) {
 	for _, store := range []serializer.Store{memory.New(memory.Options{}), batched{memory.New(memory.Options{})}} {
 		e := serializer.New(store, serializer.Options{})
 		var callers, others sync.WaitGroup
-		over := make(chan struct{})
-		inside := make(chan struct{}, 1)
+		over, inside := make(chan struct{}), make(chan struct{}, 1)
+		answer := func(turn serializer.Turn, err error) {
+			if err != nil {
+				return
+			}
+			select {
+			case inside <- struct{}{}:
+				<-inside
+			default:
+				t.Error("two are inside")
+			}
+			turn.Leave()
+		}
+		brief := func() serializer.Arrival {
+			return serializer.Arrival{Queue: "a_", Timeout: 1 + rand.N(300*time.Microsecond), MaxWaiting: rand.N(12)}
+		}
 		for range 16 {
 			callers.Go(func() {
 				for range 300 {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(300*time.Microsecond))
+					answer(e.Enter(ctx, brief()))
+					cancel()
 					answered := make(chan struct{})
-					w := e.Join(serializer.Arrival{Queue: "a_", Timeout: 1 + rand.N(300*time.Microsecond), MaxWaiting: rand.N(12)}, func(turn serializer.Turn, err error) {
+					w := e.Join(brief(), func(turn serializer.Turn, err error) {
 						defer close(answered) // panics if it is the second answer
-						if err != nil {
-							return
-						}
-						select {
-						case inside <- struct{}{}:
-							<-inside
-						default:
-							t.Error("two are inside")
-						}
-						turn.Leave()
+						answer(turn, err)
 					})
 					if rand.N(3) == 0 {
 						w.GiveUp(errHungUp)

@@ -49,23 +49,6 @@ func TestPauseEndsByItself(t *testing.T) {
 	})
 }
 
-// A later pause replaces the end of an earlier one of the same name.
-func TestPauseIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newMemory()
-		for _, end := range []time.Duration{time.Minute, time.Hour, 2 * time.Minute} {
-			if err := e.Pause(t.Context(), "a_", time.Now().Add(end)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		begun := time.Now()
-		enter(t, e, serializer.Arrival{Queue: "a_"}).Leave()
-		if waited := time.Since(begun); waited != 2*time.Minute {
-			t.Errorf("entered after %s; expected two minutes", waited)
-		}
-	})
-}
-
 // A pause that would be over at once is refused: somebody mistook the time. So is one of no
 // queue.
 func TestWrongPauses(t *testing.T) {
@@ -83,26 +66,6 @@ func TestWrongPauses(t *testing.T) {
 	if queues, _ := e.Queues(t.Context()); len(queues) != 1 || !queues[0].PausedUntil.Equal(serializer.Forever) {
 		t.Errorf("it is listed as %+v", queues)
 	}
-}
-
-// While a queue is paused, its holder finishes and nobody enters. All keep their places.
-func TestPauseKeepsPlaces(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, arrival())
-		first := join(t, e, arrival())
-		pause(t, e, "a_")
-		second, third := join(t, e, arrival()), join(t, e, arrival())
-		holder.Leave()
-		first.waits(t, e)
-		second.GiveUp(errHungUp)
-		second.refused(t, serializer.ReasonGone, errHungUp)
-		resume(t, e, "a_")
-		turn := first.enters(t)
-		third.waits(t, e)
-		turn.Leave()
-		third.enters(t).Leave()
-		resume(t, e, "a_") // it is no error that there is no pause
-	})
 }
 
 // A name that ends in * pauses each queue whose name begins so, also one that has no ticket
@@ -132,29 +95,5 @@ func TestPauseOfNamesThatBeginAlike(t *testing.T) {
 		ann = join(t, e, in("user_ann_"))
 		resume(t, e, "*")
 		ann.enters(t).Leave()
-	})
-}
-
-// All ways out of a queue stay open during a pause: the timeout, a full queue, a later
-// arrival, and eviction.
-func TestRefusalsInPause(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		pause(t, e, "a_")
-		start(e, arrivalFor(time.Millisecond)).refused(t, serializer.ReasonTimeout, serializer.ErrTimeout)
-		holds(t, e, 0, 0)
-		first := join(t, e, latest(1))
-		second := start(e, latest(1))
-		first.refused(t, serializer.ReasonSuperseded, serializer.ErrSuperseded)
-		full := arrival()
-		full.MaxWaiting = 1
-		refused := start(e, full).refused(t, serializer.ReasonFull, serializer.ErrFull)
-		if refused.Position != 1 {
-			t.Errorf("refused at position %d; expected 1", refused.Position)
-		}
-		if err := e.Evict(t.Context(), "a_", tokenOf(t, e, 0)); err != nil {
-			t.Error(err)
-		}
-		second.refused(t, serializer.ReasonEvicted, serializer.ErrEvicted)
-		resume(t, e, "a_")
 	})
 }

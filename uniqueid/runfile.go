@@ -41,12 +41,24 @@ func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
 	if err := durable.MakeDirs(filepath.Dir(s.path), 0o700); err != nil {
 		return 0, fmt.Errorf("making the directory of the run file: %w", err)
 	}
-	lock, err := filelock.Lock(ctx, s.path+".lock")
-	if err != nil {
-		return 0, fmt.Errorf("locking the run file %s: %w", s.path, err)
+	for {
+		lock, err := filelock.Lock(ctx, s.path+".lock")
+		if err != nil {
+			return 0, fmt.Errorf("locking the run file %s: %w", s.path, err)
+		}
+		run, err := s.issue(lock)
+		isLocked := filelock.IsAt(lock, lock.Name())
+		_ = lock.Close() // what was written is on the disk
+		// If somebody has removed the lock file meanwhile, another process may have issued
+		// the same run with a new one. Only the run of the file that is there counts.
+		if err != nil || isLocked {
+			return run, err
+		}
 	}
-	defer lock.Close()
+}
 
+// issue issues the run after the last one.
+func (s *FileRunStore) issue(lock *os.File) (uint32, error) {
 	run, err := s.read(lock)
 	if err != nil {
 		return 0, fmt.Errorf("reading the run file %w", err)

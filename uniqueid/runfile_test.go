@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
@@ -132,4 +134,37 @@ func TestRunFileLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRun(t, store, 0)
+}
+
+// Bug: whoever removed the lock file while runs were taken let two take the same one.
+func TestRunFileWithoutItsLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runs")
+	end := time.Now().Add(time.Second)
+	runs := make(chan uint32, 1<<16)
+	var takers sync.WaitGroup
+	for range 4 {
+		takers.Go(func() {
+			for time.Now().Before(end) {
+				if run, err := NewFileRunStore(path).NextRun(t.Context()); err == nil { // one may find the other's files
+					runs <- run
+				}
+			}
+		})
+	}
+	for time.Now().Before(end) {
+		_ = os.Remove(path + ".lock")
+		time.Sleep(time.Millisecond)
+	}
+	takers.Wait()
+	close(runs)
+	seen := make(map[uint32]bool)
+	for run := range runs {
+		if seen[run] {
+			t.Fatalf("run %d was given twice", run)
+		}
+		seen[run] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d runs were given", len(seen))
+	}
 }

@@ -18,9 +18,9 @@ import (
 // fails. Without the pause, requests do.
 func TestDeploy(t *testing.T) {
 	const heading = "Deploy with no failed request"
-	root, socket := shortDir(t), filepath.Join(shortDir(t), "php")
+	root, socket := testcaddy.SharedDir(t), filepath.Join(testcaddy.TempDir(t), "php")
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), `<?php usleep(5000); echo "served by ", posix_getppid();`)
-	fpm := startPHPFPMAt(t, socket)
+	fpm := testcaddy.StartPHP(t, socket)
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
 
 	var served, failed atomic.Int64
@@ -62,8 +62,8 @@ func TestDeploy(t *testing.T) {
 	for line := range strings.Lines(blocks(t, "recipes.md", heading, "sh")[0]) {
 		command := strings.Fields(line)
 		if command[0] == "systemctl" {
-			stopProcess(fpm)
-			fpm = startPHPFPMAt(t, socket)
+			fpm.Interrupt()
+			fpm = testcaddy.StartPHP(t, socket)
 			continue
 		}
 		out, errs, code := testcaddy.Output(t, append(command[1:], "--address", k.Admin)...)
@@ -80,8 +80,8 @@ func TestDeploy(t *testing.T) {
 	}
 	t.Logf("%d requests served, %d failed, with a restart in a pause", served.Load(), failed.Load())
 
-	stopProcess(fpm) // without a pause
+	fpm.Interrupt() // without a pause
 	awaitMore(&failed, "requests fail without a pause")
-	fpm = startPHPFPMAt(t, socket)
+	fpm = testcaddy.StartPHP(t, socket)
 	awaitMore(&served, "requests are served again")
 }

@@ -66,7 +66,7 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	text := blocks(t, "recipes.md", heading, "caddyfile")[0]
 	text = strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
-		"localhost:9000", k.Upstream.Addr,
+		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
 		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(text)
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
@@ -83,11 +83,11 @@ func (k *kitchen) get(t *testing.T, path string, header ...string) <-chan testca
 	return testcaddy.Send(t, "GET", k.url+path, "", header...)
 }
 
-// awaitTickets waits until a queue has so many tickets.
+// awaitTickets waits until queues whose names begin so have so many tickets.
 func (k *kitchen) awaitTickets(t *testing.T, prefix string, n int) {
 	t.Helper()
 	wait.Eventually(t, fmt.Sprintf("there are %d tickets", n), func() error {
-		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"0000*"))
+		files, err := filepath.Glob(filepath.Join(k.dir, prefix+"*"))
 		if err != nil {
 			return err
 		}

@@ -3,10 +3,7 @@
 package recipes
 
 import (
-	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,69 +12,22 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
-// startProcess runs a server until the end of the test, and waits until
-// somebody listens at an address.
-func startProcess(t *testing.T, network, addr, program string, args ...string) (process *testcaddy.Process) {
+// phpAt returns a directory for scripts, and the socket of a php-fpm that runs them.
+func phpAt(t *testing.T, scripts map[string]string) (root, socket string) {
 	t.Helper()
-	process = testcaddy.StartProcess(t, exec.Command(program, args...))
-	t.Cleanup(func() {
-		stopProcess(process)
-	})
-	wait.Eventually(t, program+" listens", func() error {
-		conn, err := net.Dial(network, addr)
-		if err != nil {
-			return err
+	root, socket = testcaddy.SharedDir(t), filepath.Join(testcaddy.TempDir(t), "php")
+	for name, text := range scripts {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
 		}
-		return conn.Close()
-	})
-	return process
-}
-
-// stopProcess ends a server, if it still runs. Its children do not survive that.
-func stopProcess(process *testcaddy.Process) {
-	select {
-	case <-process.Ended:
-		return
-	default:
+		testcaddy.WriteFile(t, file, text)
 	}
-	process.Signal(os.Interrupt)
-	process.AwaitEnd()
-}
-
-// phpFPM is the path of php-fpm. Debian has it under its version.
-func phpFPM(t *testing.T) string {
-	t.Helper()
-	for _, pattern := range []string{"/usr/sbin/php-fpm*", "/usr/bin/php-fpm*", "/usr/local/sbin/php-fpm*"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[0]
-		}
-	}
-	t.Skip("php-fpm is missing; install it with: apt-get install php-fpm")
-	return ""
-}
-
-// startPHPFPM runs php-fpm on a socket, and returns the socket.
-func startPHPFPM(t *testing.T) (socket string) {
-	t.Helper()
-	socket = filepath.Join(shortDir(t), "php")
-	startPHPFPMAt(t, socket)
-	return socket
-}
-
-func startPHPFPMAt(t *testing.T, socket string) *testcaddy.Process {
-	t.Helper()
-	fpm := phpFPM(t)
-	user := ""
-	if os.Geteuid() == 0 {
-		user = "user = nobody\ngroup = nogroup\n"
-	}
-	pool := filepath.Join(t.TempDir(), "fpm.conf")
-	testcaddy.WriteFile(t, pool, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\npm = static\npm.max_children = 8\n", user, socket))
-	return startProcess(t, "unix", socket, fpm, "--nodaemonize", "--fpm-config", pool)
+	testcaddy.StartPHP(t, socket)
+	return root, socket
 }
 
 // company is PHP that answers 409 if another request is at work in the same
@@ -96,8 +46,7 @@ echo "served ", $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "";
 // script only by the rewrite of php_fastcgi, or with a path behind the script,
 // bypassed the queue.
 func TestPHPApplication(t *testing.T) {
-	socket, root := startPHPFPM(t), shortDir(t)
-	for name, text := range map[string]string{
+	root, socket := phpAt(t, map[string]string{
 		"index.php":        strings.Replace(company, "SHOP/", "", 1),
 		"page.php":         strings.Replace(company, "SHOP/", "", 1),
 		"admin/index.php":  strings.Replace(company, "SHOP", "..", 1),
@@ -105,13 +54,7 @@ func TestPHPApplication(t *testing.T) {
 		"admin/style.css":  "body {}",
 		"work":             "",
 		"uploads/empty.md": "",
-	} {
-		file := filepath.Join(root, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		testcaddy.WriteFile(t, file, text)
-	}
+	})
 	if err := os.Chmod(filepath.Join(root, "work"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +92,11 @@ func TestPHPApplication(t *testing.T) {
 // A script that hangs ends its turn by read_timeout. The error page, which is PHP as well,
 // has a turn of its own, and the next request is served.
 func TestPHPApplicationHangs(t *testing.T) {
-	socket, root := startPHPFPM(t), shortDir(t)
-	for name, text := range map[string]string{
+	root, socket := phpAt(t, map[string]string{
 		"index.php": `<?php echo "served";`,
 		"hang.php":  `<?php sleep(60);`,
 		"error.php": `<?php http_response_code(502); echo "the error page";`,
-	} {
-		testcaddy.WriteFile(t, filepath.Join(root, name), text)
-	}
+	})
 	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket,
 		"read_timeout 60s", "read_timeout 1s")
 	hung := k.get(t, "hang.php")
@@ -169,27 +109,12 @@ func TestPHPApplicationHangs(t *testing.T) {
 	want(t, next, 200, "served")
 }
 
-// shortDir is a directory that PHP's user may write to, and whose name is short
-// enough for a socket in it.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "recipe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestFencingToken(t *testing.T) {
 	const heading = "A fencing token that the upstream checks"
 	php := testcaddy.Need(t, "php", "apt-get install php-cli")
 	root, addr := t.TempDir(), testcaddy.FreeAddr(t)
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), blocks(t, "recipes.md", heading, "php")[0])
-	startProcess(t, "tcp", addr, php, "-S", addr, "-t", root)
+	testcaddy.Daemon(t, php, "-S", addr, "-t", root).AwaitText("started")
 	k := cook(t, heading, "localhost:9000", addr)
 
 	// What a client says under that name does not count.

@@ -21,7 +21,7 @@ import (
 type postgreSQL struct {
 	programs, dir string
 	as            *syscall.SysProcAttr
-	log           string
+	log           *testcaddy.Log
 }
 
 // startPostgreSQL starts a server that logs what changes rows, with the names of
@@ -32,48 +32,30 @@ func startPostgreSQL(t *testing.T) *postgreSQL {
 	if len(found) == 0 {
 		t.Skip("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
-	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: shortDir(t), as: postgresUser(t)}
+	db := &postgreSQL{programs: filepath.Dir(found[len(found)-1]), dir: testcaddy.SharedDir(t)}
+	if os.Geteuid() == 0 {
+		account, err := user.Lookup("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
+		gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
+		if err := errors.Join(errUser, errGroup); err != nil {
+			t.Fatal(err)
+		}
+		db.as = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	}
 	data := filepath.Join(db.dir, "data")
-	db.log = filepath.Join(db.dir, "log")
 	db.run(t, "initdb", "--pgdata", data, "--username", "shop", "--auth", "trust", "--no-sync")
-	server := db.command(t, "postgres", "-D", data, "-k", db.dir, "-c", "listen_addresses=", "-c", "fsync=off",
-		"-c", "log_statement=mod", "-c", "log_line_prefix=%a: ")
-	log, err := os.Create(db.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Stdout, server.Stderr = log, log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(os.Interrupt) // ends it without waiting for clients
-		_ = server.Wait()
-		_ = log.Close()
-	})
+	server := testcaddy.StartProcess(t, db.command(t, "postgres", "-D", data, "-k", db.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+		"-c", "log_statement=mod", "-c", "log_line_prefix=%a: "))
+	t.Cleanup(server.Interrupt) // which does not wait for clients
+	db.log = server.Log
 	wait.Eventually(t, "PostgreSQL answers", func() error {
 		return db.command(t, "pg_isready", "--host", db.dir, "--quiet").Run()
 	})
 	db.query(t, "template1", "CREATE DATABASE shop")
 	return db
-}
-
-// postgresUser says whom the server is to run as.
-func postgresUser(t *testing.T) *syscall.SysProcAttr {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	account, err := user.Lookup("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
-	gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
-	if err := errors.Join(errUser, errGroup); err != nil {
-		t.Fatal(err)
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 }
 
 func (db *postgreSQL) command(t *testing.T, program string, args ...string) *exec.Cmd {
@@ -102,11 +84,11 @@ func (db *postgreSQL) query(t *testing.T, database, statement string) string {
 // One ID joins Caddy's access log, PHP's log, PostgreSQL's log and the row.
 func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	const heading = "One ID in Caddy, PHP and PostgreSQL"
-	db, socket, root := startPostgreSQL(t), startPHPFPM(t), shortDir(t)
+	db := startPostgreSQL(t)
 	statements := blocks(t, "recipes.md", heading, "sql")
 	db.query(t, "shop", statements[0])
 	script := blocks(t, "recipes.md", heading, "php")[0]
-	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), strings.Replace(script, "/run/postgresql", db.dir, 1))
+	root, socket := phpAt(t, map[string]string{"index.php": strings.Replace(script, "/run/postgresql", db.dir, 1)})
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
 
 	items := []string{"tea", "milk", "sugar"}
@@ -136,9 +118,8 @@ func logsHave(k *kitchen, db *postgreSQL, txid string) error {
 	if log := k.Log.String(); !strings.Contains(log, `"txid":"`+txid+`"`) || !strings.Contains(log, "order placed, txid "+txid) {
 		return fmt.Errorf("Caddy's log has no access or no line of PHP's of %s:\n%s", txid, log)
 	}
-	log, err := os.ReadFile(db.log)
-	if err == nil && !strings.Contains(string(log), txid+": LOG:") {
-		err = fmt.Errorf("PostgreSQL's log has no %s:\n%s", txid, log)
+	if log := db.log.String(); !strings.Contains(log, txid+": LOG:") {
+		return fmt.Errorf("PostgreSQL's log has no %s:\n%s", txid, log)
 	}
-	return err
+	return nil
 }

@@ -1,11 +1,11 @@
 package recipes
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,68 +18,49 @@ import (
 
 // as is the header of a user of the recipes.
 func as(user string) []string {
+	if user == "" {
+		return nil
+	}
 	token := map[string]string{"anna": "YW5uYTphbm5hLXNlY3JldA==", "ben": "YmVuOmJlbi1zZWNyZXQ="}[user]
 	return []string{"Authorization", "Basic " + token}
 }
 
-func TestOneAtATimeForEachUser(t *testing.T) {
+// Requests come in order, each after the previous one has its ticket, if it gets one. They
+// enter and leave as [testcaddy.Upstream.Follow] says, and free paths pass beside them.
+func TestAdmissionInRecipes(t *testing.T) {
+	for _, test := range []struct{ heading, requests, steps, free string }{ // the requests are method, path and user
+		{"One at a time for each user", "GET anna1 anna, GET anna2 anna, GET ben1 ben", "+anna1 ben1, -anna1, +anna2", ""},
+		{"Readers and writers", "GET 0, HEAD 1, POST 2, OPTIONS 3", "+0 1, -0, +, -1, +2, -2, +3", ""},
+		{"N workers", "GET 0, GET 1, GET 2, GET 3, GET 4, GET 5", "+0 1 2 3, -0, +4, -2, +5", ""},
+		{"A serial device", "POST 0, GET 1", "+0, -0, +1", ""},
+		{"Locations within locations", "POST a, POST a/x, POST a/b, POST a/b/c/d", "+a a/b a/b/c/d, -a, +a/x", "a/c/d ab other"},
+	} {
+		t.Run(test.heading, func(t *testing.T) {
+			k := cook(t, test.heading, "/opt/serializer", filepath.Join(t.TempDir(), "queues"))
+			var answers []<-chan testcaddy.Answer
+			for i, request := range strings.Split(test.requests, ", ") {
+				words := append(strings.Fields(request), "")
+				answers = append(answers, testcaddy.Send(t, words[0], k.url+words[1], "", as(words[2])...))
+				wait.Until(t, "it has a ticket", func() bool { return strings.Count(k.Ask("/serialize/queues"), `"token"`) == i+1 })
+			}
+			k.Follow(strings.Split(test.steps, ", ")...)
+			for path := range strings.FieldsSeq(test.free) {
+				answer := testcaddy.Send(t, "POST", k.url+path, "")
+				k.NextNamed(path).Leave()
+				want(t, answer, 200, "served "+path)
+			}
+			k.OpenAll()
+			for _, answer := range answers {
+				want(t, answer, 200, "")
+			}
+		})
+	}
+}
+
+func TestUnknownUser(t *testing.T) {
 	k := cook(t, "One at a time for each user")
 	want(t, k.get(t, "nobody"), 401, "")
-	first := k.get(t, "anna1", as("anna")...)
-	anna := k.NextNamed("anna1")
-	second := k.get(t, "anna2", as("anna")...)
-	k.awaitTickets(t, "user_anna_", 2)
-	third := k.get(t, "ben1", as("ben")...)
-	k.NextNamed("ben1").Leave()
-	want(t, third, 200, "served ben1")
-	k.Nobody()
-	anna.Leave()
-	want(t, first, 200, "served anna1")
-	k.NextNamed("anna2").Leave()
-	want(t, second, 200, "served anna2")
-}
-
-func TestReadersAndWriters(t *testing.T) {
-	k := cook(t, "Readers and writers")
-	var answers []<-chan testcaddy.Answer
-	for i, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
-		answers = append(answers, testcaddy.Send(t, method, k.url+fmt.Sprint(i), ""))
-		k.awaitTickets(t, "catalogue_", i+1)
-	}
-	readers := []*testcaddy.Visit{k.Next(), k.Next()}
-	k.Nobody()
-	for _, v := range readers {
-		v.Leave()
-	}
-	writer := k.NextNamed("2")
-	k.Nobody()
-	writer.Leave()
-	k.NextNamed("3").Leave()
-	for _, a := range answers {
-		want(t, a, 200, "")
-	}
-}
-
-func TestNWorkers(t *testing.T) {
-	k := cook(t, "N workers")
-	var answers []<-chan testcaddy.Answer
-	for i := range 7 {
-		answers = append(answers, k.get(t, fmt.Sprint(i)))
-		k.awaitTickets(t, "render_", i+1)
-	}
-	inside := []*testcaddy.Visit{k.Next(), k.Next(), k.Next(), k.Next()}
-	k.Nobody()
-	for i := 4; i < 7; i++ {
-		inside[0].Leave()
-		inside = append(inside[1:], k.NextNamed(fmt.Sprint(i)))
-	}
-	for _, v := range inside {
-		v.Leave()
-	}
-	for _, a := range answers {
-		want(t, a, 200, "served")
-	}
-	k.WantMost(4)
+	k.WantNever("nobody")
 }
 
 func TestWaitingRoom(t *testing.T) {
@@ -103,55 +84,18 @@ func TestDefaultsForManySites(t *testing.T) {
 	k := cook(t, "Defaults for many sites")
 	first := k.get(t, "0")
 	inside := k.NextNamed("0")
-	var config struct {
-		Apps struct {
-			HTTP struct{ Servers map[string]any }
-		}
-	}
 	text := k.Ask("/config/")
-	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		t.Fatal(err)
-	}
-	found := handlers(config.Apps.HTTP.Servers)
-	if len(found) != 3 {
-		t.Fatalf("there are %d handlers; expected 3 in %s", len(found), text)
-	}
-	for _, h := range found {
-		switch h["prefix"] {
-		case "one_":
-			if h["queue_length"] != 100.0 || h["error_response"] == nil || h["timeout"] != 20e9 {
-				t.Errorf("the first site has %v", h)
-			}
-		case "two_":
-			if h["queue_length"] != 1.0 || h["error_response"] != nil || h["timeout"] != 20e9 {
-				t.Errorf("the second site has %v", h)
-			}
-		default:
-			if h["off"] != true {
-				t.Errorf("there is a handler %v", h)
-			}
+	for _, pattern := range []string{
+		`"content_type":"application/json"\},"handler":"serialize",[^{}]*"prefix":"one_","queue_length":100,"timeout":20000000000`,
+		`\{"handler":"serialize",[^{}]*"prefix":"two_","queue_length":1,"timeout":20000000000`,
+		`\{"handler":"serialize","off":true`,
+	} {
+		if len(regexp.MustCompile(pattern).FindAllString(text, -1)) != 1 {
+			t.Errorf("the configuration should have one %s:\n%s", pattern, text)
 		}
 	}
 	inside.Leave()
 	want(t, first, 200, "served 0")
-}
-
-// handlers finds the serialize handlers of a configuration.
-func handlers(node any) (found []map[string]any) {
-	switch node := node.(type) {
-	case []any:
-		for _, child := range node {
-			found = append(found, handlers(child)...)
-		}
-	case map[string]any:
-		if node["handler"] == "serialize" {
-			return []map[string]any{node}
-		}
-		for _, child := range node {
-			found = append(found, handlers(child)...)
-		}
-	}
-	return found
 }
 
 func TestAccessLogFields(t *testing.T) {
@@ -165,21 +109,9 @@ func TestAccessLogFields(t *testing.T) {
 	k.NextNamed("1").Leave()
 	want(t, first, 200, "")
 	want(t, second, 200, "")
-	var entries []map[string]any
-	wait.Eventually(t, "all requests are logged", func() error {
-		entries = nil
-		for line := range strings.Lines(k.Log.String()) {
-			var entry map[string]any
-			if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["logger"]), "http.log.access") {
-				entries = append(entries, entry)
-			}
-		}
-		if len(entries) != 3 {
-			return fmt.Errorf("%d entries", len(entries))
-		}
-		return nil
-	})
-	for _, e := range entries {
+	isAccess := func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.access") }
+	wait.Until(t, "all requests are logged", func() bool { return len(k.Log.All(isAccess)) == 3 })
+	for _, e := range k.Log.All(isAccess) {
 		refused := e["status"] == 503.0
 		// Bug: the wait was a text, which no log system can add up.
 		if _, isNumber := e["queue_wait_ms"].(float64); !isNumber || e["queue"] != "app_" || e["txid"] == nil || refused != (e["queue_refused"] == "queue_full") || refused != (e["queue_token"] == nil) {
@@ -219,33 +151,17 @@ func TestMovingFromModSerializer(t *testing.T) {
 	want(t, second, 200, "served api/1")
 }
 
-// A snippet does what merging does in Apache. TestLocations shows, with the
-// same lines, that each location then has the settings of mod_serializer's
-// document.
+// A snippet does what merging does in Apache: TestCaddyfileAdapt shows, with the same lines,
+// that each location then has the settings of mod_serializer's document.
 func TestLocationsWithinLocations(t *testing.T) {
-	const heading = "Locations within locations"
 	tested, err := os.ReadFile(filepath.Join("..", "caddyfile_adapt", "mod_serializer.caddyfiletest"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := strings.Replace(blocks(t, "recipes.md", heading, "caddyfile")[0], "example.com {", "http://:8080 {", 1)
+	documented := strings.Replace(blocks(t, "recipes.md", "Locations within locations", "caddyfile")[0], "example.com {", "http://:8080 {", 1)
 	if !strings.Contains(string(tested), documented) {
-		t.Errorf("the recipe is not the Caddyfile that TestLocations runs:\n%s", documented)
+		t.Errorf("the recipe is not the Caddyfile that TestCaddyfileAdapt reads:\n%s", documented)
 	}
-	k := cook(t, heading, "/opt/serializer", filepath.Join(t.TempDir(), "queues"))
-	first := testcaddy.Send(t, "POST", k.url+"a", "")
-	inside := k.NextNamed("a")
-	second := testcaddy.Send(t, "POST", k.url+"a/x", "")
-	for _, other := range []string{"a/c/d", "ab", "a/b", "a/b/c/d"} { // not serialized, or queues of their own
-		answer := testcaddy.Send(t, "POST", k.url+other, "")
-		k.NextNamed(other).Leave()
-		want(t, answer, 200, "served "+other)
-	}
-	k.Nobody()
-	inside.Leave()
-	want(t, first, 200, "served a")
-	k.NextNamed("a/x").Leave()
-	want(t, second, 200, "served a/x")
 }
 
 // Every Caddyfile of the recipes is run by one of these tests.

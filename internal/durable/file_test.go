@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,18 @@ func wantFile(t *testing.T, path, text string, names ...string) {
 	}
 }
 
+// wantPrivate fails unless what is at path is of the kind, and its owner's alone.
+func wantPrivate(t *testing.T, path string, kind fs.FileMode) {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode(); mode.Type() != kind || mode.Perm()&0o077 != 0 && runtime.GOOS != "windows" { // where modes do not say that
+		t.Errorf("%s has mode %v", path, mode)
+	}
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -42,7 +55,12 @@ func write(t *testing.T, path, text string) {
 func TestReplaceFile(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, path string){
 		"no file before": func(*testing.T, string) {},
-		"a file before":  func(t *testing.T, path string) { write(t, path, "a longer text than the next") },
+		"a file before": func(t *testing.T, path string) {
+			write(t, path, "a longer text than the next")
+			if err := os.Chmod(path, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"left by a process that died while it wrote": func(t *testing.T, path string) {
 			write(t, path, "one")
 			write(t, path+".tmp", "half of a number, and more of it than the next has")
@@ -56,6 +74,7 @@ func TestReplaceFile(t *testing.T) {
 					t.Fatal(err)
 				}
 				wantFile(t, path, text, "number")
+				wantPrivate(t, path, 0)
 			}
 		})
 	}
@@ -137,11 +156,4 @@ func TestMakeDirs(t *testing.T) {
 		}
 	}
 	wantFile(t, file, "text", "file")
-}
-
-func TestSyncDir(t *testing.T) {
-	dir := t.TempDir()
-	if err := durable.SyncDir(dir); err != nil {
-		t.Error(err)
-	}
 }

@@ -3,8 +3,6 @@
 package durable_test
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,29 +10,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/durable"
 )
-
-// wantPrivate fails unless what is at path is of the kind, and its owner's alone.
-func wantPrivate(t *testing.T, path string, kind fs.FileMode) {
-	t.Helper()
-	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode().Type() != kind || info.Mode().Perm()&0o077 != 0 {
-		t.Errorf("%s has mode %v", path, info.Mode())
-	}
-}
-
-func TestReplaceFileIsPrivate(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "number")
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := durable.ReplaceFile(path, "text"); err != nil {
-		t.Fatal(err)
-	}
-	wantPrivate(t, path, 0)
-}
 
 // The owner of the directory may put a link in the place of the temporary file.
 // What it points to stays as it is.
@@ -51,12 +26,6 @@ func TestReplaceFileFollowsNoLink(t *testing.T) {
 	wantFile(t, path, "text", "number")
 	wantFile(t, other, "precious", "precious")
 	wantPrivate(t, path, 0)
-}
-
-func TestSyncDirOfNoDirectory(t *testing.T) {
-	if err := durable.SyncDir(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("error is %v", err)
-	}
 }
 
 // A file that root makes belongs to the owner of the file that it replaces, or

@@ -15,8 +15,8 @@ import (
 const Poll = 2 * time.Millisecond
 
 // Lock waits for the exclusive lock of the file at path, for as long as the context
-// allows. It makes the file if it is missing. Closing the file releases the lock. The
-// file must not be removed.
+// allows. It makes the file if it is missing. Closing the file releases the lock.
+// Somebody may remove the file, and then another process can lock a new one: see [IsAt].
 //
 // The error wraps [errors.ErrUnsupported] if the system or the file system has no such
 // locks.
@@ -49,13 +49,14 @@ func tryPath(path string) (*os.File, error) {
 	locked, err := Try(file.Fd(), Exclusive)
 	if err != nil {
 		err = fmt.Errorf("locking %s: %w", path, err)
-	} else if locked && isAt(file, path) {
+	} else if locked && IsAt(file, path) {
 		return file, nil
 	}
 	return nil, errors.Join(err, file.Close())
 }
 
-func isAt(file *os.File, path string) bool {
+// IsAt reports whether an open file is the one at path.
+func IsAt(file *os.File, path string) bool {
 	opened, err := file.Stat()
 	if err != nil {
 		return false

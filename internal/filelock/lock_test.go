@@ -38,13 +38,13 @@ func TestRemovedFileDoesNotCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	file := lock(t, path)
 	defer file.Close()
-	if !isAt(file, path) {
+	if !IsAt(file, path) {
 		t.Error("the locked file is said not to be at its path")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if isAt(file, path) {
+	if IsAt(file, path) {
 		t.Error("the removed file is said to be at its path")
 	}
 	if err := lock(t, path).Close(); err != nil {

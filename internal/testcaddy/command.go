@@ -68,7 +68,9 @@ func CommandIn(t testing.TB, home string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = home
-	cmd.Env = append(os.Environ(), mark+"=1", "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	// With the race detector, a process would end a second later, to find more.
+	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=50"}, os.Environ()...)
+	cmd.Env = append(cmd.Env, mark+"=1", "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
 	cmd.WaitDelay = time.Second
 	return cmd
 }

@@ -281,6 +281,29 @@ func (u *Upstream) Nobody() {
 	}
 }
 
+// Follow goes step by step: "+0 1" waits until 0 and 1 have entered and checks that nobody
+// else does, and "-0" lets 0 leave.
+func (u *Upstream) Follow(steps ...string) {
+	u.t.Helper()
+	inside := make(map[string]*Visit)
+	for _, step := range steps {
+		names := strings.Fields(step[1:])
+		for _, name := range names {
+			if step[0] == '-' {
+				inside[name].Leave()
+				continue
+			}
+			v := u.Next()
+			if inside[v.Name] = v; !slices.Contains(names, v.Name) {
+				u.t.Fatalf("%s entered; expected %v", v.Name, names)
+			}
+		}
+		if step[0] == '+' {
+			u.Nobody()
+		}
+	}
+}
+
 // AwaitEntry waits until the visit with a name has begun.
 func (u *Upstream) AwaitEntry(name string) *Visit {
 	u.t.Helper()

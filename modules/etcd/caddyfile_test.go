@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
@@ -99,31 +98,6 @@ func TestCaddyfileRefused(t *testing.T) {
 	}
 }
 
-// The engine in the directive that configures it.
-func TestCaddyfileWhole(t *testing.T) {
-	const text = `:8080 {
-	serialize {
-		prefix a_
-		engine etcd {
-			endpoints http://10.0.0.1:2379
-			tls {
-				ca a.pem
-			}
-			ttl 3s
-		}
-		timeout 5s
-	}
-}`
-	adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
-	if err != nil {
-		t.Fatal(err, warnings)
-	}
-	const want = `"engine":{"endpoints":["http://10.0.0.1:2379"],"engine":"etcd","tls":{"ca":"a.pem"},"ttl":3000000000}`
-	if !strings.Contains(string(adapted), want) || !strings.Contains(string(adapted), `"timeout":5000000000`) {
-		t.Errorf("got %s", adapted)
-	}
-}
-
 func TestProvision(t *testing.T) {
 	t.Setenv("ETCD_ENDPOINTS", "http://a http://b:1")
 	t.Setenv("ETCD_PASSWORD", "secret")
@@ -176,20 +150,5 @@ func TestEndpointsAreCompleted(t *testing.T) {
 	}
 	if e.options.Namespace != "shop/" {
 		t.Errorf("namespace %s", e.options.Namespace)
-	}
-}
-
-// An unreachable cluster must not keep a configuration from being loaded.
-func TestOpenUnreachable(t *testing.T) {
-	e := Engine{Endpoints: []string{"http://127.0.0.1:1"}}
-	if err := e.Provision(caddy.Context{}); err != nil {
-		t.Fatal(err)
-	}
-	opened, err := e.Open("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := opened.Close(); err != nil {
-		t.Fatal(err)
 	}
 }

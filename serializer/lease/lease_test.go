@@ -84,28 +84,26 @@ func TestDeadline(t *testing.T) {
 	wantEnd(t, s, ended, trouble)
 }
 
-// Timers that stood still must not keep a holder inside after its lease: the session reads
-// a clock that keeps running.
-func TestSuspended(t *testing.T) {
-	s, clock, ended := begin(t)
-	clock.sleep(time.Minute)
-	wantEnd(t, s, ended, ErrDeadline)
-}
-
+// A session ends at its deadline even if timers stood still: it reads a clock that keeps
+// running. It ends at once if it must, or if a renewal comes too late to find the lease.
 func TestEnd(t *testing.T) {
-	s, _, ended := begin(t)
-	cause := errors.New("the lease was revoked")
-	s.End(cause)
-	wantEnd(t, s, ended, cause)
-}
-
-// A renewal that comes too late to find the lease ends the session at once.
-func TestLeaseEnded(t *testing.T) {
-	s, _, ended := begin(t)
-	if err := s.Renew(func() (time.Duration, error) { return 0, ErrEnded }); !errors.Is(err, ErrEnded) {
-		t.Error(err)
+	revoked := errors.New("the lease was revoked")
+	for _, c := range []struct {
+		cause error
+		end   func(*Session, *suspended)
+	}{
+		{ErrDeadline, func(_ *Session, clock *suspended) { clock.sleep(time.Minute) }},
+		{revoked, func(s *Session, _ *suspended) { s.End(revoked) }},
+		{ErrEnded, func(s *Session, _ *suspended) {
+			if err := s.Renew(func() (time.Duration, error) { return 0, ErrEnded }); !errors.Is(err, ErrEnded) {
+				t.Error(err)
+			}
+		}},
+	} {
+		s, clock, ended := begin(t)
+		c.end(s, clock)
+		wantEnd(t, s, ended, c.cause)
 	}
-	wantEnd(t, s, ended, ErrEnded)
 }
 
 // A renewal that fails is soon repeated.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,50 +62,6 @@ func TestNoHardLinks(t *testing.T) {
 	if files := filesOf(t, dir); !slices.Equal(files, []string{name.Guard}) {
 		t.Errorf("left behind: %q", files)
 	}
-}
-
-// When a file system becomes read-only, as ext4 does after an error, arrivals are refused,
-// those inside leave, and nobody enters beside another. It can be used again once it is
-// repaired.
-func TestReadOnlyDisk(t *testing.T) {
-	t.Parallel()
-	needRoot(t)
-	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
-		t.Skip("mkfs.ext4 is not installed")
-	}
-	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
-	run := func(command ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v\n%s", command, err, out)
-		}
-	}
-	run("truncate", "--size=4M", image)
-	run("mkfs.ext4", "-q", image)
-	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		t.Skipf("no loop devices here: %v %s", err, out)
-	}
-	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
-	one, two := open(t, dir), open(t, dir)
-	holder := enter(t, one, "a_")
-	next := joined(t, one, "a_")
-	last := joined(t, two, "a_")
-	run("mount", "-o", "remount,abort", dir)
-	for range 2 {
-		wantRefusal(t, started(one, "a_"), unix.EROFS)
-	}
-	stillWaits(t, next, "the first is inside")
-	holder.Leave()
-	turn := get(t, next)
-	stillWaits(t, last, "the second is inside")
-	turn.Leave()
-	get(t, last).Leave()
-	must(t, errors.Join(one.Close(), two.Close(), unix.Unmount(dir, 0)))
-	run("sh", "-c", "fsck.ext4 -y "+image+" || test $? -lt 4")
-	run("mount", "-o", "loop", image, dir)
-	again := open(t, dir)
-	enter(t, again, "a_").Leave()
-	must(t, again.Close())
 }
 
 // If the disk is full, arrivals are refused, and leave no file. Nobody loses a place, and
@@ -329,8 +284,7 @@ func TestFileDescriptorsShort(t *testing.T) {
 	stillWaits(t, next, "somebody is inside")
 	behind.leave(t)
 	get(t, next).Leave()
-	late.do(t, "enter")
-	late.says(t, "inside")
+	late.enter(t, "inside")
 }
 
 // What the processes of a directory hold open does not grow with the turns.

@@ -6,41 +6,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
-
-// Bug: when another program removed the holder's lock file, another process noticed that
-// and entered before the owner had put the file back.
-func TestHolderFileRemoved(t *testing.T) {
-	for label, owners := range map[string]bool{"alone": false, "with the owner files": true} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir, one, other := openTwo(t)
-			holder := enter(t, one, "a_")
-			next := joined(t, other, "a_")
-			for end, n := time.Now().Add(500*time.Millisecond), 0; time.Now().Before(end) || n < 3; {
-				if file := fileOf(t, dir, holder.Token()); file != "" {
-					n++
-					remove(t, file)
-					if owners {
-						removeOwners(t, dir)
-					}
-				}
-				select {
-				case r := <-next:
-					t.Fatalf("the next one is inside beside the holder, after %d removals; error %v", n, r.err)
-				default:
-				}
-			}
-			holder.Leave()
-			get(t, next).Leave()
-			wantFiles(t, dir, []string{name.Guard}, one, other)
-		})
-	}
-}
 
 // Nobody enters while a holder's file is missing, even if its process is stopped and
 // cannot put it back. That applies to processes that knew the file, and to those that

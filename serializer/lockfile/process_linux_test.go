@@ -153,8 +153,16 @@ func (h helper) start(t testing.TB) *process {
 func (h helper) inside(t testing.TB) *process {
 	t.Helper()
 	p := h.start(t)
+	p.enter(t, "inside")
+	return p
+}
+
+// waits starts a helper that does not enter.
+func (h helper) waits(t testing.TB, why string) *process {
+	t.Helper()
+	p := h.start(t)
 	p.do(t, "enter")
-	p.says(t, "inside")
+	p.saysNothing(t, why)
 	return p
 }
 
@@ -198,6 +206,13 @@ func (p *process) do(t testing.TB, command string) {
 	if _, err := fmt.Fprintln(p.stdin, command); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// enter lets a process enter, and waits for what it says.
+func (p *process) enter(t testing.TB, want string) string {
+	t.Helper()
+	p.do(t, "enter")
+	return p.says(t, want)
 }
 
 // says waits for the next line of a process, which begins with want.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -14,42 +13,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
-
-// If the holder's process is killed, the next one enters at once, because the kernel
-// releases the lock.
-func TestRecoveryAfterKill(t *testing.T) {
-	const worst = 250 * time.Millisecond
-	var took []time.Duration
-	for attempt := range 3 { // on a busy machine, a killed process may take time to end
-		took = recoveries(t, 5)
-		t.Logf("median %v, worst %v", took[len(took)/2], took[len(took)-1])
-		if took[len(took)-1] <= worst {
-			return
-		}
-		t.Logf("attempt %d was too slow", attempt+1)
-	}
-	t.Errorf("expected a worst of at most %v", worst)
-}
-
-// recoveries measures from the end of a process until the next one is inside.
-func recoveries(t *testing.T, times int) (took []time.Duration) {
-	dir := t.TempDir()
-	e := open(t, dir)
-	for range times {
-		holder := helper{Dir: dir, Queue: "a_"}.inside(t)
-		next := joined(t, e, "a_")
-		holder.signal(t, syscall.SIGKILL)
-		for range holder.lines {
-		}
-		ended := time.Now() // its output is closed
-		turn := get(t, next)
-		took = append(took, time.Since(ended))
-		turn.Leave()
-	}
-	wait.Until(t, "the files of the dead are gone", func() bool { return len(filesOf(t, dir)) == 2 })
-	slices.Sort(took)
-	return took
-}
 
 // A process that is stopped while it issues tickets keeps the guard. The others' requests
 // end by their own timeouts, those inside leave, and everybody continues when it does.

@@ -132,25 +132,6 @@ func TestOwnerFileLostBeforeMove(t *testing.T) {
 	enter(t, two, "a_").Leave()
 }
 
-// A directory that is removed, with everything in it, is made again: those inside and
-// those who wait keep their places, and newcomers wait for them.
-func TestDirectoryRemoved(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	e := open(t, dir)
-	enter(t, e, "a_").Leave()
-	must(t, os.RemoveAll(dir))
-	holder := enter(t, e, "a_")
-	next := joined(t, e, "a_")
-	wait.Eventually(t, "the directory is removed", func() error { return os.RemoveAll(dir) })
-	last := started(e, "a_")
-	stillWaits(t, next, "the holder is inside")
-	stillWaits(t, last, "the holder is inside, in the directory that is gone")
-	holder.Leave()
-	get(t, next).Leave()
-	get(t, last).Leave()
-}
-
 // An engine that is closed while it waits for an old directory's turns refuses.
 func TestCloseWhileReplaced(t *testing.T) {
 	t.Parallel()
@@ -251,31 +232,6 @@ func TestGuardRemovedFromUnderStopped(t *testing.T) {
 	defer turn.Leave()
 	if turn.Token() <= inside.Token() {
 		t.Errorf("token %d after %d", turn.Token(), inside.Token())
-	}
-}
-
-// Clocks that are far back and far ahead do not change the order, nor does one that is
-// set back.
-func TestClocksApart(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var setBack atomic.Int64
-	engines := []node{
-		openWith(t, dir, func() time.Time { return time.Now().Add(-time.Duration(setBack.Add(int64(time.Minute)))) }),
-		openAt(t, dir, -time.Hour), openAt(t, dir, 24*time.Hour), openAt(t, dir, -30*365*24*time.Hour), openAt(t, dir, -80*365*24*time.Hour),
-	}
-	var last uint64
-	var waiting []<-chan result
-	for i := range 15 {
-		waiting = append(waiting, joined(t, engines[i%len(engines)], "a_"))
-	}
-	for i, w := range waiting {
-		turn := get(t, w)
-		if turn.Token() <= last {
-			t.Errorf("arrival %d has token %d after %d", i, turn.Token(), last)
-		}
-		last = turn.Token()
-		turn.Leave()
 	}
 }
 

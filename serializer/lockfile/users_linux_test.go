@@ -50,33 +50,6 @@ func statOf(t testing.TB, path string) (st unix.Stat_t) {
 	return st
 }
 
-// In a directory that everybody may write to, each user has queues of their own, including
-// root. Bug: the second user was refused, because the guard belonged to the first. Bug:
-// tickets of a killed process of root blocked all other users for ever.
-func TestPublicDirectoryServesEachUser(t *testing.T) {
-	t.Parallel()
-	dir := publicDir(t)
-	for _, user := range []int{0, alice, bob} {
-		first := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.inside(t)
-		second := helper{UID: user, GID: user, Dir: dir, Queue: "a_"}.start(t)
-		second.do(t, "enter")
-		second.saysNothing(t, "the first is inside")
-		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", user))
-		if st := statOf(t, own); int(st.Uid) != user || st.Mode != unix.S_IFDIR|0o700 {
-			t.Errorf("%s is of user %d, mode %o", own, st.Uid, st.Mode)
-		}
-		first.signal(t, syscall.SIGKILL)
-		second.says(t, "inside")
-	}
-	if files := filesOf(t, dir); len(files) != 3 {
-		t.Errorf("the directory has %q; expected one directory for each user", files)
-	}
-	e := open(t, dir)
-	if e.Path() != dir || queueOf(t, e, "a_").Inside != 1 {
-		t.Errorf("root's queue is %+v; expected it in %s, as configured", queueOf(t, e, "a_"), dir)
-	}
-}
-
 // What another user has put in the place of a user's directory is refused, and nothing is
 // written through it.
 func TestNameOfUsersDirectoryTaken(t *testing.T) {
@@ -145,41 +118,12 @@ func TestPlantedGuard(t *testing.T) {
 	}
 }
 
-// Root's files in a service's directory belong to the service. Bug: the guard and the
-// owner files were root's, and the service could not open them. The tickets of a killed
-// process of root blocked it for ever.
-func TestRootGivesFilesToTheDirectorysOwner(t *testing.T) {
-	for label, c := range map[string]struct {
-		uid, gid int // of the service
-		owner    int
-		mode     os.FileMode
-	}{"own": {alice, alice, alice, 0o750}, "group": {alice, group, 0, 0o770 | os.ModeSetgid}} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir := dirOf(t, c.owner, c.gid, c.mode)
-			root := helper{Dir: dir, Queue: "a_"}.inside(t)
-			service := helper{UID: c.uid, GID: c.gid, Dir: dir, Queue: "a_"}.start(t)
-			service.do(t, "enter")
-			service.saysNothing(t, "root is inside")
-			root.signal(t, syscall.SIGKILL)
-			service.says(t, "inside")
-			again := helper{Dir: dir, Queue: "a_"}.start(t)
-			again.do(t, "enter")
-			again.saysNothing(t, "the service is inside")
-			service.leave(t)
-			again.says(t, "inside")
-		})
-	}
-}
-
 // Users who share a group and a directory share its queues, whatever their umasks are.
 func TestGroupSharesQueues(t *testing.T) {
 	t.Parallel()
 	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
 	first := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
-	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	second.do(t, "enter")
-	second.saysNothing(t, "the first is inside")
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	third := helper{UID: alice, GID: group, Dir: dir, Queue: "a_", Timeout: 100 * time.Millisecond}.start(t)
 	third.do(t, "enter")
 	if line := third.says(t, "error: "); !strings.Contains(line, serializer.ErrTimeout.Error()) {
@@ -200,9 +144,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 	must(t, before.Close())
 	must(t, errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, 0o770|os.ModeSetgid)))
 	turn := enter(t, open(t, dir), "a_")
-	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	second.do(t, "enter")
-	second.saysNothing(t, "the first is inside")
+	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	turn.Leave()
 	second.says(t, "inside")
 }
@@ -214,9 +156,7 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 	t.Parallel()
 	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
 	p := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
-	next := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
-	next.do(t, "enter")
-	next.saysNothing(t, "the first is inside")
+	next := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	late := touch(t, dir, name.Owners+"late-1")
 	for range 2 {
 		refused := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.start(t)
@@ -238,32 +178,6 @@ func TestOwnerThatCannotBeProbed(t *testing.T) {
 	p.saysNothing(t, "the second is inside")
 	next.leave(t)
 	p.says(t, "inside")
-}
-
-// Permissions that are taken away refuse arrivals, and admit nobody. Those inside leave,
-// and everything works once they are given back.
-func TestPermissionsTakenAway(t *testing.T) {
-	t.Parallel()
-	dir := dirOf(t, alice, alice, 0o700)
-	p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.inside(t)
-	other := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-	next := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.start(t)
-	next.do(t, "enter")
-	next.saysNothing(t, "the first is inside")
-	for _, mode := range []os.FileMode{0o500, 0o000} {
-		must(t, os.Chmod(dir, mode))
-		other.do(t, "enter")
-		if line := other.says(t, "error: "); !strings.Contains(line, dir) || !strings.Contains(line, "permission denied") {
-			t.Errorf("mode %o: %s", mode, line)
-		}
-	}
-	p.leave(t)
-	must(t, os.Chmod(dir, 0o700))
-	next.says(t, "inside")
-	other.do(t, "enter")
-	other.saysNothing(t, "the second is inside")
-	next.leave(t)
-	other.says(t, "inside")
 }
 
 // On a system that reports no changes, the directory is listed again and again.

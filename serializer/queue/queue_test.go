@@ -238,25 +238,3 @@ func checkQueue(t *testing.T, q *Queue[*ticket], model []*ticket) {
 		t.Error("the start is wrong")
 	}
 }
-
-// A hand-over costs the same whether few or many wait.
-func BenchmarkHandOver(b *testing.B) {
-	for _, waiting := range []int{10, 10_000} {
-		b.Run(map[int]string{10: "10", 10_000: "10000"}[waiting], func(b *testing.B) {
-			var q Queue[*ticket]
-			tickets := make([]ticket, waiting)
-			for i := range tickets {
-				tickets[i].number, tickets[i].local = i, true
-				q.Insert(&tickets[i])
-			}
-			q.Admit()
-			for n := waiting; b.Loop(); n++ {
-				first := q.First()
-				q.Remove(first)
-				q.Admit()
-				first.number = n
-				q.Insert(first)
-			}
-		})
-	}
-}

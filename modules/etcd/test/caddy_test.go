@@ -28,6 +28,7 @@ func etcdEngine(m *testetcd.Member) string {
 // 503. It serves once the cluster is reachable. Several Caddys share the queue. A reload
 // keeps the lease, and the end revokes it.
 func TestCaddy(t *testing.T) {
+	t.Parallel()
 	m := testetcd.New(t)
 	directives := func(timeout string) string {
 		return "serialize {\ntimeout " + timeout + "\n" + etcdEngine(m) + "\n}\nrespond {http.serialize.token}"
@@ -114,6 +115,7 @@ func greater(t *testing.T, text string, last uint64) uint64 {
 // the order of members differs. Bug: a request that passed two such handlers waited for
 // itself until its timeout.
 func TestNestedWithOtherSettings(t *testing.T) {
+	t.Parallel()
 	m := testetcd.Start(t)
 	another := strings.Replace(m.URL, "127.0.0.1", "localhost", 1)
 	handler := func(ttl string, endpoints ...string) string {
@@ -147,6 +149,7 @@ func TestNestedWithOtherSettings(t *testing.T) {
 // Blocks with the same namespace and different ttl have separate engines, each with a
 // lease. Bug: the admin API listed each queue once for each of them.
 func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
+	t.Parallel()
 	m, upstream, addr := testetcd.Start(t), testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
 	block := func(path, ttl string) string {
 		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, upstream.Addr)

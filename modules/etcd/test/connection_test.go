@@ -1,9 +1,11 @@
 package test
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -16,29 +18,69 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// startTLS runs a member with a certificate of a that is only for the name etcd.example.
-func startTLS(t *testing.T, a *authority, demandCertificate bool) *testetcd.Member {
+// startTLS runs a member with a certificate of a that is only for the name etcd.example. If
+// it is strict, it demands a client certificate and a login.
+func startTLS(t *testing.T, a *authority, strict bool) *testetcd.Member {
 	t.Helper()
-	info := transport.TLSInfo{
+	m := testetcd.New(t)
+	m.Config.BcryptCost = 4
+	m.Config.ListenClientUrls[0].Scheme, m.Config.AdvertiseClientUrls[0].Scheme = "https", "https"
+	m.Config.ClientTLSInfo = transport.TLSInfo{
 		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"),
 		// The member advertises its address, which its certificate does not contain.
 		SkipClientSANVerify: true,
 	}
-	if demandCertificate {
-		info.TrustedCAFile, info.ClientCertAuth = a.file("ca.pem"), true
+	if strict {
+		m.Config.ClientTLSInfo.TrustedCAFile, m.Config.ClientTLSInfo.ClientCertAuth = a.file("ca.pem"), true
 	}
-	m := secured(t, info)
+	m.URL = m.Config.ListenClientUrls[0].String()
 	m.Start(t)
+	if strict {
+		operator := transport.TLSInfo{CertFile: a.file("client.pem"), KeyFile: a.file("client.key"), InsecureSkipVerify: true}
+		var err error
+		if m.TLS, err = operator.ClientConfig(); err != nil {
+			t.Fatal(err)
+		}
+		demandLogin(t, m)
+	}
 	return m
+}
+
+// demandLogin makes a member demand a login, and grants only the rights that the engine
+// needs.
+func demandLogin(t *testing.T, m *testetcd.Member) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	if err := testetcd.DemandLogin(ctx, m.Client(t), etcd.DefaultNamespace); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openModule makes an engine as Caddy does.
+func openModule(t *testing.T, module *caddyetcd.Engine) *serializer.Engine {
+	t.Helper()
+	if err := module.Provision(caddy.Context{}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := module.Open("", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := serializer.New(store, serializer.Options{})
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
 // Each kind of connection error must be recognizable in the log. Bug: all of them read
 // "no member answered within 1s: context deadline exceeded". And server_name had no
 // effect: the endpoint's name was checked instead.
 func TestConnectionFaults(t *testing.T) {
+	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
 	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	a.issue(t, "member", &x509.Certificate{DNSNames: []string{"etcd.example"}, ExtKeyUsage: usage})
@@ -47,7 +89,7 @@ func TestConnectionFaults(t *testing.T) {
 	plain, https, strict, login := testetcd.Start(t), startTLS(t, a, false), startTLS(t, a, true), testetcd.New(t)
 	login.Config.BcryptCost = 4
 	login.Start(t)
-	enableLogin(t, login)
+	demandLogin(t, login)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +115,7 @@ func TestConnectionFaults(t *testing.T) {
 			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
 		{"unknown authority", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: &caddyetcd.TLS{ServerName: "etcd.example"}},
 			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
-		{"client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(a)}, nil},
+		{"client certificate and login", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(a), Username: "orderly", Password: "secret"}, nil},
 		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: trust("etcd.example")},
 			[]string{"the member demands a client certificate"}},
 		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(other)},
@@ -96,18 +138,17 @@ func TestConnectionFaults(t *testing.T) {
 			t.Parallel()
 			test.engine.TTL = caddy.Duration(5 * time.Second)
 			e := openModule(t, &test.engine)
-			if test.want == nil {
-				enterSoon(t, e)
-				return
-			}
-			// A busy machine may be too slow to find the cause at the first attempt.
+			// A busy machine may be too slow to enter, or to find the cause, at the first attempt.
 			wait.Eventually(t, fmt.Sprintf("the error says %q", test.want), func() error {
-				_, err := e.Enter(t.Context(), arrival)
-				if !errors.Is(err, serializer.ErrStorage) {
+				turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_", Timeout: 20 * time.Second})
+				switch {
+				case err == nil:
+					turn.Leave()
+				case !errors.Is(err, serializer.ErrStorage):
 					t.Fatalf("got %v; want a refusal for the storage", err)
 				}
-				if !says(err, append(test.want, test.engine.Endpoints[0])) {
-					return err
+				if entered := err == nil; entered != (test.want == nil) || !entered && !says(err, append(test.want, test.engine.Endpoints[0])) {
+					return fmt.Errorf("got %w", err)
 				}
 				return nil
 			})

@@ -34,8 +34,7 @@ type site struct {
 // build makes the programs of the test.
 func build(t *testing.T, dir string) (etcd, caddy string) {
 	t.Helper()
-	etcd, caddy = filepath.Join(dir, "etcdserver"), filepath.Join(dir, "caddy")
-	run(t, "go", "build", "-o", etcd, "./etcdserver")
+	etcd, caddy = modernProgram(t), filepath.Join(dir, "caddy")
 	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not depend on Caddy
 	return etcd, caddy
 }

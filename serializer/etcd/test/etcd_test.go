@@ -3,13 +3,17 @@ package test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -21,6 +25,26 @@ import (
 
 // long is for figures and for faults that take their time.
 var long = flag.Bool("long", false, "measure longer and with more faults")
+
+func TestMain(m *testing.M) {
+	// Tests that run in parallel here mostly wait.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	testetcd.Main(m)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// second drops an answer of which only the error is of interest.
+func second[T any](_ T, err error) error { return err }
 
 // engine is what a process has: an engine on its own store.
 type engine struct {
@@ -42,10 +66,7 @@ func (e *engine) Write(line []byte) (int, error) {
 func open(t testing.TB, o etcd.Options, endpoints ...string) *engine {
 	t.Helper()
 	e := openAlone(t, o, endpoints...)
-	wait.Eventually(t, "the engine has a lease", func() error {
-		_, err := e.Queues(t.Context())
-		return err
-	})
+	wait.Eventually(t, "the engine has a lease", func() error { return second(e.Queues(t.Context())) })
 	return e
 }
 
@@ -54,48 +75,160 @@ func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *engine {
 	t.Helper()
 	o.Endpoints = endpoints
 	store, err := etcd.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := new(engine)
 	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
 	t.Cleanup(func() { e.Close() })
 	return e
 }
 
-// keysOf lists the tickets in etcd.
-func keysOf(t testing.TB, c *clientv3.Client) (keys []string) {
+func arrival(queue string) serializer.Arrival {
+	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: 20 * time.Second}
+}
+
+// arrivalFor is an arrival that waits no longer than that.
+func arrivalFor(timeout time.Duration, queue string) serializer.Arrival {
+	a := arrival(queue)
+	a.Timeout = timeout
+	return a
+}
+
+func enter(t testing.TB, e *engine, queue string) serializer.Turn {
 	t.Helper()
-	answer, err := c.Get(context.Background(), etcd.DefaultNamespace, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
+	turn, err := e.Enter(context.Background(), arrival(queue))
+	must(t, err)
+	return turn
+}
+
+// held enters, and returns the turn with the causes of its revocation.
+func held(t testing.TB, e *engine, queue string) (serializer.Turn, chan error) {
+	t.Helper()
+	a, revoked := arrival(queue), make(chan error, 1)
+	a.Revoke = func(cause error) { revoked <- cause }
+	turn, err := e.Enter(context.Background(), a)
+	must(t, err)
+	return turn, revoked
+}
+
+func wantRevoked(t testing.TB, revoked <-chan error, cause error) {
+	t.Helper()
+	select {
+	case err := <-revoked:
+		if !errors.Is(err, cause) {
+			t.Errorf("revoked with %v; expected %v", err, cause)
+		}
+	case <-time.After(wait.Patience):
+		t.Error("the holder is not revoked")
 	}
-	for _, kv := range answer.Kvs {
-		if !strings.HasPrefix(string(kv.Key), etcd.DefaultNamespace+"!") {
-			keys = append(keys, string(kv.Key))
+}
+
+// enterSoon enters as soon as that is possible, and leaves.
+func enterSoon(t testing.TB, e *engine, queue string) {
+	t.Helper()
+	wait.Eventually(t, "arrivals enter", func() error {
+		turn, err := e.Enter(context.Background(), arrivalFor(5*time.Second, queue))
+		if err == nil {
+			turn.Leave()
+		}
+		return err
+	})
+}
+
+type result struct {
+	turn serializer.Turn
+	err  error
+}
+
+func (r result) leave(t testing.TB) {
+	t.Helper()
+	must(t, r.err)
+	r.turn.Leave()
+}
+
+// start starts an arrival.
+func start(e *engine, queue string) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		turn, err := e.Enter(context.Background(), arrival(queue))
+		done <- result{turn, err}
+	}()
+	return done
+}
+
+// join starts an arrival and returns once it has a ticket.
+func join(t testing.TB, e *engine, queue string) <-chan result {
+	t.Helper()
+	count := func() int {
+		inside, waiting := e.Count(queue)
+		return inside + waiting
+	}
+	before, done := count(), start(e, queue)
+	wait.Until(t, "the arrival has a ticket", func() bool { return count() > before || len(done) > 0 })
+	return done
+}
+
+func queueOf(t testing.TB, e *engine, queue string) serializer.QueueState {
+	t.Helper()
+	queues, err := e.Queues(context.Background())
+	must(t, err)
+	for _, q := range queues {
+		if q.Prefix == queue {
+			return q
 		}
 	}
-	return keys
+	return serializer.QueueState{}
+}
+
+// evict has an engine evict the i-th ticket of a list.
+func evict(t testing.TB, e *engine, q serializer.QueueState, i int) {
+	t.Helper()
+	token, err := strconv.ParseUint(q.Tickets[i].Token, 10, 64)
+	must(t, err)
+	if err := e.Evict(context.Background(), q.Prefix, token); err != nil {
+		t.Error(err)
+	}
+}
+
+func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error) {
+	t.Helper()
+	var refused *serializer.Refused
+	if !errors.As(err, &refused) || refused.Reason != reason || !errors.Is(err, cause) {
+		t.Errorf("got %v, want a refusal for %s", err, reason)
+	}
+}
+
+// ticketsOf returns the tickets in etcd of queues whose names begin so, in order.
+func ticketsOf(t testing.TB, c *clientv3.Client, queues string) (tickets []ticket) {
+	t.Helper()
+	answer, err := c.Get(context.Background(), etcd.DefaultNamespace+queues, clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	must(t, err)
+	for _, kv := range answer.Kvs {
+		if key := string(kv.Key); !strings.HasPrefix(key, etcd.DefaultNamespace+"!") {
+			tickets = append(tickets, ticket{key, string(kv.Value), clientv3.LeaseID(kv.Lease)})
+		}
+	}
+	return tickets
+}
+
+// ticket is one as it stands in etcd.
+type ticket struct {
+	key, value string
+	lease      clientv3.LeaseID
+}
+
+// putAgain writes a ticket as its owner did, to a key of that name and suffix.
+func (k ticket) putAgain(t testing.TB, c *clientv3.Client, suffix string) {
+	t.Helper()
+	must(t, second(c.Put(context.Background(), k.key+suffix, k.value, clientv3.WithLease(k.lease))))
 }
 
 func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
 	t.Helper()
-	var keys []string
-	wait.Until(t, "no key is left in etcd", func() bool {
-		keys = keysOf(t, c)
-		return len(keys) == 0
+	wait.Eventually(t, "no ticket is left in etcd", func() error {
+		if tickets := ticketsOf(t, c, ""); len(tickets) > 0 {
+			return fmt.Errorf("there are %+v", tickets)
+		}
+		return nil
 	})
-	if len(keys) > 0 {
-		t.Log(strings.Join(keys, "\n"))
-	}
-}
-
-func TestMain(m *testing.M) {
-	// Tests that run in parallel here mostly wait.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	testetcd.Main(m)
 }

@@ -4,45 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
-
-// handOvers measures how long the place behind a queue is empty between two
-// visitors, while others wait all the time.
-type handOvers struct {
-	overlaps atomic.Int64
-	mu       sync.Mutex
-	left     time.Time
-	times    []time.Duration
-	start    time.Time
-	stop     time.Time
-}
-
-// visit is what a caller does inside: the lock detects overlaps.
-func (h *handOvers) visit(hold time.Duration) {
-	now := time.Now()
-	if !h.mu.TryLock() {
-		h.overlaps.Add(1)
-		return
-	}
-	defer h.mu.Unlock()
-	if !h.left.IsZero() {
-		h.times = append(h.times, now.Sub(h.left))
-	}
-	time.Sleep(hold)
-	h.left = time.Now()
-	h.stop = h.left
-}
 
 // figures are the results of a measurement.
 type figures struct {
@@ -51,10 +21,8 @@ type figures struct {
 	rate        float64 // a second
 }
 
-func (h *handOvers) figures() figures { return figuresOf(h.times, h.stop.Sub(h.start)) }
-
 func figuresOf(times []time.Duration, total time.Duration) figures {
-	if len(times) == 0 {
+	if len(times) == 0 { // the machine is busy
 		return figures{}
 	}
 	slices.Sort(times)
@@ -65,158 +33,61 @@ func (f figures) String() string {
 	return fmt.Sprintf("%6d, median %9s, 99th percentile %9s, %6.0f/s", f.n, f.median.Round(time.Microsecond), f.p99.Round(time.Microsecond), f.rate)
 }
 
-// measure has clients visit again and again, for a time.
-func measure(clients int, d time.Duration, visit func(client int, ctx context.Context, h *handOvers) error) (figures, error) {
-	h := &handOvers{start: time.Now()}
+// measure has clients hold something again and again, for a time. It measures how long
+// nobody has it between two of them. take returns how to give it back.
+func measure(t *testing.T, clients int, hold, d time.Duration, take func(ctx context.Context, client int) (func(), error)) figures {
+	t.Helper()
+	var inside sync.Mutex
+	var left time.Time
+	var times []time.Duration
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	failures := make(chan error, clients+1)
+	start := time.Now()
 	var group sync.WaitGroup
 	for i := range clients {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				if err := visit(i, ctx, h); err != nil && ctx.Err() == nil {
-					failures <- err
+				leave, err := take(ctx, i)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.Error(err)
+					}
 					return
 				}
+				now := time.Now()
+				if !inside.TryLock() {
+					t.Error("two are inside")
+				} else {
+					if !left.IsZero() {
+						times = append(times, now.Sub(left))
+					}
+					time.Sleep(hold)
+					left = time.Now()
+					inside.Unlock()
+				}
+				leave()
 			}
 		})
 	}
 	group.Wait()
-	if n := h.overlaps.Load(); n > 0 {
-		failures <- fmt.Errorf("%d overlaps", n)
-	}
-	close(failures)
-	return h.figures(), <-failures
+	return figuresOf(times, left.Sub(start))
 }
 
 // measurePuts measures single writes, with a pause before each. A hand-over
 // comes after a pause, too, and a machine that has to wake up for it is slower
 // than a busy one.
-func measurePuts(t *testing.T, c *clientv3.Client, pause, d time.Duration) figures {
+func measurePuts(t *testing.T, m *testetcd.Member, pause, d time.Duration) figures {
 	t.Helper()
+	c := m.Client(t)
 	var times []time.Duration
 	start := time.Now()
 	for time.Since(start) < d {
 		time.Sleep(pause)
 		before := time.Now()
-		if _, err := c.Put(context.Background(), "put/key", "value"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second(c.Put(t.Context(), "put/key", "value")))
 		times = append(times, time.Since(before))
 	}
 	return figuresOf(times, time.Since(start))
-}
-
-// measureSeen measures the least that a hand-over between two processes can take:
-// one writes, and the other's watch reports it. It involves no lock and no lease.
-func measureSeen(t *testing.T, m *testetcd.Member, pause, d time.Duration) figures {
-	t.Helper()
-	writer, reader := m.Client(t), m.Client(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	watch := reader.Watch(ctx, "seen/key", clientv3.WithCreatedNotify())
-	<-watch
-	var times []time.Duration
-	start := time.Now()
-	for time.Since(start) < d {
-		time.Sleep(pause)
-		before := time.Now()
-		if _, err := writer.Put(ctx, "seen/key", "value"); err != nil {
-			t.Fatal(err)
-		}
-		<-watch
-		times = append(times, time.Since(before))
-	}
-	return figuresOf(times, time.Since(start))
-}
-
-// measureBaton has processes pass a baton around a fixed ring, each by one put
-// that the next one's watch reports. Each also puts something else, as a process
-// that queues again does: in the same transaction, or by itself. It involves no
-// lock, no lease and no order. No queue in etcd whose tickets are keys can hand
-// over faster than the baton in one transaction.
-func measureBaton(t *testing.T, m *testetcd.Member, together bool, clients int, hold, d time.Duration) figures {
-	t.Helper()
-	h := new(handOvers)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	key := func(i int) string { return "baton/" + strconv.Itoa(i%clients) }
-	var group sync.WaitGroup
-	for i := range clients {
-		c := m.Client(t)
-		watch := c.Watch(ctx, key(i), clientv3.WithCreatedNotify())
-		<-watch
-		baton, ticket := clientv3.OpPut(key(i+1), ""), clientv3.OpPut("other/"+key(i), "")
-		do := func(op clientv3.Op) { group.Go(func() { _, _ = c.Do(ctx, op) }) } // may meet the end
-		group.Go(func() {
-			for range watch {
-				h.visit(hold)
-				if together {
-					do(clientv3.OpTxn(nil, []clientv3.Op{baton, ticket}, nil))
-					continue
-				}
-				do(baton)
-				do(ticket)
-			}
-		})
-	}
-	// The time begins once all have their connections and watches.
-	h.start = time.Now()
-	if _, err := m.Client(t).Put(ctx, key(0), ""); err != nil {
-		t.Fatal(err)
-	}
-	defer time.AfterFunc(d, cancel).Stop()
-	group.Wait()
-	return h.figures()
-}
-
-// measureMutex measures etcd's own lock, which needs a session for each client.
-func measureMutex(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) figures {
-	t.Helper()
-	locks := make([]*concurrency.Mutex, clients)
-	for i := range locks {
-		session, err := concurrency.NewSession(m.Client(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer session.Close()
-		locks[i] = concurrency.NewMutex(session, "mutex/")
-	}
-	f, err := measure(clients, d, func(i int, ctx context.Context, h *handOvers) error {
-		if err := locks[i].Lock(ctx); err != nil {
-			return err
-		}
-		h.visit(hold)
-		return locks[i].Unlock(context.Background())
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold, d time.Duration) figures {
-	t.Helper()
-	es := make([]*engine, engines)
-	for i := range es {
-		es[i] = open(t, etcd.Options{}, m.URL)
-		enter(t, es[i], arrival("warm")).Leave()
-		defer es[i].Close()
-	}
-	f, err := measure(clients, d, func(i int, ctx context.Context, h *handOvers) error {
-		turn, err := es[i%engines].Enter(ctx, arrival("a_"))
-		if err != nil {
-			return err
-		}
-		h.visit(hold)
-		turn.Leave()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // TestHandOver prints figures beside those of a put and of concurrency.Mutex, all
@@ -225,35 +96,53 @@ func measureEngines(t *testing.T, m *testetcd.Member, engines, clients int, hold
 // for a while, the others have their tickets and wait. Then the holds bound the
 // rate, and docs/cluster.md says which row is slower than a mutex.
 func TestHandOver(t *testing.T) {
-	d := 200 * time.Millisecond
+	d, most := 200*time.Millisecond, 8
 	if *long {
-		d = 10 * time.Second
+		d, most = 10*time.Second, 32
 	}
 	m := testetcd.Start(t)
 	for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
-		for _, clients := range []int{2, 8, 32} {
+		for clients := 2; clients <= most; clients *= 4 {
 			t.Run(fmt.Sprintf("%d clients hold %s", clients, hold), func(t *testing.T) { compareHandOvers(t, m, clients, hold, d) })
 		}
 	}
 }
 
 func compareHandOvers(t *testing.T, m *testetcd.Member, clients int, hold, d time.Duration) {
-	put := measurePuts(t, m.Client(t), hold, d)
+	put := measurePuts(t, m, hold, d)
 	t.Logf("one put                       %s", put)
-	t.Logf("one put, seen by a watch      %s", measureSeen(t, m, hold, d))
-	for _, together := range []bool{false, true} {
-		name := map[bool]string{false: "a baton, with a put beside", true: "a baton and a put in one"}[together]
-		baton := measureBaton(t, m, together, clients, hold, d)
-		t.Logf("%-29s %s; median %.2f puts", name, baton, baton.median.Seconds()/put.median.Seconds())
+	locks := make([]*concurrency.Mutex, clients) // each needs a session of its own
+	for i := range locks {
+		session, err := concurrency.NewSession(m.Client(t))
+		must(t, err)
+		defer session.Close()
+		locks[i] = concurrency.NewMutex(session, "mutex/")
 	}
-	mutex := measureMutex(t, m, clients, hold, d)
+	mutex := measure(t, clients, hold, d, func(ctx context.Context, i int) (func(), error) {
+		return func() { _ = locks[i].Unlock(context.Background()) }, locks[i].Lock(ctx)
+	})
 	t.Logf("concurrency.Mutex             %s", mutex)
-	for _, engines := range slices.Compact([]int{1, min(8, clients), clients}) {
-		f := measureEngines(t, m, engines, clients, hold, d)
-		t.Logf("etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", engines, f,
+	for _, n := range slices.Compact([]int{1, min(8, clients), clients}) {
+		var engines []*engine
+		for range n {
+			e := open(t, etcd.Options{}, m.URL)
+			enter(t, e, "warm").Leave()
+			engines = append(engines, e)
+		}
+		f := measure(t, clients, hold, d, func(ctx context.Context, i int) (func(), error) {
+			turn, err := engines[i%n].Enter(ctx, arrival("a_"))
+			if err != nil {
+				return nil, err
+			}
+			return turn.Leave, nil
+		})
+		t.Logf("etcd engine in %2d processes   %s; median %.2f puts, 99th percentile %.1f medians", n, f,
 			f.median.Seconds()/put.median.Seconds(), f.p99.Seconds()/f.median.Seconds())
 		if *long && hold == 0 && f.rate <= mutex.rate {
-			t.Errorf("%d clients of %d processes: fewer hand-overs than concurrency.Mutex", clients, engines)
+			t.Errorf("%d clients of %d processes: fewer hand-overs than concurrency.Mutex", clients, n)
+		}
+		for _, e := range engines {
+			must(t, e.Close())
 		}
 	}
 }

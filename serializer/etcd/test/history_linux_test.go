@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"flag"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,115 +18,6 @@ import (
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
-
-// register is what the queue protects: it keeps one value, and refuses writes
-// with a smaller token than it has seen.
-type register struct {
-	mu              sync.Mutex
-	value, greatest uint64
-}
-
-func (r *register) read() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.value
-}
-
-func (r *register) write(token uint64) (accepted bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if token < r.greatest {
-		return false
-	}
-	r.value, r.greatest = token, token
-	return true
-}
-
-// step is an operation of a history: on the lock or on the register.
-type step struct {
-	kind  stepKind
-	token uint64
-}
-
-type stepKind int
-
-const (
-	stepEnter stepKind = iota
-	stepRead           // its output is the value
-	stepWrite          // its output is whether it was accepted
-	stepLeave
-)
-
-// guarded is the state of the model.
-type guarded struct{ holder, greatest, value uint64 }
-
-// guardedModel is a register behind a lock that one client holds at a time,
-// with growing tokens. Under the lock, a client reads what its predecessor has
-// written, and no write is refused.
-var guardedModel = porcupine.Model{
-	Init: func() any { return guarded{} },
-	Step: func(state, input, output any) (bool, any) {
-		g, s := state.(guarded), input.(step)
-		switch s.kind {
-		case stepEnter:
-			return g.holder == 0 && s.token > g.greatest, guarded{s.token, s.token, g.value}
-		case stepRead:
-			return g.holder == s.token && output == g.value, g
-		case stepWrite:
-			return g.holder == s.token && output == true, guarded{g.holder, g.greatest, s.token}
-		default:
-			return g.holder == s.token, guarded{0, g.greatest, g.value}
-		}
-	},
-}
-
-// history is what clients have seen, on one clock.
-type history struct {
-	start time.Time
-	mu    sync.Mutex
-	list  []porcupine.Operation
-}
-
-func (h *history) now() int64 { return int64(time.Since(h.start)) }
-
-func (h *history) add(client int, s step, output any, call, end int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.list = append(h.list, porcupine.Operation{ClientId: client, Input: s, Output: output, Call: call, Return: end})
-}
-
-// visit is a turn: it reads, writes, and leaves. Once it is revoked, it does
-// nothing more.
-func (h *history) visit(e *engine, r *register, client int, refused *atomic.Int64) {
-	var ended atomic.Int64 // when it was revoked
-	a := arrival("register")
-	a.Timeout = 30 * time.Second
-	a.Revoke = func(error) { ended.CompareAndSwap(0, h.now()) }
-	call := h.now()
-	turn, err := e.Enter(context.Background(), a)
-	if err != nil {
-		refused.Add(1)
-		time.Sleep(50 * time.Millisecond)
-		return
-	}
-	token := turn.Token()
-	h.add(client, step{stepEnter, token}, nil, call, h.now())
-	if ended.Load() == 0 {
-		call = h.now()
-		value := r.read()
-		h.add(client, step{stepRead, token}, value, call, h.now())
-	}
-	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-	if ended.Load() == 0 {
-		call = h.now()
-		accepted := r.write(token)
-		h.add(client, step{stepWrite, token}, accepted, call, h.now())
-	}
-	ended.CompareAndSwap(0, h.now())
-	// The turn may end at any time after that.
-	h.add(client, step{stepLeave, token}, nil, ended.Load(), math.MaxInt64)
-	turn.Leave()
-}
 
 // besieged is a cluster with three processes, and links that can be parted.
 type besieged struct {
@@ -167,11 +57,6 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 		for _, link := range links {
 			link.part(parted)
 		}
-	}
-	password := func(text string) {
-		b.boss.do(func(ctx context.Context, c *clientv3.Client) error {
-			return second(c.UserChangePassword(ctx, "orderly", text))
-		})
 	}
 	return map[string]func(pause func(time.Duration)){
 		"a member killed": func(pause func(time.Duration)) {
@@ -220,35 +105,32 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 			})
 		},
 		"tokens ended": func(pause func(time.Duration)) {
-			password("other")
+			b.boss.do(password("other"))
 			pause(500 * time.Millisecond)
-			password("secret")
+			b.boss.do(password("secret"))
 		},
 	}
 }
 
-// TestHistories has clients of three processes take turns at a register.
-// Meanwhile, members are killed and frozen, links are parted and broken,
-// history is compacted, and tokens expire. The test checks
-// whether a lock with growing tokens explains what the clients have seen. No
-// process is stopped here, so two must never have been inside at once;
-// TestFaults stops processes, too. The exception is an old leader of etcd 3.4
-// that wakes up and ends leases.
+// TestHistories has clients of three processes take turns. Meanwhile, members are killed
+// and frozen, links are parted and broken, history is compacted, and tokens expire. The
+// test checks whether a lock with growing tokens explains what the clients have seen. No
+// process is stopped here, so two must never have been inside at once; TestFaults stops
+// processes, too. The exception is an old leader of etcd that wakes up and ends leases.
 func TestHistories(t *testing.T) {
 	b := besiege(t)
-	r := new(register)
 	total, refused, stalled, ended, seen := 0, new(atomic.Int64), 0, 0, make(map[string]int)
 	for start := time.Now(); ; {
-		h := &history{start: time.Now()}
-		stall := b.round(h, r, refused, seen)
-		total += len(h.list) / 4
+		o := newOracle()
+		stall := b.round(o, refused, seen)
+		total += o.entries
 		if stall > besiegedTTL/10 {
 			// The machine kept this process from running for longer than the
 			// margin: then two may be inside, as the documentation says.
 			stalled++
-		} else if result := porcupine.CheckOperationsTimeout(withState(h), h.list, 2*time.Minute); result != porcupine.Ok {
+		} else if result := o.judge(); result != porcupine.Ok {
 			if !b.endedLeases {
-				t.Fatalf("porcupine: a history of %d operations is %s", len(h.list), result)
+				t.Fatalf("porcupine: a history of %d turns is %s", o.entries, result)
 			}
 			ended++
 		}
@@ -263,25 +145,27 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// withState returns the model, which begins with the state that earlier rounds
-// have left.
-func withState(h *history) porcupine.Model {
-	m := guardedModel
-	first := guarded{}
-	least := uint64(math.MaxUint64)
-	for _, o := range h.list {
-		if s := o.Input.(step); s.kind == stepRead && s.token < least {
-			least, first.value = s.token, o.Output.(uint64)
-		}
+// visit is a turn, which counts until it is revoked.
+func (o *oracle) visit(e *engine, client int, refused *atomic.Int64) {
+	s := &hold{client: client, asked: o.now()}
+	a := arrivalFor(30*time.Second, "a_")
+	a.Revoke = func(error) { o.force(s) }
+	turn, err := e.Enter(context.Background(), a)
+	if err != nil {
+		refused.Add(1)
+		time.Sleep(50 * time.Millisecond)
+		return
 	}
-	first.greatest = first.value
-	m.Init = func() any { return first }
-	return m
+	defer turn.Leave()
+	s.token = turn.Token()
+	o.enter(s)
+	defer o.leave(s)
+	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 }
 
 // round runs the clients for some time with faults, and returns the longest
 // time for which this process did not run.
-func (b *besieged) round(h *history, r *register, refused *atomic.Int64, seen map[string]int) (stall time.Duration) {
+func (b *besieged) round(o *oracle, refused *atomic.Int64, seen map[string]int) (stall time.Duration) {
 	b.endedLeases = false
 	stop := make(chan struct{})
 	var group sync.WaitGroup
@@ -294,7 +178,7 @@ func (b *besieged) round(h *history, r *register, refused *atomic.Int64, seen ma
 					case <-stop:
 						return
 					default:
-						h.visit(e, r, 2*i+j, refused)
+						o.visit(e, 2*i+j, refused)
 					}
 				}
 			})
@@ -320,40 +204,6 @@ func longestStall(stop <-chan struct{}) (stall time.Duration) {
 			return stall
 		case <-time.After(tick):
 			stall = max(stall, time.Since(before)-tick)
-		}
-	}
-}
-
-// The model must detect what it is meant to detect.
-func TestGuardedModel(t *testing.T) {
-	enter := func(token uint64, at int64) porcupine.Operation {
-		return porcupine.Operation{Input: step{stepEnter, token}, Call: at, Return: at}
-	}
-	read := func(token, value uint64, at int64) porcupine.Operation {
-		return porcupine.Operation{Input: step{stepRead, token}, Output: value, Call: at, Return: at}
-	}
-	write := func(token uint64, accepted bool, at int64) porcupine.Operation {
-		return porcupine.Operation{Input: step{stepWrite, token}, Output: accepted, Call: at, Return: at}
-	}
-	leave := func(token uint64, at int64) porcupine.Operation {
-		return porcupine.Operation{Input: step{stepLeave, token}, Call: at, Return: math.MaxInt64}
-	}
-	for name, test := range map[string]struct {
-		history []porcupine.Operation
-		ok      bool
-	}{
-		"two turns":       {[]porcupine.Operation{enter(1, 1), write(1, true, 2), leave(1, 3), enter(2, 4), read(2, 1, 5)}, true},
-		"overlap":         {[]porcupine.Operation{enter(1, 1), enter(2, 2), leave(1, 3)}, false},
-		"inversion":       {[]porcupine.Operation{enter(2, 1), leave(2, 2), enter(1, 3)}, false},
-		"old value":       {[]porcupine.Operation{enter(1, 1), write(1, true, 2), leave(1, 3), enter(2, 4), read(2, 0, 5)}, false},
-		"refused write":   {[]porcupine.Operation{enter(1, 1), write(1, false, 2)}, false},
-		"write after all": {[]porcupine.Operation{enter(1, 1), leave(1, 2), enter(2, 3), write(1, true, 4)}, false},
-	} {
-		for i := range test.history {
-			test.history[i].ClientId = i
-		}
-		if ok := porcupine.CheckOperations(guardedModel, test.history); ok != test.ok {
-			t.Errorf("%s: %t, want %t", name, ok, test.ok)
 		}
 	}
 }

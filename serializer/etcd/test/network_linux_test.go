@@ -86,25 +86,6 @@ func (m *machine) heal(t *testing.T) {
 	m.net.ip(t, "link set "+m.link+" up")
 }
 
-// slow makes the machine's link a bad one, and says how.
-func (m *machine) slow(t *testing.T) string {
-	t.Helper()
-	for _, discipline := range []string{"netem delay 40ms 20ms loss 2%", "tbf rate 128kbit burst 8k latency 500ms"} {
-		args := append(strings.Fields("netns exec "+m.space+" tc qdisc replace dev eth0 root"), strings.Fields(discipline)...)
-		if exec.Command("ip", args...).Run() == nil {
-			return discipline
-		}
-	}
-	t.Log("tc has no queueing discipline here that slows a link; TestSlowLink uses a relay for that")
-	return ""
-}
-
-// quick restores the machine's link.
-func (m *machine) quick(t *testing.T) {
-	t.Helper()
-	run(t, "ip", strings.Fields("netns exec "+m.space+" tc qdisc del dev eth0 root")...)
-}
-
 // command is a program to be run on the machine.
 func (m *machine) command(program string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", m.space, program}, args...)...)

@@ -111,7 +111,15 @@ func (m member) debian(t *testing.T, more ...string) *process {
 	}, more...)}
 }
 
-// modern is a member with the program of etcdserver.
+// modernProgram builds the program of etcdserver.
+func modernProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "etcdserver")
+	run(t, "go", "build", "-o", program, "./etcdserver")
+	return program
+}
+
+// modern is a member with that program.
 func (m member) modern(program string) *process {
 	return &process{program: program, args: []string{"-name", m.name, "-dir", m.dir, "-client", m.client, "-peer", m.peer, "-cluster", m.cluster}}
 }

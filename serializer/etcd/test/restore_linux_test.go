@@ -1,14 +1,9 @@
 package test
 
 import (
-	"context"
 	"errors"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,80 +12,28 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// restorable is a member whose data can be saved and restored.
-type restorable struct {
-	*testetcd.Member
-	save    func() (file string)
-	restore func(file string)
-}
-
-// restorableDebian is restored with its own etcdctl, or with etcdutl if bump is not
-// 0.
-func restorableDebian(t *testing.T, clusterToken string, bump uint64) restorable {
-	s := startStandalone(t)
-	restore := func(file string) { s.restore(t, file, clusterToken) }
-	if bump > 0 {
-		restore = func(file string) {
-			s.process.kill()
-			s.member.dir += "-restored"
-			s.process.args[slices.Index(s.process.args, "--data-dir")+1] = s.member.dir
-			restoreSnapshot(t, snapshot.RestoreConfig{
-				SnapshotPath: file, OutputDataDir: s.member.dir, RevisionBump: bump,
-				Name: s.member.name, PeerURLs: []string{s.member.peer}, InitialCluster: s.member.cluster, InitialClusterToken: clusterToken,
-			})
-			s.process.start(t)
-			s.waitReady(t)
-		}
-	}
-	return restorable{s.Member, func() string { return s.snapshot(t) }, restore}
-}
-
-// restorableModern is restored with etcdutl.
-func restorableModern(t *testing.T, bump uint64) restorable {
-	m := testetcd.Start(t)
-	return restorable{m, func() string { return saveSnapshot(t, m) }, func(file string) {
-		m.Stop()
-		m.Config.Dir += "-restored"
-		restoreSnapshot(t, snapshot.RestoreConfig{
-			SnapshotPath: file, OutputDataDir: m.Config.Dir, RevisionBump: bump,
-			Name: m.Config.Name, PeerURLs: []string{m.Config.AdvertisePeerUrls[0].String()},
-			InitialCluster: m.Config.InitialCluster, InitialClusterToken: m.Config.InitialClusterToken,
-		})
-		m.Start(t)
-	}}
-}
-
-// restoreSnapshot does what etcdutl snapshot restore does, with --mark-compacted
-// where that is needed.
-func restoreSnapshot(t *testing.T, c snapshot.RestoreConfig) {
+// restore kills etcd and starts it with the data of a snapshot. It does what etcdutl
+// snapshot restore does, with --mark-compacted where that is needed, or what etcdctl of
+// etcd 3.4 does.
+func (s *standalone) restore(t *testing.T, file, clusterToken string, bump uint64) {
 	t.Helper()
-	c.MarkCompacted = c.RevisionBump > 0
-	if err := snapshot.NewV3(zap.NewNop()).Restore(c); err != nil {
-		t.Fatal(err)
+	s.process.kill()
+	before := s.member.dir
+	s.member.dir += "-restored"
+	s.process.args[slices.Index(s.process.args, before)] = s.member.dir
+	if s.process.program == "etcd" && bump == 0 {
+		run(t, "etcdctl", "snapshot", "restore", file, "--name", s.member.name, "--data-dir", s.member.dir,
+			"--initial-cluster", s.member.cluster, "--initial-advertise-peer-urls", s.member.peer, "--initial-cluster-token", clusterToken)
+	} else {
+		must(t, snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, OutputDataDir: s.member.dir, RevisionBump: bump, MarkCompacted: bump > 0,
+			Name: s.member.name, PeerURLs: []string{s.member.peer}, InitialCluster: s.member.cluster, InitialClusterToken: clusterToken,
+		}))
 	}
-}
-
-// saveSnapshot does what etcdctl snapshot save does.
-func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
-	t.Helper()
-	content, err := m.Client(t).Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer content.Close()
-	file = filepath.Join(t.TempDir(), "snapshot.db")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = io.Copy(f, content)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	s.process.start(t)
+	s.waitReady(t)
 }
 
 // A cluster that was restored from a snapshot numbers its keys from an earlier
@@ -99,92 +42,65 @@ func saveSnapshot(t *testing.T, m *testetcd.Member) (file string) {
 // until the revisions had come as far again. If the revision is bumped, tokens
 // keep growing.
 func TestRestoredFromSnapshot(t *testing.T) {
-	const bump = 1_000_000_000
+	t.Parallel()
+	modern := modernProgram(t)
 	for name, c := range map[string]struct {
-		start func(*testing.T) restorable
-		grows bool // the tokens
+		program, clusterToken string
+		bump                  uint64
 	}{
-		"etcd 3.4, the same cluster ID": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster", 0) }, false},
-		"etcd 3.4, another cluster ID":  {func(t *testing.T) restorable { return restorableDebian(t, "restored", 0) }, false},
-		"etcd 3.4, the revision bumped": {func(t *testing.T) restorable { return restorableDebian(t, "etcd-cluster", bump) }, true},
-		"etcd 3.7":                      {func(t *testing.T) restorable { return restorableModern(t, 0) }, false},
-		"etcd 3.7, the revision bumped": {func(t *testing.T) restorable { return restorableModern(t, bump) }, true},
+		"etcd 3.4, the same cluster ID": {"etcd", "etcd-cluster", 0},
+		"etcd 3.4, another cluster ID":  {"etcd", "restored", 0},
+		"etcd 3.4, the revision bumped": {"etcd", "etcd-cluster", 1_000_000_000},
+		"etcd 3.7":                      {modern, "etcd-cluster", 0},
+		"etcd 3.7, the revision bumped": {modern, "etcd-cluster", 1_000_000_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
-			testRestored(t, c.start(t), c.grows)
+			t.Parallel()
+			s := startStandalone(t, c.program)
+			testRestored(t, s, c.bump > 0, func(file string) { s.restore(t, file, c.clusterToken, c.bump) })
 		})
 	}
 }
 
-func testRestored(t *testing.T, m restorable, grows bool) {
-	const ttl = 20 * time.Second
-	engines := []*engine{open(t, etcd.Options{TTL: ttl}, m.URL), open(t, etcd.Options{TTL: ttl}, m.URL)}
+func testRestored(t *testing.T, s *standalone, grows bool, restore func(file string)) {
+	options := etcd.Options{TTL: 20 * time.Second}
+	here, there := open(t, options, s.URL), open(t, options, s.URL)
 	turns := func(n int) {
-		for _, e := range engines {
-			for range n {
-				enter(t, e, arrival("q")).Leave()
-			}
+		for range n {
+			enter(t, here, "a_").Leave()
+			enter(t, there, "a_").Leave()
 		}
 	}
 	turns(1)
-	waitUntilEmpty(t, m.Client(t))
-	file := m.save()
+	waitUntilEmpty(t, s.Client(t))
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	run(t, "etcdctl", "--endpoints", s.URL, "snapshot", "save", file)
 	turns(100)
-	revoked := make(chan error, 1)
-	a := arrival("held")
-	a.Revoke = func(err error) { revoked <- err }
-	holder := enter(t, engines[0], a)
-	waiter := join(t, engines[1], arrival("held"))
-	m.restore(file)
-	back := time.Now()
+	holder, revoked := held(t, here, "held")
+	waiter := join(t, there, "held")
+	restore(file)
 
-	var inside, overlaps, entered, older atomic.Int64
-	var group sync.WaitGroup
-	end := time.Now().Add(4 * time.Second)
-	for _, e := range engines {
-		for range 2 {
-			group.Go(func() {
-				for time.Now().Before(end) {
-					turn, err := e.Enter(context.Background(), arrival("q"))
-					if err != nil {
-						time.Sleep(50 * time.Millisecond)
-						continue
-					}
-					if inside.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					if turn.Token() <= holder.Token() {
-						older.Add(1)
-					}
-					entered.Add(1)
-					time.Sleep(100 * time.Millisecond)
-					inside.Add(-1)
-					turn.Leave()
-				}
-			})
-		}
+	back := time.Now()
+	var all crowd
+	all.comes(here, 2, 0, 100*time.Millisecond, 10*time.Millisecond)
+	all.comes(there, 2, 0, 100*time.Millisecond, 10*time.Millisecond)
+	wantRevoked(t, revoked, serializer.ErrLost)
+	took := time.Since(back)
+	t.Logf("the request inside was cancelled %s after etcd was back", took.Round(time.Millisecond))
+	if took > options.TTL/2 {
+		t.Error("that is too long: the restored cluster does not have its ticket")
 	}
-	select {
-	case err := <-revoked:
-		t.Logf("the request inside was cancelled %s after etcd was back", time.Since(back).Round(time.Millisecond))
-		if !errors.Is(err, serializer.ErrLost) {
-			t.Errorf("revoked with %v", err)
-		}
-	case <-time.After(ttl / 2):
-		t.Error("a holder whose ticket the restored cluster does not have is still inside")
-	}
-	if r := <-waiter; !errors.Is(r.err, serializer.ErrLost) && !errors.Is(r.err, serializer.ErrEvicted) {
-		t.Errorf("a waiter whose ticket the restored cluster does not have got %v", r.err)
-	} else {
-		t.Logf("the waiter got: %v", r.err)
+	if err := (<-waiter).err; !errors.Is(err, serializer.ErrLost) && !errors.Is(err, serializer.ErrEvicted) {
+		t.Errorf("a waiter whose ticket the restored cluster does not have got %v", err)
 	}
 	holder.Leave()
-	group.Wait()
-	if overlaps.Load() > 0 || entered.Load() < 5 {
-		t.Errorf("%d entered, %d while another was inside", entered.Load(), overlaps.Load())
+	time.Sleep(time.Until(back.Add(4 * time.Second))) // visitors come meanwhile
+	all.end()
+	if all.overlaps > 0 || len(all.entries) < 5 {
+		t.Errorf("%d entered, %d while another was inside", len(all.entries), all.overlaps)
 	}
-	if n := older.Load(); grows && n > 0 {
-		t.Errorf("%d of %d had a token from before the restore", n, entered.Load())
+	older := func(e entry) bool { return e.token <= holder.Token() }
+	if grows && slices.ContainsFunc(all.entries, older) {
+		t.Error("somebody had a token from before the restore")
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,19 +20,23 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// standalone is a cluster of one, Debian's etcd, whose process a test may stop
-// and whose data it may replace.
+// standalone is a cluster of one, whose process a test may kill and whose data it may
+// replace.
 type standalone struct {
 	*testetcd.Member
 	process *process
 	member  member
 }
 
-// startStandalone runs it until the test ends.
-func startStandalone(t *testing.T, more ...string) *standalone {
+// startStandalone runs it until the test ends: etcd of this system, or [modernProgram].
+func startStandalone(t *testing.T, program string, more ...string) *standalone {
 	t.Helper()
 	m := members(t.TempDir(), 1, func(int, int) string { return testetcd.FreeAddress(t) })[0]
-	s := &standalone{Member: &testetcd.Member{URL: m.client}, process: runProcess(t, m.debian(t, more...)), member: m}
+	process := m.modern(program)
+	if program == "etcd" {
+		process = m.debian(t, more...)
+	}
+	s := &standalone{Member: &testetcd.Member{URL: m.client}, process: runProcess(t, process), member: m}
 	s.waitReady(t)
 	return s
 }
@@ -50,56 +53,20 @@ func (s *standalone) waitReady(t *testing.T) {
 	})
 }
 
-// snapshot saves the data as an operator does.
-func (s *standalone) snapshot(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "snapshot.db")
-	run(t, "etcdctl", "--endpoints", s.URL, "snapshot", "save", file)
-	return file
-}
-
-// restore kills etcd and starts it with the data of a snapshot.
-func (s *standalone) restore(t *testing.T, snapshot, clusterToken string) {
-	t.Helper()
-	s.process.kill()
-	if err := os.RemoveAll(s.member.dir); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "etcdctl", "snapshot", "restore", snapshot, "--name", s.member.name, "--data-dir", s.member.dir,
-		"--initial-cluster", s.member.cluster, "--initial-advertise-peer-urls", s.member.peer, "--initial-cluster-token", clusterToken)
-	s.process.start(t)
-	s.waitReady(t)
-}
-
-// metric sums up the values of one of etcd's metrics whose lines have all the
-// texts.
-func (s *standalone) metric(t *testing.T, name string, texts ...string) (sum float64) {
+// metric sums up the values of one of etcd's metrics whose lines have a text.
+func (s *standalone) metric(t *testing.T, name, text string) (sum float64) {
 	t.Helper()
 	answer, err := http.Get(s.URL + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-lines:
+	must(t, err)
 	for line := range strings.Lines(string(body)) {
-		if !strings.HasPrefix(line, name) {
-			continue
+		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			must(t, err)
+			sum += value
 		}
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue lines
-			}
-		}
-		var value float64
-		fields := strings.Fields(line)
-		if _, err := fmt.Sscan(fields[len(fields)-1], &value); err != nil {
-			t.Fatalf("reading %q: %v", line, err)
-		}
-		sum += value
 	}
 	return sum
 }
@@ -119,18 +86,10 @@ func fill(t *testing.T, m *testetcd.Member) {
 // makeRoom has etcd accept writes again.
 func makeRoom(t *testing.T, m *testetcd.Member) {
 	t.Helper()
-	c, ctx := m.Client(t), context.Background()
+	c, ctx := m.Client(t), t.Context()
 	answer, err := c.Delete(ctx, "filler", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []func() error{
-		func() error { return second(c.Compact(ctx, answer.Header.Revision)) },
-		func() error { return second(c.Defragment(ctx, m.URL)) },
-		func() error { return second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})) },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, err)
+	must(t, second(c.Compact(ctx, answer.Header.Revision)))
+	must(t, second(c.Defragment(ctx, m.URL)))
+	must(t, second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})))
 }

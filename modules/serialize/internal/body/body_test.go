@@ -169,78 +169,27 @@ func TestReadAfterClose(t *testing.T) {
 // A body that is announced as too large is refused with nothing read, and its client is
 // not asked to send it.
 func TestExpectContinue(t *testing.T) {
-	for _, c := range []struct {
-		length string
-		first  string // line of the answer
-	}{
-		{"10", "HTTP/1.1 100 Continue"},
-		{"11", "HTTP/1.1 413 Request Entity Too Large"},
-	} {
-		conn := dial(t, serve(t, Limits{10, 0}))
-		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: "+c.length+"\r\n\r\n")
-		answer := make([]byte, len(c.first))
-		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != c.first {
-			t.Errorf("%s bytes: %q, %v", c.length, answer, err)
-		}
-	}
-}
-
-// serve answers with what it has read, or with the status of the failure.
-func serve(t *testing.T, limits Limits) *httptest.Server {
-	t.Helper()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := Read(w, r, limits)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := Read(w, r, Limits{10, 0})
 		defer b.Free()
 		if err != nil {
 			w.WriteHeader(statusOf(err))
-			return
 		}
-		_, _ = io.Copy(w, r.Body)
-		_, _ = io.WriteString(w, r.Trailer.Get("X-Sum"))
 	}))
-	server.Config.ReadTimeout = time.Second
-	server.Start()
 	t.Cleanup(server.Close)
-	return server
-}
-
-func dial(t *testing.T, server *httptest.Server) net.Conn {
-	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
-	return conn
-}
-
-// What clients send, and what they get. A body that stalls is ended by the read timeout.
-func TestClients(t *testing.T) {
-	const chunked = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
-	const long = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"
-	for _, c := range []struct {
-		name, sent string
-		closes     bool
-		want       string
-	}{
-		{"chunked, with a trailer", chunked + "5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n", false, "hello7"},
-		{"chunked, too large", chunked + "1e\r\n" + strings.Repeat("x", 30) + "\r\n0\r\n\r\n", false, " 413 "},
-		{"a broken chunk", chunked + "5\r\nhello\r\nno number\r\n", false, " 400 "},
-		{"stalls", long + "hello", false, " 408 "},
-		{"breaks off", long + "hello", true, "HTTP/1.1 4"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			conn := dial(t, serve(t, Limits{10, 10}))
-			_, _ = io.WriteString(conn, c.sent)
-			if c.closes {
-				_ = conn.(*net.TCPConn).CloseWrite()
-			}
-			if answer, err := io.ReadAll(conn); !strings.Contains(string(answer), c.want) {
-				t.Errorf("%q, %v", answer, err)
-			}
-		})
+	t.Cleanup(server.CloseClientConnections)
+	for length, first := range map[string]string{"10": "HTTP/1.1 100 Continue", "11": "HTTP/1.1 413 Request Entity Too Large"} {
+		conn, err := net.DialTimeout("tcp", server.Listener.Addr().String(), wait.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(wait.Patience))
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: "+length+"\r\n\r\n")
+		answer := make([]byte, len(first))
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != first {
+			t.Errorf("%s bytes: %q, %v", length, answer, err)
+		}
+		_ = conn.Close()
 	}
 }
 

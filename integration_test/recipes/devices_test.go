@@ -1,0 +1,189 @@
+//go:build unix
+
+package recipes
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+)
+
+// Without the queue, some writers find the database locked.
+func TestSQLite(t *testing.T) {
+	php := testcaddy.Need(t, "php", "apt-get install php-cli php-sqlite3")
+	root, socket := phpAt(t, map[string]string{"index.php": `<?php
+$db = new SQLite3(__DIR__ . "/shop.db");
+$db->enableExceptions(true);
+$post = $_SERVER["REQUEST_METHOD"] === "POST";
+$db->busyTimeout($post ? 0 : 5000);
+try {
+    if ($post) {
+        $db->exec("BEGIN IMMEDIATE");
+        $db->exec("UPDATE stock SET n = n + 1");
+        usleep(5000);
+        $db->exec("COMMIT");
+    }
+    echo "stock ", $db->querySingle("SELECT n FROM stock");
+} catch (Exception $e) {
+    http_response_code(500);
+    echo $e->getMessage();
+}
+`})
+	prepare := fmt.Sprintf(`$db = new SQLite3(%[1]q);
+$db->exec("PRAGMA journal_mode=WAL; CREATE TABLE stock (n); INSERT INTO stock VALUES (0)");
+chmod(%[1]q, 0666);`, filepath.Join(root, "shop.db"))
+	if out, err := exec.CommandContext(t.Context(), php, "-r", prepare).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	k := cook(t, "SQLite behind a web application", "reverse_proxy localhost:9000", "root "+root+"\n\tphp_fastcgi unix/"+socket)
+	const clients, each = 6, 5
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for range each {
+				if a := <-testcaddy.Send(t, "POST", k.url+"order", ""); a.Err != nil || a.StatusCode != 200 {
+					t.Errorf("answered %v %q", a.Err, a.Text)
+				}
+			}
+		})
+	}
+	all.Wait()
+	want(t, k.get(t, ""), 200, fmt.Sprint("stock ", clients*each))
+}
+
+// A client that goes away ends the generation, and the next one begins. What needs no GPU
+// does not wait.
+func TestOneGPU(t *testing.T) {
+	k := cook(t, "One GPU behind Ollama or llama.cpp")
+	ctx, hangUp := context.WithCancel(t.Context())
+	request, err := http.NewRequestWithContext(ctx, "POST", k.url+"api/generate", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go testcaddy.Do(http.DefaultClient, request)
+	first := k.NextNamed("api/generate")
+	second := testcaddy.Send(t, "POST", k.url+"api/generate", "{}")
+	k.awaitTickets(t, "gpu_", 2)
+	tags := k.get(t, "api/tags")
+	k.NextNamed("api/tags").Leave()
+	want(t, tags, 200, "")
+	k.Nobody()
+	hangUp()
+	<-first.Gone
+	k.NextNamed("api/generate").Leave()
+	want(t, second, 200, "served")
+}
+
+// A call's messages, small and large, go in both directions while the next call waits, and
+// the trailers come last. A call that is cancelled ends its turn.
+func TestGRPC(t *testing.T) {
+	// gRPC is HTTP/2 without TLS, messages with a length before them, and trailers.
+	read := func(from io.Reader) ([]byte, error) {
+		head := make([]byte, 5)
+		if _, err := io.ReadFull(from, head); err != nil {
+			return nil, err
+		}
+		message := slices.Concat(head, make([]byte, binary.BigEndian.Uint32(head[1:])))
+		_, err := io.ReadFull(from, message[5:])
+		return message, err
+	}
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status")
+		for message, err := read(r.Body); err == nil; message, err = read(r.Body) {
+			_, _ = w.Write(message)
+			_ = http.NewResponseController(w).Flush()
+		}
+		w.Header().Set("Grpc-Status", "0")
+	}))
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	upstream.Config.Protocols = protocols
+	upstream.Start()
+	t.Cleanup(upstream.Close)
+	k := cook(t, "gRPC", "hold_timeout 1m", "hold_timeout 10m", "localhost:9000", upstream.Listener.Addr().String(),
+		"example.com {", "{\n\tadmin {$ADMIN}\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n\nexample.com {")
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	message := func(length int) string {
+		return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(length))) + strings.Repeat("x", length)
+	}
+	type call struct {
+		*http.Response
+		messages *io.PipeWriter
+	}
+	begin := func() <-chan call {
+		body, messages := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", k.url+"ledger.Ledger/Add", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("TE", "trailers")
+		begun := make(chan call, 1)
+		go func() { _, _ = io.WriteString(messages, message(5)) }()
+		go func() {
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				resp = &http.Response{Body: http.NoBody}
+			}
+			begun <- call{resp, messages}
+		}()
+		return begun
+	}
+	wantEcho := func(from call, length int) {
+		t.Helper()
+		if got, err := read(from.Body); err != nil || string(got) != message(length) {
+			t.Fatalf("got %d bytes, %v, of a message of %d", len(got), err, length)
+		}
+	}
+	first := <-begin()
+	wantEcho(first, 5)
+	next := begin()
+	k.awaitTickets(t, "ledger_", 2)
+	for _, length := range []int{0, 3000, 100_000, 1_000_000, 1} {
+		if _, err := io.WriteString(first.messages, message(length)); err != nil {
+			t.Fatal(err)
+		}
+		wantEcho(first, length)
+	}
+	if len(next) > 0 {
+		t.Error("two calls are inside")
+	}
+	_ = first.Body.Close()
+	second := <-next
+	wantEcho(second, 5)
+	_ = second.messages.Close()
+	if rest, err := io.ReadAll(second.Body); len(rest) > 0 || err != nil || second.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("it ends with %q, %v, %v", rest, err, second.Trailer)
+	}
+}
+
+// An open WebSocket keeps nobody else waiting. TestWebSocket shows that it keeps its turn.
+func TestWebSockets(t *testing.T) {
+	k := cook(t, "WebSockets", "concurrency 100", "concurrency 2", "timeout 1s", "timeout 2s")
+	var sockets []<-chan testcaddy.Answer
+	for i := range 2 {
+		sockets = append(sockets, k.get(t, "socket"))
+		k.awaitTickets(t, "socket_", i+1)
+		k.NextNamed("socket")
+	}
+	page := k.get(t, "a")
+	k.NextNamed("a").Leave()
+	want(t, page, 200, "served a")
+	want(t, k.get(t, "socket/more"), 503, "") // one too many
+	k.OpenAll()
+	for _, socket := range sockets {
+		want(t, socket, 200, "")
+	}
+}

@@ -1,0 +1,59 @@
+//go:build unix
+
+package testcaddy
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// SharedDir makes a directory for the test that every user may write to.
+func SharedDir(t testing.TB) string {
+	t.Helper()
+	dir := TempDir(t)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// StartPHP runs the PHP process manager at a socket until the end of the test. Debian has
+// it under its version.
+func StartPHP(t testing.TB, socket string) *Process {
+	t.Helper()
+	var programs []string
+	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/sbin"} {
+		found, _ := filepath.Glob(dir + "/php-fpm*")
+		programs = append(programs, found...)
+	}
+	if len(programs) == 0 {
+		t.Skip("php-fpm is missing; install it with: apt-get install php-fpm")
+	}
+	user := ""
+	if os.Geteuid() == 0 {
+		user = "user = nobody\ngroup = nogroup\n"
+	}
+	config := filepath.Join(TempDir(t), "fpm.conf")
+	WriteFile(t, config, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\n"+
+		"pm = static\npm.max_children = 8\n", user, socket))
+	fpm := StartProcess(t, exec.Command(programs[0], "--nodaemonize", "--fpm-config", config))
+	t.Cleanup(fpm.Interrupt)
+	fpm.AwaitText("ready to handle connections")
+	return fpm
+}
+
+// Interrupt ends a server in good order, if it still runs. Its children do not survive
+// that.
+func (p *Process) Interrupt() {
+	p.t.Helper()
+	select {
+	case <-p.Ended:
+		return
+	default:
+	}
+	p.Signal(os.Interrupt)
+	p.AwaitEnd()
+}
