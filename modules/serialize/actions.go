@@ -108,6 +108,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
+	result := "evicted; its request is refused"
 	switch {
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
@@ -116,12 +117,10 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusNotFound, err)
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
-	}
-	result := "evicted; its request is refused"
-	if left != "" {
+	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText
-	} else if t.State == serializer.StateInside {
+	case t.State == serializer.StateInside:
 		result = "evicted; its request was cancelled and has returned, so the next may enter"
 	}
 	return queueapi.Eviction{TicketState: *t, Result: result}, nil
@@ -132,11 +131,9 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
 	for state = t.State; ctx.Err() == nil; time.Sleep(evictPoll) {
 		_, now, err := findQueue(ctx, queue, t.Token)
-		missing, ok := errors.AsType[caddy.APIError](err)
-		switch {
-		case err == nil:
+		if err == nil {
 			state = now.State
-		case ok && missing.HTTPStatus == http.StatusNotFound:
+		} else if missing, ok := errors.AsType[caddy.APIError](err); ok && missing.HTTPStatus == http.StatusNotFound {
 			return ""
 		}
 	}
