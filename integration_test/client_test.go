@@ -124,13 +124,8 @@ func (c *caddy) wantServed(answers ...<-chan testcaddy.Answer) {
 // release lets the holder leave, which must then be served.
 func (c *caddy) release(holder <-chan testcaddy.Answer) {
 	c.t.Helper()
-	release(c.t, c.Upstream, holder)
-}
-
-func release(t testing.TB, upstream *testcaddy.Upstream, holder <-chan testcaddy.Answer) {
-	t.Helper()
-	upstream.Open("holder")
-	(<-holder).Want(t, http.StatusOK)
+	c.Open("holder")
+	c.wantServed(holder)
 }
 
 // wantNoAnswer fails the test if there is an answer within a time.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -414,6 +417,35 @@ func (v *visit) recordDryRun() {
 	})
 }
 
+const (
+	// maxInsideLogged is how many requests a log entry names as inside.
+	maxInsideLogged = 10
+
+	// insidePatience is how long a request may wait until its engine has listed who is
+	// inside. It happens once a second at most.
+	insidePatience = 100 * time.Millisecond
+)
+
+// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
+// the engine fails.
+func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
+	defer cancel()
+	states, _ := e.describedQueues(ctx)
+	for _, q := range states {
+		if q.Prefix != queue {
+			continue
+		}
+		for _, t := range q.Tickets {
+			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
+				break
+			}
+			texts = append(texts, command.Printable(queueapi.Describe(t)))
+		}
+	}
+	return texts
+}
+
 // setContext changes the request in place: Caddy's placeholders know it by its address, and
 // would not see what the handlers do to a copy. It is never changed back, because a proxy's
 // transport may still read it. A function of its own keeps its copy of the request off the
@@ -504,14 +536,6 @@ func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, 
 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }
-
-// RevokedAt is when the turn was taken back, or zero.
-func (v *visit) RevokedAt() time.Time {
-	if revoked := v.revoked.Load(); revoked != nil {
-		return revoked.at
-	}
-	return time.Time{}
-}
 
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
 func (v *visit) PastHoldTimeout() bool {

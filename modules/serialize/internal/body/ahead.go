@@ -44,7 +44,7 @@ type ahead struct {
 func (a *ahead) read(gone context.CancelCauseFunc) {
 	chunk := make([]byte, 4<<10)
 	for reading := true; reading; {
-		n, err := a.ReadCloser.Read(chunk)
+		n, err := a.readClient(chunk)
 		a.mu.Lock()
 		a.data, a.err = append(a.data, chunk[:n]...), err
 		a.reading = err == nil && !a.stopped && len(a.data) < maxAhead
@@ -55,6 +55,18 @@ func (a *ahead) read(gone context.CancelCauseFunc) {
 			gone(failure(a.request, err))
 		}
 	}
+}
+
+// readClient reads from the client, in the goroutine. The handlers may have returned by
+// then. With Caddy's enable_full_duplex, net/http reads the next request beside it, finds
+// the two, and panics, which must not end the process.
+func (a *ahead) readClient(p []byte) (n int, err error) {
+	defer func() {
+		if recover() != nil {
+			err = io.ErrUnexpectedEOF
+		}
+	}()
+	return a.ReadCloser.Read(p)
 }
 
 // stop lets the goroutine finish what it is reading.

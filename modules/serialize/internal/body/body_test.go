@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -223,4 +224,36 @@ func TestUploadingUntilTheEnd(t *testing.T) {
 	if Uploading(newRequest("", 0)) != nil || Uploading(newRequest("hello", 5)) == nil {
 		t.Error("who uploads is wrong")
 	}
+}
+
+// Bug: with enable_full_duplex, net/http panics if the body of one request is read while it
+// reads the next. In the goroutine that reads ahead, that ended the process.
+func TestUnreadInFullDuplex(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		_, stop := Watch(r)
+		stop()
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // net/http's own panics
+	server.Start()
+	defer server.Close()
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for range 200 {
+				conn, err := net.Dial("tcp", server.Listener.Addr().String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(conn, strings.Repeat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\naaa", 3))
+				_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}
+		})
+	}
+	clients.Wait()
 }
