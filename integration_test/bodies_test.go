@@ -196,7 +196,7 @@ func TestExpectContinue(t *testing.T) {
 			}
 		}
 		holder, waiter := c.holder(t), c.getting("/?name=waiter")
-		c.awaitWaiting(1)
+		c.awaitQueue("serializer_", 1, 1)
 		for _, request := range []string{head("full", 10, "Expect: 100-continue\r\n"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
 			if got := answerOf(t, c.dial(request)); got != http.StatusServiceUnavailable {
 				t.Errorf("answered %d, want 503", got)

@@ -19,16 +19,7 @@ import (
 )
 
 // dry is a site with a dry run.
-const dry = `
-	unique_ids
-	serialize {
-		path {$DIR}
-		dry_run
-		%s
-	}
-	reverse_proxy {$UPSTREAM} {
-		header_up X-Token {http.serialize.token}
-	}`
+func dry(options string) string { return "unique_ids\n" + behindQueue("dry_run\n"+options) }
 
 const defaultQueue = `queue="serializer_"`
 
@@ -36,7 +27,7 @@ const defaultQueue = `queue="serializer_"`
 // process of the directory, and the page says so.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + fmt.Sprintf(dry, "queue_length 1\ntimeout 1s\nhold_timeout 1ms")})
+	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + dry("queue_length 1\ntimeout 1s\nhold_timeout 1ms")})
 	other := one.another()
 	answers := []<-chan testcaddy.Answer{one.getting("/save?name=first&gate")}
 	one.AwaitEntry("first")
@@ -97,7 +88,7 @@ func TestDryRunRules(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{global: "metrics", site: fmt.Sprintf(dry, test.options)})
+			c := start(t, setup{global: "metrics", site: dry(test.options)})
 			var answers []<-chan testcaddy.Answer
 			for i, method := range strings.Fields(test.methods) {
 				answers = append(answers, c.send(method, fmt.Sprint("gate&name=", i)))
@@ -113,7 +104,7 @@ func TestDryRunRules(t *testing.T) {
 // A dry run must not take a site down: if the storage fails, requests pass.
 func TestDryRunWithoutStorage(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{global: "metrics", site: fmt.Sprintf(dry, "")})
+	c := start(t, setup{global: "metrics", site: dry("")})
 	check(t, os.RemoveAll(c.dir))
 	testcaddy.WriteFile(t, c.dir, "")
 	c.get("/?name=first").Want(t, http.StatusOK)

@@ -3,11 +3,9 @@
 package integration_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The methods of skip_methods pass. The memory engine does not touch the directory.
@@ -23,7 +21,7 @@ func TestSkipMethods(t *testing.T) {
 		answers := []<-chan testcaddy.Answer{holder}
 		for i, method := range []string{"POST", "PUT", "DELETE", "PATCH"} {
 			answers = append(answers, c.send(method, "name="+method))
-			c.awaitWaiting(i + 1)
+			c.awaitQueue("serializer_", 1, i+1)
 			c.WantNever(method)
 		}
 		if names := fileNames(t, c.dir); engine == "memory" && len(names) > 0 {
@@ -32,17 +30,5 @@ func TestSkipMethods(t *testing.T) {
 		c.Open("holder")
 		c.wantServed(answers...)
 		c.WantOrder("holder", "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH")
-	})
-}
-
-// awaitWaiting waits until the engine says that so many wait.
-func (c *caddy) awaitWaiting(n int) {
-	c.t.Helper()
-	wait.Until(c.t, fmt.Sprint(n, " wait"), func() bool {
-		waiting := 0
-		for _, q := range c.queues() {
-			waiting += q.Waiting
-		}
-		return waiting == n
 	})
 }

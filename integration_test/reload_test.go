@@ -141,7 +141,7 @@ func TestReloadChangesEngine(t *testing.T) {
 			t.Parallel()
 			c := startQueue(t, "timeout 1m\nengine "+change[0])
 			holder, waiter := c.holder(t), c.getting("/?name=waiter")
-			c.awaitWaiting(1)
+			c.awaitQueue("serializer_", 1, 1)
 			to := setup{site: behindQueue("timeout 1m\nengine " + change[1])}
 			if err := c.reload(to); err == nil || !strings.Contains(err.Error(), "pause the queue, wait until nobody is inside") {
 				t.Fatalf("the reload said %v", err)

@@ -55,7 +55,7 @@ func TestUsersInDirectoryForAll(t *testing.T) {
 	upstream.AwaitEntry("root")
 	upstream.AwaitEntry("service")
 	waits := service.getting("/?name=waiter")
-	service.awaitWaiting(1)
+	service.awaitQueue("serializer_", 1, 1)
 	for uid, tickets := range map[uint32]int{0: 1, other.uid: 2} {
 		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", uid))
 		info, err := os.Stat(own)
