@@ -169,7 +169,7 @@ func TestAdminFindsQueuesWithOddNames(t *testing.T) {
 		}
 		c.Open(name)
 		c.wantServed(answer)
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	}
 }
 
@@ -202,6 +202,6 @@ func TestEvict(t *testing.T) {
 		(<-holder).Want(t, http.StatusGatewayTimeout)
 		c.WantOrder("holder", "2")
 		c.awaitQueue("a_", 0, 0)
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	})
 }

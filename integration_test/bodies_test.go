@@ -61,7 +61,7 @@ func TestUploads(t *testing.T) {
 		}
 	}
 	c.awaitEntry("a line that names the option", func(e entry) bool { return strings.Contains(e.Text("msg"), "buffer off") })
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // A client that sends its body slowly does not hold the queue: it gets its ticket when
@@ -76,7 +76,7 @@ func TestSlowSender(t *testing.T) {
 		// Long enough for the head to be read, even if nothing shows it.
 		time.Sleep(100 * time.Millisecond)
 		c.get("/?name=quick").Want(t, http.StatusOK)
-		c.wantNoTickets()
+		c.awaitTickets(0)
 		c.WantNever(name)
 		c.wantReceived(conn, name, body[size/2:], size)
 	}
@@ -101,7 +101,7 @@ func TestStalledSender(t *testing.T) {
 		t.Errorf("answered %d, want 408", got)
 	}
 	c.WantNever("stalled")
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // With `buffer off`, the ticket is taken when the head is here. The client's speed is then
@@ -126,7 +126,7 @@ func TestBufferOff(t *testing.T) {
 	c.AwaitEntry("broken")
 	check(t, broken.Close())
 	c.get("/?name=after").Want(t, http.StatusOK)
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // A request that asks for incremental forwarding (RFC 10036) is refused, unless its queue
@@ -175,7 +175,7 @@ func TestBodyFails(t *testing.T) {
 		}
 		c.get("/?name=next").Want(t, http.StatusOK)
 		c.WantNever("broken")
-		c.wantNoTickets()
+		c.awaitTickets(0)
 		c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, fmt.Sprint(i+1))
 	}
 }

@@ -295,7 +295,7 @@ func TestEvictFromStopped(t *testing.T) {
 	(<-waiter).Want(t, http.StatusServiceUnavailable)
 	c.Open("holder")
 	<-holder // it may have been cancelled
-	c.wantNoTickets()
+	c.awaitTickets(0)
 
 	// One that is not stopped evicts it.
 	last := c.getting("/?name=last&gate")

@@ -48,7 +48,7 @@ func TestClientHangsUpInside(t *testing.T) {
 			}
 			c.WantOrder("first", "second")
 			c.WantAlone()
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -100,7 +100,7 @@ func TestClientHangsUpWaiting(t *testing.T) {
 			c.release(holder)
 			c.get("/?name=last").Want(t, http.StatusOK)
 			c.WantOrder("holder", "last")
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }

@@ -37,7 +37,7 @@ func TestLatestWins(t *testing.T) {
 			one.release(first)
 			one.wantServed(waiting)
 			one.WantOrder("holder", "save99")
-			one.wantNoTickets()
+			one.awaitTickets(0)
 			if processes == 1 {
 				one.wantMetric(`requests_total{outcome="superseded",queue="save_"}`, "98")
 				one.wantMetric(`requests_total{outcome="queue_full",queue="save_"}`, "0")

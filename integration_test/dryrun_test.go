@@ -40,7 +40,7 @@ func TestDryRun(t *testing.T) {
 	}
 	one.OpenAll()
 	one.wantServed(answers...)
-	one.wantNoTickets()
+	one.awaitTickets(0)
 	one.wantMetric(`requests_total{outcome="would_enter",`+defaultQueue+`}`, "1")
 	one.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "1")
 	other.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "1")

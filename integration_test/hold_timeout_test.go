@@ -30,7 +30,7 @@ func TestHoldTimeout(t *testing.T) {
 			if !strings.Contains(line.Text("cause"), "hold_timeout") || line.Text("queue") != "serializer_" {
 				t.Errorf("the log says %v", line)
 			}
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -58,6 +58,6 @@ func TestNextAfterHoldTimeout(t *testing.T) {
 		(<-c.holder(t)).Want(t, http.StatusGatewayTimeout)
 		c.get("/?name=next").Want(t, http.StatusOK)
 		c.WantOrder("holder", "next")
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	}
 }

@@ -82,14 +82,9 @@ User www-data
 Group www-data
 Header always set X-Unique-Id "%{UNIQUE_ID}e"
 `)
-	server := testcaddy.Daemon(t, apache, "-X", "-f", config)
+	testcaddy.Daemon(t, apache, "-X", "-f", config)
 	var id string
 	wait.Eventually(t, "apache answers", func() error {
-		select {
-		case <-server.Ended:
-			t.Fatalf("apache ended: %v", server.Err)
-		default:
-		}
 		a := <-testcaddy.Send(t, http.MethodGet, "http://"+addr, "")
 		id = a.Header.Get("X-Unique-Id")
 		return a.Err

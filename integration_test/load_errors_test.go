@@ -79,5 +79,5 @@ func TestFailedReload(t *testing.T) {
 	}
 	c.get("/?name=after").Want(t, 200)
 	c.WantOrder("before", "after")
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }

@@ -34,19 +34,13 @@ func fileNames(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// awaitTickets waits until there are n tickets in the lock directory.
+// awaitTickets waits until there are n tickets in the lock directory. A ticket is removed
+// after the turn has been handed on.
 func (c *caddy) awaitTickets(n int) {
 	c.t.Helper()
 	if !wait.Poll(wait.Patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }) {
 		c.t.Fatalf("%d tickets in the lock directory: not so after %v, but %v", n, wait.Patience, lockFiles(c.t, c.dir))
 	}
-}
-
-// wantNoTickets fails the test unless the lock directory has no tickets within
-// a moment. A ticket is removed after the turn has been handed on.
-func (c *caddy) wantNoTickets() {
-	c.t.Helper()
-	c.awaitTickets(0)
 }
 
 // wantOnlyGuard fails the test if anything but the guard file is left in the

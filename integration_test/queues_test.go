@@ -57,7 +57,7 @@ func TestHostilePrefixes(t *testing.T) {
 		}
 		c.OpenAll()
 		c.wantServed(append(holders, waiters...)...)
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestOwnFileNamesAsPrefix(t *testing.T) {
 		one.WantNever("second" + prefix)
 		one.Open("first" + prefix)
 		one.wantServed(first, second)
-		one.wantNoTickets()
+		one.awaitTickets(0)
 	}
 	one.WantAlone()
 }

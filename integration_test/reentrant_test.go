@@ -49,7 +49,7 @@ func TestReentrant(t *testing.T) {
 			if test.status == 0 {
 				c.WantOrder("me", "me")
 			}
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -61,13 +61,13 @@ func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 	const queue = "serialize {\npath {$DIR}\n}\n"
 	with := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + serialized + "\n}"})
 	with.wantTurns("/", "/")
-	with.wantNoTickets()
+	with.awaitTickets(0)
 
 	without := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\nreverse_proxy {$UPSTREAM}\n}"})
 	first, second := without.getting("/?name=first&gate"), without.getting("/?name=second&gate")
 	without.AwaitEntry("first")
 	without.AwaitEntry("second")
-	without.wantNoTickets()
+	without.awaitTickets(0)
 	without.OpenAll()
 	without.wantServed(first, second)
 	without.WantMost(2)
@@ -103,7 +103,7 @@ func TestStricterInnerLine(t *testing.T) {
 		if r := c.get(fmt.Sprintf("/%d", i)); r.StatusCode != test.status {
 			t.Errorf("%s: %v, want %d", test.name, r, test.status)
 		}
-		c.wantNoTickets()
+		c.awaitTickets(0)
 		if test.status == 200 {
 			continue
 		}
@@ -163,7 +163,7 @@ func TestWaitingForItself(t *testing.T) {
 			} else if r.Text != "outer inner" {
 				t.Errorf("answered %q", r.Text)
 			}
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }

@@ -75,7 +75,7 @@ func TestRefusals(t *testing.T) {
 				c.release(holder)
 				c.wantServed(waiting...)
 				c.WantNever("refused")
-				c.wantNoTickets()
+				c.awaitTickets(0)
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 			c.wantServed(waiting...)
 			c.WantNever("refused")
 			c.WantAlone()
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -169,5 +169,5 @@ func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 	}
 	c.release(holder)
 	c.WantOrder("holder")
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }

@@ -61,7 +61,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	all.Wait()
 	c.WantAlone()
 	c.WantTokensGrow()
-	c.wantNoTickets()
+	c.awaitTickets(0)
 	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
 		t.Errorf("the log complains: %v", complaints)
 	}
@@ -95,7 +95,7 @@ func TestReloadKeepsPlaces(t *testing.T) {
 				c.wantOnlyGuard()
 			}
 			c.WantAlone()
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }

@@ -141,7 +141,7 @@ func TestSlowReaderBeyondTheBuffer(t *testing.T) {
 			_, err := io.Copy(io.Discard, conn)
 			check(t, err)
 			c.wantServed(next)
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -291,7 +291,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		})
 	}
 	all.Wait()
-	c.wantNoTickets()
+	c.awaitTickets(0)
 	c.WantAlone()
 	c.get("/?name=after").Want(t, http.StatusOK)
 }

@@ -156,7 +156,7 @@ func TestClientDoesNotRead(t *testing.T) {
 		c.AwaitEntry("next")
 		c.wantServed(next)
 		c.awaitEntryOf("left after its turn was revoked")
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	})
 }
 
@@ -206,7 +206,7 @@ func TestClientSips(t *testing.T) {
 			case <-time.After(wait.Patience):
 				t.Error("the connection is still open")
 			}
-			c.wantNoTickets()
+			c.awaitTickets(0)
 		})
 	}
 }
@@ -224,7 +224,7 @@ func TestClientDoesNotSend(t *testing.T) {
 		c.AwaitEntry("next")
 		c.wantServed(next)
 		c.WantNever("stalled")
-		c.wantNoTickets()
+		c.awaitTickets(0)
 	})
 }
 
@@ -253,7 +253,7 @@ func TestAnswerToStalledUpload(t *testing.T) {
 	if resp.StatusCode != http.StatusGatewayTimeout || string(body) != "sorry: 504" || !resp.Close {
 		t.Errorf("answered %s, %q, close %t", resp.Status, body, resp.Close)
 	}
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // Bug: a stalled upload held its turn past hold_timeout if part of its body had come. What
@@ -309,7 +309,7 @@ func TestOtherStreamsGoOn(t *testing.T) {
 	if !reset || status != "200" {
 		t.Errorf("stream 1 was reset: %t; stream 3 answered %q", reset, status)
 	}
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // Bug: an inactive WebSocket client kept its turn: both directions were stuck in its
@@ -344,5 +344,5 @@ func TestClientHalfClosesCancel(t *testing.T) {
 	check(t, conn.CloseWrite())
 	c.AwaitEntry("next")
 	c.wantServed(next)
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }

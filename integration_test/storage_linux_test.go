@@ -120,7 +120,7 @@ func TestStorageFails(t *testing.T) {
 				mend()
 				do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
 				c.WantNever("refused")
-				c.wantNoTickets()
+				c.awaitTickets(0)
 			})
 		}
 	}
@@ -145,5 +145,5 @@ func TestDirectoryReplaced(t *testing.T) {
 	c.release(holder)
 	c.wantServed(next)
 	c.WantAlone()
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }

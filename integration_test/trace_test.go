@@ -30,7 +30,7 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 	c := loggedVisits(t, "", "tracing\n", map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"})
 	var waits []tracedSpan
 	requests := make(map[string]bool) // by the ID of their span
-	wait.Eventually(t, "all spans are exported", func() error {
+	wait.Until(t, "all spans are exported", func() bool {
 		waits = nil
 		for text := range strings.Lines(c.Log.String()) {
 			var span tracedSpan
@@ -42,10 +42,7 @@ func TestTraceHasSpanOfWait(t *testing.T) {
 				requests[span.SpanContext.SpanID] = true
 			}
 		}
-		if len(waits) != 3 || len(requests) != 3 {
-			return fmt.Errorf("%d waits of %d requests", len(waits), len(requests))
-		}
-		return nil
+		return len(waits) == 3 && len(requests) == 3
 	})
 	logged := fmt.Sprint(c.awaitEntries("handled request", 3))
 	seen := make(map[any]bool)

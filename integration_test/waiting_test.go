@@ -166,7 +166,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	c.wantServed(three)
 	other.isServed("another/page") // of the same queue
 	c.WantOrder("first", "two", "three", "another/page")
-	c.wantNoTickets()
+	c.awaitTickets(0)
 }
 
 // The page's script learns the place, and when to reload, by small requests.
@@ -243,7 +243,7 @@ func TestWaitingWithinAfter(t *testing.T) {
 	leave()
 	c.wantServed(two)
 	c.wantMetric(`requests_total{outcome="gone",queue="a_"}`, "1")
-	c.wantNoTickets()
+	c.awaitTickets(0)
 	c.WantOrder("first", "two")
 }
 
