@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 )
 
 // Node distinguishes one process from all others in the classic and threaded layouts. It
@@ -60,7 +59,8 @@ type Machine struct {
 	// Err is why there is no Hostname or no Addrs, if so.
 	Err error
 	PID uint32
-	// Container reports signs of a container. A pid of 1 is such a sign by itself.
+	// Container reports signs of a container, such as a pid namespace of its own. A pid of
+	// 1 is such a sign by itself.
 	Container bool
 }
 
@@ -72,6 +72,8 @@ func ThisMachine(ctx context.Context) Machine {
 		_, err := os.Stat(sign)
 		m.Container = m.Container || err == nil
 	}
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	m.Container = m.Container || err == nil && pids != initialPIDs
 	m.Hostname, m.Err = os.Hostname()
 	if m.Err == nil {
 		m.Addrs, m.Err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
@@ -79,23 +81,17 @@ func ThisMachine(ctx context.Context) Machine {
 	return m
 }
 
-// bridges are the networks that container engines use on every host, so that containers
-// on different hosts have the same addresses.
-var bridges = []netip.Prefix{
-	netip.MustParsePrefix("172.16.0.0/12"),  // Docker
-	netip.MustParsePrefix("192.168.0.0/16"), // Docker, when the first pool is used up
-	netip.MustParsePrefix("10.88.0.0/15"),   // Podman
-	netip.MustParsePrefix("10.0.2.0/24"),    // Podman and Docker without root
-	netip.MustParsePrefix("10.0.3.0/24"),    // LXC
-}
+// initialPIDs is the pid namespace of a Linux that is in no container: PROC_PID_INIT_INO in
+// its source.
+const initialPIDs = "pid:[4026531836]"
 
 // AutoNode returns the node that the document of mod_unique_id asks for: the IPv4
 // address that the host's name resolves to, and the pid. If these cannot distinguish
 // machines, the node is random, and reason says why, in words for a log line.
 // Otherwise, reason is empty. The node is random if
 //   - the name resolves to no IPv4 address, to loopback, or to a link-local address,
-//   - in a container (pid 1, or m.Container), the name resolves to an address of a
-//     bridge that every host has,
+//   - the process is in a container (pid 1, or m.Container): others may have the same pid,
+//     and the same address by a bridge that every host has, or by their host's network,
 //   - the pid does not fit in the 22 bits that the classic layout has for it.
 func AutoNode(m Machine, options ...Option) (node Node, reason string) {
 	addr, reason := m.addr()
@@ -114,13 +110,16 @@ func (m Machine) addr() (netip.Addr, string) {
 	if m.PID>>pidBits != 0 {
 		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.PID, pidBits)
 	}
+	if m.PID == 1 || m.Container {
+		return netip.Addr{}, "in a container, others can have the same address and pid"
+	}
 	reason := fmt.Sprintf("the host's name %q has no IPv4 address", m.Hostname)
 	for _, addr := range m.Addrs {
 		addr = addr.Unmap()
 		if !addr.Is4() {
 			continue
 		}
-		unfit := m.unfit(addr)
+		unfit := unfit(addr)
 		if unfit == "" {
 			return addr, ""
 		}
@@ -130,17 +129,12 @@ func (m Machine) addr() (netip.Addr, string) {
 }
 
 // unfit returns why an IPv4 address cannot distinguish machines, or "".
-func (m Machine) unfit(addr netip.Addr) string {
-	isBridge := slices.ContainsFunc(bridges, func(p netip.Prefix) bool { return p.Contains(addr) })
+func unfit(addr netip.Addr) string {
 	switch {
 	case addr.IsLoopback():
 		return "a loopback address that every machine has"
 	case !addr.IsGlobalUnicast():
 		return "which is not an address of one machine"
-	case isBridge && m.PID == 1:
-		return "a bridge address that every host has, and the pid is 1 as in every container"
-	case isBridge && m.Container:
-		return "a bridge address that every host has, in a container"
 	}
 	return ""
 }

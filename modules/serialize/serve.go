@@ -37,6 +37,8 @@ type visit struct {
 	rule    serializer.Rule
 	about   telemetry.Request // what others learn of it
 	earlier *visit            // the request's previous visit, or nil
+	first   *visit            // the request's first visit
+	latest  *visit            // of the first visit: the request's latest one
 
 	failure error // why it never had a turn, or nil
 	body    *body.Body
@@ -65,7 +67,7 @@ func (v *visit) isInside() bool { return v.state.Load() == visitInside }
 
 // The variables of a request that tell later handlers what earlier ones did.
 const (
-	visitsVar = "orderly.serialize"     // its visits to queues, the latest first
+	visitsVar = "orderly.serialize"     // its first visit to a queue
 	offVar    = "orderly.serialize.off" // it passes all queues that follow
 )
 
@@ -102,7 +104,9 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // newVisit describes the visit of a request that arrives.
 func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
 	v := &visit{handler: s, rule: s.rule}
-	v.earlier, _ = vars[visitsVar].(*visit)
+	if v.first, _ = vars[visitsVar].(*visit); v.first != nil {
+		v.earlier = v.first.latest
+	}
 	v.about.Queue, v.about.ID = s.queue, requestid.Of(vars)
 	if s.placeholders {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -150,26 +154,25 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 }
 
 // register makes the visit the request's latest one. The placeholders of the request answer
-// for the latest that has not ended, or else for the latest.
+// for the latest that has not ended, or else for the latest. The variables are written once:
+// a proxy's transport may read them after its handler has returned, beside error routes.
 func (v *visit) register(r *http.Request, vars map[string]any) {
-	vars[visitsVar] = v
-	if v.earlier != nil {
+	if v.first != nil {
+		v.first.latest = v
 		return
 	}
+	v.first, v.latest = v, v
+	vars[visitsVar] = v
 	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		latest, ok := vars[visitsVar].(*visit)
-		if !ok { // the configuration has overwritten the variable
-			latest = v
-		}
-		for open := latest; open != nil; open = open.earlier {
+		for open := v.latest; open != nil; open = open.earlier {
 			if open.state.Load() != visitOver {
 				return open.about.Placeholder(key)
 			}
 		}
-		return latest.about.Placeholder(key)
+		return v.latest.about.Placeholder(key)
 	})
 }
 

@@ -257,3 +257,33 @@ func TestUnreadInFullDuplex(t *testing.T) {
 	}
 	clients.Wait()
 }
+
+// Bug: net/http wrote the trailers, for the goroutine that reads ahead, into the map that
+// the handlers were reading, which ended the process.
+func TestTrailersReadAhead(t *testing.T) {
+	running := make(chan bool)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(r.Context()) // a copy, as handlers of Caddy get
+		_, stop := Watch(r)
+		stop()
+		close(running)
+		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
+			r.Trailer.Clone()
+		}
+		if text, err := io.ReadAll(r.Body); string(text) != "text" || err != nil || r.Trailer.Get("A") != "1" {
+			t.Errorf("the handler got %q, %v, %v", text, err, r.Trailer)
+		}
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n")
+	<-running
+	_, _ = io.WriteString(conn, "4\r\ntext\r\n0\r\nA: 1\r\n\r\n")
+	if answer, err := io.ReadAll(conn); !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
