@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,7 +39,11 @@ func (c *caddy) bodyFiles(dir string) (n int) {
 func TestBodyFileIsFreed(t *testing.T) {
 	t.Parallel()
 	dir := testcaddy.TempDir(t)
-	c := start(t, setup{env: map[string]string{"TMPDIR": dir}, site: `
+	breaks := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+		panic(http.ErrAbortHandler)
+	}))
+	c := start(t, setup{env: map[string]string{"TMPDIR": dir, "BREAKS": breaks}, site: `
 		serialize /deaf {
 			path {$DIR}
 		}
@@ -50,6 +55,7 @@ func TestBodyFileIsFreed(t *testing.T) {
 			path {$DIR}
 		}
 		respond /deaf "unread"
+		reverse_proxy /breaks {$BREAKS}
 		reverse_proxy {$UPSTREAM}
 		handle_errors {
 			respond "refused"
@@ -58,6 +64,8 @@ func TestBodyFileIsFreed(t *testing.T) {
 	for path, status := range map[string]int{"/?name=served": 200, "/deaf": 200, "/?name=failed&status=500": 500} {
 		do(newClient(t, "1.1"), "POST", c.url+path, body).Want(t, status)
 	}
+	// Bug: if the upstream broke off, the file stayed until memory was collected.
+	do(newClient(t, "1.1"), "POST", c.url+"/breaks", body)
 	wait.Until(t, "all files are closed", func() bool { return c.bodyFiles(dir) == 0 })
 
 	holder := c.holder(t)

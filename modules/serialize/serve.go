@@ -40,7 +40,7 @@ type visit struct {
 	first   *visit            // the request's first visit
 	latest  *visit            // of the first visit: the request's latest one
 
-	failure error // why it never had a turn, or nil
+	failure error // why it was refused, or nil
 	body    *body.Body
 
 	engine *engineRef // with a reference while the visit waits or is inside
@@ -124,7 +124,7 @@ func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
 }
 
 // before returns the request's earlier visit to the same queue if that decides about this
-// one: it is inside, or it never had a turn.
+// one: it is inside, or it was refused.
 func (v *visit) before() *visit {
 	space := v.handler.engine.space
 	for e := v.earlier; e != nil; e = e.earlier {
@@ -149,8 +149,9 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 	}
 	held, mine := earlier.handler.ruleText, s.ruleText
 	s.report.Stricter(&v.about, held, mine)
-	return caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
+	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
 		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
+	return earlier.failure
 }
 
 // register makes the visit the request's latest one. The placeholders of the request answer
@@ -272,6 +273,7 @@ func (v *visit) serveBrowser(w http.ResponseWriter, r *http.Request, next caddyh
 	}
 	v.cancel(nil)
 	if errors.Is(err, waitingpage.ErrAnswered) {
+		v.dropBody(r, nil)
 		return nil
 	}
 	return v.refuse(w, r, next, err)
@@ -381,8 +383,9 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 
 // serve runs the next handlers inside, hands the turn over when they have returned, and
 // delivers the response.
-func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	s := v.handler
+	defer func() { v.dropBody(r, err) }()
 	if s.DryRun {
 		v.recordDryRun()
 	}
@@ -401,11 +404,9 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 		defer timer.Stop()
 	}
 	setContext((*turnContext)(v), r)
-	err := v.response.Serve(next, r)
+	err = v.response.Serve(next, r)
 	v.leave()
-	err = v.response.Deliver(err)
-	v.dropBody(r, err)
-	return err
+	return v.response.Deliver(err)
 }
 
 // recordDryRun records what a request has met in a dry run. It has entered at once, as a
