@@ -42,8 +42,8 @@ func TestManPages(t *testing.T) {
 func TestUnknownSubcommand(t *testing.T) {
 	t.Parallel()
 	for command, says := range map[string]string{
-		"ids":       `unknown command "make"; expected decode or new`,
-		"serialize": `unknown command "make"; expected evict, pause, queues or resume`,
+		"ids":       `unknown command "make" for "caddy ids"`,
+		"serialize": `unknown command "make" for "caddy serialize"`,
 	} {
 		out, errs, code := testcaddy.Output(t, command, "make")
 		if code != 1 || !strings.Contains(errs, says) || out != "" {

@@ -26,7 +26,7 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"new", "-n", "3", "--scheme", "unique_id"}, "", 0, `^([A-Za-z0-9@-]{19}\n){3}$`, ``},
 		{[]string{"new", "--scheme", "sharded_id", "--shards", "4"}, "", 0, `^[0-3][0-9a-f]{17}\n$`, ``},
 		{[]string{"new", "--scheme", "call_number", "-n", "2"}, "", 0, `^00000000\n00bVJxYW\n$`, ``},
-		{[]string{"new", "--scheme", "uuid"}, "", 1, `^$`, `--scheme "uuid": expected txid, unique_id, sharded_id, call_number or uuid_v7`},
+		{[]string{"new", "--scheme", "uuid"}, "", 1, `^$`, `--scheme "uuid": expected one of txid, unique_id, sharded_id, call_number, uuid_v7`},
 		{[]string{"new", "--scheme", "uuid_v7", "-n", "2"}, "", 0, `^([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\n){2}$`, ``},
 		{[]string{"decode", "00-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03"}, "", 0,
 			`scheme\s+traceparent\n\s+time\s+2023-11-14T22:13:20.123Z(.|\n)*txid\s+cbpvimguo4hkaps9lf6g`, ``},

@@ -11,8 +11,15 @@ import (
 )
 
 // A FastCGI application goes on when its turn has been revoked, and so does the turn. The
-// page, the list and the answer to an eviction say so. Bug: none did, and nobody waited.
+// page, the list and the answer to an eviction say so. Bugs: none did, and nobody waited;
+// the page did not name hold_timeout for a browser that may get the waiting page.
 func TestRevokedTurnsAreTold(t *testing.T) {
+	for name, waitingPage := range map[string]string{"without a page": "", "with a page": "waiting_page"} {
+		t.Run(name, func(t *testing.T) { wantRevocationTold(t, waitingPage) })
+	}
+}
+
+func wantRevocationTold(t *testing.T, waitingPage string) {
 	t.Parallel()
 	application, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -24,11 +31,12 @@ func TestRevokedTurnsAreTold(t *testing.T) {
 			path {$DIR}
 			prefix a_
 			hold_timeout 1s
+			%s
 		}
 		reverse_proxy %s {
 			transport fastcgi
-		}`, application.Addr())})
-	answer := c.getting("/")
+		}`, waitingPage, application.Addr())})
+	answer := c.getting("/", "Accept", "text/html")
 	connection, err := application.Accept()
 	if err != nil {
 		t.Fatal(err)

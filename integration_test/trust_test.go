@@ -3,12 +3,10 @@
 package integration_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -64,7 +62,7 @@ func checkTrusted(t *testing.T, answer, value string, kept bool) {
 // field that it trusts reached the upstream.
 func TestInnerTrustStripsUntrustedHeader(t *testing.T) {
 	addr := testcaddy.ReserveAddr(t)
-	server := testcaddy.Start(t, `http://`+addr+` {
+	testcaddy.Start(t, `http://`+addr+` {
 	route {
 		unique_ids
 		handle /own* {
@@ -81,10 +79,4 @@ func TestInnerTrustStripsUntrustedHeader(t *testing.T) {
 	if txid, header, _ := strings.Cut(ask(t, "http://"+addr+"/own", "X-Request-Id", "abc"), "|"); header != txid {
 		t.Errorf("the header field with the txid %s became %q", txid, header)
 	}
-	wait.Eventually(t, "the log says that the second has no say", func() error {
-		if !strings.Contains(server.Log.String(), "unique_ids before it has named the request") {
-			return errors.New("it does not")
-		}
-		return nil
-	})
 }

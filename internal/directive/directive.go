@@ -29,9 +29,12 @@ func On[T any](name string, parse func(T, *caddyfile.Dispenser) error) Subdirect
 // repeated subdirective overrides the earlier one.
 type Table[T any] []Subdirective[T]
 
-// ParseBlock parses the rest of a block into settings. The dispenser is before the block.
-// of is the name of the directive, for errors.
+// ParseBlock parses a block into settings. The dispenser is at the word before the block. of
+// is the name of the directive, for errors.
 func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
+	if d.NextArg() {
+		return d.Errf("%s: unexpected argument %q; expected a block", of, d.Val())
+	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		if err := t.parse(d, of, settings); err != nil {
 			return err
@@ -52,15 +55,6 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 		return d.Errf("%s: unknown subdirective %q; it has none", of, d.Val())
 	}
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
-}
-
-// NoArgument returns an error if there is a further argument. The dispenser is at the
-// word before it. of is the name of the directive, for the error.
-func NoArgument(d *caddyfile.Dispenser, of string) error {
-	if d.NextArg() {
-		return d.Errf("%s: unexpected argument %q; expected a block", of, d.Val())
-	}
-	return nil
 }
 
 // Value parses the only value of a subdirective. It may be empty if it is quoted.

@@ -38,9 +38,6 @@ var table = directive.Table[*settings]{
 func parse(table directive.Table[*settings], text string) (s settings, err error) {
 	d := caddyfile.NewTestDispenser(text)
 	d.Next()
-	if err := directive.NoArgument(d, "dir"); err != nil {
-		return s, err
-	}
 	return s, table.ParseBlock(d, "dir", &s)
 }
 

@@ -1,3 +1,4 @@
+// Package durable makes changes to files survive a power failure.
 package durable
 
 import (
@@ -5,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
@@ -78,4 +80,17 @@ func MakeDirs(path string, mode os.FileMode) error {
 		_ = dir.Close() // it was only read
 	}
 	return SyncDir(parent)
+}
+
+// SyncDir makes all earlier changes of a directory's entries durable. Windows has no such
+// call and needs none.
+func SyncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -23,7 +23,6 @@ import (
 //     [Upstream.Open] or [Visit.Leave].
 //   - "stream" sends the response continuously, "flood" sends more than any connection
 //     buffers, and "status" is the response's status.
-//   - With "deaf", it reads no body and ignores cancellation.
 type Upstream struct {
 	Addr string // host:port
 
@@ -84,12 +83,10 @@ func Serve(t testing.TB, handler http.Handler) (addr string) {
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v, query := u.enter(r), r.URL.Query()
 	defer u.leave(v)
-	if !query.Has("deaf") {
-		body, err := io.ReadAll(r.Body)
-		u.update(func() { v.Body = string(body) })
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
+	body, err := io.ReadAll(r.Body)
+	u.update(func() { v.Body = string(body) })
+	if err != nil {
+		panic(http.ErrAbortHandler)
 	}
 	u.announce(v)
 	if !u.work(v, w, r) {
@@ -136,7 +133,7 @@ func (u *Upstream) announce(v *Visit) {
 func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 	query := r.URL.Query()
 	var worked, tick <-chan time.Time
-	leave, cancelled := v.leave, r.Context().Done()
+	leave := v.leave
 	if work, err := time.ParseDuration(query.Get("work")); err == nil {
 		worked, leave = time.After(work), nil
 	}
@@ -147,16 +144,13 @@ func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 	if query.Has("stream") || query.Has("flood") {
 		tick = time.Tick(10 * time.Millisecond)
 	}
-	if query.Has("deaf") {
-		cancelled = nil
-	}
 	for {
 		select {
 		case <-worked:
 			return true
 		case <-leave:
 			return true
-		case <-cancelled:
+		case <-r.Context().Done():
 			return false
 		case <-tick:
 			if _, err := w.Write(chunk); err != nil {
@@ -239,13 +233,6 @@ func (u *Upstream) Order() (names []string) {
 	return names
 }
 
-// Most is the greatest number of visits that were inside together.
-func (u *Upstream) Most() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.most
-}
-
 // Next waits for the next request to enter, in the order in which bodies arrive.
 func (u *Upstream) Next() *Visit {
 	u.t.Helper()
@@ -305,26 +292,22 @@ func (u *Upstream) Follow(steps ...string) {
 }
 
 // AwaitEntry waits until the visit with a name has begun.
-func (u *Upstream) AwaitEntry(name string) *Visit {
+func (u *Upstream) AwaitEntry(name string) (v *Visit) {
 	u.t.Helper()
-	return u.await(name+" has entered", name, func(*Visit) bool { return true })
-}
-
-// AwaitExit waits until the visit with a name has ended.
-func (u *Upstream) AwaitExit(name string) *Visit {
-	u.t.Helper()
-	return u.await(name+" has left", name, func(v *Visit) bool { return !v.Left.IsZero() })
-}
-
-func (u *Upstream) await(what, name string, so func(*Visit) bool) (v *Visit) {
-	u.t.Helper()
-	wait.Eventually(u.t, what, func() error {
-		if v = u.Visit(name); v == nil || !so(v) {
+	wait.Eventually(u.t, name+" has entered", func() error {
+		if v = u.Visit(name); v == nil {
 			return fmt.Errorf("there were %v", u.Order())
 		}
 		return nil
 	})
 	return v
+}
+
+// AwaitExit waits until the visit with a name has ended.
+func (u *Upstream) AwaitExit(name string) *Visit {
+	u.t.Helper()
+	<-u.AwaitEntry(name).Gone
+	return u.Visit(name)
 }
 
 // WantOrder fails the test unless exactly these visits began, in this order.
@@ -346,17 +329,19 @@ func (u *Upstream) WantNever(name string) {
 // WantAlone fails the test if two visits overlapped.
 func (u *Upstream) WantAlone() {
 	u.t.Helper()
-	if most := u.Most(); most > 1 {
-		u.t.Errorf("%d requests were in the upstream at the same time", most)
+	if len(u.Order()) > 0 {
+		u.WantMost(1)
 	}
 }
 
 // WantMost fails the test unless so many visits, and no more, were inside together.
 func (u *Upstream) WantMost(want int) {
 	u.t.Helper()
-	if most := u.Most(); most != want {
-		u.t.Errorf("%d requests were in the upstream at the same time, want %d", most, want)
-	}
+	u.update(func() {
+		if u.most != want {
+			u.t.Errorf("%d requests were in the upstream at the same time, want %d", u.most, want)
+		}
+	})
 }
 
 // WantTokensGrow fails the test unless the fencing tokens, in the header X-Token,

@@ -3,7 +3,6 @@
 package wait
 
 import (
-	"context"
 	"testing"
 	"time"
 )
@@ -18,14 +17,18 @@ const interval = 2 * time.Millisecond
 // Until waits until a condition holds, and fails the test when Patience has passed.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	UntilWithin(t, Patience, what, holds)
+	if !Poll(Patience, holds) {
+		t.Fatalf("waited in vain for %v until %s", Patience, what)
+	}
 }
 
-// UntilWithin is like [Until], with a limit that the test knows.
-func UntilWithin(t testing.TB, limit time.Duration, what string, holds func() bool) {
+// Eventually calls try until it returns nil. It fails the test with the last error when
+// Patience has passed.
+func Eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
-	if !Poll(limit, holds) {
-		t.Fatalf("waited in vain for %v until %s", limit, what)
+	var err error
+	if !Poll(Patience, func() bool { err = try(); return err == nil }) {
+		t.Fatalf("waited in vain for %v until %s: %v", Patience, what, err)
 	}
 }
 
@@ -37,23 +40,4 @@ func Poll(limit time.Duration, holds func() bool) bool {
 		}
 	}
 	return true
-}
-
-// Eventually calls try until it returns nil. It fails the test with the last error when
-// Patience has passed.
-func Eventually(t testing.TB, what string, try func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s: %v", what, err)
-		case <-time.After(interval):
-		}
-	}
 }

@@ -43,9 +43,6 @@ var tlsSubdirectives = directive.Table[*TLS]{
 //	}
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	if err := directive.NoArgument(d, "engine etcd"); err != nil {
-		return err
-	}
 	if err := subdirectives.ParseBlock(d, "engine etcd", e); err != nil {
 		return err
 	}
@@ -70,9 +67,6 @@ func (e *Engine) parseTTL(d *caddyfile.Dispenser) (err error) {
 }
 
 func (e *Engine) parseTLS(d *caddyfile.Dispenser) error {
-	if err := directive.NoArgument(d, "tls"); err != nil {
-		return err
-	}
 	e.TLS = new(TLS)
 	return tlsSubdirectives.ParseBlock(d, "tls", e.TLS)
 }

@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,10 +55,8 @@ func namesOf(queue string) map[*sharedEngine]string {
 // isNamed reports whether the queue has one of the names. One without a name stands for all
 // of an engine that cannot be read.
 func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
-	return slices.ContainsFunc(q.engines, func(e *sharedEngine) bool {
-		name, ok := names[e]
-		return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
-	})
+	name, ok := names[q.engine]
+	return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
 }
 
 // findQueue finds the queue of a name, or with a token, the one that has the ticket.
@@ -105,15 +104,11 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
-	for _, e := range q.engines {
-		if err = e.Evict(ctx, q.Prefix, number); err == nil {
-			break
-		}
-	}
 	left := ""
-	if err == nil {
+	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
+	result := "evicted; its request is refused"
 	switch {
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
@@ -122,12 +117,10 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusNotFound, err)
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
-	}
-	result := "evicted; its request is refused"
-	if left != "" {
+	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText
-	} else if t.State == serializer.StateInside {
+	case t.State == serializer.StateInside:
 		result = "evicted; its request was cancelled and has returned, so the next may enter"
 	}
 	return queueapi.Eviction{TicketState: *t, Result: result}, nil
@@ -138,11 +131,9 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
 	for state = t.State; ctx.Err() == nil; time.Sleep(evictPoll) {
 		_, now, err := findQueue(ctx, queue, t.Token)
-		missing, ok := errors.AsType[caddy.APIError](err)
-		switch {
-		case err == nil:
+		if err == nil {
 			state = now.State
-		case ok && missing.HTTPStatus == http.StatusNotFound:
+		} else if missing, ok := errors.AsType[caddy.APIError](err); ok && missing.HTTPStatus == http.StatusNotFound {
 			return ""
 		}
 	}
@@ -150,17 +141,16 @@ func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState)
 }
 
 const (
-	defaultPause  = 10 * time.Minute
+	defaultPause  = "10m"
 	shortestPause = 10 * time.Millisecond // long enough for all processes to learn of it
 )
 
 // pause pauses queues for a while; 0 is until they are resumed.
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
-	length, until := defaultPause, time.Time{}
-	if text := query.Get("for"); text != "" {
-		if length, err = caddy.ParseDuration(text); err != nil || length != 0 && length < shortestPause {
-			return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
-		}
+	text, until := cmp.Or(query.Get("for"), defaultPause), time.Time{}
+	length, err := caddy.ParseDuration(text)
+	if err != nil || length != 0 && length < shortestPause {
+		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
 	}
 	if length > 0 {
 		until = time.Now().Add(length)
@@ -200,9 +190,8 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	if name == "" || queueapi.Placeholder.MatchString(name) {
 		return false
 	}
-	start, all := strings.CutSuffix(name, "*")
-	handlers := registered.membersWhere(func(m *member) bool {
-		return m.engine == e && m.many && (m.covers(start) || all && strings.HasPrefix(m.queue, start))
-	})
-	return len(handlers) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
+	var named member
+	named.queue, named.many = strings.CutSuffix(name, "*")
+	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
+	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

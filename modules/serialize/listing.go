@@ -5,55 +5,44 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
 	queueapi.Queue
-	engines  []*sharedEngine // that it is in
-	settings member          // of its handlers; zero if none is known
+	engine   *sharedEngine // that can read it, if one can
+	settings member        // what all its handlers say of it; zero if it has none
 }
 
 // allQueues lists the queues of all engines, in the order of paths and prefixes. It is
-// never nil. Engines of one space have the same queues: each queue is listed once.
+// never nil. Engines of one space have the same queues: each queue is listed once, with the
+// requests that any of them serves.
 func allQueues(ctx context.Context) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
 	for _, e := range registered.openEngines() {
 		for _, q := range e.listQueues(ctx) {
 			k := key{e.space, q.Prefix}
-			if known[k] == nil {
+			if known[k] == nil || known[k].Error != "" {
 				known[k] = q
-			} else {
-				known[k].merge(q)
+			}
+			for _, t := range q.Tickets {
+				if listed := known[k].ticket(t.Token); listed != nil && t.Requester != nil {
+					*listed = t
+				}
 			}
 		}
 	}
 	queues := slices.AppendSeq(make([]*listedQueue, 0), maps.Values(known))
 	slices.SortFunc(queues, func(a, b *listedQueue) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engines[0].key, b.engines[0].key))
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engine.key, b.engine.key))
 	})
 	return queues
-}
-
-// merge adds what another engine of the space knows of the queue: the requests that it
-// serves.
-func (q *listedQueue) merge(o *listedQueue) {
-	q.engines = append(q.engines, o.engines...)
-	if q.Error != "" {
-		q.Queue = o.Queue
-	}
-	for _, t := range o.Tickets {
-		if known := q.ticket(t.Token); known != nil && t.Requester != nil {
-			*known = t
-		}
-	}
 }
 
 // ticket finds a ticket by its number; nil if it is not in the queue.
@@ -87,9 +76,10 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
-		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engines: []*sharedEngine{e}, settings: settingsOf(members, state.Prefix)}
+		handlers := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return !m.covers(state.Prefix) })
+		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engine: e, settings: widest(handlers)}
 		q.Path = e.Path()
-		if q.settings.queue == state.Prefix {
+		if len(handlers) > 0 {
 			q.Limit = q.settings.limit
 		}
 		if err != nil {
@@ -98,18 +88,6 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 		queues = append(queues, q)
 	}
 	return queues
-}
-
-// settingsOf is what the handlers of a queue say of it. A prefix with placeholders counts
-// only if no handler has the queue's name.
-func settingsOf(members []member, queue string) member {
-	for _, many := range []bool{false, true} {
-		others := func(m member) bool { return m.many != many || !m.covers(queue) }
-		if found := slices.DeleteFunc(slices.Clone(members), others); len(found) > 0 {
-			return widest(found)
-		}
-	}
-	return member{}
 }
 
 // maxRequestText is how many characters a list has of a text that a client chose.
@@ -125,44 +103,18 @@ func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueS
 			if t.Requester == nil {
 				continue
 			}
+			if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
+				t.Requester = browser.Served()
+			}
 			r := t.Requester.Request()
 			for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID} {
 				*text = command.Printable(queueapi.Cut(*text, maxRequestText))
 			}
 			t.Request = &r
-			if v, ok := t.Requester.(interface{ RevokedAt() time.Time }); ok {
-				t.Revoked = v.RevokedAt()
+			if v, ok := t.Requester.(*visit); ok && v.revoked.Load() != nil {
+				t.Revoked = v.revoked.Load().at
 			}
 		}
 	}
 	return states, err
-}
-
-const (
-	// maxInsideLogged is how many requests a log entry names as inside.
-	maxInsideLogged = 10
-
-	// insidePatience is how long a request may wait until its engine has listed who is
-	// inside. It happens once a second at most.
-	insidePatience = 100 * time.Millisecond
-)
-
-// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
-// the engine fails.
-func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
-	defer cancel()
-	states, _ := e.describedQueues(ctx)
-	for _, q := range states {
-		if q.Prefix != queue {
-			continue
-		}
-		for _, t := range q.Tickets {
-			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
-				break
-			}
-			texts = append(texts, command.Printable(queueapi.Describe(t)))
-		}
-	}
-	return texts
 }

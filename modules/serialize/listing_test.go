@@ -19,10 +19,15 @@ func (requester) Request() serializer.Request {
 }
 
 // elsewhere is a store that keeps the same queues as another one, as those of one etcd
-// namespace do. It cannot evict the tickets of the other one.
-type elsewhere struct{ remote }
+// namespace do. It asks the other one to evict its tickets.
+type elsewhere struct {
+	remote
+	owner *sharedEngine
+}
 
-func (elsewhere) Evict(context.Context, *serializer.Ticket) error { return serializer.ErrNoTicket }
+func (s elsewhere) Evict(ctx context.Context, t *serializer.Ticket) error {
+	return s.owner.Evict(ctx, t.Queue, t.Number)
+}
 
 // Bug: engines that differ in a setting such as ttl, but keep the same queues,
 // listed each queue twice. A ticket of the second engine could not be evicted.
@@ -38,7 +43,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	seen := &serializer.Ticket{Queue: "a_", Number: turn.Token(), Arrived: time.Now(), Owner: &serializer.Owner{Name: "ours", Alive: true}}
 	seen.Rule = serializer.Rule{Limit: 1}
 	for _, e := range []*sharedEngine{
-		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}}), ours, share(t, "test:3", failing{inMemory(space)}),
+		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}, ours}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.space = space
 		configure(t, member{engine: e, queue: "a_", limit: 1})

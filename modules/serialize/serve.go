@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -34,6 +37,8 @@ type visit struct {
 	rule    serializer.Rule
 	about   telemetry.Request // what others learn of it
 	earlier *visit            // the request's previous visit, or nil
+	first   *visit            // the request's first visit
+	latest  *visit            // of the first visit: the request's latest one
 
 	failure error // why it never had a turn, or nil
 	body    *body.Body
@@ -62,7 +67,7 @@ func (v *visit) isInside() bool { return v.state.Load() == visitInside }
 
 // The variables of a request that tell later handlers what earlier ones did.
 const (
-	visitsVar = "orderly.serialize"     // its visits to queues, the latest first
+	visitsVar = "orderly.serialize"     // its first visit to a queue
 	offVar    = "orderly.serialize.off" // it passes all queues that follow
 )
 
@@ -99,7 +104,9 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 // newVisit describes the visit of a request that arrives.
 func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
 	v := &visit{handler: s, rule: s.rule}
-	v.earlier, _ = vars[visitsVar].(*visit)
+	if v.first, _ = vars[visitsVar].(*visit); v.first != nil {
+		v.earlier = v.first.latest
+	}
 	v.about.Queue, v.about.ID = s.queue, requestid.Of(vars)
 	if s.placeholders {
 		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -147,26 +154,25 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 }
 
 // register makes the visit the request's latest one. The placeholders of the request answer
-// for the latest that has not ended, or else for the latest.
+// for the latest that has not ended, or else for the latest. The variables are written once:
+// a proxy's transport may read them after its handler has returned, beside error routes.
 func (v *visit) register(r *http.Request, vars map[string]any) {
-	vars[visitsVar] = v
-	if v.earlier != nil {
+	if v.first != nil {
+		v.first.latest = v
 		return
 	}
+	v.first, v.latest = v, v
+	vars[visitsVar] = v
 	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		latest, ok := vars[visitsVar].(*visit)
-		if !ok { // the configuration has overwritten the variable
-			latest = v
-		}
-		for open := latest; open != nil; open = open.earlier {
+		for open := v.latest; open != nil; open = open.earlier {
 			if open.state.Load() != visitOver {
 				return open.about.Placeholder(key)
 			}
 		}
-		return latest.about.Placeholder(key)
+		return v.latest.about.Placeholder(key)
 	})
 }
 
@@ -414,6 +420,35 @@ func (v *visit) recordDryRun() {
 	})
 }
 
+const (
+	// maxInsideLogged is how many requests a log entry names as inside.
+	maxInsideLogged = 10
+
+	// insidePatience is how long a request may wait until its engine has listed who is
+	// inside. It happens once a second at most.
+	insidePatience = 100 * time.Millisecond
+)
+
+// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
+// the engine fails.
+func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
+	defer cancel()
+	states, _ := e.describedQueues(ctx)
+	for _, q := range states {
+		if q.Prefix != queue {
+			continue
+		}
+		for _, t := range q.Tickets {
+			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
+				break
+			}
+			texts = append(texts, command.Printable(queueapi.Describe(t)))
+		}
+	}
+	return texts
+}
+
 // setContext changes the request in place: Caddy's placeholders know it by its address, and
 // would not see what the handlers do to a copy. It is never changed back, because a proxy's
 // transport may still read it. A function of its own keeps its copy of the request off the
@@ -504,14 +539,6 @@ func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, 
 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }
-
-// RevokedAt is when the turn was taken back, or zero.
-func (v *visit) RevokedAt() time.Time {
-	if revoked := v.revoked.Load(); revoked != nil {
-		return revoked.at
-	}
-	return time.Time{}
-}
 
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
 func (v *visit) PastHoldTimeout() bool {

@@ -1,29 +1,45 @@
 package serialize
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// Bug: a revocation did not reach an inner turn that began after it, if the client had
-// hung up before.
-func TestRevocationReachesALaterTurn(t *testing.T) {
-	s := &Handler{OnDisconnect: onDisconnectFinish}
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	outer := &visit{handler: s}
-	inner := &visit{handler: s, earlier: outer}
-	outer.openContext(r)
-	outer.cancel(context.Canceled)
-	outer.response.Init(httptest.NewRecorder(), r, response.Options{})
-	outer.state.Store(visitInside)
-	outer.revoke(errHoldTimeout)
-	inner.openContext(r)
-	if cause := context.Cause(inner.inside); !errors.Is(cause, errHoldTimeout) {
-		t.Errorf("the inner turn goes on: %v", cause)
+// Bug: a queue in an error route wrote a variable of the request, while a proxy's dial,
+// which can outlast its handler, read others. Needs the race detector.
+func TestVariablesAreWrittenOnce(t *testing.T) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	s := &Handler{EngineRaw: []byte(`{"engine": "memory"}`), Prefix: t.Name()}
+	if err := s.Provision(ctx); err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = s.Cleanup() }()
+	w := httptest.NewRecorder()
+	r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
+	read, over := make(chan bool), make(chan bool)
+	dials := caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
+		ctx := r.Context()
+		go func() {
+			defer close(over)
+			for range 2 {
+				caddyhttp.GetVar(ctx, "dial")
+				read <- true
+			}
+		}()
+		<-read
+		return nil
+	})
+	answers := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+	for _, next := range []caddyhttp.Handler{dials, answers} {
+		if err := s.ServeHTTP(w, r.WithContext(r.Context()), next); err != nil { // as Caddy copies it for error routes
+			t.Fatal(err)
+		}
+	}
+	<-read
+	<-over
 }

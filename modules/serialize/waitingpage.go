@@ -75,8 +75,5 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 
 func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {
 	s.WaitingPage = new(WaitingPage)
-	if err := directive.NoArgument(d, "waiting_page"); err != nil {
-		return err
-	}
 	return pageSubdirectives.ParseBlock(d, "waiting_page", s.WaitingPage)
 }

@@ -45,9 +45,6 @@ func text(name, expected string, of func(*Handler) *string, check func(string) e
 // matcher. See [ParseDirective].
 func (u *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	if err := directive.NoArgument(d, "unique_ids"); err != nil {
-		return err
-	}
 	return subdirectives.ParseBlock(d, "unique_ids", u)
 }
 

@@ -30,21 +30,14 @@ func newCallNumbers() *callNumbers {
 	return c
 }
 
-// openCallNumbers takes a generator out of the pool. release puts it back.
-func openCallNumbers(storage certmagic.Storage) (_ newID, release func() error, err error) {
-	key := fmt.Sprintf("%T %p", storage, storage) // which at worst uses up a run at each reload
+// openCallNumbers takes a generator out of the pool, where it has a key.
+func openCallNumbers(storage certmagic.Storage) (_ newID, key string) {
+	key = fmt.Sprintf("%T %p", storage, storage) // which at worst uses up a run at each reload
 	if named, ok := storage.(fmt.Stringer); ok {
 		key = fmt.Sprintf("%T %s", storage, named)
 	}
-	value, _, err := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newCallNumbers(), nil })
-	if err != nil {
-		return nil, nil, fmt.Errorf("setting up call numbers: %w", err)
-	}
-	release = func() error {
-		_, err := callNumberPool.Delete(key)
-		return err
-	}
-	return value.(*callNumbers).from(storage), release, nil
+	value, _, _ := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newCallNumbers(), nil })
+	return value.(*callNumbers).from(storage), key
 }
 
 // from makes call numbers for the handlers of a configuration with this storage.

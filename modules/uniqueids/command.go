@@ -48,14 +48,14 @@ With --scheme call_number, each call reserves 16,384 numbers in Caddy's default
 storage, which servers without a storage option use.`,
 		Args: cobra.NoArgs,
 	}
-	scheme := cmd.Flags().String("scheme", schemes[0], command.OrList(schemes))
+	scheme := cmd.Flags().String("scheme", schemes[0], "one of "+strings.Join(schemes, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("scheme",
 		cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoFileComp))
 	n := cmd.Flags().IntP("number", "n", 1, "how many")
 	shards := cmd.Flags().Int("shards", 1, "number of shards of a sharded_id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !slices.Contains(schemes, *scheme) {
-			return fmt.Errorf("--scheme %q: expected %s", *scheme, command.OrList(schemes))
+			return fmt.Errorf("--scheme %q: expected one of %s", *scheme, strings.Join(schemes, ", "))
 		}
 		if cmd.Flags().Changed("shards") && *scheme != "sharded_id" {
 			return fmt.Errorf("--shards is for --scheme sharded_id; a %s has no shard", *scheme)

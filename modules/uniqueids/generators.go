@@ -30,16 +30,8 @@ func (u *Handler) openGenerators(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	newCallNumber, release, err := openCallNumbers(ctx.Storage())
-	if err != nil {
-		return err
-	}
-	u.release = release
-	u.byPlaceholder = map[string]newID{
-		"unique_id":                newUniqueID,
-		"http.request.sharded_id":  newShardedID,
-		"http.request.call_number": newCallNumber,
-	}
+	u.byPlaceholder = map[string]newID{"unique_id": newUniqueID, "http.request.sharded_id": newShardedID}
+	u.byPlaceholder["http.request.call_number"], u.storageKey = openCallNumbers(ctx.Storage())
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -71,8 +70,7 @@ type Handler struct {
 
 	logger        *zap.Logger
 	byPlaceholder map[string]newID
-	release       func() error
-	warnedOfFirst sync.Once
+	storageKey    string // of its call numbers; "" until it has them
 }
 
 // CaddyModule returns the Caddy module information.
@@ -107,10 +105,11 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 
 // Cleanup releases the generators.
 func (u *Handler) Cleanup() error {
-	if u.release == nil {
+	if u.storageKey == "" {
 		return nil
 	}
-	return u.release()
+	_, err := callNumberPool.Delete(u.storageKey)
+	return err
 }
 
 // ServeHTTP makes the IDs available to all later handlers.
@@ -123,23 +122,9 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		requestid.Set(vars, ids)
 		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(ids.replace)
 		ids.log()
-	} else {
-		u.warnOfFirst(ids.handler)
 	}
 	ids.adopt(r, u)
 	return ids.name(next.ServeHTTP(w, r))
-}
-
-// warnOfFirst logs, once, that a handler does not affect requests that another handler
-// has named, if it would have named them differently.
-func (u *Handler) warnOfFirst(first *Handler) {
-	if u.Layout == first.Layout && u.Node == first.Node && u.Shards == first.Shards && u.Trust == first.Trust {
-		return
-	}
-	u.warnedOfFirst.Do(func() {
-		u.logger.Warn("this unique_ids has no effect on the IDs of a request: another unique_ids before it has named the request",
-			zap.Any("settings", u), zap.Any("settings_of_first", first))
-	})
 }
 
 // Interface guards

@@ -119,14 +119,6 @@ func (ids *requestIDs) uuidLocked() uniqueid.UUIDv7 {
 	return ids.uuid
 }
 
-// Trace returns the trace that the request belongs to.
-func (ids *requestIDs) Trace() uniqueid.TraceContext {
-	if ids.trace.used.IsZero() {
-		ids.trace.used = ids.trace.begin(spanOf(ids.ctx, ids.header), ids.UUIDv7())
-	}
-	return ids.trace.used
-}
-
 // name gives the request's txid to an error, if there is one, as its ID.
 func (ids *requestIDs) name(err error) error {
 	if err == nil {

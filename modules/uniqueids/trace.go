@@ -25,18 +25,23 @@ type trace struct {
 	used     uniqueid.TraceContext // what placeholders show; zero until first use
 }
 
-// begin returns the trace context for the upstream. It is that of Caddy's own span, if
-// there is one, and otherwise a new one for the request with this ID.
-func (t *trace) begin(span uniqueid.TraceContext, id uniqueid.UUIDv7) uniqueid.TraceContext {
+// Trace returns the trace context for the upstream. It is that of Caddy's own span, if
+// there is one, and otherwise a new one for the request. Once used, it stays the same.
+func (ids *requestIDs) Trace() uniqueid.TraceContext {
+	t, span := &ids.trace, spanOf(ids.ctx, ids.header)
 	switch {
+	case !t.used.IsZero():
 	case !span.IsZero():
-		return span
+		t.used = span
 	case !t.received.IsZero():
-		return t.received.Child()
-	case t.adopted: // its bits may not be random
-		return uniqueid.NewTraceContext(id).WithFlags(uniqueid.TraceSampled)
+		t.used = t.received.Child()
+	default:
+		t.used = uniqueid.NewTraceContext(ids.UUIDv7())
+		if t.adopted { // its bits may not be random
+			t.used = t.used.WithFlags(uniqueid.TraceSampled)
+		}
 	}
-	return uniqueid.NewTraceContext(id)
+	return t.used
 }
 
 // spanOf returns the trace context of Caddy's own span, zero if tracing has not begun. That

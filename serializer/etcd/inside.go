@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // isInside is the Ref of a remote ticket whose owner says that it is inside.
@@ -18,13 +19,11 @@ func (st *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t
 // SetInside implements [serializer.Store]. In a paused queue, the ticket's key says it.
 func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	if paused {
-		go st.markInside(t)
-	}
-}
-
-func (st *Store) markInside(t *serializer.Ticket) {
-	if s := st.sessionOf(t); s != nil {
-		_, _ = s.persist(ifExists(t, s.put(t.Key, recordOf(t, true)))) // it is for lists only
+		go func() {
+			if s := st.sessionOf(t); s != nil {
+				_, _ = s.persist(ifExists(t, s.put(t.Key, recordOf(t, true)))) // it is for lists only
+			}
+		}()
 	}
 }
 
@@ -36,25 +35,27 @@ func (st *Store) sessionOf(t *serializer.Ticket) *session {
 }
 
 // Evict implements [serializer.Store]. It puts a key that asks the owner, which alone
-// knows whether the ticket is inside. The key belongs to this process's lease, in case the
-// owner never reads it. The key of a ticket without an owner is deleted.
+// knows whether the ticket is inside. The owner deletes it when it has obeyed. The key
+// belongs to the owner's lease, and so ends with the ticket. The key of a ticket without
+// an owner is deleted.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
-	s, err := st.current(ctx)
-	if err != nil {
-		return err
+	k, _ := st.keys.parseTicket(t.Key)
+	key, change := st.keys.eviction(k.lease, t.Number), clientv3.OpDelete(t.Key)
+	if t.Owner.Alive {
+		change = clientv3.OpPut(key, t.Queue, clientv3.WithLease(k.lease))
 	}
-	evict := clientv3.OpDelete(t.Key)
-	if k, ok := st.keys.parseTicket(t.Key); ok && t.Owner.Alive {
-		evict = s.put(st.keys.eviction(k.lease, t.Number), t.Queue)
-	}
-	answer, err := s.commit(ctx, ifExists(t, evict))
-	switch {
-	case err != nil:
-		return st.storageError("asking the owner", err)
-	case !answer.Succeeded:
+	answer, err := st.cluster.commit(ctx, ifExists(t, change))
+	if err == nil && !answer.Succeeded {
 		return serializer.ErrNoTicket
 	}
-	return nil
+	for err == nil {
+		answer, err = st.cluster.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(key)}})
+		if err == nil && answer.Responses[0].GetResponseRange().Count == 0 {
+			return nil
+		}
+		lease.Sleep(ctx, lease.RetryPause)
+	}
+	return st.storageError("asking the owner", err)
 }
 
 // ifExists makes a change if a ticket is not out.

@@ -43,7 +43,6 @@ type session struct {
 
 // run keeps a session until the store is closed.
 func (st *Store) run() {
-	defer close(st.ended)
 	for tries := 1; st.ctx.Err() == nil; tries++ {
 		s, err := st.begin()
 		if err == nil {

@@ -75,7 +75,7 @@ type Store struct {
 	events     serializer.Events
 	ctx        context.Context // done when the store is closed
 	stop       context.CancelFunc
-	ended      chan struct{}               // closed when run has returned; nil before Follow
+	running    sync.WaitGroup              // run
 	failures   throttle.Throttle[struct{}] // of log entries about requests to etcd
 	operations atomic.Int64                // that etcd takes in a transaction: --max-txn-ops, 128 by default
 
@@ -95,8 +95,8 @@ func (st *Store) Check(string) error { return nil }
 
 // Follow implements [serializer.Store].
 func (st *Store) Follow(events serializer.Events) {
-	st.events, st.ended = events, make(chan struct{})
-	go st.run()
+	st.events = events
+	st.running.Go(st.run)
 }
 
 // Stands implements [serializer.Lease].
@@ -109,9 +109,7 @@ func (st *Store) Stands(t *serializer.Ticket) bool {
 // deleted yet go with it.
 func (st *Store) Close() error {
 	st.stop()
-	if st.ended != nil {
-		<-st.ended
-	}
+	st.running.Wait()
 	defer st.cluster.close()
 	st.mu.Lock()
 	for _, p := range st.pauses {

@@ -42,8 +42,6 @@ type directory struct {
 	appeared []*remoteTicket               // files that are still to be identified
 	pauses   map[string]name.Pause         // by file name
 	evicts   []string                      // files that ask for evictions
-
-	note func(dir.Change, []byte) // noteLocked, made once
 }
 
 // openDirectory opens the directory to which the path leads, and makes it if it is missing.
@@ -58,7 +56,6 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		remote: make(map[string]*remoteTicket),
 		pauses: make(map[string]name.Pause),
 	}
-	d.note = d.noteLocked
 	d.owners.Store(new([]*owner.Remote))
 	if d.guard, err = guard.Open(sys); err != nil {
 		sys.Close()
@@ -66,23 +63,14 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 	}
 	d.watch = sys.Watch()
 	if d.own, err = owner.Make(sys, s.clock()); err == nil {
-		err = d.tryLink()
+		trial := name.New + name.Random() // shows whether tickets can be made here
+		err = errors.Join(sys.Link(d.own.Name(), trial), sys.Unlink(trial))
 	}
 	if err != nil {
 		d.close()
 		return nil, d.failed("trying out a lock file in", "", err)
 	}
 	return d, nil
-}
-
-// tryLink finds out whether tickets can be made here.
-func (d *directory) tryLink() error {
-	trial := name.New + name.Random()
-	err := errors.Join(d.sys.Link(d.own.Name(), trial), d.sys.Unlink(trial))
-	if dir.NoLinks(err) {
-		return fmt.Errorf("its file system has no hard links, use another directory: %w", err)
-	}
-	return err
 }
 
 // pathOf is the path of a file, for people.

@@ -132,9 +132,9 @@ func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	}
 	now := uint64(max(d.clock().UnixMicro(), name.MinNumber))
 	for _, t := range tickets {
-		last = max(now, last+1)
-		for t.Key = nameOf(t, last); d.remote[t.Key] != nil; t.Key = nameOf(t, last) {
-			last++ // another program has such a file
+		for taken := true; taken; _, taken = d.remote[t.Key] { // another program may have such a file
+			last = max(now, last+1)
+			t.Key = Name{Prefix: t.Queue, Number: last, Client: t.Client}.String()
 		}
 		t.Number, t.Owner, t.Arrived = last, d.self, time.UnixMicro(int64(last))
 	}
@@ -146,10 +146,6 @@ func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	}
 	d.last, d.unsure = last, false
 	return nil
-}
-
-func nameOf(t *serializer.Ticket, number uint64) string {
-	return Name{Prefix: t.Queue, Number: number, Client: t.Client}.String()
 }
 
 // makeLocked makes the file of a ticket. The word comes first.

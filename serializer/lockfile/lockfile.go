@@ -3,9 +3,11 @@
 package lockfile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -93,11 +95,8 @@ func Open(path string, o Options) (*Store, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	s := &Store{
-		path: path, clock: o.Clock, log: o.Log, self: &serializer.Owner{Name: owner.Self(), Alive: true},
+		path: path, clock: o.Clock, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), self: &serializer.Owner{Name: owner.Self(), Alive: true},
 		nudge:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
@@ -136,13 +135,13 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 func (s *Store) Sync(context.Context) error { return s.current.Load().sync() }
 
 // moveOn opens the directory that has taken the place of this one, if nobody is issuing
-// tickets, and if that is possible at once.
-func (s *Store) moveOn() error {
-	if s.current.Load().sys.Here() || !s.issuing.TryLock() {
-		return nil
+// tickets, and if that is possible at once. One that is missing may come back.
+func (s *Store) moveOn() {
+	sys := s.current.Load().sys
+	if _, err := os.Stat(sys.Path()); err == nil && !sys.Here() && s.issuing.TryLock() {
+		defer s.issuing.Unlock()
+		_ = s.exchange()
 	}
-	defer s.issuing.Unlock()
-	return s.exchange()
 }
 
 // Close implements [serializer.Store].

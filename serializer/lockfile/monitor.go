@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 )
 
 const (
@@ -36,10 +35,9 @@ func (s *Store) monitor() {
 			d.tick()
 			ticked = time.Now()
 			// A process that is idle must not miss that the directory was replaced: it could
-			// be replaced again. One that is missing may come back.
-			if dir.Exists(d.sys.Path()) && s.moveOn() == nil {
-				d = s.current.Load()
-			}
+			// be replaced again.
+			s.moveOn()
+			d = s.current.Load()
 		}
 		if !s.rest(d, ticked) {
 			return
@@ -50,7 +48,9 @@ func (s *Store) monitor() {
 // rest waits until the next tick, or until there is something to do before. It returns false
 // when the store is closed.
 func (s *Store) rest(d *directory, ticked time.Time) bool {
-	out, blocked := d.waits()
+	d.syncing.Lock()
+	out, blocked := len(d.local) > 0, d.blockedLocked()
+	d.syncing.Unlock()
 	next := ticked.Add(idleInterval)
 	if out {
 		next = ticked.Add(tickInterval)
@@ -70,14 +70,7 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	return true
 }
 
-// waits reports whether tickets of this process are out, and whether one may wait for one
-// of another process.
-func (d *directory) waits() (out, blocked bool) {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	return len(d.local) > 0, d.blockedLocked()
-}
-
+// blockedLocked reports whether a ticket of this process may wait for one of another.
 func (d *directory) blockedLocked() bool { return len(d.local) > 0 && len(d.remote) > 0 }
 
 // wakeLocked makes the monitor listen to the directory, now that tickets were issued.

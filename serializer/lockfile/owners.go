@@ -103,6 +103,7 @@ func (d *directory) blindLocked(file string, err error) {
 		return
 	}
 	d.blind = d.failed("opening owner file", file, err)
+	d.watch.Distrust()
 	d.report(slog.LevelWarn, "an owner file cannot be opened; arrivals are refused until it can be, or is removed", "path", d.pathOf(file), "error", err)
 }
 

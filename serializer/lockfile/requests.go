@@ -106,13 +106,10 @@ func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 		if _, err := d.sys.Info(file); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		time.Sleep(obeyPoll)
+		time.Sleep(10 * time.Millisecond)
 	}
 	return ctx.Err()
 }
-
-// obeyPoll is how often a process looks whether another one has obeyed.
-const obeyPoll = 10 * time.Millisecond
 
 // askForEviction makes the file that asks for an eviction. It removes a ticket without an
 // owner itself; then there is no file.
@@ -123,7 +120,7 @@ func (d *directory) askForEviction(t *serializer.Ticket) (file string, err error
 	if r == nil {
 		return "", serializer.ErrNoTicket
 	}
-	if r.by != nil && r.since.IsZero() {
+	if r.by != nil {
 		file = name.Evicts + t.Key
 		if err := d.sys.Mark(file); err != nil {
 			return "", d.failed("making", file, err)

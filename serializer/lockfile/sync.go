@@ -29,10 +29,7 @@ func (d *directory) syncLocked() error {
 	if d.closed {
 		return d.failed("reading changes of", "", serializer.ErrClosed)
 	}
-	if d.blind != nil {
-		d.watch.Distrust()
-	}
-	lost, err := d.watch.Read(d.note)
+	lost, err := d.watch.Read(d.noteLocked)
 	if err == nil && lost {
 		err = d.listLocked()
 	}

@@ -17,8 +17,8 @@ import (
 type remoteTicket struct {
 	serializer.Ticket
 	by      *owner.Remote // nil if that is not known
-	since   time.Time     // since when no owner has had a word for it; zero if one has
-	changed time.Time     // of a file without an owner: its last change that was seen
+	since   time.Time     // when an owner had a word for it last, or when its file was changed
+	changed time.Time     // the same change, by the file system's clock
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
@@ -32,8 +32,8 @@ var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
 func (d *directory) noteAppearedLocked(file string) {
 	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
 		d.unsure = true
-		d.appeared = append(d.appeared,
-			&remoteTicket{Ticket: serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}})
+		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}
+		d.appeared = append(d.appeared, &remoteTicket{Ticket: t, since: time.Now()})
 	}
 }
 
@@ -46,16 +46,13 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 	info, statErr := d.sys.Info(r.Key)
 	if info.Links > 1 { // the name of its owner's file may have been removed
 		d.openOwnerLocked(r.Key)
-		if d.claimLocked(r) {
-			return
-		}
 	}
-	if _, err := d.askLocked(r); err == nil && errors.Is(statErr, fs.ErrNotExist) {
+	if _, err := d.askLocked(r); d.claimLocked(r) || err == nil && errors.Is(statErr, fs.ErrNotExist) {
 		return
 	}
 	r.Owner = unowned
 	if statErr == nil {
-		r.since, r.changed = info.Changed, info.Changed
+		r.since, r.changed = r.since.Add(min(time.Until(info.Changed), 0)), info.Changed
 	}
 	d.enterLocked(r)
 }
@@ -102,7 +99,7 @@ func (d *directory) checkTicketsLocked() {
 		switch {
 		case err != nil: // its owner may be one that cannot be asked
 		case said.Stands():
-			r.by, r.since = said.by, time.Time{}
+			r.by, r.since = said.by, time.Now()
 		case said.State == owner.Leaving: // the owner cannot remove the file
 			d.dropLocked(r)
 		default:
@@ -114,20 +111,17 @@ func (d *directory) checkTicketsLocked() {
 // checkUnownedLocked takes out an unowned file that is gone or too old.
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	info, err := d.sys.Info(r.Key)
-	if err == nil && !r.since.IsZero() && !info.Changed.Equal(r.changed) {
+	if err == nil && !info.Changed.Equal(r.changed) {
 		r.since, r.changed = time.Now(), info.Changed
 	}
-	age := time.Since(r.since)
-	switch {
+	switch age := time.Since(r.since); {
 	case errors.Is(err, fs.ErrNotExist):
 		d.dropLocked(r)
-	case r.since.IsZero() || age < 0: // the words were damaged for a moment
-		r.since = time.Now()
 	case age > unownedTime:
 		d.report(slog.LevelWarn, "a lock file that belongs to no process of Orderly counts as abandoned", "path", d.pathOf(r.Key), "after", unownedTime)
 		_ = d.unlink(r.Key)
 		d.dropLocked(r)
-	case len(d.local) > 0:
+	case r.by == nil && len(d.local) > 0: // otherwise, its owner's words are damaged
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
 			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
 	}

@@ -27,8 +27,6 @@ func outcomeOf(reason serializer.Reason) int {
 // impatience is how long impatient callers wait at most.
 const impatience = 20 * time.Millisecond
 
-var errHungUp = errors.New("the client hung up")
-
 // call enters queues until the run ends. A few callers are impatient, or hang up.
 func (p *process) call(g int) {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(p.Number)<<16|uint64(g)))
@@ -42,7 +40,7 @@ func (p *process) call(g int) {
 		case 0:
 			c.arrival.Timeout = time.Duration(1 + r.Int64N(int64(impatience)))
 		case 1:
-			ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(r.Int64N(int64(impatience))), errHungUp)
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Int64N(int64(impatience))))
 		}
 		p.deadlines[g].Store(now() + int64(c.arrival.Timeout))
 		entered := c.enter(ctx)

@@ -58,23 +58,21 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	if !h.waitUntilKnown() {
 		return false
 	}
-	other := h.locks + ".other"
-	switch r.IntN(4) {
-	case 0:
-		return h.replaceBy(other)
-	case 1:
+	other, how := h.locks+".other", r.IntN(4)
+	if how > 0 {
 		_ = os.RemoveAll(other)
-		return h.replaceBy(other)
-	case 2: // there is none for a while
-		_ = os.RemoveAll(other)
+	}
+	switch how {
+	case 1: // there is none for a while
 		end := h.timeline.begin(directoryReplaced)
 		err := os.Rename(h.locks, other)
 		end()
 		time.Sleep(milliseconds(r, 0, 200)) // a process may make it in the meantime
 		return h.makeLocks(h.locks) == nil && err == nil
+	case 2: // with all lock files
+		return h.replaceBy(other) && os.RemoveAll(other) == nil
 	}
-	_ = os.RemoveAll(other)
-	return h.replaceBy(other) && os.RemoveAll(other) == nil // with all lock files
+	return h.replaceBy(other)
 }
 
 // replaceBy exchanges the directory with another one, without a moment in which there is

@@ -76,18 +76,18 @@ func chooseFaults(text string) (chosen []fault, err error) {
 
 // throwFaults throws faults until ctx is done, and waits until the last one has ended.
 func (h *harness) throwFaults(ctx context.Context) {
-	total := 0
+	var weighted []fault
 	for _, f := range h.faults {
-		total += f.weight
+		weighted = append(weighted, slices.Repeat([]fault{f}, f.weight)...)
 	}
 	random := rand.New(rand.NewPCG(h.seed, 0))
 	var group sync.WaitGroup
 	defer group.Wait()
 	for sleep(ctx, time.Duration(random.ExpFloat64()*float64(h.pace))) {
-		if total == 0 {
+		if len(weighted) == 0 {
 			continue
 		}
-		f := h.randomFault(random.IntN(total))
+		f := weighted[random.IntN(len(weighted))]
 		r := rand.New(rand.NewPCG(random.Uint64(), 0))
 		if !f.calm {
 			group.Go(func() { h.throw(f, r) })
@@ -97,15 +97,6 @@ func (h *harness) throwFaults(ctx context.Context) {
 	}
 }
 
-func (h *harness) randomFault(n int) fault {
-	for _, f := range h.faults {
-		if n -= f.weight; n < 0 {
-			return f
-		}
-	}
-	return fault{}
-}
-
 func (h *harness) throw(f fault, r *rand.Rand) {
 	defer h.timeline.begin(f.name)()
 	if f.throw(h, r) {
@@ -113,13 +104,6 @@ func (h *harness) throw(f fault, r *rand.Rand) {
 		defer h.mu.Unlock()
 		h.thrown[f.name]++
 	}
-}
-
-func (h *harness) faultsThrown() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	text := fmt.Sprint(h.thrown) // map[clock:3 kill:1]
-	return text[len("map[") : len(text)-1]
 }
 
 // calmDown waits until no fault is in progress.

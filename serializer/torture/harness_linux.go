@@ -74,7 +74,6 @@ func (h *harness) setUp() (err error) {
 	}
 	h.eventLog = eventLog{out}
 	h.reading.Go(func() { h.read(in) })
-	h.progress("seed %d, %d processes with %d goroutines each, store %s, in %s", h.seed, h.procs, h.goroutines, h.store, h.locks)
 	for i := range h.procs {
 		s := &slot{index: i}
 		h.slots = append(h.slots, s)
@@ -131,14 +130,11 @@ func (h *harness) run(ctx context.Context) {
 	}
 }
 
-// follow shows the progress, and stops the run if something is found.
+// follow stops the run if something is found.
 func (h *harness) follow(ctx context.Context, stop func()) {
-	for n := 1; sleep(ctx, 5*time.Millisecond); n++ {
+	for sleep(ctx, 5*time.Millisecond) {
 		if h.failed() {
 			stop()
-		}
-		if n%1000 == 0 {
-			h.progress("after %d s, faults %s", n/200, h.faultsThrown())
 		}
 	}
 }
@@ -224,10 +220,4 @@ func (h *harness) problem(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.problems = append(h.problems, fmt.Sprintf(format, args...))
-}
-
-func (h *harness) progress(format string, args ...any) {
-	if !h.quiet {
-		fmt.Fprintf(os.Stderr, "torture: "+format+"\n", args...)
-	}
 }

@@ -17,7 +17,7 @@ type report struct {
 	took     time.Duration
 	problems []string
 	last     []string // the last faults
-	thrown   string
+	thrown   map[string]int
 }
 
 // recoveryLimit is the longest time until the next entry after kill -9 of the holder.
@@ -25,10 +25,9 @@ const recoveryLimit = 250 * time.Millisecond
 
 func (h *harness) report(took time.Duration) *report {
 	slices.Sort(h.oracle.recovered)
-	thrown := h.faultsThrown()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return &report{config: h.config, oracle: h.oracle, took: took, problems: h.problems, thrown: thrown,
+	return &report{config: h.config, oracle: h.oracle, took: took, problems: h.problems, thrown: h.thrown,
 		last: h.timeline.last(20, h.oracle.start)}
 }
 
@@ -49,10 +48,6 @@ func (t times) quantile(q float64) time.Duration {
 	return t[int(q*float64(len(t)-1))].Round(10 * time.Microsecond)
 }
 
-func (t times) String() string {
-	return fmt.Sprintf("%d; median %v, 95th percentile %v, worst %v", len(t), t.quantile(0.5), t.quantile(0.95), t.quantile(1))
-}
-
 func (r *report) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -61,7 +56,7 @@ func (r *report) String() string {
 	line("seed", "%d", r.seed)
 	line("store", "%s", r.store)
 	line("processes", "%d with %d goroutines each", r.procs, r.goroutines)
-	line("faults", "%s", r.thrown)
+	line("faults", "%v", r.thrown)
 	line("time", "%v", r.took.Round(time.Millisecond))
 	line("hand-overs", "%d, %.0f/s", r.entries, float64(r.entries)/r.took.Seconds())
 	line("overlaps", "%d", r.found[overlap])
@@ -73,7 +68,7 @@ func (r *report) String() string {
 	for i, reason := range serializer.Reasons() {
 		line("refused", "%s: %d", reason, r.refused[reasons+i])
 	}
-	line("recoveries", "after kill -9 of the holder: %v", r.recovered)
+	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(r.recovered), r.recovered.quantile(0.5), r.recovered.quantile(1))
 	line("pauses", "%d", r.pauses)
 	if !r.holds() {
 		for _, e := range slices.Concat(r.examples, r.last, r.problems) {

@@ -22,7 +22,6 @@ func run(t *testing.T, faults string, length time.Duration, adjust func(*config)
 	t.Helper()
 	c := defaults()
 	c.procs, c.goroutines, c.length, c.pace = 4, 16, length, 60*time.Millisecond
-	c.quiet = true
 	var err error
 	if c.faults, err = chooseFaults(faults); err != nil {
 		t.Fatal(err)

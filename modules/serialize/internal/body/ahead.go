@@ -3,6 +3,7 @@ package body
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 )
@@ -11,15 +12,18 @@ import (
 // HTTP/1 client has hung up by reading from its connection, which it does only after the
 // body has been read to its end. The context that Watch returns ends when the client hangs
 // up within the first 64 KiB of the body. stop ends the reading ahead; the handlers then
-// read what is there, and the rest from the client.
+// read what is there, and the rest from the client. The request has to be a copy of the
+// server's own, as it is in Caddy.
 func Watch(r *http.Request) (ctx context.Context, stop func()) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return r.Context(), func() {}
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	a := &ahead{ReadCloser: r.Body, request: r.Context(), reading: true}
+	// The goroutine may be reading while the handlers run, and net/http then writes the
+	// trailers into a map that they would be reading.
+	a := &ahead{ReadCloser: r.Body, request: r.Context(), sent: r.Trailer, trailer: maps.Clone(r.Trailer), reading: true}
 	a.arrived.L = &a.mu
-	r.Body = a
+	r.Body, r.Trailer = a, a.trailer
 	go a.read(cancel)
 	return ctx, a.stop
 }
@@ -31,6 +35,7 @@ const maxAhead = 64 << 10
 type ahead struct {
 	io.ReadCloser // the client's
 	request       context.Context
+	sent, trailer http.Header // the trailers: as net/http writes them, and the handlers'
 
 	mu      sync.Mutex
 	arrived sync.Cond // data, or the end of reading ahead
@@ -44,7 +49,7 @@ type ahead struct {
 func (a *ahead) read(gone context.CancelCauseFunc) {
 	chunk := make([]byte, 4<<10)
 	for reading := true; reading; {
-		n, err := a.ReadCloser.Read(chunk)
+		n, err := a.readClient(chunk)
 		a.mu.Lock()
 		a.data, a.err = append(a.data, chunk[:n]...), err
 		a.reading = err == nil && !a.stopped && len(a.data) < maxAhead
@@ -55,6 +60,18 @@ func (a *ahead) read(gone context.CancelCauseFunc) {
 			gone(failure(a.request, err))
 		}
 	}
+}
+
+// readClient reads from the client, in the goroutine. The handlers may have returned by
+// then. With Caddy's enable_full_duplex, net/http reads the next request beside it, finds
+// the two, and panics, which must not end the process.
+func (a *ahead) readClient(p []byte) (n int, err error) {
+	defer func() {
+		if recover() != nil {
+			err = io.ErrUnexpectedEOF
+		}
+	}()
+	return a.ReadCloser.Read(p)
 }
 
 // stop lets the goroutine finish what it is reading.
@@ -76,15 +93,18 @@ func (a *ahead) Read(p []byte) (int, error) {
 		a.mu.Unlock()
 		return n, nil
 	}
-	err := a.err
+	n, err := 0, a.err
 	a.mu.Unlock()
-	if err != nil {
-		return 0, err
+	if err == nil {
+		n, err = a.ReadCloser.Read(p)
+		a.mu.Lock()
+		a.err = err
+		a.mu.Unlock()
 	}
-	n, err := a.ReadCloser.Read(p)
-	a.mu.Lock()
-	a.err = err
-	a.mu.Unlock()
+	if err == io.EOF {
+		maps.Copy(a.trailer, a.sent)
+		a.sent = nil
+	}
 	return n, err
 }
 

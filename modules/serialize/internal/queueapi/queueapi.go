@@ -99,7 +99,7 @@ type Row struct {
 	About   string // the method and the address of its request
 	From    string // the client; the peer of the connection may be a proxy
 	TXID    string // the request's name in logs
-	Revoked string // since when its turn should be over
+	Revoked string // why its turn should be over, as far as this process knows, and since when
 }
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
@@ -123,8 +123,11 @@ func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
 		if r := t.Request; r != nil {
 			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID
 		}
+		if r, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && r.PastHoldTimeout() {
+			row.Revoked = ", past hold_timeout"
+		}
 		if !t.Revoked.IsZero() {
-			row.Revoked = ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
+			row.Revoked += ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
 		}
 		rows[i] = row
 	}

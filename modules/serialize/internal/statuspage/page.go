@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
-	"fmt"
 	"html/template"
 	"os"
 	"slices"
@@ -69,7 +68,7 @@ const (
 	maxTickets = 25
 )
 
-// New is the data of the page for some queues.
+// New is the data of the page for some queues. Those alike stay in their order.
 func New(now time.Time, queues []*Queue, filter string) *Data {
 	data := &Data{Time: now.UTC(), PID: os.Getpid(), Filter: filter, Total: len(queues)}
 	data.Host, _ = os.Hostname()
@@ -89,8 +88,6 @@ func New(now time.Time, queues []*Queue, filter string) *Data {
 			cmp.Compare(b.level, a.level),
 			cmp.Compare(b.OldestWaiting, a.OldestWaiting),
 			cmp.Compare(b.Inside, a.Inside),
-			cmp.Compare(a.Prefix, b.Prefix),
-			cmp.Compare(a.Path, b.Path),
 		)
 	})
 	data.Found, data.Queues = len(queues), queues[:min(len(queues), maxQueues)]
@@ -100,8 +97,6 @@ func New(now time.Time, queues []*Queue, filter string) *Data {
 // Render is the page.
 func Render(data *Data) ([]byte, error) {
 	var page bytes.Buffer
-	if err := statusTemplate().Execute(&page, data); err != nil {
-		return nil, fmt.Errorf("rendering: %w", err)
-	}
-	return page.Bytes(), nil
+	err := statusTemplate().Execute(&page, data)
+	return page.Bytes(), err
 }

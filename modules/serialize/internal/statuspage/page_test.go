@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -75,9 +76,9 @@ func TestStatusJudges(t *testing.T) {
 		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
 		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
 	} {
-		q := &Queue{QueueLength: c.length, Outcomes: make(map[string]Outcome)}
+		q := &Queue{QueueLength: c.length, Outcomes: make(map[string]telemetry.Outcome)}
 		for reason, last := range c.refused {
-			q.Outcomes[reason] = Outcome{3, last}
+			q.Outcomes[reason] = telemetry.Outcome{Count: 3, Refused: last}
 		}
 		for _, ticket := range c.tickets {
 			q.Add(ticket, serializer.Rule{})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -21,19 +22,14 @@ type Queue struct {
 	QueueLength   int // how many may wait; 0 is no limit
 	DryRun        bool
 	OldestWaiting time.Duration
-	Outcomes      map[string]Outcome
-	Control       string // its name for pauses; "" if it cannot be paused
+	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
+	Control       string                       // its name for pauses; "" if it cannot be paused
 
-	Rows    []queueapi.Row // of all tickets
+	Rows    []queueapi.Row // of the first tickets
+	More    int            // how many tickets are not among them
 	Trouble []string
 	Badge   string // the worst trouble in a word
 	level   troubleLevel
-}
-
-// Outcome is how often requests had an outcome since the process began.
-type Outcome struct {
-	Count   int64
-	Refused time.Time // the last time, if that refuses requests
 }
 
 // troubleLevel is how bad it is.
@@ -60,6 +56,8 @@ func (q *Queue) diagnose(now time.Time) {
 		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
 	q.diagnoseTickets(now)
+	q.More = max(len(q.Rows)-maxTickets, 0)
+	q.Rows = q.Rows[:len(q.Rows)-q.More]
 	if q.PausedUntil != nil {
 		q.note(pausedQueue, "paused", "Paused "+queueapi.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
 	}
@@ -80,7 +78,7 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
 		case t.Entered.IsZero() || q.level == badTrouble:
-		case overdueText(t) != "":
+		case t.Revoked != "":
 			q.note(badTrouble, "stuck", "A request is "+stateText(t)+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
 		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", stateText(t), q.Waiting))
@@ -148,20 +146,7 @@ func (q *Queue) Headline() string {
 	return text
 }
 
-// Shown are the rows of the tickets' table.
-func (q *Queue) Shown() []queueapi.Row { return q.Rows[:min(len(q.Rows), maxTickets)] }
-
-// More is how many tickets are not shown.
-func (q *Queue) More() int { return len(q.Rows) - len(q.Shown()) }
-
 // stateText is a ticket's state, since when, and why its turn should be over, if it should.
 func stateText(t queueapi.Row) string {
-	return t.State + " for " + cmp.Or(t.Hold, t.Wait) + overdueText(t)
-}
-
-func overdueText(t queueapi.Row) string {
-	if v, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && v.PastHoldTimeout() {
-		return ", past hold_timeout" + t.Revoked
-	}
-	return t.Revoked
+	return t.State + " for " + cmp.Or(t.Hold, t.Wait) + t.Revoked
 }

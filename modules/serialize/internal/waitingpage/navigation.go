@@ -19,13 +19,13 @@ import (
 
 // Visit is a request at a queue, as its handler knows it.
 type Visit struct {
-	serializer.Arrival // whose Requester has RevokedAt, too
-	About              *telemetry.Request
-	Report             *telemetry.Reporter
-	Capacity           int // how many may be inside; 0 is not known
-	Page               *Page
-	Space              string                 // where the queue is kept
-	Acquire            func() (Engine, error) // for a ticket
+	serializer.Arrival
+	About    *telemetry.Request
+	Report   *telemetry.Reporter
+	Capacity int // how many may be inside; 0 is not known
+	Page     *Page
+	Space    string                 // where the queue is kept
+	Acquire  func() (Engine, error) // for a ticket
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site

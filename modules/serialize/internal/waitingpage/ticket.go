@@ -221,14 +221,14 @@ func (t *Ticket) endLocked(why error) {
 // Request implements [serializer.Requester].
 func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 
-// RevokedAt is when the turn was taken back from the request that has claimed it, or zero.
-func (t *Ticket) RevokedAt() (at time.Time) {
+// Served is the request that has claimed the turn, or the ticket itself.
+func (t *Ticket) Served() serializer.Requester {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.heir != nil {
-		at = t.heir.Requester.(interface{ RevokedAt() time.Time }).RevokedAt()
+		return t.heir.Requester
 	}
-	return at
+	return t
 }
 
 // Interface guards

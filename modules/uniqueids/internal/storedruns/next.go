@@ -92,15 +92,13 @@ func nextLocked(ctx context.Context, storage certmagic.Storage) (run int64, err 
 			err = fmt.Errorf("unlocking: %w", unlockErr)
 		}
 	}()
-	for won := false; !won; {
-		if run, won, err = claim(ctx, storage); err != nil {
-			return 0, err
+	for {
+		run, won, err := claim(ctx, storage)
+		if won || err != nil {
+			return run, err
 		}
-		if !won {
-			time.Sleep(rand.N(longestPause))
-		}
+		time.Sleep(rand.N(longestPause))
 	}
-	return run, nil
 }
 
 // claim picks a run, and reports whether this process has won it.

@@ -7,6 +7,7 @@ package dir
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -75,9 +76,6 @@ func (d *Dir) Here() bool {
 	here, err := IsAt(d.path, d.id)
 	return here && err == nil
 }
-
-// Exists reports whether there is anything at a path.
-func Exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }
 
 // IsAt reports whether a path leads to a certain file.
 func IsAt(path string, id ID) (bool, error) {
@@ -172,11 +170,12 @@ func infoOf(st *unix.Stat_t) Info {
 }
 
 // Link gives a file of the directory a second name there.
-func (d *Dir) Link(from, to string) error { return unix.Linkat(d.fd, from, d.fd, to, 0) }
-
-// NoLinks reports whether an error of [Dir.Link] means that there are no hard links here.
-func NoLinks(err error) bool {
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
+func (d *Dir) Link(from, to string) error {
+	err := unix.Linkat(d.fd, from, d.fd, to, 0)
+	if err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP {
+		err = fmt.Errorf("its file system has no hard links, use another directory: %w", err)
+	}
+	return err
 }
 
 // Unlink removes a name of a file. It is not an error if there is none.

@@ -8,7 +8,7 @@ import "golang.org/x/sys/unix"
 //
 // FUSE covers all file systems in user space: sshfs, s3fs, GlusterFS, and virtiofs, by
 // which a virtual machine accesses its host's files.
-var networkFileSystems = map[int64]string{
+var networkFileSystems = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",
 	0xfe534d42: "SMB2",
@@ -41,9 +41,5 @@ func networkFileSystem(path string) string {
 	if err := unix.Statfs(path, &st); err != nil {
 		return ""
 	}
-	return networkFileSystemOf(int64(st.Type))
+	return networkFileSystems[uint32(st.Type)] // it has 32 bits, with or without a sign
 }
-
-// networkFileSystemOf names a file system by its magic number. The number has 32 bits in
-// the kernel; systems whose statfs has a narrower or signed field extend its sign.
-func networkFileSystemOf(magic int64) string { return networkFileSystems[int64(uint32(magic))] }

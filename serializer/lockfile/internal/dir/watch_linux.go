@@ -69,7 +69,6 @@ func (w *Watch) Read(fn func(c Change, name []byte)) (lost bool, err error) {
 		case err == unix.EAGAIN:
 			size = 0
 		case err != nil:
-			w.Distrust()
 			return true, err
 		}
 		// A read returns as many events as fit. If there was room for another one, there
@@ -85,10 +84,6 @@ func (w *Watch) parse(events []byte, fn func(Change, []byte)) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(events[4:])
 		size := int(binary.NativeEndian.Uint32(events[12:]))
-		if size > len(events)-unix.SizeofInotifyEvent {
-			w.Distrust()
-			return
-		}
 		name := events[unix.SizeofInotifyEvent:][:size]
 		events = events[unix.SizeofInotifyEvent+size:]
 		if i := bytes.IndexByte(name, 0); i >= 0 {

@@ -46,7 +46,7 @@ type Guard struct {
 	path  string
 	fd    int
 	id    dir.ID
-	boot  string // identifies the current boot of the machine; empty if that is not known
+	boot  string // identifies the current boot of the machine; empty if the system does not say
 	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
 }
 
@@ -62,7 +62,8 @@ func Open(d *dir.Dir) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: bootID()}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: strings.TrimSpace(string(boot))}
 	text, err := g.read()
 	if err == nil && info.Links > 1 {
 		err = dir.ErrNotOurs
@@ -75,13 +76,6 @@ func Open(d *dir.Dir) (*Guard, error) {
 		d.Adopt(fd)
 	}
 	return g, nil
-}
-
-// bootID identifies the current boot of the machine. It is empty if the system does not
-// provide an ID.
-func bootID() string {
-	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text))
 }
 
 // Lock waits until this process has the guard, or ctx is done. In the second case, the

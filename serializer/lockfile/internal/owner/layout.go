@@ -29,6 +29,7 @@ package owner
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
@@ -66,13 +67,10 @@ func (w word) state() State               { return State(w & 3) }
 // maxLimit is the greatest limit that fits into a word.
 const maxLimit = 1<<31 - 1
 
-// tag is a rule, and in the upper half the checksum (FNV-1a) of a file's name. By that, a
+// tag is a rule, and in the upper half the checksum (CRC-32) of a file's name. By that, a
 // file of another program that has the number of a ticket is not taken for it.
 func tag(r queue.Rule, file string) word {
-	sum := uint32(2166136261)
-	for i := range len(file) {
-		sum = (sum ^ uint32(file[i])) * 16777619
-	}
+	sum := crc32.ChecksumIEEE(unsafe.Slice(unsafe.StringData(file), len(file))) // a conversion would copy it
 	w := word(sum)<<32 | word(min(max(r.Limit, 0), maxLimit))<<1
 	if r.Shared {
 		w |= 1

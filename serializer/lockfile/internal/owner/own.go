@@ -41,9 +41,6 @@ func Make(d *dir.Dir, now time.Time) (*Own, error) {
 // Name returns the name of the file, to which tickets are linked.
 func (o *Own) Name() string { return o.name }
 
-// file is the one at the name.
-func (o *Own) file() *file { return o.files[len(o.files)-1] }
-
 // maxFiles is how many files are kept. A process that was stopped for so many others finds
 // the last one by its name.
 const maxFiles = 64
@@ -63,12 +60,9 @@ func (o *Own) Renew() (err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	err = sheltered(func() error {
-		copy(f.mem, o.text)
-		store(f.count(), word(o.levels))
-		copy(f.words(), o.words)
-		return o.dir.Rename(draft, f.name)
-	})
+	if err = o.fillLocked(f); err == nil {
+		err = o.dir.Rename(draft, f.name)
+	}
 	if err != nil {
 		return err
 	}
@@ -95,6 +89,17 @@ func (o *Own) make(f *file, draft string) (err error) {
 	info, err := dir.Stat(f.fd)
 	f.id = info.ID
 	return cmp.Or(err, f.mmap(unix.PROT_READ|unix.PROT_WRITE))
+}
+
+// fillLocked writes all that a file should say. The count comes last: nobody reads a level
+// before.
+func (o *Own) fillLocked(f *file) error {
+	return sheltered(func() error {
+		copy(f.mem, o.text)
+		copy(f.words(), o.words)
+		store(f.count(), word(o.levels))
+		return nil
+	})
 }
 
 // Put notes that a ticket is about to be made, and returns the place of its words.
@@ -127,23 +132,25 @@ func (o *Own) put(number uint64, tag word) (place uint64, ok bool) {
 	return 0, false
 }
 
-// grow adds a level.
-func (o *Own) grow() error {
+// grow adds a level to all files.
+func (o *Own) grow() (err error) {
 	if o.levels == maxLevels {
 		return errors.New("there is no room for more tickets")
 	}
 	level := make([]byte, sizeOf(o.levels+1)-sizeOf(o.levels))
-	if err := dir.Write(o.file().fd, level, int64(sizeOf(o.levels))); err != nil {
-		return err
+	for _, f := range o.files {
+		if err := dir.Write(f.fd, level, int64(sizeOf(o.levels))); err != nil {
+			return err
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.levels++
 	o.words = append(o.words, wordsOf(level)...)
-	return sheltered(func() error {
-		store(o.file().count(), word(o.levels))
-		return nil
-	})
+	for _, f := range o.files {
+		err = o.fillLocked(f) // only the last one is still in its place
+	}
+	return err
 }
 
 // Set notes the state of a ticket, unless it is gone by now.
@@ -186,7 +193,7 @@ func (o *Own) Check() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return sheltered(func() error {
-		f := o.file()
+		f := o.files[len(o.files)-1]
 		if info.ID != f.id || string(f.mem[:len(o.text)]) != o.text || load(f.count()) != word(o.levels) ||
 			!slices.Equal(f.words()[:len(o.words)], o.words) {
 			return errDamaged

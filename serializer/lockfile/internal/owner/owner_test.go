@@ -98,3 +98,21 @@ func TestWordsGrow(t *testing.T) {
 		size = info.Size()
 	}
 }
+
+// Bug: a process that had not opened the newest file yet did not see the words of a level
+// that was added then, and took the tickets for those of another program.
+func TestEarlierFilesGrow(t *testing.T) {
+	own, remote, _ := openPair(t)
+	if err := own.Renew(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(10_000) {
+		number := name.MinNumber + i
+		if _, err := own.Put(number, fileOf(number), queue.Rule{}); err != nil {
+			t.Fatal(err)
+		}
+		if state, _, err := remote.Find(number, fileOf(number)); state != Waiting || err != nil {
+			t.Fatalf("ticket %d is read as %d, %v, from the file that was opened before", i, state, err)
+		}
+	}
+}
