@@ -306,28 +306,6 @@ func TestResponseLongerThanAnnounced(t *testing.T) {
 	})
 }
 
-// A queue inside another one.
-func TestNested(t *testing.T) {
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("GET", "/", http.NoBody)
-	var outer, inner Response
-	outer.Init(w, r, Options{Limit: 1000})
-	err := outer.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		inner.Init(w, r, Options{Limit: 1000})
-		return inner.Deliver(inner.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-			w.WriteHeader(http.StatusTeapot)
-			_, err := io.WriteString(w, "short")
-			return err
-		}), r))
-	}), r)
-	if w.Body.Len() > 0 {
-		t.Error("the inner response has passed the outer queue")
-	}
-	if err := outer.Deliver(err); err != nil || w.Code != http.StatusTeapot || w.Body.String() != "short" {
-		t.Errorf("%d, %q, %v", w.Code, w.Body, err)
-	}
-}
-
 // Memory grows with what comes.
 func TestMemoryGrows(t *testing.T) {
 	var b Response
