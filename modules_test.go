@@ -16,8 +16,8 @@ import (
 )
 
 // Caddy's site shows each module by the comment of its type, and each setting
-// by the comment of its field under its name in JSON. None may be missing. To
-// read them as users do:
+// by the comment of its field under its name in JSON. None may be missing, or begin with
+// the field's name in Go. To read them as users do:
 //
 //	go test -run TestModuleDocumentation -v .
 func TestModuleDocumentation(t *testing.T) {
@@ -137,8 +137,8 @@ func (p *documentedPackage) page(t *testing.T, name, indent string) string {
 			continue
 		}
 		doc := field.Doc.Text()
-		if !strings.HasSuffix(doc, ".\n") {
-			t.Errorf("%s: the comment of %s is no sentence: %q", name, key, doc)
+		if !strings.HasSuffix(doc, ".\n") || strings.HasPrefix(doc, field.Names[0].Name+" ") {
+			t.Errorf("%s: the comment of %s is no sentence, or begins with the name in Go: %q", name, key, doc)
 		}
 		write(indent, key)
 		write(indent+"    ", doc)

@@ -46,7 +46,7 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 	for _, client := range stalledClients {
 		t.Run(client.name, func(t *testing.T) {
 			t.Parallel()
-			c := pageSite(t, "hold_timeout 10m", setup{tls: true, global: "grace_period 500ms"})
+			c := pageSite(t, "hold_timeout 10m", setup{tls: true, servers: writeIdle, global: "grace_period 500ms"})
 			for range 3 {
 				client.send(t, c, "GET", "/page")
 			}

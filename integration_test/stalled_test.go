@@ -143,11 +143,14 @@ func eachStalled(t *testing.T, test func(t *testing.T, client stalledClient, opt
 	})
 }
 
+// writeIdle has Caddy move the deadlines of writes itself.
+const writeIdle = "timeouts {\n write_idle 1m\n}"
+
 // Bug: a client that did not read kept its turn after it was revoked, because the
 // response was stuck in the connection.
 func TestClientDoesNotRead(t *testing.T) {
 	eachStalled(t, func(t *testing.T, client stalledClient, option string, revoke func(c *caddy)) {
-		c := start(t, setup{tls: true, site: behindQueue(option)})
+		c := start(t, setup{tls: true, servers: writeIdle, site: behindQueue(option)})
 		client.send(t, c, "GET", "/?name=stalled&gate&flood")
 		c.AwaitEntry("stalled")
 		next := c.getting("/?name=next")
@@ -167,7 +170,7 @@ func TestClientSips(t *testing.T) {
 	for _, plain := range []bool{true, false} { // plain connections send files by themselves
 		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{tls: !plain, site: "serialize {\npath {$DIR}\nhold_timeout 2s\n}\nroot {$HOME}\nfile_server"})
+			c := start(t, setup{tls: !plain, servers: writeIdle, site: "serialize {\npath {$DIR}\nhold_timeout 2s\n}\nroot {$HOME}\nfile_server"})
 			large := filepath.Join(c.home, "large")
 			testcaddy.WriteFile(t, large, "")
 			check(t, os.Truncate(large, 1<<30))

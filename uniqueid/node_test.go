@@ -76,6 +76,9 @@ func TestFixedNode(t *testing.T) {
 	if id.Fields().Addr.String() != "192.0.2.7" || id.Fields().PID != 4711 || !id.Time().Equal(time.Unix(1.7e9, 0)) {
 		t.Errorf("the ID says %v, %v, %v", id.Fields().Addr, id.Fields().PID, id.Time())
 	}
+	if node := RandomNode(); node == RandomNode() || !node.Random() {
+		t.Errorf("a random node is %v", node)
+	}
 	if got := RandomNode(seeded()).String(); got != RandomNode(seeded()).String() {
 		t.Errorf("two nodes of the same randomness differ, one is %s", got)
 	}

@@ -25,6 +25,12 @@ func childMaker(role, file string) (func() (key, error), error) {
 	switch role {
 	case "txid":
 		return func() (key, error) { return txidKey(NewTXID()), nil }, nil
+	case "run":
+		runs := NewFileRunStore(file)
+		return func() (key, error) {
+			run, err := runs.NextRun(context.Background())
+			return key{low: uint64(run)}, err
+		}, nil
 	case "call_number":
 		gen := NewCallNumberGenerator(NewFileRunStore(file))
 		return func() (key, error) {
@@ -50,7 +56,11 @@ func runChild(role string) error {
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(os.Stdout, 1<<16)
+	size := 1 << 16
+	if role == "run" { // which takes a while: write each
+		size = 16
+	}
+	out := bufio.NewWriterSize(os.Stdout, size)
 	for {
 		k, err := next()
 		if err != nil {
@@ -92,7 +102,7 @@ func makeAndKill(t *testing.T, role, file string, most int) (keys []key) {
 // Processes that run at the same time make no ID twice, nor do those that follow when they
 // were killed in the middle of whatever they did.
 func TestKilledProcesses(t *testing.T) {
-	for _, role := range []string{"call_number", "txid", "classic", "threaded"} {
+	for role, most := range map[string]int{"run": 100, "call_number": 60_000, "txid": 60_000, "classic": 60_000, "threaded": 60_000} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "runs")
@@ -101,7 +111,7 @@ func TestKilledProcesses(t *testing.T) {
 				var made [2][]key
 				var both sync.WaitGroup
 				for i := range made {
-					most := 1 + rand.IntN(scaled(60_000, 500_000))
+					most := 1 + rand.IntN(scaled(most, 10*most))
 					both.Go(func() { made[i] = makeAndKill(t, role, file, most) })
 				}
 				both.Wait()

@@ -172,23 +172,6 @@ func TestUniqueIDBeforeTheEpoch(t *testing.T) {
 	}
 }
 
-func TestUniqueIDRandomNode(t *testing.T) {
-	arrival := time.Unix(1.7e9, 0)
-	node := RandomNode()
-	gen, err := NewUniqueIDGenerator(Classic, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys []key
-	for range 200_000 {
-		keys = append(keys, uniqueIDKey(gen.New(arrival)))
-	}
-	wantDistinct(t, keys)
-	if other := RandomNode(); other == node || !node.Random() {
-		t.Errorf("two random nodes are %v and %v", node, other)
-	}
-}
-
 func TestClassicNeedsASmallPID(t *testing.T) {
 	node, err := FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22)
 	if err != nil {

@@ -24,51 +24,6 @@ func movedAway(t testing.TB, dir string) (old string) {
 	return old
 }
 
-// Those who have a ticket finish in a directory that is moved or replaced, in order, also
-// those of other processes. Newcomers wait for that. Numbers keep growing.
-func TestDirectoryReplaced(t *testing.T) {
-	for label, then := range map[string]func(dir string) error{
-		"moved":    func(string) error { return nil },
-		"replaced": func(dir string) error { return os.Mkdir(dir, 0o700) },
-	} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "locks")
-			one, two := openAt(t, dir, 24*time.Hour), open(t, dir)
-			holder := enter(t, one, "a_")
-			second := joined(t, two, "a_")
-			third := joined(t, one, "a_")
-			old := movedAway(t, dir)
-			must(t, then(dir))
-			next := []<-chan result{started(two, "a_"), started(one, "a_")}
-			stillWaits(t, second, "the holder is inside")
-			holder.Leave()
-			turn := get(t, second)
-			stillWaits(t, third, "the second one is inside")
-			stillWaits(t, next[0], "the second one is inside")
-			turn.Leave()
-			turn = get(t, third)
-			stillWaits(t, next[1], "the third one is inside")
-			last := turn.Token()
-			turn.Leave()
-			for range next { // in any order
-				var r result
-				select {
-				case r = <-next[0]:
-				case r = <-next[1]:
-				}
-				if r.err != nil || r.turn.Token() <= last {
-					t.Fatalf("%+v after token %d", r, last)
-				}
-				last = r.turn.Token()
-				r.turn.Leave()
-			}
-			wantFiles(t, dir, []string{name.Guard}, one, two)
-			wantFiles(t, old, []string{name.Guard})
-		})
-	}
-}
-
 // Bug: an owner that came into the directory after the last look at it was not
 // known when the directory was replaced, and not waited for.
 func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {

@@ -66,25 +66,6 @@ func TestQueueHolds(t *testing.T) {
 	}
 }
 
-// The harness finds the predecessor's overlaps. Without a fault, that takes many arrivals
-// at once in an empty queue, again and again; a clock step makes it certain.
-func TestPredecessorIsFound(t *testing.T) {
-	for faults, length := range map[string]time.Duration{"none": time.Second / 2, "clock": 20 * time.Second} {
-		t.Run(faults, func(t *testing.T) {
-			start, seen := time.Now(), 0
-			for time.Since(start) < time.Minute {
-				r := run(t, faults, length, func(c *config) { c.store, c.crowds = "predecessor", true })
-				seen += r.entries
-				if n := r.found[overlap]; n > 0 {
-					t.Logf("found after %v and %d hand-overs: %d overlaps", time.Since(start).Round(time.Millisecond), seen, n)
-					return
-				}
-			}
-			t.Errorf("no overlap was found in %d hand-overs, the last %s", seen, run(t, faults, length, func(c *config) { c.store, c.crowds = "predecessor", true }))
-		})
-	}
-}
-
 // The harness finds the defect of each wrong store.
 func TestWrongStoresAreFound(t *testing.T) {
 	small := func(c *config) { c.procs, c.goroutines = 2, 2 }

@@ -80,6 +80,16 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// If a body cannot be stored, the request is refused with 503.
+func TestNoDirectory(t *testing.T) {
+	missing := t.TempDir() + "/missing"
+	t.Setenv("TMPDIR", missing)
+	_, err := Read(httptest.NewRecorder(), newRequest("more than ten bytes", -1), Limits{10, 1 << 20})
+	if statusOf(err) != 503 || !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("there is no directory: %v", err)
+	}
+}
+
 // No body is no work, and what an outer queue has read is not read again.
 func TestNothingToRead(t *testing.T) {
 	outer := newRequest("x", 1)

@@ -1,16 +1,12 @@
 package response
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
-	"net/textproto"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,12 +22,11 @@ import (
 // site serves one handler behind a buffer, as Caddy would.
 type site struct {
 	Options
-	next     caddyhttp.HandlerFunc
-	http2    bool
-	server   caddyhttp.Server
-	idle     time.Duration   // write_idle; 0 is off
-	returned func(*Response) // the handlers have, and the turn is over
-	errors   chan error      // of Deliver
+	next   caddyhttp.HandlerFunc
+	http2  bool
+	server caddyhttp.Server
+	idle   time.Duration // write_idle; 0 is off
+	errors chan error    // of Deliver
 }
 
 func (s *site) start(t *testing.T) *httptest.Server {
@@ -73,9 +68,6 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.Init(w, r, o)
 	*r = *r.WithContext(ctx) // in place, since Caddy's placeholders know a request by its address
 	err := b.Serve(s.next, r)
-	if s.returned != nil {
-		s.returned(b)
-	}
 	if err = b.Deliver(err); err != nil {
 		s.fail(w, err)
 	}
@@ -179,86 +171,6 @@ func TestKeptUntilTheTurnIsOver(t *testing.T) {
 			t.Errorf("%d bytes: %d, %d bytes, %v", size, w.Code, w.Body.Len(), err)
 		}
 	}
-}
-
-func TestInterimAnswers(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		got := make(chan int, 1)
-		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
-			w.WriteHeader(http.StatusEarlyHints)
-			if code := <-got; code != http.StatusEarlyHints {
-				t.Errorf("got %d", code)
-			}
-			_, err := io.WriteString(w, "page")
-			return err
-		}}
-		server := s.start(t)
-		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { got <- code; return nil }}
-		r, _ := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "GET", server.URL, http.NoBody)
-		resp, err := server.Client().Do(r)
-		if err != nil || resp.StatusCode != 200 {
-			t.Fatal(resp, err)
-		}
-		_ = resp.Body.Close()
-	})
-}
-
-// Bug: a client that did not read kept its turn although the handlers had finished. It
-// still gets everything.
-func TestSlowReaderHoldsNobodyUp(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		const size = 12 << 20 // more than a connection holds
-		over := make(chan struct{})
-		s := &site{
-			http2: http2, Options: Options{Limit: 16 << 20}, idle: time.Minute,
-			returned: func(*Response) { close(over) },
-			next: func(w http.ResponseWriter, _ *http.Request) error {
-				for range 12 {
-					_, _ = w.Write(make([]byte, size/12))
-					_ = http.NewResponseController(w).Flush()
-				}
-				return nil
-			},
-		}
-		server := s.start(t)
-		body := make(chan io.ReadCloser)
-		go func() {
-			resp, err := server.Client().Get(server.URL)
-			if err != nil {
-				t.Error(err)
-				close(body)
-				return
-			}
-			body <- resp.Body
-		}()
-		<-over // nobody reads yet
-		got := <-body
-		defer got.Close()
-		if n, err := io.Copy(io.Discard, got); n != size || err != nil {
-			t.Errorf("got %d bytes, %v", n, err)
-		}
-	})
-}
-
-// Handlers that fail after they have written leave a clean slate to the error routes.
-func TestErrorAfterAPart(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		failed := errors.New("failed")
-		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
-			w.Header().Set("Content-Length", "100")
-			w.Header().Set("Set-Cookie", "a=b")
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			return failed
-		}}
-		resp, text := get(t, s.start(t))
-		if resp.StatusCode != 500 || text != "error route" || resp.Header.Get("Set-Cookie") != "" {
-			t.Errorf("%d, %q, %v", resp.StatusCode, text, resp.Header)
-		}
-		if err := <-s.errors; err != failed {
-			t.Errorf("the error became %v", err)
-		}
-	})
 }
 
 // A response that breaks off looks broken off, and its part arrives where it was flushed.
@@ -379,88 +291,6 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errSource }
 
-// The handlers of a stream learn that its client has gone, even if they write nothing.
-func TestSilentStreamEndsWithItsClient(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		begun, ended := make(chan struct{}), make(chan error, 1)
-		s := &site{http2: http2, Options: Options{Limit: 1000, Finish: true}, next: func(w http.ResponseWriter, r *http.Request) error {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_ = http.NewResponseController(w).Flush()
-			close(begun)
-			<-r.Context().Done()
-			ended <- context.Cause(r.Context())
-			return nil
-		}}
-		server := s.start(t)
-		ctx, hangUp := context.WithCancel(t.Context())
-		r, _ := http.NewRequestWithContext(ctx, "GET", server.URL, http.NoBody)
-		resp, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		<-begun
-		hangUp()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
-		case <-time.After(wait.Patience):
-			t.Fatal("the handler still runs")
-		}
-	})
-}
-
-// A whole hijacked connection is the handlers' own.
-func TestHijack(t *testing.T) {
-	s := &site{Options: Options{Limit: 1000, Finish: true}, next: func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Upgrade", "echo")
-		w.Header().Set("Connection", "Upgrade")
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		line, err := rw.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		_, err = io.WriteString(conn, line)
-		return err
-	}}
-	conn := dial(t, s.start(t), "Connection: Upgrade", "Upgrade: echo")
-	from := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(from, nil)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatal(resp, err)
-	}
-	_, _ = io.WriteString(conn, "hello\n")
-	if line, err := from.ReadString('\n'); line != "hello\n" {
-		t.Errorf("got %q, %v", line, err)
-	}
-	if err := <-s.errors; err != nil {
-		t.Error(err)
-	}
-}
-
-// dial makes a request over HTTP/1.1, and reads nothing.
-func dial(t *testing.T, server *httptest.Server, fields ...string) net.Conn {
-	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(wait.Patience))
-	head := append([]string{"GET / HTTP/1.1", "Host: localhost"}, fields...)
-	if _, err := io.WriteString(conn, strings.Join(head, "\r\n")+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
-
 // Whoever writes more than was announced has given a whole response.
 func TestResponseLongerThanAnnounced(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
@@ -474,28 +304,6 @@ func TestResponseLongerThanAnnounced(t *testing.T) {
 			t.Errorf("%d, %q", resp.StatusCode, text)
 		}
 	})
-}
-
-// A queue inside another one.
-func TestNested(t *testing.T) {
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("GET", "/", http.NoBody)
-	var outer, inner Response
-	outer.Init(w, r, Options{Limit: 1000})
-	err := outer.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		inner.Init(w, r, Options{Limit: 1000})
-		return inner.Deliver(inner.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-			w.WriteHeader(http.StatusTeapot)
-			_, err := io.WriteString(w, "short")
-			return err
-		}), r))
-	}), r)
-	if w.Body.Len() > 0 {
-		t.Error("the inner response has passed the outer queue")
-	}
-	if err := outer.Deliver(err); err != nil || w.Code != http.StatusTeapot || w.Body.String() != "short" {
-		t.Errorf("%d, %q, %v", w.Code, w.Body, err)
-	}
 }
 
 // Memory grows with what comes.

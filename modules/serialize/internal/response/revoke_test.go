@@ -1,10 +1,8 @@
 package response
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 var errRevoked = errors.New("revoked")
@@ -82,64 +78,6 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 	}
 }
 
-// Bug: a client that did not read, or read slowly, kept its turn after it was revoked: the
-// handlers were stuck in a write. The client sees that the response is not whole.
-func TestRevokedWhileTheClientDoesNotRead(t *testing.T) {
-	for _, sips := range []bool{false, true} {
-		t.Run(fmt.Sprintf("sips %t", sips), func(t *testing.T) {
-			bothVersions(t, func(t *testing.T, http2 bool) {
-				responses, over := make(chan *Response, 1), make(chan struct{})
-				s := &site{
-					http2: http2, Options: Options{Limit: 1000, Finish: true}, idle: time.Minute,
-					returned: func(*Response) { close(over) },
-					next: func(w http.ResponseWriter, _ *http.Request) error {
-						responses <- w.(*Response)
-						for {
-							if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-								return err
-							}
-						}
-					},
-				}
-				server := s.start(t)
-				resp, err := server.Client().Get(server.URL)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				if sips {
-					go sip(resp.Body, over)
-				}
-				(<-responses).Revoke(errRevoked)
-				select {
-				case <-over:
-				case <-time.After(wait.Patience):
-					t.Fatal("the handlers are still stuck")
-				}
-				if !sips {
-					if _, err := io.Copy(io.Discard, resp.Body); err == nil {
-						t.Error("the response looks whole")
-					}
-				}
-			})
-		})
-	}
-}
-
-// sip reads slowly until the turn is over.
-func sip(from io.Reader, over <-chan struct{}) {
-	for {
-		if _, err := from.Read(make([]byte, 32<<10)); err != nil {
-			return
-		}
-		select {
-		case <-over:
-			return
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
 // A response that has begun is broken off, even if the handlers notice nothing.
 func TestRevokedAfterAPart(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
@@ -159,45 +97,6 @@ func TestRevokedAfterAPart(t *testing.T) {
 			t.Error("the response looks whole")
 		}
 	})
-}
-
-// Bug: a WebSocket client that did nothing kept its turn: its handler was stuck in the
-// connection.
-func TestRevokedWhileHijacked(t *testing.T) {
-	responses := make(chan *Response, 1)
-	s := &site{Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		responses <- w.(*Response)
-		_, _ = conn.Read(make([]byte, 1))
-		return nil
-	}}
-	conn := dial(t, s.start(t))
-	(<-responses).Revoke(errRevoked)
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the connection is still open: %v", err)
-	}
-}
-
-// Bug: a client that did not send the rest of its body kept the turn while a handler read
-// it. It gets its answer.
-func TestRevokedDuringAnUpload(t *testing.T) {
-	s := &site{Options: Options{Limit: 1000, Uploading: func() bool { return true }}}
-	s.next = func(w http.ResponseWriter, r *http.Request) error {
-		time.AfterFunc(10*time.Millisecond, func() { w.(*Response).Revoke(errRevoked) })
-		_, err := io.ReadAll(r.Body)
-		if err == nil {
-			t.Error("the body is complete")
-		}
-		return err
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(dial(t, s.start(t), "Content-Length: 5")), nil)
-	if err != nil || resp.StatusCode != http.StatusGatewayTimeout || !resp.Close {
-		t.Errorf("%v, %v", resp, err)
-	}
 }
 
 // After the turn, a revocation comes too late. Several may come at once.
