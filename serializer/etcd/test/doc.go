@@ -3,6 +3,7 @@
 //
 //	go test ./...                                                # everything that this user may do
 //	go test -run TestFaults -v -timeout 30m . -long              # longer, with all faults
+//	go test -run TestHistories -v -timeout 60m . -for 30m        # histories of lock, token and register
 //	go test -run TestHandOver -v -timeout 20m . -long            # figures beside a put and beside concurrency.Mutex
 //
 // The tests of faults put members and processes into network namespaces, which

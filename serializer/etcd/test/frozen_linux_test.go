@@ -36,7 +36,7 @@ func TestFrozenMember(t *testing.T) {
 	t.Parallel()
 	t.Run("etcd 3.4", func(t *testing.T) {
 		t.Parallel()
-		freezeInTurn(t, startTrio(t, func(m member) *process { return m.debian(t) }))
+		freezeInTurn(t, startDebianTrio(t))
 	})
 	t.Run("etcd 3.7", func(t *testing.T) {
 		t.Parallel()

@@ -155,6 +155,12 @@ func startTrio(t *testing.T, processOf func(member) *process) *trio {
 	return s
 }
 
+// startDebianTrio runs three members with the etcd of this system.
+func startDebianTrio(t *testing.T, more ...string) *trio {
+	t.Helper()
+	return startTrio(t, func(m member) *process { return m.debian(t, more...) })
+}
+
 func freeAddressOn(t *testing.T, i int) string {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.%d:0", 10+i))
