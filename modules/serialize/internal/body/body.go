@@ -100,13 +100,13 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 		return fmt.Errorf("%w: it has %d bytes", ErrTooLarge, r.ContentLength)
 	}
 	ended, err := b.fillMemoryLocked(r, limits.Memory)
-	if ended || err != nil {
-		return err
+	if !ended && err == nil && limits.Disk > 0 {
+		ended, err = true, b.fillFileLocked(r.Body, limits.Disk)
 	}
-	if limits.Disk == 0 {
+	if err == nil && (!ended || b.size > limits.Memory+limits.Disk) {
 		return ErrTooLarge
 	}
-	return b.fillFileLocked(r.Body, limits.Disk)
+	return err
 }
 
 // firstRead is the first size of a body's memory. It grows with what comes, since a
@@ -137,7 +137,7 @@ func (b *Body) fillMemoryLocked(r *http.Request, limit int64) (ended bool, err e
 
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// fillFileLocked reads up to limit bytes into a file, less the one byte too much in memory.
+// fillFileLocked reads up to limit bytes into a file.
 func (b *Body) fillFileLocked(from io.Reader, limit int64) (err error) {
 	if b.file, err = os.CreateTemp("", "orderly-body-*"); err != nil {
 		return fmt.Errorf("making a file for a request body in %s: %w: %w", os.TempDir(), ErrFile, err)

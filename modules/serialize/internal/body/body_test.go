@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -201,6 +202,21 @@ func TestExpectContinue(t *testing.T) {
 			t.Errorf("%s bytes: %q, %v", length, answer, err)
 		}
 		_ = conn.Close()
+	}
+}
+
+// Bug: one byte too many was taken if the body ended with it.
+func TestOneByteTooMany(t *testing.T) {
+	for _, limits := range []Limits{{1 << 10, 0}, {0, 1 << 10}, {512, 512}} {
+		for size, want := range map[int]error{1 << 10: nil, 1<<10 + 1: ErrTooLarge} {
+			r := newRequest("", -1)
+			r.Body = io.NopCloser(iotest.DataErrReader(strings.NewReader(strings.Repeat("x", size))))
+			b, err := Read(httptest.NewRecorder(), r, limits)
+			if !errors.Is(err, want) {
+				t.Errorf("%v, %d bytes: %v, want %v", limits, size, err, want)
+			}
+			b.Free()
+		}
 	}
 }
 
