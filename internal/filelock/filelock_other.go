@@ -4,6 +4,8 @@ package filelock
 
 import "errors"
 
+const noFollow = 0
+
 // Wait fails: this system has no lock that belongs to an open file.
 func Wait(uintptr, Mode) error { return errors.ErrUnsupported }
 

@@ -4,6 +4,8 @@ package filelock
 
 import "golang.org/x/sys/unix"
 
+const noFollow = unix.O_NOFOLLOW
+
 func (m Mode) flag() int {
 	if m == Shared {
 		return unix.LOCK_SH

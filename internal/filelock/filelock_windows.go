@@ -2,6 +2,8 @@ package filelock
 
 import "golang.org/x/sys/windows"
 
+const noFollow = 0
+
 // lockedByte is the one byte that is locked. It is far past the end of any file, because
 // Windows keeps others from reading locked bytes.
 func lockedByte() *windows.Overlapped { return &windows.Overlapped{OffsetHigh: 1 << 30} }

@@ -16,7 +16,8 @@ const Poll = 2 * time.Millisecond
 
 // Lock waits for the exclusive lock of the file at path, for as long as the context
 // allows. It makes the file if it is missing. Closing the file releases the lock.
-// Somebody may remove the file, and then another process can lock a new one: see [IsAt].
+// Somebody may remove the file, and then another process can lock a new one: see [IsAt]. A
+// symbolic link is not followed: the directory's owner could have root make any file.
 //
 // The error wraps [errors.ErrUnsupported] if the system or the file system has no such
 // locks.
@@ -40,7 +41,7 @@ func Lock(ctx context.Context, path string) (*os.File, error) {
 // no longer at its path, because somebody has removed it, excludes nobody and does not
 // count.
 func tryPath(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
