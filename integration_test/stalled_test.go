@@ -35,6 +35,11 @@ var stalledClients = []stalledClient{
 	{"HTTP/1.1", func(t *testing.T, c *caddy, method, path string) { stallHTTP1(t, c, method, path) }},
 	{"HTTP/2, a window of 0", func(t *testing.T, c *caddy, method, path string) { stallHTTP2(t, c, 0, method, path) }},
 	{"HTTP/2, a window of 1", func(t *testing.T, c *caddy, method, path string) { stallHTTP2(t, c, 1, method, path) }},
+	// Bug: with the connection itself full, the reset of the stream could not be written, and
+	// the turn lasted for ever.
+	{"HTTP/2, a large window", func(t *testing.T, c *caddy, method, path string) {
+		check(t, stallHTTP2(t, c, 1<<30, method, path).WriteWindowUpdate(0, 1<<30))
+	}},
 	{"HTTP/3", stallHTTP3},
 }
 

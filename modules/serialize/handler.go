@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -167,6 +168,9 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.derive()
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		response.KeepConnections(server)
+	}
 	if s.WaitingPage != nil {
 		if err := s.WaitingPage.provision(ctx); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)

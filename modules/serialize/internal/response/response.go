@@ -38,9 +38,10 @@ type Response struct {
 
 	mu      sync.Mutex // guards what follows; never held during a write
 	revoked error
-	sending bool     // a write may block on the client
-	conn    net.Conn // hijacked
-	over    bool     // the handlers have returned
+	since   time.Time // when it was revoked
+	sending bool      // a write may block on the client
+	conn    net.Conn  // hijacked
+	over    bool      // the handlers have returned
 }
 
 // state is what becomes of what the handlers write.
@@ -115,10 +116,7 @@ func (b *Response) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		b.w.WriteHeader(status) // which panics
 	case status < 200 && status != http.StatusSwitchingProtocols:
-		if b.setSending(true) == nil {
-			b.w.WriteHeader(status)
-			_ = b.setSending(false)
-		}
+		_ = b.onClient(func() error { b.w.WriteHeader(status); return nil })
 	default:
 		header := b.w.Header()
 		maps.Copy(b.kept.head, header)
@@ -126,7 +124,7 @@ func (b *Response) WriteHeader(status int) {
 		b.length = announced(header)
 		b.streams = b.streams || isStream(header)
 		if b.streams || b.Limit == 0 || b.length > b.Limit {
-			_ = b.judge(b.pass())
+			_ = b.judge(b.onClient(b.pass))
 		}
 	}
 }
@@ -162,10 +160,12 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	if b.state == keeping && int64(b.kept.body.Len()+len(p)) <= b.Limit {
 		return b.kept.body.Write(p)
 	}
-	if err = b.pass(); err == nil && b.state == passing {
-		n, err = b.w.Write(p)
-	}
-	err = b.judge(err)
+	err = b.judge(b.onClient(func() (err error) {
+		if err = b.pass(); err == nil && b.state == passing {
+			n, err = b.w.Write(p)
+		}
+		return err
+	}))
 	if b.state == dropping {
 		n = len(p)
 	}
@@ -181,13 +181,13 @@ func (b *Response) FlushError() error {
 	if err := b.cause(); err != nil || b.state != passing {
 		return err
 	}
-	return b.judge(http.NewResponseController(b.w).Flush())
+	return b.judge(b.onClient(http.NewResponseController(b.w).Flush))
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
 func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if b.status != 0 {
-		_ = b.judge(b.pass())
+		_ = b.judge(b.onClient(b.pass))
 	}
 	conn, rw, err := http.NewResponseController(b.w).Hijack()
 	if err != nil {
@@ -220,9 +220,6 @@ func (b *Response) judge(err error) error {
 func (b *Response) pass() error {
 	if b.state != keeping {
 		return nil
-	}
-	if err := b.setSending(true); err != nil {
-		return err
 	}
 	b.state = passing
 	if b.streams || !b.Finish {
@@ -317,8 +314,15 @@ func (b *Response) cause() error {
 	return b.revoked
 }
 
-// setSending says whether a write may block on the client. It fails if the turn was
-// revoked.
+// onClient does what may block on the client, unless the turn was revoked.
+func (b *Response) onClient(do func() error) error {
+	if err := b.setSending(true); err != nil {
+		return err
+	}
+	defer func() { _ = b.setSending(false) }()
+	return do()
+}
+
 func (b *Response) setSending(is bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -341,7 +345,7 @@ func (b *Response) Revoke(cause error) {
 		return
 	}
 	if b.revoked == nil {
-		b.revoked = cause
+		b.revoked, b.since = cause, time.Now()
 	}
 	past := time.Unix(1, 0)
 	client := http.NewResponseController(innermost(b.w))
@@ -350,11 +354,36 @@ func (b *Response) Revoke(cause error) {
 		_ = b.conn.SetDeadline(past)
 	case b.sending:
 		_ = client.SetWriteDeadline(past)
+		b.cutConnectionLocked(past)
 	}
 	if b.conn == nil && b.uploads() {
 		_ = client.SetReadDeadline(past)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { b.Revoke(cause) })
+}
+
+type connKey struct{}
+
+// KeepConnections lets the responses of a server know their connections.
+func KeepConnections(s *caddyhttp.Server) {
+	s.RegisterConnContext(func(ctx context.Context, conn net.Conn) context.Context {
+		if ctx.Value(connKey{}) != nil { // another handler has registered, too
+			return ctx
+		}
+		return context.WithValue(ctx, connKey{}, conn)
+	})
+}
+
+// resetTime is how long the reset of an HTTP/2 stream may take.
+const resetTime = time.Second
+
+// cutConnectionLocked ends the connection of an HTTP/2 stream whose reset cannot be
+// written, because the client reads nothing at all.
+func (b *Response) cutConnectionLocked(deadline time.Time) {
+	conn, ok := b.client.Value(connKey{}).(net.Conn)
+	if ok && b.major == 2 && time.Since(b.since) > resetTime {
+		_ = conn.SetWriteDeadline(deadline)
+	}
 }
 
 func (b *Response) uploads() bool { return b.Uploading != nil && b.Uploading() }
