@@ -150,3 +150,29 @@ func TestFileRemovedBesideDamagedWords(t *testing.T) {
 	holder.leave(t)
 	get(t, next).Leave()
 }
+
+// Bug: a process that had missed how a truncated owner file was renewed removed the new one
+// unread when the owner died. The tickets that only that one knew were waited for as another
+// program's, for five minutes.
+func TestOwnerFileRenewedUnnoticed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	e := open(t, dir)
+	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+	wait.Until(t, "its ticket is known", func() bool { return length(t, e, "a_") == 1 })
+	hear := e.deaf()
+	defer hear()
+	for _, file := range filesWith(t, dir, name.Owners) {
+		if path := filepath.Join(dir, file); file != e.dir().own.Name() {
+			must(t, os.Truncate(path, 0))
+			wait.Until(t, "it is renewed", func() bool { return statOf(t, path).Size > 0 })
+		}
+	}
+	holder.leave(t)
+	holder.enter(t, "inside") // with a link to the new file
+	holder.signal(t, syscall.SIGKILL)
+	_ = holder.Wait()
+	hear()
+	get(t, started(e, "a_")).Leave()
+	wait.Until(t, "its files are gone", func() bool { return len(filesOf(t, dir)) == 2 })
+}

@@ -143,7 +143,8 @@ func (d *directory) reapLocked() {
 }
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also
-// of those that are not known. The owner file goes last: whoever finds a ticket needs it.
+// of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
+// owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := 0
 	for _, r := range d.remote {
@@ -162,11 +163,15 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
-	if err != nil || d.unlink(dead.Name()) != nil {
+	if info, statErr := d.sys.Info(dead.Name()); err == nil && statErr == nil && dead.Has(info) {
+		err = d.unlink(dead.Name())
+	}
+	if err != nil {
 		return // the next tick tries again
 	}
 	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 	dead.Close()
+	d.openOwnerLocked(dead.Name())
 }
 
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
