@@ -146,20 +146,20 @@ func (d *directory) reapLocked() {
 // of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
 // owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
-	taken := 0
+	taken := make(map[string]bool) // their words may be damaged
 	for _, r := range d.remote {
 		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
-			taken++
+			taken[r.Key] = true
 			d.dropLocked(r)
 		}
 	}
-	if taken > 0 {
+	if len(taken) > 0 {
 		d.report(slog.LevelWarn, "a process ended without leaving its queues; its tickets are taken out",
-			"path", d.sys.Path(), "owner", dead.Process.Name, "tickets", taken)
+			"path", d.sys.Path(), "owner", dead.Process.Name, "tickets", len(taken))
 	}
 	files, err := d.sys.List()
 	for _, file := range files {
-		if n, parseErr := name.Parse(file); parseErr == nil && d.isOf(dead, file, n.Number) {
+		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.isOf(dead, file, n.Number) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
