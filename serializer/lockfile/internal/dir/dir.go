@@ -58,6 +58,10 @@ func open(path string) (*Dir, error) {
 		return nil, err
 	}
 	info, err := Stat(fd)
+	if user := os.Geteuid(); err == nil && info.mode&unix.S_ISVTX != 0 && user != 0 && user != int(info.user) {
+		err = errors.New("its sticky bit keeps this user from removing the files of other users' dead processes; " +
+			"remove the bit (chmod -t), or use another directory")
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
