@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -134,22 +135,27 @@ func TestOwnerFileDamaged(t *testing.T) {
 	}
 }
 
-// A file that is removed after its owner's file was damaged keeps its place, too.
+// A file that is removed after its owner's file was damaged keeps its place, too. Bug: it did
+// not if the owner's file was cut within a page: the words behind the cut read as free.
 func TestFileRemovedBesideDamagedWords(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	known := open(t, dir)
-	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
-	next := joined(t, known, "a_")
-	holder.halt(t)
-	file := fileOf(t, dir, tokenAt(t, known, "a_", 0))
-	must(t, os.Truncate(file, 0))
-	remove(t, file)
-	stillWaits(t, next, "the holder is stopped, and has lost its file and its words")
-	holder.signal(t, syscall.SIGCONT)
-	stillWaits(t, next, "the holder is inside")
-	holder.leave(t)
-	get(t, next).Leave()
+	for _, size := range []int64{0, 4096 + 8} {
+		t.Run(strconv.FormatInt(size, 10), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			known := open(t, dir)
+			holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+			next := joined(t, known, "a_")
+			holder.halt(t)
+			file := fileOf(t, dir, tokenAt(t, known, "a_", 0))
+			must(t, os.Truncate(file, size))
+			remove(t, file)
+			stillWaits(t, next, "the holder is stopped, and has lost its file and its words")
+			holder.signal(t, syscall.SIGCONT)
+			stillWaits(t, next, "the holder is inside")
+			holder.leave(t)
+			get(t, next).Leave()
+		})
+	}
 }
 
 // Bug: a process that had missed how a truncated owner file was renewed removed the new one
