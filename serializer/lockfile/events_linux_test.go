@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -254,3 +255,30 @@ func TestUnownedFileThatChanges(t *testing.T) {
 	must(t, os.Remove(filepath.Join(dir, foreign)))
 	get(t, waiting).Leave()
 }
+
+// Bug: the files of a long queue were put into it as the directory lists them, and each had
+// to find its place. Meanwhile, no process could issue tickets.
+func TestListedTicketsAppearInOrder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for range 100 {
+		touch(t, dir, unownedName("a_"))
+	}
+	want := filesWith(t, dir, "a_")
+	s := openStore(t, dir)
+	appeared := new(appearances)
+	s.Follow(appeared)
+	must(t, s.Sync(t.Context()))
+	must(t, s.Close())
+	if !slices.Equal(appeared.keys, want) {
+		t.Errorf("the tickets appeared in the order %q", appeared.keys)
+	}
+}
+
+// appearances notes the tickets that appear.
+type appearances struct {
+	serializer.Events
+	keys []string
+}
+
+func (a *appearances) Appeared(t *serializer.Ticket) { a.keys = append(a.keys, t.Key) }

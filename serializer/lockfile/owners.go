@@ -143,30 +143,35 @@ func (d *directory) reapLocked() {
 }
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also
-// of those that are not known. The owner file goes last: whoever finds a ticket needs it.
+// of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
+// owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
-	taken := 0
+	taken := make(map[string]bool) // their words may be damaged
 	for _, r := range d.remote {
 		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
-			taken++
+			taken[r.Key] = true
 			d.dropLocked(r)
 		}
 	}
-	if taken > 0 {
+	if len(taken) > 0 {
 		d.report(slog.LevelWarn, "a process ended without leaving its queues; its tickets are taken out",
-			"path", d.sys.Path(), "owner", dead.Process.Name, "tickets", taken)
+			"path", d.sys.Path(), "owner", dead.Process.Name, "tickets", len(taken))
 	}
 	files, err := d.sys.List()
 	for _, file := range files {
-		if n, parseErr := name.Parse(file); parseErr == nil && d.isOf(dead, file, n.Number) {
+		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.isOf(dead, file, n.Number) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
-	if err != nil || d.unlink(dead.Name()) != nil {
+	if info, statErr := d.sys.Info(dead.Name()); err == nil && statErr == nil && dead.Has(info) {
+		err = d.unlink(dead.Name())
+	}
+	if err != nil {
 		return // the next tick tries again
 	}
 	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 	dead.Close()
+	d.openOwnerLocked(dead.Name())
 }
 
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has

@@ -4,6 +4,7 @@ package lockfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -109,10 +110,11 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 }
 
 // followUpLocked does what the changes have left to be done. All owner files that have
-// appeared are open now.
+// appeared are open now. Tickets in order are put into a long queue at its end.
 func (d *directory) followUpLocked() {
 	appeared := d.appeared
 	d.appeared = nil
+	slices.SortFunc(appeared, func(a, b *remoteTicket) int { return cmp.Compare(a.Number, b.Number) })
 	for _, r := range appeared {
 		d.identifyLocked(r)
 	}

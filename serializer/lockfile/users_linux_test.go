@@ -134,6 +134,20 @@ func TestGroupSharesQueues(t *testing.T) {
 	second.leave(t)
 }
 
+// Bug: where the sticky bit kept a user from removing the files of another one's dead
+// process, arrivals waited for ever. Now only those may use it who can remove them.
+func TestStickyDirectory(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, alice, group, 0o770|os.ModeSetgid|os.ModeSticky)
+	refused := helper{UID: bob, GID: group, Dir: dir}.run(t).says(t, "error: ")
+	if !strings.Contains(refused, dir) || !strings.Contains(refused, "sticky bit") {
+		t.Errorf("the message is %s", refused)
+	}
+	first := helper{Dir: dir, Queue: "a_"}.inside(t)
+	first.signal(t, syscall.SIGKILL)
+	helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
+}
+
 // Bug: after a directory was opened to a group, its guard stayed closed to the group for
 // good, even when the processes were started again.
 func TestDirectoryOpenedToGroup(t *testing.T) {

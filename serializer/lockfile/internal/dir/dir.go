@@ -39,6 +39,7 @@ type ID struct{ dev, ino uint64 }
 type Info struct {
 	ID      ID
 	Links   int
+	Size    int64
 	Changed time.Time // the inode; nobody can set it back
 	user    uint32
 	group   uint32
@@ -58,6 +59,9 @@ func open(path string) (*Dir, error) {
 		return nil, err
 	}
 	info, err := Stat(fd)
+	if user := os.Geteuid(); err == nil && info.mode&unix.S_ISVTX != 0 && user != 0 && user != int(info.user) {
+		err = errors.New("its sticky bit keeps this user from reaping tickets of others; remove the bit (chmod -t)")
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -164,7 +168,7 @@ func Stat(fd int) (Info, error) {
 
 func infoOf(st *unix.Stat_t) Info {
 	return Info{ // the fields have other types on other systems
-		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), //nolint:unconvert
+		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), Size: st.Size, //nolint:unconvert
 		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), Changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
 	}
 }

@@ -194,8 +194,8 @@ func (o *Own) Check() error {
 	defer o.mu.Unlock()
 	return sheltered(func() error {
 		f := o.files[len(o.files)-1]
-		if info.ID != f.id || string(f.mem[:len(o.text)]) != o.text || load(f.count()) != word(o.levels) ||
-			!slices.Equal(f.words()[:len(o.words)], o.words) {
+		if info.ID != f.id || info.Size < int64(sizeOf(o.levels)) || string(f.mem[:len(o.text)]) != o.text ||
+			load(f.count()) != word(o.levels) || !slices.Equal(f.words()[:len(o.words)], o.words) {
 			return errDamaged
 		}
 		return nil

@@ -139,6 +139,9 @@ func (r *Remote) read(do func(words []word, levels int)) error {
 			return errDamaged
 		}
 		do(r.file.words(), levels)
+		if info, err := dir.Stat(r.file.fd); err != nil || info.Size < int64(sizeOf(levels)) {
+			return errDamaged // what is behind a cut reads as zeros up to the end of its page
+		}
 		return nil
 	})
 }
