@@ -124,10 +124,8 @@ func (h *harness) run(ctx context.Context) {
 	go h.follow(ctx, stop)
 	h.throwFaults(ctx)
 	h.ending.Store(true)
-	if !h.crowds {
-		h.checkPeace()
-		h.finish()
-	}
+	h.checkPeace()
+	h.finish()
 }
 
 // follow stops the run if something is found.

@@ -72,7 +72,6 @@ type config struct {
 	store      string        // one of the openers
 	pace       time.Duration // mean time between two faults
 	patience   time.Duration // how long callers wait, except for impatient ones
-	crowds     bool          // only the crowds at the start matter; the run need not end well
 }
 
 const maxGoroutines = 256 // of a process
