@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // newRequest has a body of that text. It is of an HTTP/1 client, and has no length if
@@ -130,15 +128,19 @@ func TestReadAfterClose(t *testing.T) {
 	}
 }
 
-// Bug: one byte too many was taken if the body ended with it.
+// Bug: one byte too many was taken if the body ended with it. Nobody can read the rest of a
+// body that is too large, and its connection closes.
 func TestOneByteTooMany(t *testing.T) {
 	for _, limits := range []Limits{{1 << 10, 0}, {0, 1 << 10}, {512, 512}} {
 		for size, want := range map[int]error{1 << 10: nil, 1<<10 + 1: ErrTooLarge} {
-			r := newRequest("", -1)
-			r.Body = io.NopCloser(iotest.DataErrReader(strings.NewReader(strings.Repeat("x", size))))
-			b, err := Read(httptest.NewRecorder(), r, limits)
-			if !errors.Is(err, want) {
-				t.Errorf("%v, %d bytes: %v, want %v", limits, size, err, want)
+			w, r, text := httptest.NewRecorder(), newRequest("", -1), strings.Repeat("x", size)
+			r.Body = io.NopCloser(iotest.DataErrReader(strings.NewReader(text)))
+			b, err := Read(w, r, limits)
+			if closes := w.Header().Get("Connection") == "close"; !errors.Is(err, want) || closes != (want != nil) {
+				t.Errorf("%v, %d bytes: %v, want %v; closes %t", limits, size, err, want, closes)
+			}
+			if got, readErr := io.ReadAll(r.Body); readErr != err || err == nil && string(got) != text {
+				t.Errorf("%v, %d bytes: a handler reads %d bytes, %v", limits, size, len(got), readErr)
 			}
 			b.Free()
 		}
