@@ -181,7 +181,8 @@ func TestBodyFails(t *testing.T) {
 }
 
 // A client that waits for 100 Continue before it sends its body receives it. Bug: with a
-// full queue, too; now it is refused. Nor is the whole of a large body waited for then.
+// full queue, too; now it is refused. Nor is the whole of a large body waited for then. One
+// that announces too much is not asked to send it.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -194,6 +195,9 @@ func TestExpectContinue(t *testing.T) {
 			if got := len(c.Visit(name).Body); got != size {
 				t.Errorf("the upstream got %d bytes, want %d", got, size)
 			}
+		}
+		if got := answerOf(t, c.dial(head("full", 1<<30, "Expect: 100-continue\r\n"))); got != http.StatusRequestEntityTooLarge {
+			t.Errorf("answered %d, want 413", got)
 		}
 		holder, waiter := c.holder(t), c.getting("/?name=waiter")
 		c.awaitQueue("serializer_", 1, 1)

@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,20 +17,27 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
 	for name, body := range map[string]string{
-		"GET":        "",
-		"POST":       "small",
-		"large POST": strings.Repeat("x", 4<<20), // kept in a file
+		"GET":             "",
+		"GET, write_idle": "",
+		"POST":            "small",
+		"large POST":      strings.Repeat("x", 4<<20), // kept in a file
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bothVersions(t, func(t *testing.T, client *http.Client) {
 				t.Parallel()
-				c := start(t, setup{tls: true, site: serialized,
-					servers: "timeouts {\n read_body " + timeout.String() + "\n write " + timeout.String() + "\n}"})
+				timeouts := fmt.Sprintf("read_body %[1]s\nwrite %[1]s\n", timeout)
+				if strings.HasSuffix(name, "idle") {
+					timeouts += "write_idle " + timeout.String()
+				}
+				c := start(t, setup{tls: true, site: serialized, servers: "timeouts {\n" + timeouts + "\n}"})
 				// The holder is in another process, whose server has no timeouts.
 				other := start(t, setup{site: serialized, dir: c.dir})
 				holder := other.holder(t)
-				method := strings.TrimPrefix(name, "large ")
+				method := "GET"
+				if body != "" {
+					method = "POST"
+				}
 				answer := inBackground(func() testcaddy.Answer { return do(client, method, c.url+"/?name=waiter", body) })
 				c.awaitTickets(2)
 				time.Sleep(timeout + timeout/2)
@@ -46,14 +54,16 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 // The timeouts apply to the upstream as they would without a queue.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()
-	bothVersions(t, func(t *testing.T, client *http.Client) {
-		t.Parallel()
-		c := start(t, setup{tls: true, site: serialized, servers: "timeouts {\n write 1s\n}"})
-		if r := do(client, "GET", c.url+"/?name=slow&work=2s", ""); r.Err == nil {
-			t.Errorf("answered after the write timeout: %v", r)
-		}
-		// Its turn lasts until the upstream has answered all the same.
-		c.get("/?name=next").Want(t, http.StatusOK)
-		c.WantAlone()
-	})
+	for _, idle := range []string{"", "write_idle 1m"} {
+		bothVersions(t, func(t *testing.T, client *http.Client) {
+			t.Parallel()
+			c := start(t, setup{tls: true, site: serialized, servers: "timeouts {\n write 1s\n" + idle + "\n}"})
+			if r := do(client, "GET", c.url+"/?name=slow&work=2s", ""); r.Err == nil {
+				t.Errorf("answered after the write timeout: %v", r)
+			}
+			// Its turn lasts until the upstream has answered all the same.
+			c.get("/?name=next").Want(t, http.StatusOK)
+			c.WantAlone()
+		})
+	}
 }

@@ -14,27 +14,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// phpFPM is a PHP process manager that serves the scripts of a directory.
-type phpFPM struct {
-	root   string // of the scripts, which may write here
-	socket string
-}
-
-func startPHP(t *testing.T, scripts map[string]string) *phpFPM {
-	t.Helper()
-	p := &phpFPM{root: testcaddy.SharedDir(t), socket: filepath.Join(testcaddy.TempDir(t), "php")}
-	for name, script := range scripts {
-		testcaddy.WriteFile(t, filepath.Join(p.root, name), script)
-	}
-	testcaddy.StartPHP(t, p.socket)
-	return p
-}
-
-// env is what a site with php_fastcgi needs to know.
-func (p *phpFPM) env() map[string]string {
-	return map[string]string{"PHP": p.socket, "ROOT": p.root}
-}
-
 // noting is the beginning of a script that notes in a log when it begins and ends.
 const noting = `<?php
 function note($what) { file_put_contents("log", $_GET["name"] . " $what\n", FILE_APPEND | LOCK_EX); }
@@ -43,19 +22,19 @@ while (ob_get_level()) ob_end_clean();
 note("begins");
 `
 
-// log returns what scripts have noted. Only the names that begin so count.
-func (p *phpFPM) log(t *testing.T, prefix string) (notes []string) {
+// notes returns what scripts in a directory have noted. Only the names that begin so count.
+func notes(t *testing.T, root, prefix string) (found []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(p.root, "log"))
+	text, err := os.ReadFile(filepath.Join(root, "log"))
 	if !os.IsNotExist(err) {
 		check(t, err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if note, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok {
-			notes = append(notes, note)
+			found = append(found, note)
 		}
 	}
-	return notes
+	return found
 }
 
 // A turn lasts until php-fpm ends the request, whatever the script has sent before: a part
@@ -63,7 +42,7 @@ func (p *phpFPM) log(t *testing.T, prefix string) (notes []string) {
 // client's speed do not matter, nor whether the client is still there.
 func TestPHPWorksOn(t *testing.T) {
 	t.Parallel()
-	php := startPHP(t, map[string]string{
+	root, socket := testcaddy.ServePHP(t, map[string]string{
 		"next.php":   noting,
 		"silent.php": noting + `usleep(400000); note("ends"); echo "page";`,
 		"flush.php":  noting + `echo str_repeat(" ", 65536); flush(); usleep(400000); echo str_repeat(".", 65536); flush(); note("ends");`,
@@ -74,7 +53,8 @@ func TestPHPWorksOn(t *testing.T) {
 	})
 	queue := 0
 	for _, buffer := range []string{"", "response_buffer 0"} {
-		c := start(t, setup{tls: true, env: php.env(), site: "root {$ROOT}\nserialize {\npath {$DIR}\nprefix {query.queue}_\n" + buffer + "\n}\nphp_fastcgi unix/{$PHP}"})
+		c := start(t, setup{tls: true, env: map[string]string{"PHP": socket, "ROOT": root},
+			site: "root {$ROOT}\nserialize {\npath {$DIR}\nprefix {query.queue}_\n" + buffer + "\n}\nphp_fastcgi unix/{$PHP}"})
 		for _, path := range []string{
 			"/length.php?size=4", "/length.php?size=3000", "/length.php?size=200000", "/empty.php?status=204", "/empty.php?status=304",
 			"/finishes.php?", "/silent.php?gone=1.1", "/silent.php?gone=2", "/flush.php?gone=1.1", "/flush.php?gone=2",
@@ -85,7 +65,7 @@ func TestPHPWorksOn(t *testing.T) {
 				t.Parallel()
 				path, version, gone := strings.Cut(path, "gone=")
 				url := c.url + path + "&queue=" + q + "&name=" + q + "first"
-				begun := func() bool { return len(php.log(t, q+"first")) > 0 }
+				begun := func() bool { return len(notes(t, root, q+"first")) > 0 }
 				if gone {
 					hangUpAfterTenth(t, newClient(t, version), url, begun)
 				} else {
@@ -98,7 +78,7 @@ func TestPHPWorksOn(t *testing.T) {
 				if path == "/finishes.php?" { // for php-fpm, the request is over then
 					want = "first begins, second begins"
 				}
-				if got := strings.Join(php.log(t, q), ", "); got != want {
+				if got := strings.Join(notes(t, root, q), ", "); got != want {
 					t.Errorf("the scripts ran like this: %s", got)
 				}
 			})

@@ -22,7 +22,7 @@ import (
 // Without the queue, some writers find the database locked.
 func TestSQLite(t *testing.T) {
 	php := testcaddy.Need(t, "php", "apt-get install php-cli php-sqlite3")
-	root, socket := phpAt(t, map[string]string{"index.php": `<?php
+	root, socket := testcaddy.ServePHP(t, map[string]string{"index.php": `<?php
 $db = new SQLite3(__DIR__ . "/shop.db");
 $db->enableExceptions(true);
 $post = $_SERVER["REQUEST_METHOD"] === "POST";

@@ -15,19 +15,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
-// phpAt returns a directory for scripts, and the socket of a php-fpm that runs them.
-func phpAt(t *testing.T, scripts map[string]string) (root, socket string) {
-	t.Helper()
-	root, socket = testcaddy.SharedDir(t), filepath.Join(testcaddy.TempDir(t), "php")
-	for name, text := range scripts {
-		file := filepath.Join(root, filepath.FromSlash(name))
-		check(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		testcaddy.WriteFile(t, file, text)
-	}
-	testcaddy.StartPHP(t, socket)
-	return root, socket
-}
-
 // company is PHP that answers 409 if another request is at work in the same
 // application.
 const company = `<?php
@@ -44,7 +31,7 @@ echo "served ", $_SERVER["SCRIPT_NAME"], " ", $_SERVER["PATH_INFO"] ?? "";
 // script only by the rewrite of php_fastcgi, or with a path behind the script,
 // bypassed the queue.
 func TestPHPApplication(t *testing.T) {
-	root, socket := phpAt(t, map[string]string{
+	root, socket := testcaddy.ServePHP(t, map[string]string{
 		"index.php":        strings.Replace(company, "SHOP/", "", 1),
 		"page.php":         strings.Replace(company, "SHOP/", "", 1),
 		"admin/index.php":  strings.Replace(company, "SHOP", "..", 1),
@@ -86,7 +73,7 @@ func TestPHPApplication(t *testing.T) {
 // A script that hangs ends its turn by read_timeout. The error page, which is PHP as well,
 // has a turn of its own, and the next request is served.
 func TestPHPApplicationHangs(t *testing.T) {
-	root, socket := phpAt(t, map[string]string{
+	root, socket := testcaddy.ServePHP(t, map[string]string{
 		"index.php": `<?php echo "served";`,
 		"hang.php":  `<?php sleep(60);`,
 		"error.php": `<?php http_response_code(502); echo "the error page";`,

@@ -83,7 +83,7 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	statements := blocks(t, "recipes.md", heading, "sql")
 	db.query(t, "shop", statements[0])
 	script := blocks(t, "recipes.md", heading, "php")[0]
-	root, socket := phpAt(t, map[string]string{"index.php": strings.Replace(script, "/run/postgresql", db.dir, 1)})
+	root, socket := testcaddy.ServePHP(t, map[string]string{"index.php": strings.Replace(script, "/run/postgresql", db.dir, 1)})
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
 
 	items := []string{"tea", "milk", "sugar"}

@@ -20,6 +20,22 @@ func SharedDir(t testing.TB) string {
 	return dir
 }
 
+// ServePHP returns a directory with scripts, which may write there, and the socket of a PHP
+// process manager that runs them.
+func ServePHP(t testing.TB, scripts map[string]string) (root, socket string) {
+	t.Helper()
+	root, socket = SharedDir(t), filepath.Join(TempDir(t), "php")
+	for name, text := range scripts {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		WriteFile(t, file, text)
+	}
+	StartPHP(t, socket)
+	return root, socket
+}
+
 // StartPHP runs the PHP process manager at a socket until the end of the test. Debian has
 // it under its version.
 func StartPHP(t testing.TB, socket string) *Process {

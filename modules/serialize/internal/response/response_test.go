@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -205,92 +204,6 @@ func TestPanic(t *testing.T) {
 	_ = b.Serve(caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { panic("mine") }), nil)
 }
 
-// goneWriter is a client that has gone.
-type goneWriter struct {
-	header http.Header
-	writes int
-}
-
-var errGone = errors.New("broken pipe")
-
-func (w *goneWriter) Header() http.Header       { return w.header }
-func (w *goneWriter) WriteHeader(int)           {}
-func (w *goneWriter) Write([]byte) (int, error) { w.writes++; return 0, errGone }
-func (w *goneWriter) FlushError() error         { return errGone }
-
-// What is written for a client that has gone is dropped, and the handlers do not notice.
-// A stream ends with its client.
-func TestClientHasGone(t *testing.T) {
-	for _, c := range []struct {
-		name            string
-		finish, streams bool
-		noticed         bool
-	}{
-		{"finish", true, false, false},
-		{"a stream", true, true, true},
-		{"cancel", false, false, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := &goneWriter{header: make(http.Header)}
-			var b Response
-			b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000, Finish: c.finish})
-			if c.streams {
-				b.Header().Set("Content-Type", "text/event-stream")
-			}
-			part := make([]byte, 2000)
-			for range 3 {
-				n, err := b.Write(part)
-				if noticed := err != nil || n != len(part); noticed != c.noticed {
-					t.Errorf("wrote %d, %v", n, err)
-				}
-			}
-			if err := b.FlushError(); (err != nil) != c.noticed {
-				t.Errorf("flushed: %v", err)
-			}
-			n, err := io.Copy(&b, io.LimitReader(zeroes{}, 1<<20))
-			if noticed := err != nil || n != 1<<20; noticed != c.noticed {
-				t.Errorf("copied %d, %v", n, err)
-			}
-			if err := b.Deliver(nil); err != nil {
-				t.Error(err)
-			}
-			if !c.noticed && w.writes != 1 {
-				t.Errorf("%d writes reached the client", w.writes)
-			}
-		})
-	}
-}
-
-type zeroes struct{}
-
-func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// An error of what is copied is not the client's.
-func TestSourceFails(t *testing.T) {
-	for _, kind := range []string{"text/plain", "text/event-stream"} {
-		w := httptest.NewRecorder()
-		var b Response
-		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000, Finish: true})
-		b.Header().Set("Content-Type", kind)
-		n, err := io.Copy(&b, io.MultiReader(io.LimitReader(zeroes{}, 100_000), failing{}))
-		if n != 100_000 || err != errSource {
-			t.Errorf("%s: copied %d, %v", kind, n, err)
-		}
-		if _, err := b.Write([]byte("more")); err != nil {
-			t.Error(err)
-		}
-		if err := b.Deliver(nil); err != nil || w.Body.Len() != 100_004 {
-			t.Errorf("%s: %d bytes, %v", kind, w.Body.Len(), err)
-		}
-	}
-}
-
-var errSource = errors.New("disk failed")
-
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, errSource }
-
 // Whoever writes more than was announced has given a whole response.
 func TestResponseLongerThanAnnounced(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
@@ -306,38 +219,25 @@ func TestResponseLongerThanAnnounced(t *testing.T) {
 	})
 }
 
-// Memory grows with what comes.
-func TestMemoryGrows(t *testing.T) {
-	var b Response
-	b.Init(httptest.NewRecorder(), httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1 << 40})
-	_, _ = b.Write(make([]byte, 3000))
-	if got := b.kept.body.Cap(); got > reusable {
-		t.Errorf("3000 bytes take %d", got)
-	}
-}
+// goneWriter is a client that has gone.
+type goneWriter struct{ header http.Header }
 
-// A small response costs one write.
-func BenchmarkSmallResponse(b *testing.B) {
-	for _, size := range []int{100, 10_000, 100_000} {
-		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			page := make([]byte, size)
-			r := httptest.NewRequest("GET", "/", http.NoBody)
-			w := &forgetful{header: http.Header{"Server": {"Caddy"}}}
-			next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
-				w.Header()["Content-Type"] = []string{"text/plain"}
-				_, err := w.Write(page)
-				return err
-			})
-			var response Response
-			b.ReportAllocs()
-			for b.Loop() {
-				delete(w.header, "Content-Length")
-				response.Init(w, r, Options{Limit: 256 << 10, Finish: true})
-				_ = response.Deliver(response.Serve(next, r))
-			}
-			b.ReportMetric(float64(w.writes)/float64(b.N), "writes/op")
-		})
+var errGone = errors.New("broken pipe")
+
+func (w goneWriter) Header() http.Header       { return w.header }
+func (w goneWriter) WriteHeader(int)           {}
+func (w goneWriter) Write([]byte) (int, error) { return 0, errGone }
+
+// Bug: whoever hijacked the connection of a client that had gone got neither a connection
+// nor an error.
+func TestHijackOfAClientThatHasGone(t *testing.T) {
+	var b Response
+	b.Init(goneWriter{make(http.Header)}, httptest.NewRequest("GET", "/", http.NoBody), Options{Finish: true})
+	_, _ = io.WriteString(&b, "hello")
+	if conn, _, err := b.Hijack(); conn != nil || err == nil {
+		t.Errorf("%v, %v", conn, err)
 	}
+	_ = b.Deliver(nil)
 }
 
 // forgetful takes a response and discards its body.
@@ -349,18 +249,6 @@ type forgetful struct {
 func (w *forgetful) Header() http.Header         { return w.header }
 func (w *forgetful) WriteHeader(int)             {}
 func (w *forgetful) Write(p []byte) (int, error) { w.writes++; return len(p), nil }
-
-// Bug: whoever hijacked the connection of a client that had gone got neither a connection
-// nor an error.
-func TestHijackOfAClientThatHasGone(t *testing.T) {
-	var b Response
-	b.Init(&goneWriter{header: make(http.Header)}, httptest.NewRequest("GET", "/", http.NoBody), Options{Finish: true})
-	_, _ = io.WriteString(&b, "hello")
-	if conn, _, err := b.Hijack(); conn != nil || err == nil {
-		t.Errorf("%v, %v", conn, err)
-	}
-	_ = b.Deliver(nil)
-}
 
 // Bug: a writer that cannot flush failed to write what a handler had flushed before.
 func TestWriterThatCannotFlush(t *testing.T) {
