@@ -416,7 +416,7 @@ func (v *visit) recordDryRun() {
 	if v.about.Reader {
 		rule = shared
 	}
-	v.dryRun = v.handler.report.DryRun(&v.about, rule.Capacity(), func() []string {
+	v.dryRun = v.handler.report.DryRun(&v.about, rule, func() []string {
 		return v.engine.insideTexts(v.about.Queue, v.about.Token)
 	})
 }

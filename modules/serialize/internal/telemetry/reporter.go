@@ -123,12 +123,12 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), zap.Error(refused))
 }
 
-// DryRun tells what a request of a dry run would have met in a real queue, and returns the
-// outcome. That follows from the tickets ahead of it, and from how many its rule lets in; 0
-// is no limit. Which requests of other processes are readers is not known, so a reader waits
-// for them. inside describes those ahead; it is called only for an entry that is written.
-func (r *Reporter) DryRun(q *Request, limit int, inside func() []string) (outcome string) {
-	if (limit == 0 || q.Position < limit) && (!q.Reader || q.Position <= r.Holds.Readers(q.Queue)) {
+// DryRun tells what a request of a dry run would have met in a real queue by its rule, and
+// returns the outcome. Which requests of other processes are readers is not known, so a
+// reader waits for them. inside describes those ahead; it is called only for an entry that
+// is written.
+func (r *Reporter) DryRun(q *Request, rule serializer.Rule, inside func() []string) (outcome string) {
+	if rule.Admits(q.Position, min(r.Holds.Readers(q.Queue), q.Position), 0) {
 		return OutcomeWouldEnter
 	}
 	d := q.Described
