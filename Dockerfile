@@ -1,7 +1,7 @@
 # Caddy with Orderly, in an image of its own.
 #
-#     docker build -t orderly .                    # the file and the memory engine
-#     docker build -t orderly --build-arg ETCD=1 . # and the etcd engine
+#     docker build -t orderly .                                # the file and the memory engine
+#     docker build -t orderly --build-arg ENGINES="etcd redis" . # and these
 #
 # Behind a proxy for Go modules: --build-arg GOPROXY=...
 # Dependabot follows the names of images only where they stand in full.
@@ -9,7 +9,7 @@ FROM golang:1.26-bookworm AS build
 # Another version of Caddy than the one in go.mod.
 ARG CADDY_VERSION=
 ARG GOPROXY=https://proxy.golang.org,direct
-ARG ETCD=
+ARG ENGINES=
 ENV GOPROXY=${GOPROXY} GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 WORKDIR /src
 # The version of xcaddy stands in .ci/xcaddy/go.mod.
@@ -19,9 +19,9 @@ COPY . .
 # The versions are those that the modules require of each other.
 RUN module=github.com/orderly-http/caddy-orderly; \
     set -- --with "$module@v0.0.0=/src"; \
-    if [ -n "$ETCD" ]; then \
-        set -- "$@" --with "$module/serializer/etcd@v0.0.0=/src/serializer/etcd" --with "$module/modules/etcd@v0.0.0=/src/modules/etcd"; \
-    fi; \
+    for engine in $ENGINES; do \
+        set -- "$@" --with "$module/serializer/$engine@v0.0.0=/src/serializer/$engine" --with "$module/modules/$engine@v0.0.0=/src/modules/$engine"; \
+    done; \
     caddy=${CADDY_VERSION:-$(go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)} && \
     XCADDY_SETCAP=0 xcaddy build "$caddy" --output /caddy "$@"
 

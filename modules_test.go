@@ -1,10 +1,12 @@
 package orderly
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -25,14 +27,14 @@ func TestModuleDocumentation(t *testing.T) {
 		info, err := caddy.GetModule(id)
 		return err != nil || !strings.Contains(fmt.Sprintf("%T", info.New()), "serialize.") && !strings.Contains(fmt.Sprintf("%T", info.New()), "uniqueids.")
 	})
-	for _, id := range append(registered, "http.serialize.engines.etcd") {
-		folder := "modules/serialize"
-		switch {
-		case id == "http.handlers.unique_ids":
-			folder = "modules/uniqueids"
-		case strings.HasSuffix(id, ".etcd"):
-			folder = "modules/etcd" // of another Go module, so it is not registered here
-		}
+	folders := map[string]string{"http.handlers.unique_ids": "modules/uniqueids"}
+	for _, folder := range engineFolders(t) { // other Go modules, so nothing is registered here
+		id := "http.serialize.engines." + path.Base(folder)
+		folders[id] = folder
+		registered = append(registered, id)
+	}
+	for _, id := range registered {
+		folder := cmp.Or(folders[id], "modules/serialize")
 		p := parsePackage(t, folder)
 		name, found := p.modules[id]
 		if !found {
@@ -41,9 +43,22 @@ func TestModuleDocumentation(t *testing.T) {
 		}
 		t.Logf("%s\n\n%s", id, p.page(t, name, ""))
 	}
-	if len(registered) < 6 {
+	if len(registered) < 7 {
 		t.Errorf("registered are %v; expected the modules of the two handlers", registered)
 	}
+}
+
+// engineFolders are those of the engines that are Go modules of their own.
+func engineFolders(t *testing.T) (folders []string) {
+	t.Helper()
+	files, err := filepath.Glob("modules/*/go.mod")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no modules of engines", err)
+	}
+	for _, file := range files {
+		folders = append(folders, path.Dir(filepath.ToSlash(file)))
+	}
+	return folders
 }
 
 // documentedPackage is what the documentation of modules is made of.

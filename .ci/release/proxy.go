@@ -23,14 +23,15 @@ import (
 
 const root = "github.com/orderly-http/caddy-orderly"
 
-// published are the folders of the modules that a release publishes.
-var published = []string{"", "serializer/etcd", "modules/etcd"}
-
 func main() {
 	if len(os.Args) != 4 {
 		log.Fatal("usage: proxy <repository> <version> <directory>")
 	}
-	for _, folder := range published {
+	engines, err := exec.Command("bash", filepath.Join(os.Args[1], ".ci/release/published")).Output()
+	if err != nil {
+		log.Fatalf("listing the modules that are published: %v", err)
+	}
+	for _, folder := range append([]string{""}, strings.Fields(string(engines))...) {
 		if err := publish(os.Args[1], os.Args[2], os.Args[3], folder); err != nil {
 			log.Fatalf("publishing module %q: %v", path.Join(root, folder), err)
 		}
