@@ -8,15 +8,11 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
 
-	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 )
 
-const (
-	wantEndpoint  = "a URL such as https://10.0.0.1:2379"
-	wantNamespace = "1 to 200 characters without spaces"
-)
+const wantEndpoint = "a URL such as https://10.0.0.1:2379"
 
 // check returns an error for invalid settings. Placeholders have been replaced.
 func (e *Engine) check() error {
@@ -35,7 +31,7 @@ func (e *Engine) check() error {
 	if e.TLS != nil && !secure {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
-	return cmp.Or(checkNamespace(e.Namespace), checkTTL(time.Duration(e.TTL)))
+	return cmp.Or(enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
 }
 
 // checkPresence checks that required settings are there, and of two both or neither.
@@ -46,10 +42,7 @@ func (e *Engine) checkPresence() error {
 	if (e.Username == "") != (e.Password == "") {
 		return errors.New("expected username and password, both or neither")
 	}
-	if e.TLS != nil && (e.TLS.Cert == "") != (e.TLS.Key == "") {
-		return errors.New("tls: expected cert and key, both or neither")
-	}
-	return nil
+	return e.TLS.Check()
 }
 
 func checkEndpoint(endpoint string) error {
@@ -69,19 +62,4 @@ func withPort(endpoint string) string {
 		u.Host = net.JoinHostPort(u.Hostname(), "2379")
 	}
 	return u.String()
-}
-
-func checkNamespace(text string) error {
-	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
-	if strings.Trim(text, "/") == "" || len(text) > 200 || strings.ContainsFunc(text, bad) {
-		return fmt.Errorf("namespace %q: expected %s", text, wantNamespace)
-	}
-	return nil
-}
-
-func checkTTL(ttl time.Duration) error {
-	if ttl < etcd.MinTTL || ttl > etcd.MaxTTL || ttl%time.Second != 0 {
-		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
-	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -56,7 +57,7 @@ type Engine struct {
 
 	// The TLS settings for https endpoints. Default: the system's certificate
 	// authorities, and no client certificate.
-	TLS *TLS `json:"tls,omitempty"`
+	TLS *enginesettings.TLS `json:"tls,omitempty"`
 
 	options etcd.Options
 	key     string
@@ -73,7 +74,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
 func (e *Engine) Provision(caddy.Context) error {
-	set, err := e.expand(caddy.NewReplacer())
+	set, err := e.expand()
 	if err == nil {
 		err = e.apply(set)
 	}
@@ -94,7 +95,7 @@ func (e *Engine) apply(set *Engine) (err error) {
 	for _, endpoint := range set.Endpoints {
 		e.options.Endpoints = append(e.options.Endpoints, withPort(endpoint))
 	}
-	if e.options.TLS, err = set.TLS.config(); err != nil {
+	if e.options.TLS, err = set.TLS.Config(); err != nil {
 		return err
 	}
 	// The key tells clusters, namespaces and ways to reach them apart. It reveals no secret.
@@ -104,28 +105,19 @@ func (e *Engine) apply(set *Engine) (err error) {
 }
 
 // expand replaces placeholders, applies defaults, and checks the settings.
-func (e *Engine) expand(repl *caddy.Replacer) (*Engine, error) {
+func (e *Engine) expand() (*Engine, error) {
 	set := &Engine{
 		Namespace: cmp.Or(e.Namespace, etcd.DefaultNamespace), TTL: cmp.Or(e.TTL, caddy.Duration(etcd.DefaultTTL)),
-		Username: e.Username, Password: e.Password, TLS: new(*cmp.Or(e.TLS, new(TLS))),
+		Username: e.Username, Password: e.Password, TLS: e.TLS.Clone(),
 	}
 	endpoints := strings.Join(e.Endpoints, " ")
-	for _, s := range []struct {
-		name string
-		text *string
-	}{
-		{"endpoints", &endpoints}, {"namespace", &set.Namespace}, {"username", &set.Username}, {"password", &set.Password},
-		{"tls ca", &set.TLS.CA}, {"tls cert", &set.TLS.Cert}, {"tls key", &set.TLS.Key}, {"tls server_name", &set.TLS.ServerName},
-	} {
-		var err error
-		if *s.text, err = repl.ReplaceOrErr(*s.text, true, true); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
+	if err := enginesettings.Expand(append(set.TLS.Settings(), []enginesettings.Setting{
+		{Name: "endpoints", Text: &endpoints}, {Name: "namespace", Text: &set.Namespace},
+		{Name: "username", Text: &set.Username}, {Name: "password", Text: &set.Password},
+	}...)...); err != nil {
+		return nil, err
 	}
 	set.Endpoints = strings.Fields(endpoints)
-	if e.TLS == nil {
-		set.TLS = nil
-	}
 	return set, set.check()
 }
 

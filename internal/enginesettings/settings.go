@@ -1,0 +1,93 @@
+// Package enginesettings is what the settings of engines that keep queues on a server have
+// in common.
+package enginesettings
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// Bounds and default of the time to live.
+const (
+	DefaultTTL = 10 * time.Second
+	MinTTL     = 2 * time.Second
+	MaxTTL     = time.Hour
+)
+
+// WantNamespace says what a namespace must be.
+const WantNamespace = "1 to 200 characters without spaces"
+
+// CheckNamespace returns an error for an invalid namespace.
+func CheckNamespace(text string) error {
+	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	if strings.Trim(text, "/") == "" || len(text) > 200 || strings.ContainsFunc(text, bad) {
+		return fmt.Errorf("namespace %q: expected %s", text, WantNamespace)
+	}
+	return nil
+}
+
+// CheckTTL returns an error for an invalid time to live.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL || ttl%time.Second != 0 {
+		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
+	}
+	return nil
+}
+
+// TTL parses a subdirective with a time to live.
+func TTL[T any](field func(T) *caddy.Duration) func(T, *caddyfile.Dispenser) error {
+	return func(settings T, d *caddyfile.Dispenser) error {
+		value, err := directive.Duration(d)
+		*field(settings) = value
+		if err != nil {
+			return err
+		}
+		return directive.In(d, CheckTTL(time.Duration(value)))
+	}
+}
+
+// Text parses a subdirective with one text as its value, for which check must return nil.
+func Text[T any](expected string, check func(string) error, field func(T) *string) func(T, *caddyfile.Dispenser) error {
+	return func(settings T, d *caddyfile.Dispenser) error {
+		value, err := directive.Text(d, expected)
+		*field(settings) = value
+		if err != nil || check == nil {
+			return err
+		}
+		return directive.In(d, Checked(value, check))
+	}
+}
+
+// Checked checks a text. If it contains placeholders, it is checked when it is
+// provisioned.
+func Checked(text string, check func(string) error) error {
+	if strings.Contains(text, "{") {
+		return nil
+	}
+	return check(text)
+}
+
+// Setting is a text that may contain placeholders.
+type Setting struct {
+	Name string
+	Text *string
+}
+
+// Expand replaces the placeholders in settings. One without a value is an error.
+func Expand(settings ...Setting) error {
+	repl := caddy.NewReplacer()
+	for _, s := range settings {
+		var err error
+		if *s.Text, err = repl.ReplaceOrErr(*s.Text, true, true); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return nil
+}

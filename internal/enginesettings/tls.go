@@ -1,0 +1,100 @@
+package enginesettings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// TLS says how to trust the servers, and how they may trust this Caddy.
+type TLS struct {
+	// A file with the certificates (PEM) of the authorities that sign
+	// the servers' certificates. Default: the system's.
+	CA string `json:"ca,omitempty"`
+
+	// A file with the client's certificate (PEM). It is read again for each
+	// connection, so a renewed certificate needs no reload. Default: none.
+	Cert string `json:"cert,omitempty"`
+
+	// A file with the key of the client's certificate (PEM). Default: none.
+	Key string `json:"key,omitempty"`
+
+	// The name in the servers' certificates. Default: the host of the address.
+	ServerName string `json:"server_name,omitempty"`
+}
+
+var tlsSubdirectives = directive.Table[*TLS]{
+	directive.On("ca", Text("a PEM file", nil, func(t *TLS) *string { return &t.CA })),
+	directive.On("cert", Text("a PEM file", nil, func(t *TLS) *string { return &t.Cert })),
+	directive.On("key", Text("a PEM file", nil, func(t *TLS) *string { return &t.Key })),
+	directive.On("server_name", Text("a host name", nil, func(t *TLS) *string { return &t.ServerName })),
+}
+
+// ParseTLS parses the block tls.
+func ParseTLS[T any](field func(T) **TLS) func(T, *caddyfile.Dispenser) error {
+	return func(settings T, d *caddyfile.Dispenser) error {
+		t := new(TLS)
+		*field(settings) = t
+		return tlsSubdirectives.ParseBlock(d, "tls", t)
+	}
+}
+
+// Check returns an error if only one of two settings is there that belong together.
+func (t *TLS) Check() error {
+	if t != nil && (t.Cert == "") != (t.Key == "") {
+		return errors.New("tls: expected cert and key, both or neither")
+	}
+	return nil
+}
+
+// Settings are the texts of the block.
+func (t *TLS) Settings() []Setting {
+	if t == nil {
+		return nil
+	}
+	return []Setting{{"tls ca", &t.CA}, {"tls cert", &t.Cert}, {"tls key", &t.Key}, {"tls server_name", &t.ServerName}}
+}
+
+// Clone returns a copy, or nil.
+func (t *TLS) Clone() *TLS {
+	if t == nil {
+		return nil
+	}
+	return new(*t)
+}
+
+// Config reads the files. Without settings, it returns nil, which means the defaults.
+func (t *TLS) Config() (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
+	config := &tls.Config{ServerName: t.ServerName}
+	if t.CA != "" {
+		authorities, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("tls ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(authorities) {
+			return nil, fmt.Errorf("tls ca %q: found no certificate; expected a PEM file", t.CA)
+		}
+	}
+	if t.Cert == "" {
+		return config, nil
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("tls cert %q and key %q: %w", t.Cert, t.Key, err)
+		}
+		return &certificate, nil
+	}
+	_, err := config.GetClientCertificate(nil)
+	return config, err
+}
