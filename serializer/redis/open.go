@@ -1,0 +1,87 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Options say where and how a [Store] keeps its tickets.
+type Options struct {
+	// Addresses are the servers, as host:port: the master, and the replicas that may take
+	// over. The store uses the one that is the master. At least one is required.
+	Addresses []string
+
+	// Namespace tells queues apart that share a server. The names of all keys begin with
+	// it, in braces, and are in one hash slot. Default: orderly.
+	Namespace string
+
+	// TTL is how long others wait for a process that died or is cut off. 2s to 1h.
+	// Processes that share queues should have the same. Default: 10s.
+	TTL time.Duration
+
+	// Username and Password are for Redis's authentication. Default: none.
+	Username, Password string
+
+	// Database is the number of the database. Default: 0.
+	Database int
+
+	// TLS is the configuration of encrypted connections. Default: none, no encryption.
+	TLS *tls.Config
+
+	// Log receives the start of sessions, and errors. Default: none.
+	Log *slog.Logger
+}
+
+// Defaults and bounds of [Options].
+const (
+	DefaultNamespace = "orderly"
+	DefaultTTL       = 10 * time.Second
+	MinTTL           = 2 * time.Second
+	MaxTTL           = time.Hour
+)
+
+// Open makes a store. It looks at the servers for a moment. The error is for invalid
+// options, and for servers that can never keep queues, as they are configured; see
+// [ErrUnsuitable]. A server need not be reachable. Arrivals wait while a session is being
+// begun. If that fails, they are refused with [serializer.ReasonStorage] until the store,
+// which keeps trying, has one.
+func Open(o Options) (*Store, error) {
+	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	switch {
+	case len(o.Addresses) == 0:
+		return nil, errors.New("opening Redis store: no addresses")
+	case o.TTL < MinTTL || o.TTL > MaxTTL:
+		return nil, fmt.Errorf("opening Redis store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
+	}
+	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
+	host, _ := os.Hostname() // for people
+	st := &Store{
+		keys:     k,
+		where:    strings.Join(o.Addresses, ","),
+		owner:    &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
+		ttl:      o.TTL,
+		servers:  newServers(o, k),
+		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		changed:  make(chan struct{}),
+		sessions: make(map[uint64]*session),
+		serial:   isInside,
+		pauses:   make(map[string]bool),
+	}
+	st.ctx, st.stop = context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(st.ctx, requestTime)
+	defer cancel()
+	if err := st.servers.choose(ctx); errors.Is(err, ErrUnsuitable) {
+		st.servers.close()
+		return nil, fmt.Errorf("opening Redis store: %w", err)
+	}
+	return st, nil
+}

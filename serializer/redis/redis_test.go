@@ -1,0 +1,3 @@
+package redis
+
+import _ "github.com/anishathalye/porcupine"

@@ -1,0 +1,169 @@
+-- One request of a process. It checks what the process knows, carries out what the process
+-- asks for, and answers with all changes that the process has not seen. Redis runs scripts
+-- one after another, and replicates and saves the effects of each as a whole.
+--
+-- KEYS: meta, sessions, tickets, log, pauses
+-- ARGV: mode (begin, keep or end a session), session, its time to live in microseconds,
+--       version and tag of the last change that the process has seen, the request's own
+--       tag, the greatest number that the process knows, the channel, and then operations,
+--       each a letter and an argument
+-- Answer: status, changes, tickets, pauses; the last two only for begin
+local meta, sessions, tickets, log, pauses = unpack(KEYS)
+local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
+
+-- Everything that may be called later is called before anything is changed, so that a right
+-- that the user lacks shows here.
+if mode == 'begin' then
+	for _, call in ipairs({
+		{'HGET', meta, ''}, {'HEXISTS', meta, ''}, {'HGETALL', pauses}, {'ZSCORE', sessions, ''},
+		{'ZRANGE', sessions, 0, 0}, {'XRANGE', log, '-', '-'}, {'PUBLISH', channel, ''},
+		{'HDEL', meta, ''}, {'ZREM', sessions, ''}, {'HSET', meta, 'none', ''}, {'DEL', log .. ':none'},
+	}) do redis.call(unpack(call)) end
+end
+
+local function text(number) return string.format('%.0f', number) end
+
+local appends = false
+for i = 9, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
+-- A server without free memory allows a script to write if its first write needs none. So
+-- turns end, and only arrivals are refused.
+if not appends then redis.call('HDEL', meta, 'none') end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local numbers = {'version', 'number', 'clock', 'time', 'longest', 'closed', 'due', 'tickets', 'sessions'}
+local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
+local m = {run = values[1] or '', tag = values[2] or ''}
+for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
+local before, before_tag = m.version, m.tag
+
+local changes = {}
+local function change(...) changes[#changes + 1] = table.concat({...}, ' ') end
+local function remove(ticket)
+	m.tickets = m.tickets - redis.call('HDEL', tickets, ticket)
+	change('r', ticket)
+end
+local function finish(id)
+	m.sessions = m.sessions - redis.call('ZREM', sessions, id)
+	change('x', id)
+	local all = redis.call('HGETALL', tickets)
+	for i = 1, #all, 2 do
+		if string.sub(all[i + 1], 1, #id + 1) == id .. ' ' then remove(all[i]) end
+	end
+end
+
+-- The clock of sessions. If the server stood still, or somebody has set its clock, this one
+-- moves by no more than the margin of a lease.
+m.clock = m.clock + math.min(math.max(now - m.time, 0), 500000)
+m.time = now
+m.longest = math.max(m.longest, tonumber(ttl))
+m.number = math.max(m.number, tonumber(known))
+
+-- Keys are new, or were deleted. Then all is lost: no process has seen an entry of this log.
+if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions then
+	redis.call('DEL', sessions, tickets, log)
+	m.run, m.tickets, m.sessions = '', 0, 0
+end
+
+-- Another server: it was restarted, or a replica has taken over. The last changes may be
+-- missing, or all. Whoever knows of them has a session that ends within the longest time to
+-- live. Until then, nobody gets a ticket. Renewals may be missing, too.
+if run ~= m.run then
+	m.run, m.number, m.closed = run, math.max(m.number, now), m.clock + m.longest
+	for _, id in ipairs(redis.call('ZRANGE', sessions, 0, -1)) do redis.call('ZADD', sessions, text(m.closed), id) end
+	change('s', run)
+elseif mode == 'begin' and m.closed > m.clock then
+	m.closed = math.max(m.closed, m.clock + ttl)
+end
+
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', sessions, '-inf', text(m.clock))) do finish(id) end
+
+if m.due > 0 and m.due <= now then
+	m.due = 0
+	local all = redis.call('HGETALL', pauses)
+	for i = 1, #all, 2 do
+		local ends = tonumber(string.match(all[i + 1], ' (%d+)$'))
+		if ends > 0 and ends <= now then
+			redis.call('HDEL', pauses, all[i])
+			change('p', all[i], '0')
+		elseif ends > 0 and (m.due == 0 or ends < m.due) then
+			m.due = ends
+		end
+	end
+end
+
+-- Does the log contain what the process has seen last?
+local status, unseen, done = 'ok', {}, false
+if mode == 'keep' then
+	unseen = redis.call('XRANGE', log, seen .. '-0', '+', 'COUNT', 1001)
+	local first = table.remove(unseen, 1)
+	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^[^\n]*') ~= seen_tag then
+		status, unseen = 'history', {}
+	elseif not redis.call('ZSCORE', sessions, session) then
+		status = 'ended'
+	elseif #unseen == 1000 then
+		status = 'again'
+	end
+end
+if status == 'ok' and appends and m.closed > m.clock then status = 'closed' end
+
+local answered = {}
+for _, entry in ipairs(unseen) do
+	answered[#answered + 1] = string.match(entry[1], '^%d+')
+	answered[#answered + 1] = entry[2][2]
+	done = done or string.sub(entry[2][2], 1, #tag + 1) == tag .. '.' -- the answer was lost
+end
+
+local operations = {r = remove}
+function operations.a(ticket)
+	m.number, m.tickets = m.number + 1, m.tickets + 1
+	redis.call('HSET', tickets, text(m.number), session .. ' w ' .. ticket)
+	change('a', text(m.number), session, 'w', ticket)
+end
+function operations.i(ticket)
+	local value = redis.call('HGET', tickets, ticket)
+	if not value then return end
+	redis.call('HSET', tickets, ticket, (string.gsub(value, ' w ', ' i ', 1)))
+	change('i', ticket)
+end
+function operations.e(ticket)
+	if redis.call('HEXISTS', tickets, ticket) == 1 then change('e', ticket) end
+end
+function operations.p(pause)
+	local name, till, length = string.match(pause, '^(%S*) (%d+) (%d+)$')
+	local ends = tonumber(length)
+	if ends > 0 then
+		ends = now + ends
+		if m.due == 0 or ends < m.due then m.due = ends end
+	end
+	if till == '0' then redis.call('HDEL', pauses, name) else redis.call('HSET', pauses, name, till .. ' ' .. text(ends)) end
+	change('p', name, till)
+end
+
+if mode == 'end' then finish(session) end
+if mode == 'begin' then change('b', session) end
+if mode == 'begin' or mode == 'keep' and status ~= 'history' and status ~= 'ended' then
+	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
+end
+local carried_out = status == 'ok' and not done
+if carried_out then
+	for i = 9, #ARGV, 2 do operations[ARGV[i]](ARGV[i + 1]) end
+end
+
+if #changes > 0 then
+	-- A tag stands for the same changes in all histories.
+	m.version = m.version + 1
+	m.tag = tag .. (carried_out and '.' or '-' .. text(m.version) .. '.') .. run
+	local body = m.tag .. '\n' .. table.concat(changes, '\n')
+	redis.call('XADD', log, 'MAXLEN', '~', 10000, text(m.version) .. '-0', 'c', body)
+	redis.call('PUBLISH', channel, text(before) .. ' ' .. before_tag .. '\n' .. text(m.version) .. '\n' .. body)
+	if status ~= 'again' and status ~= 'history' then
+		answered[#answered + 1] = text(m.version)
+		answered[#answered + 1] = body
+	end
+end
+redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
+	'longest', text(m.longest), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
+if mode == 'begin' then return {status, answered, redis.call('HGETALL', tickets), redis.call('HGETALL', pauses)} end
+return {status, answered}

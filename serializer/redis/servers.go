@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// requestTime is how long a server may take to answer.
+const requestTime = 2 * time.Second
+
+// servers are a master and its replicas.
+type servers struct {
+	clients []*redis.Client
+	user    string
+	keys    keys
+	current atomic.Int64 // index of the one that is used
+}
+
+func newServers(o Options, k keys) *servers {
+	s := &servers{user: o.Username, keys: k}
+	for _, address := range o.Addresses {
+		s.clients = append(s.clients, redis.NewClient(&redis.Options{
+			Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
+			DialTimeout: requestTime, ReadTimeout: requestTime, WriteTimeout: requestTime, ContextTimeoutEnabled: true,
+			// The store knows what it may repeat, and unused connections need not wait to be cut.
+			MaxRetries: -1, DialerRetries: 1, PoolSize: 8, ConnMaxIdleTime: 10 * time.Second,
+			Protocol: 2, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		}))
+	}
+	return s
+}
+
+func (s *servers) close() {
+	for _, c := range s.clients {
+		_ = c.Close()
+	}
+}
+
+func (s *servers) client() *redis.Client { return s.clients[s.current.Load()] }
+
+// subscribe gets what processes publish, from the current server.
+func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	p := s.client().Subscribe(ctx, s.keys.channel)
+	if _, err := p.Receive(ctx); err != nil {
+		_ = p.Close()
+		return nil, s.explain(err)
+	}
+	return p, nil
+}
+
+//go:embed script.lua
+var source string
+
+var script = redis.NewScript(source)
+
+// run has the current server carry out the script.
+func (s *servers) run(ctx context.Context, args ...any) ([]any, error) {
+	answer, err := script.Run(ctx, s.client(), s.keys.all, args...).Slice()
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	return answer, nil
+}
+
+// ErrUnsuitable is why a server can keep no queues as it is configured.
+var ErrUnsuitable = errors.New("this server cannot keep queues")
+
+// errNoMaster is why none of the servers is used for now.
+var errNoMaster = errors.New("no server that answers is a master")
+
+// choose looks for the master among the servers. If several take themselves for it, none
+// may be used: one of them was cut off from the others, and may have old tickets.
+func (s *servers) choose(ctx context.Context) error {
+	master, run, trouble := -1, "", errNoMaster
+	for i, c := range s.clients {
+		info, err := c.Info(ctx).Result()
+		switch {
+		case err != nil:
+			trouble = fmt.Errorf("%s: %w", c.Options().Addr, s.explain(err))
+			continue
+		case infoValue(info, "role") != "master":
+			continue
+		case master >= 0 && infoValue(info, "run_id") == run: // by another name
+			continue
+		case master >= 0:
+			return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, c.Options().Addr)
+		}
+		if err := suitable(info); err != nil {
+			return fmt.Errorf("%s: %w", c.Options().Addr, err)
+		}
+		master, run = i, infoValue(info, "run_id")
+	}
+	if master < 0 {
+		return trouble
+	}
+	s.current.Store(int64(master))
+	return nil
+}
+
+// suitable returns why a server must not be used.
+func suitable(info string) error {
+	policy := infoValue(info, "maxmemory_policy")
+	switch mode := infoValue(info, "redis_mode"); {
+	case mode == "cluster":
+		return fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
+	case mode == "sentinel":
+		return fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
+	case infoValue(info, "maxmemory") != "0" && strings.HasPrefix(policy, "allkeys-"):
+		// Other policies drop keys that expire, and no key here does.
+		return fmt.Errorf("%w: with maxmemory-policy %s, it drops keys, and with them tickets; set noeviction, or one of volatile-*", ErrUnsuitable, policy)
+	}
+	return nil
+}
+
+// infoValue returns a field of what INFO says.
+func infoValue(info, name string) string {
+	_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value)
+}
+
+// explain says what to do about an error, where an operator can do something.
+func (s *servers) explain(err error) error {
+	switch text := err.Error(); {
+	case strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure"):
+		return fmt.Errorf("%w: the user %q lacks a right; expected at least %s: %w", ErrUnsuitable, s.user, s.keys.rights(), err)
+	case strings.HasPrefix(text, "WRONGPASS") || strings.Contains(text, "invalid password"):
+		return fmt.Errorf("the username or the password is refused: %w", err)
+	case strings.HasPrefix(text, "NOAUTH"):
+		return fmt.Errorf("a password is demanded; set username and password: %w", err)
+	case strings.HasPrefix(text, "OOM"):
+		return fmt.Errorf("the server's memory is full; raise maxmemory: %w", err)
+	case strings.Contains(text, "tls: first record"):
+		return fmt.Errorf("the server does not speak TLS at this port: %w", err)
+	}
+	return err
+}
+
+// transient reports whether a request may succeed when it is repeated.
+func transient(err error) bool {
+	var refusal redis.Error
+	if errors.Is(err, ErrUnsuitable) || errors.Is(err, errSession) {
+		return false
+	}
+	return !errors.As(err, &refusal) || elsewhere(err)
+}
+
+// elsewhere reports whether a server says that it is not, or not yet, the master.
+func elsewhere(err error) bool {
+	text := err.Error()
+	for _, prefix := range []string{"READONLY", "LOADING", "MASTERDOWN", "BUSY", "UNBLOCKED"} {
+		if strings.HasPrefix(text, prefix) {
+			return true
+		}
+	}
+	return false
+}

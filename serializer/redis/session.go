@@ -1,0 +1,203 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
+)
+
+// session is a time in which the process may rely on its tickets. What it knows about
+// others ends with it, too.
+type session struct {
+	store  *Store
+	id     string
+	serial uint64 // Ref of its tickets
+	lease  *lease.Session
+	ctx    context.Context // done when the session is over
+	end    context.CancelCauseFunc
+	missed chan struct{} // asks for a poll
+
+	// Store.mu guards the rest.
+
+	over     bool
+	version  uint64 // of the last entry of the log that was reported
+	tag      string
+	tickets  map[uint64]*serializer.Ticket   // that were reported and are not out, by number
+	sent     map[string][]*serializer.Ticket // that are on their way, by the tag of the request
+	local    int                             // tickets that have joined and were not removed
+	removals []string                        // numbers of tickets to be taken out
+	removing bool                            // a goroutine takes them out
+}
+
+var (
+	// errSession means that the session is over, and a request was not carried out.
+	errSession = errors.New("the session is over")
+
+	// errOtherHistory is why a session ends when the server does not have the last change
+	// that the process knows.
+	errOtherHistory = errors.New("the server was restarted without its last data, another one has taken over, or keys were deleted")
+)
+
+// pollInterval is the time between two requests of a process that does nothing. It is less
+// than the greatest step of the script's clock, which therefore goes right.
+const pollInterval = 400 * time.Millisecond
+
+// run keeps a session until the store is closed.
+func (st *Store) run() {
+	for tries := 1; st.ctx.Err() == nil; tries++ {
+		s, err := st.begin()
+		if err == nil {
+			s.keep()
+			tries = 0
+			continue
+		}
+		// A connection may break at this moment, so a single failure means little.
+		if tries >= 3 || !transient(err) || errors.Is(err, context.DeadlineExceeded) {
+			st.fail(err)
+		}
+		lease.Sleep(st.ctx, 4*lease.RetryPause)
+	}
+}
+
+// fail notes why there is no session, and logs it if the reason is new.
+func (st *Store) fail(err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.ctx.Err() == nil && (st.failure == nil || st.failure.Error() != err.Error()) {
+		go st.log.Warn("Redis cannot be used; requests are refused until it can", "addresses", st.where, "namespace", st.keys.namespace, "error", err)
+	}
+	st.announceLocked(nil, err)
+}
+
+// begin looks for the master, and begins a session there.
+func (st *Store) begin() (*session, error) {
+	if err := st.servers.choose(st.ctx); err != nil {
+		return nil, err
+	}
+	subscription, err := st.servers.subscribe(st.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("subscribing to changes: %w", err)
+	}
+	s := &session{
+		store: st, id: rand.Text(), missed: make(chan struct{}, 1),
+		tickets: make(map[uint64]*serializer.Ticket), sent: make(map[string][]*serializer.Ticket),
+	}
+	s.ctx, s.end = context.WithCancelCause(st.ctx)
+	s.lease = lease.Begin(nil, lease.Uptime(), st.ttl, s.lose)
+	if err := s.start(); err != nil {
+		_ = subscription.Close()
+		s.lease.End(err)
+		return nil, fmt.Errorf("beginning a session: %w", err)
+	}
+	st.running.Go(func() { s.listen(subscription) })
+	return s, nil
+}
+
+// start begins the session on the server, and makes it the one that tickets are taken in.
+func (s *session) start() error {
+	st := s.store
+	answer, err := s.call(s.ctx, newRequest("begin"))
+	if err != nil {
+		return err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if s.over || !s.lease.Stands() {
+		return errSession
+	}
+	st.serial++
+	s.serial = st.serial
+	s.snapshotLocked(answer)
+	st.sessions[s.serial] = s
+	st.announceLocked(s, nil)
+	go st.log.Info("began a session in Redis", "address", st.servers.client().Options().Addr, "namespace", st.keys.namespace, "session", s.id, "ttl", st.ttl)
+	return nil
+}
+
+// keep polls until the session is over.
+func (s *session) keep() {
+	for s.ctx.Err() == nil {
+		err := s.lease.Renew(func() (time.Duration, error) {
+			_, err := s.send(s.ctx, newRequest("keep"))
+			return s.store.ttl, err
+		})
+		pause := time.After(pollInterval)
+		if err != nil && s.ctx.Err() == nil {
+			s.store.complain(err)
+			if transient(err) {
+				_ = s.store.servers.choose(s.ctx)
+			}
+			pause = time.After(lease.RetryPause)
+		}
+		select {
+		case <-pause:
+		case <-s.missed:
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// listen reports what others publish. Whatever it misses, the next poll reports.
+func (s *session) listen(subscription *redis.PubSub) {
+	for s.ctx.Err() == nil {
+		stop := context.AfterFunc(s.ctx, func() { _ = subscription.Close() })
+		message, err := subscription.ReceiveTimeout(s.ctx, 2*requestTime)
+		stop()
+		if m, ok := message.(*redis.Message); ok {
+			s.published(m.Payload)
+		}
+		if err == nil || s.ctx.Err() != nil {
+			continue
+		}
+		// It may be silent because nothing happens, or because the connection is gone.
+		_ = subscription.Close()
+		again, err := s.store.servers.subscribe(s.ctx)
+		if err == nil {
+			subscription = again
+			continue
+		}
+		s.store.complain(fmt.Errorf("subscribing to changes: %w", err))
+		lease.Sleep(s.ctx, 5*lease.RetryPause)
+	}
+	_ = subscription.Close()
+}
+
+// lose ends the session when it can no longer be relied on.
+func (s *session) lose(cause error) {
+	st, err := s.store, fmt.Errorf("%w: session %s: %w", serializer.ErrLost, s.id, cause)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if s.over {
+		return // the store is closed
+	}
+	s.over = true
+	s.end(err)
+	if st.session == s {
+		st.announceLocked(nil, nil)
+	}
+	if s.serial > 0 {
+		st.events.Lost(err)
+		s.forgetIfLeftLocked()
+	}
+}
+
+// forgetIfLeftLocked ends a lost session on the server once its last holder has left.
+func (s *session) forgetIfLeftLocked() {
+	if s.local == 0 {
+		delete(s.store.sessions, s.serial)
+		go lease.Forget(s.store.ctx, s.store.ttl, s.revoke)
+	}
+}
+
+// revoke ends the session on the server, with all its tickets.
+func (s *session) revoke(ctx context.Context) error {
+	_, err := s.call(ctx, newRequest("end"))
+	return err
+}

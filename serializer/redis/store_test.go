@@ -1,0 +1,18 @@
+package redis
+
+import (
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/storetest"
+)
+
+func TestStoreConforms(t *testing.T) {
+	s := startServer(t)
+	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
+		for range n {
+			stores = append(stores, openStore(t, s, Options{Namespace: t.Name()}))
+		}
+		return stores
+	})
+}
