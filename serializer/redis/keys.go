@@ -57,12 +57,10 @@ func recordOf(t *serializer.Ticket) string {
 	return string(text)
 }
 
-// remoteTicket makes the ticket of another process. It is nil if the record is not one.
+// remoteTicket makes the ticket of another process. One that cannot be read is exclusive.
 func remoteTicket(number uint64, text string) *serializer.Ticket {
 	var r record
-	if json.Unmarshal([]byte(text), &r) != nil {
-		return nil
-	}
+	_ = json.Unmarshal([]byte(text), &r)
 	t := &serializer.Ticket{Number: number, Arrived: r.Since, Owner: &serializer.Owner{Name: r.Owner, Alive: true}}
 	t.Queue, _ = url.PathUnescape(r.Queue)
 	t.Rule = serializer.Rule{Shared: r.Shared, Limit: r.Limit}

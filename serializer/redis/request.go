@@ -12,7 +12,7 @@ import (
 )
 
 // request is what a process asks of the script. It may be sent again if the answer is
-// lost: the script then finds its tag in the log, and does not carry it out twice.
+// lost: the script then finds its tag in the log, and makes no tickets again.
 type request struct {
 	mode, tag  string
 	operations []string // letters and arguments
@@ -25,116 +25,106 @@ func newRequest(mode string, operations ...string) request {
 
 // entry is one of the log: what a request has changed.
 type entry struct {
-	version uint64
-	tag     string
-	changes []string
+	version     uint64
+	tag, before string // its own tag, and that of the entry before
+	changes     []string
 }
 
-// by reports whether a request has made the entry.
-func (e entry) by(r request) bool { return strings.HasPrefix(e.tag, r.tag+".") }
-
-func parseEntry(version, body string) (e entry) {
+func parseEntry(version, text string) (e entry) {
 	e.version, _ = strconv.ParseUint(version, 10, 64)
-	e.tag, body, _ = strings.Cut(body, "\n")
+	head, body, _ := strings.Cut(text, "\n")
+	e.tag, e.before, _ = strings.Cut(head, " ")
 	e.changes = strings.Split(body, "\n")
 	return e
 }
 
-// answer is what the script says.
-type answer struct {
-	status          string // ok, or why it has not carried out the operations
-	entries         []entry
-	tickets, pauses map[string]string // of a session that begins
+// request is the tag of the request that has made the entry.
+func (e entry) request() string {
+	tag, _, _ := strings.Cut(e.tag, ".")
+	return tag
 }
 
-// arguments are those of the script. There are none if the log has already shown what the
-// request was for: then the answer was lost.
-func (s *session) arguments(r request) (args []any) {
+// maxRemovals bounds how many tickets one request takes out, and so the time of the script.
+const maxRemovals = 256
+
+// arguments are those of the script. Each request takes pending removals along: in a busy
+// queue, callers often leave and return at once. There are no arguments if the log has
+// already shown what the request was for.
+func (s *session) arguments(r request) (args []any, removals []uint64) {
 	st := s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if r.appends && s.sent[r.tag] == nil {
-		return nil
+		return nil, nil
 	}
 	args = []any{r.mode, s.id, st.ttl.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel}
+	n := min(maxRemovals, len(s.removals))
+	removals, s.removals = s.removals[:n:n], s.removals[n:]
+	for _, number := range removals {
+		args = append(args, "r", number)
+	}
 	for _, o := range r.operations {
 		args = append(args, o)
 	}
-	return args
+	return args, removals
 }
 
-// call sends a request once.
-func (s *session) call(ctx context.Context, r request) (a answer, err error) {
-	args := s.arguments(r)
-	if args == nil {
-		return answer{status: "ok"}, nil
-	}
-	values, err := s.store.servers.run(ctx, args...)
-	if err != nil {
-		return a, err
-	}
-	a.status = values[0].(string)
-	for list := texts(values[1]); len(list) > 1; list = list[2:] {
-		a.entries = append(a.entries, parseEntry(list[0], list[1]))
-	}
-	if r.mode == "begin" {
-		a.tickets, a.pauses = pairs(values[2]), pairs(values[3])
-	}
-	return a, nil
-}
+// errClosed means that nobody gets a ticket yet.
+var errClosed = errors.New("others may hold turns of which this server does not know, because it was restarted, has taken over, or is new")
 
-// texts are those in a list of Redis.
-func texts(value any) (list []string) {
-	values, _ := value.([]any)
-	for _, v := range values {
-		text, _ := v.(string)
-		list = append(list, text)
-	}
-	return list
-}
-
-// pairs are the fields of a hash.
-func pairs(value any) map[string]string {
-	hash := make(map[string]string)
-	for list := texts(value); len(list) > 1; list = list[2:] {
-		hash[list[0]] = list[1]
-	}
-	return hash
-}
-
-// send sends a request until the script has carried it out, and reports all changes up
-// to its own, which it returns. While nobody may get a ticket, it returns errClosed if
-// the request asks for one.
+// send sends a request until it gets an answer that is complete, and reports all changes
+// that it contains. It returns those that the request has made.
 func (s *session) send(ctx context.Context, r request) (own []string, err error) {
 	for {
-		a, err := s.call(ctx, r)
+		args, removals := s.arguments(r)
+		if args == nil {
+			return nil, nil
+		}
+		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
+			s.removeAgain(removals)
 			return nil, err
 		}
-		s.report(a.entries)
-		switch a.status {
+		for list := answer[1:]; len(list) > 1; list = list[2:] {
+			e := parseEntry(list[0], list[1])
+			if e.request() == r.tag {
+				own = e.changes
+			}
+			s.report(e)
+		}
+		switch answer[0] {
 		case "history":
 			s.lease.End(errOtherHistory)
 		case "ended":
 			s.lease.End(lease.ErrEnded)
 		}
-		if s.ctx.Err() != nil {
+		switch {
+		case s.ctx.Err() != nil && r.mode != "end":
 			return nil, fmt.Errorf("%w: %w", errSession, context.Cause(s.ctx))
-		}
-		switch a.status {
-		case "closed":
+		case answer[0] == "closed":
 			return nil, errClosed
-		case "ok":
-			for _, e := range a.entries {
-				if e.by(r) {
-					own = e.changes
-				}
-			}
+		case answer[0] == "ok":
 			return own, nil
 		}
+		s.removeAgain(removals)
 	}
 }
 
-// errClosed means that nobody gets a ticket yet, because another server answers, or the
-// namespace is new.
-var errClosed = errors.New("others may hold turns of which this server does not know, because it was restarted, has taken over, or is new")
+// persist sends a request until the script has carried it out or refused it for good, or
+// ctx is done.
+func (s *session) persist(ctx context.Context, r request) (own []string, err error) {
+	for closed := false; ; {
+		own, err = s.send(s.ctx, r)
+		switch {
+		case err == nil || !transient(err):
+			return own, err
+		case errors.Is(err, errClosed) && !closed:
+			closed = true
+			s.store.log.Info("nobody is let in for now", "namespace", s.store.keys.namespace, "reason", err)
+		}
+		lease.Sleep(ctx, lease.RetryPause)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -7,7 +7,8 @@
 --       version and tag of the last change that the process has seen, the request's own
 --       tag, the greatest number that the process knows, the channel, and then operations,
 --       each a letter and an argument
--- Answer: status, changes, tickets, pauses; the last two only for begin
+-- Answer: the status, and then entries of the log, each as version and text. A session that
+-- begins gets one with all tickets and pauses.
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
 local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
 
@@ -36,7 +37,7 @@ local numbers = {'version', 'number', 'clock', 'time', 'longest', 'closed', 'due
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
 for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
-local before, before_tag = m.version, m.tag
+local before = m.tag
 
 local changes = {}
 local function change(...) changes[#changes + 1] = table.concat({...}, ' ') end
@@ -98,7 +99,7 @@ local status, unseen, done = 'ok', {}, false
 if mode == 'keep' then
 	unseen = redis.call('XRANGE', log, seen .. '-0', '+', 'COUNT', 1001)
 	local first = table.remove(unseen, 1)
-	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^[^\n]*') ~= seen_tag then
+	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^%S*') ~= seen_tag then
 		status, unseen = 'history', {}
 	elseif not redis.call('ZSCORE', sessions, session) then
 		status = 'ended'
@@ -108,10 +109,10 @@ if mode == 'keep' then
 end
 if status == 'ok' and appends and m.closed > m.clock then status = 'closed' end
 
-local answered = {}
+local answer = {status}
 for _, entry in ipairs(unseen) do
-	answered[#answered + 1] = string.match(entry[1], '^%d+')
-	answered[#answered + 1] = entry[2][2]
+	answer[#answer + 1] = string.match(entry[1], '^%d+')
+	answer[#answer + 1] = entry[2][2]
 	done = done or string.sub(entry[2][2], 1, #tag + 1) == tag .. '.' -- the answer was lost
 end
 
@@ -146,24 +147,31 @@ if mode == 'begin' then change('b', session) end
 if mode == 'begin' or mode == 'keep' and status ~= 'history' and status ~= 'ended' then
 	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
 end
-local carried_out = status == 'ok' and not done
-if carried_out then
-	for i = 9, #ARGV, 2 do operations[ARGV[i]](ARGV[i + 1]) end
+if (status == 'ok' or status == 'closed') and not done then
+	for i = 9, #ARGV, 2 do
+		if ARGV[i] ~= 'a' or status == 'ok' then operations[ARGV[i]](ARGV[i + 1]) end
+	end
 end
 
 if #changes > 0 then
 	-- A tag stands for the same changes in all histories.
 	m.version = m.version + 1
-	m.tag = tag .. (carried_out and '.' or '-' .. text(m.version) .. '.') .. run
-	local body = m.tag .. '\n' .. table.concat(changes, '\n')
+	m.tag = tag .. (status == 'ok' and not done and '.' or '-' .. text(m.version) .. '.') .. run
+	local body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
 	redis.call('XADD', log, 'MAXLEN', '~', 10000, text(m.version) .. '-0', 'c', body)
-	redis.call('PUBLISH', channel, text(before) .. ' ' .. before_tag .. '\n' .. text(m.version) .. '\n' .. body)
+	redis.call('PUBLISH', channel, text(m.version) .. '\n' .. body)
 	if status ~= 'again' and status ~= 'history' then
-		answered[#answered + 1] = text(m.version)
-		answered[#answered + 1] = body
+		if mode == 'begin' then
+			local all = redis.call('HGETALL', pauses)
+			for i = 1, #all, 2 do change('p', all[i], (string.match(all[i + 1], '^%d+'))) end
+			all = redis.call('HGETALL', tickets)
+			for i = 1, #all, 2 do change('a', all[i], all[i + 1]) end
+			body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
+		end
+		answer[#answer + 1] = text(m.version)
+		answer[#answer + 1] = body
 	end
 end
 redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
 	'longest', text(m.longest), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
-if mode == 'begin' then return {status, answered, redis.call('HGETALL', tickets), redis.call('HGETALL', pauses)} end
-return {status, answered}
+return answer

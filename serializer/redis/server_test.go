@@ -2,41 +2,40 @@ package redis
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// server is a redis-server of its own process.
+// server is a redis-server in a process of its own.
 type server struct {
-	t       testing.TB
-	address string
-	args    []string
-	cmd     *exec.Cmd
+	t            testing.TB
+	dir, address string
+	args         []string
+	cmd          *exec.Cmd
 }
 
-// startServer starts a server that keeps no data, unless the arguments say so.
+// startServer starts a server that keeps no data, unless the arguments say so. Commands
+// of tests come over a socket of its own, as a user who may do everything.
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "redis-test")
+	dir, err := os.MkdirTemp("", "redis-test") // paths of sockets must be short
 	must(t, err)
-	s := &server{t: t, address: freeAddress(t)}
+	s := &server{t: t, dir: dir, address: freeAddress(t)}
 	_, port, _ := net.SplitHostPort(s.address)
 	s.args = append([]string{
-		"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--repl-diskless-sync-delay", "0",
-		"--unixsocket", filepath.Join(dir, "socket"), // which needs no login and no TLS
+		"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--logfile", filepath.Join(dir, "log"),
+		"--repl-diskless-sync-delay", "0", "--unixsocket", filepath.Join(dir, "socket"),
+		"--user", "tester", "on", ">tester", "~*", "&*", "+@all",
 	}, args...)
 	t.Cleanup(func() {
 		s.kill()
@@ -57,14 +56,9 @@ func freeAddress(t testing.TB) string {
 func (s *server) start() {
 	s.t.Helper()
 	s.cmd = exec.Command("redis-server", s.args...)
+	s.cmd.Stderr = os.Stderr
 	must(s.t, s.cmd.Start())
-	wait.Until(s.t, "the server answers", func() bool {
-		c, err := net.Dial("tcp", s.address)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
+	wait.Eventually(s.t, "the server answers", func() error { return s.try("DBSIZE").Err() })
 }
 
 func (s *server) kill() {
@@ -77,41 +71,100 @@ func (s *server) kill() {
 
 func (s *server) signal(sig syscall.Signal) { must(s.t, s.cmd.Process.Signal(sig)) }
 
-// do sends a command, without the store.
+// try sends a command.
+func (s *server) try(args ...any) *redis.Cmd {
+	c := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: filepath.Join(s.dir, "socket"), Username: "tester", Password: "tester", MaxRetries: -1,
+	})
+	defer c.Close()
+	return c.Do(context.Background(), args...)
+}
+
 func (s *server) do(args ...any) any {
 	s.t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: s.address, MaintNotificationsConfig: nil})
-	defer c.Close()
-	answer, err := c.Do(context.Background(), args...).Result()
-	if err != nil {
+	answer, err := s.try(args...).Result()
+	if err != nil && err != redis.Nil {
 		s.t.Fatalf("%v: %v", args, err)
 	}
 	return answer
 }
 
-const ttl = 2 * time.Second
+// relay is a link to a server that can be parted and cut.
+type relay struct {
+	net.Listener
+	to string
 
-func openStore(t testing.TB, s *server, o Options) *Store {
+	mu     sync.Mutex
+	parted bool // no answer comes through
+	healed *sync.Cond
+	conns  map[net.Conn]bool
+}
+
+func startRelay(t testing.TB, to string) *relay {
 	t.Helper()
-	if o.Addresses == nil {
-		o.Addresses = []string{s.address}
-	}
-	if o.TTL == 0 {
-		o.TTL = ttl
-	}
-	o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	st, err := Open(o)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	return st
+	r := &relay{Listener: l, to: to, conns: make(map[net.Conn]bool)}
+	r.healed = sync.NewCond(&r.mu)
+	go r.serve()
+	t.Cleanup(func() {
+		l.Close()
+		r.part(false)
+		r.cut()
+	})
+	return r
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+func (r *relay) serve() {
+	for {
+		client, err := r.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", r.to)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns[client], r.conns[server] = true, true
+		r.mu.Unlock()
+		go func() { _, _ = io.Copy(server, client); server.Close() }()
+		go r.answer(client, server)
 	}
 }
 
-var _ = fmt.Sprint
-var _ = strconv.Itoa
-var _ serializer.Store
+// answer passes answers on.
+func (r *relay) answer(client, server net.Conn) {
+	defer client.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buffer)
+		r.mu.Lock()
+		for r.parted {
+			r.healed.Wait()
+		}
+		r.mu.Unlock()
+		if _, failed := client.Write(buffer[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+// part keeps answers back, or lets them through again. Requests get through.
+func (r *relay) part(parted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parted = parted
+	r.healed.Broadcast()
+}
+
+// cut closes all connections.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		c.Close()
+	}
+	clear(r.conns)
+}

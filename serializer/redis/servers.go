@@ -65,8 +65,8 @@ var source string
 var script = redis.NewScript(source)
 
 // run has the current server carry out the script.
-func (s *servers) run(ctx context.Context, args ...any) ([]any, error) {
-	answer, err := script.Run(ctx, s.client(), s.keys.all, args...).Slice()
+func (s *servers) run(ctx context.Context, args ...any) ([]string, error) {
+	answer, err := script.Run(ctx, s.client(), s.keys.all, args...).StringSlice()
 	if err != nil {
 		return nil, s.explain(err)
 	}

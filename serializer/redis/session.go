@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +24,7 @@ type session struct {
 	lease  *lease.Session
 	ctx    context.Context // done when the session is over
 	end    context.CancelCauseFunc
-	missed chan struct{} // asks for a poll
+	wanted chan struct{} // asks for a poll
 
 	// Store.mu guards the rest.
 
@@ -32,8 +34,8 @@ type session struct {
 	tickets  map[uint64]*serializer.Ticket   // that were reported and are not out, by number
 	sent     map[string][]*serializer.Ticket // that are on their way, by the tag of the request
 	local    int                             // tickets that have joined and were not removed
-	removals []string                        // numbers of tickets to be taken out
-	removing bool                            // a goroutine takes them out
+	removals []uint64                        // numbers of tickets to be taken out
+	behind   bool                            // an entry of the log was missed
 }
 
 var (
@@ -86,7 +88,7 @@ func (st *Store) begin() (*session, error) {
 		return nil, fmt.Errorf("subscribing to changes: %w", err)
 	}
 	s := &session{
-		store: st, id: rand.Text(), missed: make(chan struct{}, 1),
+		store: st, id: rand.Text(), wanted: make(chan struct{}, 1),
 		tickets: make(map[uint64]*serializer.Ticket), sent: make(map[string][]*serializer.Ticket),
 	}
 	s.ctx, s.end = context.WithCancelCause(st.ctx)
@@ -103,7 +105,8 @@ func (st *Store) begin() (*session, error) {
 // start begins the session on the server, and makes it the one that tickets are taken in.
 func (s *session) start() error {
 	st := s.store
-	answer, err := s.call(s.ctx, newRequest("begin"))
+	args, _ := s.arguments(newRequest("begin"))
+	answer, err := st.servers.run(s.ctx, args...)
 	if err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func (s *session) start() error {
 	}
 	st.serial++
 	s.serial = st.serial
-	s.snapshotLocked(answer)
+	s.beginLocked(parseEntry(answer[1], answer[2]))
 	st.sessions[s.serial] = s
 	st.announceLocked(s, nil)
 	go st.log.Info("began a session in Redis", "address", st.servers.client().Options().Addr, "namespace", st.keys.namespace, "session", s.id, "ttl", st.ttl)
@@ -128,19 +131,36 @@ func (s *session) keep() {
 			_, err := s.send(s.ctx, newRequest("keep"))
 			return s.store.ttl, err
 		})
-		pause := time.After(pollInterval)
-		if err != nil && s.ctx.Err() == nil {
-			s.store.complain(err)
-			if transient(err) {
-				_ = s.store.servers.choose(s.ctx)
-			}
-			pause = time.After(lease.RetryPause)
+		if err == nil {
+			s.idle()
+			continue
 		}
+		s.store.complain(err)
+		lease.Sleep(s.ctx, lease.RetryPause)
+		if transient(err) {
+			_ = s.store.servers.choose(s.ctx)
+		}
+	}
+}
+
+// idle waits for the next poll. A caller that has just left may queue again at once: then
+// its next ticket takes the removal along, and no poll is needed.
+func (s *session) idle() {
+	passed := time.After(pollInterval)
+	for needed := false; !needed; {
 		select {
-		case <-pause:
-		case <-s.missed:
+		case <-passed:
+			return
 		case <-s.ctx.Done():
+			return
+		case <-s.wanted:
 		}
+		for n, begun := 0, time.Now(); n < 8 || time.Since(begun) < 30*time.Microsecond; n++ {
+			runtime.Gosched()
+		}
+		s.store.mu.Lock()
+		needed = s.behind || len(s.removals) > 0
+		s.store.mu.Unlock()
 	}
 }
 
@@ -151,7 +171,9 @@ func (s *session) listen(subscription *redis.PubSub) {
 		message, err := subscription.ReceiveTimeout(s.ctx, 2*requestTime)
 		stop()
 		if m, ok := message.(*redis.Message); ok {
-			s.published(m.Payload)
+			if version, body, ok := strings.Cut(m.Payload, "\n"); ok {
+				s.report(parseEntry(version, body))
+			}
 		}
 		if err == nil || s.ctx.Err() != nil {
 			continue
@@ -198,6 +220,6 @@ func (s *session) forgetIfLeftLocked() {
 
 // revoke ends the session on the server, with all its tickets.
 func (s *session) revoke(ctx context.Context) error {
-	_, err := s.call(ctx, newRequest("end"))
+	_, err := s.send(ctx, newRequest("end"))
 	return err
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Store keeps tickets on a Redis server, for any number of machines.
@@ -120,14 +119,8 @@ func (st *Store) do(ctx context.Context, what string, operations ...string) (own
 	if err != nil {
 		return nil, err
 	}
-	r := newRequest("keep", operations...)
-	for {
-		own, err = s.send(ctx, r)
-		if err == nil || !transient(err) || ctx.Err() != nil || s.ctx.Err() != nil {
-			return own, st.storageError(what, err)
-		}
-		lease.Sleep(ctx, lease.RetryPause)
-	}
+	own, err = s.persist(ctx, newRequest("keep", operations...))
+	return own, st.storageError(what, err)
 }
 
 // Close implements [serializer.Store]. It ends the session, and all its tickets with it.

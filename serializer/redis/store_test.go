@@ -8,10 +8,11 @@ import (
 )
 
 func TestStoreConforms(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
 		for range n {
-			stores = append(stores, openStore(t, s, Options{Namespace: t.Name()}))
+			stores = append(stores, openStore(t, Options{Namespace: t.Name(), TTL: MinTTL}, s.address))
 		}
 		return stores
 	})

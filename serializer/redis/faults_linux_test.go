@@ -1,0 +1,299 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Of a process of its own: the address of the server that it holds a turn on.
+const holderVariable = "REDIS_TEST_HOLDER"
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(holderVariable); address != "" {
+		hold(address)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// hold enters, and says when its turn is revoked.
+func hold(address string) {
+	st, err := Open(Options{Addresses: []string{address}, TTL: ttl})
+	if err != nil {
+		panic(err)
+	}
+	revoked := make(chan error, 1)
+	_, err = serializer.New(st, serializer.Options{}).Enter(context.Background(), serializer.Arrival{Queue: "a_", Revoke: func(err error) { revoked <- err }})
+	fmt.Println("inside", err)
+	fmt.Println("revoked", <-revoked)
+	select {}
+}
+
+// startHolder starts a process that is inside.
+func startHolder(t *testing.T, address string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), holderVariable+"="+address)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "inside <nil>" {
+		t.Fatalf("the process says %q", lines.Text())
+	}
+	return cmd, lines
+}
+
+// The process with the turn is killed, or stopped for longer than its lease. The next one
+// enters in time. The stopped one is told so when it wakes up.
+func TestProcessDies(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			e := opened(t, 1, s.address)[0]
+			cmd, lines := startHolder(t, s.address)
+			next := join(t, e)
+			died := time.Now()
+			must(t, cmd.Process.Signal(signal))
+			next.enter(t).Leave()
+			took := next.entered.Sub(died)
+			t.Logf("%s: next entry after %.1f s with a ttl of %s", signal, took.Seconds(), ttl)
+			if took > ttl+2*time.Second {
+				t.Errorf("the next one entered after %s", took)
+			}
+			if signal == syscall.SIGSTOP {
+				must(t, cmd.Process.Signal(syscall.SIGCONT))
+				if !lines.Scan() || !strings.Contains(lines.Text(), "lost its claim") {
+					t.Errorf("the process that was woken says %q", lines.Text())
+				}
+			}
+		})
+	}
+}
+
+// The server stands still for longer than the lease. The holder is told to stop in time;
+// nobody enters meanwhile; and then all goes on.
+func TestServerStopped(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	engines := opened(t, 2, s.address)
+	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	stopped := time.Now()
+	s.signal(syscall.SIGSTOP)
+	holder.wantRevoked(t)
+	if took := time.Since(stopped); took > ttl {
+		t.Errorf("revoked after %s", took)
+	}
+	wait.Until(t, "the waiter is refused", waiter.over)
+	token := holder.turn.Token()
+	holder.turn.Leave()
+	s.signal(syscall.SIGCONT)
+	woken := time.Now()
+	for _, e := range engines {
+		token = wantGreater(t, enterSoon(t, e), token)
+	}
+	t.Logf("holder revoked %.1f s after the stop; next entries within %.1f s", time.Since(stopped).Seconds(), time.Since(woken).Seconds())
+}
+
+func wantGreater(t *testing.T, token, last uint64) uint64 {
+	t.Helper()
+	if token <= last {
+		t.Errorf("token %d after %d", token, last)
+	}
+	return token
+}
+
+// A server that is restarted with its data keeps turns and places. Without, all is lost,
+// and nobody enters while somebody may be inside. In both cases, tokens grow.
+func TestServerRestarts(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		kept bool
+	}{
+		"with data":    {[]string{"--appendonly", "yes", "--appendfsync", "always"}, true},
+		"without data": {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, test.args...)
+			engines := opened(t, 2, s.address)
+			holder, waiter := enter(t, engines[0]), join(t, engines[1])
+			killed := time.Now()
+			s.kill()
+			s.start()
+			if !test.kept {
+				holder.wantRevoked(t)
+				wait.Until(t, "the waiter is refused", waiter.over)
+			}
+			late := arrive(engines[1], time.Minute)
+			if test.kept {
+				holder.turn.Leave()
+				waiter.enter(t).Leave()
+				t.Logf("the waiter entered after %.1f s", waiter.entered.Sub(killed).Seconds())
+			}
+			token := late.enter(t).Token()
+			t.Logf("%s: a new arrival entered after %.1f s", name, late.entered.Sub(killed).Seconds())
+			if took := late.entered.Sub(killed); took < ttl || took > ttl+2*time.Second {
+				t.Errorf("an arrival at the new server entered after %s", took)
+			}
+			wantGreater(t, token, holder.turn.Token())
+			if len(holder.revoked) > 0 {
+				t.Errorf("revoked: %v", <-holder.revoked)
+			}
+		})
+	}
+}
+
+// A replica that does not have everything takes over: the last ticket is missing there, and
+// the number is smaller. The holder of that ticket is told to stop before anybody enters.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	master := startServer(t)
+	replica := startServer(t)
+	host, port, _ := strings.Cut(master.address, ":")
+	replica.do("REPLICAOF", host, port)
+	engines := opened(t, 2, master.address, replica.address)
+	wait.Until(t, "the replica follows", func() bool {
+		return replica.do("HGET", "{orderly}:meta", "number") == master.do("HGET", "{orderly}:meta", "number")
+	})
+	replica.do("REPLICAOF", "127.0.0.1", "1") // it goes on as a replica, but of nobody
+	holder := enter(t, engines[0])
+	waiter := join(t, engines[1])
+	killed := time.Now()
+	master.kill()
+	replica.do("REPLICAOF", "NO", "ONE")
+	late := arrive(engines[1], time.Minute)
+	holder.wantRevoked(t)
+	revoked := time.Since(killed)
+	wait.Until(t, "the arrival is over", late.over)
+	for late.err != nil { // it came before the store noticed
+		late = arrive(engines[1], time.Minute)
+		wait.Until(t, "the arrival is over", late.over)
+	}
+	t.Logf("holder revoked after %.1f s; next entry after %.1f s", revoked.Seconds(), late.entered.Sub(killed).Seconds())
+	if took := late.entered.Sub(killed); took < revoked || took < ttl {
+		t.Errorf("revoked after %s; an arrival entered after %s", revoked, took)
+	}
+	wantGreater(t, late.turn.Token(), holder.turn.Token())
+	wait.Until(t, "the waiter is refused", waiter.over)
+	late.turn.Leave()
+
+	// The old master comes back, and nobody has told it yet.
+	master.start()
+	third := open(t, Options{}, master.address, replica.address)
+	wantRefused(t, third, "are both masters")
+	host, port, _ = strings.Cut(replica.address, ":")
+	master.do("REPLICAOF", host, port)
+	enterSoon(t, third)
+}
+
+// Somebody deletes keys: all of them, or some. Then all is lost, and nothing is stuck.
+func TestKeysDeleted(t *testing.T) {
+	for name, commands := range map[string][]any{
+		"all":      {"FLUSHALL"},
+		"tickets":  {"DEL", "{orderly}:tickets"},
+		"sessions": {"DEL", "{orderly}:sessions"},
+		"log":      {"DEL", "{orderly}:log"},
+		"meta":     {"DEL", "{orderly}:meta"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			engines := opened(t, 2, s.address)
+			holder, waiter := enter(t, engines[0]), join(t, engines[1])
+			s.do(commands...)
+			holder.wantRevoked(t)
+			wait.Until(t, "the waiter is refused", waiter.over)
+			wantGreater(t, enterSoon(t, engines[1]), holder.turn.Token())
+		})
+	}
+}
+
+// The server's clock is set forward by an hour. Sessions do not end. (What the script
+// remembers is set back instead.)
+func TestClockSet(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	engines := opened(t, 2, s.address)
+	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	for range 2 {
+		s.do("HINCRBY", "{orderly}:meta", "time", -int64(time.Hour/time.Microsecond))
+		must(t, queues(engines[0]))
+		must(t, queues(engines[1]))
+	}
+	time.Sleep(2 * pollInterval)
+	if waiter.over() || len(holder.revoked) > 0 {
+		t.Error("the session has ended")
+	}
+	holder.turn.Leave()
+	waiter.enter(t).Leave()
+}
+
+func queues(e *serializer.Engine) error {
+	_, err := e.Queues(context.Background())
+	return err
+}
+
+// Answers get lost, after the script has run. No arrival takes two tickets, and none is
+// left behind.
+func TestLostAnswers(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	e := open(t, Options{TTL: time.Minute}, link.Addr().String())
+	must(t, queues(e))
+	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for a minute
+	for i := range 5 {
+		enterSoon(t, e)
+		before := s.do("HGET", "{orderly}:meta", "number")
+		link.part(true)
+		c := arrive(e, time.Minute)
+		wait.Until(t, "the ticket exists", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(1) })
+		link.cut()
+		link.part(false)
+		if i == 0 {
+			time.Sleep(2 * pollInterval) // until the log has shown it
+		}
+		c.enter(t).Leave()
+		wait.Until(t, "no ticket is left", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(0) })
+		after := s.do("HGET", "{orderly}:meta", "number")
+		var first, last uint64
+		fmt.Sscan(before.(string), &first)
+		fmt.Sscan(after.(string), &last)
+		if last != first+1 || c.turn.Position() != 0 {
+			t.Errorf("the number went from %d to %d, %d ahead", first, last, c.turn.Position())
+		}
+	}
+}
+
+// A proxy cuts connections again and again. Nothing is lost.
+func TestConnectionsCut(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	engines := opened(t, 2, link.Addr().String())
+	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		link.cut()
+	}
+	holder.turn.Leave()
+	waiter.enter(t).Leave()
+	if len(holder.revoked) > 0 {
+		t.Errorf("revoked: %v", <-holder.revoked)
+	}
+}
