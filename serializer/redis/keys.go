@@ -31,10 +31,13 @@ func keysOf(namespace string) keys {
 	return k
 }
 
-// rights is what the user needs, for ACL SETUSER.
+// commandsNeeded are those that the user needs the right for, for ACL SETUSER.
+const commandsNeeded = "+@read +@write +@scripting +@pubsub +@connection +info +time"
+
+// rights are all that the user needs.
 func (k keys) rights() string {
 	pattern := "{" + k.namespace + "}:*"
-	return fmt.Sprintf("~%s &%s +@read +@write +@scripting +@pubsub +@connection +info +time", pattern, pattern)
+	return fmt.Sprintf("~%s &%s %s", pattern, pattern, commandsNeeded)
 }
 
 // record is what others know of a ticket, as text: the facts that other processes need,

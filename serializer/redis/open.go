@@ -79,7 +79,7 @@ func Open(o Options) (*Store, error) {
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(st.ctx, requestTime)
 	defer cancel()
-	if err := st.servers.choose(ctx); errors.Is(err, ErrUnsuitable) {
+	if err := st.servers.try(ctx); errors.Is(err, ErrUnsuitable) {
 		st.servers.close()
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}

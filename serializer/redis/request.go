@@ -118,6 +118,8 @@ func (s *session) persist(ctx context.Context, r request) (own []string, err err
 		switch {
 		case err == nil || !transient(err):
 			return own, err
+		case s.ctx.Err() != nil:
+			return nil, context.Cause(s.ctx)
 		case errors.Is(err, errClosed) && !closed:
 			closed = true
 			s.store.log.Info("nobody is let in for now", "namespace", s.store.keys.namespace, "reason", err)

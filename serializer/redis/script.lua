@@ -3,7 +3,7 @@
 -- one after another, and replicates and saves the effects of each as a whole.
 --
 -- KEYS: meta, sessions, tickets, log, pauses
--- ARGV: mode (begin, keep or end a session), session, its time to live in microseconds,
+-- ARGV: mode (begin, keep or end a session, or try rights), session, its time to live in microseconds,
 --       version and tag of the last change that the process has seen, the request's own
 --       tag, the greatest number that the process knows, the channel, and then operations,
 --       each a letter and an argument
@@ -12,14 +12,17 @@
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
 local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
 
--- Everything that may be called later is called before anything is changed, so that a right
--- that the user lacks shows here.
-if mode == 'begin' then
+-- Everything that is called below is tried before anything is changed, so that a right that
+-- the user lacks shows here.
+if mode == 'try' or mode == 'begin' then
+	local none = log .. ':none'
 	for _, call in ipairs({
-		{'HGET', meta, ''}, {'HEXISTS', meta, ''}, {'HGETALL', pauses}, {'ZSCORE', sessions, ''},
-		{'ZRANGE', sessions, 0, 0}, {'XRANGE', log, '-', '-'}, {'PUBLISH', channel, ''},
-		{'HDEL', meta, ''}, {'ZREM', sessions, ''}, {'HSET', meta, 'none', ''}, {'DEL', log .. ':none'},
+		{'DEL', none}, {'HSET', none, 'a', ''}, {'HGET', none, 'a'}, {'HMGET', none, 'a'}, {'HEXISTS', none, 'a'}, {'HLEN', none},
+		{'HGETALL', none}, {'HDEL', none, 'a'}, {'ZADD', none, 0, 'a'}, {'ZSCORE', none, 'a'}, {'ZCARD', none},
+		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
+		{'XRANGE', none, '-', '-'}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'},
 	}) do redis.call(unpack(call)) end
+	if mode == 'try' then return {'ok'} end
 end
 
 local function text(number) return string.format('%.0f', number) end

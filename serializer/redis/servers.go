@@ -47,6 +47,21 @@ func (s *servers) close() {
 
 func (s *servers) client() *redis.Client { return s.clients[s.current.Load()] }
 
+// try looks at the servers as a session that begins does, and changes nothing.
+func (s *servers) try(ctx context.Context) error {
+	err := s.choose(ctx)
+	if err == nil {
+		_, err = s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel)
+	}
+	if err == nil {
+		var p *redis.PubSub
+		if p, err = s.subscribe(ctx); err == nil {
+			_ = p.Close()
+		}
+	}
+	return err
+}
+
 // subscribe gets what processes publish, from the current server.
 func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
@@ -133,7 +148,7 @@ func infoValue(info, name string) string {
 // explain says what to do about an error, where an operator can do something.
 func (s *servers) explain(err error) error {
 	switch text := err.Error(); {
-	case strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure"):
+	case strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "user executing the script"):
 		return fmt.Errorf("%w: the user %q lacks a right; expected at least %s: %w", ErrUnsuitable, s.user, s.keys.rights(), err)
 	case strings.HasPrefix(text, "WRONGPASS") || strings.Contains(text, "invalid password"):
 		return fmt.Errorf("the username or the password is refused: %w", err)
@@ -141,8 +156,8 @@ func (s *servers) explain(err error) error {
 		return fmt.Errorf("a password is demanded; set username and password: %w", err)
 	case strings.HasPrefix(text, "OOM"):
 		return fmt.Errorf("the server's memory is full; raise maxmemory: %w", err)
-	case strings.Contains(text, "tls: first record"):
-		return fmt.Errorf("the server does not speak TLS at this port: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within %s; a server without TLS gives none to a client with it: %w", requestTime, err)
 	}
 	return err
 }

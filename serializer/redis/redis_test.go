@@ -1,3 +1,0 @@
-package redis
-
-import _ "github.com/anishathalye/porcupine"
