@@ -61,6 +61,8 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.New("opening Redis store: no addresses")
 	case o.TTL < MinTTL || o.TTL > MaxTTL:
 		return nil, fmt.Errorf("opening Redis store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
+	case strings.ContainsAny(o.Namespace, "{}"):
+		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
 	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
 	host, _ := os.Hostname() // for people

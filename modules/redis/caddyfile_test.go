@@ -1,0 +1,101 @@
+package redis
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	_ "github.com/orderly-http/caddy-orderly" // the directive
+)
+
+const one = "address 10.0.0.1:6379\n"
+
+func parse(t *testing.T, text string) (*Engine, error) {
+	t.Helper()
+	e := new(Engine)
+	return e, e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("redis {\n" + text + "\n}"))
+}
+
+func TestCaddyfile(t *testing.T) {
+	for name, test := range map[string]struct{ caddyfile, json string }{
+		"shortest": {one, `{"address":["10.0.0.1:6379"]}`},
+		"all": {`
+			address a:6379 b
+			namespace shop
+			ttl 5s
+			username orderly
+			password {env.REDIS_PASSWORD}
+			database 3
+			tls {
+				ca ca.pem
+				cert cert.pem
+				key key.pem
+				server_name redis.example
+			}`, `{"address":["a:6379","b"],"namespace":"shop","ttl":5000000000,"username":"orderly","password":"{env.REDIS_PASSWORD}","database":3,` +
+			`"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"redis.example"}}`},
+		"the later one overrides": {"address a\nttl 3s\n" + one + "ttl 4s", `{"address":["10.0.0.1:6379"],"ttl":4000000000}`},
+		"empty tls":               {one + "tls {\n}", `{"address":["10.0.0.1:6379"],"tls":{}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := parse(t, test.caddyfile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := json.Marshal(e); string(got) != test.json {
+				t.Errorf("got  %s\nwant %s", got, test.json)
+			}
+		})
+	}
+}
+
+func TestCaddyfileRefused(t *testing.T) {
+	for name, test := range map[string]struct{ caddyfile, err string }{
+		"nothing":         {"", "address: none; expected at least one"},
+		"unknown":         {one + "timeout 3s", `engine redis: unknown subdirective "timeout"; expected one of address, namespace, ttl, username, password, database, tls`},
+		"ttl, too short":  {one + "ttl 1s", "ttl 1s: expected whole seconds from 2s to 1h"},
+		"blank namespace": {one + `namespace " "`, `namespace " ": expected 1 to 200`},
+		"username alone":  {one + "username a", "username: expected a password, too"},
+		"database":        {one + "database -1", `database`},
+		"tls, cert alone": {one + "tls {\ncert a.pem\n}", "tls: expected cert and key, both or neither"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parse(t, test.caddyfile); err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") {
+				t.Errorf("got %v, want %s", err, test.err)
+			}
+		})
+	}
+}
+
+func TestProvision(t *testing.T) {
+	t.Setenv("REDIS_SERVERS", "a [::1] b:1")
+	t.Setenv("REDIS_PASSWORD", "secret")
+	for name, test := range map[string]struct{ json, space, err string }{
+		"least":               {`{"address":["a"]}`, "redis:orderly:0:a:6379", ""},
+		"password alone":      {`{"address":["a"],"password":"p"}`, "redis:orderly:0:a:6379", ""},
+		"from environment":    {`{"address":["{env.REDIS_SERVERS}"],"database":3,"namespace":"x","username":"u","password":"{env.REDIS_PASSWORD}"}`, "redis:x:3:[::1]:6379,a:6379,b:1", ""},
+		"no address":          {`{}`, "", "address: none; expected at least one"},
+		"a URL":               {`{"address":["redis://a"]}`, "", `address "redis://a": expected host and port`},
+		"no host":             {`{"address":[":6379"]}`, "", "expected host and port"},
+		"no such environment": {`{"address":["a"],"password":"{env.NO_SUCH_PASSWORD}"}`, "", "password: evaluated placeholder"},
+		"short ttl":           {`{"address":["a"],"ttl":1000000}`, "", "ttl 1ms: expected"},
+		"no ca":               {`{"address":["a"],"tls":{"ca":"/nonexistent.pem"}}`, "", "tls ca: open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e Engine
+			if err := json.Unmarshal([]byte(test.json), &e); err != nil {
+				t.Fatal(err)
+			}
+			err := e.Provision(caddy.Context{})
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Fatalf("got %v, want %q", err, test.err)
+			}
+			if err == nil && e.Space("") != test.space || strings.Contains(e.Key(""), "secret") {
+				t.Errorf("space %q, key %q; expected space %q", e.Space(""), e.Key(""), test.space)
+			}
+		})
+	}
+}
