@@ -11,6 +11,8 @@
 //   - package memory, for one process, without a disk.
 //   - etcd, for many machines: the module
 //     github.com/orderly-http/caddy-orderly/serializer/etcd.
+//   - Redis, for many machines: the module
+//     github.com/orderly-http/caddy-orderly/serializer/redis.
 //
 // There is one rule of admission, strictly first come, first served; see [Rule]. At most
 // [Rule.Limit] arrivals are inside. Shared ones (readers) may be inside together, exclusive
