@@ -81,7 +81,11 @@ func Open(o Options) (*Store, error) {
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(st.ctx, requestTime)
 	defer cancel()
-	if err := st.servers.try(ctx); errors.Is(err, ErrUnsuitable) {
+	subscription, err := st.servers.subscribeMaster(ctx)
+	if err == nil {
+		_ = subscription.Close()
+	}
+	if errors.Is(err, ErrUnsuitable) {
 		st.servers.close()
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}

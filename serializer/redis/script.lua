@@ -14,7 +14,7 @@ local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 
 
 -- Everything that is called below is tried before anything is changed, so that a right that
 -- the user lacks shows here.
-if mode == 'try' or mode == 'begin' then
+if mode == 'try' then
 	local none = log .. ':none'
 	for _, call in ipairs({
 		{'DEL', none}, {'HSET', none, 'a', ''}, {'HGET', none, 'a'}, {'HMGET', none, 'a'}, {'HEXISTS', none, 'a'}, {'HLEN', none},
@@ -22,7 +22,7 @@ if mode == 'try' or mode == 'begin' then
 		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
 		{'XRANGE', none, '-', '-'}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'},
 	}) do redis.call(unpack(call)) end
-	if mode == 'try' then return {'ok'} end
+	return {'ok'}
 end
 
 local function text(number) return string.format('%.0f', number) end

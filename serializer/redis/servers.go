@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -47,23 +48,20 @@ func (s *servers) close() {
 
 func (s *servers) client() *redis.Client { return s.clients[s.current.Load()] }
 
-// try looks at the servers as a session that begins does, and changes nothing.
-func (s *servers) try(ctx context.Context) error {
-	err := s.choose(ctx)
-	if err == nil {
-		_, err = s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel)
+// subscribeMaster chooses the server, and subscribes there.
+func (s *servers) subscribeMaster(ctx context.Context) (*redis.PubSub, error) {
+	if err := s.choose(ctx); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		var p *redis.PubSub
-		if p, err = s.subscribe(ctx); err == nil {
-			_ = p.Close()
-		}
-	}
-	return err
+	return s.subscribe(ctx)
 }
 
-// subscribe gets what processes publish, from the current server.
+// subscribe gets what processes publish, from the current server. It tries whether the
+// user has the rights for that and for the script.
 func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
+	if _, err := s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	p := s.client().Subscribe(ctx, s.keys.channel)
@@ -162,22 +160,16 @@ func (s *servers) explain(err error) error {
 	return err
 }
 
-// transient reports whether a request may succeed when it is repeated.
+// transient reports whether a request may succeed when it is repeated, perhaps at another
+// server.
 func transient(err error) bool {
+	code, _, _ := strings.Cut(err.Error(), " ")
 	var refusal redis.Error
-	if errors.Is(err, ErrUnsuitable) || errors.Is(err, errSession) {
+	switch {
+	case errors.Is(err, ErrUnsuitable) || errors.Is(err, errSession):
 		return false
+	case errors.As(err, &refusal):
+		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)
 	}
-	return !errors.As(err, &refusal) || elsewhere(err)
-}
-
-// elsewhere reports whether a server says that it is not, or not yet, the master.
-func elsewhere(err error) bool {
-	text := err.Error()
-	for _, prefix := range []string{"READONLY", "LOADING", "MASTERDOWN", "BUSY", "UNBLOCKED"} {
-		if strings.HasPrefix(text, prefix) {
-			return true
-		}
-	}
-	return false
+	return true
 }

@@ -80,12 +80,9 @@ func (st *Store) fail(err error) {
 
 // begin looks for the master, and begins a session there.
 func (st *Store) begin() (*session, error) {
-	if err := st.servers.choose(st.ctx); err != nil {
-		return nil, err
-	}
-	subscription, err := st.servers.subscribe(st.ctx)
+	subscription, err := st.servers.subscribeMaster(st.ctx)
 	if err != nil {
-		return nil, fmt.Errorf("subscribing to changes: %w", err)
+		return nil, err
 	}
 	s := &session{
 		store: st, id: rand.Text(), wanted: make(chan struct{}, 1),
@@ -164,31 +161,39 @@ func (s *session) idle() {
 	}
 }
 
+// silence is how long nothing may be published before the subscription is renewed, because
+// the connection may be gone.
+const silence = 30 * time.Second
+
 // listen reports what others publish. Whatever it misses, the next poll reports.
 func (s *session) listen(subscription *redis.PubSub) {
-	for s.ctx.Err() == nil {
-		stop := context.AfterFunc(s.ctx, func() { _ = subscription.Close() })
-		message, err := subscription.ReceiveTimeout(s.ctx, 2*requestTime)
-		stop()
-		if m, ok := message.(*redis.Message); ok {
-			if version, body, ok := strings.Cut(m.Payload, "\n"); ok {
-				s.report(parseEntry(version, body))
-			}
+	for subscription != nil {
+		s.receive(subscription)
+		var err error
+		subscription, err = s.store.servers.subscribe(s.ctx)
+		for err != nil && s.ctx.Err() == nil {
+			s.store.complain(fmt.Errorf("subscribing to changes: %w", err))
+			lease.Sleep(s.ctx, 5*lease.RetryPause)
+			subscription, err = s.store.servers.subscribe(s.ctx)
 		}
-		if err == nil || s.ctx.Err() != nil {
-			continue
-		}
-		// It may be silent because nothing happens, or because the connection is gone.
-		_ = subscription.Close()
-		again, err := s.store.servers.subscribe(s.ctx)
-		if err == nil {
-			subscription = again
-			continue
-		}
-		s.store.complain(fmt.Errorf("subscribing to changes: %w", err))
-		lease.Sleep(s.ctx, 5*lease.RetryPause)
 	}
-	_ = subscription.Close()
+}
+
+// receive reports what others publish, until the connection or the session is over.
+func (s *session) receive(subscription *redis.PubSub) {
+	end := func() { _ = subscription.Close() }
+	defer end()
+	defer context.AfterFunc(s.ctx, end)()
+	for {
+		message, err := subscription.ReceiveTimeout(s.ctx, silence)
+		if err != nil {
+			return
+		}
+		if m, ok := message.(*redis.Message); ok && m.Payload != "" {
+			version, body, _ := strings.Cut(m.Payload, "\n")
+			s.report(parseEntry(version, body))
+		}
+	}
 }
 
 // lose ends the session when it can no longer be relied on.

@@ -27,38 +27,33 @@ import (
 //
 // # How it works
 //
-// Each request is one call of a script (script.lua), which Redis carries out alone. It
-// numbers tickets, stores them, takes others out, and writes what has changed into a log,
-// as one entry with a version. It answers with all entries that the process has not seen,
-// so a process learns of all smaller tickets before its own. Entries are also published.
-// Each process asks a few times a second in any case, which renews its session, and makes up
-// for messages that were lost.
+// Each request is one call of a script (script.lua), which Redis carries out alone. It makes
+// tickets and takes others out, and writes that into a log, as one entry with a version. It
+// answers with all entries that the process has not seen: so a process learns of all smaller
+// tickets before its own. Entries are also published. Each process asks a few times a second
+// in any case, which renews its session, and makes up for messages that were lost.
 //
-// A process has a session with a deadline. Whichever process asks first after that takes
-// the session's tickets out, in the script. The clock of deadlines is counted by the script,
-// from the server's clock: it stands still while nobody asks, and jumps with neither a clock
-// that is set nor a server that stood still. The process counts its own, earlier deadline;
+// Whoever asks first after a session's deadline takes its tickets out, in the script. The
+// clock of deadlines is counted by the script, from the server's. It jumps neither with a
+// clock that is set nor with a server that stood still. The process has an earlier deadline;
 // see package lease.
 //
 // # Why it is safe, and how far
 //
-// Each entry of the log has a tag that no other has. A process sends version and tag of the
-// last entry that it has seen. If the log does not contain them, the server has another history:
-// it was restarted without its last changes, or a replica without them has taken over. The
-// process then gives its session up. The script notices another server by its run ID. Nobody
-// gets a ticket there for one time to live, until each process that knows more has noticed
-// that, or its deadline has passed. So while all processes run, and use one server, no two
-// are inside. Numbers continue from the server's clock in microseconds, or from the greatest
-// one that any process knows.
+// A process sends version and tag of the last entry that it has seen. No two entries have the
+// same tag. If the log lacks it, the server has another history: it was restarted without
+// its last changes, or a replica without them has taken over. The process then gives its
+// session up. By its run ID, the script notices another server. Nobody gets a ticket there
+// for one time to live: by then, each process that knows more has noticed. So while all
+// processes run and use one server, no two are inside. Numbers go on from the server's clock
+// in microseconds, or from the greatest that a process knows.
 //
-// Redis does not prevent that two servers take themselves for the master. Then the processes
-// of each side let their callers in. The upstream can notice some of that: see docs/cluster.md.
+// If two servers take themselves for the master, the processes of each let callers in.
 //
 // # What was rejected
 //
-//   - Keys that expire, for sessions: Redis's clock can be set, and a replica's may differ.
-//   - A list of keys to watch, or blocking pops: they say nothing of the order.
-//   - Redlock: it needs several servers that know nothing of each other, and has no order.
+//   - Keys that expire: Redis's clock can be set, and a replica's may differ.
+//   - Blocking pops, and Redlock: they have no order.
 type Store struct {
 	keys    keys
 	where   string // the addresses, for people
@@ -113,7 +108,7 @@ func (st *Store) Sync(ctx context.Context) error {
 	return err
 }
 
-// do has the script carry out operations, and returns when all changes were reported.
+// do has the script carry out operations. All changes before are then reported.
 func (st *Store) do(ctx context.Context, what string, operations ...string) (own []string, err error) {
 	s, err := st.current(ctx)
 	if err != nil {
@@ -125,15 +120,10 @@ func (st *Store) do(ctx context.Context, what string, operations ...string) (own
 
 // Close implements [serializer.Store]. It ends the session, and all its tickets with it.
 func (st *Store) Close() error {
-	st.mu.Lock()
-	s := st.session
-	if s != nil {
-		s.over = true // nothing is reported any more
-	}
-	st.mu.Unlock()
 	st.stop()
 	st.running.Wait()
 	defer st.servers.close()
+	s := st.session
 	if s == nil || !s.lease.Stop() {
 		return nil
 	}

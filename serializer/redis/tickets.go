@@ -82,8 +82,9 @@ func (st *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t
 // SetInside implements [serializer.Store].
 func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	if paused {
-		number := strconv.FormatUint(t.Number, 10)
-		go st.do(st.ctx, "marking a ticket in", "i", number) // it is for lists only
+		go func() {
+			_, _ = st.do(st.ctx, "marking a ticket in", "i", strconv.FormatUint(t.Number, 10)) // it is for lists only
+		}()
 	}
 }
 
