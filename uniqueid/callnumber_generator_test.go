@@ -277,12 +277,3 @@ func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 		t.Errorf("made %d numbers of a run before the error; expected %d", total, RunLen)
 	}
 }
-
-func BenchmarkCallNumber(b *testing.B) {
-	gen := NewCallNumberGenerator(&memoryStore{})
-	for b.Loop() {
-		if _, err := gen.New(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -2,8 +2,6 @@ package uniqueid_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -62,7 +60,7 @@ func ExampleTXID_UUIDv7() {
 }
 
 func ExampleTraceContext() {
-	received, err := uniqueid.ReceiveTraceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	received, err := uniqueid.ParseTraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -70,17 +68,6 @@ func ExampleTraceContext() {
 	sent := received.Child()
 	fmt.Println(sent.TraceID(), sent.Flags() == uniqueid.TraceSampled, sent.ParentID() != received.ParentID())
 	// Output: 4bf92f3577b34da6a3ce929d0e0e4736 true true
-}
-
-func ExampleParseError() {
-	_, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6z")
-	if parseErr, ok := errors.AsType[*uniqueid.ParseError](err); ok {
-		fmt.Println(parseErr.Offset, parseErr.Found)
-	}
-	fmt.Println(err)
-	// Output:
-	// 19 'z'
-	// parsing txid "cbpvimguo4hkaps9lf6z": at offset 19: want one of 0-9a-v (lower-case base32hex), found 'z'
 }
 
 func ExampleUniqueIDGenerator() {
@@ -121,23 +108,4 @@ func ExampleCallNumberGenerator() {
 	// 00000000 0 0
 	// 00bVJxYW 0 1
 	// 0000000W 0 2
-}
-
-func ExampleDecode() {
-	readings, err := uniqueid.Decode("1000004aa5c7f2c2d48")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, reading := range readings {
-		text, err := json.Marshal(reading)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(string(text))
-	}
-	// Output:
-	// {"id":"1000004aa5c7f2c2d48","scheme":"sharded_id","time":"2009-09-08T02:56:50.798024Z","fields":{"shard":10,"random":"0000"}}
-	// {"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}
 }

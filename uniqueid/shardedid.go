@@ -172,9 +172,6 @@ func (g *ShardedIDGenerator) New() ShardedID {
 	return makeShardedID(g.micros.take(), uint16(draw(g.random)), g.shards)
 }
 
-// AppendNew makes a ShardedID and appends its text to dst.
-func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return append(dst, g.New().String()...) }
-
 // coarseTick is how long a coarse clock may stand still, in microseconds.
 const coarseTick = 16_000
 

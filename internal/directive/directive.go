@@ -51,9 +51,6 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 		}
 		names[i] = sub.name
 	}
-	if len(names) == 0 {
-		return d.Errf("%s: unknown subdirective %q; it has none", of, d.Val())
-	}
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
 }
 

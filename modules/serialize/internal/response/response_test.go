@@ -153,45 +153,6 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What the handlers flush stays here until the turn is over, up to the limit. The rest
-// passes, and interim answers do so at once.
-func TestKeptUntilTheTurnIsOver(t *testing.T) {
-	for _, size := range []int{0, 10, 1000, 1001, 100_000} {
-		w := httptest.NewRecorder()
-		var b Response
-		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
-		text := strings.Repeat("x", size)
-		_, _ = io.WriteString(&b, text)
-		b.Flush()
-		if kept := w.Body.Len() == 0; kept != (size <= 1000) {
-			t.Errorf("%d bytes: kept %t", size, kept)
-		}
-		if err := b.Deliver(nil); err != nil || w.Body.String() != text || w.Code != 200 {
-			t.Errorf("%d bytes: %d, %d bytes, %v", size, w.Code, w.Body.Len(), err)
-		}
-	}
-}
-
-// A response that breaks off looks broken off, and its part arrives where it was flushed.
-func TestAbortedResponse(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}}
-		server := s.start(t)
-		resp, err := server.Client().Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "part" {
-			t.Errorf("got %q, %v", text, err)
-		}
-	})
-}
-
 // Other panics fly on.
 func TestPanic(t *testing.T) {
 	var b Response
