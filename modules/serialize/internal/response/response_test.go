@@ -153,6 +153,26 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// A response that breaks off looks broken off, and its part arrives where it was flushed.
+func TestAbortedResponse(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}}
+		server := s.start(t)
+		resp, err := server.Client().Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "part" {
+			t.Errorf("got %q, %v", text, err)
+		}
+	})
+}
+
 // Other panics fly on.
 func TestPanic(t *testing.T) {
 	var b Response
@@ -221,4 +241,23 @@ func TestWriterThatCannotFlush(t *testing.T) {
 		t.Errorf("wrote %d, %v", n, err)
 	}
 	_ = b.Deliver(nil)
+}
+
+// A header that is set after the status does not count, except for trailers.
+func TestLateHeader(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		for trailer, name := range map[string]string{"": http.TrailerPrefix + "X-Sum", "X-Sum": "X-Sum"} {
+			s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header().Set("Trailer", trailer)
+				_, err := io.WriteString(w, "hello")
+				w.Header().Set("X-Late", "late")
+				w.Header().Set(name, "17")
+				return err
+			}}
+			resp, text := get(t, s.start(t))
+			if resp.Header.Get("X-Late") != "" || text != "hello" || resp.Trailer.Get("X-Sum") != "17" {
+				t.Errorf("trailer %q: %q, %v, %v", trailer, text, resp.Header, resp.Trailer)
+			}
+		}
+	})
 }
