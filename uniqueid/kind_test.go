@@ -1,23 +1,8 @@
 package uniqueid
 
 import (
-	"os"
-	"strings"
 	"testing"
 )
-
-// Each kind has its chapter.
-func TestKindsAreDocumented(t *testing.T) {
-	document, err := os.ReadFile("../docs/ids.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"txid", "uuid_v7", "traceparent", "unique_id", "sharded_id", "call_number"} {
-		if !strings.Contains(string(document), "\n## "+kind+"\n") {
-			t.Errorf("docs/ids.md has no chapter about %s", kind)
-		}
-	}
-}
 
 // A generator appends what it would make, in one text, and nothing is allocated for it.
 func TestAppendNew(t *testing.T) {

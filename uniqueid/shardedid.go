@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"cmp"
 	"database/sql/driver"
 	"fmt"
 	"runtime"
@@ -32,15 +31,7 @@ type ShardedID struct {
 	moment uint64 // seconds and microseconds, as the 13 digits at the end of the text
 }
 
-// MakeShardedID makes a ShardedID from its fields. It uses the microseconds of t since
-// 1970, with 32 bits for the seconds. The number of shards is 1 to [MaxShards].
-func MakeShardedID(t time.Time, random uint16, shards int) (ShardedID, error) {
-	if err := checkShards(shards); err != nil {
-		return ShardedID{}, err
-	}
-	return makeShardedID(t.UnixMicro(), random, uint32(shards)), nil
-}
-
+// makeShardedID uses the microseconds since 1970, with 32 bits for the seconds.
 func makeShardedID(micros int64, random uint16, shards uint32) ShardedID {
 	t := time.UnixMicro(micros)
 	rest := uint32(t.Nanosecond() / 1000)
@@ -105,13 +96,6 @@ func (id ShardedID) Random() uint16 { return id.random }
 // field of 32 bits: it ends in the year 2106.
 func (id ShardedID) Time() time.Time {
 	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
-}
-
-// Compare orders IDs by time. Within a microsecond, the order is fixed but has no
-// meaning. Texts do not sort this way.
-func (id ShardedID) Compare(other ShardedID) int {
-	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.random, other.random),
-		cmp.Compare(id.shard, other.shard))
 }
 
 // String returns the ID's text of 18 to 23 characters.
