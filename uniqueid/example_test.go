@@ -11,25 +11,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-func ExampleNewTXID() {
-	first, second := uniqueid.NewTXID(), uniqueid.NewTXID()
-	fmt.Println(len(first.String()), first.String() < second.String())
-	// Output: 20 true
-}
-
-func ExampleParseTXID() {
-	id, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(id.Time())
-	fmt.Printf("%x\n", id.Random())
-	// Output:
-	// 2023-11-14 22:13:20.123 +0000 UTC
-	// 123456789abcd
-}
-
 // One ID in three notations: a line of a log, a row of a database and a trace.
 func ExampleUUIDv7_TXID() {
 	id, err := uniqueid.ParseUUIDv7("018bcfe5-687b-7048-b456-789abcd54321")
@@ -43,20 +24,6 @@ func ExampleUUIDv7_TXID() {
 	// Output:
 	// cbpvimguo4hkaps9lf6g 2023-11-14 22:13:20.123 +0000 UTC
 	// 018bcfe5687b7048b456789abcd54321
-}
-
-// All UUIDs that a txid can be lie between the first and the last.
-func ExampleTXID_UUIDv7() {
-	txid, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(txid.UUIDv7(0))
-	fmt.Println(txid.UUIDv7(1<<20 - 1))
-	// Output:
-	// 018bcfe5-687b-7048-b456-789abcd00000
-	// 018bcfe5-687b-7048-b456-789abcdfffff
 }
 
 func ExampleTraceContext() {

@@ -67,14 +67,15 @@ func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, nil
 }
 
-// Text parses the only value of a subdirective, which must not be empty.
-func Text(d *caddyfile.Dispenser, expected string) (string, error) {
-	name := d.Val()
-	text, err := Value(d, expected)
-	if err == nil && text == "" {
-		err = d.Errf("%s: empty; expected %s", name, expected)
-	}
-	return text, err
+// OnText makes a subdirective with one text as its value, which must not be empty.
+func OnText[T any](name, expected string, field func(T) *string) Subdirective[T] {
+	return On(name, func(settings T, d *caddyfile.Dispenser) (err error) {
+		*field(settings), err = Value(d, expected)
+		if err == nil && *field(settings) == "" {
+			err = d.Errf("%s: empty; expected %s", name, expected)
+		}
+		return err
+	})
 }
 
 // Checked parses the only value of a subdirective, for which check must return nil.

@@ -8,19 +8,19 @@ import (
 
 var subdirectives = directive.Table[*Engine]{
 	directive.On("endpoints", (*Engine).parseEndpoints),
-	directive.On("namespace", text(wantNamespace, func(e *Engine) *string { return &e.Namespace })),
+	directive.OnText("namespace", wantNamespace, func(e *Engine) *string { return &e.Namespace }),
 	directive.On("ttl", (*Engine).parseTTL),
-	directive.On("username", text("a name", func(e *Engine) *string { return &e.Username })),
-	directive.On("password", text("a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
-		func(e *Engine) *string { return &e.Password })),
+	directive.OnText("username", "a name", func(e *Engine) *string { return &e.Username }),
+	directive.OnText("password", "a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
+		func(e *Engine) *string { return &e.Password }),
 	directive.On("tls", (*Engine).parseTLS),
 }
 
 var tlsSubdirectives = directive.Table[*TLS]{
-	directive.On("ca", text("a PEM file", func(t *TLS) *string { return &t.CA })),
-	directive.On("cert", text("a PEM file", func(t *TLS) *string { return &t.Cert })),
-	directive.On("key", text("a PEM file", func(t *TLS) *string { return &t.Key })),
-	directive.On("server_name", text("a host name", func(t *TLS) *string { return &t.ServerName })),
+	directive.OnText("ca", "a PEM file", func(t *TLS) *string { return &t.CA }),
+	directive.OnText("cert", "a PEM file", func(t *TLS) *string { return &t.Cert }),
+	directive.OnText("key", "a PEM file", func(t *TLS) *string { return &t.Key }),
+	directive.OnText("server_name", "a host name", func(t *TLS) *string { return &t.ServerName }),
 }
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -58,14 +58,6 @@ func (e *Engine) parseTTL(d *caddyfile.Dispenser) (err error) {
 func (e *Engine) parseTLS(d *caddyfile.Dispenser) error {
 	e.TLS = new(TLS)
 	return tlsSubdirectives.ParseBlock(d, "tls", e.TLS)
-}
-
-// text parses a subdirective with one text as its value.
-func text[T any](expected string, field func(T) *string) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) (err error) {
-		*field(settings), err = directive.Text(d, expected)
-		return err
-	}
 }
 
 // Interface guard
