@@ -235,27 +235,3 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 		})
 	}
 }
-
-// A value with a slash in a prefix is found, with and without its path.
-func TestPauseOfValueWithSlash(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: pausedSite("file", "k_{query.a}_")})
-	for _, from := range [][]string{nil, {"--path", c.dir}} {
-		c.wantCommand(0, "k_a%2Fb_ in "+c.dir+": paused until ", append([]string{"pause", "--prefix", "k_a/b_"}, from...)...)
-		c.resume("k_a/b_")
-	}
-	c.get("/?a=a/b").Want(t, http.StatusOK)
-}
-
-// Bug: "resume" said "not paused", and exited with 0, when the server was too busy to
-// answer. Its queue stayed paused.
-func TestResumeWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: pausedSite("file", "a_")})
-	c.pause("a_", "10m")
-	c.Stop()
-	out := c.wantCommand(1, "no Caddy answers", "resume", "--prefix", "a_")
-	if c.Continue(); out != "" {
-		t.Errorf("resume printed %s", out)
-	}
-}

@@ -20,8 +20,13 @@ const (
 
 // check returns an error for invalid settings. Placeholders have been replaced.
 func (e *Engine) check() error {
-	if err := e.checkPresence(); err != nil {
-		return err
+	switch {
+	case len(e.Endpoints) == 0:
+		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+	case (e.Username == "") != (e.Password == ""):
+		return errors.New("expected username and password, both or neither")
+	case e.TLS != nil && (e.TLS.Cert == "") != (e.TLS.Key == ""):
+		return errors.New("tls: expected cert and key, both or neither")
 	}
 	secure := strings.HasPrefix(e.Endpoints[0], "https:")
 	for _, endpoint := range e.Endpoints {
@@ -36,20 +41,6 @@ func (e *Engine) check() error {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
 	return cmp.Or(checkNamespace(e.Namespace), checkTTL(time.Duration(e.TTL)))
-}
-
-// checkPresence checks that required settings are there, and of two both or neither.
-func (e *Engine) checkPresence() error {
-	if len(e.Endpoints) == 0 {
-		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
-	}
-	if (e.Username == "") != (e.Password == "") {
-		return errors.New("expected username and password, both or neither")
-	}
-	if e.TLS != nil && (e.TLS.Cert == "") != (e.TLS.Key == "") {
-		return errors.New("tls: expected cert and key, both or neither")
-	}
-	return nil
 }
 
 func checkEndpoint(endpoint string) error {

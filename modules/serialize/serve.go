@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,10 +15,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -416,38 +413,7 @@ func (v *visit) recordDryRun() {
 	if v.about.Reader {
 		rule = shared
 	}
-	v.dryRun = v.handler.report.DryRun(&v.about, rule, func() []string {
-		return v.engine.insideTexts(v.about.Queue, v.about.Token)
-	})
-}
-
-const (
-	// maxInsideLogged is how many requests a log entry names as inside.
-	maxInsideLogged = 10
-
-	// insidePatience is how long a request may wait until its engine has listed who is
-	// inside. It happens once a second at most.
-	insidePatience = 100 * time.Millisecond
-)
-
-// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
-// the engine fails.
-func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
-	defer cancel()
-	states, _ := e.describedQueues(ctx)
-	for _, q := range states {
-		if q.Prefix != queue {
-			continue
-		}
-		for _, t := range q.Tickets {
-			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
-				break
-			}
-			texts = append(texts, command.Printable(queueapi.Describe(t)))
-		}
-	}
-	return texts
+	v.dryRun = v.handler.report.DryRun(&v.about, rule)
 }
 
 // setContext changes the request in place: Caddy's placeholders know it by its address, and

@@ -125,22 +125,15 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 
 // DryRun tells what a request of a dry run would have met in a real queue by its rule, and
 // returns the outcome. Which requests of other processes are readers is not known, so a
-// reader waits for them. inside describes those ahead; it is called only for an entry that
-// is written.
-func (r *Reporter) DryRun(q *Request, rule serializer.Rule, inside func() []string) (outcome string) {
+// reader waits for them.
+func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {
 	if rule.Admits(q.Position, min(r.Holds.Readers(q.Queue), q.Position), 0) {
 		return OutcomeWouldEnter
 	}
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
 		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),
-		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP),
-		zap.Array("inside", zapcore.ArrayMarshalerFunc(func(to zapcore.ArrayEncoder) error {
-			for _, text := range inside() {
-				to.AppendString(text)
-			}
-			return nil
-		})))
+		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP))
 	return OutcomeWouldWait
 }
 
