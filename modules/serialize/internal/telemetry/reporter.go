@@ -54,7 +54,18 @@ func (r *Reporter) Waited(q *Request, err error) {
 	r.waitTimes.Observe(q.Waited.Seconds())
 	r.Stats.Waits.Remove(&q.Entry)
 	q.Since = now
+	if q.Came.IsZero() {
+		q.Came = now
+	}
 	q.endSpan(err)
+}
+
+// Absent tells that the browser of a request stays away. Its turn may have come.
+func (r *Reporter) Absent(q *Request) {
+	r.Count(string(serializer.ReasonGone))
+	if !q.Came.IsZero() {
+		r.hold.add(time.Since(q.Came))
+	}
 }
 
 // Entered tells that a request is inside, since its wait has ended.
@@ -72,7 +83,7 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	r.hold.add(held)
+	r.hold.add(time.Since(q.Came))
 	r.Holds.Remove(&q.Entry)
 	r.Count(outcome)
 	level, message := zap.DebugLevel, "left"

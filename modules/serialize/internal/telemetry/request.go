@@ -22,6 +22,7 @@ type Request struct {
 	Token    uint64 // of its ticket; 0 if it has no turn
 	Position int    // how many were ahead on arrival
 	Waited   time.Duration
+	Came     time.Time         // when the turn came; a browser takes it later
 	Reason   serializer.Reason // of its refusal, or ""
 
 	span trace.Span // of its wait, or nil
