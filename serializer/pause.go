@@ -117,10 +117,10 @@ func (e *Engine) setPause(name string, until time.Time) {
 	defer e.mu.Unlock()
 	if until.IsZero() {
 		delete(e.pauses, name)
-		go e.log.Info("queue resumed", "path", e.Path(), "queue", name)
+		go e.log.Warn("queue resumed", "path", e.Path(), "queue", name)
 	} else {
 		e.pauses[name] = until
-		go e.log.Info("queue paused", "path", e.Path(), "queue", name, "until", until)
+		go e.log.Warn("queue paused", "path", e.Path(), "queue", name, "until", until)
 	}
 	for _, q := range slices.Collect(maps.Values(e.queues)) {
 		e.applyPauseLocked(q)

@@ -347,10 +347,11 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
-	v.about.Reason, v.about.Position = refused.Reason, refused.Position
+	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
+	v.about.Reason, v.about.Position, v.about.Paused = refused.Reason, refused.Position, pausedUntil != nil
 	v.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&v.about, status, refused.Err)
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, time.Now()))
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, pausedUntil, time.Now()))
 	return v.answerRefusal(w)
 }
 

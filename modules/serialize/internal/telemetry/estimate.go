@@ -8,20 +8,31 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The bounds of Retry-After, in seconds.
+// The bounds of Retry-After, in seconds. The time until the end of a pause is added, up to a
+// bound of its own: somebody may end the pause before.
 const (
 	minRetryAfter = 1
 	maxRetryAfter = 120
+	maxPauseLeft  = 3600
 )
 
 // RetryAfter is the header's value for a refused request. capacity is how many may be
-// inside; 0 is not known.
-func (s *Stats) RetryAfter(queue string, position, capacity int, now time.Time) string {
-	inside := s.Holds.Ages(queue, now)
-	wait := s.hold.wait(position, capacity, inside)
-	return strconv.Itoa(int(min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)))
+// inside; 0 is not known. pausedUntil is when the queue's pause ends, or nil.
+func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
+	wait := s.hold.wait(position, capacity, s.Holds.Ages(queue, now)).Seconds()
+	wait = min(max(wait, minRetryAfter), maxRetryAfter)
+	switch {
+	case pausedUntil == nil:
+	case pausedUntil.Before(serializer.Forever):
+		wait += min(max(pausedUntil.Sub(now).Seconds(), 0), maxPauseLeft)
+	default:
+		wait = maxRetryAfter
+	}
+	return strconv.Itoa(int(math.Ceil(wait)))
 }
 
 // Guess is how many seconds it takes until the waiter of a number enters, which the number

@@ -51,7 +51,7 @@ func TestRetryAfter(t *testing.T) {
 		if c.readers {
 			c.concurrency = 0
 		}
-		if got := r.RetryAfter("a_", c.position, c.concurrency, now); got != c.want {
+		if got := r.RetryAfter("a_", c.position, c.concurrency, nil, now); got != c.want {
 			t.Errorf("%s: %s; expected %s", c.name, got, c.want)
 		}
 	}

@@ -109,7 +109,11 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 	if q.Reason != serializer.ReasonSuperseded {
 		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
 	}
-	r.logSome(q, q.Reason, level, "refused", zap.String("reason", string(q.Reason)),
+	paused := zap.Skip()
+	if q.Paused {
+		paused = zap.Bool("paused", true)
+	}
+	r.logSome(q, q.Reason, level, "refused", paused, zap.String("reason", string(q.Reason)),
 		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), zap.Error(err))
 	r.emitRefusal(q, status)
 }
@@ -181,6 +185,7 @@ func (r *Reporter) emitRefusal(q *Request, status int) {
 	r.events.Emit(r.ctx, eventRefused, map[string]any{
 		"queue":     q.Queue,
 		"reason":    string(q.Reason),
+		"paused":    q.Paused,
 		"position":  q.Position,
 		"wait_ms":   waitMS(q.Waited),
 		"status":    status,

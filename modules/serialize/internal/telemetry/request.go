@@ -24,6 +24,7 @@ type Request struct {
 	Waited   time.Duration
 	Came     time.Time         // when the turn came; a browser takes it later
 	Reason   serializer.Reason // of its refusal, or ""
+	Paused   bool              // it was refused while its queue was paused
 
 	span trace.Span // of its wait, or nil
 }
