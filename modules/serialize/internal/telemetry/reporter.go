@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -90,9 +91,25 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	if revoked != nil {
 		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
+	r.logHold(q, level, message, revoked)
+}
+
+// Revoked tells that the turn of a request inside was taken back.
+func (r *Reporter) Revoked(q *Request, cause error) {
+	r.logHold(q, zap.WarnLevel, "turn revoked", cause)
+}
+
+// StillInside tells that a revocation has had no effect for a while.
+func (r *Reporter) StillInside(q *Request, cause error) {
+	r.logHold(q, zap.WarnLevel, "still inside, long after its turn was revoked: its handlers ignore the cancellation, and others wait; "+
+		queueapi.FastCGIText, cause)
+}
+
+// logHold writes a log entry about a request that is inside, or was until now.
+func (r *Reporter) logHold(q *Request, level zapcore.Level, message string, revoked error) {
 	if c := r.Logger.Check(level, message); c != nil {
 		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
-			zap.Duration("hold", held), zap.NamedError("cause", revoked))
+			zap.Duration("hold", time.Since(q.Since)), zap.NamedError("cause", revoked))
 	}
 }
 
