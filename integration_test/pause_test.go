@@ -123,6 +123,10 @@ func TestPauseIsTold(t *testing.T) {
 			}
 		}
 	}
+	// Bug: a pause without an end ended in 1816, as a number of seconds since 1970 in JSON.
+	if until := c.awaitEntries("queue paused", 2)[1].Text("until"); until != serializer.Forever.Format(time.RFC3339) {
+		t.Errorf("the log says that the pause ends %s", until)
+	}
 	asked := c.awaitEntries("operator: pause", 2)
 	if until := asked[0]["answer"].([]any)[0].(map[string]any)["paused_until"]; until == nil || asked[0]["remote_addr"] == nil {
 		t.Errorf("who paused the queue, and until when? %v", asked[0])
