@@ -111,10 +111,16 @@ func TestDryRunWithoutStorage(t *testing.T) {
 	}
 }
 
-// A dry run changes nothing for a client and an upstream that take turns to send. Bug:
-// the queue read the body before it let the request continue, and both waited for each
-// other.
-func TestDryRunOfDialogue(t *testing.T) {
+// A client and an upstream may take turns to send, in a dry run as in a queue that neither
+// keeps the body nor the answer. Bug: a dry run read the body before it let the request
+// continue, and both waited for each other.
+func TestDialogue(t *testing.T) {
+	for _, options := range []string{"dry_run", "buffer off\nresponse_buffer 0"} {
+		t.Run(options, func(t *testing.T) { wantDialogue(t, options) })
+	}
+}
+
+func wantDialogue(t *testing.T, options string) {
 	t.Parallel()
 	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -124,7 +130,7 @@ func TestDryRunOfDialogue(t *testing.T) {
 			_ = control.Flush()
 		}
 	}))
-	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
+	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\n" + options + "\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()

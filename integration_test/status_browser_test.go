@@ -215,7 +215,7 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
 	(<-one).Want(t, http.StatusGatewayTimeout)
-	c.awaitEntries("status page: evict", 2)
+	c.awaitEntries("operator: evict", 2)
 
 	// What is evicted twice is gone, and the page says so.
 	b.run("const gone = document.createElement('button'); gone.dataset.action = 'evict'; gone.dataset.token = '1'; gone.dataset.state = 'inside';"+

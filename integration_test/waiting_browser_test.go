@@ -52,6 +52,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	b := openPage(t)
 	b.goTo(c.url + "/mine?a=b#c")
 	b.until(placeIs("You are number 2 in line.") + " && document.title === '(2) Waiting in line'")
+	b.until("[4.4, 42, 149, 5000, 7000].map(span).join() === '4 seconds,40 seconds,2 minutes,83 minutes,2 hours'")
 	b.run("window.same = true", nil)
 	leave()
 	c.AwaitEntry("two")

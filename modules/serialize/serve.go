@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -344,10 +345,11 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
-	v.about.Reason, v.about.Position = refused.Reason, refused.Position
+	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
+	v.about.Reason, v.about.Position, v.about.Paused = refused.Reason, refused.Position, pausedUntil != nil
 	v.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&v.about, status, refused.Err)
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, time.Now()))
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, pausedUntil, time.Now()))
 	return v.answerRefusal(w)
 }
 
@@ -395,6 +397,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	v.state.Store(visitInside)
 	if revoked := v.revoked.Load(); revoked != nil {
 		v.response.Revoke(revoked.asCanceled())
+		revoked.tell(v)
 	}
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
@@ -480,16 +483,20 @@ func (v *visit) revoke(cause error) {
 	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
-	revoked := &revocation{cause, time.Now()}
+	revoked := &revocation{cause: cause, at: time.Now()}
 	if !v.revoked.CompareAndSwap(nil, revoked) {
 		return
 	}
-	if v.isInside() {
+	isInside := v.isInside()
+	if isInside {
 		v.response.Revoke(revoked.asCanceled()) // first: handlers that are cancelled return
 	}
 	v.cancel(revoked.asCanceled())
 	if inner := v.inner.Load(); inner != nil {
 		inner.revoke(cause)
+	}
+	if isInside {
+		revoked.tell(v)
 	}
 }
 
@@ -497,6 +504,23 @@ func (v *visit) revoke(cause error) {
 type revocation struct {
 	cause error
 	at    time.Time
+	told  sync.Once
+}
+
+// revokedPatience is how long a revoked request may stay inside before the log says so.
+const revokedPatience = 10 * time.Second
+
+// tell logs that the turn of a request inside was taken back, and that it is still inside
+// after a while.
+func (r *revocation) tell(v *visit) {
+	r.told.Do(func() {
+		v.handler.report.Revoked(&v.about, r.cause)
+		time.AfterFunc(revokedPatience, func() {
+			if v.isInside() {
+				v.handler.report.StillInside(&v.about, r.cause)
+			}
+		})
+	})
 }
 
 // asCanceled is the cause with which the context of a revoked turn ends. The next handlers
