@@ -30,6 +30,8 @@ type Remote struct {
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
 // [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
+// That of a ticket does not. The file is then useless: its words may be damaged, too, and
+// Update would not find the one that takes its place.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
@@ -38,7 +40,7 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	r := &Remote{Process: &serializer.Owner{Name: "unknown process", Alive: true}, dir: d, file: file{at, info.ID, fd, nil}}
 	text := make([]byte, countAt)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
-		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine {
+		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine && name.IsOwner(lines[1]) {
 			r.file.name, r.Process.Name = lines[1], lines[2]
 		}
 		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
