@@ -237,7 +237,7 @@ func TestWriterThatCannotFlush(t *testing.T) {
 	var b Response
 	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 10})
 	b.Flush()
-	if n, err := b.Write(make([]byte, 20)); n != 20 || err != nil || w.writes != 1 {
+	if n, err := b.Write(make([]byte, 5000)); n != 5000 || err != nil || w.writes != 1 {
 		t.Errorf("wrote %d, %v", n, err)
 	}
 	_ = b.Deliver(nil)
