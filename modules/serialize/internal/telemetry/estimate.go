@@ -23,7 +23,7 @@ const (
 // RetryAfter is the header's value for a refused request. capacity is how many may be
 // inside; 0 is not known. pausedUntil is when the queue's pause ends, or nil.
 func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
-	wait := s.hold.wait(position, capacity, s.Holds.Ages(queue, now)).Seconds()
+	wait := float64(position+1) / s.hold.pace(capacity, s.Holds.Ages(queue, now))
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
 	case pausedUntil == nil:
@@ -35,8 +35,8 @@ func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *ti
 	return strconv.Itoa(int(math.Ceil(wait)))
 }
 
-// Guess is how many seconds it takes until the waiter of a number enters, which the number
-// has been for a while; 0 is not known.
+// Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
+// still is for how long it has had this number.
 func (s *Stats) Guess(queue string, number, capacity int, still time.Duration) float64 {
 	return s.hold.guess(number, capacity, s.Holds.Ages(queue, time.Now()), still)
 }
@@ -102,35 +102,24 @@ func (e *holdEstimate) guess(number, capacity int, ages []time.Duration, still t
 // unknownHold is the least estimate of a hold until the first one has ended.
 const unknownHold = time.Second
 
-// usual is the estimated length of a hold. Until the first has ended, it is the
-// longest of the ages of those inside.
-func (e *holdEstimate) usual(ages []time.Duration) time.Duration {
-	if count, mean, _ := e.averages(); count > 0 {
-		return time.Duration(mean * float64(time.Second))
-	}
-	return slices.Max(append(ages, unknownHold))
-}
-
-// wait estimates how long it takes until position others and one more have left a
-// queue with a capacity. ages are those of the requests inside, the oldest first.
-func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.Duration {
-	return time.Duration(min(float64(position+1)/e.pace(capacity, ages), maxRetryAfter) * float64(time.Second))
-}
-
 // pace is the expected number of turns a second. If the capacity is not known, it is the
 // number inside now: writers are alone inside, and readers are not.
 //
-// Each unit of capacity hands over after a hold of the usual length. A hold that has
-// taken longer already is expected to take as long again. So a unit that is stuck
-// hands over next to nothing.
+// Each unit of capacity hands over after a hold of the usual length. Until the first has
+// ended, that is the longest of the ages of those inside. A hold that has taken longer
+// already is expected to take as long again. So a unit that is stuck hands over next to
+// nothing.
 func (e *holdEstimate) pace(capacity int, ages []time.Duration) (turns float64) {
-	usual := e.usual(ages)
+	count, usual, _ := e.averages()
+	if count == 0 {
+		usual = slices.Max(append(ages, unknownHold)).Seconds()
+	}
 	for i := range cmp.Or(capacity, max(len(ages), 1)) {
 		hold := usual
 		if i < len(ages) {
-			hold = max(hold, ages[i])
+			hold = max(hold, ages[i].Seconds())
 		}
-		turns += 1 / hold.Seconds()
+		turns += 1 / hold
 	}
 	return turns
 }
