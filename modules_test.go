@@ -1,50 +1,64 @@
 package orderly
 
 import (
-	"cmp"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"path"
 	"path/filepath"
 	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/caddyserver/caddy/v2"
 )
 
-// Caddy's site shows each module by the comment of its type, and each setting
-// by the comment of its field under its name in JSON. None may be missing, or begin with
-// the field's name in Go. To read them as users do:
-//
-//	go test -run TestModuleDocumentation -v .
+// Caddy's site shows each module by the comment of its type, and each setting by the comment
+// of its field under its name in JSON. None may be missing, or begin with the field's name in
+// Go, and each setting says its default.
 func TestModuleDocumentation(t *testing.T) {
-	registered := slices.DeleteFunc(caddy.Modules(), func(id string) bool {
-		info, err := caddy.GetModule(id)
-		return err != nil || !strings.Contains(fmt.Sprintf("%T", info.New()), "serialize.") && !strings.Contains(fmt.Sprintf("%T", info.New()), "uniqueids.")
-	})
-	folders := map[string]string{"http.handlers.unique_ids": "modules/uniqueids"}
-	for _, folder := range engineFolders(t) { // other Go modules, so nothing is registered here
-		id := "http.serialize.engines." + path.Base(folder)
-		folders[id] = folder
-		registered = append(registered, id)
-	}
-	for _, id := range registered {
-		folder := cmp.Or(folders[id], "modules/serialize")
-		p := parsePackage(t, folder)
-		name, found := p.modules[id]
-		if !found {
-			t.Errorf("%s has no module %s", folder, id)
-			continue
+	modules := 0
+	engines := engineFolders(t)
+	for _, folder := range append([]string{"modules/serialize", "modules/uniqueids", "internal/enginesettings"}, engines...) {
+		files, err := filepath.Glob(folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%s\n\n%s", id, p.page(t, name, ""))
+		docs, isModule := make(map[string]string), make(map[string]bool)
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(node ast.Node) bool {
+				switch n := node.(type) {
+				case *ast.FuncDecl:
+					if n.Name.Name == "CaddyModule" && !strings.HasSuffix(file, "_test.go") {
+						isModule[receiver(n)] = true
+					}
+				case *ast.GenDecl:
+					for _, spec := range n.Specs {
+						typ, ok := spec.(*ast.TypeSpec)
+						if !ok {
+							continue
+						}
+						docs[typ.Name.Name] = n.Doc.Text() + typ.Doc.Text()
+						if fields, ok := typ.Type.(*ast.StructType); ok {
+							for _, field := range fields.Fields.List {
+								checkField(t, file, field)
+							}
+						}
+					}
+				}
+				return true
+			})
+		}
+		for name := range isModule {
+			if modules++; docs[name] == "" {
+				t.Errorf("%s: %s has no comment", folder, name)
+			}
+		}
 	}
-	if len(registered) < 7 {
-		t.Errorf("registered are %v; expected the modules of the two handlers", registered)
+	if modules != 6+len(engines) {
+		t.Errorf("there are %d modules", modules)
 	}
 }
 
@@ -61,105 +75,26 @@ func engineFolders(t *testing.T) (folders []string) {
 	return folders
 }
 
-// documentedPackage is what the documentation of modules is made of.
-type documentedPackage struct {
-	modules map[string]string // names of types by module ID
-	structs map[string]*ast.StructType
-	docs    map[string]string // comments of types
-}
-
-func parsePackage(t *testing.T, folder string) *documentedPackage {
-	t.Helper()
-	files, err := filepath.Glob(folder + "/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &documentedPackage{make(map[string]string), make(map[string]*ast.StructType), make(map[string]string)}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, decl := range parsed.Decls {
-			p.add(decl)
-		}
-	}
-	return p
-}
-
-var moduleID = regexp.MustCompile(`^"[a-z_]+(\.[a-z_]+)+"$`)
-
-func (p *documentedPackage) add(decl ast.Decl) {
-	if method, ok := decl.(*ast.FuncDecl); ok && method.Name.Name == "CaddyModule" {
-		ast.Inspect(method.Body, func(n ast.Node) bool {
-			if text, ok := n.(*ast.BasicLit); ok && moduleID.MatchString(text.Value) {
-				p.modules[strings.Trim(text.Value, `"`)] = typeName(method.Recv.List[0].Type)
-			}
-			return true
-		})
-	}
-	types, ok := decl.(*ast.GenDecl)
-	if !ok {
-		return
-	}
-	for _, spec := range types.Specs {
-		typ, ok := spec.(*ast.TypeSpec)
-		if !ok {
-			continue
-		}
-		p.docs[typ.Name.Name] = typ.Doc.Text() + types.Doc.Text()
-		if s, ok := typ.Type.(*ast.StructType); ok {
-			p.structs[typ.Name.Name] = s
-		}
-	}
-}
-
-// typeName is the name of T, *T, []T or T[P] if T is of the same package.
-func typeName(expr ast.Expr) string {
-	switch e := expr.(type) {
+func receiver(method *ast.FuncDecl) string {
+	switch typ := method.Recv.List[0].Type.(type) {
 	case *ast.StarExpr:
-		return typeName(e.X)
-	case *ast.ArrayType:
-		return typeName(e.Elt)
-	case *ast.IndexExpr:
-		return typeName(e.X)
+		return typ.X.(*ast.Ident).Name
 	case *ast.Ident:
-		return e.Name
+		return typ.Name
 	}
 	return ""
 }
 
-// page is the documentation of a type and of its fields, indented.
-func (p *documentedPackage) page(t *testing.T, name, indent string) string {
+// checkField checks the comment of a field that is a setting.
+func checkField(t *testing.T, file string, field *ast.Field) {
 	t.Helper()
-	var page strings.Builder
-	write := func(indent, text string) {
-		for line := range strings.Lines(text) {
-			page.WriteString(indent + line)
-		}
-		page.WriteString("\n")
+	if field.Tag == nil || strings.HasSuffix(file, "_test.go") {
+		return
 	}
-	if p.docs[name] == "" {
-		t.Errorf("%s has no comment", name)
+	key, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
+	doc := strings.Join(strings.Fields(field.Doc.Text()), " ")
+	saysDefault := strings.Contains(doc, "Default: ") || strings.Contains(strings.ToLower(doc), "required.")
+	if key != "" && key != "-" && (!saysDefault || !strings.HasSuffix(doc, ".") || strings.HasPrefix(doc, field.Names[0].Name+" ")) {
+		t.Errorf("%s: the comment of %s does not end with its default, or begins with the name in Go: %q", file, key, doc)
 	}
-	write(indent, p.docs[name])
-	for _, field := range p.structs[name].Fields.List {
-		if field.Tag == nil {
-			continue
-		}
-		key, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
-		if key == "" || key == "-" {
-			continue
-		}
-		doc := field.Doc.Text()
-		if !strings.HasSuffix(doc, ".\n") || strings.HasPrefix(doc, field.Names[0].Name+" ") {
-			t.Errorf("%s: the comment of %s is no sentence, or begins with the name in Go: %q", name, key, doc)
-		}
-		write(indent, key)
-		write(indent+"    ", doc)
-		if inner := typeName(field.Type); p.structs[inner] != nil {
-			page.WriteString(p.page(t, inner, indent+"    "))
-		}
-	}
-	return page.String()
 }

@@ -51,9 +51,9 @@ func writeSets(sets map[string]*figures.Set, docs string) error {
 	return errors.Join(append(errs, report.Refresh(filepath.Join(docs, "performance.md"), texts(sets)))...)
 }
 
-// texts are the tables of all suites, and of what was promised.
+// texts are the tables of all suites.
 func texts(sets map[string]*figures.Set) map[string]string {
-	all := map[string]string{"promises": promised(sets).String()}
+	all := make(map[string]string)
 	machines := make(map[string]bool)
 	for _, s := range suites {
 		set := sets[s.name]

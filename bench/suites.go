@@ -29,7 +29,7 @@ var suites = []suite{
 	{"ids", measureIDs, idsTables, idsPlot},
 }
 
-// The conditions that the plots show, and the promises are about.
+// The conditions that the plots show.
 const (
 	plottedClients  = 32
 	halfMillisecond = 500 * time.Microsecond

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // Of a hundred saves in a row, the first and the last reach the upstream. The others are
@@ -44,23 +42,4 @@ func TestLatestWins(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Readers and writers supersede each other in order of arrival. A client that waits for
-// 100 Continue is not refused because the queue is full.
-func TestLatestWinsAmongReadersAndWriters(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "shared_methods GET\nqueue_length 2\nwhen_full drop_oldest\nerror_code 409")
-	reader := c.holder(t)
-	writer := c.send("POST", "name=writer1")
-	c.awaitTickets(2)
-	second := c.waiter("reader2", 3) // behind a writer
-	third := inBackground(func() testcaddy.Answer {
-		return do(newClient(t, "1.1"), "POST", c.url+"/?name=writer2", "body", "Expect", "100-continue")
-	})
-	(<-writer).Want(t, http.StatusConflict)
-	c.wantServed(second) // nothing but readers is ahead of it now
-	c.release(reader)
-	c.wantServed(third)
-	c.WantOrder("holder", "reader2", "writer2")
 }

@@ -5,7 +5,6 @@ package integration_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,11 +50,6 @@ func TestDryRun(t *testing.T) {
 	e := one.awaitEntryOf("dry run: would have waited")
 	if e["level"] != "info" || e["method"] != "GET" || e["path"] != "/look" || e["position"] != 2.0 || len(fmt.Sprint(e["txid"])) != 20 {
 		t.Errorf("the log entry is %v", e)
-	}
-	inside, _ := json.Marshal(e["inside"])
-	if !strings.Contains(string(inside), "GET "+one.host()+"/save of 127.0.0.1, txid ") ||
-		!strings.Contains(string(inside), fmt.Sprintf("pid %d", other.PID)) {
-		t.Errorf("inside were %s; want the first request, and the ticket of process %d", inside, other.PID)
 	}
 	page := one.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
 	for _, text := range []string{">dry run<", "Dry run: nobody waits. 1 requests would have waited, 1 not."} {
@@ -117,10 +111,16 @@ func TestDryRunWithoutStorage(t *testing.T) {
 	}
 }
 
-// A dry run changes nothing for a client and an upstream that take turns to send. Bug:
-// the queue read the body before it let the request continue, and both waited for each
-// other.
-func TestDryRunOfDialogue(t *testing.T) {
+// A client and an upstream may take turns to send, in a dry run as in a queue that neither
+// keeps the body nor the answer. Bug: a dry run read the body before it let the request
+// continue, and both waited for each other.
+func TestDialogue(t *testing.T) {
+	for _, options := range []string{"dry_run", "buffer off\nresponse_buffer 0"} {
+		t.Run(options, func(t *testing.T) { wantDialogue(t, options) })
+	}
+}
+
+func wantDialogue(t *testing.T, options string) {
 	t.Parallel()
 	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -130,7 +130,7 @@ func TestDryRunOfDialogue(t *testing.T) {
 			_ = control.Flush()
 		}
 	}))
-	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\ndry_run\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
+	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\n" + options + "\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
 	body, client := io.Pipe()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()

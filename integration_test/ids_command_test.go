@@ -41,13 +41,8 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"new", "-n", "0"}, "", 1, `^$`, `-n 0: expected 1 or more`},
 		{[]string{"new", "--scheme", "sharded_id", "--shards", "0"}, "", 1, `^$`, `--shards 0`},
 		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},
-		{[]string{"decode", "PFobLMCoAQoAADA5AQI"}, "", 0, `layout classic\n\s+time\s+2002-02-01T04:35:56Z\n\s+address\s+192.168.1.10`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
-		// Bug: the error for nonsense listed the lengths of IDs, not that it is none.
-		{[]string{"decode", "nonsense!"}, "", 1, `^$`,
-			`^"nonsense!" is no ID: it is no txid, uuid_v7, (.|\n)*or call_number\n`},
-		{[]string{"decode", "ZFJGec8R3U-ldaMTbxzC3wAAAAM"}, "", 0, `has 2 readings(.|\n)*2.4.29 to 2.4.46`, ``},
 	} {
 		cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)
 		cmd.Stdin = strings.NewReader(test.stdin)

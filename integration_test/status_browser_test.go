@@ -35,11 +35,13 @@ func (c *caddy) fill(queue, n int) {
 	}
 }
 
-// check asks axe whether everybody can use the page as it is now.
-func (b *browser) check(name string) {
+// check asks axe whether everybody can use the page as it is now. Comparing its colors takes
+// most of the time, so that is left out where others have shown them.
+func (b *browser) check(name string, colors bool) {
 	b.t.Helper()
 	var faults []string
-	b.run(`axe.run({resultTypes: ['violations']}).then(found => found.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + n.failureSummary + ' ' + n.html)))`, &faults)
+	b.run(fmt.Sprintf(`axe.run({resultTypes: ['violations'], rules: {'color-contrast': {enabled: %t}}}).then(`, colors)+
+		`found => found.violations.flatMap(v => v.nodes.map(n => v.id + ': ' + n.failureSummary + ' ' + n.html)))`, &faults)
 	for _, fault := range faults {
 		b.t.Errorf("%s: %s", name, fault)
 	}
@@ -77,7 +79,7 @@ func TestStatusOnScreens(t *testing.T) {
 	source := axe(t)
 	long := strings.Repeat("a_very_long_name_of_a_queue_", 8)
 	names := []string{"checkout_", "reports_", long}
-	for i := range 197 {
+	for i := range 17 {
 		names = append(names, fmt.Sprintf("tenant_%03d_", i))
 	}
 	b := openPage(t)
@@ -162,7 +164,7 @@ func (b *browser) checkOnScreens(name string) {
 		if b.run("document.documentElement.scrollWidth", &width); width > screen.width {
 			b.t.Errorf("%s: the page is %d wide", screen.name, width)
 		}
-		b.check(screen.name)
+		b.check(screen.name, screen.name != "phone") // which has the colors of the first
 	}
 }
 
@@ -213,7 +215,7 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	evict("inside", "true")
 	b.until("window.asked.includes('cancels')")
 	(<-one).Want(t, http.StatusGatewayTimeout)
-	c.awaitEntries("status page: evict", 2)
+	c.awaitEntries("operator: evict", 2)
 
 	// What is evicted twice is gone, and the page says so.
 	b.run("const gone = document.createElement('button'); gone.dataset.action = 'evict'; gone.dataset.token = '1'; gone.dataset.state = 'inside';"+

@@ -11,7 +11,8 @@ import (
 )
 
 // A FastCGI application goes on when its turn has been revoked, and so does the turn. The
-// page, the list and the answer to an eviction say so. Bugs: none did, and nobody waited;
+// page, the list, the answer to an eviction and the log say so. Bugs: none did, and nobody
+// waited; the log said nothing before the end of the turn, and that might be never;
 // the page did not name hold_timeout for a browser that may get the waiting page.
 func TestRevokedTurnsAreTold(t *testing.T) {
 	for name, waitingPage := range map[string]string{"without a page": "", "with a page": "waiting_page"} {
@@ -46,6 +47,15 @@ func wantRevocationTold(t *testing.T, waitingPage string) {
 	token := c.queue("a_").Tickets[0].Token
 	if out := c.wantCommand(0, "the turn ends only when its handlers return", "evict", "--prefix", "a_", "--force", token); !strings.Contains(out, "read_timeout") {
 		t.Errorf("evict: %s", out)
+	}
+	revoked := c.awaitEntryOf("turn revoked")
+	ignored := c.awaitEntry("the log says that it is still inside", func(e entry) bool {
+		return strings.HasPrefix(e.Text("msg"), "still inside") && strings.Contains(e.Text("msg"), "read_timeout")
+	})
+	for _, line := range []entry{revoked, ignored} {
+		if line["level"] != "warn" || line["queue"] != "a_" || line["token"] != token || !strings.Contains(line.Text("cause"), "hold_timeout") {
+			t.Errorf("the log says %v", line)
+		}
 	}
 	check(t, connection.Close())
 	check(t, application.Close())

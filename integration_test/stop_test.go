@@ -3,7 +3,11 @@
 package integration_test
 
 import (
+	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -52,4 +56,35 @@ func TestStopRefusesWaiting(t *testing.T) {
 	}
 	c.WantOrder("holder")
 	c.wantOnlyGuard()
+}
+
+// A request that ignores its cancellation leaves its lock file and the owner file behind
+// when the process stops, and nothing else. The next process removes both.
+func TestStopWithEndlessRequest(t *testing.T) {
+	t.Parallel()
+	application, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	check(t, err)
+	defer application.Close()
+	c := start(t, setup{global: "grace_period 300ms", site: fmt.Sprintf(
+		"serialize {\npath {$DIR}\n}\nreverse_proxy /endless %s {\ntransport fastcgi\n}\nreverse_proxy {$UPSTREAM}", application.Addr())})
+	endless := c.getting("/endless")
+	connection, err := application.Accept()
+	check(t, err)
+	defer connection.Close()
+	waiter := c.waiter("waiter", 2)
+	c.Signal(syscall.SIGTERM)
+	c.AwaitEnd()
+	<-endless
+	<-waiter
+	c.awaitEntryOf("turn revoked")
+	files := fileNames(t, c.dir)
+	if len(files) != 3 || len(lockFiles(t, c.dir)) != 1 || !strings.Contains(strings.Join(files, " "), "owner") {
+		t.Errorf("left in the lock directory: %q; expected the guard, an owner file and a lock file", files)
+	}
+	next := c.another()
+	next.get("/?name=next").Want(t, http.StatusOK)
+	c.WantOrder("next")
+	next.Signal(syscall.SIGTERM)
+	next.AwaitEnd()
+	next.wantOnlyGuard()
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,14 +107,16 @@ func TestBodyFileDiskFull(t *testing.T) {
 // large bodies took 1.4 GB.
 func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
 	t.Parallel()
-	c := startQueue(t, "buffer 16MiB")
+	c := start(t, setup{global: "metrics", site: behindQueue("buffer 16MiB")})
 	c.get("/?name=first").Want(t, http.StatusOK)
 	before := c.memory()
 	const clients = 100
 	for range clients {
 		c.dial(head("bare", 16<<20) + "x")
 	}
-	testcaddy.AwaitAllRead(t, c.host(), clients)
+	wait.Until(t, "all heads are read", func() bool {
+		return regexp.MustCompile(`(?m)^caddy_http_requests_in_flight\{.*\} 100$`).MatchString(c.Ask("/metrics"))
+	})
 	c.get("/?name=second").Want(t, http.StatusOK)
 	if grown := c.memory() - before; grown > 64<<20 {
 		t.Errorf("%d requests that have sent a byte take %d MiB", clients, grown>>20)

@@ -61,7 +61,7 @@ func TestLogOfVisit(t *testing.T) {
 	delete(data, "txid")
 	delete(data, "wait_ms")
 	if want := map[string]any{
-		"queue": "a_", "reason": "queue_full", "position": 2.0, "status": 503.0,
+		"queue": "a_", "reason": "queue_full", "paused": false, "position": 2.0, "status": 503.0,
 		"method": "POST", "path": "/", "client_ip": "127.0.0.1", "host": c.host(),
 	}; !maps.Equal(data, want) {
 		t.Errorf("the event says %v; expected %v", data, want)

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -53,6 +52,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	b := openPage(t)
 	b.goTo(c.url + "/mine?a=b#c")
 	b.until(placeIs("You are number 2 in line.") + " && document.title === '(2) Waiting in line'")
+	b.until("[4.4, 42, 149, 5000, 7000].map(span).join() === '4 seconds,40 seconds,2 minutes,83 minutes,2 hours'")
 	b.run("window.same = true", nil)
 	leave()
 	c.AwaitEntry("two")
@@ -69,13 +69,18 @@ func TestWaitingInBrowser(t *testing.T) {
 	c.awaitTickets(0)
 }
 
-// The browser is inside shortly after its turn has come.
+// The browser is inside shortly after its turn has come. Whatever else the machine does, one
+// of some has it in time.
 func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: waitingSite("after 0", "")})
 	b := openPage(t)
-	var took []time.Duration
-	for i := range 7 {
+	const most = 300 * time.Millisecond
+	took := most + 1
+	for i := 0; took > most; i++ {
+		if i == 7 {
+			t.Fatalf("the browser was inside after %v; expected %v at most", took, most)
+		}
 		leave, name := c.occupy(fmt.Sprint("first", i)), fmt.Sprint("mine", i)
 		b.goTo(c.url + "/" + name)
 		b.until(placeIs("You are next."))
@@ -83,11 +88,7 @@ func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 		left := time.Now()
 		leave()
 		b.until(served(name))
-		took = append(took, c.Visit(name).Entered.Sub(left))
-	}
-	// Whatever else the machine does, one of them had it in time.
-	if slices.Sort(took); took[0] > 300*time.Millisecond {
-		t.Errorf("the browser was inside after %v; expected 300 ms at most", took)
+		took = c.Visit(name).Entered.Sub(left)
 	}
 }
 

@@ -49,6 +49,7 @@ type Engine struct {
 
 	mu        sync.Mutex
 	queues    map[string]*ticketQueue
+	spare     *ticketQueue // an empty one, to be used again
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
 	appending bool      // a goroutine is appending tickets

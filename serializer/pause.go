@@ -115,12 +115,14 @@ func (p pauses) end(queue string) (end time.Time) {
 func (e *Engine) setPause(name string, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if until.IsZero() {
+	switch {
+	case until.Equal(e.pauses[name]): // a second file or key says the same
+	case until.IsZero():
 		delete(e.pauses, name)
-		go e.log.Info("queue resumed", "path", e.Path(), "queue", name)
-	} else {
+		go e.log.Warn("queue resumed", "path", e.Path(), "queue", name)
+	default:
 		e.pauses[name] = until
-		go e.log.Info("queue paused", "path", e.Path(), "queue", name, "until", until)
+		go e.log.Warn("queue paused", "path", e.Path(), "queue", name, "until", until.Format(time.RFC3339))
 	}
 	for _, q := range slices.Collect(maps.Values(e.queues)) {
 		e.applyPauseLocked(q)

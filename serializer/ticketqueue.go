@@ -16,7 +16,10 @@ type ticketQueue struct {
 func (e *Engine) openLocked(name string) *ticketQueue {
 	q := e.queues[name]
 	if q == nil {
-		q = &ticketQueue{name: name}
+		if q, e.spare = e.spare, nil; q == nil {
+			q = new(ticketQueue)
+		}
+		q.name = name
 		q.SetPaused(!e.pauses.end(name).IsZero())
 		e.queues[name] = q
 	}
@@ -82,6 +85,7 @@ func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
 	}
 	if q.Len() == 0 && e.queues[q.name] == q {
 		delete(e.queues, q.name)
+		e.spare = q
 	}
 	return granted
 }

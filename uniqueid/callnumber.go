@@ -1,9 +1,7 @@
 package uniqueid
 
 import (
-	"cmp"
 	"database/sql/driver"
-	"fmt"
 )
 
 const (
@@ -38,21 +36,6 @@ var callNumberOrder = [callNumberBits]uint8{
 // one. Anyone who knows the order can compute it. A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
 // generator makes greater values; their text is that of the low 47 bits.
 type CallNumber uint64
-
-// MakeCallNumber makes a CallNumber from its fields: version 0 to 7, run 0 to [MaxRun],
-// sequence 0 to [RunLen]-1.
-func MakeCallNumber(version uint8, run uint32, sequence uint16) (CallNumber, error) {
-	switch {
-	case version > 7:
-		return 0, fmt.Errorf("making a call number: version is %d: want 0 to 7", version)
-	case run > MaxRun:
-		return 0, fmt.Errorf("making a call number: run is %d: want 0 to %d", run, MaxRun)
-	case sequence >= RunLen:
-		return 0, fmt.Errorf("making a call number: sequence is %d: want 0 to %d", sequence, RunLen-1)
-	}
-	fields := uint64(version)<<(runBits+sequenceBits) | uint64(run)<<sequenceBits | uint64(sequence)
-	return shuffle(fields), nil
-}
 
 // shuffle puts the fields' bits in the order of a call number.
 func shuffle(fields uint64) (n CallNumber) {
@@ -92,10 +75,6 @@ func (n CallNumber) Run() uint32 { return uint32(n.fields() >> sequenceBits & Ma
 
 // Sequence returns the number within the run, 0 to [RunLen]-1.
 func (n CallNumber) Sequence() uint16 { return uint16(n.fields() & (RunLen - 1)) }
-
-// Compare orders by version, run and sequence: the order in which one process
-// makes them. Texts do not sort this way.
-func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n.fields(), other.fields()) }
 
 // String returns the number's 8 characters.
 func (n CallNumber) String() string {

@@ -268,21 +268,12 @@ func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if id.Compare(last) <= 0 {
+		if id.fields() <= last.fields() {
 			t.Fatalf("made %v after %v", id.Sequence(), last.Sequence())
 		}
 		last = id
 	}
 	if total != RunLen {
 		t.Errorf("made %d numbers of a run before the error; expected %d", total, RunLen)
-	}
-}
-
-func BenchmarkCallNumber(b *testing.B) {
-	gen := NewCallNumberGenerator(&memoryStore{})
-	for b.Loop() {
-		if _, err := gen.New(b.Context()); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -2,8 +2,6 @@ package uniqueid_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,25 +10,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
-
-func ExampleNewTXID() {
-	first, second := uniqueid.NewTXID(), uniqueid.NewTXID()
-	fmt.Println(len(first.String()), first.String() < second.String())
-	// Output: 20 true
-}
-
-func ExampleParseTXID() {
-	id, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(id.Time())
-	fmt.Printf("%x\n", id.Random())
-	// Output:
-	// 2023-11-14 22:13:20.123 +0000 UTC
-	// 123456789abcd
-}
 
 // One ID in three notations: a line of a log, a row of a database and a trace.
 func ExampleUUIDv7_TXID() {
@@ -47,22 +26,8 @@ func ExampleUUIDv7_TXID() {
 	// 018bcfe5687b7048b456789abcd54321
 }
 
-// All UUIDs that a txid can be lie between the first and the last.
-func ExampleTXID_UUIDv7() {
-	txid, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6g")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(txid.UUIDv7(0))
-	fmt.Println(txid.UUIDv7(1<<20 - 1))
-	// Output:
-	// 018bcfe5-687b-7048-b456-789abcd00000
-	// 018bcfe5-687b-7048-b456-789abcdfffff
-}
-
 func ExampleTraceContext() {
-	received, err := uniqueid.ReceiveTraceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	received, err := uniqueid.ParseTraceContext("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -70,17 +35,6 @@ func ExampleTraceContext() {
 	sent := received.Child()
 	fmt.Println(sent.TraceID(), sent.Flags() == uniqueid.TraceSampled, sent.ParentID() != received.ParentID())
 	// Output: 4bf92f3577b34da6a3ce929d0e0e4736 true true
-}
-
-func ExampleParseError() {
-	_, err := uniqueid.ParseTXID("cbpvimguo4hkaps9lf6z")
-	if parseErr, ok := errors.AsType[*uniqueid.ParseError](err); ok {
-		fmt.Println(parseErr.Offset, parseErr.Found)
-	}
-	fmt.Println(err)
-	// Output:
-	// 19 'z'
-	// parsing txid "cbpvimguo4hkaps9lf6z": at offset 19: want one of 0-9a-v (lower-case base32hex), found 'z'
 }
 
 func ExampleUniqueIDGenerator() {
@@ -121,23 +75,4 @@ func ExampleCallNumberGenerator() {
 	// 00000000 0 0
 	// 00bVJxYW 0 1
 	// 0000000W 0 2
-}
-
-func ExampleDecode() {
-	readings, err := uniqueid.Decode("1000004aa5c7f2c2d48")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, reading := range readings {
-		text, err := json.Marshal(reading)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(string(text))
-	}
-	// Output:
-	// {"id":"1000004aa5c7f2c2d48","scheme":"sharded_id","time":"2009-09-08T02:56:50.798024Z","fields":{"shard":10,"random":"0000"}}
-	// {"id":"1000004aa5c7f2c2d48","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30607}}
 }

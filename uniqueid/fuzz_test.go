@@ -67,7 +67,7 @@ func FuzzDecode(f *testing.F) {
 				parsed++
 			}
 		}
-		if _, err := ReceiveTraceparent(text); err == nil && len(text) <= longestTraceparent {
+		if _, err := ParseTraceContext(text); err == nil && len(text) <= longestTraceparent {
 			parsed++
 		}
 		for _, reading := range readings {

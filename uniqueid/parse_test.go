@@ -19,8 +19,7 @@ var parsers = map[string]func(string) (any, error){
 	"call_number": func(s string) (any, error) { return ParseCallNumber(s) },
 	"uuid_v7":     func(s string) (any, error) { return ParseUUIDv7(s) },
 	"trace_id":    func(s string) (any, error) { return ParseTraceID(s) },
-	"traceparent": func(s string) (any, error) { return ReceiveTraceparent(s) },
-	"version 00":  func(s string) (any, error) { return ParseTraceContext(s) },
+	"traceparent": func(s string) (any, error) { return ParseTraceContext(s) },
 }
 
 func TestParseErrors(t *testing.T) {
@@ -58,7 +57,6 @@ func TestParseErrors(t *testing.T) {
 		{"uuid_v7", "{18bcfe5-687b-7048-b456-789abcd5432}", `parsing uuid_v7 "{18bcfe5-687b-7048-b456-789abcd5432}": at offset 0: want one of 0-9a-f, found '{'`},
 		{"trace_id", "00000000000000000000000000000000", `parsing trace_id "00000000000000000000000000000000": want a trace ID that is not zero, found zeros`},
 		{"trace_id", "018bcfe5687b7048b456789abcd5432g", `parsing trace_id "018bcfe5687b7048b456789abcd5432g": at offset 31: want one of 0-9a-f, found 'g'`},
-		{"version 00", "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03", `parsing traceparent "01-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-03": at offset 0: want version 00, found "01"`},
 		{"traceparent", "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03", `parsing traceparent "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03": at offset 36: want a parent ID that is not zero, found zeros`},
 	} {
 		_, err := parsers[tt.parser](tt.text)
@@ -142,7 +140,6 @@ func TestForms(t *testing.T) {
 	testForms(t, newShardedIDs(t, 1000).New())
 	testForms(t, ShardedID{})
 	testForms(t, NewUUIDv7())
-	testForms(t, NewTraceContext(NewUUIDv7()))
 	testForms(t, CallNumber(12345678901))
 	testForms(t, MaxCallNumber)
 }

@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"cmp"
 	"database/sql/driver"
 	"fmt"
 	"runtime"
@@ -32,15 +31,7 @@ type ShardedID struct {
 	moment uint64 // seconds and microseconds, as the 13 digits at the end of the text
 }
 
-// MakeShardedID makes a ShardedID from its fields. It uses the microseconds of t since
-// 1970, with 32 bits for the seconds. The number of shards is 1 to [MaxShards].
-func MakeShardedID(t time.Time, random uint16, shards int) (ShardedID, error) {
-	if err := checkShards(shards); err != nil {
-		return ShardedID{}, err
-	}
-	return makeShardedID(t.UnixMicro(), random, uint32(shards)), nil
-}
-
+// makeShardedID uses the microseconds since 1970, with 32 bits for the seconds.
 func makeShardedID(micros int64, random uint16, shards uint32) ShardedID {
 	t := time.UnixMicro(micros)
 	rest := uint32(t.Nanosecond() / 1000)
@@ -107,13 +98,6 @@ func (id ShardedID) Time() time.Time {
 	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
 }
 
-// Compare orders IDs by time. Within a microsecond, the order is fixed but has no
-// meaning. Texts do not sort this way.
-func (id ShardedID) Compare(other ShardedID) int {
-	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.random, other.random),
-		cmp.Compare(id.shard, other.shard))
-}
-
 // String returns the ID's text of 18 to 23 characters.
 func (id ShardedID) String() string {
 	return fmt.Sprintf("%d%04x%013x", id.shard, id.random, id.moment)
@@ -171,9 +155,6 @@ func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, 
 func (g *ShardedIDGenerator) New() ShardedID {
 	return makeShardedID(g.micros.take(), uint16(draw(g.random)), g.shards)
 }
-
-// AppendNew makes a ShardedID and appends its text to dst.
-func (g *ShardedIDGenerator) AppendNew(dst []byte) []byte { return append(dst, g.New().String()...) }
 
 // coarseTick is how long a coarse clock may stand still, in microseconds.
 const coarseTick = 16_000

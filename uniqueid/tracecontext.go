@@ -1,12 +1,10 @@
 package uniqueid
 
 import (
-	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 )
 
@@ -53,19 +51,10 @@ func (c TraceContext) WithFlags(flags byte) TraceContext {
 	return c
 }
 
-// ParseTraceContext reads the 55 characters of version 00. The error is a
-// [*ParseError].
-func ParseTraceContext(text string) (TraceContext, error) {
-	if len(text) >= 2 && text[:2] != "00" {
-		return TraceContext{}, &ParseError{"traceparent", text, 0, "version 00", strconv.Quote(text[:2])}
-	}
-	return ReceiveTraceparent(text)
-}
-
-// ReceiveTraceparent reads the header field traceparent as a receiver must. Of a future
+// ParseTraceContext reads the header field traceparent as a receiver must. Of a future
 // version, 01 to fe, it reads the part that version 00 defines; a hyphen must separate
 // what follows. The error is a [*ParseError].
-func ReceiveTraceparent(text string) (c TraceContext, err error) {
+func ParseTraceContext(text string) (c TraceContext, err error) {
 	r := reader{scheme: "traceparent", text: text}
 	r.length(len(text) == traceparentLen || len(text) > traceparentLen && !strings.HasPrefix(text, "00"),
 		"55 characters: version, trace ID, parent ID and flags")
@@ -128,14 +117,8 @@ func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
 }
 
-// Value returns the field for database/sql, as its 55 characters.
-func (c TraceContext) Value() (driver.Value, error) { return traceparentForm.value(c) }
-
-// Scan reads the field from database/sql, as its 55 characters or NULL.
-func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
-
 func decodeTraceparent(text string) (Decoded, error) {
-	c, err := ReceiveTraceparent(text)
+	c, err := ParseTraceContext(text)
 	if err != nil {
 		return Decoded{}, err
 	}

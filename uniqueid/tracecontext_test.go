@@ -6,7 +6,7 @@ import (
 )
 
 // What a receiver must take and must refuse, by the standard.
-func TestReceiveTraceparent(t *testing.T) {
+func TestParseTraceContext(t *testing.T) {
 	const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	const good = trace + "-" + parent
 	for _, tt := range []struct {
@@ -41,7 +41,7 @@ func TestReceiveTraceparent(t *testing.T) {
 		{"two values", "00-" + good + "-01,00-" + good + "-01", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := ReceiveTraceparent(tt.text)
+			c, err := ParseTraceContext(tt.text)
 			if tt.want == "" {
 				if _, ok := errors.AsType[*ParseError](err); !ok {
 					t.Errorf("%q is read as %v, %v", tt.text, c, err)

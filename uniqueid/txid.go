@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
@@ -61,11 +60,6 @@ func (id TXID) Random() uint64 {
 	high, low := id.words()
 	return high&(1<<22-1)<<32 | uint64(low)
 }
-
-// Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
-// Within a millisecond, the order between processes has no meaning. Texts compare the
-// same way.
-func (id TXID) Compare(other TXID) int { return bytes.Compare(id[:], other[:]) }
 
 // String returns the ID's 20 characters.
 func (id TXID) String() string {

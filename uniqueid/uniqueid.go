@@ -1,8 +1,6 @@
 package uniqueid
 
 import (
-	"bytes"
-	"cmp"
 	"database/sql/driver"
 	"encoding/base64"
 	"encoding/binary"
@@ -77,9 +75,6 @@ func (l Layout) String() string {
 	}
 	return layouts[l].name
 }
-
-// TextLen returns how many characters an ID of the layout has: 19, 24 or 27.
-func (l Layout) TextLen() int { return layouts[l].text }
 
 // UniqueID is the UNIQUE_ID of Apache's mod_unique_id, in one of its layouts.
 // Fields that a layout does not have are zero. The zero UniqueID is a valid
@@ -159,12 +154,6 @@ func (id UniqueID) Fields() (f UniqueIDFields) {
 		f.PID, f.Extra = f.PIDField&(1<<pidBits-1), uint16(f.PIDField>>pidBits)
 	}
 	return f
-}
-
-// Compare orders IDs by time, to the second. Within a second, the order is fixed but
-// has no meaning. Texts do not sort this way: their alphabet is not in ASCII order.
-func (id UniqueID) Compare(other UniqueID) int {
-	return cmp.Or(bytes.Compare(id.data[:], other.data[:]), cmp.Compare(id.layout, other.layout))
 }
 
 func (id *UniqueID) bytes() []byte { return id.data[:layouts[id.layout].size] }

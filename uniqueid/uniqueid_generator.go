@@ -112,13 +112,6 @@ func (g *UniqueIDGenerator) New(arrival time.Time) UniqueID {
 	return id
 }
 
-// AppendNew makes the ID of a request that arrived at the given time, and appends
-// its text to dst.
-func (g *UniqueIDGenerator) AppendNew(dst []byte, arrival time.Time) []byte {
-	id := g.New(arrival)
-	return layouts[g.base.layout].encoding.AppendEncode(dst, id.bytes())
-}
-
 // count takes the next place in a second, or in the first later second that is not full.
 func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 	s := g.seconds[number%rememberedSeconds].Load()

@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -48,8 +47,7 @@ func TestUniqueIDBlocks(t *testing.T) {
 	}
 }
 
-// One goroutine at a time counts in order, on whichever core. A share is used up first,
-// and given up for another second.
+// One goroutine at a time counts in order, on whichever core.
 func TestUniqueIDCountsInOrder(t *testing.T) {
 	gen := newUniqueIDs(t, Classic)
 	arrival := time.Unix(1.7e9, 0)
@@ -61,19 +59,6 @@ func TestUniqueIDCountsInOrder(t *testing.T) {
 			t.Fatalf("counter %d after %d", counter, last)
 		}
 		last++
-	}
-
-	s, other := new(second), new(second)
-	s.taken.Store(1000)
-	m := share{of: s, next: 100, end: 102}
-	for _, want := range []uint64{100, 101, 1000, 1001} {
-		if place := m.take(s); place != want {
-			t.Errorf("took %d, want %d", place, want)
-		}
-	}
-	m = share{of: s, next: 100, end: 102}
-	if place := m.take(other); place != 0 {
-		t.Errorf("took %d of another second", place)
 	}
 }
 
@@ -138,34 +123,6 @@ func TestUniqueIDClock(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-// Whenever requests arrive, no ID repeats, and the ID of a request that
-// arrived within the last 68 minutes has the request's own second.
-func TestUniqueIDProperty(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 8))
-	for layout := range layouts {
-		gen := newUniqueIDs(t, Layout(layout))
-		now := time.Unix(1.7e9, 0)
-		newest := now
-		var keys []key
-		for range 300_000 {
-			if random.IntN(1000) == 0 {
-				now = now.Add(time.Duration(random.Int64N(int64(4*time.Hour))) - 2*time.Hour)
-			}
-			now = now.Add(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
-			arrival := now.Add(-time.Duration(random.Int64N(int64(10 * time.Second))))
-			id := gen.New(arrival)
-			if newest.Sub(arrival) < time.Hour && id.Time().Unix() != arrival.Unix() {
-				t.Fatalf("arrived at %v, the ID says %v", arrival, id.Time())
-			}
-			if arrival.After(newest) {
-				newest = arrival
-			}
-			keys = append(keys, uniqueIDKey(id))
-		}
-		wantDistinct(t, keys)
-	}
-}
-
 func TestUniqueIDBeforeTheEpoch(t *testing.T) {
 	if id := newUniqueIDs(t, Classic).New(time.Time{}); id.Time().Unix() != 0 {
 		t.Errorf("time is %v", id.Time())
@@ -183,13 +140,5 @@ func TestClassicNeedsASmallPID(t *testing.T) {
 	}
 	if _, err := NewUniqueIDGenerator(Threaded, node); err != nil {
 		t.Error(err)
-	}
-}
-
-func BenchmarkUniqueID(b *testing.B) {
-	gen := newUniqueIDs(b, Classic)
-	arrival := time.Now()
-	for b.Loop() {
-		_ = gen.New(arrival).String()
 	}
 }

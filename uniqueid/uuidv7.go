@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
@@ -92,11 +91,6 @@ func (id UUIDv7) Random() uint64 {
 
 // More returns the last 20 random bits, which the TXID does not have.
 func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<uuidMoreBits - 1) }
-
-// Compare returns -1 if id was made before other, +1 if after, 0 if they are equal.
-// Within a millisecond, the order between processes has no meaning. Texts compare the
-// same way.
-func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
 
 // IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }

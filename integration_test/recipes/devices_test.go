@@ -19,16 +19,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// Without the queue, some writers find the database locked.
+// Writers are alone. They need their busy timeout all the same. Bug: without it, and beside
+// readers, 53 of 800 writes found the database locked while a connection opened or closed it.
 func TestSQLite(t *testing.T) {
 	php := testcaddy.Need(t, "php", "apt-get install php-cli php-sqlite3")
 	root, socket := testcaddy.ServePHP(t, map[string]string{"index.php": `<?php
 $db = new SQLite3(__DIR__ . "/shop.db");
 $db->enableExceptions(true);
-$post = $_SERVER["REQUEST_METHOD"] === "POST";
-$db->busyTimeout($post ? 0 : 5000);
+$db->busyTimeout(5000);
+$alone = fopen(__DIR__ . "/writer", "c");
 try {
-    if ($post) {
+    if ($_SERVER["REQUEST_METHOD"] === "POST") {
+        if (!flock($alone, LOCK_EX | LOCK_NB)) throw new Exception("two writers at once");
         $db->exec("BEGIN IMMEDIATE");
         $db->exec("UPDATE stock SET n = n + 1");
         usleep(5000);
@@ -58,6 +60,11 @@ chmod(%[1]q, 0666);`, filepath.Join(root, "shop.db"))
 			}
 		})
 	}
+	all.Go(func() {
+		for range clients * each {
+			want(t, k.get(t, ""), 200, "stock ")
+		}
+	})
 	all.Wait()
 	want(t, k.get(t, ""), 200, fmt.Sprint("stock ", clients*each))
 }

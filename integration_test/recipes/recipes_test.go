@@ -63,6 +63,20 @@ func TestUnknownUser(t *testing.T) {
 	k.WantNever("nobody")
 }
 
+// Orders of two users wait for each other.
+func TestStockOfAllUsers(t *testing.T) {
+	k := cook(t, "One at a time for each user")
+	anna := k.get(t, "order/1", as("anna")...)
+	inside := k.NextNamed("order/1")
+	ben := k.get(t, "order/2", as("ben")...)
+	k.awaitTickets(t, "stock_", 2)
+	k.Nobody()
+	inside.Leave()
+	k.NextNamed("order/2").Leave()
+	want(t, anna, 200, "served order/1")
+	want(t, ben, 200, "served order/2")
+}
+
 func TestWaitingRoom(t *testing.T) {
 	k := cook(t, "A waiting-room page", "queue_length 20", "queue_length 2")
 	var answers []<-chan testcaddy.Answer

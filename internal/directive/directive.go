@@ -51,9 +51,6 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 		}
 		names[i] = sub.name
 	}
-	if len(names) == 0 {
-		return d.Errf("%s: unknown subdirective %q; it has none", of, d.Val())
-	}
 	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
 }
 
@@ -70,14 +67,15 @@ func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, nil
 }
 
-// Text parses the only value of a subdirective, which must not be empty.
-func Text(d *caddyfile.Dispenser, expected string) (string, error) {
-	name := d.Val()
-	text, err := Value(d, expected)
-	if err == nil && text == "" {
-		err = d.Errf("%s: empty; expected %s", name, expected)
-	}
-	return text, err
+// OnText makes a subdirective with one text as its value, which must not be empty.
+func OnText[T any](name, expected string, field func(T) *string) Subdirective[T] {
+	return On(name, func(settings T, d *caddyfile.Dispenser) (err error) {
+		*field(settings), err = Value(d, expected)
+		if err == nil && *field(settings) == "" {
+			err = d.Errf("%s: empty; expected %s", name, expected)
+		}
+		return err
+	})
 }
 
 // Checked parses the only value of a subdirective, for which check must return nil.

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -77,57 +76,6 @@ func TestReplaceFile(t *testing.T) {
 				wantPrivate(t, path, 0)
 			}
 		})
-	}
-}
-
-// Whoever reads meanwhile finds the text before or the next one, never a part.
-func TestReplaceFileAllOrNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "number")
-	texts := []string{strings.Repeat("a", 20_000), strings.Repeat("b", 10_000)}
-	write(t, path, texts[0])
-	done := make(chan struct{})
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		for {
-			if found, err := os.ReadFile(path); err != nil || !slices.Contains(texts, string(found)) {
-				t.Errorf("read %d bytes, %v", len(found), err)
-				return
-			}
-			select {
-			case <-done:
-				return
-			default:
-			}
-		}
-	})
-	for i := range 100 {
-		if err := durable.ReplaceFile(path, texts[i%2]); err != nil {
-			t.Error(err)
-		}
-	}
-	close(done)
-	reader.Wait()
-}
-
-// What cannot be replaced stays as it is, and the error names it.
-func TestReplaceFileFails(t *testing.T) {
-	dir := t.TempDir()
-	full := filepath.Join(dir, "full")
-	if err := os.MkdirAll(filepath.Join(full, "below"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, path := range map[string]string{
-		"no directory":         filepath.Join(dir, "missing", "number"),
-		"a directory before":   full,
-		"a file for directory": filepath.Join(dir, "file", "number"),
-	} {
-		write(t, filepath.Join(dir, "file"), "")
-		if err := durable.ReplaceFile(path, "text"); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: error is %v", name, err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(full, "below")); err != nil {
-		t.Error(err)
 	}
 }
 

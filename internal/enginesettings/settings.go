@@ -43,35 +43,10 @@ func CheckTTL(ttl time.Duration) error {
 
 // TTL parses a subdirective with a time to live.
 func TTL[T any](field func(T) *caddy.Duration) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) error {
-		value, err := directive.Duration(d)
-		*field(settings) = value
-		if err != nil {
-			return err
-		}
-		return directive.In(d, CheckTTL(time.Duration(value)))
+	return func(settings T, d *caddyfile.Dispenser) (err error) {
+		*field(settings), err = directive.Duration(d)
+		return err
 	}
-}
-
-// Text parses a subdirective with one text as its value, for which check must return nil.
-func Text[T any](expected string, check func(string) error, field func(T) *string) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) error {
-		value, err := directive.Text(d, expected)
-		*field(settings) = value
-		if err != nil || check == nil {
-			return err
-		}
-		return directive.In(d, Checked(value, check))
-	}
-}
-
-// Checked checks a text. If it contains placeholders, it is checked when it is
-// provisioned.
-func Checked(text string, check func(string) error) error {
-	if strings.Contains(text, "{") {
-		return nil
-	}
-	return check(text)
 }
 
 // Setting is a text that may contain placeholders.

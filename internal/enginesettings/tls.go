@@ -30,10 +30,10 @@ type TLS struct {
 }
 
 var tlsSubdirectives = directive.Table[*TLS]{
-	directive.On("ca", Text("a PEM file", nil, func(t *TLS) *string { return &t.CA })),
-	directive.On("cert", Text("a PEM file", nil, func(t *TLS) *string { return &t.Cert })),
-	directive.On("key", Text("a PEM file", nil, func(t *TLS) *string { return &t.Key })),
-	directive.On("server_name", Text("a host name", nil, func(t *TLS) *string { return &t.ServerName })),
+	directive.OnText("ca", "a PEM file", func(t *TLS) *string { return &t.CA }),
+	directive.OnText("cert", "a PEM file", func(t *TLS) *string { return &t.Cert }),
+	directive.OnText("key", "a PEM file", func(t *TLS) *string { return &t.Key }),
+	directive.OnText("server_name", "a host name", func(t *TLS) *string { return &t.ServerName }),
 }
 
 // ParseTLS parses the block tls.

@@ -40,16 +40,12 @@ type Settings struct {
 // has its own global options, they must contain "admin {$ADMIN}".
 func Start(t testing.TB, caddyfile string, env ...string) *Server {
 	t.Helper()
-	s := Launch(t, Settings{Caddyfile: withAdmin(caddyfile), Env: env})
+	if !strings.Contains(caddyfile, "{$ADMIN}") {
+		caddyfile = "{\n\tadmin {$ADMIN}\n}\n" + caddyfile
+	}
+	s := Launch(t, Settings{Caddyfile: caddyfile, Env: env})
 	s.AwaitLoaded()
 	return s
-}
-
-func withAdmin(caddyfile string) string {
-	if strings.Contains(caddyfile, "{$ADMIN}") {
-		return caddyfile
-	}
-	return "{\n\tadmin {$ADMIN}\n}\n" + caddyfile
 }
 
 // Launch runs Caddy until the end of the test, and does not wait for it.
@@ -127,13 +123,4 @@ func (s *Server) Load(contentType, config string) error {
 		return fmt.Errorf("status %d: %s", a.StatusCode, a.Text)
 	}
 	return a.Err
-}
-
-// Reload loads another Caddyfile.
-func (s *Server) Reload(caddyfile string) {
-	s.t.Helper()
-	if err := s.Load("text/caddyfile", withAdmin(caddyfile)); err != nil {
-		s.t.Fatalf("reloading caddy: %v", err)
-	}
-	AwaitOneListener(s.t, s.Admin)
 }

@@ -88,7 +88,12 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	u.announce(v)
+	u.update(func() {
+		select {
+		case u.entered <- *v:
+		default: // a test with so many visits does not ask for each
+		}
+	})
 	if !u.work(v, w, r) {
 		u.update(func() { v.Cancelled = true })
 		return
@@ -117,16 +122,6 @@ func (u *Upstream) enter(r *http.Request) *Visit {
 	u.inside++
 	u.most = max(u.most, u.inside)
 	return v
-}
-
-// announce makes a visit available to Next.
-func (u *Upstream) announce(v *Visit) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	select {
-	case u.entered <- *v:
-	default: // a test with so many visits does not ask for each
-	}
 }
 
 // work does what the request asks for. It reports whether it finished.

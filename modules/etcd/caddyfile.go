@@ -10,11 +10,11 @@ import (
 
 var subdirectives = directive.Table[*Engine]{
 	directive.On("endpoints", (*Engine).parseEndpoints),
-	directive.On("namespace", enginesettings.Text(enginesettings.WantNamespace, enginesettings.CheckNamespace, func(e *Engine) *string { return &e.Namespace })),
+	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
 	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
-	directive.On("username", enginesettings.Text("a name", nil, func(e *Engine) *string { return &e.Username })),
-	directive.On("password", enginesettings.Text("a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}", nil,
-		func(e *Engine) *string { return &e.Password })),
+	directive.OnText("username", "a name", func(e *Engine) *string { return &e.Username }),
+	directive.OnText("password", "a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
+		func(e *Engine) *string { return &e.Password }),
 	directive.On("tls", enginesettings.ParseTLS(func(e *Engine) **enginesettings.TLS { return &e.TLS })),
 }
 
@@ -33,21 +33,15 @@ var subdirectives = directive.Table[*Engine]{
 //	        server_name <name>
 //	    }
 //	}
+//
+// The values may have placeholders, so they are checked when the engine is provisioned.
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	if err := subdirectives.ParseBlock(d, "engine etcd", e); err != nil {
-		return err
-	}
-	return directive.In(d, e.checkPresence())
+	return subdirectives.ParseBlock(d, "engine etcd", e)
 }
 
 func (e *Engine) parseEndpoints(d *caddyfile.Dispenser) error {
 	e.Endpoints = d.RemainingArgs()
-	for _, endpoint := range e.Endpoints {
-		if err := enginesettings.Checked(endpoint, checkEndpoint); err != nil {
-			return d.WrapErr(err)
-		}
-	}
 	return nil
 }
 

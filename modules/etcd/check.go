@@ -16,8 +16,11 @@ const wantEndpoint = "a URL such as https://10.0.0.1:2379"
 
 // check returns an error for invalid settings. Placeholders have been replaced.
 func (e *Engine) check() error {
-	if err := e.checkPresence(); err != nil {
-		return err
+	switch {
+	case len(e.Endpoints) == 0:
+		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+	case (e.Username == "") != (e.Password == ""):
+		return errors.New("expected username and password, both or neither")
 	}
 	secure := strings.HasPrefix(e.Endpoints[0], "https:")
 	for _, endpoint := range e.Endpoints {
@@ -31,18 +34,7 @@ func (e *Engine) check() error {
 	if e.TLS != nil && !secure {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
-	return cmp.Or(enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
-}
-
-// checkPresence checks that required settings are there, and of two both or neither.
-func (e *Engine) checkPresence() error {
-	if len(e.Endpoints) == 0 {
-		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
-	}
-	if (e.Username == "") != (e.Password == "") {
-		return errors.New("expected username and password, both or neither")
-	}
-	return e.TLS.Check()
+	return cmp.Or(e.TLS.Check(), enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
 }
 
 func checkEndpoint(endpoint string) error {

@@ -97,7 +97,9 @@ func TestCaddy(t *testing.T) {
 		}
 		last = token
 	}
-	caddys[0].Reload(site(addrs[0], redis, handler) + "# changed\n")
+	if err := caddys[0].Load("text/caddyfile", "{\nadmin {$ADMIN}\n}\n"+site(addrs[0], redis, handler+" 200")); err != nil {
+		t.Fatal(err)
+	}
 	if token := ticket(t, addrs[0]); token <= last {
 		t.Errorf("token %d after %d", token, last)
 	}

@@ -10,11 +10,11 @@ import (
 
 var subdirectives = directive.Table[*Engine]{
 	directive.On("address", (*Engine).parseAddress),
-	directive.On("namespace", enginesettings.Text(enginesettings.WantNamespace, enginesettings.CheckNamespace, func(e *Engine) *string { return &e.Namespace })),
+	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
 	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
-	directive.On("username", enginesettings.Text("a name", nil, func(e *Engine) *string { return &e.Username })),
-	directive.On("password", enginesettings.Text("a text, or a placeholder such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}", nil,
-		func(e *Engine) *string { return &e.Password })),
+	directive.OnText("username", "a name", func(e *Engine) *string { return &e.Username }),
+	directive.OnText("password", "a text, or a placeholder such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}",
+		func(e *Engine) *string { return &e.Password }),
 	directive.On("database", (*Engine).parseDatabase),
 	directive.On("tls", enginesettings.ParseTLS(func(e *Engine) **enginesettings.TLS { return &e.TLS })),
 }
@@ -37,10 +37,7 @@ var subdirectives = directive.Table[*Engine]{
 //	}
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	if err := subdirectives.ParseBlock(d, "engine redis", e); err != nil {
-		return err
-	}
-	return directive.In(d, e.checkPresence())
+	return subdirectives.ParseBlock(d, "engine redis", e)
 }
 
 func (e *Engine) parseAddress(d *caddyfile.Dispenser) error {

@@ -103,8 +103,7 @@ func (e *Engine) provision() (err error) {
 			return err
 		}
 	}
-	err = cmp.Or(set.checkPresence(), enginesettings.CheckNamespace(set.Namespace), enginesettings.CheckTTL(time.Duration(set.TTL)))
-	if err != nil {
+	if err := set.check(); err != nil {
 		return err
 	}
 	e.options = redis.Options{
@@ -118,15 +117,15 @@ func (e *Engine) provision() (err error) {
 	return err
 }
 
-// checkPresence checks that required settings are there.
-func (e *Engine) checkPresence() error {
-	if len(e.Address) == 0 {
+// check returns an error for invalid settings.
+func (e *Engine) check() error {
+	switch {
+	case len(e.Address) == 0:
 		return errors.New("address: none; expected at least one host and port such as 10.0.0.1:6379")
-	}
-	if e.Username != "" && e.Password == "" {
+	case e.Username != "" && e.Password == "":
 		return errors.New("username: expected a password, too")
 	}
-	return e.TLS.Check()
+	return cmp.Or(e.TLS.Check(), enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
 }
 
 // withPort adds the default port to an address.

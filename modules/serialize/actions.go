@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -29,6 +30,16 @@ var actions = map[string]action{
 	"evict":  {[]string{"token", "careful"}, evict},
 	"pause":  {[]string{"for"}, pause},
 	"resume": {nil, resume},
+}
+
+// perform performs an action. The log says who asked for it and what was answered, such as
+// the end of a pause.
+func perform(ctx context.Context, log *zap.Logger, name, queue string, query url.Values, who ...zap.Field) (answer any, err error) {
+	answer, err = actions[name].do(ctx, queue, query)
+	if err == nil {
+		log.Warn("operator: "+name, append(who, zap.String("queue", queue), zap.String("token", query.Get("token")), zap.Any("answer", answer))...)
+	}
+	return answer, err
 }
 
 func adminError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
@@ -78,7 +79,8 @@ func serveAction(name string) caddy.AdminHandlerFunc {
 		if token := r.PathValue("token"); token != "" {
 			query.Set("token", token)
 		}
-		answer, err := actions[name].do(r.Context(), r.PathValue("queue"), query)
+		answer, err := perform(r.Context(), caddy.Log().Named("admin.api.serialize"), name, r.PathValue("queue"), query,
+			zap.String("remote_addr", r.RemoteAddr), zap.String("user_agent", r.UserAgent()))
 		return writeJSON(w, answer, err)
 	}
 }

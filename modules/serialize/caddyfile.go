@@ -77,13 +77,8 @@ func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
 }
 
 func (s *Handler) parsePrefix(d *caddyfile.Dispenser) (err error) {
-	if s.Prefix, err = directive.Value(d, "a text"); err != nil {
-		return err
-	}
-	if s.Prefix == "" {
-		return d.Err("prefix: expected a text; leave prefix out for " + defaultPrefix)
-	}
-	return directive.In(d, checkPrefix(s.Prefix))
+	s.Prefix, err = directive.Checked(d, "a text", checkPrefix)
+	return err
 }
 
 func (s *Handler) parseErrorCode(d *caddyfile.Dispenser) error {

@@ -27,6 +27,8 @@ import (
 //
 // [serializer.Store] says what a store must do. A module may also be a [SharedSpace].
 type EngineModule interface {
+	caddy.Module
+
 	// Key identifies an engine. Handlers whose modules have the same key share
 	// one engine, across sites, servers and reloads. path is the handler's lock
 	// directory, always by the same name; modules that need none ignore it.
@@ -69,12 +71,7 @@ func engineNames() (names []string) {
 }
 
 // nameOf is the name of an engine's module, such as file.
-func nameOf(module EngineModule) string {
-	if m, ok := module.(caddy.Module); ok {
-		return m.CaddyModule().ID.Name()
-	}
-	return fmt.Sprintf("%T", module)
-}
+func nameOf(module EngineModule) string { return module.CaddyModule().ID.Name() }
 
 // loadEngine loads the engine module of the settings.
 func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {

@@ -248,17 +248,6 @@ func (s *Handler) member(engine *sharedEngine) member {
 	return m
 }
 
-// Validate implements [caddy.Validator].
-func (s *Handler) Validate() error {
-	if s.Off {
-		return nil
-	}
-	if err := s.check(); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	return nil
-}
-
 // Cleanup releases the engine. Requests of this configuration keep it open until they are
 // done, unless the process ends.
 func (s *Handler) Cleanup() error {
@@ -280,7 +269,6 @@ func (s *Handler) Cleanup() error {
 // Interface guards
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.Validator             = (*Handler)(nil)
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

@@ -8,18 +8,16 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -347,10 +345,11 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
-	v.about.Reason, v.about.Position = refused.Reason, refused.Position
+	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
+	v.about.Reason, v.about.Position, v.about.Paused = refused.Reason, refused.Position, pausedUntil != nil
 	v.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&v.about, status, refused.Err)
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, time.Now()))
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, pausedUntil, time.Now()))
 	return v.answerRefusal(w)
 }
 
@@ -398,6 +397,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	v.state.Store(visitInside)
 	if revoked := v.revoked.Load(); revoked != nil {
 		v.response.Revoke(revoked.asCanceled())
+		revoked.tell(v)
 	}
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
@@ -416,38 +416,7 @@ func (v *visit) recordDryRun() {
 	if v.about.Reader {
 		rule = shared
 	}
-	v.dryRun = v.handler.report.DryRun(&v.about, rule, func() []string {
-		return v.engine.insideTexts(v.about.Queue, v.about.Token)
-	})
-}
-
-const (
-	// maxInsideLogged is how many requests a log entry names as inside.
-	maxInsideLogged = 10
-
-	// insidePatience is how long a request may wait until its engine has listed who is
-	// inside. It happens once a second at most.
-	insidePatience = 100 * time.Millisecond
-)
-
-// insideTexts describes the requests ahead of a ticket, of all processes. There are none if
-// the engine fails.
-func (e *sharedEngine) insideTexts(queue string, token uint64) (texts []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), insidePatience)
-	defer cancel()
-	states, _ := e.describedQueues(ctx)
-	for _, q := range states {
-		if q.Prefix != queue {
-			continue
-		}
-		for _, t := range q.Tickets {
-			if t.Token == strconv.FormatUint(token, 10) || len(texts) == maxInsideLogged {
-				break
-			}
-			texts = append(texts, command.Printable(queueapi.Describe(t)))
-		}
-	}
-	return texts
+	v.dryRun = v.handler.report.DryRun(&v.about, rule)
 }
 
 // setContext changes the request in place: Caddy's placeholders know it by its address, and
@@ -514,16 +483,20 @@ func (v *visit) revoke(cause error) {
 	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
-	revoked := &revocation{cause, time.Now()}
+	revoked := &revocation{cause: cause, at: time.Now()}
 	if !v.revoked.CompareAndSwap(nil, revoked) {
 		return
 	}
-	if v.isInside() {
+	isInside := v.isInside()
+	if isInside {
 		v.response.Revoke(revoked.asCanceled()) // first: handlers that are cancelled return
 	}
 	v.cancel(revoked.asCanceled())
 	if inner := v.inner.Load(); inner != nil {
 		inner.revoke(cause)
+	}
+	if isInside {
+		revoked.tell(v)
 	}
 }
 
@@ -531,6 +504,23 @@ func (v *visit) revoke(cause error) {
 type revocation struct {
 	cause error
 	at    time.Time
+	told  sync.Once
+}
+
+// revokedPatience is how long a revoked request may stay inside before the log says so.
+const revokedPatience = 10 * time.Second
+
+// tell logs that the turn of a request inside was taken back, and that it is still inside
+// after a while.
+func (r *revocation) tell(v *visit) {
+	r.told.Do(func() {
+		v.handler.report.Revoked(&v.about, r.cause)
+		time.AfterFunc(revokedPatience, func() {
+			if v.isInside() {
+				v.handler.report.StillInside(&v.about, r.cause)
+			}
+		})
+	})
 }
 
 // asCanceled is the cause with which the context of a revoked turn ends. The next handlers

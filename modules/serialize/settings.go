@@ -261,6 +261,8 @@ func checkPath(path string) error {
 
 func checkPrefix(prefix string) error {
 	switch {
+	case prefix == "":
+		return errors.New("prefix: expected a text; leave prefix out for " + defaultPrefix)
 	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.
 	case strings.ContainsAny(queueapi.Placeholder.ReplaceAllString(prefix, ""), `/\`):
 		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)

@@ -159,27 +159,24 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	name, queue := query.Get("action"), query.Get("queue")
-	action, ok := actions[name]
+	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
 	var answer any
 	var err error
 	switch {
 	case !isFromPage(r):
 		err = adminError(http.StatusForbidden, errors.New(
 			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
-	case !ok:
+	case actions[name].do == nil:
 		err = adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", name))
 	default:
-		answer, err = action.do(r.Context(), queue, query)
+		answer, err = perform(r.Context(), s.logger, name, queue, query, zap.String("client_ip", ip), zap.String("user", user))
 	}
 	if failed, ok := errors.AsType[caddy.APIError](err); ok {
 		w.Header().Set("Content-Type", "application/json") // which is sent now
 		w.WriteHeader(failed.HTTPStatus)
 		return writeJSON(w, map[string]string{"error": failed.Err.Error()}, nil)
 	}
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
-	user, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.auth.user.id")
-	s.logger.Info("status page: "+name, zap.String("queue", queue), zap.String("token", query.Get("token")),
-		zap.String("client_ip", ip), zap.String("user", user))
 	return writeJSON(w, answer, err)
 }
 

@@ -67,10 +67,7 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 		p.Hold = &hold
 		return cmp.Or(err, directive.In(d, checkHold(time.Duration(hold))))
 	}),
-	directive.On("file", func(p *WaitingPage, d *caddyfile.Dispenser) (err error) {
-		p.File, err = directive.Text(d, "the path of a page")
-		return err
-	}),
+	directive.OnText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
 }
 
 func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {

@@ -37,7 +37,7 @@ var callersID = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,128}$`)
 // isID reports whether the value of a trusted header field can be adopted.
 func isID(header, value string) bool {
 	if header == traceparentField {
-		_, err := uniqueid.ReceiveTraceparent(value)
+		_, err := uniqueid.ParseTraceContext(value)
 		return err == nil
 	}
 	return callersID.MatchString(value)
@@ -56,7 +56,7 @@ func (ids *requestIDs) isOwn(text string) bool {
 // in all notations.
 func (ids *requestIDs) adoptValue(header, value string) {
 	if header == traceparentField {
-		ids.trace.received, _ = uniqueid.ReceiveTraceparent(value)
+		ids.trace.received, _ = uniqueid.ParseTraceContext(value)
 		return
 	}
 	ids.txid = value

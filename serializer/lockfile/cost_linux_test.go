@@ -22,8 +22,12 @@ import (
 // run again under strace, takes turns.
 const costEnv = "ORDERLY_TEST_COST_DIR"
 
-// A turn makes at most eight system calls. Those of the runtime's scheduler do not count:
-// under strace, their number depends on how slow strace is.
+// A turn makes at most eight system calls, also with those of other engines that learn of it
+// when it is over. Those of the runtime's scheduler do not count: under strace, their number
+// depends on how slow strace is.
+//
+// Bug: each of these made seven calls for a ticket that had come and gone. It asked all owners
+// up to three times, with a call each time, and looked for the file.
 func TestSystemCallsOfATurn(t *testing.T) {
 	if dir := os.Getenv(costEnv); dir != "" {
 		takeTracedTurns(t, dir)
@@ -35,13 +39,13 @@ func TestSystemCallsOfATurn(t *testing.T) {
 		return
 	}
 	const little, much, most = 200, 1200, 8
-	for _, callers := range []int{1, 32} {
-		before := tracedCalls(t, strace, callers, little)
-		after := tracedCalls(t, strace, callers, much)
+	for _, c := range []struct{ callers, others int }{{1, 0}, {32, 0}, {1, 2}} {
+		before := tracedCalls(t, strace, c.callers, c.others, little)
+		after := tracedCalls(t, strace, c.callers, c.others, much)
 		each := float64(after-before) / (much - little)
-		t.Logf("%d callers: %.2f system calls a turn", callers, each)
+		t.Logf("%d callers, %d other engines: %.2f system calls a turn", c.callers, c.others, each)
 		if each > most {
-			t.Errorf("with %d callers, a turn makes %.2f system calls, more than %d", callers, each, most)
+			t.Errorf("with %d callers and %d other engines, a turn makes %.2f system calls, more than %d", c.callers, c.others, each, most)
 		}
 	}
 }
@@ -49,7 +53,11 @@ func TestSystemCallsOfATurn(t *testing.T) {
 func takeTracedTurns(t *testing.T, dir string) {
 	callers, _ := strconv.Atoi(os.Getenv(costEnv + "_CALLERS"))
 	n, _ := strconv.Atoi(os.Getenv(costEnv + "_TURNS"))
+	others, _ := strconv.Atoi(os.Getenv(costEnv + "_OTHERS"))
 	e := serializer.New(openStore(t, dir), serializer.Options{})
+	for range others {
+		defer serializer.New(openStore(t, dir), serializer.Options{}).Close() //nolint:errcheck // it learns of the turns at the latest now
+	}
 	var done sync.WaitGroup
 	for range callers {
 		done.Go(func() { turns(t, e, n/callers) })
@@ -72,13 +80,13 @@ func turns(t testing.TB, e *serializer.Engine, n int) {
 }
 
 // tracedCalls counts the system calls of a process that takes turns.
-func tracedCalls(t *testing.T, strace string, callers, n int) (sum int) {
+func tracedCalls(t *testing.T, strace string, callers, others, n int) (sum int) {
 	t.Helper()
 	table := filepath.Join(t.TempDir(), "calls")
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-c", "-U", "calls,name", "-o", table,
 		os.Args[0], "-test.run=^TestSystemCallsOfATurn$")
 	cmd.Env = append(os.Environ(), costEnv+"="+t.TempDir(),
-		costEnv+"_CALLERS="+strconv.Itoa(callers), costEnv+"_TURNS="+strconv.Itoa(n))
+		costEnv+"_CALLERS="+strconv.Itoa(callers), costEnv+"_OTHERS="+strconv.Itoa(others), costEnv+"_TURNS="+strconv.Itoa(n))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("strace: %v\n%s", err, out)
 	}

@@ -39,7 +39,7 @@ type directory struct {
 
 	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
 	remote   map[string]*remoteTicket      // by file name; the engine has them in its queues
-	appeared []*remoteTicket               // files that are still to be identified
+	appeared map[string]*remoteTicket      // by file name; still to be identified
 	pauses   map[string]name.Pause         // by file name
 	evicts   []string                      // files that ask for evictions
 }
@@ -53,7 +53,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 	d := &directory{
 		Store: s, sys: sys, unsure: true,
 		local:  make(map[string]*serializer.Ticket),
-		remote: make(map[string]*remoteTicket),
+		remote: make(map[string]*remoteTicket), appeared: make(map[string]*remoteTicket),
 		pauses: make(map[string]name.Pause),
 	}
 	d.owners.Store(new([]*owner.Remote))

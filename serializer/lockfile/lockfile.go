@@ -127,8 +127,7 @@ func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
 
 // Inside implements [serializer.Store].
 func (s *Store) Inside(t *serializer.Ticket) bool {
-	said, _ := s.current.Load().find(t.Number, t.Key)
-	return said.State == owner.Inside
+	return s.current.Load().find(t.Number, t.Key).State == owner.Inside
 }
 
 // Sync implements [serializer.Store].

@@ -79,15 +79,7 @@ func TestWaitingFileRemoved(t *testing.T) {
 func TestOwnerFileDamaged(t *testing.T) {
 	t.Parallel()
 	spoil := func(at int64, text string) func(file string) error {
-		return func(file string) error {
-			f, err := os.OpenFile(file, os.O_RDWR, 0)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			_, err = f.WriteAt([]byte(text), at)
-			return err
-		}
+		return func(file string) error { return overwrite(file, at, text) }
 	}
 	truncate := func(size int64) func(file string) error {
 		return func(file string) error { return os.Truncate(file, size) }
@@ -131,6 +123,64 @@ func TestOwnerFileDamaged(t *testing.T) {
 				get(t, next).Leave()
 				get(t, last).Leave()
 			}
+		})
+	}
+}
+
+// overwrite overwrites a part of a file.
+func overwrite(file string, at int64, text string) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt([]byte(text), at)
+	return err
+}
+
+// Bug: whoever opened the directory while an owner file's text had a wrong name opened the
+// file by a ticket, and took it for that of another owner. The owner then renewed its
+// file, but nobody could tell that this was the same one. So the damaged words of the
+// earlier file were believed, and no ticket was issued any more. With a zero byte in the
+// name, that went on even after the owner's death.
+func TestOwnerNameDamaged(t *testing.T) {
+	const zeros, ones, standing = "\x00\x00\x00\x00\x00\x00\x00\x00", "\xff\xff\xff\xff\xff\xff\xff\xff", "\x01\x00\x00\x00\x00\x00\x00\x00"
+	const start, middle, end, lastPlace = 40, 48, 56, 4096 + 48
+	for _, test := range []struct {
+		name    string
+		at      int64
+		damage  string
+		removed bool // the file's name in the directory, too
+		then    syscall.Signal
+	}{
+		{"start", start, ones, false, syscall.SIGCONT},
+		{"start, dead", start, ones, false, syscall.SIGKILL},
+		{"start, removed", start, ones, true, syscall.SIGCONT},
+		{"letters", middle, ones, false, syscall.SIGCONT},
+		{"letters, dead", middle, ones, false, syscall.SIGKILL},
+		{"letters, removed", middle, ones, true, syscall.SIGCONT},
+		{"end", end, zeros, false, syscall.SIGCONT},
+		{"end, dead", end, zeros, false, syscall.SIGKILL},
+		{"end, removed", end, zeros, true, syscall.SIGCONT},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			holder := helper{Dir: dir, Queue: "a_"}.inside(t)
+			holder.halt(t)
+			file := filepath.Join(dir, filesWith(t, dir, name.Owners)[0])
+			must(t, errors.Join(overwrite(file, test.at, test.damage), overwrite(file, lastPlace, standing)))
+			if test.removed { // with a second ticket, which shows that it is an owner file
+				must(t, errors.Join(os.Link(file, filepath.Join(dir, unownedName("b_"))), os.Remove(file)))
+			}
+			next := started(open(t, dir), "a_")
+			stillWaits(t, next, "the holder is stopped")
+			holder.signal(t, test.then)
+			if test.then == syscall.SIGCONT {
+				stillWaits(t, next, "the holder is inside again")
+				holder.leave(t)
+			}
+			get(t, next).Leave()
 		})
 	}
 }

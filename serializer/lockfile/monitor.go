@@ -5,6 +5,7 @@ package lockfile
 import (
 	"errors"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -31,6 +32,7 @@ func (s *Store) monitor() {
 			// Arrivals that need a ticket report it, too. Waiters keep waiting.
 			s.report(slog.LevelError, "the lock directory could not be read; trying again", "error", err)
 		}
+		runtime.Gosched() // whoever was admitted goes first
 		if time.Since(ticked) >= tickInterval {
 			d.tick()
 			ticked = time.Now()

@@ -24,31 +24,39 @@ type claim struct {
 	by   *owner.Remote // nil if no owner says anything
 }
 
-// find returns what the owners say about a ticket. The error means that no owner has a word
-// for it, but that one cannot be asked, because its file is damaged.
-func (d *directory) find(number uint64, file string) (c claim, err error) {
+// find returns what the owners say about a ticket.
+func (d *directory) find(number uint64, file string) claim {
 	for _, o := range *d.owners.Load() {
-		state, rule, findErr := o.Find(number, file)
-		if state != owner.Gone {
-			return claim{state, rule, o}, nil
+		if state, rule := o.Find(number, file); state != owner.Gone {
+			return claim{state, rule, o}
 		}
-		err = cmp.Or(err, findErr)
 	}
-	return claim{}, err
+	return claim{}
+}
+
+// unaskedLocked returns why an owner cannot be asked, because its file is damaged or cannot
+// be opened. It is called after find has found nothing.
+func (d *directory) unaskedLocked() error {
+	err := d.blind
+	for _, o := range *d.owners.Load() {
+		err = cmp.Or(err, o.Check())
+	}
+	return err
 }
 
 // askLocked returns what the owner of a ticket says about it. If that is not known, all are
 // asked; the error may then mean that an owner's file cannot be opened.
 func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 	if r.by == nil {
-		said, err = d.find(r.Number, r.Key)
-		if said.by == nil {
-			err = cmp.Or(err, d.blind)
+		if said = d.find(r.Number, r.Key); said.by == nil {
+			err = d.unaskedLocked()
 		}
 		return said, err
 	}
 	said.by = r.by
-	said.State, said.rule, err = r.by.Find(r.Number, r.Key)
+	if said.State, said.rule = r.by.Find(r.Number, r.Key); said.State == owner.Gone {
+		err = r.by.Check()
+	}
 	return said, err
 }
 
@@ -177,7 +185,7 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
 // no word for it, because that was damaged.
 func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
-	if said, _ := d.find(number, file); said.by != nil {
+	if said := d.find(number, file); said.by != nil {
 		return said.by == o
 	}
 	info, err := d.sys.Info(file)

@@ -112,16 +112,27 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 // followUpLocked does what the changes have left to be done. All owner files that have
 // appeared are open now. Tickets in order are put into a long queue at its end.
 func (d *directory) followUpLocked() {
-	appeared := d.appeared
-	d.appeared = nil
-	slices.SortFunc(appeared, func(a, b *remoteTicket) int { return cmp.Compare(a.Number, b.Number) })
-	for _, r := range appeared {
-		d.identifyLocked(r)
+	if len(d.appeared) > 0 {
+		d.placeAppearedLocked()
 	}
 	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
 	if time.Since(d.reaped) >= reapInterval {
 		d.reaped = time.Now()
 		d.reapLocked()
+	}
+}
+
+// placeAppearedLocked puts the tickets whose files have appeared into their queues. Those that
+// have vanished again and of which no owner knows were over before anybody was asked.
+func (d *directory) placeAppearedLocked() {
+	appeared := slices.SortedFunc(maps.Values(d.appeared), func(a, b *remoteTicket) int { return cmp.Compare(a.Number, b.Number) })
+	clear(d.appeared)
+	appeared = slices.DeleteFunc(appeared, d.claimLocked)
+	skip := len(appeared) > 0 && d.unaskedLocked() == nil
+	for _, r := range appeared {
+		if !skip || !r.vanished {
+			d.identifyLocked(r)
+		}
 	}
 }
 

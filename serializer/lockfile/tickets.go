@@ -16,9 +16,10 @@ import (
 // remoteTicket is a ticket in a queue that is not one of this process's.
 type remoteTicket struct {
 	serializer.Ticket
-	by      *owner.Remote // nil if that is not known
-	since   time.Time     // when an owner had a word for it last, or when its file was changed
-	changed time.Time     // the same change, by the file system's clock
+	by       *owner.Remote // nil if that is not known
+	since    time.Time     // when an owner had a word for it last, or when its file was changed
+	changed  time.Time     // the same change, by the file system's clock
+	vanished bool          // its file has vanished again before it was identified
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
@@ -33,16 +34,13 @@ func (d *directory) noteAppearedLocked(file string) {
 	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
 		d.unsure = true
 		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}
-		d.appeared = append(d.appeared, &remoteTicket{Ticket: t, since: time.Now()})
+		d.appeared[file] = &remoteTicket{Ticket: t, since: time.Now()}
 	}
 }
 
-// identifyLocked finds out what a file is that has appeared, and puts its ticket into the
-// queue. Many are gone by now: their tickets are over.
+// identifyLocked finds out what a file is that no owner has a word for, and puts its ticket
+// into the queue. Some are gone by now: their tickets are over.
 func (d *directory) identifyLocked(r *remoteTicket) {
-	if d.remote[r.Key] != nil || d.claimLocked(r) {
-		return
-	}
 	info, statErr := d.sys.Info(r.Key)
 	if info.Links > 1 { // the name of its owner's file may have been removed
 		d.openOwnerLocked(r.Key)
@@ -58,9 +56,12 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 }
 
 // claimLocked reports whether an owner has a word for a ticket. If that stands, it puts the
-// ticket into its queue. Otherwise, the owner is about to remove the file.
+// ticket into its queue, unless it is there. Otherwise, the owner is about to remove the file.
 func (d *directory) claimLocked(r *remoteTicket) bool {
-	said, _ := d.find(r.Number, r.Key)
+	if d.remote[r.Key] != nil {
+		return true
+	}
+	said := d.find(r.Number, r.Key)
 	if said.Stands() {
 		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
 		d.last = max(d.last, r.Number)
@@ -85,6 +86,9 @@ func (d *directory) dropLocked(r *remoteTicket) {
 func (d *directory) noteVanishedLocked(file string) {
 	r := d.remote[file]
 	if r == nil {
+		if r = d.appeared[file]; r != nil {
+			r.vanished = true
+		}
 		return
 	}
 	if said, err := d.askLocked(r); !said.Stands() && err == nil {

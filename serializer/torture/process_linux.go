@@ -8,6 +8,7 @@ import (
 	"net/rpc"
 	"os"
 	"runtime/debug"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -146,6 +147,11 @@ func (p *process) Entered(after int64, _ *bool) error {
 		return errors.New("nobody has entered")
 	}
 	return nil
+}
+
+// Dump writes the stacks of all goroutines to the standard error output.
+func (p *process) Dump(int, *bool) error {
+	return pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 }
 
 // StepClock sets how far the process's clock is ahead.

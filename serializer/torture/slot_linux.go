@@ -92,12 +92,22 @@ const callPatience = 10 * time.Second
 // call calls a method of a process. It reports whether that succeeded: the process may be
 // killed before.
 func (h *harness) call(s *slot, method string, arg any) bool {
+	client := s.client.Load()
+	if returned, err := within(callPatience, client, method, arg); returned {
+		return err == nil
+	}
+	_, _ = within(time.Second, client, "Process.Dump", 0) // shows where it hangs, unless it is stopped
+	h.problem("lost: the process in slot %d does not return from %s", s.index, method)
+	return false
+}
+
+// within calls a method through a client. It waits only for a while.
+func within(patience time.Duration, client *rpc.Client, method string, arg any) (returned bool, err error) {
 	select {
-	case c := <-s.client.Load().Go(method, arg, new(bool), make(chan *rpc.Call, 1)).Done:
-		return c.Error == nil
-	case <-time.After(callPatience):
-		h.problem("lost: the process in slot %d does not return from %s", s.index, method)
-		return false
+	case c := <-client.Go(method, arg, new(bool), make(chan *rpc.Call, 1)).Done:
+		return true, c.Error
+	case <-time.After(patience):
+		return false, nil
 	}
 }
 

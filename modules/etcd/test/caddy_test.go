@@ -57,7 +57,10 @@ func TestCaddy(t *testing.T) {
 	}
 
 	awaitLeases(t, c, 2)
-	caddys[0].Reload(site(addrs[0], directives("6s")))
+	if err := caddys[0].Load("text/caddyfile", "{\nadmin {$ADMIN}\n}\n"+site(addrs[0], directives("6s"))); err != nil {
+		t.Fatal(err)
+	}
+	testcaddy.AwaitOneListener(t, addrs[0])
 	a := testcaddy.Get(t, "http://"+addrs[0])
 	if a.StatusCode != http.StatusOK {
 		t.Errorf("after a reload: %s", a.Status)

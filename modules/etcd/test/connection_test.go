@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -96,8 +97,8 @@ func TestConnectionFaults(t *testing.T) {
 	}
 	t.Cleanup(func() { silent.Close() })
 
-	trust := func(name string) *caddyetcd.TLS { return &caddyetcd.TLS{CA: a.file("ca.pem"), ServerName: name} }
-	withCertificate := func(from *authority) *caddyetcd.TLS {
+	trust := func(name string) *enginesettings.TLS { return &enginesettings.TLS{CA: a.file("ca.pem"), ServerName: name} }
+	withCertificate := func(from *authority) *enginesettings.TLS {
 		tls := trust("etcd.example")
 		tls.Cert, tls.Key = from.file("client.pem"), from.file("client.key")
 		return tls
@@ -113,7 +114,7 @@ func TestConnectionFaults(t *testing.T) {
 			[]string{"the member's certificate is not trusted", "x509: certificate is valid for etcd.example, not other.example"}},
 		{"no server_name", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: trust("")},
 			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
-		{"unknown authority", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: &caddyetcd.TLS{ServerName: "etcd.example"}},
+		{"unknown authority", caddyetcd.Engine{Endpoints: []string{https.URL}, TLS: &enginesettings.TLS{ServerName: "etcd.example"}},
 			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
 		{"client certificate and login", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: withCertificate(a), Username: "orderly", Password: "secret"}, nil},
 		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, TLS: trust("etcd.example")},

@@ -2,7 +2,6 @@ package agelist
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
@@ -40,42 +39,4 @@ func TestAgeListKnowsTheOldest(t *testing.T) {
 	if c.Insert(&entries[0], at(20)); c.Oldest(at(10)) != 0 {
 		t.Error("a clock that was set back makes a negative age")
 	}
-}
-
-func TestAgeListOfManyGoroutines(t *testing.T) {
-	var c List
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			entries := make([]Entry, 10)
-			for range 200 {
-				for i := range entries {
-					c.Insert(&entries[i], time.Now())
-				}
-				for i := range entries {
-					c.Remove(&entries[(i*7)%len(entries)])
-				}
-			}
-		})
-	}
-	group.Wait()
-	if c.first != nil || c.last != nil {
-		t.Error("all have left, and the List is not empty")
-	}
-}
-
-// BenchmarkAgeList measures what the ages in the metrics cost a request.
-func BenchmarkAgeList(b *testing.B) {
-	var waiting, inside List
-	b.ReportAllocs()
-	b.RunParallel(func(p *testing.PB) {
-		var m Entry
-		now := time.Now()
-		for p.Next() {
-			waiting.Insert(&m, now)
-			waiting.Remove(&m)
-			inside.Insert(&m, now)
-			inside.Remove(&m)
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package body
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"log"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
-
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // newRequest has a body of that text. It is of an HTTP/1 client, and has no length if
@@ -23,22 +20,6 @@ func newRequest(text string, length int64) *http.Request {
 	r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(text)))
 	r.ContentLength = length
 	return r
-}
-
-// statusOf is the status that an error has for the client.
-func statusOf(err error) int {
-	failure, _ := errors.AsType[caddyhttp.HandlerError](err)
-	return failure.StatusCode
-}
-
-// If a body cannot be stored, the request is refused with 503.
-func TestNoDirectory(t *testing.T) {
-	missing := t.TempDir() + "/missing"
-	t.Setenv("TMPDIR", missing)
-	_, err := Read(httptest.NewRecorder(), newRequest("more than ten bytes", -1), Limits{10, 1 << 20})
-	if statusOf(err) != 503 || !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), missing) {
-		t.Errorf("there is no directory: %v", err)
-	}
 }
 
 // No body is no work, and what an outer queue has read is not read again.
@@ -61,59 +42,6 @@ func TestNothingToRead(t *testing.T) {
 	r := newRequest("", -1) // HTTP/3 does not know that a GET has no body
 	if b, err := Read(httptest.NewRecorder(), r, Limits{10, 0}); err != nil || !b.Empty() {
 		t.Errorf("%v, %v", b, err)
-	}
-}
-
-// Memory grows with what has come, up to the limit and one byte.
-func TestMemory(t *testing.T) {
-	for _, c := range []struct{ come, length, limit, most int64 }{
-		{1, 1 << 20, 1 << 30, firstRead + 1},
-		{10_000, -1, 1 << 30, 4*firstRead + 4},
-		{1 << 20, -1, 100_000, 100_001},
-		{100, 100, 100_000, 101},
-	} {
-		r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(strings.Repeat("x", int(c.come)))))
-		r.ContentLength = c.length
-		b := &Body{Closer: r.Body}
-		_ = b.fillLocked(r, Limits{c.limit, 0})
-		if got := int64(cap(b.memory)); got > c.most {
-			t.Errorf("%d bytes of %d, with a limit of %d: %d bytes of memory", c.come, c.length, c.limit, got)
-		}
-	}
-}
-
-// A proxy's transport may still read the body when another handler does, and the end of
-// the turn frees it meanwhile. Bug: unguarded reads ended the process.
-func TestReadByTwo(t *testing.T) {
-	text := strings.Repeat("x", 96<<10)
-	for _, limits := range []Limits{{96 << 10, 0}, {4 << 10, 96 << 10}} {
-		for _, frees := range []bool{false, true} {
-			for range 20 {
-				r := newRequest(text, -1)
-				b, err := Read(httptest.NewRecorder(), r, limits)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var both sync.WaitGroup
-				var read [2]bytes.Buffer
-				for i := range read {
-					both.Go(func() {
-						_, err := io.CopyBuffer(struct{ io.Writer }{&read[i]}, struct{ io.Reader }{b}, make([]byte, 61))
-						if err != nil && !(frees && err == http.ErrBodyReadAfterClose) {
-							t.Error(err)
-						}
-					})
-				}
-				if frees {
-					both.Go(b.Free)
-				}
-				both.Wait()
-				if got := read[0].Len() + read[1].Len(); got > len(text) || !frees && got != len(text) {
-					t.Fatalf("%d bytes were read", got)
-				}
-				b.Free()
-			}
-		}
 	}
 }
 

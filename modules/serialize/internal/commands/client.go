@@ -1,12 +1,14 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -35,7 +37,11 @@ func (r *run) ask(method, path string, answer any) error {
 	r.address = address
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	resp, err := send(ctx, address, method, path)
+	agent := "caddy serialize " + r.Name()
+	if user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER")); user != "" {
+		agent += " by " + command.Printable(user) // for the log of who paused what
+	}
+	resp, err := send(ctx, address, method, path, agent)
 	if err != nil {
 		return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 	}
@@ -55,7 +61,7 @@ func (r *run) ask(method, path string, answer any) error {
 }
 
 // send is Caddy's own client of the admin API, with a context and the status of an error.
-func send(ctx context.Context, address, method, path string) (*http.Response, error) {
+func send(ctx context.Context, address, method, path, agent string) (*http.Response, error) {
 	to, err := caddy.ParseNetworkAddress(address)
 	if err != nil {
 		return nil, err
@@ -64,6 +70,7 @@ func send(ctx context.Context, address, method, path string) (*http.Response, er
 	if err != nil {
 		return nil, err
 	}
+	request.Header.Set("User-Agent", agent)
 	request.URL.Scheme, request.URL.Host = "http", to.JoinHostPort(0)
 	if to.IsUnixNetwork() {
 		request.URL.Host = "127.0.0.1"

@@ -19,14 +19,6 @@ func TestAge(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	for text, want := range map[string]string{"": "", "äbcd": "äbcd", "äbcde": "äbc…", "\xff\xff\xff\xff\xff": "\ufffd\ufffd\ufffd…"} {
-		if got := Cut(text, 4); got != want {
-			t.Errorf("%q is cut to %q; expected %q", text, got, want)
-		}
-	}
-}
-
 // People name a queue by its prefix or by its name in a list.
 func TestName(t *testing.T) {
 	long := strings.Repeat("ä", 200)

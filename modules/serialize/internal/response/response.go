@@ -49,13 +49,14 @@ type state uint8
 
 const (
 	keeping  state = iota // the client has got nothing of the response, which can be replaced
-	passing               // it is a stream, or too large to be kept
+	passing               // it is a stream, or too large to be kept, and has begun
 	dropping              // the client has gone
 )
 
 // Options are what a response depends on.
 type Options struct {
-	// Limit is how many bytes are kept. With 0, everything passes at once.
+	// Limit is how many bytes are kept, whatever the handlers flush. With 0, everything passes
+	// at once.
 	Limit int64
 
 	// Finish drops what is written for a client that has gone, and the handlers do not
@@ -122,11 +123,28 @@ func (b *Response) WriteHeader(status int) {
 		maps.Copy(b.kept.head, header)
 		b.status = status
 		b.length = announced(header)
-		b.streams = b.streams || isStream(header)
-		if b.streams || b.Limit == 0 || b.length > b.Limit {
+		if b.streams = b.streams || isStream(header); b.streams {
 			_ = b.judge(b.onClient(b.pass))
 		}
 	}
+}
+
+// unsent is how much of a body net/http keeps, in bytes, with the head and until the
+// handlers flush.
+const unsent = 2 << 10
+
+// room is how much of the body may be kept. Even of a response that passes at once, that is
+// what net/http would keep. So the client has got nothing of it, and it can be replaced.
+func (b *Response) room() int64 {
+	if b.length > b.Limit {
+		return unsent
+	}
+	return max(b.Limit, unsent)
+}
+
+// fits reports whether the response is kept until the turn is over, as far as is known.
+func (b *Response) fits() bool {
+	return b.Limit > 0 && max(b.length, int64(b.kept.body.Len())) <= b.Limit
 }
 
 // announced is the length that a header announces, or -1.
@@ -157,7 +175,7 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	if err := b.cause(); err != nil {
 		return 0, err
 	}
-	if b.state == keeping && int64(b.kept.body.Len()+len(p)) <= b.Limit {
+	if b.state == keeping && int64(b.kept.body.Len()+len(p)) <= b.room() {
 		return b.kept.body.Write(p)
 	}
 	err = b.judge(b.onClient(func() (err error) {
@@ -175,13 +193,18 @@ func (b *Response) Write(p []byte) (n int, err error) {
 // Flush implements [http.Flusher].
 func (b *Response) Flush() { _ = b.FlushError() }
 
-// FlushError is what [http.ResponseController] looks for. What is kept stays so.
+// FlushError is what [http.ResponseController] looks for. A response that fits stays kept.
 func (b *Response) FlushError() error {
 	b.WriteHeader(http.StatusOK) // unless there is a status
-	if err := b.cause(); err != nil || b.state != passing {
+	if err := b.cause(); err != nil || b.state == dropping || b.state == keeping && b.fits() {
 		return err
 	}
-	return b.judge(b.onClient(http.NewResponseController(b.w).Flush))
+	return b.judge(b.onClient(func() error {
+		if err := b.pass(); err != nil {
+			return err
+		}
+		return http.NewResponseController(b.w).Flush()
+	}))
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.

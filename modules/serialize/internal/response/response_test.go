@@ -153,25 +153,6 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// What the handlers flush stays here until the turn is over, up to the limit. The rest
-// passes, and interim answers do so at once.
-func TestKeptUntilTheTurnIsOver(t *testing.T) {
-	for _, size := range []int{0, 10, 1000, 1001, 100_000} {
-		w := httptest.NewRecorder()
-		var b Response
-		b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
-		text := strings.Repeat("x", size)
-		_, _ = io.WriteString(&b, text)
-		b.Flush()
-		if kept := w.Body.Len() == 0; kept != (size <= 1000) {
-			t.Errorf("%d bytes: kept %t", size, kept)
-		}
-		if err := b.Deliver(nil); err != nil || w.Body.String() != text || w.Code != 200 {
-			t.Errorf("%d bytes: %d, %d bytes, %v", size, w.Code, w.Body.Len(), err)
-		}
-	}
-}
-
 // A response that breaks off looks broken off, and its part arrives where it was flushed.
 func TestAbortedResponse(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
@@ -256,8 +237,27 @@ func TestWriterThatCannotFlush(t *testing.T) {
 	var b Response
 	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 10})
 	b.Flush()
-	if n, err := b.Write(make([]byte, 20)); n != 20 || err != nil || w.writes != 1 {
+	if n, err := b.Write(make([]byte, 5000)); n != 5000 || err != nil || w.writes != 1 {
 		t.Errorf("wrote %d, %v", n, err)
 	}
 	_ = b.Deliver(nil)
+}
+
+// A header that is set after the status does not count, except for trailers.
+func TestLateHeader(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		for trailer, name := range map[string]string{"": http.TrailerPrefix + "X-Sum", "X-Sum": "X-Sum"} {
+			s := &site{http2: http2, Options: Options{Limit: 1000}, next: func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header().Set("Trailer", trailer)
+				_, err := io.WriteString(w, "hello")
+				w.Header().Set("X-Late", "late")
+				w.Header().Set(name, "17")
+				return err
+			}}
+			resp, text := get(t, s.start(t))
+			if resp.Header.Get("X-Late") != "" || text != "hello" || resp.Trailer.Get("X-Sum") != "17" {
+				t.Errorf("trailer %q: %q, %v, %v", trailer, text, resp.Header, resp.Trailer)
+			}
+		}
+	})
 }

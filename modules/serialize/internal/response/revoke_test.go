@@ -18,6 +18,9 @@ var errRevoked = errors.New("revoked")
 
 // A turn that was revoked is answered with 504 in place of what was kept, whether the
 // response is whole, broken off by a panic, or not begun. The connection is as before.
+//
+// Bug: the head of a response that passes at once counted as sent, though net/http still
+// had it. So the client saw a closed connection and no status.
 func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 	for name, next := range map[string]func(w http.ResponseWriter, revoke func()) error{
 		"whole": func(w http.ResponseWriter, revoke func()) error {
@@ -42,6 +45,13 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		},
+		"the head of a large one": func(w http.ResponseWriter, revoke func()) error {
+			w.Header().Set("Content-Length", "5000")
+			w.WriteHeader(http.StatusOK)
+			revoke()
+			_, err := w.Write(make([]byte, 5000))
+			return err
+		},
 		"late": func(w http.ResponseWriter, revoke func()) error {
 			revoke()
 			w.Header().Set("Content-Length", "5")
@@ -57,24 +67,33 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, http2 bool) {
-				s := &site{http2: http2, Options: Options{Limit: 1000, Finish: true}, idle: time.Minute}
-				s.server.WriteTimeout = caddy.Duration(time.Minute)
-				s.next = func(w http.ResponseWriter, _ *http.Request) error {
-					w.Header().Set("X-Own", "own")
-					return next(w, func() { w.(*Response).Revoke(errRevoked) })
-				}
-				server := s.start(t)
-				for range 2 { // over the same connection
-					resp, text := get(t, server)
-					if resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
-						t.Errorf("%d, %q, %v", resp.StatusCode, text, resp.Header)
+				for _, limit := range []int64{1000, 0} {
+					s := &site{http2: http2, Options: Options{Limit: limit, Finish: true}, idle: time.Minute}
+					s.next = func(w http.ResponseWriter, _ *http.Request) error {
+						w.Header().Set("X-Own", "own")
+						return next(w, func() { w.(*Response).Revoke(errRevoked) })
 					}
-					if err := <-s.errors; !errors.Is(err, errRevoked) {
-						t.Errorf("the error is %v", err)
-					}
+					wantReplaced(t, s)
 				}
 			})
 		})
+	}
+}
+
+// wantReplaced expects that a response is replaced by that of the error route, twice over
+// the same connection.
+func wantReplaced(t *testing.T, s *site) {
+	t.Helper()
+	s.server.WriteTimeout = caddy.Duration(time.Minute)
+	server := s.start(t)
+	for range 2 {
+		resp, text := get(t, server)
+		if resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
+			t.Errorf("limit %d: %d, %q, %v", s.Limit, resp.StatusCode, text, resp.Header)
+		}
+		if err := <-s.errors; !errors.Is(err, errRevoked) {
+			t.Errorf("the error is %v", err)
+		}
 	}
 }
 

@@ -1,9 +1,7 @@
 package statuspage
 
 import (
-	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -124,50 +122,4 @@ func TestStatusPlaces(t *testing.T) {
 	if got := strings.Join(places, " "); err != nil || got != "– 1 2" {
 		t.Errorf("the places are %s (%v); expected none, 1 and 2", got, err)
 	}
-}
-
-// Text has a contrast of at least 4.5, and edges have one of 3, which axe does not check.
-func TestStatusContrast(t *testing.T) {
-	light, dark, ok := strings.Cut(statusCSS, "@media (prefers-color-scheme: dark)")
-	if !ok {
-		t.Fatal("there are no dark colors")
-	}
-	for name, text := range map[string]string{"light": light, "dark": dark} {
-		colors := make(map[string]string)
-		for _, m := range regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6})`).FindAllStringSubmatch(text, -1) {
-			colors[m[1]] = m[2]
-		}
-		for color, least := range map[string]float64{
-			"text": 4.5, "soft": 4.5, "inside": 4.5, "waiting": 4.5, "refused": 4.5, "link": 4.5, "edge": 3,
-		} {
-			for _, ground := range []string{"card", "ground"} {
-				if got := contrast(t, colors[color], colors[ground]); got < least {
-					t.Errorf("%s: %s on %s has a contrast of %.2f; expected %.1f", name, color, ground, got, least)
-				}
-			}
-		}
-	}
-}
-
-// contrast is that of the Web Content Accessibility Guidelines, 1 to 21.
-func contrast(t *testing.T, a, b string) float64 {
-	t.Helper()
-	luminance := func(color string) (l float64) {
-		n, err := strconv.ParseUint(color, 16, 32)
-		if err != nil {
-			t.Fatalf("color %q: %v", color, err)
-		}
-		for i, weight := range []float64{.0722, .7152, .2126} { // from blue to red
-			part := float64(n>>(8*i)&255) / 255
-			if part <= .04045 {
-				part /= 12.92
-			} else {
-				part = math.Pow((part+.055)/1.055, 2.4)
-			}
-			l += weight * part
-		}
-		return l
-	}
-	one, other := luminance(a), luminance(b)
-	return (max(one, other) + .05) / (min(one, other) + .05)
 }

@@ -4,78 +4,122 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// The bounds of Retry-After, in seconds.
+// The bounds of Retry-After, in seconds. The time until the end of a pause is added, up to a
+// bound of its own: somebody may end the pause before.
 const (
 	minRetryAfter = 1
 	maxRetryAfter = 120
+	maxPauseLeft  = 3600
 )
 
 // RetryAfter is the header's value for a refused request. capacity is how many may be
-// inside; 0 is not known.
-func (s *Stats) RetryAfter(queue string, position, capacity int, now time.Time) string {
-	inside := s.Holds.Ages(queue, now)
-	wait := s.hold.wait(position, capacity, inside)
-	return strconv.Itoa(int(min(max(math.Ceil(wait.Seconds()), minRetryAfter), maxRetryAfter)))
+// inside; 0 is not known. pausedUntil is when the queue's pause ends, or nil.
+func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
+	wait := float64(position+1) / s.hold.pace(capacity, s.Holds.Ages(queue, now))
+	wait = min(max(wait, minRetryAfter), maxRetryAfter)
+	switch {
+	case pausedUntil == nil:
+	case pausedUntil.Before(serializer.Forever):
+		wait += min(max(pausedUntil.Sub(now).Seconds(), 0), maxPauseLeft)
+	default:
+		wait = maxRetryAfter
+	}
+	return strconv.Itoa(int(math.Ceil(wait)))
 }
 
 // Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
-func (s *Stats) Guess(queue string, number, capacity int) float64 {
-	if s.hold.nanoseconds.Load() == 0 {
-		return 0
-	}
-	return float64(number) / s.hold.pace(capacity, s.Holds.Ages(queue, time.Now()))
+// still is for how long it has had this number.
+func (s *Stats) Guess(queue string, number, capacity int, still time.Duration) float64 {
+	return s.hold.guess(number, capacity, s.Holds.Ages(queue, time.Now()), still)
 }
 
-// holdEstimate is a moving average of the time that requests are inside.
-type holdEstimate struct{ nanoseconds atomic.Int64 } // 0 until the first has left
+// holdEstimate is what holds have been like: moving averages in seconds.
+type holdEstimate struct {
+	mu             sync.Mutex
+	count          int // of holds, up to holdsAveraged
+	mean, variance float64
+}
+
+const (
+	holdsAveraged = 16 // more would notice later that holds have become longer
+	holdsKnown    = 5  // so many tell how much holds differ
+)
 
 func (e *holdEstimate) add(d time.Duration) {
-	// A lost update between two requests does not matter for an estimate.
-	old := e.nanoseconds.Load()
-	if old == 0 {
-		e.nanoseconds.Store(max(int64(d), 1))
-		return
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.count = min(e.count+1, holdsAveraged)
+	share, off := 1/float64(e.count), d.Seconds()-e.mean
+	e.mean = max(e.mean+share*off, time.Nanosecond.Seconds())
+	e.variance = (1 - share) * (e.variance + share*off*off)
+}
+
+func (e *holdEstimate) averages() (count int, mean, variance float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.count, e.mean, e.variance
+}
+
+// guess is how many seconds it takes until the waiter of a number enters. ages are those of
+// the requests inside, the oldest first. If they are fewer than the capacity, requests of
+// other processes are inside, somewhere in their holds.
+//
+// It is 0, for not known, unless the guess should be right within a third, and nearly always
+// within half: the wait must be six standard deviations or more. A hold that has taken much
+// longer than usual can take any time, also one elsewhere, while the number stays the same.
+func (e *holdEstimate) guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
+	count, mean, variance := e.averages()
+	longest := slices.Max(append(ages, still)).Seconds()
+	if capacity == 0 || number == 0 || count < holdsKnown || longest > 1.1*mean+2*math.Sqrt(variance) {
+		return 0
 	}
-	e.nanoseconds.Store(max(old+(int64(d)-old)/8, 1))
+	elsewhere := max(capacity-len(ages), 0)
+	rounds, next := (number-1)/capacity, (number-1)%capacity
+	wait := mean / 2 // of a hold elsewhere that has begun at any time
+	beyondHalf := sort.Search(len(ages), func(i int) bool { return ages[i].Seconds() < wait })
+	switch {
+	case next < beyondHalf:
+		wait = max(mean-ages[next].Seconds(), 0)
+	case next >= beyondHalf+elsewhere:
+		wait = mean - ages[next-elsewhere].Seconds()
+	}
+	wait += float64(rounds) * mean
+	spread := math.Sqrt(float64(number)*variance+float64(elsewhere)*mean*mean/12) / float64(capacity)
+	if wait < minRetryAfter || wait < 6*spread {
+		return 0
+	}
+	return wait
 }
 
 // unknownHold is the least estimate of a hold until the first one has ended.
 const unknownHold = time.Second
 
-// usual is the estimated length of a hold. Until the first has ended, it is the
-// longest of the ages of those inside.
-func (e *holdEstimate) usual(ages []time.Duration) time.Duration {
-	if known := e.nanoseconds.Load(); known > 0 {
-		return time.Duration(known)
-	}
-	return slices.Max(append(ages, unknownHold))
-}
-
-// wait estimates how long it takes until position others and one more have left a
-// queue with a capacity. ages are those of the requests inside, the oldest first.
-func (e *holdEstimate) wait(position, capacity int, ages []time.Duration) time.Duration {
-	return time.Duration(min(float64(position+1)/e.pace(capacity, ages), maxRetryAfter) * float64(time.Second))
-}
-
 // pace is the expected number of turns a second. If the capacity is not known, it is the
 // number inside now: writers are alone inside, and readers are not.
 //
-// Each unit of capacity hands over after a hold of the usual length. A hold that has
-// taken longer already is expected to take as long again. So a unit that is stuck
-// hands over next to nothing.
+// Each unit of capacity hands over after a hold of the usual length. Until the first has
+// ended, that is the longest of the ages of those inside. A hold that has taken longer
+// already is expected to take as long again. So a unit that is stuck hands over next to
+// nothing.
 func (e *holdEstimate) pace(capacity int, ages []time.Duration) (turns float64) {
-	usual := e.usual(ages)
+	count, usual, _ := e.averages()
+	if count == 0 {
+		usual = slices.Max(append(ages, unknownHold)).Seconds()
+	}
 	for i := range cmp.Or(capacity, max(len(ages), 1)) {
 		hold := usual
 		if i < len(ages) {
-			hold = max(hold, ages[i])
+			hold = max(hold, ages[i].Seconds())
 		}
-		turns += 1 / hold.Seconds()
+		turns += 1 / hold
 	}
 	return turns
 }

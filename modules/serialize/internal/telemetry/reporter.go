@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -54,7 +55,18 @@ func (r *Reporter) Waited(q *Request, err error) {
 	r.waitTimes.Observe(q.Waited.Seconds())
 	r.Stats.Waits.Remove(&q.Entry)
 	q.Since = now
+	if q.Came.IsZero() {
+		q.Came = now
+	}
 	q.endSpan(err)
+}
+
+// Absent tells that the browser of a request stays away. Its turn may have come.
+func (r *Reporter) Absent(q *Request) {
+	r.Count(string(serializer.ReasonGone))
+	if !q.Came.IsZero() {
+		r.hold.add(time.Since(q.Came))
+	}
 }
 
 // Entered tells that a request is inside, since its wait has ended.
@@ -72,16 +84,32 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	r.hold.add(held)
+	r.hold.add(time.Since(q.Came))
 	r.Holds.Remove(&q.Entry)
 	r.Count(outcome)
 	level, message := zap.DebugLevel, "left"
 	if revoked != nil {
 		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
+	r.logHold(q, level, message, revoked)
+}
+
+// Revoked tells that the turn of a request inside was taken back.
+func (r *Reporter) Revoked(q *Request, cause error) {
+	r.logHold(q, zap.WarnLevel, "turn revoked", cause)
+}
+
+// StillInside tells that a revocation has had no effect for a while.
+func (r *Reporter) StillInside(q *Request, cause error) {
+	r.logHold(q, zap.WarnLevel, "still inside, long after its turn was revoked: its handlers ignore the cancellation, and others wait; "+
+		queueapi.FastCGIText, cause)
+}
+
+// logHold writes a log entry about a request that is inside, or was until now.
+func (r *Reporter) logHold(q *Request, level zapcore.Level, message string, revoked error) {
 	if c := r.Logger.Check(level, message); c != nil {
 		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
-			zap.Duration("hold", held), zap.NamedError("cause", revoked))
+			zap.Duration("hold", time.Since(q.Since)), zap.NamedError("cause", revoked))
 	}
 }
 
@@ -98,7 +126,11 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 	if q.Reason != serializer.ReasonSuperseded {
 		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
 	}
-	r.logSome(q, q.Reason, level, "refused", zap.String("reason", string(q.Reason)),
+	paused := zap.Skip()
+	if q.Paused {
+		paused = zap.Bool("paused", true)
+	}
+	r.logSome(q, q.Reason, level, "refused", paused, zap.String("reason", string(q.Reason)),
 		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), zap.Error(err))
 	r.emitRefusal(q, status)
 }
@@ -125,22 +157,15 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 
 // DryRun tells what a request of a dry run would have met in a real queue by its rule, and
 // returns the outcome. Which requests of other processes are readers is not known, so a
-// reader waits for them. inside describes those ahead; it is called only for an entry that
-// is written.
-func (r *Reporter) DryRun(q *Request, rule serializer.Rule, inside func() []string) (outcome string) {
+// reader waits for them.
+func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {
 	if rule.Admits(q.Position, min(r.Holds.Readers(q.Queue), q.Position), 0) {
 		return OutcomeWouldEnter
 	}
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
 		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),
-		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP),
-		zap.Array("inside", zapcore.ArrayMarshalerFunc(func(to zapcore.ArrayEncoder) error {
-			for _, text := range inside() {
-				to.AppendString(text)
-			}
-			return nil
-		})))
+		zap.String("host", d.Host), zap.String("path", d.Path), zap.String("client_ip", d.ClientIP))
 	return OutcomeWouldWait
 }
 
@@ -170,6 +195,7 @@ func (r *Reporter) emitRefusal(q *Request, status int) {
 	r.events.Emit(r.ctx, eventRefused, map[string]any{
 		"queue":     q.Queue,
 		"reason":    string(q.Reason),
+		"paused":    q.Paused,
 		"position":  q.Position,
 		"wait_ms":   waitMS(q.Waited),
 		"status":    status,

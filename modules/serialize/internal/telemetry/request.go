@@ -22,7 +22,9 @@ type Request struct {
 	Token    uint64 // of its ticket; 0 if it has no turn
 	Position int    // how many were ahead on arrival
 	Waited   time.Duration
+	Came     time.Time         // when the turn came; a browser takes it later
 	Reason   serializer.Reason // of its refusal, or ""
+	Paused   bool              // it was refused while its queue was paused
 
 	span trace.Span // of its wait, or nil
 }

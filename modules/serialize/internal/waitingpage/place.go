@@ -13,6 +13,8 @@ type Place struct {
 	Number int     `json:"number"` // among those that wait; 1 is the next, 0 is not known yet
 	Paused bool    `json:"paused"` // nobody enters
 	Wait   float64 `json:"wait"`   // seconds until the turn, as a guess; 0 is not known
+
+	since time.Time // when the number became this one
 }
 
 // Places is an engine whose queues are read for all browsers that ask where they stand.
@@ -36,7 +38,11 @@ func (t *Ticket) Place() Place {
 	for end := time.Now().Add(placesWait); ; {
 		t.engine.Places().update()
 		if place := t.place.Load(); place != nil {
-			return Place{place.Number, place.Paused, t.report.Guess(t.about.Queue, place.Number, t.capacity)}
+			now := *place
+			if !now.Paused {
+				now.Wait = t.report.Guess(t.about.Queue, now.Number, t.capacity, time.Since(now.since))
+			}
+			return now
 		}
 		if time.Now().After(end) || t.await(context.Background(), 5*time.Millisecond) {
 			return Place{}
@@ -64,7 +70,11 @@ func (p *Places) update() {
 			}
 			number++
 			if t, ok := ticket.Requester.(*Ticket); ok {
-				t.place.Store(&Place{Number: number, Paused: state.PausedUntil != nil})
+				place := &Place{Number: number, Paused: state.PausedUntil != nil, since: begun}
+				if before := t.place.Load(); before != nil && before.Number == number && !before.Paused {
+					place.since = before.since
+				}
+				t.place.Store(place)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
 	}
-	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
+	v.About.Waited, v.About.Since, v.About.Came = t.about.Waited, t.about.Since, t.about.Came
 	turn, err := t.turn, t.err
 	t.err = errNone
 	return turn, err
@@ -178,6 +178,9 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.turn = turn
+	if turn != nil {
+		t.about.Came = time.Now()
+	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
 	}
@@ -205,10 +208,10 @@ func (t *Ticket) revoke(cause error) {
 func (t *Ticket) endLocked(why error) {
 	t.err, t.seen = why, time.Now()
 	t.scheduleLocked()
-	t.report.Waited(&t.about, why)
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.report.Count(string(serializer.ReasonGone))
+		t.report.Absent(&t.about)
 	}
+	t.report.Waited(&t.about, why)
 	turn := t.turn
 	go func() { // without the lock
 		if turn != nil {

@@ -128,51 +128,6 @@ func (q *queue) idle(inside serializer.Turn) time.Duration {
 	return time.Since(left)
 }
 
-// A place is kept for hold after the last contact, but only for three seconds if the
-// browser has not sent its cookie back.
-func TestPlaceIsGivenUp(t *testing.T) {
-	for want, give := range map[time.Duration]func(*queue) *Ticket{awayTime: (*queue).page, hold: (*queue).asked} {
-		inQueue(t, func(q *queue, inside serializer.Turn) {
-			mine := give(q)
-			time.Sleep(want - time.Millisecond)
-			if _, waiting := q.places.Count("a"); waiting != 1 {
-				q.Errorf("the place is not kept for %v", want)
-			}
-			time.Sleep(2 * time.Millisecond)
-			if _, waiting := q.places.Count("a"); waiting != 0 {
-				q.Errorf("the place is kept for longer than %v", want)
-			}
-			q.want(mine, errAway)
-			inside.Leave()
-		})
-	}
-}
-
-// Bug: ten places without a connection cost the next request 21 seconds, two for each.
-func TestAbsentBrowsersCostLittle(t *testing.T) {
-	const most = 10 * time.Second
-	for name, give := range map[string]func(*queue) *Ticket{"no cookie": (*queue).page, "no script": (*queue).proven, "script": (*queue).asked} {
-		t.Run(name, func(t *testing.T) {
-			inQueue(t, func(q *queue, inside serializer.Turn) {
-				for range 200 {
-					go give(q)
-				}
-				for range 10 { // the same in the course of time
-					give(q)
-					time.Sleep(time.Second)
-				}
-				for range 200 {
-					go give(q)
-				}
-				time.Sleep(askTime)
-				if idle := q.idle(inside); idle > most {
-					q.Errorf("the next request waits for %v; expected %v at most", idle, most)
-				}
-			})
-		})
-	}
-}
-
 // Questions do not keep a turn that nobody claims.
 func TestTurnIsNotProlongedForEver(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {

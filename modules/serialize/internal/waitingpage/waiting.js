@@ -31,11 +31,11 @@ async function ask() {
 	return null;
 }
 
-// span is a time in words, rounded up as befits a guess.
+// span is a time in words, rounded by less than the guess may be off.
 function span(seconds) {
-	const [unit, size, step] = seconds <= 60 ? ['second', 1, 10] : seconds <= 3600 ? ['minute', 60, 1] : ['hour', 3600, .5];
+	const [unit, size, step] = seconds < 10 ? ['second', 1, 1] : seconds < 100 ? ['second', 1, 5] : seconds < 6000 ? ['minute', 60, 1] : ['hour', 3600, .5];
 	const words = new Intl.NumberFormat(page.Lang, {style: 'unit', unit, unitDisplay: 'long'});
-	return words.format(step * Math.ceil(seconds / size / step));
+	return words.format(step * Math.round(seconds / size / step));
 }
 
 function show({number, paused, wait}) {

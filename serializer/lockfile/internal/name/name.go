@@ -149,8 +149,18 @@ func ParsePause(file string) (Pause, bool) {
 	return Pause{Queue: queue, End: time.UnixMicro(int64(micros)).UTC()}, ok
 }
 
+// randomLetters are how many letters [Random] returns.
+const randomLetters = 16
+
 // Random returns random letters for the name of a file.
-func Random() string { return strings.ToLower(rand.Text()[:16]) }
+func Random() string { return strings.ToLower(rand.Text()[:randomLetters]) }
+
+// IsOwner reports whether an owner file may have been given a name: [Owners], and what
+// [Random] returns.
+func IsOwner(file string) bool {
+	letters, ok := strings.CutPrefix(file, Owners)
+	return ok && len(letters) == randomLetters && strings.Trim(letters, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
 
 // AppendDigits appends n in decimal, padded with zeros to width.
 func AppendDigits(b []byte, n uint64, width int) []byte {

@@ -3,6 +3,7 @@
 package owner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +31,8 @@ type Remote struct {
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
 // [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
+// That of a ticket does not. The file is then useless: its words may be damaged, too, and
+// Update would not find the one that takes its place.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
@@ -38,7 +41,7 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	r := &Remote{Process: &serializer.Owner{Name: "unknown process", Alive: true}, dir: d, file: file{at, info.ID, fd, nil}}
 	text := make([]byte, countAt)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
-		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine {
+		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine && name.IsOwner(lines[1]) {
 			r.file.name, r.Process.Name = lines[1], lines[2]
 		}
 		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
@@ -86,10 +89,9 @@ func (r *Remote) Update() error {
 }
 
 // Find returns what the owner says about a ticket by its number and its file. The state is
-// Gone if it says nothing. The error means that the file is damaged, so the owner cannot
-// say anything.
-func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, err error) {
-	err = r.read(func(words []word, levels int) {
+// Gone if it says nothing, perhaps because its file is damaged; see Check.
+func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule) {
+	_ = r.read(func(words []word, levels int) {
 		for level := range levels {
 			at := bucket(number, level)
 			for i := at; i < at+bucketWords; i += 2 {
@@ -106,7 +108,7 @@ func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, err
 			}
 		}
 	})
-	return s, rule, err
+	return s, rule
 }
 
 // Numbers returns the numbers of all tickets that are waiting or inside, and the last one
@@ -123,7 +125,17 @@ func (r *Remote) Numbers() (standing []uint64, last uint64, err error) {
 			}
 		}
 	})
-	return standing, last, err
+	return standing, last, cmp.Or(err, r.Check())
+}
+
+// Check returns an error if the file is damaged, so that its owner cannot say anything. What
+// is behind a cut reads as zeros up to the end of its page.
+func (r *Remote) Check() (err error) {
+	return cmp.Or(r.read(func(_ []word, levels int) {
+		if info, statErr := dir.Stat(r.file.fd); statErr != nil || info.Size < int64(sizeOf(levels)) {
+			err = errDamaged
+		}
+	}), err)
 }
 
 // read reads the words, unless the file is closed.
@@ -139,9 +151,6 @@ func (r *Remote) read(do func(words []word, levels int)) error {
 			return errDamaged
 		}
 		do(r.file.words(), levels)
-		if info, err := dir.Stat(r.file.fd); err != nil || info.Size < int64(sizeOf(levels)) {
-			return errDamaged // what is behind a cut reads as zeros up to the end of its page
-		}
 		return nil
 	})
 }
