@@ -73,7 +73,6 @@ func Open(o Options) (*Store, error) {
 		ttl:      o.TTL,
 		servers:  newServers(o, k),
 		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		changed:  make(chan struct{}),
 		sessions: make(map[uint64]*session),
 		serial:   isInside,
 		pauses:   make(map[string]bool),

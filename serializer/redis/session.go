@@ -62,20 +62,12 @@ func (st *Store) run() {
 		}
 		// A connection may break at this moment, so a single failure means little.
 		if tries >= 3 || !transient(err) || errors.Is(err, context.DeadlineExceeded) {
-			st.fail(err)
+			if st.current.Set(nil, err) && st.ctx.Err() == nil {
+				st.log.Warn("Redis cannot be used; requests are refused until it can", "addresses", st.where, "namespace", st.keys.namespace, "error", err)
+			}
 		}
 		lease.Sleep(st.ctx, 4*lease.RetryPause)
 	}
-}
-
-// fail notes why there is no session, and logs it if the reason is new.
-func (st *Store) fail(err error) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.ctx.Err() == nil && (st.failure == nil || st.failure.Error() != err.Error()) {
-		go st.log.Warn("Redis cannot be used; requests are refused until it can", "addresses", st.where, "namespace", st.keys.namespace, "error", err)
-	}
-	st.announceLocked(nil, err)
 }
 
 // begin looks for the master, and begins a session there.
@@ -116,7 +108,7 @@ func (s *session) start() error {
 	s.serial = st.serial
 	s.beginLocked(parseEntry(answer[1], answer[2]))
 	st.sessions[s.serial] = s
-	st.announceLocked(s, nil)
+	st.current.Set(s, nil)
 	go st.log.Info("began a session in Redis", "address", st.servers.client().Options().Addr, "namespace", st.keys.namespace, "session", s.id, "ttl", st.ttl)
 	return nil
 }
@@ -206,8 +198,8 @@ func (s *session) lose(cause error) {
 	}
 	s.over = true
 	s.end(err)
-	if st.session == s {
-		st.announceLocked(nil, nil)
+	if st.current.Get() == s {
+		st.current.Set(nil, nil)
 	}
 	if s.serial > 0 {
 		st.events.Lost(err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Store keeps tickets on a Redis server, for any number of machines.
@@ -66,13 +67,11 @@ type Store struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	logged  throttle.Throttle[struct{}] // of log entries about requests
+	current lease.Current[session]
 
 	mu       sync.Mutex
-	session  *session            // nil while there is none
 	sessions map[uint64]*session // by serial: this one, and lost ones whose holders have not left
 	serial   uint64              // of the last session
-	failure  error               // why the last attempts to begin one failed; nil at first
-	changed  chan struct{}       // closed and replaced when session or failure change
 	known    uint64              // the greatest number that this process has seen
 	pauses   map[string]bool     // that were reported
 }
@@ -110,7 +109,7 @@ func (st *Store) Sync(ctx context.Context) error {
 
 // do has the script carry out operations. All changes before are then reported.
 func (st *Store) do(ctx context.Context, what string, operations ...string) (own []string, err error) {
-	s, err := st.current(ctx)
+	s, err := st.await(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +122,7 @@ func (st *Store) Close() error {
 	st.stop()
 	st.running.Wait()
 	defer st.servers.close()
-	s := st.session
+	s := st.current.Get()
 	if s == nil || !s.lease.Stop() {
 		return nil
 	}
@@ -135,31 +134,13 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// current returns the session. While one is being begun, it waits for the result.
-func (st *Store) current(ctx context.Context) (*session, error) {
-	for {
-		st.mu.Lock()
-		s, failure, changed := st.session, st.failure, st.changed
-		st.mu.Unlock()
-		switch {
-		case s != nil:
-			return s, nil
-		case failure != nil:
-			return nil, st.storageError("using", failure)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+// await returns the session. While one is being begun, it waits for the result.
+func (st *Store) await(ctx context.Context) (*session, error) {
+	s, err := st.current.Await(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = st.storageError("using", err)
 	}
-}
-
-// announceLocked wakes the goroutines that wait for a session.
-func (st *Store) announceLocked(s *session, failure error) {
-	st.session, st.failure = s, failure
-	close(st.changed)
-	st.changed = make(chan struct{})
+	return s, err
 }
 
 // complain logs an error that concerns no particular caller, at most once a second.

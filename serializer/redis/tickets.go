@@ -15,7 +15,7 @@ import (
 // Append implements [serializer.Store]. If it gives up, a request on its way may still make
 // tickets. They are taken out when the log shows them.
 func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
-	s, err := st.current(ctx)
+	s, err := st.await(ctx)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,9 @@ func TestConnectionFaults(t *testing.T) {
 	}
 	t.Cleanup(func() { silent.Close() })
 
-	trust := func(name string) *enginesettings.TLS { return &enginesettings.TLS{CA: a.file("ca.pem"), ServerName: name} }
+	trust := func(name string) *enginesettings.TLS {
+		return &enginesettings.TLS{CA: a.file("ca.pem"), ServerName: name}
+	}
 	withCertificate := func(from *authority) *enginesettings.TLS {
 		tls := trust("etcd.example")
 		tls.Cert, tls.Key = from.file("client.pem"), from.file("client.key")
