@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -260,7 +261,7 @@ func TestLostAnswers(t *testing.T) {
 	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for a minute
 	for i := range 5 {
 		enterSoon(t, e)
-		before := s.do("HGET", "{orderly}:meta", "number")
+		before := number(t, s)
 		link.part(true)
 		c := arrive(e, time.Minute)
 		wait.Until(t, "the ticket exists", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(1) })
@@ -271,14 +272,18 @@ func TestLostAnswers(t *testing.T) {
 		}
 		c.enter(t).Leave()
 		wait.Until(t, "no ticket is left", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(0) })
-		after := s.do("HGET", "{orderly}:meta", "number")
-		var first, last uint64
-		fmt.Sscan(before.(string), &first)
-		fmt.Sscan(after.(string), &last)
-		if last != first+1 || c.turn.Position() != 0 {
-			t.Errorf("the number went from %d to %d, %d ahead", first, last, c.turn.Position())
+		if after := number(t, s); after != before+1 || c.turn.Position() != 0 {
+			t.Errorf("the number went from %d to %d, %d ahead", before, after, c.turn.Position())
 		}
 	}
+}
+
+// number is the last one that the server knows.
+func number(t *testing.T, s *server) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(s.do("HGET", "{orderly}:meta", "number").(string), 10, 64)
+	must(t, err)
+	return n
 }
 
 // A proxy cuts connections again and again. Nothing is lost.
