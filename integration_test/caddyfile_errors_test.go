@@ -30,7 +30,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", "engine etcd {\nendpoints http://localhost:2379\n}", `engine etcd is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with github.com/orderly-http/caddy-orderly --with github.com/orderly-http/caddy-orderly/modules/etcd`},
 		{"serialize", `engine`, `engine: no value; expected a name: file, memory`},
 		{"serialize", "engine file {\nsync on\n}", `engine file: unexpected "sync"; it has no options`},
-		{"serialize", `engine redis`, `engine "redis": there is none of this name; expected one of file, memory`},
+		{"serialize", `engine consul`, `engine "consul": there is none of this name; expected one of file, memory`},
 		{"serialize", `error_code 500 503`, `error_code: unexpected "503" after "500"; expected a status from 400 to 599`},
 		{"serialize", `error_code 600`, `error_code 600: expected a status from 400 to 599`},
 		{"serialize", `error_code 399`, `error_code 399: expected a status from 400 to 599`},
