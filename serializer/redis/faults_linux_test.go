@@ -164,14 +164,7 @@ func TestServerRestarts(t *testing.T) {
 // the number is smaller. The holder of that ticket is told to stop before anybody enters.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	master := startServer(t)
-	replica := startServer(t)
-	host, port, _ := strings.Cut(master.address, ":")
-	replica.do("REPLICAOF", host, port)
-	engines := opened(t, 2, master.address, replica.address)
-	wait.Until(t, "the replica follows", func() bool {
-		return replica.do("HGET", "{orderly}:meta", "number") == master.do("HGET", "{orderly}:meta", "number")
-	})
+	master, replica, engines := startReplicated(t)
 	replica.do("REPLICAOF", "127.0.0.1", "1") // it goes on as a replica, but of nobody
 	holder := enter(t, engines[0])
 	waiter := join(t, engines[1])
@@ -198,9 +191,43 @@ func TestFailover(t *testing.T) {
 	master.start()
 	third := open(t, Options{}, master.address, replica.address)
 	wantRefused(t, third, "are both masters")
-	host, port, _ = strings.Cut(replica.address, ":")
+	host, port, _ := strings.Cut(replica.address, ":")
 	master.do("REPLICAOF", host, port)
 	enterSoon(t, third)
+}
+
+// startReplicated starts a master with a replica, and engines that use them.
+func startReplicated(t *testing.T) (master, replica *server, engines []*serializer.Engine) {
+	t.Helper()
+	master, replica = startServer(t), startServer(t)
+	host, port, _ := strings.Cut(master.address, ":")
+	replica.do("REPLICAOF", host, port)
+	engines = opened(t, 2, master.address, replica.address)
+	awaitReplica(t, master, replica)
+	return master, replica, engines
+}
+
+func awaitReplica(t *testing.T, master, replica *server) {
+	t.Helper()
+	wait.Until(t, "the replica has everything", func() bool { return number(t, replica) == number(t, master) })
+}
+
+// A replica that has everything takes over. Turns and places are kept.
+func TestFailoverWithEverything(t *testing.T) {
+	t.Parallel()
+	master, replica, engines := startReplicated(t)
+	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	awaitReplica(t, master, replica)
+	killed := time.Now()
+	master.kill()
+	replica.do("REPLICAOF", "NO", "ONE")
+	holder.turn.Leave()
+	waiter.enter(t).Leave()
+	t.Logf("next entry after %.1f s", waiter.entered.Sub(killed).Seconds())
+	wantGreater(t, enterSoon(t, engines[0]), waiter.turn.Token())
+	if len(holder.revoked)+len(waiter.revoked) > 0 {
+		t.Error("a turn was revoked")
+	}
 }
 
 // Somebody deletes keys: all of them, or some. Then all is lost, and nothing is stuck.
