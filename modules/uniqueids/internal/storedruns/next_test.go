@@ -234,6 +234,9 @@ func TestRunsUsedUp(t *testing.T) {
 func TestStoredRunIsNoNumber(t *testing.T) {
 	for kind, storage := range storages {
 		for _, text := range []string{"", "x", "-1\n", "1073741825\n", "1 2\n"} {
+			if text == "" && kind == "files" { // made before a crash, which path.lock outlives
+				continue
+			}
 			storage := storage(t.TempDir())
 			if err := storage.Store(t.Context(), nextKey, []byte(text)); err != nil {
 				t.Fatal(err)
