@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -108,19 +107,8 @@ func transient(err error) bool {
 	return false
 }
 
-// isConflict reports whether a transaction was undone because of another one.
-func isConflict(err error) bool { return strings.HasPrefix(code(err), "40") }
-
 // isWaiting reports whether a request may have failed because somebody locks a table.
 func isWaiting(err error) bool {
 	text := code(err)
 	return text == lockNotAvailable || text == queryCanceled || errors.Is(err, context.DeadlineExceeded)
-}
-
-// explain adds a hint for people to an error.
-func explain(err error) error {
-	if code(err) == insufficientPrivilege {
-		return fmt.Errorf("the user may not use a table (GRANT SELECT, INSERT, UPDATE, DELETE): %w", err)
-	}
-	return err
 }

@@ -143,7 +143,7 @@ func (s *session) reportLocked(r *row) {
 		t.Client, _ = netip.ParseAddrPort(r.client)
 		s.tickets[r.number] = t
 		s.remote++
-		s.touch()
+		s.changedAt = time.Now() // so that a session without notifications reads often
 		s.store.events.Appeared(t)
 	default:
 		atomic.StoreUint64(&t.Ref, r.state())
@@ -177,7 +177,7 @@ func (s *session) joinedLocked(r *row) {
 // outLocked reports that a ticket is out, which the process has not removed itself.
 func (s *session) outLocked(t *serializer.Ticket) {
 	delete(s.tickets, t.Number)
-	s.touch()
+	s.changedAt = time.Now()
 	if t.Local() {
 		s.store.events.Removed(t)
 		return
@@ -203,9 +203,6 @@ func (s *session) hear(message string) bool {
 	}
 	return true
 }
-
-// touch notes that others are active, so that a session without notifications reads often.
-func (s *session) touch() { s.changedAt = time.Now() }
 
 // The Ref of a ticket of another process.
 const (

@@ -107,7 +107,7 @@ func (st *Store) begin() (*session, error) {
 	if err != nil {
 		s.end(err)
 		discard(s.working)
-		return nil, explain(err)
+		return nil, err
 	}
 	return s, nil
 }
@@ -151,7 +151,7 @@ func (s *session) open() (sent time.Duration, err error) {
 	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	tx.Queue(statements["add namespace"], st.namespace)
 	tx.Queue(statements["lock"], st.namespace, 1)
-	tx.Queue(statements["begin epoch"], st.namespace, st.ttl.Microseconds(), lost)
+	tx.Queue(statements["begin epoch"], st.namespace, st.ttl.Microseconds(), lost, st.channel)
 	tx.Queue(statements["end sessions"], st.namespace)
 	tx.Queue(statements["end tickets"], st.namespace)
 	tx.Queue(statements["begin session"], st.namespace, st.owner.Name, st.ttl.Microseconds()).Query(func(rows pgx.Rows) error {
@@ -171,6 +171,7 @@ func (s *session) open() (sent time.Duration, err error) {
 	if err = st.exchange(s.ctx, s.working, tx); err != nil {
 		return 0, err
 	}
+	st.channel = s.channel
 	if s.id == 0 {
 		return 0, &notOpenError{max(time.Duration(closed)*time.Microsecond, lease.RetryPause)}
 	}

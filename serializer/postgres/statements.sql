@@ -20,11 +20,12 @@ SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::big
 WHERE name = $1
 
 -- : begin epoch
--- If commits may be missing: all sessions end, and none begins for the longest lease.
+-- If commits may be missing: all sessions end, and none begins for the longest lease. An
+-- answer may have shown that, in epoch $3, or the row is not the one with the channel $4.
 UPDATE orderly_namespaces n
 SET epoch = epoch + 1, history = :history, opens = clock_timestamp() +
     greatest($2::bigint * interval '1 microsecond', (SELECT max(ttl) FROM orderly_sessions s WHERE s.namespace = n.id))
-WHERE name = $1 AND (history <> :history OR epoch <= $3)
+WHERE name = $1 AND (history <> :history OR epoch <= $3 OR channel <> coalesce(nullif($4, ''), channel))
 
 -- : end sessions
 DELETE FROM orderly_sessions s USING orderly_namespaces n

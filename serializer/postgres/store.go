@@ -88,6 +88,7 @@ type Store struct {
 	running   sync.WaitGroup
 	failures  throttle.Throttle[struct{}] // of log entries about rounds
 	current   lease.Current[session]
+	channel   string // of the namespace, as run knows it
 
 	mu        sync.Mutex
 	sessions  map[uint64]*session // by ID: the current one, and lost ones whose holders have not left

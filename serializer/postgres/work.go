@@ -142,10 +142,10 @@ func (s *session) work() {
 			continue
 		}
 		s.trouble.Store(&err)
-		if isConflict(err) || s.ctx.Err() != nil {
+		if strings.HasPrefix(code(err), "40") || s.ctx.Err() != nil { // another transaction was in the way
 			continue
 		}
-		s.store.complain(explain(err))
+		s.store.complain(err)
 		lease.Sleep(s.ctx, lease.RetryPause)
 	}
 }
@@ -247,7 +247,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 func (s *session) await(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
-		return explain(err)
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-s.ctx.Done():
