@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +18,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
 
 const (
@@ -43,7 +46,7 @@ func (r *run) ask(method, path string, answer any) error {
 	}
 	resp, err := send(ctx, address, method, path, agent)
 	if err != nil {
-		return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
+		return unanswered(address, err)
 	}
 	defer resp.Body.Close()
 	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
@@ -57,7 +60,19 @@ func (r *run) ask(method, path string, answer any) error {
 	if err := body.Decode(&says); err != nil || says.Error == "" {
 		return fmt.Errorf("the Caddy at %s was built without serialize, and answers with status %d; --address names another admin API", address, resp.StatusCode)
 	}
-	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(says.Error)), exitCodes[resp.StatusCode]}
+	text := strings.Replace(says.Error, "; "+queueapi.Path+" lists", "; caddy serialize queues lists", 1)
+	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(text)), exitCodes[resp.StatusCode]}
+}
+
+// unanswered says why there is no answer, and what helps.
+func unanswered(address string, err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the Caddy at %s does not answer within %s, so it may be stopped or overloaded: %w", address, patience, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the admin API at %s: %w; run the command as a user who may open that socket, such as Caddy's", address, err)
+	}
+	return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 }
 
 // send is Caddy's own client of the admin API, with a context and the status of an error.

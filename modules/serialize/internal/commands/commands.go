@@ -23,9 +23,12 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 const (
+	exitError      = 1
+	exitNone       = 2
 	exitInside     = 3
 	exitNoAnswer   = 4
 	exitPauseEnded = 5
@@ -38,7 +41,7 @@ of the ticket does not answer, 5 the pause ended before nobody was inside.`
 )
 
 // exitCodes are those for the errors of the admin API.
-var exitCodes = map[int]int{http.StatusNotFound: 2, http.StatusConflict: exitInside, http.StatusGatewayTimeout: exitNoAnswer}
+var exitCodes = map[int]int{http.StatusNotFound: exitNone, http.StatusConflict: exitInside, http.StatusGatewayTimeout: exitNoAnswer}
 
 // failure is an error with an exit code.
 type failure struct {
@@ -155,13 +158,17 @@ func (r *run) queues() (queues []queueapi.Queue, err error) {
 
 func list(r *run, _ []string) error {
 	queues, failed := r.queues()
+	switch name := r.queue(); {
+	case len(queues) > 0 || failed != nil:
+	case name != "" && name != "*":
+		failed = &failure{fmt.Errorf("the Caddy at %s has no queue %s; caddy serialize queues lists those that it has", r.address, name), exitNone}
+	case !r.json:
+		r.say("nobody is in a queue of the Caddy at %s", r.address)
+	}
 	if r.json && queues != nil {
 		enc := json.NewEncoder(r.OutOrStdout())
 		enc.SetIndent("", "  ")
 		return errors.Join(enc.Encode(queues), failed)
-	}
-	if len(queues) == 0 && failed == nil {
-		r.say("nobody is in a queue of the Caddy at %s", r.address)
 	}
 	writeTables(r.OutOrStdout(), queues, time.Now())
 	return failed
@@ -181,7 +188,7 @@ func evict(r *run, args []string) error {
 		err = r.act(http.MethodDelete, token, &evicted)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &failure{fmt.Errorf("%w; it does not answer, and may evict the ticket once it continues", err), exitNoAnswer}
+		return &failure{fmt.Errorf("%w; it may evict the ticket once it continues", err), exitNoAnswer}
 	}
 	if err == nil {
 		r.say("ticket %s, %s in queue %s: %s", evicted.Token, evicted.State, r.prefix, evicted.Result)
@@ -202,7 +209,14 @@ func (r *run) confirmed(why error) bool {
 }
 
 func pause(r *run, _ []string) error {
-	err := r.change("pause?for="+url.QueryEscape(r.length), "the pause has ended", "paused ")
+	changed, err := r.change("pause?for=" + url.QueryEscape(r.length))
+	for _, q := range changed {
+		text := "the pause has ended"
+		if q.PausedUntil != nil {
+			text = "paused " + queueapi.UntilText(*q.PausedUntil)
+		}
+		r.say("%s in %s: %s", q.Prefix, q.Path, text)
+	}
 	if err != nil || !r.wait {
 		return err
 	}
@@ -214,23 +228,35 @@ func pause(r *run, _ []string) error {
 }
 
 func resume(r *run, _ []string) error {
-	return r.change("resume", "resumed", "by a pause of several queues still paused ")
+	changed, err := r.change("resume")
+	for _, q := range changed {
+		if q.PausedUntil == nil {
+			r.say("%s in %s: resumed", q.Prefix, q.Path)
+			continue
+		}
+		by := r.pauseOf(q)
+		err = errors.Join(err, &failure{fmt.Errorf("%s in %s: still paused by %s, %s; resume that one",
+			q.Prefix, q.Path, by, queueapi.UntilText(*q.PausedUntil)), exitError})
+	}
+	return err
 }
 
-// change pauses or resumes queues, and says of each whether it is paused now.
-func (r *run) change(action, isNot, is string) error {
-	var changed []queueapi.Paused
-	if err := r.act(http.MethodPost, action, &changed); err != nil {
-		return err
-	}
-	for _, q := range changed {
-		text := isNot
-		if q.PausedUntil != nil {
-			text = is + queueapi.UntilText(*q.PausedUntil)
+// change pauses or resumes queues. The answer says of each whether it is paused now.
+func (r *run) change(action string) (changed []queueapi.Paused, err error) {
+	return changed, r.act(http.MethodPost, action, &changed)
+}
+
+// pauseOf names the pause of several queues that goes on for one of them.
+func (r *run) pauseOf(one queueapi.Paused) string {
+	var queues []queueapi.Queue
+	if err := r.ask(http.MethodGet, queueapi.Path+"?queue="+url.QueryEscape(one.Path+"/*"), &queues); err == nil {
+		for _, q := range queues {
+			if strings.HasSuffix(q.Prefix, "*") && q.PausedUntil != nil && serializer.Matches(q.Prefix, one.Prefix) {
+				return q.Prefix
+			}
 		}
-		r.say("%s in %s: %s", q.Prefix, q.Path, text)
 	}
-	return nil
+	return "a pause of several queues"
 }
 
 // say prints a line, in which nothing controls a terminal.
