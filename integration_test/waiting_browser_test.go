@@ -51,13 +51,13 @@ func TestWaitingInBrowser(t *testing.T) {
 	c.awaitTickets(2)
 	b := openPage(t)
 	b.goTo(c.url + "/mine?a=b#c")
-	b.until(placeIs("You are number 2 in line.") + " && document.title === '(2) Waiting in line'")
+	b.until(placeIs("You are number 2 in the queue.") + " && document.title === '(2) Waiting in the queue'")
 	b.until("[4.4, 42, 149, 5000, 7000].map(span).join() === '4 seconds,40 seconds,2 minutes,83 minutes,2 hours'")
 	b.run("window.same = true", nil)
 	leave()
 	c.AwaitEntry("two")
 	b.until(placeIs("You are next."))
-	b.until("document.title === '(1) Waiting in line' && document.querySelector('[role=status][aria-live=polite]') !== null")
+	b.until("document.title === '(1) Waiting in the queue' && document.querySelector('[role=status][aria-live=polite]') !== null")
 	// Refresh, which is for browsers without JavaScript, would load the page again. And this
 	// is longer than hold.
 	time.Sleep(5500 * time.Millisecond)
@@ -105,7 +105,7 @@ func TestWaitingInTwoTabs(t *testing.T) {
 		tab.until(placeIs("You are next."))
 	}
 	private.goTo(c.url + "/private")
-	private.until(placeIs("You are number 2 in line."))
+	private.until(placeIs("You are number 2 in the queue."))
 	one.run("setTimeout(() => location.reload())", nil)
 	one.until("performance.getEntriesByType('navigation')[0].type === 'reload' && " + placeIs("You are next."))
 	one.visit("about:blank")
@@ -116,7 +116,7 @@ func TestWaitingInTwoTabs(t *testing.T) {
 	wait.Until(t, "one has entered", func() bool { return len(c.Order()) == 2 })
 	first := c.Order()[1]
 	other := map[string]*browser{"1": two, "2": one}[first]
-	other.until(placeIs("You are number 2 in line."))
+	other.until(placeIs("You are number 2 in the queue."))
 	c.WantOrder("first", first)
 	c.Open("1")
 	c.Open("2")

@@ -107,7 +107,7 @@ func TestWaitingTicketOfAnotherRule(t *testing.T) {
 			strict.waits("strict/mine")
 			strict.waits("loose/mine") // the same place
 			c.awaitTickets(len(inside) + 2)
-			if a := b.waits("strict/mine"); !strings.Contains(a.Text, "You are number 3 in line.") {
+			if a := b.waits("strict/mine"); !strings.Contains(a.Text, "You are number 3 in the queue.") {
 				t.Errorf("at the stricter line, the page shows %s", a.Text)
 			}
 			c.OpenAll()
@@ -137,7 +137,7 @@ func TestWaitingOwnPage(t *testing.T) {
 	b := openPage(t)
 	b.goTo(c.url + "/mine")
 	b.until("document.querySelector('svg') !== null && " + placeIs("You are next."))
-	b.until("document.title === '(1) Waiting in line' && getComputedStyle(document.body).backgroundColor === 'rgb(1, 2, 3)'")
+	b.until("document.title === '(1) Waiting in the queue' && getComputedStyle(document.body).backgroundColor === 'rgb(1, 2, 3)'")
 	leave()
 	b.until(served("mine"))
 }

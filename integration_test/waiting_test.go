@@ -153,7 +153,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	c.awaitTickets(3)
 	b.waits("two")
 	other := newVisitor(c)
-	other.finds("You are number 3 in line.", false)
+	other.finds("You are number 3 in the queue.", false)
 	for range 3 { // however often it asks
 		b.waits("two")
 	}
@@ -277,7 +277,7 @@ func TestWaitingPlaceIsGivenUp(t *testing.T) {
 	three := c.send("POST", "name=three")
 	c.awaitTickets(2)
 	b.finds("", true)
-	b.finds("You are number 2 in line.", false)
+	b.finds("You are number 2 in the queue.", false)
 	leave()
 	c.wantServed(three)
 	c.wantMetric(`requests_total{outcome="gone",queue="a_"}`, "1")
