@@ -36,9 +36,9 @@ func TestLoadErrors(t *testing.T) {
 			testcaddy.WriteFile(t, s.dir, "")
 		}, []string{opening, file}},
 		"directory of another user": {func(t *testing.T, s *setup) { s.user = nobody(t) },
-			[]string{"opening", guardFile, "permission denied"}},
+			[]string{"opening", guardFile, "permission denied", "install -d -o 65534 -m 0750 "}},
 		"directory that another user may not make": {func(t *testing.T, s *setup) { s.user, s.dir = nobody(t), filepath.Join(s.dir, "a", "b") },
-			[]string{opening, "permission denied"}},
+			[]string{opening, "permission denied", "install -d -o 65534 -m 0750 "}},
 		"guard is a symbolic link": {func(t *testing.T, s *setup) {
 			target := filepath.Join(testcaddy.TempDir(t), "target")
 			testcaddy.WriteFile(t, target, "")

@@ -51,7 +51,11 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 		}
 		names[i] = sub.name
 	}
-	return d.Errf("%s: unknown subdirective %q; expected one of %s", of, d.Val(), strings.Join(names, ", "))
+	expected := strings.Join(names, ", ")
+	if len(names) > 1 {
+		expected = "one of " + expected
+	}
+	return d.Errf("%s: unknown subdirective %q; expected %s", of, d.Val(), expected)
 }
 
 // Value parses the only value of a subdirective. It may be empty if it is quoted.

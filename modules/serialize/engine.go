@@ -2,8 +2,11 @@ package serialize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -57,8 +60,8 @@ func checkEngineName(name string) error {
 		return nil
 	}
 	if module, ok := otherEngines[name]; ok {
-		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; build one with it: xcaddy build --with %s --with %s",
-			name, orderlyModule, module)
+		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; in a checkout, run go build ./modules/%s/cmd/caddy; "+
+			"elsewhere, xcaddy build --with %s --with %s", name, name, orderlyModule, module)
 	}
 	return fmt.Errorf("engine %q: there is none of this name; expected one of %s", name, strings.Join(engineNames(), ", "))
 }
@@ -138,7 +141,15 @@ func (FileEngine) Key(path string) string { return "file:" + path }
 
 // Open implements [EngineModule].
 func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
-	return lockfile.Open(path, lockfile.Options{Log: log})
+	store, err := lockfile.Open(path, lockfile.Options{Log: log})
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w; Caddy runs as user %d, who may not use it; to give it to that user: install -d -o %[2]d -m 0750 %s",
+			err, os.Geteuid(), path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
 }
 
 // MemoryEngine keeps queues in the memory of this process. It needs no directory.
