@@ -289,7 +289,7 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
 			if mine.covers(state.Prefix) && isInUse(state) {
-				return fmt.Errorf("engine %s: queue %q in %s has %d requests inside and %d waiting by engine %s; "+
+				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
 			}
