@@ -4,6 +4,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,33 @@ func TestSettingsAreFields(t *testing.T) {
 	for _, s := range settings {
 		if !fields[s.name] {
 			t.Errorf("there is no JSON field %s", s.name)
+		}
+	}
+}
+
+// The handler's comment and the reference have each placeholder, and each reason of a
+// refusal, and no other.
+func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
+	find := func(file, pattern string) (found []string) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			found = append(found, match[1])
+		}
+		return found
+	}
+	placeholders := slices.Sorted(slices.Values(find("internal/telemetry/placeholders.go", `name == "(\w+)"`)))
+	reasons := slices.Sorted(slices.Values(find("../../serializer/refusal.go", `Reason = "(\w+)"`)))
+	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "gone" }) // nobody is there to see it
+	for _, file := range []string{"handler.go", "../../docs/directives.md"} {
+		if got := slices.Sorted(slices.Values(find(file, "`{http\\.serialize\\.(\\w+)}` \\|"))); !slices.Equal(got, placeholders) {
+			t.Errorf("%s has the placeholders %v; there are %v", file, got, placeholders)
+		}
+		got := strings.FieldsFunc(find(file, "[Oo]n refusal: `(.+)`")[0], func(c rune) bool { return c < 'a' && c != '_' })
+		if got = slices.DeleteFunc(slices.Sorted(slices.Values(got)), func(r string) bool { return r == "or" }); !slices.Equal(got, reasons) {
+			t.Errorf("%s has the reasons %v; there are %v", file, got, reasons)
 		}
 	}
 }
