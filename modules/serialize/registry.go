@@ -27,6 +27,7 @@ import (
 // serves.
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
+	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
 	browsers waitingpage.Book // that wait without a connection
 
 	mu       sync.Mutex
@@ -130,9 +131,11 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 			return nil, err
 		}
 		engine := serializer.New(store, serializer.Options{Log: log})
+		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
+		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
 			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
-			places: waitingpage.Places{Engine: engine},
+			inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -140,10 +143,6 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	}
 	ref := &engineRef{sharedEngine: value.(*sharedEngine), module: module, path: path, log: log}
 	ref.refs.Store(1)
-	for _, rival := range r.rivalsOf(ref.name, ref.directory) {
-		ref.hasRivals.Store(true)
-		rival.hasRivals.Store(true)
-	}
 	return ref, nil
 }
 
@@ -191,19 +190,22 @@ func realPath(path string) string {
 // sharedEngine is an engine that handlers share.
 type sharedEngine struct {
 	*serializer.Engine
-	key       string
-	name      string // of its module, such as file
-	space     string // where it keeps its queues
-	directory string // by which it was opened
-	hasRivals atomic.Bool
-	places    waitingpage.Places // of browsers that wait without a connection
+	key         string
+	name        string             // of its module, such as file
+	space       string             // where it keeps its queues
+	directory   string             // by which it was opened
+	inDirectory *atomic.Int32      // how many engines are open there
+	places      waitingpage.Places // of browsers that wait without a connection
 }
 
 // Places implements [waitingpage.Engine].
 func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
 
 // Destruct implements [caddy.Destructor].
-func (e *sharedEngine) Destruct() error { return e.Close() }
+func (e *sharedEngine) Destruct() error {
+	defer e.inDirectory.Add(-1)
+	return e.Close()
+}
 
 // engineRef counts one handler's references to an engine: one for the handler's
 // configuration, and one for each of its requests. The last one releases the engine.
@@ -253,12 +255,10 @@ func (r *registry) rivalsOf(name, directory string) []*sharedEngine {
 
 // checkRivals refuses a request that has its turn if a rival has let another one in.
 func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
-	if !e.hasRivals.Load() {
+	if e.inDirectory.Load() == 1 {
 		return nil
 	}
-	e.hasRivals.Store(false) // first: another one may come while this one looks
 	for _, rival := range registered.rivalsOf(e.name, e.directory) {
-		e.hasRivals.Store(true)
 		if inside, _ := rival.Count(queue); inside > 0 {
 			turn.Leave()
 			return &serializer.Refused{

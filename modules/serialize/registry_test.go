@@ -115,6 +115,34 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 	}
 }
 
+// Bug: while a request of one queue looked for rivals, those of the engine's other queues
+// entered without a look, beside requests of the old engine.
+func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	turn := entered(t, opened(t, FileEngine{}, dir), "changed_")
+	defer turn.Leave()
+	young := opened(t, MemoryEngine{}, dir)
+	var group sync.WaitGroup
+	for i := range 3 {
+		queue := []string{"changed_", "other_", "third_"}[i]
+		group.Go(func() {
+			for range 2000 {
+				turn, err := young.Enter(t.Context(), serializer.Arrival{Queue: queue})
+				if err == nil {
+					err = young.checkRivals(queue, turn)
+				}
+				if isIn := err == nil; isIn != (i > 0) {
+					t.Errorf("%s: %v", queue, err)
+					return
+				} else if isIn {
+					turn.Leave()
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
 // Bug: if a deployment moved a symbolic link, and a reload followed, the new configuration
 // let a request in beside the holder of the old one.
 func TestMovedLink(t *testing.T) {
