@@ -153,6 +153,30 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// Handlers accept a WebSocket over HTTP/2 or HTTP/3 by flushing a status of success alone.
+// Other answers to such a request are kept, for its client need not read them.
+func TestAccept(t *testing.T) {
+	for _, c := range []struct {
+		status  int
+		text    string
+		accepts bool
+	}{
+		{200, "", true}, {200, "hello", false}, {404, "", false},
+	} {
+		for _, limit := range []int64{0, 1000} {
+			accepted := false
+			var b Response
+			b.Init(httptest.NewRecorder(), httptest.NewRequest("CONNECT", "/", http.NoBody), Options{Limit: limit, Accept: func() { accepted = true }})
+			b.WriteHeader(c.status)
+			_, _ = io.WriteString(&b, c.text)
+			b.Flush()
+			if accepted != c.accepts || b.streams != c.accepts {
+				t.Errorf("%v with a limit of %d: accepted %t, streams %t", c, limit, accepted, b.streams)
+			}
+		}
+	}
+}
+
 // A response that breaks off looks broken off, and its part arrives where it was flushed.
 func TestAbortedResponse(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
