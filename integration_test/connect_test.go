@@ -4,17 +4,20 @@ package integration_test
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // readsBody is a site whose queue has options, and whose handler reads the body inside.
 func readsBody(options string) setup {
-	return setup{tls: true, site: "route {\nserialize {\npath {$DIR}\n" + options + "\n}\n" +
+	return setup{tls: true, site: "route {\nserialize {\npath {$DIR}\ntimeout 10s\n" + options + "\n}\n" +
 		"request_header X-Length {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"}
 }
 
@@ -41,7 +44,7 @@ func TestBodyThatSaysItIsEmpty(t *testing.T) {
 // Bug: the answer to a CONNECT passed inside the turn, and a client that did not read kept it.
 func TestConnectDoesNotRead(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{tls: true, site: "serialize {\npath {$DIR}\n}\nrespond " + strings.Repeat("x", 16000)})
+	c := start(t, setup{tls: true, site: "serialize {\npath {$DIR}\ntimeout 10s\n}\nrespond " + strings.Repeat("x", 16000)})
 	framer := dialHTTP2(t, c, 0)
 	sendHead(t, framer, 1, true, ":method", "CONNECT", ":authority", "localhost")
 	for {
@@ -64,11 +67,13 @@ func TestWebSocketOverHTTP3(t *testing.T) {
 		t.Helper()
 		u, err := url.Parse(c.url + "/?name=socket")
 		check(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+		t.Cleanup(cancel)
 		received, body := io.Pipe()
 		t.Cleanup(func() { _ = body.Close() })
 		answer, err = newClient(t, "3").Transport.RoundTrip((&http.Request{
 			Method: http.MethodConnect, Proto: "websocket", URL: u, Host: "localhost", Header: make(http.Header), Body: received,
-		}).WithContext(t.Context()))
+		}).WithContext(ctx))
 		check(t, err)
 		t.Cleanup(func() { _ = answer.Body.Close() })
 		return answer, body
