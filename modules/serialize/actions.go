@@ -107,20 +107,22 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", query.Get("token")))
 	}
 	q, t, err := findQueue(ctx, queue, strconv.FormatUint(number, 10))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case query.Has("careful") && t.State == serializer.StateInside:
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
-	left := ""
-	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
+	evict, left := q.engine.Evict, ""
+	if query.Has("careful") {
+		evict = q.engine.EvictWaiter
+	}
+	if err = evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
 	result := "evicted; its request is refused"
 	switch {
+	case errors.Is(err, serializer.ErrInside):
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
