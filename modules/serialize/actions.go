@@ -162,7 +162,7 @@ const (
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
 	text, until := cmp.Or(query.Get("for"), defaultPause), time.Time{}
 	length, err := caddy.ParseDuration(text)
-	if err != nil || length != 0 && length < shortestPause {
+	if err != nil || length < shortestPause && (length != 0 || strings.ContainsAny(text, "123456789")) { // 0.1ns is 0, too
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
 	}
 	if length > 0 {
@@ -203,8 +203,7 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	if name == "" || queueapi.Placeholder.MatchString(name) {
 		return false
 	}
-	var named member
-	named.queue, named.many = strings.CutSuffix(name, "*")
+	named := member{queue: name}
 	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
 	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

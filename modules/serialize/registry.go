@@ -47,20 +47,22 @@ type member struct {
 	engine      *sharedEngine
 	path        string // real, of the directory
 	prefix      string // as configured
-	queue       string // its name; with placeholders, what the names begin with
-	many        bool   // the prefix has placeholders
+	queue       string // its name; with placeholders, that of all its queues, which ends in *
 	limit       int    // how many may be inside; 0 is no limit
 	queueLength int    // how many may wait; 0 is no limit
 	dryRun      bool
 }
 
 // covers reports whether a queue is one of the handler's.
-func (m *member) covers(queue string) bool {
-	return queue == m.queue || m.many && strings.HasPrefix(queue, m.queue)
-}
+func (m *member) covers(queue string) bool { return serializer.Matches(m.queue, queue) }
 
 // overlaps reports whether a queue may be one of both handlers.
-func (m *member) overlaps(o *member) bool { return m.covers(o.queue) || o.covers(m.queue) }
+func (m *member) overlaps(o *member) bool {
+	return m.covers(strings.TrimSuffix(o.queue, "*")) || o.covers(strings.TrimSuffix(m.queue, "*"))
+}
+
+// isMany reports whether the prefix has placeholders.
+func (m *member) isMany() bool { return strings.HasSuffix(m.queue, "*") }
 
 // join adds a handler, until leave.
 func (r *registry) join(m member) {
@@ -288,10 +290,15 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
-			if mine.covers(state.Prefix) && isInUse(state) {
+			switch {
+			case !mine.covers(state.Prefix):
+			case isInUse(state):
 				return fmt.Errorf("engine %s: queue %q in %s has %d requests inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
+			case state.Waiting > 0:
+				s.ctx.Logger().Warn("requests wait in a paused queue that gets another engine; new ones do not wait for them, and they are refused at a resume while one of these is inside",
+					zap.String("path", directory), zap.String("queue", state.Prefix), zap.Int("waiting", state.Waiting), zap.String("engine", rival.name))
 			}
 		}
 	}

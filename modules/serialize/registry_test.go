@@ -45,6 +45,8 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 		{"same queue", "a_", "a_", true},
 		{"another queue", "a_", "b_", false},
 		{"one of a prefix with placeholders", "user_anna_", "user_{http.auth.user.id}_", true},
+		{"one whose prefix begins like a timestamp", "p00001b_", "p00001{http.request.host}_", true},
+		{"one with a long name", serializer.QueueName(strings.Repeat("long-", 50)), strings.Repeat("long-", 20) + "{http.request.host}", true},
 		{"none of a prefix with placeholders", "a_", "user_{http.auth.user.id}_", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
