@@ -286,7 +286,7 @@ func (b *Response) send() error {
 	for name, values := range late { // of which the server picks the trailers
 		same := len(b.kept.head[name])
 		switch {
-		case same > len(values) || !slices.Equal(values[:same], b.kept.head[name]):
+		case same == 0 || same > len(values) || !slices.Equal(values[:same], b.kept.head[name]):
 			header[name] = values
 		case same < len(values): // what an outer handler has made of the others counts
 			header[name] = append(header[name], values[same:]...)

@@ -289,7 +289,7 @@ func TestLateHeader(t *testing.T) {
 				return err
 			}}
 			resp, text := get(t, s.start(t))
-			if resp.Header.Get("X-Late") != "" || text != "hello" || resp.Trailer.Get("X-Sum") != "17" {
+			if resp.Header.Get("X-Late") != "" || text != "hello" || strings.Join(resp.Trailer["X-Sum"], " ") != "17" {
 				t.Errorf("trailer %q: %q, %v, %v", trailer, text, resp.Header, resp.Trailer)
 			}
 		}
