@@ -65,7 +65,7 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 	known := d.ownerLocked(file)
 	switch {
 	case file == d.own.Name():
-		if c == dir.Vanished {
+		if c != dir.Closed { // another file may be in its place
 			d.checkOwnLocked()
 		}
 	case c == dir.Appeared && known != nil:
@@ -91,6 +91,9 @@ func (d *directory) ownerLocked(file string) *owner.Remote {
 
 // openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it.
 func (d *directory) openOwnerLocked(file string) {
+	if info, err := d.sys.Info(file); err == nil && info.Links == 1 && !strings.HasPrefix(file, name.Owners) {
+		return // another program's, which this user may not be able to open
+	}
 	o, err := owner.OpenRemote(d.sys, file)
 	switch {
 	case err == nil && (o.Name() == d.own.Name() || d.ownerLocked(o.Name()) != nil):
@@ -152,13 +155,18 @@ func (d *directory) reapLocked() {
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also
 // of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
-// owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
+// owner may have replaced it unnoticed, or somebody has put a copy in its place. Then the
+// other one is opened, and reaped next if that is dead, too.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := make(map[string]bool) // their words may be damaged
+	var left []string
 	for _, r := range d.remote {
-		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
+		switch by := cmp.Or(r.by, d.find(r.Number, r.Key).by); {
+		case d.diedWith(dead, by, r.Key):
 			taken[r.Key] = true
 			d.dropLocked(r)
+		case r.by == nil || r.by == dead:
+			r.by, left = nil, append(left, r.Key)
 		}
 	}
 	if len(taken) > 0 {
@@ -167,7 +175,7 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	}
 	files, err := d.sys.List()
 	for _, file := range files {
-		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.isOf(dead, file, n.Number) {
+		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.diedWith(dead, d.find(n.Number, file).by, file) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
@@ -179,15 +187,16 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	}
 	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 	dead.Close()
-	d.openOwnerLocked(dead.Name())
+	for _, file := range append(left, dead.Name()) {
+		d.openOwnerLocked(file)
+	}
 }
 
-// isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
-// no word for it, because that was damaged.
-func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
-	if said := d.find(number, file); said.by != nil {
-		return said.by == o
-	}
+// diedWith reports whether a ticket belongs to a dead owner: its file is a link to that of the
+// owner, even if the owner has no word for it, because that was damaged. A file for which the
+// owner has a word may be a link to an earlier file of the same process. But if somebody
+// holds the lock of that, the owner's file is a copy, and the process lives.
+func (d *directory) diedWith(dead, by *owner.Remote, file string) bool {
 	info, err := d.sys.Info(file)
-	return err == nil && o.Has(info)
+	return err == nil && dead.Has(info) || by == dead && owner.IsFree(d.sys, file)
 }
