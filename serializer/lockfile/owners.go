@@ -91,9 +91,6 @@ func (d *directory) ownerLocked(file string) *owner.Remote {
 
 // openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it.
 func (d *directory) openOwnerLocked(file string) {
-	if info, err := d.sys.Info(file); err == nil && info.Links == 1 && !strings.HasPrefix(file, name.Owners) {
-		return // another program's, which this user may not be able to open
-	}
 	o, err := owner.OpenRemote(d.sys, file)
 	switch {
 	case err == nil && (o.Name() == d.own.Name() || d.ownerLocked(o.Name()) != nil):
@@ -147,26 +144,33 @@ func (d *directory) reapLocked() {
 		dead, err := o.Dead()
 		if err != nil {
 			d.report(slog.LevelError, "an owner file could not be checked", "path", d.pathOf(o.Name()), "error", err)
-		} else if dead {
+		} else if dead && !d.livesLocked(o) {
 			d.reapOwnerLocked(o)
 		}
 	}
 }
 
+// livesLocked reports whether somebody holds the lock of a ticket's file, although nobody holds
+// that of its owner's file. Then somebody has put a copy in the place of the owner's file, which
+// the owner will mend, or the process is ending at this moment.
+func (d *directory) livesLocked(o *owner.Remote) bool {
+	for _, r := range d.remote {
+		if r.by == o && !owner.IsFree(d.sys, r.Key) {
+			return true
+		}
+	}
+	return false
+}
+
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also
 // of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
-// owner may have replaced it unnoticed, or somebody has put a copy in its place. Then the
-// other one is opened, and reaped next if that is dead, too.
+// owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := make(map[string]bool) // their words may be damaged
-	var left []string
 	for _, r := range d.remote {
-		switch by := cmp.Or(r.by, d.find(r.Number, r.Key).by); {
-		case d.diedWith(dead, by, r.Key):
+		if r.by == dead || d.isOf(dead, r.Key, r.Number) {
 			taken[r.Key] = true
 			d.dropLocked(r)
-		case r.by == nil || r.by == dead:
-			r.by, left = nil, append(left, r.Key)
 		}
 	}
 	if len(taken) > 0 {
@@ -175,7 +179,7 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	}
 	files, err := d.sys.List()
 	for _, file := range files {
-		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.diedWith(dead, d.find(n.Number, file).by, file) {
+		if n, parseErr := name.Parse(file); taken[file] || parseErr == nil && d.isOf(dead, file, n.Number) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
@@ -187,16 +191,15 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	}
 	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 	dead.Close()
-	for _, file := range append(left, dead.Name()) {
-		d.openOwnerLocked(file)
-	}
+	d.openOwnerLocked(dead.Name())
 }
 
-// diedWith reports whether a ticket belongs to a dead owner: its file is a link to that of the
-// owner, even if the owner has no word for it, because that was damaged. A file for which the
-// owner has a word may be a link to an earlier file of the same process. But if somebody
-// holds the lock of that, the owner's file is a copy, and the process lives.
-func (d *directory) diedWith(dead, by *owner.Remote, file string) bool {
+// isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
+// no word for it, because that was damaged.
+func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
+	if said := d.find(number, file); said.by != nil {
+		return said.by == o
+	}
 	info, err := d.sys.Info(file)
-	return err == nil && dead.Has(info) || by == dead && owner.IsFree(d.sys, file)
+	return err == nil && o.Has(info)
 }

@@ -46,7 +46,9 @@ func (d *directory) noteAppearedLocked(file string) {
 // into the queue. Some are gone by now: their tickets are over.
 func (d *directory) identifyLocked(r *remoteTicket) {
 	info, statErr := d.sys.Info(r.Key)
-	d.openOwnerLocked(r.Key) // the name of its owner's file may have been removed
+	if info.Links > 1 { // the name of its owner's file may have been removed
+		d.openOwnerLocked(r.Key)
+	}
 	if _, err := d.askLocked(r); d.claimLocked(r) || err == nil && errors.Is(statErr, fs.ErrNotExist) {
 		return
 	}
