@@ -91,10 +91,10 @@ func proxyTables(s *figures.Set) (tables []report.Table) {
 		tables = append(tables, report.Tabulate(s, fmt.Sprintf("The upstream takes %s.", hold(figures.Case{Hold: takes})), cases,
 			report.Label("clients, server", clientsAndWho),
 			report.Spread("requests a second", rate), report.Ratio("of HAProxy's `maxconn 1`", rate, haproxyOne),
-			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work)))
+			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work),
+			report.Median("idle, µs, median", gap), report.Median("the queue's part", turn)))
 	}
-	return append(tables, report.Tabulate(s, "32 clients, and the upstream takes 0.5 ms: how idle it is between two requests.",
-		under(s, gap, figures.Case{Clients: plottedClients, Hold: halfMillisecond}), between...))
+	return tables
 }
 
 // The suite php has PHP scripts behind the queue: what users feel.
@@ -131,16 +131,12 @@ func phpTables(s *figures.Set) []report.Table {
 		report.Tabulate(s, "A lone client: the response time, milliseconds.", under(s, wait, figures.Case{Clients: 1, Hold: phpHold}),
 			report.Label("server", who), report.Spread("median", wait), more, report.Spread("99th percentile", late)),
 		report.Tabulate(s, "32 clients: how idle PHP is between two scripts.", under(s, gap, figures.Case{Clients: plottedClients, Hold: phpHold}),
-			append(between, report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late))...),
+			report.Label("server", who), report.Spread("idle, µs, median", gap), report.Spread("the queue's part", turn),
+			report.Column{Head: "the rest", Cell: func(s *figures.Set, c figures.Case) string {
+				return report.Number(s.Of(c, gap).Median - s.Of(c, turn).Median)
+			}},
+			report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
 	}
-}
-
-// between are the columns of how idle an upstream is between two requests, and why.
-var between = []report.Column{
-	report.Label("server", who), report.Spread("idle, µs, median", gap), report.Spread("the queue's part", turn),
-	{Head: "the rest", Cell: func(s *figures.Set, c figures.Case) string {
-		return report.Number(s.Of(c, gap).Median - s.Of(c, turn).Median)
-	}},
 }
 
 // The suite handover passes a turn between two processes that use the library.
