@@ -46,8 +46,9 @@ const (
 
 // otherEngines are the Go modules of engines that do not come with the plugin.
 var otherEngines = map[string]string{
-	"etcd":  orderlyModule + "/modules/etcd",
-	"redis": orderlyModule + "/modules/redis",
+	"etcd":     orderlyModule + "/modules/etcd",
+	"postgres": orderlyModule + "/modules/postgres",
+	"redis":    orderlyModule + "/modules/redis",
 }
 
 // checkEngineName refuses the name of an engine that this Caddy does not have.

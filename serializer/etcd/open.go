@@ -70,7 +70,6 @@ func Open(o Options) (*Store, error) {
 		ttl:      o.TTL,
 		cluster:  c,
 		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		changed:  make(chan struct{}),
 		sessions: make(map[uint64]*session),
 		pauses:   make(map[string]*knownPause),
 	}

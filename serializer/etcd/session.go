@@ -60,12 +60,9 @@ func (st *Store) run() {
 
 // fail notes why there is no session, and logs it if the reason is new.
 func (st *Store) fail(err error) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.ctx.Err() == nil && (st.failure == nil || st.failure.Error() != err.Error()) {
-		go st.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", st.where, "namespace", string(st.keys), "error", err)
+	if st.now.Set(nil, err) && st.ctx.Err() == nil {
+		st.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", st.where, "namespace", string(st.keys), "error", err)
 	}
-	st.announceLocked(nil, err)
 }
 
 // begin requests a lease, and begins to follow.
@@ -110,7 +107,7 @@ func (s *session) start() error {
 		return context.Cause(s.ctx)
 	}
 	st.sessions[uint64(s.id)] = s
-	st.announceLocked(s, nil)
+	st.now.Set(s, nil)
 	go s.pass(w)
 	go s.monitor()
 	go st.log.Info("got a lease from etcd", "endpoints", st.where, "namespace", string(st.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
@@ -199,8 +196,8 @@ func (s *session) lose(cause error) {
 	}
 	s.over = true
 	s.end(err)
-	if st.session == s {
-		st.announceLocked(nil, nil)
+	if st.now.Get() == s {
+		st.now.Set(nil, nil)
 	}
 	if s.applied > 0 {
 		st.events.Lost(err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Store keeps tickets in an etcd cluster, for any number of machines.
@@ -77,13 +78,11 @@ type Store struct {
 	stop       context.CancelFunc
 	running    sync.WaitGroup              // run
 	failures   throttle.Throttle[struct{}] // of log entries about requests to etcd
-	operations atomic.Int64                // that etcd takes in a transaction: --max-txn-ops, 128 by default
+	now        lease.Current[session]
+	operations atomic.Int64 // that etcd takes in a transaction: --max-txn-ops, 128 by default
 
 	mu       sync.Mutex
-	session  *session            // nil while there is no lease
 	sessions map[uint64]*session // by lease: this one, and lost ones whose holders have not left
-	failure  error               // why the last attempts to get a lease failed; nil at first
-	changed  chan struct{}       // closed and replaced when session or failure change
 	pauses   map[string]*knownPause
 }
 
@@ -115,7 +114,7 @@ func (st *Store) Close() error {
 	for _, p := range st.pauses {
 		p.timer.Stop()
 	}
-	s := st.session
+	s := st.now.Get()
 	if s != nil {
 		s.over = true // nothing is reported any more
 	}
@@ -130,29 +129,11 @@ func (st *Store) Close() error {
 
 // current returns the session. While a lease is being requested, it waits for the result.
 func (st *Store) current(ctx context.Context) (*session, error) {
-	for {
-		st.mu.Lock()
-		s, failure, changed := st.session, st.failure, st.changed
-		st.mu.Unlock()
-		switch {
-		case s != nil:
-			return s, nil
-		case failure != nil:
-			return nil, st.storageError("using etcd", failure)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	s, err := st.now.Await(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = st.storageError("using etcd", err)
 	}
-}
-
-// announceLocked wakes the goroutines that wait for a session.
-func (st *Store) announceLocked(s *session, failure error) {
-	st.session, st.failure = s, failure
-	close(st.changed)
-	st.changed = make(chan struct{})
+	return s, err
 }
 
 // takeFewer puts fewer operations into a transaction from now on, because etcd has refused

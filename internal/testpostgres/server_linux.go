@@ -1,0 +1,252 @@
+// Package testpostgres runs PostgreSQL servers and poolers of Debian in separate processes,
+// for tests. They use free ports of this machine, and end with the test.
+package testpostgres
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// Server is a PostgreSQL server of a test, or a pooler in front of one.
+type Server struct {
+	Addr string // host and port
+	Data string // its directory
+
+	t        testing.TB
+	programs string
+	as       *syscall.SysProcAttr
+	command  []string
+	process  *exec.Cmd // nil if it does not run
+	output   output
+}
+
+// Start makes a database cluster and runs its server, with settings such as fsync=off. Its
+// superuser is orderly, without a password, and so is its database.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return StartIn(t, Dir(t), settings...)
+}
+
+// StartIn is like [Start], in a directory.
+func StartIn(t testing.TB, dir string, settings ...string) *Server {
+	t.Helper()
+	s := newServer(t, dir)
+	s.run("initdb", "--pgdata", s.Data, "--username", "orderly", "--auth", "trust", "--no-sync", "--no-instructions")
+	s.configure(append([]string{"fsync=off", "max_wal_size=256MB"}, settings...))
+	s.Run()
+	s.Query("template1", "CREATE DATABASE orderly")
+	return s
+}
+
+func newServer(t testing.TB, dir string) *Server {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if len(found) == 0 {
+		t.Fatal("PostgreSQL is missing; install it with: apt-get install postgresql")
+	}
+	s := &Server{Addr: freeAddr(t), Data: filepath.Join(dir, "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
+	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data}
+	t.Cleanup(func() {
+		s.Kill()
+		if t.Failed() {
+			log := s.output.String()
+			t.Logf("log of %s:\n%s", s.command[0], log[max(0, len(log)-4000):])
+		}
+	})
+	return s
+}
+
+// configure adds settings to the server's file.
+func (s *Server) configure(settings []string) {
+	s.t.Helper()
+	host, port, _ := net.SplitHostPort(s.Addr)
+	settings = append([]string{"listen_addresses='" + host + "'", "port=" + port, "unix_socket_directories=''", "shared_buffers=16MB"}, settings...)
+	file, err := os.OpenFile(filepath.Join(s.Data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	check(s.t, err)
+	_, err = file.WriteString(strings.Join(settings, "\n") + "\n")
+	check(s.t, errors.Join(err, file.Close()))
+}
+
+// Standby runs a server that follows this one.
+func (s *Server) Standby(dir string) *Server {
+	s.t.Helper()
+	standby := newServer(s.t, dir)
+	s.run("pg_basebackup", "--pgdata", standby.Data, "--dbname", s.URL(), "--wal-method", "stream", "--checkpoint", "fast", "--write-recovery-conf", "--no-sync")
+	standby.configure(nil)
+	standby.Run()
+	return standby
+}
+
+// StartPooler runs pgbouncer in transaction mode in front of the server at an address.
+func StartPooler(t testing.TB, addr string) *Server {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		program = "/usr/sbin/pgbouncer"
+	}
+	dir := Dir(t)
+	p := newServer(t, dir)
+	file := filepath.Join(dir, "pgbouncer.ini")
+	host, port, _ := net.SplitHostPort(addr)
+	listenHost, listenPort, _ := net.SplitHostPort(p.Addr)
+	text := fmt.Sprintf("[databases]\norderly = user=orderly host=%s port=%s\n[pgbouncer]\nlisten_addr=%s\nlisten_port=%s\nunix_socket_dir=\n"+
+		"auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", host, port, listenHost, listenPort)
+	check(t, os.WriteFile(file, []byte(text), 0o644))
+	p.command = []string{program, file}
+	p.Run()
+	return p
+}
+
+// URL is that of the server's database.
+func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderly?sslmode=disable" }
+
+// Run starts the server, and waits until it answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	s.process = exec.Command(s.command[0], s.command[1:]...)
+	attr := *s.as
+	attr.Pdeathsig = syscall.SIGKILL
+	s.process.SysProcAttr, s.process.Dir = &attr, "/"
+	s.process.Stdout, s.process.Stderr = &s.output, &s.output
+	check(s.t, s.process.Start())
+	host, port, _ := net.SplitHostPort(s.Addr)
+	wait.Eventually(s.t, "the server answers", func() error {
+		return exec.Command(filepath.Join(s.programs, "pg_isready"), "--host", host, "--port", port, "--username", "orderly", "--quiet").Run()
+	})
+}
+
+// Kill ends the server at once, with all its processes.
+func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+
+// Stop ends the server, which closes its connections first.
+func (s *Server) Stop() { s.end(syscall.SIGINT) }
+
+func (s *Server) end(sig syscall.Signal) {
+	if s.process != nil {
+		s.freeze(syscall.SIGCONT)
+		_ = s.process.Process.Signal(sig) // it may have ended
+		_ = s.process.Wait()              // says how
+		s.process = nil
+	}
+}
+
+// Freeze stops all processes of the server, until Thaw.
+func (s *Server) Freeze() { s.freeze(syscall.SIGSTOP) }
+
+// Thaw lets a frozen server continue.
+func (s *Server) Thaw() { s.freeze(syscall.SIGCONT) }
+
+func (s *Server) freeze(sig syscall.Signal) {
+	pid := s.process.Process.Pid
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, child := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			_ = syscall.Kill(n, sig) // a child may have ended
+		}
+	}
+}
+
+// Query is what SQL gives, without headings.
+func (s *Server) Query(database, sql string) string {
+	s.t.Helper()
+	out, err := s.TryQuery(database, sql)
+	check(s.t, err)
+	return out
+}
+
+// TryQuery is like [Server.Query], for SQL that may fail.
+func (s *Server) TryQuery(database, sql string) (string, error) {
+	host, port, _ := net.SplitHostPort(s.Addr)
+	cmd := exec.Command(filepath.Join(s.programs, "psql"), "--host", host, "--port", port, "--username", "orderly", "--no-psqlrc",
+		"--tuples-only", "--no-align", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", database, "--command", sql)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("psql: %w: %s", err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Promote makes a standby a primary, and waits until it is.
+func (s *Server) Promote() {
+	s.t.Helper()
+	s.run("pg_ctl", "promote", "--pgdata", s.Data, "--wait", "--silent")
+}
+
+func (s *Server) run(program string, args ...string) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(s.programs, program), args...)
+	cmd.SysProcAttr, cmd.Dir = s.as, "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+}
+
+// unprivileged is how a server runs, which refuses to be root.
+func unprivileged(t testing.TB) *syscall.SysProcAttr {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return new(syscall.SysProcAttr)
+	}
+	account, err := user.Lookup("postgres")
+	check(t, err)
+	uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
+	gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
+	check(t, errors.Join(errUser, errGroup))
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+}
+
+// Dir makes a directory of the test that the server's user may write to.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "postgres")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// output collects what a process writes, while the test reads it.
+type output struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buffer.String()
+}

@@ -1,0 +1,32 @@
+package postgres
+
+import (
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
+)
+
+var subdirectives = directive.Table[*Engine]{
+	directive.OnText("url", wantURL, func(e *Engine) *string { return &e.URL }),
+	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
+	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
+}
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine postgres {
+//	    url       <postgres://...>
+//	    namespace <text>
+//	    ttl       <duration>
+//	}
+//
+// The values may have placeholders, so they are checked when the engine is provisioned.
+func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // engine name
+	return subdirectives.ParseBlock(d, "engine postgres", e)
+}
+
+// Interface guard
+var _ caddyfile.Unmarshaler = (*Engine)(nil)

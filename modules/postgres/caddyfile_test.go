@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+
+	_ "github.com/orderly-http/caddy-orderly" // the directive
+)
+
+const one = "url postgres://a/b\n"
+
+func TestCaddyfile(t *testing.T) {
+	for name, test := range map[string]struct{ caddyfile, json, err string }{
+		"shortest":                {one, `{"url":"postgres://a/b"}`, ""},
+		"all":                     {"url postgres://u:p@a:1,b:2/c?sslmode=verify-full\nnamespace shop\nttl 5s", `{"url":"postgres://u:p@a:1,b:2/c?sslmode=verify-full","namespace":"shop","ttl":5000000000}`, ""},
+		"the later one overrides": {one + "ttl 3s\nurl postgresql://c\nttl 4s", `{"url":"postgresql://c","ttl":4000000000}`, ""},
+		"placeholders":            {"url {env.DATABASE_URL}\nnamespace {env.NAME}", `{"url":"{env.DATABASE_URL}","namespace":"{env.NAME}"}`, ""},
+		"no value":                {"url", "", "url: no value; expected a URL such as"},
+		"unknown":                 {one + "timeout 3s", "", `engine postgres: unknown subdirective "timeout"; expected one of url, namespace, ttl, at Testfile:3`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := new(Engine)
+			err := e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("postgres {\n" + test.caddyfile + "\n}"))
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") {
+					t.Errorf("got %v; expected %s", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := json.Marshal(e); string(got) != test.json {
+				t.Errorf("got %s; expected %s", got, test.json)
+			}
+		})
+	}
+}
+
+func TestProvision(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte("postgres://u:hunter@b:2,a/shop"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ json, space, err string }{
+		"least":               {`{"url":"postgres://a/b"}`, "postgres:orderly:a:5432/b", ""},
+		"from a file":         {`{"url":"{file.` + file + `}","namespace":"x"}`, "postgres:x:a:5432,b:2/shop", ""},
+		"nothing":             {`{}`, "", "url: expected a URL"},
+		"no such environment": {`{"url":"{env.NO_SUCH_URL}"}`, "", "url: evaluated placeholder"},
+		"port":                {`{"url":"postgres://u:hunter@a:b/c"}`, "", "url: cannot parse"},
+		"other scheme":        {`{"url":"mysql://u:hunter@a"}`, "", "url: expected a URL such as postgres://"},
+		"short ttl":           {`{"url":"postgres://a/b","ttl":1000000}`, "", "ttl 1ms: expected"},
+		"bad namespace":       {`{"url":"postgres://a/b","namespace":" "}`, "", "namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var e Engine
+			if err := json.Unmarshal([]byte(test.json), &e); err != nil {
+				t.Fatal(err)
+			}
+			err := e.Provision(caddy.Context{})
+			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "hunter")) {
+				t.Fatalf("got %v; expected %q", err, test.err)
+			}
+			if e.Space("") != test.space || strings.Contains(e.Key(""), "hunter") || (err == nil) != strings.HasPrefix(e.Key(""), "postgres:") {
+				t.Errorf("space %q, key %q; expected %s", e.Space(""), e.Key(""), test.space)
+			}
+		})
+	}
+}

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// exchange sends requests as one message, and reads all answers. If it fails, the
+// connection is closed, because it may be in the middle of anything.
+//
+// One message of PostgreSQL's simple protocol is carried out as a whole as soon as it has
+// arrived, up to its COMMIT. With any other way, a process that stops or is cut off
+// between two messages would hold its row locks for hours.
+func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) error {
+	ctx, cancel := context.WithTimeout(ctx, st.patience)
+	defer cancel()
+	err := conn.SendBatch(ctx, requests).Close()
+	if err != nil {
+		discard(conn)
+	}
+	return err
+}
+
+// discard closes a connection without waiting for its server.
+func discard(conn *pgx.Conn) {
+	if conn != nil {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = conn.Close(over) // it is not used any more
+	}
+}
+
+// connect makes the connection of rounds, if there is none.
+func (s *session) connect() (err error) {
+	if s.working != nil && !s.working.IsClosed() {
+		return nil
+	}
+	if s.working, err = pgx.ConnectConfig(s.ctx, s.store.server); err != nil || s.channel == "" {
+		return err
+	}
+	return s.listen()
+}
+
+// listen has the connection receive notifications. It does not for one through a pooler:
+// there, LISTEN would stay with a connection that belongs to somebody else next. A pooler
+// shows by the identity of the server's process.
+func (s *session) listen() error {
+	ask, listen := new(pgx.Batch), new(pgx.Batch)
+	var pid uint32
+	ask.Queue("SELECT pg_backend_pid()").QueryRow(func(row pgx.Row) error { return row.Scan(&pid) })
+	listen.Queue("LISTEN " + s.channel)
+	err := s.store.exchange(s.ctx, s.working, ask)
+	if s.listening = err == nil && pid == s.working.PgConn().PID(); s.listening {
+		err = s.store.exchange(s.ctx, s.working, listen)
+	}
+	return err
+}
+
+// makeTables makes missing tables.
+func (s *session) makeTables() error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	making := new(pgx.Batch)
+	making.Queue(schema)
+	err := s.store.exchange(s.ctx, s.working, making)
+	if code(err) == insufficientPrivilege {
+		return fmt.Errorf("the tables are missing, and the user may not make them (%s); an administrator can, and then "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE on each to the user: %s", err.Error(), onOneLine(schema))
+	}
+	return err
+}
+
+// Codes of errors; see "PostgreSQL Error Codes" in its manual.
+const (
+	undefinedTable        = "42P01"
+	insufficientPrivilege = "42501"
+	lockNotAvailable      = "55P03"
+	queryCanceled         = "57014"
+)
+
+// code is the code of a server's error; empty if it is none.
+func code(err error) string {
+	if known, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return known.Code
+	}
+	return ""
+}
+
+// transient reports whether a request may succeed when it is repeated soon. Except for a
+// conflict with another transaction, it may also have been carried out: the server can end
+// a connection after the commit, too.
+func transient(err error) bool {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	text := code(err)
+	if connecting || len(text) < 2 {
+		return true
+	}
+	switch text[:2] {
+	case "08", "23", "40", "55", "57", "58": // connection, tables made by two, conflict, state of an object, operator, system
+		return true
+	}
+	return false
+}
+
+// isWaiting reports whether a request may have failed because somebody locks a table.
+func isWaiting(err error) bool {
+	text := code(err)
+	return text == lockNotAvailable || text == queryCanceled || errors.Is(err, context.DeadlineExceeded)
+}

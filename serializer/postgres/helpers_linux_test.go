@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+const shortTTL = 3 * time.Second
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// engine is what a process has: an engine on its own store.
+type engine struct {
+	*serializer.Engine
+	lost atomic.Int64 // leases
+}
+
+// Write reads the engine's log.
+func (e *engine) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("the claim on the queues was lost")) {
+		e.lost.Add(1)
+	}
+	return len(line), nil
+}
+
+// open makes an engine, as a process does, and does not wait for the server.
+func open(t testing.TB, o Options, log ...io.Writer) *engine {
+	t.Helper()
+	if o.TTL == 0 {
+		o.TTL = shortTTL
+	}
+	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, t.Output())...), nil))
+	store, err := Open(o)
+	must(t, err)
+	e := new(engine)
+	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// ready makes an engine, and waits until it has a lease.
+func ready(t testing.TB, url string) *engine {
+	t.Helper()
+	e := open(t, Options{URL: url})
+	wait.Eventually(t, "the engine has a lease", func() error {
+		_, err := e.Queues(t.Context())
+		return err
+	})
+	return e
+}
+
+func arrivalFor(timeout time.Duration) serializer.Arrival {
+	return serializer.Arrival{Queue: "a_", Client: netip.MustParseAddrPort("192.0.2.1:36794"), Timeout: timeout}
+}
+
+// held enters, and returns the turn with the causes of its revocation.
+func held(t testing.TB, e *engine) (serializer.Turn, chan error) {
+	t.Helper()
+	a, revoked := arrivalFor(wait.Patience), make(chan error, 1)
+	a.Revoke = func(cause error) { revoked <- cause }
+	turn, err := e.Enter(t.Context(), a)
+	must(t, err)
+	return turn, revoked
+}
+
+func wantRevoked(t testing.TB, revoked <-chan error, cause error) {
+	t.Helper()
+	select {
+	case err := <-revoked:
+		if !errors.Is(err, cause) {
+			t.Errorf("revoked with %v; expected %v", err, cause)
+		}
+	case <-time.After(wait.Patience):
+		t.Error("the holder's turn is not revoked")
+	}
+}
+
+// join starts an arrival, and returns once it has a ticket. Its turn, or nil, is sent.
+func join(t testing.TB, e *engine) <-chan serializer.Turn {
+	t.Helper()
+	count := func() int { inside, waiting := e.Count("a_"); return inside + waiting }
+	before, done := count(), make(chan serializer.Turn, 1)
+	go func() {
+		turn, err := e.Enter(t.Context(), arrivalFor(wait.Patience))
+		if err != nil {
+			t.Log("refused: ", err)
+		}
+		done <- turn
+	}()
+	wait.Until(t, "the arrival has a ticket", func() bool { return count() > before || len(done) > 0 })
+	return done
+}
+
+// enterSoon enters as soon as that is possible, leaves, and returns the token.
+func enterSoon(t testing.TB, e *engine) (token uint64) {
+	t.Helper()
+	wait.Eventually(t, "arrivals enter", func() error {
+		turn, err := e.Enter(t.Context(), arrivalFor(5*time.Second))
+		if err == nil {
+			token = turn.Token()
+			turn.Leave()
+		}
+		return err
+	})
+	return token
+}
+
+// nextIn waits for an arrival's turn, leaves, and checks how long it took since a moment.
+func nextIn(t testing.TB, next <-chan serializer.Turn, since time.Time, most time.Duration) {
+	t.Helper()
+	select {
+	case turn := <-next:
+		if turn == nil {
+			t.Error("the next one is refused")
+			return
+		}
+		turn.Leave()
+		t.Logf("the next one entered after %s", time.Since(since).Round(100*time.Millisecond))
+		if took := time.Since(since); took > most {
+			t.Errorf("the next one entered after %s; expected at most %s", took, most)
+		}
+	case <-time.After(wait.Patience):
+		t.Error("the next one does not enter")
+	}
+}
+
+// wantRefused makes sure that arrivals are refused because of storage, with a text.
+func wantRefused(t testing.TB, e *engine, text string) {
+	t.Helper()
+	wait.Until(t, "arrivals are refused with "+text, func() bool {
+		turn, err := e.Enter(t.Context(), arrivalFor(5*time.Second))
+		if err == nil {
+			turn.Leave()
+			return false
+		}
+		t.Log(err)
+		return serializer.ReasonOf(err) == serializer.ReasonStorage && strings.Contains(err.Error(), text)
+	})
+}
+
+// relay is a link to a server that can be parted and cut.
+type relay struct {
+	listener net.Listener
+
+	mu      sync.Mutex
+	resumed *sync.Cond
+	to      string
+	parted  bool   // nothing comes through
+	deaf    bool   // no answer comes through
+	loses   []byte // after the next request with this text, the connection is cut
+	conns   map[net.Conn]bool
+}
+
+func startRelay(t testing.TB, to string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r := &relay{listener: listener, to: to, conns: make(map[net.Conn]bool)}
+	r.resumed = sync.NewCond(&r.mu)
+	go r.serve()
+	t.Cleanup(func() {
+		listener.Close()
+		r.cut()
+		r.set(func() { r.parted, r.deaf = false, false })
+	})
+	return r
+}
+
+func (r *relay) url() string {
+	return "postgres://orderly@" + r.listener.Addr().String() + "/orderly?sslmode=disable"
+}
+
+func (r *relay) serve() {
+	for {
+		client, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		to := r.to
+		r.mu.Unlock()
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		r.set(func() { r.conns[client], r.conns[server] = true, true })
+		lost := new(atomic.Bool)
+		go r.copy(server, client, false, lost)
+		go r.copy(client, server, true, lost)
+	}
+}
+
+func (r *relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
+	defer to.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil || !r.pass(buffer[:n], answers, lost) {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// pass waits while nothing comes through. It returns false for an answer that is lost.
+func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.parted || answer && r.deaf {
+		r.resumed.Wait()
+	}
+	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {
+		r.loses = nil
+		lost.Store(true)
+	}
+	return !answer || !lost.Load()
+}
+
+func (r *relay) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+	r.resumed.Broadcast()
+}
+
+// cut closes all connections.
+func (r *relay) cut() {
+	r.set(func() {
+		for conn := range r.conns {
+			conn.Close()
+		}
+		clear(r.conns)
+	})
+}
+
+// second drops an answer of which only the error is of interest.
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Options say where and how a [Store] keeps its tickets.
+type Options struct {
+	// URL says where the database is, such as
+	// postgres://orderly:secret@10.0.0.1/shop?sslmode=verify-full. There may be several
+	// hosts, separated by commas: the one that can be written to is used. What it does
+	// not say comes from libpq's environment, such as PGPASSWORD. Required.
+	URL string
+
+	// Namespace tells queues in the same tables apart. Default: orderly.
+	Namespace string
+
+	// TTL is the time to live of the process's lease: how long others wait for a process
+	// that died or is cut off. 2s to 1h. Default: 10s.
+	TTL time.Duration
+
+	// Log receives the start of leases, and errors. Default: none.
+	Log *slog.Logger
+}
+
+// Defaults and bounds of [Options].
+const (
+	DefaultNamespace = "orderly"
+	DefaultTTL       = 10 * time.Second
+	MinTTL           = 2 * time.Second
+	MaxTTL           = time.Hour
+)
+
+// Open makes a store. It does not wait for the database. Arrivals wait while a lease is
+// being requested. If that fails, they are refused with [serializer.ReasonStorage] until
+// the store, which keeps trying, has a lease. The error is for invalid options.
+func Open(o Options) (*Store, error) {
+	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	if o.TTL < MinTTL || o.TTL > MaxTTL {
+		return nil, fmt.Errorf("opening postgres store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
+	}
+	server, err := parseURL(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("opening postgres store: %w", err)
+	}
+	host, _ := os.Hostname() // for people
+	st := &Store{
+		namespace: cmp.Or(o.Namespace, DefaultNamespace),
+		owner:     &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
+		ttl:       o.TTL,
+		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
+		server:    server,
+		log:       cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		sessions:  make(map[uint64]*session),
+		pauses:    make(map[string]time.Time),
+		lostEpoch: -1,
+	}
+	st.ctx, st.stop = context.WithCancel(context.Background())
+	return st, nil
+}
+
+// connectTime bounds the attempt to connect to one host.
+const connectTime = 2 * time.Second
+
+// parseURL reads a URL for connections that work through any pooler: nothing is prepared,
+// and each request is one message. See exchange.
+func parseURL(url string) (*pgx.ConnConfig, error) {
+	if url == "" {
+		return nil, errors.New("no URL")
+	}
+	server, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err // without the password
+	}
+	server.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	server.ConnectTimeout = cmp.Or(server.ConnectTimeout, connectTime)
+	if server.ValidateConnect == nil { // target_session_attrs
+		server.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	if server.RuntimeParams["application_name"] == "" {
+		server.RuntimeParams["application_name"] = "orderly"
+	}
+	return server, nil
+}

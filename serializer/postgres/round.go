@@ -1,0 +1,153 @@
+package postgres
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
+)
+
+// What limits the rows of tickets that are out, in microseconds: they are kept so long, and
+// deleted so often.
+const trimAfter, trimEvery = 10_000_000, 10_000_000
+
+// answer is what a round has read, all at one moment.
+type answer struct {
+	last, trimmed int64
+	timeline      string
+	position      int64
+	serial        *int64 // of the session's last ticket; nil if there is no session
+	stands        bool
+	due           *int64 // microseconds to the next end of a lease or pause; nil if there is none
+	count         *int   // of tickets, if they were counted
+	tickets       []row
+	pauses        []pause
+}
+
+// row is a row of the table of tickets.
+type row struct {
+	number, session     uint64
+	serial, arrived     int64
+	queue               []byte
+	client, owner       string
+	rule                serializer.Rule
+	inside, evict, gone bool
+}
+
+// pause is a row of the table of pauses. Its time is zero if it is over.
+type pause struct {
+	Name  []byte
+	Until *int64 // microseconds since 1970
+}
+
+// errOtherHistory is why a session ends when commits may be missing.
+var errOtherHistory = errors.New("a standby was promoted, or a copy was restored")
+
+// round carries out what is pending in one transaction, reads what has changed since the
+// last round, and reports it.
+func (s *session) round() error {
+	w := s.takeWork()
+	var a *answer
+	err := s.connect()
+	if err == nil {
+		requests := new(pgx.Batch)
+		s.write(requests, w)
+		if w.reads {
+			a = new(answer)
+			s.read(requests, w, a)
+		}
+		err = s.store.exchange(s.ctx, s.working, requests)
+	}
+	switch {
+	case err == nil && w.reads:
+		err = s.checkHistory(a)
+	case errors.Is(err, pgx.ErrNoRows): // the namespace was deleted
+		s.lease.End(lease.ErrEnded)
+	}
+	if err != nil {
+		s.putBack(w, err)
+		return err
+	}
+	return s.report(w, a)
+}
+
+// write adds the transaction that carries out work.
+func (s *session) write(tx *pgx.Batch, w *work) {
+	if !w.writes() {
+		return
+	}
+	message, tells := w.message()
+	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	defer tx.Queue("COMMIT")
+	if s.durable {
+		tx.Queue("SET LOCAL synchronous_commit = on")
+	}
+	if w.sent == nil && w.trim == 0 && !w.mustBeRead() {
+		tx.Queue(statements["leave"], s.store.namespace, w.leaving, s.channel, message)
+		return
+	}
+	numbers := 1
+	if w.sent != nil {
+		numbers += len(w.sent.tickets)
+	}
+	tx.Queue(statements["lock"], s.store.namespace, numbers)
+	if w.due {
+		tx.Queue(statements["end sessions"], s.store.namespace)
+		tx.Queue(statements["end tickets"], s.store.namespace)
+		tx.Queue(statements["end pauses"], s.store.namespace)
+	}
+	if w.trim > 0 {
+		tx.Queue(statements["trim tickets"], s.namespace, w.trim)
+		tx.Queue(statements["trimmed"], s.namespace, w.trim)
+	}
+	if len(w.leaving) > 0 {
+		tx.Queue(statements["take out"], s.namespace, w.leaving)
+	}
+	for _, c := range w.changes {
+		if c.statement == "" {
+			continue
+		}
+		tx.Queue(statements[c.statement], append([]any{s.namespace}, c.args...)...).Exec(func(tag pgconn.CommandTag) error {
+			c.rows = tag.RowsAffected()
+			return nil
+		})
+	}
+	if w.sent != nil {
+		w.sent.insert(tx, s)
+	}
+	if tells {
+		tx.Queue("SELECT pg_notify($1, $2)", s.channel, message)
+	}
+}
+
+// read adds the requests that read what has changed.
+func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
+	since := s.version
+	if w.full {
+		since = -1
+	}
+	tx.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	tx.Queue(statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.serial, &a.stands)
+	})
+	if w.ends {
+		tx.Queue(statements["read ends"], s.namespace, s.id, w.count).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
+	}
+	tx.Queue(statements["read tickets"], s.namespace, since).Query(func(rows pgx.Rows) (err error) {
+		a.tickets, err = pgx.CollectRows(rows, scanTicket)
+		return err
+	})
+	tx.Queue(statements["read pauses"], s.namespace, since).Query(func(rows pgx.Rows) (err error) {
+		a.pauses, err = pgx.CollectRows(rows, pgx.RowToStructByPos[pause])
+		return err
+	})
+	tx.Queue("COMMIT")
+}
+
+func scanTicket(from pgx.CollectableRow) (r row, err error) {
+	err = from.Scan(&r.number, &r.session, &r.serial, &r.queue, &r.client, &r.rule.Shared, &r.rule.Limit, &r.arrived, &r.inside, &r.evict, &r.gone, &r.owner)
+	return r, err
+}

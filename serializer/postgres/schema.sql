@@ -1,0 +1,50 @@
+-- Tables of Orderly's postgres engine. They are made in the first schema of the user's
+-- search_path, when they are missing.
+CREATE TABLE IF NOT EXISTS orderly_namespaces (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name    text NOT NULL UNIQUE,
+    last    bigint NOT NULL DEFAULT 0,             -- number of a ticket, and version of a change
+    trimmed bigint NOT NULL DEFAULT 0,             -- tickets out up to this version were deleted
+    epoch   bigint NOT NULL DEFAULT 0,             -- grows when history was lost
+    history text NOT NULL,                         -- which server wrote it, and its timeline
+    -- Only who may read this can notify others.
+    channel text NOT NULL DEFAULT 'orderly_' || replace(gen_random_uuid()::text, '-', ''),
+    opens   timestamptz NOT NULL DEFAULT '-infinity' -- no session begins before
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS orderly_sessions (      -- the leases of processes
+    id        bigint PRIMARY KEY,
+    namespace bigint NOT NULL,
+    epoch     bigint NOT NULL,
+    owner     text NOT NULL,
+    ttl       interval NOT NULL,
+    ends      timestamptz NOT NULL,
+    serial    bigint NOT NULL DEFAULT 0            -- of its last ticket
+) WITH (fillfactor = 50);
+
+CREATE TABLE IF NOT EXISTS orderly_tickets (
+    namespace bigint NOT NULL,
+    number    bigint NOT NULL,
+    version   bigint NOT NULL,                     -- of the last change
+    session   bigint NOT NULL,
+    serial    bigint NOT NULL,                     -- in the session
+    queue     bytea NOT NULL,
+    client    text NOT NULL,
+    shared    boolean NOT NULL,
+    capacity  bigint NOT NULL,
+    arrived   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    inside    boolean NOT NULL DEFAULT false,      -- said in paused queues only
+    evict     boolean NOT NULL DEFAULT false,      -- somebody asks its owner for that
+    gone      boolean NOT NULL DEFAULT false,      -- out of the queue
+    PRIMARY KEY (namespace, number)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX IF NOT EXISTS orderly_tickets_version ON orderly_tickets (namespace, version);
+
+CREATE TABLE IF NOT EXISTS orderly_pauses (
+    namespace bigint NOT NULL,
+    name      bytea NOT NULL,
+    version   bigint NOT NULL,
+    until     timestamptz,                         -- NULL when it is over
+    ends      timestamptz,                         -- the same moment by this server's clock; NULL for never
+    PRIMARY KEY (namespace, name)
+);

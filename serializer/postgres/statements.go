@@ -1,0 +1,37 @@
+package postgres
+
+import (
+	_ "embed"
+	"strings"
+)
+
+// schema makes the tables.
+//
+//go:embed schema.sql
+var schema string
+
+//go:embed statements.sql
+var statementFile string
+
+// statements are those of the file, by name.
+var statements = parseStatements(statementFile)
+
+func parseStatements(file string) map[string]string {
+	found := make(map[string]string)
+	for part := range strings.SplitSeq(file, "\n-- : ") {
+		name, text, _ := strings.Cut(part, "\n")
+		text = strings.ReplaceAll(text, ":history", found["history"])
+		found[name] = onOneLine(strings.ReplaceAll(text, ":timeline", found["timeline"]))
+	}
+	return found
+}
+
+// onOneLine is SQL without comments.
+func onOneLine(sql string) string {
+	var words []string
+	for line := range strings.Lines(sql) {
+		line, _, _ = strings.Cut(line, "--")
+		words = append(words, strings.Fields(line)...)
+	}
+	return strings.Join(words, " ")
+}
