@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Options say where and how a [Store] keeps its tickets.
@@ -44,9 +43,9 @@ type Options struct {
 // Defaults and bounds of [Options].
 const (
 	DefaultNamespace = "orderly"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
+	DefaultTTL       = lease.DefaultTTL
+	MinTTL           = lease.MinTTL
+	MaxTTL           = lease.MaxTTL
 )
 
 // Open makes a store. It looks at the servers for a moment. The error is for invalid
@@ -65,20 +64,13 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
 	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
-	host, _ := os.Hostname() // for people
-	st := &Store{
-		keys:     k,
-		where:    strings.Join(o.Addresses, ","),
-		owner:    &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		ttl:      o.TTL,
-		servers:  newServers(o, k),
-		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		sessions: make(map[uint64]*session),
-		serial:   isInside,
-		pauses:   make(map[string]bool),
-	}
-	st.ctx, st.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(st.ctx, requestTime)
+	st := &Store{keys: k, servers: newServers(o, k)}
+	st.Store = lease.NewStore(lease.Options{
+		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
+		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
+	})
+	ctx, cancel := context.WithTimeout(st.Ctx, requestTime)
 	defer cancel()
 	subscription, err := st.servers.subscribeMaster(ctx)
 	if err == nil {
