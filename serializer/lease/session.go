@@ -20,6 +20,7 @@ type Session struct {
 	// Tickets are those that were reported and are not out, by Ticket.Key.
 	Tickets map[string]*serializer.Ticket
 	Local   int             // own tickets that have joined and were not removed
+	Remote  int             // tickets of others among Tickets
 	Leaving map[string]bool // keys of own tickets to be taken out
 
 	store    *Store
@@ -116,6 +117,7 @@ func (s *Session) JoinedLocked(id, key string, number uint64) {
 // AppearedLocked reports a ticket of another process.
 func (s *Session) AppearedLocked(t *serializer.Ticket) {
 	s.Tickets[t.Key] = t
+	s.Remote++
 	s.store.events.Appeared(t)
 }
 
@@ -144,6 +146,7 @@ func (s *Session) OutLocked(key string) {
 	case t.Local():
 		s.store.events.Removed(t)
 	default:
+		s.Remote--
 		s.store.events.Vanished(t)
 	}
 }

@@ -39,7 +39,7 @@ func (s *session) connect() (err error) {
 	if s.working != nil && !s.working.IsClosed() {
 		return nil
 	}
-	if s.working, err = pgx.ConnectConfig(s.ctx, s.store.server); err != nil || s.channel == "" {
+	if s.working, err = pgx.ConnectConfig(s.Ctx, s.store.server); err != nil || s.channel == "" {
 		return err
 	}
 	return s.listen()
@@ -53,9 +53,9 @@ func (s *session) listen() error {
 	var pid uint32
 	ask.Queue("SELECT pg_backend_pid()").QueryRow(func(row pgx.Row) error { return row.Scan(&pid) })
 	listen.Queue("LISTEN " + s.channel)
-	err := s.store.exchange(s.ctx, s.working, ask)
+	err := s.store.exchange(s.Ctx, s.working, ask)
 	if s.listening = err == nil && pid == s.working.PgConn().PID(); s.listening {
-		err = s.store.exchange(s.ctx, s.working, listen)
+		err = s.store.exchange(s.Ctx, s.working, listen)
 	}
 	return err
 }
@@ -67,7 +67,7 @@ func (s *session) makeTables() error {
 	}
 	making := new(pgx.Batch)
 	making.Queue(schema)
-	err := s.store.exchange(s.ctx, s.working, making)
+	err := s.store.exchange(s.Ctx, s.working, making)
 	if code(err) == insufficientPrivilege {
 		return fmt.Errorf("the tables are missing, and the user may not make them (%s); an administrator can, and then "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE on each to the user: %s", err.Error(), onOneLine(schema))

@@ -2,17 +2,15 @@ package postgres
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Options say where and how a [Store] keeps its tickets.
@@ -37,9 +35,9 @@ type Options struct {
 // Defaults and bounds of [Options].
 const (
 	DefaultNamespace = "orderly"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
+	DefaultTTL       = lease.DefaultTTL
+	MinTTL           = lease.MinTTL
+	MaxTTL           = lease.MaxTTL
 )
 
 // Open makes a store. It does not wait for the database. Arrivals wait while a lease is
@@ -54,19 +52,16 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening postgres store: %w", err)
 	}
-	host, _ := os.Hostname() // for people
 	st := &Store{
 		namespace: cmp.Or(o.Namespace, DefaultNamespace),
-		owner:     &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		ttl:       o.TTL,
 		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
 		server:    server,
-		log:       cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		sessions:  make(map[uint64]*session),
-		pauses:    make(map[string]time.Time),
 		lostEpoch: -1,
 	}
-	st.ctx, st.stop = context.WithCancel(context.Background())
+	st.Store = lease.NewStore(lease.Options{
+		Name: "PostgreSQL", Where: server.Host + "/" + server.Database, Path: "postgres:" + st.namespace,
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession, Passes: transient,
+	})
 	return st, nil
 }
 

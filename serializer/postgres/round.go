@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,6 +30,7 @@ type answer struct {
 
 // row is a row of the table of tickets.
 type row struct {
+	key                 string // the number
 	number, session     uint64
 	serial, arrived     int64
 	queue               []byte
@@ -59,13 +61,13 @@ func (s *session) round() error {
 			a = new(answer)
 			s.read(requests, w, a)
 		}
-		err = s.store.exchange(s.ctx, s.working, requests)
+		err = s.store.exchange(s.Ctx, s.working, requests)
 	}
 	switch {
 	case err == nil && w.reads:
 		err = s.checkHistory(a)
 	case errors.Is(err, pgx.ErrNoRows): // the namespace was deleted
-		s.lease.End(lease.ErrEnded)
+		s.End(lease.ErrEnded)
 	}
 	if err != nil {
 		s.putBack(w, err)
@@ -85,13 +87,13 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 	if s.durable {
 		tx.Queue("SET LOCAL synchronous_commit = on")
 	}
-	if w.sent == nil && w.trim == 0 && !w.mustBeRead() {
+	if w.onlyTakesOut() {
 		tx.Queue(statements["leave"], s.store.namespace, w.leaving, s.channel, message)
 		return
 	}
 	numbers := 1
-	if w.sent != nil {
-		numbers += len(w.sent.tickets)
+	for _, c := range w.changes {
+		numbers += c.tickets
 	}
 	tx.Queue(statements["lock"], s.store.namespace, numbers)
 	if w.due {
@@ -114,9 +116,6 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 			c.rows = tag.RowsAffected()
 			return nil
 		})
-	}
-	if w.sent != nil {
-		w.sent.insert(tx, s)
 	}
 	if tells {
 		tx.Queue("SELECT pg_notify($1, $2)", s.channel, message)
@@ -149,5 +148,6 @@ func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
 
 func scanTicket(from pgx.CollectableRow) (r row, err error) {
 	err = from.Scan(&r.number, &r.session, &r.serial, &r.queue, &r.client, &r.rule.Shared, &r.rule.Limit, &r.arrived, &r.inside, &r.evict, &r.gone, &r.owner)
+	r.key = strconv.FormatUint(r.number, 10)
 	return r, err
 }
