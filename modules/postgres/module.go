@@ -73,7 +73,7 @@ func (e *Engine) Provision(caddy.Context) error {
 }
 
 func (e *Engine) provision() error {
-	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), postgres.DefaultTTL)}
+	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), enginesettings.DefaultTTL)}
 	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
 	if err != nil {
 		return err

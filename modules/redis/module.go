@@ -89,7 +89,7 @@ func (e *Engine) Provision(caddy.Context) error {
 
 func (e *Engine) provision() (err error) {
 	set := *e
-	set.Namespace, set.TTL, set.TLS = cmp.Or(e.Namespace, redis.DefaultNamespace), cmp.Or(e.TTL, caddy.Duration(redis.DefaultTTL)), e.TLS.Clone()
+	set.Namespace, set.TTL, set.TLS = cmp.Or(e.Namespace, redis.DefaultNamespace), cmp.Or(e.TTL, caddy.Duration(enginesettings.DefaultTTL)), e.TLS.Clone()
 	addresses := strings.Join(e.Address, " ")
 	if err := enginesettings.Expand(append(set.TLS.Settings(), []enginesettings.Setting{
 		{Name: "address", Text: &addresses}, {Name: "namespace", Text: &set.Namespace},

@@ -10,6 +10,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"time"
 )
@@ -17,12 +18,16 @@ import (
 // RetryPause is how long to wait before a request that failed is repeated.
 const RetryPause = 100 * time.Millisecond
 
-// Bounds of a time to live, and what it is by default.
-const (
-	DefaultTTL = 10 * time.Second
-	MinTTL     = 2 * time.Second
-	MaxTTL     = time.Hour
-)
+// DefaultTTL is the time to live of a lease.
+const DefaultTTL = 10 * time.Second
+
+// CheckTTL returns an error for a time to live that is not from 2 s to 1 h.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < 2*time.Second || ttl > time.Hour {
+		return fmt.Errorf("time to live %s; expected 2s to 1h", ttl)
+	}
+	return nil
+}
 
 // Margin is the time between the deadline of a session and the end of its lease. It covers
 // the time that a holder needs to stop, and clocks that run at different speeds.

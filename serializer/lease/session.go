@@ -74,15 +74,17 @@ func (s *Session) forgetIfLeftLocked() {
 }
 
 // Send notes tickets that are about to be sent, each under an ID by which the protocol will
-// recognize it. It makes them tickets of the session.
-func (s *Session) Send(tickets []*serializer.Ticket, id func(i int) string) {
+// recognize it. It makes them tickets of the session, and returns their records; see [Record].
+func (s *Session) Send(tickets []*serializer.Ticket, id func(i int) string) (records []string) {
 	now := time.Now()
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	for i, t := range tickets {
 		t.Ref, t.Owner, t.Arrived = s.ref, s.store.Owner, now
 		s.sent[id(i)] = t
+		records = append(records, Record(t, false))
 	}
+	return records
 }
 
 // SentLocked is how many of the tickets that were sent are not reported yet.
@@ -140,6 +142,7 @@ func (s *Session) EvictLocked(key string) {
 // somebody else.
 func (s *Session) OutLocked(key string) {
 	t := s.Tickets[key]
+	s.SetStateLocked(key, 0)
 	delete(s.Tickets, key)
 	switch {
 	case t == nil:

@@ -100,6 +100,10 @@ const (
 	IsAsked              // somebody has asked its owner to evict it
 )
 
+// IsAsked reports whether a ticket of another process is known, and its owner has not obeyed
+// yet to a request to evict it.
+func (st *Store) IsAsked(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsAsked != 0 }
+
 // Inside implements [serializer.Store].
 func (st *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsInside != 0 }
 
@@ -185,6 +189,7 @@ func (st *Store) begin() (*Session, error) {
 		err = st.use(s)
 	}
 	if err == nil {
+		st.Log.Info("began a session in "+st.Name, "servers", st.Where, "path", st.Path(), "session", s.name, "ttl", st.TTL)
 		return s, nil
 	}
 	if s.Deadline != nil {
@@ -220,6 +225,9 @@ func (st *Store) lose(s *Session, cause error) {
 	}
 	if s.used || len(s.Tickets) > 0 {
 		st.events.Lost(err)
+	}
+	for key := range s.Tickets {
+		s.SetStateLocked(key, 0)
 	}
 	s.forgetIfLeftLocked()
 }

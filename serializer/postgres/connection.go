@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -100,15 +101,11 @@ func transient(err error) bool {
 	if connecting || len(text) < 2 {
 		return true
 	}
-	switch text[:2] {
-	case "08", "23", "40", "55", "57", "58": // connection, tables made by two, conflict, state of an object, operator, system
-		return true
-	}
-	return false
+	// Connection, tables made by two, conflict, state of an object, operator, system.
+	return slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }
 
 // isWaiting reports whether a request may have failed because somebody locks a table.
 func isWaiting(err error) bool {
-	text := code(err)
-	return text == lockNotAvailable || text == queryCanceled || errors.Is(err, context.DeadlineExceeded)
+	return code(err) == lockNotAvailable || code(err) == queryCanceled || errors.Is(err, context.DeadlineExceeded)
 }

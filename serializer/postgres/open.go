@@ -32,31 +32,22 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly"
-	DefaultTTL       = lease.DefaultTTL
-	MinTTL           = lease.MinTTL
-	MaxTTL           = lease.MaxTTL
-)
+// DefaultNamespace is that of [Options].
+const DefaultNamespace = "orderly"
 
 // Open makes a store. It does not wait for the database. Arrivals wait while a lease is
 // being requested. If that fails, they are refused with [serializer.ReasonStorage] until
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, DefaultTTL)
-	if o.TTL < MinTTL || o.TTL > MaxTTL {
-		return nil, fmt.Errorf("opening postgres store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
-	}
+	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	server, err := parseURL(o.URL)
-	if err != nil {
+	if err = cmp.Or(err, lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening postgres store: %w", err)
 	}
 	st := &Store{
 		namespace: cmp.Or(o.Namespace, DefaultNamespace),
 		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
 		server:    server,
-		lostEpoch: -1,
 	}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "PostgreSQL", Where: server.Host + "/" + server.Database, Path: "postgres:" + st.namespace,

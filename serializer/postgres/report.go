@@ -3,11 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -17,10 +15,8 @@ func (s *session) checkHistory(a *answer) (err error) {
 	switch {
 	case a.timeline != s.timeline || a.position < s.position || a.last < s.version:
 		err = fmt.Errorf("%w: the server's timeline is %s, at %x; it was %s, at %x", errOtherHistory, a.timeline, a.position, s.timeline, s.position)
-		s.store.Mu.Lock()
-		s.store.lostEpoch = max(s.store.lostEpoch, s.epoch)
-		s.store.Mu.Unlock()
-	case a.serial == nil || !a.stands:
+		s.store.lostBefore.Store(s.epoch + 1)
+	case !a.stands:
 		err = lease.ErrEnded
 	default:
 		s.position = a.position
@@ -32,9 +28,8 @@ func (s *session) checkHistory(a *answer) (err error) {
 
 // report reports what a round has read, and finishes its work.
 func (s *session) report(w *work, a *answer) error {
-	st := s.store
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
 	switch {
 	case s.OverLocked():
 		return context.Cause(s.Ctx)
@@ -79,9 +74,8 @@ func (s *session) reportRowsLocked(a *answer, full bool) {
 		s.PausedLocked(name, until)
 	}
 	for i := range a.tickets {
-		r := &a.tickets[i]
-		keys[r.key] = true
-		s.reportLocked(r)
+		keys[a.tickets[i].key()] = true
+		s.reportLocked(&a.tickets[i])
 	}
 	if full {
 		s.OnlyLocked(keys, pauses)
@@ -92,52 +86,33 @@ func (s *session) reportRowsLocked(a *answer, full bool) {
 }
 
 func (s *session) reportLocked(r *row) {
-	known, own := s.Tickets[r.key] != nil, r.session == s.id
+	key, own := r.key(), r.Session == s.id
+	known := s.Tickets[key] != nil
 	switch {
-	case r.gone:
-		s.OutLocked(r.key)
-	case s.Leaving[r.key]:
+	case r.Gone:
+		s.OutLocked(key)
+	case s.Leaving[key]:
 	case own && !known:
-		s.JoinedLocked(ticketID(r.serial), r.key, r.number)
-	case own && r.evict:
-		s.EvictLocked(r.key)
-		s.changes = append(s.changes, newChange("set evict", r.number, false))
+		s.JoinedLocked(ticketID(r.Serial), key, r.Number)
+	case own && r.State&lease.IsAsked != 0:
+		s.EvictLocked(key)
+		s.changes = append(s.changes, newChange("set evict", r.Number, false))
 		s.Wake()
 	case own:
 	case !known:
-		s.AppearedLocked(r.ticket())
+		t := lease.RemoteTicket(key, r.Number, r.Record)
+		t.Ref = r.State
+		s.AppearedLocked(t)
 	default:
-		s.SetStateLocked(r.key, r.state())
+		s.SetStateLocked(key, r.State)
 	}
-}
-
-// ticket makes the ticket of another process.
-func (r *row) ticket() *serializer.Ticket {
-	t := &serializer.Ticket{
-		Key: r.key, Number: r.number, Queue: string(r.queue), Arrived: time.UnixMicro(r.arrived).UTC(),
-		Owner: &serializer.Owner{Name: r.owner, Alive: true}, Ref: r.state(),
-	}
-	t.Rule = r.rule
-	t.Client, _ = netip.ParseAddrPort(r.client)
-	return t
-}
-
-func (r *row) state() (state uint64) {
-	if r.inside {
-		state |= lease.IsInside
-	}
-	if r.evict {
-		state |= lease.IsAsked
-	}
-	return state
 }
 
 // hear applies a notification. It reports whether that was all: the message names tickets
 // that are out. Anything else must be read.
 func (s *session) hear(message string) bool {
-	st := s.store
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
 	if message == "" || s.OverLocked() {
 		return false
 	}

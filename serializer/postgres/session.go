@@ -2,12 +2,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -47,34 +47,26 @@ func (st *Store) newSession(base *lease.Session) lease.Protocol {
 
 // Start implements [lease.Protocol].
 func (s *session) Start() error {
-	if err := s.start(); err != nil {
+	err := s.start()
+	if err == nil {
+		s.Go(s.work)
+	} else {
 		discard(s.working)
-		return err
 	}
-	st := s.store
-	st.Mu.Lock()
-	st.lostEpoch = -1
-	st.Mu.Unlock()
-	s.Go(s.work)
-	st.Log.Info("got a lease from PostgreSQL", "host", st.server.Host, "database", st.server.Database,
-		"namespace", st.namespace, "session", s.id, "ttl", st.TTL, "listening", s.listening)
-	return nil
+	return err
 }
 
 // start requests a lease, and reports what is there. While commits may be missing, it waits.
 func (s *session) start() error {
-	sent, closed, err := s.open()
-	if code(err) == undefinedTable {
-		if err = s.makeTables(); err == nil {
-			sent, closed, err = s.open()
-		}
-	}
-	for err == nil && s.id == 0 {
-		lease.Sleep(s.Ctx, max(closed, lease.RetryPause))
+	var sent, closed time.Duration
+	for err := error(nil); s.id == 0; lease.Sleep(s.Ctx, closed) {
 		sent, closed, err = s.open()
-	}
-	if err != nil {
-		return err
+		if code(err) == undefinedTable {
+			err = s.makeTables()
+		}
+		if err != nil {
+			return err
+		}
 	}
 	s.Begin(fmt.Sprint(s.id), sent, s.store.TTL)
 	if err := s.round(); err != nil {
@@ -97,35 +89,25 @@ func (s *session) open() (sent, closed time.Duration, err error) {
 		return 0, 0, err
 	}
 	st, tx := s.store, new(pgx.Batch)
-	st.Mu.Lock()
-	lost := st.lostEpoch
-	st.Mu.Unlock()
 	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	tx.Queue(statements["add namespace"], st.namespace)
 	tx.Queue(statements["lock"], st.namespace, 1)
-	tx.Queue(statements["begin epoch"], st.namespace, st.TTL.Microseconds(), lost, st.channel)
+	tx.Queue(statements["begin epoch"], st.namespace, st.TTL.Microseconds(), st.lostBefore.Load(), st.channel)
 	tx.Queue(statements["end sessions"], st.namespace)
 	tx.Queue(statements["end tickets"], st.namespace)
-	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds()).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := rows.Scan(&s.id, &s.namespace, &s.epoch); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-	tx.Queue("COMMIT")
+	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
 	var micros int64
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&micros, &s.timeline, &s.channel, &s.durable)
+		return row.Scan(&micros, &s.timeline, &s.channel, &s.durable, &s.id, &s.namespace, &s.epoch)
 	})
+	tx.Queue("COMMIT")
 	sent = lease.Uptime()
 	if err = st.exchange(s.Ctx, s.working, tx); err != nil {
 		return 0, 0, err
 	}
 	st.channel = s.channel
 	if s.id == 0 {
-		return 0, time.Duration(micros) * time.Microsecond, nil
+		return 0, max(time.Duration(micros)*time.Microsecond, lease.RetryPause), nil
 	}
 	return sent, 0, s.listen()
 }
@@ -144,13 +126,10 @@ func (s *session) renew() error {
 				return 0, err
 			}
 		}
-		request, renewed := new(pgx.Batch), int64(0)
-		request.Queue(statements["renew"], s.id).Exec(func(tag pgconn.CommandTag) error {
-			renewed = tag.RowsAffected()
-			return nil
-		})
+		request := new(pgx.Batch)
+		request.Queue(statements["renew"], s.id).QueryRow(func(row pgx.Row) error { return row.Scan(new(uint64)) })
 		err := st.exchange(s.Ctx, s.renewing, request)
-		if err == nil && renewed == 0 {
+		if errors.Is(err, pgx.ErrNoRows) {
 			err = lease.ErrEnded
 		}
 		return st.TTL, err

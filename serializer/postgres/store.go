@@ -11,6 +11,7 @@
 package postgres
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,7 +76,8 @@ type Store struct {
 	patience  time.Duration // for the answer to a request
 	server    *pgx.ConnConfig
 	channel   string // of the namespace, as the last session knows it
-	lostEpoch int64  // whose history was lost, as an answer has shown; -1 if none was. Mu guards it
+
+	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 }
 
 // Interface guard

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -16,8 +15,10 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 	return lease.Do(ctx, st.Store, "taking a ticket from", func(s *session) error {
 		first := s.serial + 1
 		s.serial += int64(len(tickets))
-		s.Send(tickets, func(i int) string { return ticketID(first + int64(i)) })
-		err := s.carryOut(ctx, s.insert(tickets, first))
+		records := s.Send(tickets, func(i int) string { return ticketID(first + int64(i)) })
+		insert := newChange("insert", s.id, first, len(tickets), records)
+		insert.tickets = len(tickets)
+		_, err := s.carryOut(ctx, insert)
 		if s.Abandon() > 0 && err == nil {
 			err = fmt.Errorf("somebody has deleted its row: %w", serializer.ErrEvicted)
 		}
@@ -28,46 +29,26 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 // ticketID identifies a ticket of a session by its serial number there.
 func ticketID(serial int64) string { return strconv.FormatInt(serial, 10) }
 
-// insert is the change that adds tickets with serial numbers from first on.
-func (s *session) insert(tickets []*serializer.Ticket, first int64) *change {
-	n := len(tickets)
-	queues, clients := make([][]byte, n), make([]string, n)
-	shared, limits := make([]bool, n), make([]int64, n)
-	for i, t := range tickets {
-		queues[i], shared[i], limits[i] = []byte(t.Queue), t.Rule.Shared, int64(t.Rule.Limit)
-		if t.Client.IsValid() {
-			clients[i] = t.Client.String()
-		}
-	}
-	c := newChange("insert", s.id, first, n, queues, clients, shared, limits)
-	c.tickets = n
-	return c
-}
-
-// carryOut has the next round carry out a change, and waits for the result.
-func (s *session) carryOut(ctx context.Context, c *change) error {
+// carryOut has the next round carry out a change, and returns how many rows it has affected.
+func (s *session) carryOut(ctx context.Context, c *change) (rows int64, err error) {
 	s.store.Mu.Lock()
 	s.changes = append(s.changes, c)
 	s.store.Mu.Unlock()
 	s.Wake()
 	select {
 	case err := <-c.done:
-		return err
+		return c.rows, err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	case <-s.Ctx.Done():
-		return context.Cause(s.Ctx)
+		return 0, context.Cause(s.Ctx)
 	}
 }
 
-// do has the next round carry out a statement, and returns how many rows it has affected.
+// do carries out a statement in the current session.
 func (st *Store) do(ctx context.Context, statement string, args ...any) (rows int64, err error) {
-	err = lease.Do(ctx, st.Store, "changing queues in", func(s *session) error {
-		c := newChange(statement, args...)
-		err := s.carryOut(ctx, c)
-		if err == nil {
-			rows = c.rows
-		}
+	err = lease.Do(ctx, st.Store, "changing queues in", func(s *session) (err error) {
+		rows, err = s.carryOut(ctx, newChange(statement, args...))
 		return err
 	})
 	return rows, err
@@ -93,22 +74,11 @@ func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	if err == nil && rows == 0 {
 		return serializer.ErrNoTicket
 	}
-	for err == nil && st.isAsked(ctx, t) {
+	for err == nil && st.IsAsked(t) {
 		lease.Sleep(ctx, lease.RetryPause/4)
 		err = st.Sync(ctx)
 	}
 	return err
-}
-
-// isAsked reports whether the owner of a ticket has not obeyed yet.
-func (st *Store) isAsked(ctx context.Context, t *serializer.Ticket) (asked bool) {
-	_ = lease.Do(ctx, st.Store, "", func(s *session) error { // without a session, Sync says why
-		st.Mu.Lock()
-		defer st.Mu.Unlock()
-		asked = s.Tickets[t.Key] == t && atomic.LoadUint64(&t.Ref)&lease.IsAsked != 0
-		return nil
-	})
-	return asked
 }
 
 // Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
@@ -120,17 +90,11 @@ func (st *Store) Pause(ctx context.Context, name string, until time.Time) error 
 		length = new(time.Until(until).Microseconds() + 1)
 	}
 	_, err := st.do(ctx, "pause", []byte(name), until.UTC().Format(time.RFC3339Nano), length)
-	if err != nil {
-		return fmt.Errorf("pausing queue %q: %w", name, err)
-	}
-	return nil
+	return err
 }
 
 // Resume implements [serializer.Store].
 func (st *Store) Resume(ctx context.Context, name string) error {
 	_, err := st.do(ctx, "resume", []byte(name))
-	if err != nil {
-		return fmt.Errorf("resuming queue %q: %w", name, err)
-	}
-	return nil
+	return err
 }

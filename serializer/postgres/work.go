@@ -34,14 +34,12 @@ type work struct {
 	trim        int64 // delete what was out by this version; 0 deletes nothing
 }
 
-func (w *work) writes() bool {
-	return w.due || len(w.leaving) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
+// states reports whether there are statements to carry out.
+func (w *work) states() bool {
+	return slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
 }
 
-// onlyTakesOut reports whether all that work writes is that tickets are out.
-func (w *work) onlyTakesOut() bool {
-	return w.trim == 0 && !w.due && !slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
-}
+func (w *work) writes() bool { return w.due || len(w.leaving) > 0 || w.states() }
 
 // message is what others are told: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
@@ -107,11 +105,10 @@ func (s *session) work() {
 			continue
 		}
 		s.trouble.Store(&err)
-		if strings.HasPrefix(code(err), "40") || s.Ctx.Err() != nil { // another transaction was in the way
-			continue
+		if !strings.HasPrefix(code(err), "40") && s.Ctx.Err() == nil {
+			s.store.Complain(err) // otherwise, only another transaction was in the way
+			lease.Sleep(s.Ctx, lease.RetryPause)
 		}
-		s.store.Complain(err)
-		lease.Sleep(s.Ctx, lease.RetryPause)
 	}
 }
 
@@ -128,20 +125,18 @@ func (s *session) pause() {
 	limit, listening := s.nextPoll()
 	ctx, cancel := context.WithTimeout(s.Ctx, limit)
 	defer cancel()
-	if !listening || s.working.IsClosed() {
-		select {
-		case <-s.Wanted:
-		case <-ctx.Done():
-		}
-		return
-	}
-	go func() {
+	awaitWake := func() {
 		select {
 		case <-s.Wanted:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	}
+	if !listening || s.working.IsClosed() {
+		awaitWake()
+		return
+	}
+	go awaitWake()
 	for {
 		n, err := s.working.WaitForNotification(ctx)
 		if err != nil || n.PID != s.working.PgConn().PID() && !s.hear(n.Payload) {
@@ -153,9 +148,9 @@ func (s *session) pause() {
 // nextPoll is how long to wait for a wake-up, and whether notifications are one. Without
 // tickets here, they can wait.
 func (s *session) nextPoll() (limit time.Duration, listening bool) {
-	st, now := s.store, time.Now()
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
+	now := time.Now()
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
 	switch {
 	case s.trouble.Load() != nil: // work has waited already
 		return 0, false

@@ -40,13 +40,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly"
-	DefaultTTL       = lease.DefaultTTL
-	MinTTL           = lease.MinTTL
-	MaxTTL           = lease.MaxTTL
-)
+// DefaultNamespace is that of [Options].
+const DefaultNamespace = "orderly"
 
 // Open makes a store. It looks at the servers for a moment. The error is for invalid
 // options, and for servers that can never keep queues, as they are configured; see
@@ -54,14 +49,15 @@ const (
 // begun. If that fails, they are refused with [serializer.ReasonStorage] until the store,
 // which keeps trying, has one.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	switch {
 	case len(o.Addresses) == 0:
 		return nil, errors.New("opening Redis store: no addresses")
-	case o.TTL < MinTTL || o.TTL > MaxTTL:
-		return nil, fmt.Errorf("opening Redis store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
 	case strings.ContainsAny(o.Namespace, "{}"):
 		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
+	}
+	if err := lease.CheckTTL(o.TTL); err != nil {
+		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
 	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
 	st := &Store{keys: k, servers: newServers(o, k)}

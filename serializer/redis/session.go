@@ -48,8 +48,7 @@ func (s *session) Start() error {
 		_ = subscription.Close()
 		return fmt.Errorf("beginning a session: %w", err)
 	}
-	s.Begin(s.id, sent, st.TTL)
-	st.Log.Info("began a session in Redis", "address", st.servers.client().Options().Addr, "path", st.Path(), "session", s.id, "ttl", st.TTL)
+	s.Begin(s.id+" at "+st.servers.client().Options().Addr, sent, st.TTL)
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
 	if !s.OverLocked() {

@@ -17,11 +17,10 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 	return lease.Do(ctx, st.Store, "taking a ticket from", func(s *session) error {
 		r := newRequest("keep")
 		r.appends = true
-		s.Send(tickets, func(i int) string { return ticketID(r.tag, i) })
-		defer s.Abandon()
-		for _, t := range tickets {
-			r.operations = append(r.operations, "a", lease.Record(t, false))
+		for _, record := range s.Send(tickets, func(i int) string { return ticketID(r.tag, i) }) {
+			r.operations = append(r.operations, "a", record)
 		}
+		defer s.Abandon()
 		_, err := s.persist(ctx, r)
 		return err
 	})
