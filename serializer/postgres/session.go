@@ -47,13 +47,12 @@ func (st *Store) newSession(base *lease.Session) lease.Protocol {
 
 // Start implements [lease.Protocol].
 func (s *session) Start() error {
-	err := s.start()
-	if err == nil {
-		s.Go(s.work)
-	} else {
+	if err := s.start(); err != nil {
 		discard(s.working)
+		return err
 	}
-	return err
+	s.Go(s.work)
+	return nil
 }
 
 // start requests a lease, and reports what is there. While commits may be missing, it waits.
