@@ -21,7 +21,7 @@ type session struct {
 	id        clientv3.LeaseID
 	ttl       time.Duration
 	clusterID uint64 // of the cluster that granted the lease
-	lease     *lease.Session
+	lease     *lease.Deadline
 	ctx       context.Context // done when the session is over
 	end       context.CancelCauseFunc
 	denied    atomic.Bool           // etcd has refused a request, and may still refuse writes
@@ -82,7 +82,7 @@ func (st *Store) begin() (*session, error) {
 		advanced: make(chan struct{}),
 	}
 	s.ctx, s.end = context.WithCancelCause(st.ctx)
-	s.lease = lease.Begin(nil, sent, s.ttl, s.lose)
+	s.lease = lease.NewDeadline(nil, sent, s.ttl, s.lose)
 	if err := s.start(); err != nil {
 		s.lease.End(err)
 		_ = st.cluster.revoke(st.ctx, s.id) // else it ends by itself

@@ -50,7 +50,7 @@ func Open(o Options) (*Store, error) {
 		server:    server,
 	}
 	st.Store = lease.NewStore(lease.Options{
-		Name: "PostgreSQL", Where: server.Host + "/" + server.Database, Path: "postgres:" + st.namespace,
+		Name: "PostgreSQL", Where: fmt.Sprintf("%s:%d/%s", server.Host, server.Port, server.Database), Path: "postgres:" + st.namespace,
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession, Passes: transient,
 	})
 	return st, nil
