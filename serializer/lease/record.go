@@ -12,7 +12,7 @@ import (
 // record is what others know of a ticket, as text: the facts that other processes need,
 // and those that people want to know.
 type record struct {
-	Queue  string    `json:"queue"` // URL-escaped
+	Queue  string    `json:"queue,omitempty"` // URL-escaped
 	Owner  string    `json:"owner"`
 	Client string    `json:"client,omitempty"`
 	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only

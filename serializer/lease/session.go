@@ -53,6 +53,9 @@ func (s *Session) Begin(name string, sent, ttl time.Duration) {
 // Go calls a function in a goroutine, which must end soon after the session is over.
 func (s *Session) Go(f func()) { s.store.running.Go(f) }
 
+// Owns reports whether a ticket of this process belongs to the session.
+func (s *Session) Owns(t *serializer.Ticket) bool { return t.Ref == s.ref }
+
 // OverLocked reports whether the session is over. Nothing is reported any more.
 func (s *Session) OverLocked() bool { return s.over }
 

@@ -153,6 +153,11 @@ func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
+	return st.StorageError(what, err)
+}
+
+// StorageError is an error of a request to the servers.
+func (st *Store) StorageError(what string, err error) error {
 	return &serializer.StorageError{Op: what, Path: st.Name + " at " + st.Where, Err: err}
 }
 
