@@ -37,7 +37,7 @@ func Record(t *serializer.Ticket, inside bool) string {
 // RemoteTicket makes the ticket of another process from its [Record]. One that cannot be read
 // counts as exclusive: under that rule, nobody enters too early.
 func RemoteTicket(key string, number uint64, text string) *serializer.Ticket {
-	r := record{Owner: "unknown"}
+	var r record
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		r = record{Owner: "unknown"}
 	}
