@@ -31,6 +31,7 @@ const (
 	late = "p99 ms"
 	work = "processor µs" // of the server's process, for a request
 	gap  = "gap µs"       // from the end of a visit upstream to the begin of the next, median
+	turn = "turn µs"      // the queue's part of it: from the return of the next handlers to their next call
 )
 
 // serving is a server that clients ask for a while.
@@ -88,8 +89,15 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	if err != nil {
 		return nil, err
 	}
+	stamps, err := s.Stamps()
+	if err != nil {
+		return nil, err
+	}
 	if gaps := server.Gaps(visits); who.serial && len(gaps) > 0 {
 		values[gap] = figures.Quantile(gaps, 0.5) / 1e3
+		if len(stamps) > 1 {
+			values[turn] = figures.Quantile(server.Gaps(stamps), 0.5) / 1e3
+		}
 		if gaps[0] < 0 {
 			err = errors.New("two were inside at once")
 		}
@@ -127,6 +135,14 @@ func caddies(program, upstream, php string) []contestant {
 	all := []contestant{{name: caddyFree}, {name: caddyMemory, serial: true}, {name: caddyFile, serial: true}}
 	for i, engine := range []string{"", "memory", "file"} {
 		all[i].config = server.Config{Program: program, Upstream: upstream, PHP: php, Engine: engine}
+	}
+	return all
+}
+
+// stamped are Caddys that also note the visits to the handlers after their queue.
+func stamped(all []contestant) []contestant {
+	for i := range all {
+		all[i].config.Stamped = all[i].serial
 	}
 	return all
 }

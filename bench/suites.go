@@ -81,7 +81,7 @@ func proxies(caddy, upstream string) []contestant {
 	one, thread := haproxy, haproxy
 	one.One = true
 	thread.One, thread.Threads = true, 1 // more get into each other's way at maxconn 1
-	return append(caddies(caddy, upstream, ""),
+	return append(stamped(caddies(caddy, upstream, "")),
 		contestant{haproxyFree, haproxy, false}, contestant{haproxyOne, one, true}, contestant{haproxyThread, thread, true})
 }
 
@@ -91,7 +91,8 @@ func proxyTables(s *figures.Set) (tables []report.Table) {
 		tables = append(tables, report.Tabulate(s, fmt.Sprintf("The upstream takes %s.", hold(figures.Case{Hold: takes})), cases,
 			report.Label("clients, server", clientsAndWho),
 			report.Spread("requests a second", rate), report.Ratio("of HAProxy's `maxconn 1`", rate, haproxyOne),
-			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work)))
+			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work),
+			report.Median("idle, µs, median", gap), report.Median("the queue's part", turn)))
 	}
 	return tables
 }
@@ -107,7 +108,7 @@ func measurePHP(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	contestants := caddies(b.caddy, php.Addr, php.Dir)
+	contestants := stamped(caddies(b.caddy, php.Addr, php.Dir))
 	for _, name := range []string{haproxyFree, haproxyOne, apacheFree, modQoS} {
 		peer := contestant{name: name, serial: name == haproxyOne || name == modQoS}
 		peer.config = server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: peer.serial}
@@ -130,8 +131,11 @@ func phpTables(s *figures.Set) []report.Table {
 		report.Tabulate(s, "A lone client: the response time, milliseconds.", under(s, wait, figures.Case{Clients: 1, Hold: phpHold}),
 			report.Label("server", who), report.Spread("median", wait), more, report.Spread("99th percentile", late)),
 		report.Tabulate(s, "32 clients: how idle PHP is between two scripts.", under(s, gap, figures.Case{Clients: plottedClients, Hold: phpHold}),
-			report.Label("server", who), report.Spread("idle, µs, median", gap), report.Spread("requests a second", rate),
-			report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
+			report.Label("server", who), report.Spread("idle, µs, median", gap), report.Spread("the queue's part", turn),
+			report.Column{Head: "the rest", Cell: func(s *figures.Set, c figures.Case) string {
+				return report.Number(s.Of(c, gap).Median - s.Of(c, turn).Median)
+			}},
+			report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
 	}
 }
 

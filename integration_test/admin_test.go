@@ -131,6 +131,7 @@ func TestAdminRefusesNonsense(t *testing.T) {
 		{"POST", "QUEUE/pause?for=soon", 400, "expected a duration"},
 		{"POST", "QUEUE/pause?for=-1m", 400, "expected a duration"},
 		{"POST", "QUEUE/pause?for=1ns", 400, "expected a duration"},
+		{"POST", "QUEUE/pause?for=0.1ns", 400, "expected a duration"}, // bug: it was 0, and lasted until a resume
 		{"POST", "QUEUE/pause?fro=0", 400, "pause has only the parameters [for], each once"},
 		{"POST", "QUEUE/pause?for=10m&for=0", 400, "pause has only the parameters [for], each once"}, // bug: the first one counted
 		{"POST", "QUEUE/pause?for=10m;for=0", 400, "pause has only the parameters [for], each once"},

@@ -53,6 +53,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `prefix ""`, `prefix: expected a text; leave prefix out for serializer_`},
 		{"serialize", `prefix a_ b_`, `prefix: unexpected "b_" after "a_"; expected a text`},
 		{"serialize", `prefix`, `prefix: no value; expected a text`},
+		{"serialize", `prefix .ord{host}`, "names that start with .orderly- are the queue's own files"},
 		{"serialize", `prefix .orderly-a`, `prefix ".orderly-a": names that start with .orderly- are the queue's own files`},
 		{"serialize", `prefix a/b_`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 		{"serialize", `queue_length 1 2`, `queue_length: unexpected "2" after "1"; expected a whole number, 0 or more`},

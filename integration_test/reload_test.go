@@ -150,6 +150,9 @@ func TestReloadChangesEngine(t *testing.T) {
 			c.release(holder)
 			c.awaitQueue("serializer_", 0, 1)
 			check(t, c.reload(to))
+			c.awaitEntry("a warning", func(e entry) bool {
+				return strings.Contains(e.Text("msg"), "gets another engine") && e["waiting"] == 1.0
+			})
 			c.resume("serializer_")
 			c.wantServed(waiter)
 			c.get("/?name=new").Want(t, http.StatusOK)

@@ -67,6 +67,13 @@ func stallHTTP1(t *testing.T, c *caddy, method, path string) *tls.Conn {
 // stallHTTP2 returns the framer of the connection, on which the next stream is 3.
 func stallHTTP2(t *testing.T, c *caddy, window uint32, method, path string) *http2.Framer {
 	t.Helper()
+	framer := dialHTTP2(t, c, window)
+	beginStream(t, framer, 1, method, path)
+	return framer
+}
+
+func dialHTTP2(t *testing.T, c *caddy, window uint32) *http2.Framer {
+	t.Helper()
 	config := insecure.Clone()
 	config.NextProtos = []string{"h2"}
 	conn := tls.Client(c.dial(""), config)
@@ -76,28 +83,30 @@ func stallHTTP2(t *testing.T, c *caddy, window uint32, method, path string) *htt
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	check(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
 	check(t, framer.WriteSettingsAck())
-	beginStream(t, framer, 1, method, path)
 	return framer
 }
 
 // beginStream makes a request on a connection.
 func beginStream(t *testing.T, framer *http2.Framer, stream uint32, method, path string) {
 	t.Helper()
+	fields := []string{":method", method, ":scheme", "https", ":authority", "localhost", ":path", path}
+	if method != http.MethodPost {
+		sendHead(t, framer, stream, true, fields...)
+		return
+	}
+	sendHead(t, framer, stream, false, append(fields, "content-length", fmt.Sprint(announced))...)
+	check(t, framer.WriteData(stream, false, make([]byte, announced/2)))
+}
+
+// sendHead sends the head of a request, names and values in turn.
+func sendHead(t *testing.T, framer *http2.Framer, stream uint32, end bool, fields ...string) {
+	t.Helper()
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	fields := []string{":method", method, ":scheme", "https", ":authority", "localhost", ":path", path}
-	if method == http.MethodPost {
-		fields = append(fields, "content-length", fmt.Sprint(announced))
-	}
 	for i := 0; i < len(fields); i += 2 {
 		check(t, encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
 	}
-	check(t, framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: method != http.MethodPost,
-	}))
-	if method == http.MethodPost {
-		check(t, framer.WriteData(stream, false, make([]byte, announced/2)))
-	}
+	check(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end}))
 }
 
 func stallHTTP3(t *testing.T, c *caddy, method, path string) {

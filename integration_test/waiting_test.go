@@ -192,6 +192,21 @@ func TestWaitingPageAsks(t *testing.T) {
 	b.isServed("mine")
 }
 
+// Bug: a question for the place waited longer than a short write_timeout, and got no answer.
+func TestWaitingPageAsksInSpiteOfTimeouts(t *testing.T) {
+	t.Parallel()
+	for _, idle := range []string{"", "write_idle 1m"} {
+		c := start(t, setup{site: waitingSite("after 0", ""), servers: "timeouts {\n write 1s\n" + idle + "\n}"})
+		leave := c.occupy("first")
+		b := newVisitor(c)
+		b.waits("mine")
+		if a := b.asks("mine"); !strings.HasPrefix(a.Text, `{"number":1,`) {
+			t.Errorf("the answer is %v %s", a, a.Text)
+		}
+		leave()
+	}
+}
+
 // A request that is not a navigation waits with an open connection, whatever it accepts.
 func TestWaitingPageIsForNavigations(t *testing.T) {
 	t.Parallel()

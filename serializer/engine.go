@@ -103,16 +103,23 @@ func (e *Engine) Count(queue string) (inside, waiting int) {
 // ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
 // queue has no such ticket.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
+	return e.evict(ctx, queue, token, false)
+}
+
+// EvictWaiter is Evict for a waiter. The error is [ErrInside] if the ticket is inside. One
+// of another process may still enter before its owner learns of the eviction.
+func (e *Engine) EvictWaiter(ctx context.Context, queue string, token uint64) error {
+	return e.evict(ctx, queue, token, true)
+}
+
+func (e *Engine) evict(ctx context.Context, queue string, token uint64, waiter bool) error {
 	err := e.using(ctx, func(ctx context.Context) error {
 		if err := e.store.Sync(ctx); err != nil {
 			return err
 		}
-		t, evicted := e.evict(queue, token)
-		switch {
-		case t == nil:
-			return ErrNoTicket
-		case evicted:
-			return nil
+		t, err := e.evictLocal(queue, token, waiter)
+		if err != nil || t == nil {
+			return err
 		}
 		return e.store.Evict(ctx, t)
 	})
@@ -122,20 +129,24 @@ func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	return nil
 }
 
-// evict finds a ticket, and evicts it if it is local.
-func (e *Engine) evict(queue string, token uint64) (t *Ticket, evicted bool) {
+// evictLocal evicts a ticket if it is local. Otherwise, it returns the ticket.
+func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ticket, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t = e.queues[queue].find(token)
-	if t == nil || !t.Local() {
-		return t, false
-	}
-	if t.state == inside {
+	t := e.queues[queue].find(token)
+	switch {
+	case t == nil:
+		return nil, ErrNoTicket
+	case waiter && t.Admitted():
+		return nil, ErrInside
+	case !t.Local():
+		return t, nil
+	case t.state == inside:
 		t.revokeLocked(ErrEvicted)
-	} else {
+	default:
 		e.refuseLocked(t, ErrEvicted)
 	}
-	return t, true
+	return nil, nil
 }
 
 // using calls the store, which stays open meanwhile. It returns when ctx is done, even if

@@ -70,8 +70,8 @@ func (v *events) Removed(t *Ticket) {
 
 // Evict implements [Events].
 func (v *events) Evict(queue string, number uint64) bool {
-	_, evicted := (*Engine)(v).evict(queue, number)
-	return evicted
+	remote, err := (*Engine)(v).evictLocal(queue, number, false)
+	return err == nil && remote == nil
 }
 
 // Paused implements [Events].

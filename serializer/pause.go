@@ -59,13 +59,6 @@ func (e *Engine) pausedUntilLocked(queue string) *time.Time {
 	return nil
 }
 
-// Matches reports whether a name stands for a queue. One that ends in * stands for all
-// queues whose names begin so.
-func Matches(name, queue string) bool {
-	start, all := strings.CutSuffix(name, "*")
-	return queue == name || all && strings.HasPrefix(queue, start)
-}
-
 // pausesOf lists the pauses that a name stands for. The store is asked to end the pause of
 // the name itself even if the engine has not heard of it.
 func (e *Engine) pausesOf(name string) []string {

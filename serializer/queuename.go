@@ -13,6 +13,7 @@ import (
 const (
 	maxQueueName  = 150
 	keptQueueName = 80
+	cutMark       = "%~" // follows the part that is kept
 )
 
 // ReservedPrefix begins the names of the files that are no tickets in a directory of lock
@@ -22,16 +23,19 @@ const ReservedPrefix = ".orderly-"
 // QueueName turns any text into a name that is safe as the start of a file name.
 // Different texts have different names. Letters, digits, spaces and most ASCII symbols
 // stay as they are. Symbols with a meaning in paths, control characters, and everything
-// beyond ASCII become %XX. So do the dot of ".orderly-" at the start, and a last digit
-// that makes the name ambiguous (see [AmbiguousQueueName]).
+// beyond ASCII become %XX, and so does the dot of ".orderly-" at the start. "%!" follows a
+// last digit that makes the name ambiguous (see [AmbiguousQueueName]).
 //
 // A name longer than 150 bytes is cut to at most 80. "%~", the first 128 bits of the
-// text's SHA-256 in hexadecimal, and "_" follow.
+// text's SHA-256 in hexadecimal, and "_" follow. [Matches] knows that.
 func QueueName(text string) string {
 	if plainQueueName(text) {
 		return text
 	}
 	name := escapeQueueName(text)
+	if AmbiguousQueueName(name) { // perhaps only because of an escape's digits
+		name += "%!"
+	}
 	if len(name) <= maxQueueName {
 		return name
 	}
@@ -40,7 +44,7 @@ func QueueName(text string) string {
 	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
 		kept = kept[:i] // do not cut an escape in half
 	}
-	return kept + "%~" + hex.EncodeToString(sum[:16]) + "_"
+	return kept + cutMark + hex.EncodeToString(sum[:16]) + "_"
 }
 
 func plainQueueName(text string) bool {
@@ -62,12 +66,19 @@ func escapeQueueName(text string) string {
 		}
 		b.WriteByte(c)
 	}
-	name := b.String()
-	if AmbiguousQueueName(name) { // perhaps only because of an escape's digits
-		last := len(name) - 1
-		return fmt.Sprintf("%s%%%02X", name[:last], name[last])
-	}
-	return name
+	return b.String()
+}
+
+// QueueNames returns the name, with a * at the end, that stands for all queues whose texts
+// begin with a text; see [Matches].
+func QueueNames(start string) string { return escapeQueueName(start) + "*" }
+
+// Matches reports whether a name stands for a queue. One that ends in * stands for all
+// queues whose names begin so, before they were cut.
+func Matches(name, queue string) bool {
+	start, all := strings.CutSuffix(name, "*")
+	kept, _, isCut := strings.Cut(queue, cutMark)
+	return queue == name || all && (strings.HasPrefix(queue, start) || isCut && strings.HasPrefix(start, kept))
 }
 
 func mustEscape(c byte) bool {

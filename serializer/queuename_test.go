@@ -21,6 +21,25 @@ func TestQueueNameIsNotOwnFile(t *testing.T) {
 	}
 }
 
+// Bug: the name of a start stood for no queue if it was cut, or ended in digits that were
+// escaped there alone.
+func TestQueueNames(t *testing.T) {
+	long := strings.Repeat("tenant-", 12)
+	for _, c := range []struct{ start, rest string }{
+		{"", "a"}, {"a_", ""}, {"a/", "b"}, {"p00001", ""}, {"p00001", "b_"}, {"p0000", "1"}, {"0000", "1b"},
+		{long, "b_"}, {long, strings.Repeat("b", 100)}, {long + long, "b"}, {long + "/" + long, "b"},
+	} {
+		if queue := serializer.QueueName(c.start + c.rest); !serializer.Matches(serializer.QueueNames(c.start), queue) {
+			t.Errorf("the name of all queues that begin with %q does not match %q", c.start, queue)
+		}
+	}
+	for start, queue := range map[string]string{"a_": "a", "p00001b": "p00001", long + "c": long + "b_", "x" + long: long + long} {
+		if queue = serializer.QueueName(queue); serializer.Matches(serializer.QueueNames(start), queue) {
+			t.Errorf("the name of all queues that begin with %q matches %q", start, queue)
+		}
+	}
+}
+
 // Any text makes a safe name, and different texts make different names.
 func FuzzQueueName(f *testing.F) {
 	f.Add("a_", "a")

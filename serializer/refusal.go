@@ -7,7 +7,8 @@ import (
 )
 
 // The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
-// context that ended the wait. ErrNoTicket is an error of evictions only.
+// context that ended the wait. ErrNoTicket and ErrInside are errors of
+// evictions only.
 var (
 	ErrTimeout    = errors.New("waited too long in the queue")
 	ErrFull       = errors.New("too many are waiting in the queue")
@@ -17,6 +18,7 @@ var (
 	ErrStorage    = errors.New("the queue's storage failed")
 	ErrClosed     = errors.New("the queue's engine is closed")
 	ErrNoTicket   = errors.New("no such ticket")
+	ErrInside     = errors.New("the ticket is inside")
 )
 
 // Reason is the reason of a refusal, in one word.

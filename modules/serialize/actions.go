@@ -107,20 +107,22 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", query.Get("token")))
 	}
 	q, t, err := findQueue(ctx, queue, strconv.FormatUint(number, 10))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case query.Has("careful") && t.State == serializer.StateInside:
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
-	left := ""
-	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
+	evict, left := q.engine.Evict, ""
+	if query.Has("careful") {
+		evict = q.engine.EvictWaiter
+	}
+	if err = evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
 	result := "evicted; its request is refused"
 	switch {
+	case errors.Is(err, serializer.ErrInside):
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -160,7 +162,7 @@ const (
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
 	text, until := cmp.Or(query.Get("for"), defaultPause), time.Time{}
 	length, err := caddy.ParseDuration(text)
-	if err != nil || length != 0 && length < shortestPause {
+	if err != nil || length < shortestPause && (length != 0 || strings.ContainsAny(text, "123456789")) { // 0.1ns is 0, too
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
 	}
 	if length > 0 {
@@ -201,8 +203,7 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	if name == "" || queueapi.Placeholder.MatchString(name) {
 		return false
 	}
-	var named member
-	named.queue, named.many = strings.CutSuffix(name, "*")
+	named := member{queue: name}
 	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
 	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path
 func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	t.Helper()
 	value, _, err := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path()}, nil
+		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path(), inDirectory: new(atomic.Int32)}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

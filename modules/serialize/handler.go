@@ -236,14 +236,11 @@ func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 // member is the handler as others see it.
 func (s *Handler) member(engine *sharedEngine) member {
 	m := member{
-		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: s.queue, limit: s.rule.Capacity(),
+		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: namesWith(s.Prefix), limit: s.rule.Capacity(),
 		queueLength: s.QueueLength, dryRun: s.DryRun,
 	}
 	if len(s.SharedMethods) > 0 {
 		m.limit = s.shared.Capacity()
-	}
-	if s.placeholders {
-		m.queue, m.many = queueStart(s.Prefix), true
 	}
 	return m
 }

@@ -67,7 +67,7 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 		listed[state.Prefix] = true
 	}
 	for _, m := range members {
-		if !m.many && !listed[m.queue] {
+		if !m.isMany() && !listed[m.queue] {
 			listed[m.queue] = true
 			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue), Tickets: none})
 		}

@@ -3,6 +3,7 @@ package serialize
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 type requester struct{}
@@ -76,6 +78,42 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("revoked with %v", err)
+	}
+}
+
+// turning is a store on which something happens while it is synchronized.
+type turning struct {
+	*memory.Store
+	meanwhile func()
+}
+
+func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
+
+// Bug: a careful eviction evicted a ticket that was listed as waiting, although it had
+// entered since.
+func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
+	store := &turning{inMemory("test:turning"), func() {}}
+	e := share(t, "test:turning", store)
+	holder, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entered, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
+	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { entered <- turn })
+	states, err := e.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	store.meanwhile = func() {
+		if calls++; calls == 2 { // it was listed by the first
+			holder.Leave()
+		}
+	}
+	status, text := ask(t, "DELETE", "/a_/"+states[0].Tickets[1].Token+"?careful")
+	(<-entered).Leave()
+	if status != http.StatusConflict || len(revoked) > 0 {
+		t.Errorf("%d %s", status, text)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 // serves.
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
+	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
 	browsers waitingpage.Book // that wait without a connection
 
 	mu       sync.Mutex
@@ -46,20 +47,22 @@ type member struct {
 	engine      *sharedEngine
 	path        string // real, of the directory
 	prefix      string // as configured
-	queue       string // its name; with placeholders, what the names begin with
-	many        bool   // the prefix has placeholders
+	queue       string // its name; with placeholders, that of all its queues, which ends in *
 	limit       int    // how many may be inside; 0 is no limit
 	queueLength int    // how many may wait; 0 is no limit
 	dryRun      bool
 }
 
 // covers reports whether a queue is one of the handler's.
-func (m *member) covers(queue string) bool {
-	return queue == m.queue || m.many && strings.HasPrefix(queue, m.queue)
-}
+func (m *member) covers(queue string) bool { return serializer.Matches(m.queue, queue) }
 
 // overlaps reports whether a queue may be one of both handlers.
-func (m *member) overlaps(o *member) bool { return m.covers(o.queue) || o.covers(m.queue) }
+func (m *member) overlaps(o *member) bool {
+	return m.covers(strings.TrimSuffix(o.queue, "*")) || o.covers(strings.TrimSuffix(m.queue, "*"))
+}
+
+// isMany reports whether the prefix has placeholders.
+func (m *member) isMany() bool { return strings.HasSuffix(m.queue, "*") }
 
 // join adds a handler, until leave.
 func (r *registry) join(m member) {
@@ -130,9 +133,11 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 			return nil, err
 		}
 		engine := serializer.New(store, serializer.Options{Log: log})
+		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
+		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
 			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
-			places: waitingpage.Places{Engine: engine},
+			inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -140,10 +145,6 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	}
 	ref := &engineRef{sharedEngine: value.(*sharedEngine), module: module, path: path, log: log}
 	ref.refs.Store(1)
-	for _, rival := range r.rivalsOf(ref.name, ref.directory) {
-		ref.hasRivals.Store(true)
-		rival.hasRivals.Store(true)
-	}
 	return ref, nil
 }
 
@@ -191,19 +192,22 @@ func realPath(path string) string {
 // sharedEngine is an engine that handlers share.
 type sharedEngine struct {
 	*serializer.Engine
-	key       string
-	name      string // of its module, such as file
-	space     string // where it keeps its queues
-	directory string // by which it was opened
-	hasRivals atomic.Bool
-	places    waitingpage.Places // of browsers that wait without a connection
+	key         string
+	name        string             // of its module, such as file
+	space       string             // where it keeps its queues
+	directory   string             // by which it was opened
+	inDirectory *atomic.Int32      // how many engines are open there
+	places      waitingpage.Places // of browsers that wait without a connection
 }
 
 // Places implements [waitingpage.Engine].
 func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
 
 // Destruct implements [caddy.Destructor].
-func (e *sharedEngine) Destruct() error { return e.Close() }
+func (e *sharedEngine) Destruct() error {
+	defer e.inDirectory.Add(-1)
+	return e.Close()
+}
 
 // engineRef counts one handler's references to an engine: one for the handler's
 // configuration, and one for each of its requests. The last one releases the engine.
@@ -253,12 +257,10 @@ func (r *registry) rivalsOf(name, directory string) []*sharedEngine {
 
 // checkRivals refuses a request that has its turn if a rival has let another one in.
 func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
-	if !e.hasRivals.Load() {
+	if e.inDirectory.Load() == 1 {
 		return nil
 	}
-	e.hasRivals.Store(false) // first: another one may come while this one looks
 	for _, rival := range registered.rivalsOf(e.name, e.directory) {
-		e.hasRivals.Store(true)
 		if inside, _ := rival.Count(queue); inside > 0 {
 			turn.Leave()
 			return &serializer.Refused{
@@ -288,10 +290,15 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
-			if mine.covers(state.Prefix) && isInUse(state) {
+			switch {
+			case !mine.covers(state.Prefix):
+			case isInUse(state):
 				return fmt.Errorf("engine %s: queue %q in %s has %d requests inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
+			case state.Waiting > 0:
+				s.ctx.Logger().Warn("requests wait in a paused queue that gets another engine; new ones do not wait for them, and they are refused at a resume while one of these is inside",
+					zap.String("path", directory), zap.String("queue", state.Prefix), zap.Int("waiting", state.Waiting), zap.String("engine", rival.name))
 			}
 		}
 	}

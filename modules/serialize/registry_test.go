@@ -45,6 +45,8 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 		{"same queue", "a_", "a_", true},
 		{"another queue", "a_", "b_", false},
 		{"one of a prefix with placeholders", "user_anna_", "user_{http.auth.user.id}_", true},
+		{"one whose prefix begins like a timestamp", "p00001b_", "p00001{http.request.host}_", true},
+		{"one with a long name", serializer.QueueName(strings.Repeat("long-", 50)), strings.Repeat("long-", 20) + "{http.request.host}", true},
 		{"none of a prefix with placeholders", "a_", "user_{http.auth.user.id}_", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,6 +115,34 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 	if err := alone.checkRivals("a_", turn); err != nil {
 		t.Error(err)
 	}
+}
+
+// Bug: while a request of one queue looked for rivals, those of the engine's other queues
+// entered without a look, beside requests of the old engine.
+func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	turn := entered(t, opened(t, FileEngine{}, dir), "changed_")
+	defer turn.Leave()
+	young := opened(t, MemoryEngine{}, dir)
+	var group sync.WaitGroup
+	for i := range 3 {
+		queue := []string{"changed_", "other_", "third_"}[i]
+		group.Go(func() {
+			for range 2000 {
+				turn, err := young.Enter(t.Context(), serializer.Arrival{Queue: queue})
+				if err == nil {
+					err = young.checkRivals(queue, turn)
+				}
+				if isIn := err == nil; isIn != (i > 0) {
+					t.Errorf("%s: %v", queue, err)
+					return
+				} else if isIn {
+					turn.Leave()
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 // Bug: if a deployment moved a symbolic link, and a reload followed, the new configuration

@@ -179,10 +179,10 @@ func (v *visit) register(r *http.Request, vars map[string]any) {
 // stalled upload holds neither a ticket nor a turn.
 func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	if r.ContentLength == 0 || s.streamsBody() {
+	if body.None(r) || s.streamsBody() {
 		return nil
 	}
-	if caddyhttp.IsIncremental(r.Header) {
+	if r.ContentLength != 0 && caddyhttp.IsIncremental(r.Header) {
 		w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
 		return caddyhttp.Error(http.StatusServiceUnavailable,
 			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
@@ -391,7 +391,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	s.report.Entered(&v.about)
 	v.response.Init(w, r, response.Options{
 		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Uploading: body.Uploading(r), Cancel: v.cancel,
+		Accept: body.Tunnel(r), Uploading: body.Uploading(r), Cancel: v.cancel,
 	})
 	defer v.leave() // for handlers that panic
 	v.state.Store(visitInside)

@@ -69,15 +69,12 @@ func (s *prefixStats) paused() float64 {
 }
 
 // pauseName is the name by which the queue of the prefix is paused, or all its queues.
-func (s *prefixStats) pauseName() string {
-	if s.many() {
-		return queueStart(s.prefix) + "*"
-	}
-	return serializer.QueueName(s.prefix)
-}
+func (s *prefixStats) pauseName() string { return namesWith(s.prefix) }
 
-// queueStart is what the names of all queues of a prefix with placeholders begin with.
-func queueStart(prefix string) string {
-	start, _, _ := strings.Cut(prefix, "{")
-	return serializer.QueueName(start)
+// namesWith is the name of a prefix's queue, or with placeholders, that of all its queues.
+func namesWith(prefix string) string {
+	if start, _, many := strings.Cut(prefix, "{"); many {
+		return serializer.QueueNames(start)
+	}
+	return serializer.QueueName(prefix)
 }

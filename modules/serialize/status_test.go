@@ -83,7 +83,7 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 				}
 				m := member{engine: engines[path], path: path, prefix: prefix, queue: prefix, limit: 1}
 				if start, _, many := strings.Cut(prefix, "{"); many {
-					m.queue, m.many = start, true
+					m.queue = start + "*"
 					if _, err := m.engine.Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
 						t.Fatal(err)
 					}

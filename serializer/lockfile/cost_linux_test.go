@@ -56,7 +56,7 @@ func takeTracedTurns(t *testing.T, dir string) {
 	others, _ := strconv.Atoi(os.Getenv(costEnv + "_OTHERS"))
 	e := serializer.New(openStore(t, dir), serializer.Options{})
 	for range others {
-		defer serializer.New(openStore(t, dir), serializer.Options{}).Close() //nolint:errcheck // it learns of the turns at the latest now
+		defer serializer.New(openStore(t, dir), serializer.Options{}).Close() // it learns of the turns at the latest now
 	}
 	var done sync.WaitGroup
 	for range callers {

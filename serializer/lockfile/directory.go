@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,7 +117,10 @@ func (d *directory) successor() (*directory, error) {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
 	err := d.syncLocked()
-	if len(d.local) > 0 || len(d.remote) > 0 {
+	standing := slices.ContainsFunc(slices.Collect(maps.Values(d.local)), func(t *serializer.Ticket) bool {
+		return d.own.State(t.Ref, t.Number).Stands()
+	})
+	if standing || len(d.remote) > 0 {
 		return nil, cmp.Or(err, d.failed("leaving", "", errInUse))
 	}
 	fresh, err := d.openDirectory()

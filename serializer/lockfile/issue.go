@@ -3,6 +3,7 @@
 package lockfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,13 +106,16 @@ func (d *directory) auditLocked() error {
 	if d.blind != nil || !d.unaudited {
 		return d.blind
 	}
-	known := make(map[uint64]bool, len(d.remote))
+	known := make(map[uint64]*owner.Remote, len(d.remote))
 	for _, r := range d.remote {
-		known[r.Number] = true
+		known[r.Number] = cmp.Or(r.by, known[r.Number]) // somebody may have renamed a file
 	}
 	for _, o := range *d.owners.Load() {
+		if dead, err := o.Dead(); dead && err == nil {
+			continue // its tickets are taken out
+		}
 		standing, _, err := o.Numbers()
-		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return !known[n] }) {
+		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return known[n] != o }) {
 			return d.failed("issuing tickets in", "", fmt.Errorf("%w (%s)", errUnaccounted, o.Process.Name))
 		}
 	}

@@ -65,7 +65,7 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 	known := d.ownerLocked(file)
 	switch {
 	case file == d.own.Name():
-		if c == dir.Vanished {
+		if c != dir.Closed { // another file may be in its place
 			d.checkOwnLocked()
 		}
 	case c == dir.Appeared && known != nil:
@@ -144,10 +144,22 @@ func (d *directory) reapLocked() {
 		dead, err := o.Dead()
 		if err != nil {
 			d.report(slog.LevelError, "an owner file could not be checked", "path", d.pathOf(o.Name()), "error", err)
-		} else if dead {
+		} else if dead && !d.livesLocked(o) {
 			d.reapOwnerLocked(o)
 		}
 	}
+}
+
+// livesLocked reports whether somebody holds the lock of a ticket's file, although nobody holds
+// that of its owner's file. Then somebody has put a copy in the place of the owner's file, which
+// the owner will mend, or the process is ending at this moment.
+func (d *directory) livesLocked(o *owner.Remote) bool {
+	for _, r := range d.remote {
+		if r.by == o && !owner.IsFree(d.sys, r.Key) {
+			return true
+		}
+	}
+	return false
 }
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also

@@ -103,12 +103,21 @@ func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		if _, err := d.sys.Info(file); errors.Is(err, fs.ErrNotExist) {
+		if !d.isAsked(file) {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return ctx.Err()
+}
+
+// isAsked reports whether a file that asks for an eviction is still there. In a directory
+// that was replaced and closed, nobody is left.
+func (d *directory) isAsked(file string) bool {
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	_, err := d.sys.Info(file)
+	return !d.closed && !errors.Is(err, fs.ErrNotExist)
 }
 
 // askForEviction makes the file that asks for an eviction. It removes a ticket without an

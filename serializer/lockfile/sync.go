@@ -100,7 +100,7 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 		d.noteOwnerLocked(c, file)
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
-	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared:
+	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared && !slices.Contains(d.evicts, file):
 		d.evicts = append(d.evicts, file)
 	case strings.HasPrefix(file, name.New) && c == dir.Appeared:
 		if info, err := d.sys.Info(file); err == nil && time.Since(info.Changed) > unownedTime { // its maker has died

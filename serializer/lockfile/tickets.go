@@ -25,6 +25,10 @@ type remoteTicket struct {
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
 var unownedTime = 5 * time.Minute
 
+// leavingTime is how long a ticket's file may stay after its owner said that it leaves. Until
+// then, the owner may find that somebody has damaged the word.
+const leavingTime = time.Second
+
 // unowned is the owner of a file that comes from another program or a person. Nobody can
 // tell its rule, which is taken to be the strictest.
 var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
@@ -55,14 +59,14 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 	d.enterLocked(r)
 }
 
-// claimLocked reports whether an owner has a word for a ticket. If that stands, it puts the
-// ticket into its queue, unless it is there. Otherwise, the owner is about to remove the file.
+// claimLocked reports whether an owner has a word for a ticket. It puts the ticket into its
+// queue, unless it is there, or is over: then the file has vanished, too, or is about to.
 func (d *directory) claimLocked(r *remoteTicket) bool {
 	if d.remote[r.Key] != nil {
 		return true
 	}
 	said := d.find(r.Number, r.Key)
-	if said.Stands() {
+	if said.Stands() || said.State == owner.Leaving && !r.vanished {
 		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
 		d.last = max(d.last, r.Number)
 		d.enterLocked(r)
@@ -104,8 +108,10 @@ func (d *directory) checkTicketsLocked() {
 		case err != nil: // its owner may be one that cannot be asked
 		case said.Stands():
 			r.by, r.since = said.by, time.Now()
-		case said.State == owner.Leaving: // the owner cannot remove the file
-			d.dropLocked(r)
+		case said.State == owner.Leaving:
+			if time.Since(r.since) > leavingTime { // the owner cannot remove the file
+				d.dropLocked(r)
+			}
 		default:
 			d.checkUnownedLocked(r)
 		}
@@ -115,7 +121,7 @@ func (d *directory) checkTicketsLocked() {
 // checkUnownedLocked takes out an unowned file that is gone or too old.
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	info, err := d.sys.Info(r.Key)
-	if err == nil && !info.Changed.Equal(r.changed) {
+	if err == nil && info.Links == 1 && !info.Changed.Equal(r.changed) { // a link to an owner's file changes with its tickets
 		r.since, r.changed = time.Now(), info.Changed
 	}
 	switch age := time.Since(r.since); {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ type Config struct {
 	Upstream string // host:port, or the socket of php-fpm; empty answers at once
 	PHP      string // the folder of its scripts, if the upstream is php-fpm
 	Engine   string // of Caddy's queue; empty has none
+	Stamped  bool   // of Caddy: it notes the visits to the handlers after the queue
 	One      bool   // of the others: one request at a time
 	Threads  int    // of HAProxy; 0 is one for each core, as by default
 }
@@ -37,6 +39,7 @@ type Config struct {
 type site struct {
 	Config
 	Dir, Addr string
+	Stamps    string   // the file of the visits after the queue, if they are noted
 	Root      bool     // it begins as root, and goes on as another user
 	Libraries []string // that Debian's mod_qos needs and does not load by itself
 }
@@ -139,6 +142,9 @@ func (s *Server) configure(c Config, parent string) (err error) {
 		}
 	}
 	full := site{Config: c, Dir: s.Dir, Addr: s.Addr, Root: os.Geteuid() == 0}
+	if c.Stamped {
+		full.Stamps = s.stamps()
+	}
 	if c.One && name == "apache2" {
 		full.Libraries, _ = filepath.Glob("/usr/lib/*/libpcre.so.3")
 		if _, err := os.Stat("/usr/lib/apache2/modules/mod_qos.so"); err != nil || len(full.Libraries) == 0 {
@@ -183,6 +189,18 @@ func (s *Server) awaitReady() error {
 			return err
 		}
 	}
+}
+
+func (s *Server) stamps() string { return filepath.Join(s.Dir, "stamps") }
+
+// Stamps are the visits to the handlers after the queue, without the last few. They are
+// none where nobody notes them.
+func (s *Server) Stamps() ([]Visit, error) {
+	visits, err := readVisits(s.stamps())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return visits, err
 }
 
 // Pid is the number of its process.

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -121,13 +120,22 @@ func (p PHP) Path(hold time.Duration) string { return fmt.Sprintf("/%s?ns=%d", p
 // Visits are those since it was last asked.
 func (p PHP) Visits() ([]Visit, error) {
 	file := filepath.Join(p.Dir, phpVisits)
+	visits, err := readVisits(file)
+	if err != nil {
+		return nil, err
+	}
+	return visits, os.Truncate(file, 0)
+}
+
+// readVisits reads pairs of numbers of 64 bits, little-endian.
+func readVisits(file string) ([]Visit, error) {
 	text, err := os.ReadFile(file)
 	visits := make([]Visit, len(text)/16)
 	if err == nil {
-		err = binary.Read(bytes.NewReader(text), binary.LittleEndian, visits)
+		_, err = binary.Decode(text, binary.LittleEndian, visits)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what the script noted: %w", err)
+		return nil, fmt.Errorf("reading the visits: %w", err)
 	}
-	return visits, os.Truncate(file, 0)
+	return visits, nil
 }

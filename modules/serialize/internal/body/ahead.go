@@ -15,7 +15,7 @@ import (
 // read what is there, and the rest from the client. The request has to be a copy of the
 // server's own, as it is in Caddy.
 func Watch(r *http.Request) (ctx context.Context, stop func()) {
-	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+	if r.ProtoMajor != 1 || None(r) {
 		return r.Context(), func() {}
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -124,7 +124,7 @@ func Uploading(r *http.Request) func() bool {
 	case *Body:
 		return nil
 	}
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+	if None(r) {
 		return nil
 	}
 	return func() bool { return true }

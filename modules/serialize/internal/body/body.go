@@ -46,7 +46,7 @@ var (
 //
 // An error has a status for the client.
 func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) {
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || isWebSocket(r) {
+	if None(r) || isWebSocket(r) {
 		return nil, nil
 	}
 	if _, ok := r.Body.(*Body); ok {
@@ -71,11 +71,10 @@ func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) 
 	return nil, err
 }
 
-// isWebSocket reports whether a request opens a WebSocket over HTTP/2 or HTTP/3, as
-// Caddy's proxy does. What follows its head is no body.
-func isWebSocket(r *http.Request) bool {
-	return r.Method == http.MethodConnect &&
-		(r.ProtoMajor == 2 && r.Header.Get(":protocol") == "websocket" || r.ProtoMajor == 3 && r.Proto == "websocket")
+// None reports whether a request has no body. Over HTTP/2 and HTTP/3, one whose length is
+// said to be 0, or is no number, may not have ended yet.
+func None(r *http.Request) bool {
+	return r.Body == nil || r.Body == http.NoBody || r.ProtoMajor == 1 && r.ContentLength == 0
 }
 
 // failure gives an error a status, unless it has one, such as that of request_body.
@@ -115,7 +114,7 @@ const firstRead = 4 << 10
 
 // fillMemoryLocked reads up to limit bytes, and one more to see whether the body ends there.
 func (b *Body) fillMemoryLocked(r *http.Request, limit int64) (ended bool, err error) {
-	if r.ContentLength > 0 {
+	if r.ContentLength >= 0 {
 		limit = min(limit, r.ContentLength)
 	}
 	b.memory = make([]byte, 0, min(limit, firstRead)+1)

@@ -40,19 +40,20 @@ type Paused struct {
 // Placeholder matches a placeholder in a prefix.
 var Placeholder = regexp.MustCompile(`\{[^{}]*\}`)
 
-var escaped = regexp.MustCompile(`%(~|[0-9A-F]{2})`)
+var escaped = regexp.MustCompile(`%([~!]|[0-9A-F]{2})`)
 
 // Name is the name of a queue, which may end in *, as people write it: a name from a list
 // stays as it is, and a prefix is escaped.
 func Name(text string) string {
+	name := serializer.QueueName
 	start, all := strings.CutSuffix(text, "*")
-	if plain := escaped.ReplaceAllString(start, "_"); serializer.QueueName(plain) != plain {
-		start = serializer.QueueName(start)
-	}
 	if all {
-		start += "*"
+		name = serializer.QueueNames
 	}
-	return start
+	if plain := escaped.ReplaceAllString(text, "_"); name(strings.TrimSuffix(plain, "*")) != plain {
+		return name(start)
+	}
+	return text
 }
 
 // FastCGIText says what a revocation cannot do, and what helps.

@@ -24,7 +24,7 @@ func TestName(t *testing.T) {
 	long := strings.Repeat("ä", 200)
 	for text, want := range map[string]string{
 		"shop_": "shop_", "shop_*": "shop_*", "*": "*", "k_a/b_": "k_a%2Fb_", "k_a%2Fb_": "k_a%2Fb_", "50%_*": "50%25_*", "50%25_*": "50%25_*",
-		long: serializer.QueueName(long), serializer.QueueName(long): serializer.QueueName(long), "a\x1b": "a%1B",
+		long: serializer.QueueName(long), serializer.QueueName(long): serializer.QueueName(long), "a\x1b": "a%1B", "p00001*": "p00001*", "p00001": "p00001%!", "p00001%!": "p00001%!",
 	} {
 		if got := Name(text); got != want {
 			t.Errorf("%q is %q; expected %q", text, got, want)

@@ -34,6 +34,7 @@ type Response struct {
 	state   state
 	status  int   // 0 before the handlers have given one
 	length  int64 // that the handlers have announced, or -1
+	written int64 // by them
 	kept    *kept
 
 	mu      sync.Mutex // guards what follows; never held during a write
@@ -63,6 +64,10 @@ type Options struct {
 	// notice. A stream ends with its client all the same.
 	Finish bool
 
+	// Accept accepts the WebSocket that the request opens over HTTP/2 or HTTP/3, and is nil
+	// if it opens none. The handlers accept it by flushing a status of success alone.
+	Accept func()
+
 	// Uploading reports whether the client may still send the body. Nil means that it does
 	// not.
 	Uploading func() bool
@@ -83,8 +88,7 @@ var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), h
 // Init begins the response to a request.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, o Options) {
 	*b = Response{
-		Options: o, w: w, client: r.Context(), major: r.ProtoMajor,
-		streams: r.Method == http.MethodConnect, kept: pool.Get().(*kept),
+		Options: o, w: w, client: r.Context(), major: r.ProtoMajor, kept: pool.Get().(*kept),
 	}
 	maps.Copy(b.kept.before, w.Header())
 }
@@ -123,7 +127,7 @@ func (b *Response) WriteHeader(status int) {
 		maps.Copy(b.kept.head, header)
 		b.status = status
 		b.length = announced(header)
-		if b.streams = b.streams || isStream(header); b.streams {
+		if b.streams = isStream(header); b.streams {
 			_ = b.judge(b.onClient(b.pass))
 		}
 	}
@@ -144,7 +148,7 @@ func (b *Response) room() int64 {
 
 // fits reports whether the response is kept until the turn is over, as far as is known.
 func (b *Response) fits() bool {
-	return b.Limit > 0 && max(b.length, int64(b.kept.body.Len())) <= b.Limit
+	return !b.streams && b.Limit > 0 && max(b.length, b.written) <= b.Limit
 }
 
 // announced is the length that a header announces, or -1.
@@ -175,7 +179,10 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	if err := b.cause(); err != nil {
 		return 0, err
 	}
-	if b.state == keeping && int64(b.kept.body.Len()+len(p)) <= b.room() {
+	if b.written += int64(len(p)); b.length >= 0 && b.written > b.length {
+		return 0, http.ErrContentLength // as net/http, which takes nothing of it
+	}
+	if b.state == keeping && b.written <= b.room() {
 		return b.kept.body.Write(p)
 	}
 	err = b.judge(b.onClient(func() (err error) {
@@ -196,6 +203,10 @@ func (b *Response) Flush() { _ = b.FlushError() }
 // FlushError is what [http.ResponseController] looks for. A response that fits stays kept.
 func (b *Response) FlushError() error {
 	b.WriteHeader(http.StatusOK) // unless there is a status
+	if b.Accept != nil && b.status < 300 && b.written == 0 {
+		b.Accept()
+		b.streams = true
+	}
 	if err := b.cause(); err != nil || b.state == dropping || b.state == keeping && b.fits() {
 		return err
 	}
@@ -257,12 +268,9 @@ func (b *Response) pass() error {
 // send writes the head and what was kept.
 func (b *Response) send() error {
 	header, body := b.w.Header(), b.kept.body.Bytes()
-	if b.length >= 0 {
-		body = body[:min(int64(len(body)), b.length)] // net/http would take nothing of more
-	}
 	var late http.Header // what the handlers have made of it since they gave the status
 	if !maps.EqualFunc(header, b.kept.head, slices.Equal) {
-		late = maps.Clone(header)
+		late = header.Clone()
 		replace(header, b.kept.head)
 		for name, values := range late {
 			if strings.HasPrefix(name, http.TrailerPrefix) {
@@ -275,7 +283,15 @@ func (b *Response) send() error {
 	if len(body) > 0 {
 		_, err = b.w.Write(body)
 	}
-	maps.Copy(header, late) // the server picks the trailers
+	for name, values := range late { // of which the server picks the trailers
+		same := len(b.kept.head[name])
+		switch {
+		case same == 0 || same > len(values) || !slices.Equal(values[:same], b.kept.head[name]):
+			header[name] = values
+		case same < len(values): // what an outer handler has made of the others counts
+			header[name] = append(header[name], values[same:]...)
+		}
+	}
 	return err
 }
 

@@ -109,6 +109,7 @@ func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Durati
 
 // answerPlace answers the script of a page. A browser may have no ticket.
 func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
+	restart := response.StopTimeouts(w, r)
 	var text []byte
 	switch {
 	case t == nil:
@@ -118,6 +119,7 @@ func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
 	default:
 		text, _ = json.Marshal(t.Place())
 	}
+	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
 }
 

@@ -65,7 +65,7 @@ func Open(d *dir.Dir) (*Guard, error) {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: strings.TrimSpace(string(boot))}
 	text, err := g.read()
-	if err == nil && info.Links > 1 {
+	if err == nil && (info.Links > 1 || strings.HasPrefix(text, name.OwnerText)) { // somebody has moved an owner file there
 		err = dir.ErrNotOurs
 	}
 	if err != nil {

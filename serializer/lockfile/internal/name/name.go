@@ -55,6 +55,9 @@ const (
 	Evicts = serializer.ReservedPrefix + "evict-" // + the name of the ticket's file, which its owner should take out
 )
 
+// OwnerText is the first line of an owner file.
+const OwnerText = "orderly lock-file owner 1"
+
 // Name is the content of the name of a ticket's file.
 type Name struct {
 	Prefix string         // names the queue

@@ -39,6 +39,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
@@ -67,15 +68,16 @@ func (w word) state() State               { return State(w & 3) }
 // maxLimit is the greatest limit that fits into a word.
 const maxLimit = 1<<31 - 1
 
-// tag is a rule, and in the upper half the checksum (CRC-32) of a file's name. By that, a
-// file of another program that has the number of a ticket is not taken for it.
+// tag is a rule, and in the upper half the checksum (CRC-32) of the rule and a file's name. By
+// that, a file of another program that has the number of a ticket is not taken for it, and a
+// damaged rule is not believed.
 func tag(r queue.Rule, file string) word {
-	sum := crc32.ChecksumIEEE(unsafe.Slice(unsafe.StringData(file), len(file))) // a conversion would copy it
-	w := word(sum)<<32 | word(min(max(r.Limit, 0), maxLimit))<<1
+	w := word(min(max(r.Limit, 0), maxLimit)) << 1
 	if r.Shared {
 		w |= 1
 	}
-	return w
+	sum := crc32.Update(uint32(w), crc32.IEEETable, unsafe.Slice(unsafe.StringData(file), len(file))) // a conversion would copy it
+	return word(sum)<<32 | w
 }
 
 func ruleOf(w word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(w >> 1 & maxLimit)} }
@@ -100,8 +102,6 @@ func bucket(number uint64, level int) int {
 	return levelEnd(level) + int(number*0x9E37_79B9_7F4A_7C15>>(58-level))*bucketWords
 }
 
-const firstLine = "orderly lock-file owner 1"
-
 // Self names this process for people.
 func Self() string {
 	host, err := os.Hostname()
@@ -113,7 +113,7 @@ func Self() string {
 
 // text is what this process's owner file of a given name begins with.
 func text(file string, now time.Time) string {
-	return fmt.Sprintf("%s\n%s\n%s\nsince %s, program %.1000q\n", firstLine, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
+	return fmt.Sprintf("%s\n%s\n%s\nsince %s, program %.1000q\n", name.OwnerText, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 }
 
 // errDamaged means that somebody else has truncated, changed or replaced an owner file.

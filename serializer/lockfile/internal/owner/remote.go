@@ -25,8 +25,9 @@ type Remote struct {
 	Process *serializer.Owner
 	dir     *dir.Dir
 
-	mu   sync.Mutex // held while the file's memory is read
-	file file
+	mu      sync.Mutex // held while the file's memory is read
+	file    file
+	unnamed bool // its text is damaged
 }
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
@@ -41,7 +42,8 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	r := &Remote{Process: &serializer.Owner{Name: "unknown process", Alive: true}, dir: d, file: file{at, info.ID, fd, nil}}
 	text := make([]byte, countAt)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
-		if lines := strings.SplitN(string(text), "\n", 4); len(lines) == 4 && lines[0] == firstLine && name.IsOwner(lines[1]) {
+		lines := strings.SplitN(string(text), "\n", 4)
+		if r.unnamed = len(lines) < 4 || lines[0] != name.OwnerText || !name.IsOwner(lines[1]); !r.unnamed {
 			r.file.name, r.Process.Name = lines[1], lines[2]
 		}
 		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
@@ -79,7 +81,7 @@ func (r *Remote) Update() error {
 		return err
 	}
 	defer fresh.Close()
-	if free, err := fresh.free(); free || err != nil {
+	if free, err := fresh.free(); free || fresh.unnamed || err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -175,6 +177,19 @@ func (r *Remote) free() (bool, error) {
 		return false, fmt.Errorf("trying its lock: %w", err)
 	}
 	return locked, nil
+}
+
+// IsFree reports whether nobody has the lock of a ticket's file, because its process has
+// ended, or whether it has no such file.
+func IsFree(d *dir.Dir, ticket string) bool {
+	fd, info, err := d.OpenFile(ticket, unix.O_RDONLY)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, dir.ErrNotOurs)
+	}
+	r := &Remote{file: file{ticket, info.ID, fd, nil}}
+	defer r.Close()
+	free, err := r.free()
+	return free && err == nil
 }
 
 // Close closes the file.

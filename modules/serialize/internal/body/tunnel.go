@@ -1,0 +1,44 @@
+package body
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+)
+
+// tunnel is what the client of a WebSocket over HTTP/2 or HTTP/3 sends. It is no body, and
+// nothing of it comes before the handlers have accepted the WebSocket. So a client that
+// only says so does not get into a turn with a body that does not end.
+type tunnel struct {
+	io.ReadCloser
+	accepted atomic.Bool
+}
+
+// Tunnel returns a function that accepts the WebSocket that a request opens, or nil if it
+// opens none.
+func Tunnel(r *http.Request) (accept func()) {
+	if !isWebSocket(r) {
+		return nil
+	}
+	t, ok := r.Body.(*tunnel) // of an outer queue
+	if !ok {
+		t = &tunnel{ReadCloser: r.Body}
+		r.Body = t
+	}
+	return func() { t.accepted.Store(true) }
+}
+
+// isWebSocket reports whether a request opens a WebSocket over HTTP/2 or HTTP/3, as
+// Caddy's proxy does.
+func isWebSocket(r *http.Request) bool {
+	return r.Method == http.MethodConnect &&
+		(r.ProtoMajor == 2 && r.Header.Get(":protocol") == "websocket" || r.ProtoMajor == 3 && r.Proto == "websocket")
+}
+
+// Read implements [io.Reader].
+func (t *tunnel) Read(p []byte) (int, error) {
+	if !t.accepted.Load() {
+		return 0, io.EOF
+	}
+	return t.ReadCloser.Read(p)
+}
