@@ -1,22 +1,15 @@
 package etcd
 
 import (
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 )
 
-var subdirectives = directive.Table[*Engine]{
+var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
 	directive.On("endpoints", (*Engine).parseEndpoints),
-	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
-	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
-	directive.OnText("username", "a name", func(e *Engine) *string { return &e.Username }),
-	directive.OnText("password", "a text, or a placeholder such as {env.ETCD_PASSWORD} or {file./run/secrets/etcd}",
-		func(e *Engine) *string { return &e.Password }),
-	directive.On("tls", enginesettings.ParseTLS(func(e *Engine) **enginesettings.TLS { return &e.TLS })),
-}
+})
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
 //

@@ -12,6 +12,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
 	_ "github.com/orderly-http/caddy-orderly" // the directive
+	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 )
 
 const one = "endpoints http://10.0.0.1:2379\n"
@@ -133,7 +134,7 @@ func TestProvision(t *testing.T) {
 
 func TestEndpointsAreCompleted(t *testing.T) {
 	t.Setenv("ETCD_ENDPOINTS", "http://a/ http://[::1] http://b:1")
-	e := Engine{Endpoints: []string{"{env.ETCD_ENDPOINTS}"}, Namespace: "shop"}
+	e := Engine{Endpoints: []string{"{env.ETCD_ENDPOINTS}"}, Common: enginesettings.Common{Namespace: "shop"}}
 	if err := e.Provision(caddy.Context{}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,11 @@
 package etcd
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"strings"
-	"time"
-
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 )
 
 const wantEndpoint = "a URL such as https://10.0.0.1:2379"
@@ -34,7 +30,7 @@ func (e *Engine) check() error {
 	if e.TLS != nil && !secure {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
-	return cmp.Or(e.TLS.Check(), enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
+	return e.Common.Check()
 }
 
 func checkEndpoint(endpoint string) error {

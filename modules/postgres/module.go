@@ -7,11 +7,9 @@ package postgres
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +71,7 @@ func (e *Engine) Provision(caddy.Context) error {
 }
 
 func (e *Engine) provision() error {
-	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), postgres.DefaultTTL)}
+	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), enginesettings.DefaultTTL)}
 	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
 	if err != nil {
 		return err
@@ -89,11 +87,9 @@ func (e *Engine) provision() error {
 	for _, other := range server.Fallbacks {
 		hosts = append(hosts, fmt.Sprintf("%s:%d", other.Host, other.Port))
 	}
-	slices.Sort(hosts)
 	e.options = o
-	e.space = fmt.Sprintf("postgres:%s:%s/%s", o.Namespace, strings.Join(slices.Compact(hosts), ","), server.Database)
-	// The key tells databases, namespaces and ways to reach them apart. It reveals no secret.
-	e.key = fmt.Sprintf("postgres:%s:%x", o.Namespace, sha256.Sum256(fmt.Appendf(nil, "%s %s", o.URL, o.TTL)))
+	e.space = enginesettings.Space("postgres", o.Namespace, hosts) + "/" + server.Database
+	e.key = enginesettings.Key("postgres", o.Namespace, []any{o.URL, o.TTL})
 	return nil
 }
 

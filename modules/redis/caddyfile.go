@@ -1,33 +1,26 @@
 package redis
 
 import (
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 )
 
-var subdirectives = directive.Table[*Engine]{
+var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
 	directive.On("address", (*Engine).parseAddress),
-	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
-	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
-	directive.OnText("username", "a name", func(e *Engine) *string { return &e.Username }),
-	directive.OnText("password", "a text, or a placeholder such as {env.REDIS_PASSWORD} or {file./run/secrets/redis}",
-		func(e *Engine) *string { return &e.Password }),
 	directive.On("database", (*Engine).parseDatabase),
-	directive.On("tls", enginesettings.ParseTLS(func(e *Engine) **enginesettings.TLS { return &e.TLS })),
-}
+})
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
 //
 //	engine redis {
 //	    address   <host:port...>
+//	    database  <n>
 //	    namespace <text>
 //	    ttl       <duration>
 //	    username  <name>
 //	    password  <text>
-//	    database  <n>
 //	    tls {
 //	        ca          <file>
 //	        cert        <file>

@@ -35,7 +35,7 @@ func TestCaddyfile(t *testing.T) {
 				cert cert.pem
 				key key.pem
 				server_name redis.example
-			}`, `{"address":["a:6379","b"],"namespace":"shop","ttl":5000000000,"username":"orderly","password":"{env.REDIS_PASSWORD}","database":3,` +
+			}`, `{"address":["a:6379","b"],"database":3,"namespace":"shop","ttl":5000000000,"username":"orderly","password":"{env.REDIS_PASSWORD}",` +
 			`"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"redis.example"}}`},
 		"the later one overrides": {"address a\nttl 3s\n" + one + "ttl 4s", `{"address":["10.0.0.1:6379"],"ttl":4000000000}`},
 		"empty tls":               {one + "tls {\n}", `{"address":["10.0.0.1:6379"],"tls":{}}`},
@@ -54,7 +54,7 @@ func TestCaddyfile(t *testing.T) {
 
 func TestCaddyfileRefused(t *testing.T) {
 	for name, test := range map[string]struct{ caddyfile, err string }{
-		"unknown":         {one + "timeout 3s", `engine redis: unknown subdirective "timeout"; expected one of address, namespace, ttl, username, password, database, tls`},
+		"unknown":         {one + "timeout 3s", `engine redis: unknown subdirective "timeout"; expected one of address, database, namespace, ttl, username, password, tls`},
 		"ttl":             {one + "ttl soon", `ttl "soon": expected a duration`},
 		"empty namespace": {one + `namespace ""`, "namespace: empty"},
 		"database":        {one + "database -1", "database"},

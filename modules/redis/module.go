@@ -6,14 +6,10 @@
 package redis
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,26 +41,10 @@ type Engine struct {
 	// required.
 	Address []string `json:"address,omitempty"`
 
-	// Begins the names of all keys, in braces. Handlers with different namespaces have
-	// different queues. Default: `orderly`.
-	Namespace string `json:"namespace,omitempty"`
-
-	// How long the others wait for a Caddy that died or is cut off, as a duration of
-	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
-	TTL caddy.Duration `json:"ttl,omitempty"`
-
-	// The user name. Default: none, which means the user `default`.
-	Username string `json:"username,omitempty"`
-
-	// The password of that user. Default: none.
-	Password string `json:"password,omitempty"`
-
 	// The number of the database. Default: 0.
 	Database int `json:"database,omitempty"`
 
-	// The TLS settings. An empty block is enough to encrypt connections. Default: none, no
-	// encryption.
-	TLS *enginesettings.TLS `json:"tls,omitempty"`
+	enginesettings.Common
 
 	options redis.Options
 	key     string
@@ -88,16 +68,10 @@ func (e *Engine) Provision(caddy.Context) error {
 }
 
 func (e *Engine) provision() (err error) {
-	set := *e
-	set.Namespace, set.TTL, set.TLS = cmp.Or(e.Namespace, redis.DefaultNamespace), cmp.Or(e.TTL, caddy.Duration(redis.DefaultTTL)), e.TLS.Clone()
-	addresses := strings.Join(e.Address, " ")
-	if err := enginesettings.Expand(append(set.TLS.Settings(), []enginesettings.Setting{
-		{Name: "address", Text: &addresses}, {Name: "namespace", Text: &set.Namespace},
-		{Name: "username", Text: &set.Username}, {Name: "password", Text: &set.Password},
-	}...)...); err != nil {
+	set := Engine{Database: e.Database}
+	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address); err != nil {
 		return err
 	}
-	set.Address = strings.Fields(addresses)
 	for i, address := range set.Address {
 		if set.Address[i], err = withPort(address); err != nil {
 			return err
@@ -110,9 +84,7 @@ func (e *Engine) provision() (err error) {
 		Addresses: set.Address, Namespace: set.Namespace, TTL: time.Duration(set.TTL),
 		Username: set.Username, Password: set.Password, Database: set.Database,
 	}
-	// The key tells servers, namespaces and ways to reach them apart. It reveals no secret.
-	all, _ := json.Marshal(set) // texts and numbers always marshal
-	e.key = fmt.Sprintf("redis:%s:%x", set.Namespace, sha256.Sum256(all))
+	e.key = enginesettings.Key("redis", set.Namespace, set)
 	e.options.TLS, err = set.TLS.Config()
 	return err
 }
@@ -125,7 +97,7 @@ func (e *Engine) check() error {
 	case e.Username != "" && e.Password == "":
 		return errors.New("username: expected a password, too")
 	}
-	return cmp.Or(e.TLS.Check(), enginesettings.CheckNamespace(e.Namespace), enginesettings.CheckTTL(time.Duration(e.TTL)))
+	return e.Common.Check()
 }
 
 // withPort adds the default port to an address.
@@ -143,8 +115,7 @@ func withPort(address string) (string, error) {
 // Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to separate
 // engines, each with a session, but the queues are those of the servers.
 func (e *Engine) Space(string) string {
-	servers := slices.Sorted(slices.Values(e.options.Addresses))
-	return fmt.Sprintf("redis:%s:%d:%s", e.options.Namespace, e.options.Database, strings.Join(slices.Compact(servers), ","))
+	return enginesettings.Space("redis", fmt.Sprintf("%s:%d", e.options.Namespace, e.options.Database), e.options.Addresses)
 }
 
 // Key implements [serialize.EngineModule].

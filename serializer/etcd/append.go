@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,16 +15,12 @@ import (
 // Append implements [serializer.Store].
 func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	for len(tickets) > 0 {
-		s, err := st.current(ctx)
-		if err != nil {
-			return err
-		}
 		n := min(len(tickets), maxBatch, int(st.operations.Load()))
-		err = s.append(ctx, tickets[:n])
+		err := lease.Do(ctx, st.Store, "taking a ticket from", func(s *session) error { return s.append(ctx, tickets[:n]) })
 		switch {
 		case errors.Is(err, rpctypes.ErrTooManyOps) && st.takeFewer():
 		case err != nil:
-			return st.storageError("taking a ticket from etcd", err)
+			return err
 		default:
 			tickets = tickets[n:]
 		}
@@ -41,14 +36,14 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 // up. Then the watch shows keys that nobody wants, and they are deleted.
 func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) error {
 	txn, removals := s.newBatch(tickets)
-	defer s.abandon(tickets)
-	reported := func() bool { return len(s.sent) == 0 }
+	defer s.Abandon()
+	reported := func() bool { return s.SentLocked() == 0 }
 	for {
 		answered, err := s.send(txn, removals)
 		switch {
 		case err == nil:
 			err = s.await(ctx, func() bool { return reported() || s.applied >= answered })
-			if err == nil && s.abandon(tickets) > 0 { // the watch was lost for a moment
+			if err == nil && s.Abandon() > 0 { // the watch was lost for a moment
 				err = fmt.Errorf("somebody has deleted its key: %w", serializer.ErrEvicted)
 			}
 			return err
@@ -58,7 +53,7 @@ func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) erro
 		pause, cancel := context.WithTimeout(ctx, lease.RetryPause)
 		err = s.await(pause, reported)
 		cancel()
-		if err == nil || ctx.Err() != nil || s.ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || s.Ctx.Err() != nil {
 			return err
 		}
 		removals = nil
@@ -69,41 +64,30 @@ func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) erro
 // along. In a busy queue, callers often leave and return at once, and etcd commits in
 // rounds: of two requests, one would wait for the other, and the next holder with it.
 func (s *session) newBatch(tickets []*serializer.Ticket) (txn transaction, removals []string) {
-	st, now := s.store, time.Now()
-	st.mu.Lock()
-	defer st.mu.Unlock()
+	st := s.store
 	s.batches++
-	for i, t := range tickets {
-		t.Key = st.keys.ticket(ticketKey{t.Queue, s.id, s.batches<<batchBits | uint64(i)})
-		t.Ref, t.Owner, t.Arrived = uint64(s.id), st.owner, now
-		s.sent[t.Key] = t
-		txn.then = append(txn.then, s.put(t.Key, recordOf(t, false)))
+	key := func(i int) string {
+		return st.keys.ticket(ticketKey{tickets[i].Queue, s.id, s.batches<<batchBits | uint64(i)})
 	}
-	txn.when = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(tickets[0].Key), "=", 0)}
-	return txn, s.takeRemovalsLocked(int(st.operations.Load()) - len(tickets))
+	for i, record := range s.Send(tickets, key) {
+		txn.then = append(txn.then, s.put(key(i), record))
+	}
+	txn.when = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key(0)), "=", 0)}
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	return txn, s.TakeLeavingLocked(int(st.operations.Load()) - len(tickets))
 }
 
 // send sends the request for a batch once, together with deletions. If these may not have
 // been carried out, they are repeated by themselves.
 func (s *session) send(txn transaction, removals []string) (answered int64, err error) {
 	txn.then = append(txn.then[:len(txn.then):len(txn.then)], deletions(removals)...)
-	answer, err := s.commit(s.ctx, txn)
+	answer, err := s.commit(s.Ctx, txn)
 	if err != nil || !answer.Succeeded {
-		s.removeAgain(removals)
+		s.LeaveAgain(removals)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return answer.Header.Revision, nil
-}
-
-// abandon forgets the tickets of a batch that were not reported, and counts them.
-func (s *session) abandon(tickets []*serializer.Ticket) int {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	before := len(s.sent)
-	for _, t := range tickets {
-		delete(s.sent, t.Key)
-	}
-	return before - len(s.sent)
 }

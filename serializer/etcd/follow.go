@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -17,13 +15,13 @@ import (
 // all that happens after the read.
 func (s *session) follow() (*watch, error) {
 	prefix := string(s.store.keys)
-	w, err := s.store.cluster.watch(s.ctx, prefix)
+	w, err := s.store.cluster.watch(s.Ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	// If the last watch was lost with its connection, etcd may have been restored from a
 	// backup. The read, which a majority confirms, lets checkHistory notice that.
-	found, err := s.commit(s.ctx, transaction{then: []clientv3.Op{clientv3.OpGet(prefix, clientv3.WithPrefix())}})
+	found, err := s.commit(s.Ctx, transaction{then: []clientv3.Op{clientv3.OpGet(prefix, clientv3.WithPrefix())}})
 	if err == nil {
 		err = s.checkHistory(found.Header, w.rev)
 	}
@@ -41,14 +39,14 @@ func (s *session) follow() (*watch, error) {
 // is over.
 func (s *session) pass(w *watch) {
 	var err error
-	for s.ctx.Err() == nil {
+	for s.Ctx.Err() == nil {
 		if w == nil {
 			if w, err = s.follow(); err != nil {
-				s.store.complain(err)
-				lease.Sleep(s.ctx, lease.RetryPause)
+				s.store.Complain(err)
+				lease.Sleep(s.Ctx, lease.RetryPause)
 			}
 			if denied(err) {
-				lease.Sleep(s.ctx, refusedPause) // each attempt may log in
+				lease.Sleep(s.Ctx, refusedPause) // each attempt may log in
 			}
 			continue
 		}
@@ -72,8 +70,8 @@ func (s *session) pass(w *watch) {
 // changes returns how the namespace differs from what is known, as events.
 func (s *session) changes(found []*mvccpb.KeyValue) (events []*mvccpb.Event) {
 	st := s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
 	revisions := make(map[string]int64, len(found))
 	for _, kv := range found {
 		revisions[string(kv.Key)] = kv.CreateRevision
@@ -81,7 +79,7 @@ func (s *session) changes(found []*mvccpb.KeyValue) (events []*mvccpb.Event) {
 	missing := func(key string) {
 		events = append(events, &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key)}})
 	}
-	for key, t := range s.tickets {
+	for key, t := range s.Tickets {
 		if revisions[key] != revisionOf(t.Number) {
 			missing(key)
 		}
@@ -114,13 +112,15 @@ func (s *session) report(events []*mvccpb.Event, applied, shown int64) {
 	if s.overWith(deleted) {
 		return
 	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if s.over {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	if s.OverLocked() {
 		return
 	}
 	for _, key := range deleted {
-		s.removedLocked(key) // before others vanish at the same time, which would admit it
+		if t := s.Tickets[key]; t != nil && t.Local() {
+			s.OutLocked(key) // before others vanish at the same time, which would admit it
+		}
 	}
 	for _, event := range events {
 		if event.Type == mvccpb.Event_DELETE {
@@ -140,82 +140,45 @@ func (s *session) report(events []*mvccpb.Event, applied, shown int64) {
 // lease still exists.
 func (s *session) overWith(deleted []string) bool {
 	if slices.Contains(deleted, s.store.keys.session(s.id)) {
-		for s.ctx.Err() == nil && s.renew() != nil {
-			lease.Sleep(s.ctx, lease.RetryPause)
+		for s.Ctx.Err() == nil && s.renew() != nil {
+			lease.Sleep(s.Ctx, lease.RetryPause)
 		}
 	}
-	return s.ctx.Err() != nil
+	return s.Ctx.Err() != nil
 }
 
 // putLocked reports a key that was put, or that a read has found.
 func (s *session) putLocked(kv *mvccpb.KeyValue) {
-	st, key := s.store, string(kv.Key)
-	if k, ok := st.keys.parseTicket(key); ok {
+	keys, key := s.store.keys, string(kv.Key)
+	if k, ok := keys.parseTicket(key); ok {
 		s.ticketLocked(k, kv)
-		return
-	}
-	if name, ok := st.keys.paused(key); ok {
-		st.pausedLocked(name, kv)
-		return
-	}
-	if number, ok := st.keys.evicted(key, s.id); ok {
-		st.events.Evict(string(kv.Value), number)
-		s.removeLocked(key)
+	} else if name, ok := keys.paused(key); ok {
+		s.pausedLocked(name, kv)
+	} else if keys.isEviction(key, s.id) {
+		s.EvictLocked(string(kv.Value))
+		s.LeaveLocked(key)
 	}
 }
 
-// ticketLocked reports a ticket, unless it is known. One with our lease that nobody
-// wants, because a late request has made it, is deleted.
+// ticketLocked reports a ticket. One with our lease that nobody wants, because a late request
+// has made it, is deleted.
 func (s *session) ticketLocked(k ticketKey, kv *mvccpb.KeyValue) {
 	key := string(kv.Key)
-	switch known, sent := s.tickets[key], s.sent[key]; {
-	case known != nil:
-		if !s.owns(known) && parseRecord(kv.Value).Inside {
-			atomic.StoreUint64(&known.Ref, isInside)
-		}
-	case sent != nil:
-		delete(s.sent, key)
-		s.joinLocked(sent, k.number(kv.CreateRevision))
+	t := remoteTicket(k, kv)
+	switch {
+	case s.Tickets[key] != nil:
+		s.SetStateLocked(key, t.Ref)
 	case kv.Lease == int64(s.id):
-		s.removeLocked(key)
+		s.JoinedLocked(key, key, t.Number)
 	default:
-		t := remoteTicket(k, kv)
-		s.tickets[key] = t
-		s.store.events.Appeared(t)
-	}
-}
-
-// joinLocked reports a ticket of this process.
-func (s *session) joinLocked(t *serializer.Ticket, number uint64) {
-	t.Number = number
-	if !s.store.events.Joined(t) {
-		s.removeLocked(t.Key)
-		return
-	}
-	s.tickets[t.Key] = t
-	s.local++
-}
-
-// owns reports whether a ticket is of this process.
-func (s *session) owns(t *serializer.Ticket) bool { return t.Ref == uint64(s.id) }
-
-// removedLocked reports a ticket of this process that somebody else has deleted.
-func (s *session) removedLocked(key string) {
-	if t := s.tickets[key]; t != nil && s.owns(t) {
-		delete(s.tickets, key)
-		s.store.events.Removed(t)
+		s.AppearedLocked(t)
 	}
 }
 
 // deletedLocked reports a key that was deleted.
 func (s *session) deletedLocked(key string) {
-	s.removedLocked(key)
-	if t := s.tickets[key]; t != nil {
-		delete(s.tickets, key)
-		s.store.events.Vanished(t)
-		return
-	}
+	s.OutLocked(key)
 	if name, ok := s.store.keys.paused(key); ok {
-		s.store.resumedLocked(name)
+		s.resumedLocked(name)
 	}
 }

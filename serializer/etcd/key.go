@@ -1,18 +1,16 @@
 package etcd
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // keyspace names the keys of one namespace:
@@ -66,12 +64,9 @@ func (n keyspace) eviction(lease clientv3.LeaseID, number uint64) string {
 	return fmt.Sprintf("%s!evict/%x/%d", n, lease, number)
 }
 
-// evicted returns the number of the ticket that the owner of a lease is asked to evict. An
-// unreadable one is 0, which no ticket has.
-func (n keyspace) evicted(key string, lease clientv3.LeaseID) (number uint64, ok bool) {
-	text, ok := strings.CutPrefix(key, fmt.Sprintf("%s!evict/%x/", n, lease))
-	number, _ = strconv.ParseUint(text, 10, 64)
-	return number, ok
+// isEviction reports whether a key asks the owner of a lease to evict a ticket.
+func (n keyspace) isEviction(key string, lease clientv3.LeaseID) bool {
+	return strings.HasPrefix(key, fmt.Sprintf("%s!evict/%x/", n, lease))
 }
 
 func (n keyspace) pause(name string) string { return string(n) + "!pause/" + url.PathEscape(name) }
@@ -87,48 +82,10 @@ func (n keyspace) session(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s!session/%x", n, lease)
 }
 
-// record is the value of a ticket's key: the facts that other processes need, and those
-// that people want to know.
-type record struct {
-	Owner  string    `json:"owner"`
-	Client string    `json:"client,omitempty"`
-	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only
-	Shared bool      `json:"shared,omitempty"`
-	Limit  int       `json:"limit,omitempty"`
-	Inside bool      `json:"inside,omitempty"` // set only while the queue is paused
-}
-
-// recordOf is the value for a ticket of this process.
-func recordOf(t *serializer.Ticket, inside bool) string {
-	r := record{Owner: t.Owner.Name, Since: t.Arrived.UTC(), Shared: t.Rule.Shared, Limit: t.Rule.Limit, Inside: inside}
-	if t.Client.IsValid() {
-		r.Client = t.Client.String()
-	}
-	text, _ := json.Marshal(r) // texts, numbers and a time of this century always marshal
-	return string(text)
-}
-
-// parseRecord parses a value. An unreadable ticket counts as exclusive: under that rule,
-// nobody enters too early.
-func parseRecord(value []byte) (r record) {
-	if json.Unmarshal(value, &r) != nil {
-		return record{Owner: "unknown"}
-	}
-	return r
-}
-
 // remoteTicket makes the ticket of another process. A key without a lease is an
 // operator's, and no process takes it out.
 func remoteTicket(k ticketKey, kv *mvccpb.KeyValue) *serializer.Ticket {
-	r := parseRecord(kv.Value)
-	t := &serializer.Ticket{
-		Queue:   k.queue,
-		Number:  k.number(kv.CreateRevision),
-		Arrived: r.Since,
-		Owner:   &serializer.Owner{Name: r.Owner, Alive: kv.Lease != 0},
-		Key:     string(kv.Key),
-	}
-	t.Rule = serializer.Rule{Shared: r.Shared, Limit: r.Limit}
-	t.Client, _ = netip.ParseAddrPort(r.Client)
+	t := lease.RemoteTicket(string(kv.Key), k.number(kv.CreateRevision), string(kv.Value))
+	t.Queue, t.Owner.Alive = k.queue, kv.Lease != 0
 	return t
 }

@@ -1,41 +1,20 @@
 package etcd
 
-import (
-	"net/netip"
-	"testing"
-	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
-)
+import "testing"
 
 // What stands in etcd is documented for operators, and shared by processes of different
 // versions.
 func TestFormats(t *testing.T) {
 	const keys = keyspace("orderly/")
-	since := time.Date(2026, 11, 20, 8, 15, 30, 123456000, time.UTC)
-	ticket := func(rule serializer.Rule, client string) *serializer.Ticket {
-		t := &serializer.Ticket{Arrived: since, Owner: &serializer.Owner{Name: "pid 1 on web1"}}
-		t.Rule = rule
-		t.Client, _ = netip.ParseAddrPort(client)
-		return t
-	}
 	for _, c := range []struct{ what, got, want string }{
 		{"a ticket's key", keys.ticket(ticketKey{"a/b", 0x32698d1f3a6a4b07, 65}), "orderly/a%2Fb/32698d1f3a6a4b07-000000000041"},
 		{"an eviction's key", keys.eviction(0x7abc, 17), "orderly/!evict/7abc/17"},
 		{"a pause's key", keys.pause("a/b"), "orderly/!pause/a%2Fb"},
 		{"a session's key", keys.session(0x7abc), "orderly/!session/7abc"},
-		{"an ordinary ticket", recordOf(ticket(serializer.Rule{Limit: 1}, "192.168.0.1:36794"), false),
-			`{"owner":"pid 1 on web1","client":"192.168.0.1:36794","since":"2026-11-20T08:15:30.123456Z","limit":1}`},
-		{"a ticket with everything", recordOf(ticket(serializer.Rule{Shared: true, Limit: 3}, ""), true),
-			`{"owner":"pid 1 on web1","since":"2026-11-20T08:15:30.123456Z","shared":true,"limit":3,"inside":true}`},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %s; expected %s", c.what, c.got, c.want)
 		}
-	}
-	r := parseRecord([]byte(`{"owner":"pid 1 on web1","colour":{"red":1},"shared":true,"limit":3,"inside":true}`))
-	if want := (record{Owner: "pid 1 on web1", Shared: true, Limit: 3, Inside: true}); r != want {
-		t.Errorf("the record of a later version is read as %+v", r)
 	}
 }
 

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Options say where and how a [Store] keeps its tickets.
@@ -39,41 +38,34 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly/"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
-)
+// DefaultNamespace is that of [Options].
+const DefaultNamespace = "orderly/"
 
 // Open makes a store. It does not wait for the cluster. Arrivals wait while a lease is
 // being requested. If that fails, they are refused with [serializer.ReasonStorage] until
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	switch {
 	case len(o.Endpoints) == 0:
 		return nil, errors.New("opening etcd store: no endpoints")
-	case o.TTL < MinTTL || o.TTL > MaxTTL || o.TTL%time.Second != 0:
-		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from %s to %s", o.TTL, MinTTL, MaxTTL)
+	case lease.CheckTTL(o.TTL) != nil || o.TTL%time.Second != 0:
+		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from 2s to 1h", o.TTL)
 	}
 	c, err := newCluster(o)
 	if err != nil {
 		return nil, fmt.Errorf("opening etcd store: %w", err)
 	}
-	host, _ := os.Hostname() // for people
 	st := &Store{
-		keys:     keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
-		where:    strings.Join(o.Endpoints, ","),
-		owner:    &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		ttl:      o.TTL,
-		cluster:  c,
-		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		sessions: make(map[uint64]*session),
-		pauses:   make(map[string]*knownPause),
+		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
+		cluster: c,
+		pauses:  make(map[string]*knownPause),
 	}
 	st.operations.Store(128)
-	st.ctx, st.stop = context.WithCancel(context.Background())
+	st.Store = lease.NewStore(lease.Options{
+		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
+		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
+	})
 	return st, nil
 }

@@ -28,18 +28,18 @@ type pause struct {
 // Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
 // machine's clock; no other clock counts.
 func (st *Store) Pause(ctx context.Context, name string, until time.Time) error {
-	p, lease := pause{Until: until, Owner: st.owner.Name}, new(clientv3.LeaseGrantResponse)
+	p, granted := pause{Until: until, Owner: st.Owner.Name}, new(clientv3.LeaseGrantResponse)
 	if length := time.Until(until); until.Before(serializer.Forever) {
 		var err error
-		if lease, err = st.cluster.grant(ctx, length); err != nil {
-			return st.storageError(fmt.Sprintf("requesting the lease of a pause of queue %q from", name), err)
+		if granted, err = st.cluster.grant(ctx, length); err != nil {
+			return fmt.Errorf("requesting the lease of a pause of queue %q: %w", name, st.StorageError("using", err))
 		}
 		p.Millis = max(length.Milliseconds()+1, 1)
 	}
 	value, _ := json.Marshal(p) // texts, numbers and a time before the year 10,000 always marshal
-	err := st.changePause(ctx, name, clientv3.OpPut(st.keys.pause(name), string(value), clientv3.WithLease(lease.ID)))
+	err := st.changePause(ctx, name, clientv3.OpPut(st.keys.pause(name), string(value), clientv3.WithLease(granted.ID)))
 	if err != nil {
-		_ = st.cluster.revoke(st.ctx, lease.ID) // so that a late put of a silent member fails
+		_ = st.cluster.revoke(st.Ctx, granted.ID) // so that a late put of a silent member fails
 		return fmt.Errorf("pausing queue %q: %w", name, err)
 	}
 	return nil
@@ -55,22 +55,20 @@ func (st *Store) Resume(ctx context.Context, name string) error {
 
 // changePause changes a pause in etcd, and returns when that was reported.
 func (st *Store) changePause(ctx context.Context, name string, change clientv3.Op) error {
-	s, err := st.current(ctx)
-	if err != nil {
-		return err
-	}
-	answer, err := s.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(st.keys.pause(name)), change}})
-	if err != nil {
-		return st.storageError("changing a pause in", err)
-	}
-	before := answer.Responses[0].GetResponseRange().Kvs
-	for _, kv := range before {
-		_ = st.cluster.revoke(st.ctx, clientv3.LeaseID(kv.Lease)) // which the key no longer belongs to; else it ends by itself
-	}
-	if change.IsDelete() && len(before) == 0 {
-		return nil
-	}
-	return s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
+	return lease.Do(ctx, st.Store, "changing a pause in", func(s *session) error {
+		answer, err := s.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(st.keys.pause(name)), change}})
+		if err != nil {
+			return err
+		}
+		before := answer.Responses[0].GetResponseRange().Kvs
+		for _, kv := range before {
+			_ = st.cluster.revoke(st.Ctx, clientv3.LeaseID(kv.Lease)) // which the key no longer belongs to; else it ends by itself
+		}
+		if change.IsDelete() && len(before) == 0 {
+			return nil
+		}
+		return s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
+	})
 }
 
 // knownPause is what the process knows about a pause.
@@ -81,15 +79,16 @@ type knownPause struct {
 
 // pausedLocked reports a pause, unless it is known. An unreadable one pauses nothing,
 // because nobody could say when it ends.
-func (st *Store) pausedLocked(name string, kv *mvccpb.KeyValue) {
+func (s *session) pausedLocked(name string, kv *mvccpb.KeyValue) {
+	st := s.store
 	before := st.pauses[name]
 	if before != nil && before.rev == kv.ModRevision {
 		return
 	}
 	var p pause
 	if err := json.Unmarshal(kv.Value, &p); err != nil || p.Until.IsZero() {
-		go st.log.Error("a pause in etcd has no end that can be read; it pauses nothing", "key", string(kv.Key), "error", err)
-		st.resumedLocked(name)
+		go st.Log.Error("a pause in etcd has no end that can be read; it pauses nothing", "key", string(kv.Key), "error", err)
+		s.resumedLocked(name)
 		return
 	}
 	if before != nil {
@@ -102,15 +101,15 @@ func (st *Store) pausedLocked(name string, kv *mvccpb.KeyValue) {
 	known := &knownPause{rev: kv.ModRevision}
 	known.timer = time.AfterFunc(length, func() { st.expire(name, known) })
 	st.pauses[name] = known
-	st.events.Paused(name, p.Until.UTC())
+	s.PausedLocked(name, p.Until.UTC())
 }
 
 // resumedLocked reports the end of a pause, if it is known.
-func (st *Store) resumedLocked(name string) {
-	if p := st.pauses[name]; p != nil {
+func (s *session) resumedLocked(name string) {
+	if p := s.store.pauses[name]; p != nil {
 		p.timer.Stop()
-		delete(st.pauses, name)
-		st.events.Paused(name, time.Time{})
+		delete(s.store.pauses, name)
+		s.PausedLocked(name, time.Time{})
 	}
 }
 
@@ -122,14 +121,16 @@ func (st *Store) expire(name string, p *knownPause) {
 		when: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", p.rev)},
 		then: []clientv3.Op{clientv3.OpDelete(key)},
 	}
-	for st.ctx.Err() == nil {
-		s, err := st.current(st.ctx)
-		if err == nil {
-			_, err = s.persist(txn)
-		}
-		if err == nil || s != nil && s.ctx.Err() == nil { // etcd has carried it out, or refused it
+	for st.Ctx.Err() == nil {
+		again := true
+		err := lease.Do(st.Ctx, st.Store, "ending a pause in", func(s *session) error {
+			_, err := s.persist(txn)
+			again = err != nil && s.Ctx.Err() != nil // otherwise, etcd has carried it out, or refused it
+			return err
+		})
+		if err == nil || !again {
 			return
 		}
-		lease.Sleep(st.ctx, lease.RetryPause)
+		lease.Sleep(st.Ctx, lease.RetryPause)
 	}
 }

@@ -10,90 +10,44 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // session is the lifetime of one lease. All tickets that the process takes in this time
 // belong to the lease, and what it knows about others ends with it.
 type session struct {
+	*lease.Session
 	store     *Store
 	id        clientv3.LeaseID
 	ttl       time.Duration
-	clusterID uint64 // of the cluster that granted the lease
-	lease     *lease.Session
-	ctx       context.Context // done when the session is over
-	end       context.CancelCauseFunc
+	clusterID uint64                // of the cluster that granted the lease
 	denied    atomic.Bool           // etcd has refused a request, and may still refuse writes
 	watch     atomic.Pointer[watch] // nil while there is none
+	batches   uint64                // Append alone uses it
 	shown     atomic.Int64          // the watch has shown everything up to this revision
 
-	// Store.mu guards the rest.
+	// Store.Mu guards the rest.
 
-	over     bool
-	tickets  map[string]*serializer.Ticket // that were reported and are not out, by key
-	sent     map[string]*serializer.Ticket // that are on their way, by key
-	batches  uint64
-	local    int           // tickets that have joined and were not removed
 	applied  int64         // all events up to this revision were reported; 0 before the first
 	advanced chan struct{} // closed and replaced when these change
-	removals []string      // keys to be deleted
-	removers int           // goroutines that delete them
 }
 
-// run keeps a session until the store is closed.
-func (st *Store) run() {
-	for tries := 1; st.ctx.Err() == nil; tries++ {
-		s, err := st.begin()
-		if err == nil {
-			s.lease.Keep(s.ctx, s.ttl, s.renew)
-			tries = 0
-			continue
-		}
-		// A connection may break at this moment, so a single failure means little.
-		if tries >= 3 || errors.Is(err, context.DeadlineExceeded) || !transient(err) {
-			st.fail(err)
-		}
-		lease.Sleep(st.ctx, 4*lease.RetryPause)
-	}
+func (st *Store) newSession(base *lease.Session) lease.Protocol {
+	return &session{Session: base, store: st, advanced: make(chan struct{})}
 }
 
-// fail notes why there is no session, and logs it if the reason is new.
-func (st *Store) fail(err error) {
-	if st.now.Set(nil, err) && st.ctx.Err() == nil {
-		st.log.Warn("etcd cannot be used; requests are refused until it can", "endpoints", st.where, "namespace", string(st.keys), "error", err)
-	}
-}
-
-// begin requests a lease, and begins to follow.
-func (st *Store) begin() (*session, error) {
+// Start implements [lease.Protocol].
+func (s *session) Start() error {
 	sent := lease.Uptime()
-	granted, err := st.cluster.grant(st.ctx, st.ttl)
+	granted, err := s.store.cluster.grant(s.Ctx, s.store.TTL)
 	if err == context.DeadlineExceeded { // and nothing more is known
 		err = fmt.Errorf("no member answered within %s: %w", requestTime, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking etcd for a lease: %w", err)
+		return fmt.Errorf("asking etcd for a lease: %w", err)
 	}
-	s := &session{
-		store: st, id: granted.ID, ttl: time.Duration(granted.TTL) * time.Second, clusterID: granted.ClusterId,
-		tickets:  make(map[string]*serializer.Ticket),
-		sent:     make(map[string]*serializer.Ticket),
-		advanced: make(chan struct{}),
-	}
-	s.ctx, s.end = context.WithCancelCause(st.ctx)
-	s.lease = lease.Begin(nil, sent, s.ttl, s.lose)
-	if err := s.start(); err != nil {
-		s.lease.End(err)
-		_ = st.cluster.revoke(st.ctx, s.id) // else it ends by itself
-		return nil, err
-	}
-	return s, nil
-}
-
-// start begins to follow, and makes this the session that tickets are taken in.
-func (s *session) start() error {
-	st := s.store
+	s.id, s.ttl, s.clusterID = granted.ID, time.Duration(granted.TTL)*time.Second, granted.ClusterId
+	s.Begin(fmt.Sprintf("%x", s.id), sent, s.ttl)
 	if err := s.register(); err != nil {
 		return fmt.Errorf("registering in the namespace: %w", err)
 	}
@@ -101,24 +55,25 @@ func (s *session) start() error {
 	if err != nil {
 		return err
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.over {
-		return context.Cause(s.ctx)
-	}
-	st.sessions[uint64(s.id)] = s
-	st.now.Set(s, nil)
 	go s.pass(w)
 	go s.monitor()
-	go st.log.Info("got a lease from etcd", "endpoints", st.where, "namespace", string(st.keys), "lease", fmt.Sprintf("%x", s.id), "ttl", s.ttl)
+	for range maxRemovers {
+		go s.remove()
+	}
 	return nil
 }
+
+// Keep implements [lease.Protocol].
+func (s *session) Keep() { s.Deadline.Keep(s.Ctx, s.ttl, s.renew) }
+
+// Revoke implements [lease.Protocol].
+func (s *session) Revoke(ctx context.Context) error { return s.store.cluster.revoke(ctx, s.id) }
 
 // register puts a key that ends with the lease. That shows whether the user may read and
 // write the namespace: etcd grants and renews leases even without these rights.
 func (s *session) register() error {
 	key := s.store.keys.session(s.id)
-	_, err := s.store.cluster.commit(s.ctx, transaction{then: []clientv3.Op{s.put(key, s.store.owner.Name), clientv3.OpGet(key)}})
+	_, err := s.store.cluster.commit(s.Ctx, transaction{then: []clientv3.Op{s.put(key, s.store.Owner.Name), clientv3.OpGet(key)}})
 	return err
 }
 
@@ -131,14 +86,14 @@ func (s *session) put(key, value string) clientv3.Op {
 // could not delete its tickets, and all others would wait for them. It renews again once
 // etcd lets the user write.
 func (s *session) renew() error {
-	return s.lease.Renew(func() (time.Duration, error) {
+	return s.Renew(func() (time.Duration, error) {
 		if s.denied.Load() {
 			if err := s.register(); err != nil {
 				return 0, err
 			}
 			s.denied.Store(false)
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, s.ttl/4)
+		ctx, cancel := context.WithTimeout(s.Ctx, s.ttl/4)
 		defer cancel()
 		return s.store.cluster.renew(ctx, s.id)
 	})
@@ -148,11 +103,11 @@ func (s *session) renew() error {
 // session is over.
 func (s *session) persist(txn transaction) (answer *clientv3.TxnResponse, err error) {
 	for {
-		answer, err = s.commit(s.ctx, txn)
-		if err == nil || !transient(err) && !denied(err) || s.ctx.Err() != nil {
+		answer, err = s.commit(s.Ctx, txn)
+		if err == nil || !transient(err) && !denied(err) || s.Ctx.Err() != nil {
 			return answer, err
 		}
-		lease.Sleep(s.ctx, lease.RetryPause)
+		lease.Sleep(s.Ctx, lease.RetryPause)
 	}
 }
 
@@ -182,33 +137,6 @@ func (s *session) checkHistory(h *pb.ResponseHeader, least int64) error {
 		return nil
 	}
 	err := fmt.Errorf("%w: cluster %x is at revision %d; cluster %x was at %d", errOtherHistory, h.ClusterId, h.Revision, s.clusterID, least)
-	s.lease.End(err)
+	s.End(err)
 	return err
-}
-
-// lose ends the session when its lease can no longer be relied on.
-func (s *session) lose(cause error) {
-	st, err := s.store, fmt.Errorf("%w: lease %x: %w", serializer.ErrLost, s.id, cause)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.over {
-		return // the store is closed
-	}
-	s.over = true
-	s.end(err)
-	if st.now.Get() == s {
-		st.now.Set(nil, nil)
-	}
-	if s.applied > 0 {
-		st.events.Lost(err)
-		s.forgetIfLeftLocked()
-	}
-}
-
-// forgetIfLeftLocked revokes a lost lease once its last holder has left.
-func (s *session) forgetIfLeftLocked() {
-	if s.local == 0 {
-		delete(s.store.sessions, uint64(s.id))
-		go lease.Forget(s.store.ctx, s.ttl, func(ctx context.Context) error { return s.store.cluster.revoke(ctx, s.id) })
-	}
 }

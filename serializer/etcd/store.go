@@ -11,16 +11,8 @@
 package etcd
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -67,73 +59,24 @@ import (
 //     on the token.
 //   - After a restore, a holder may not be alone until its process has noticed.
 type Store struct {
+	*lease.Store
 	keys       keyspace
-	where      string            // the endpoints, for people
-	owner      *serializer.Owner // this process
-	ttl        time.Duration
 	cluster    *cluster
-	log        *slog.Logger
-	events     serializer.Events
-	ctx        context.Context // done when the store is closed
-	stop       context.CancelFunc
-	running    sync.WaitGroup              // run
-	failures   throttle.Throttle[struct{}] // of log entries about requests to etcd
-	now        lease.Current[session]
-	operations atomic.Int64 // that etcd takes in a transaction: --max-txn-ops, 128 by default
-
-	mu       sync.Mutex
-	sessions map[uint64]*session // by lease: this one, and lost ones whose holders have not left
-	pauses   map[string]*knownPause
-}
-
-// Path returns etcd: and the namespace, without a slash at the end.
-func (st *Store) Path() string { return "etcd:" + strings.TrimSuffix(string(st.keys), "/") }
-
-// Check implements [serializer.Store]. Every name will do.
-func (st *Store) Check(string) error { return nil }
-
-// Follow implements [serializer.Store].
-func (st *Store) Follow(events serializer.Events) {
-	st.events = events
-	st.running.Go(st.run)
-}
-
-// Stands implements [serializer.Lease].
-func (st *Store) Stands(t *serializer.Ticket) bool {
-	s := st.sessionOf(t)
-	return s != nil && s.lease.Stands()
+	operations atomic.Int64           // that etcd takes in a transaction: --max-txn-ops, 128 by default
+	pauses     map[string]*knownPause // Mu guards it
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not
 // deleted yet go with it.
 func (st *Store) Close() error {
-	st.stop()
-	st.running.Wait()
 	defer st.cluster.close()
-	st.mu.Lock()
+	err := st.Store.Close()
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
 	for _, p := range st.pauses {
 		p.timer.Stop()
 	}
-	s := st.now.Get()
-	if s != nil {
-		s.over = true // nothing is reported any more
-	}
-	st.mu.Unlock()
-	if s != nil && s.lease.Stop() {
-		if err := st.cluster.revoke(context.Background(), s.id); err != nil {
-			return fmt.Errorf("revoking lease %x, which will expire: %w", s.id, err)
-		}
-	}
-	return nil
-}
-
-// current returns the session. While a lease is being requested, it waits for the result.
-func (st *Store) current(ctx context.Context) (*session, error) {
-	s, err := st.now.Await(ctx)
-	if err != nil && ctx.Err() == nil {
-		err = st.storageError("using etcd", err)
-	}
-	return s, err
+	return err
 }
 
 // takeFewer puts fewer operations into a transaction from now on, because etcd has refused
@@ -142,17 +85,6 @@ func (st *Store) takeFewer() bool {
 	before := st.operations.Load()
 	st.operations.Store(max(before/2, 1))
 	return before > 1
-}
-
-// complain logs an error that concerns no particular caller, at most once a second.
-func (st *Store) complain(err error) {
-	if _, ok := st.failures.Allow(struct{}{}); ok && st.ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
-		st.log.Error("a request to etcd failed; trying again", "namespace", string(st.keys), "error", err)
-	}
-}
-
-func (st *Store) storageError(op string, err error) error {
-	return &serializer.StorageError{Op: op, Path: st.where, Err: err}
 }
 
 // Interface guard

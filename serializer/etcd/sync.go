@@ -13,14 +13,7 @@ import (
 
 // Sync implements [serializer.Store].
 func (st *Store) Sync(ctx context.Context) error {
-	s, err := st.current(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.catchUp(ctx, requestTime); err != nil {
-		return st.storageError("reading queues from etcd", err)
-	}
-	return nil
+	return lease.Do(ctx, st.Store, "reading queues from", func(s *session) error { return s.catchUp(ctx, requestTime) })
 }
 
 var errBehind = errors.New("the watch does not show what has happened")
@@ -42,9 +35,9 @@ func (s *session) catchUp(ctx context.Context, patience time.Duration) error {
 // await waits until a condition holds, which may change when something is reported.
 func (s *session) await(ctx context.Context, holdsLocked func() bool) error {
 	for {
-		s.store.mu.Lock()
+		s.store.Mu.Lock()
 		holds, advanced := holdsLocked(), s.advanced
-		s.store.mu.Unlock()
+		s.store.Mu.Unlock()
 		if holds {
 			return nil
 		}
@@ -52,8 +45,8 @@ func (s *session) await(ctx context.Context, holdsLocked func() bool) error {
 		case <-advanced:
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
+		case <-s.Ctx.Done():
+			return context.Cause(s.Ctx)
 		}
 	}
 }
@@ -62,10 +55,10 @@ func (s *session) await(ctx context.Context, holdsLocked func() bool) error {
 // because its member is silent or cut off. Then that member is distrusted.
 func (s *session) monitor() {
 	c := s.store.cluster
-	for s.ctx.Err() == nil {
-		lease.Sleep(s.ctx, time.Second)
+	for s.Ctx.Err() == nil {
+		lease.Sleep(s.Ctx, time.Second)
 		w := s.watch.Load()
-		if err := s.catchUp(s.ctx, 2*c.patience); errors.Is(err, errBehind) && w != nil && s.watch.Load() == w {
+		if err := s.catchUp(s.Ctx, 2*c.patience); errors.Is(err, errBehind) && w != nil && s.watch.Load() == w {
 			c.distrust(w.member)
 			w.end(err)
 		}

@@ -38,7 +38,7 @@ func (c *Current[S]) Get() *S {
 // Await returns the session, or the failure. While a session is being requested, it waits.
 func (c *Current[S]) Await(ctx context.Context) (*S, error) {
 	for {
-		session, failure, changed := c.look()
+		session, changed, failure := c.look()
 		if session != nil || failure != nil {
 			return session, failure
 		}
@@ -50,11 +50,11 @@ func (c *Current[S]) Await(ctx context.Context) (*S, error) {
 	}
 }
 
-func (c *Current[S]) look() (*S, error, <-chan struct{}) {
+func (c *Current[S]) look() (session *S, changed <-chan struct{}, failure error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed == nil {
 		c.changed = make(chan struct{})
 	}
-	return c.session, c.failure, c.changed
+	return c.session, c.changed, c.failure
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,7 +40,7 @@ func (s *session) connect() (err error) {
 	if s.working != nil && !s.working.IsClosed() {
 		return nil
 	}
-	if s.working, err = pgx.ConnectConfig(s.ctx, s.store.server); err != nil || s.channel == "" {
+	if s.working, err = pgx.ConnectConfig(s.Ctx, s.store.server); err != nil || s.channel == "" {
 		return err
 	}
 	return s.listen()
@@ -53,9 +54,9 @@ func (s *session) listen() error {
 	var pid uint32
 	ask.Queue("SELECT pg_backend_pid()").QueryRow(func(row pgx.Row) error { return row.Scan(&pid) })
 	listen.Queue("LISTEN " + s.channel)
-	err := s.store.exchange(s.ctx, s.working, ask)
+	err := s.store.exchange(s.Ctx, s.working, ask)
 	if s.listening = err == nil && pid == s.working.PgConn().PID(); s.listening {
-		err = s.store.exchange(s.ctx, s.working, listen)
+		err = s.store.exchange(s.Ctx, s.working, listen)
 	}
 	return err
 }
@@ -67,7 +68,7 @@ func (s *session) makeTables() error {
 	}
 	making := new(pgx.Batch)
 	making.Queue(schema)
-	err := s.store.exchange(s.ctx, s.working, making)
+	err := s.store.exchange(s.Ctx, s.working, making)
 	if code(err) == insufficientPrivilege {
 		return fmt.Errorf("the tables are missing, and the user may not make them (%s); an administrator can, and then "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE on each to the user: %s", err.Error(), onOneLine(schema))
@@ -100,15 +101,11 @@ func transient(err error) bool {
 	if connecting || len(text) < 2 {
 		return true
 	}
-	switch text[:2] {
-	case "08", "23", "40", "55", "57", "58": // connection, tables made by two, conflict, state of an object, operator, system
-		return true
-	}
-	return false
+	// Connection, tables made by two, conflict, state of an object, operator, system.
+	return slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }
 
 // isWaiting reports whether a request may have failed because somebody locks a table.
 func isWaiting(err error) bool {
-	text := code(err)
-	return text == lockNotAvailable || text == queryCanceled || errors.Is(err, context.DeadlineExceeded)
+	return code(err) == lockNotAvailable || code(err) == queryCanceled || errors.Is(err, context.DeadlineExceeded)
 }

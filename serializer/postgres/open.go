@@ -2,17 +2,15 @@ package postgres
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Options say where and how a [Store] keeps its tickets.
@@ -34,39 +32,27 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
-)
+// DefaultNamespace is that of [Options].
+const DefaultNamespace = "orderly"
 
 // Open makes a store. It does not wait for the database. Arrivals wait while a lease is
 // being requested. If that fails, they are refused with [serializer.ReasonStorage] until
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, DefaultTTL)
-	if o.TTL < MinTTL || o.TTL > MaxTTL {
-		return nil, fmt.Errorf("opening postgres store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
-	}
+	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	server, err := parseURL(o.URL)
-	if err != nil {
+	if err = cmp.Or(err, lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening postgres store: %w", err)
 	}
-	host, _ := os.Hostname() // for people
 	st := &Store{
 		namespace: cmp.Or(o.Namespace, DefaultNamespace),
-		owner:     &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		ttl:       o.TTL,
 		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
 		server:    server,
-		log:       cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		sessions:  make(map[uint64]*session),
-		pauses:    make(map[string]time.Time),
-		lostEpoch: -1,
 	}
-	st.ctx, st.stop = context.WithCancel(context.Background())
+	st.Store = lease.NewStore(lease.Options{
+		Name: "PostgreSQL", Where: fmt.Sprintf("%s:%d/%s", server.Host, server.Port, server.Database), Path: "postgres:" + st.namespace,
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession, Passes: transient,
+	})
 	return st, nil
 }
 

@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -19,8 +19,7 @@ type answer struct {
 	last, trimmed int64
 	timeline      string
 	position      int64
-	serial        *int64 // of the session's last ticket; nil if there is no session
-	stands        bool
+	stands        bool   // the session
 	due           *int64 // microseconds to the next end of a lease or pause; nil if there is none
 	count         *int   // of tickets, if they were counted
 	tickets       []row
@@ -29,13 +28,14 @@ type answer struct {
 
 // row is a row of the table of tickets.
 type row struct {
-	number, session     uint64
-	serial, arrived     int64
-	queue               []byte
-	client, owner       string
-	rule                serializer.Rule
-	inside, evict, gone bool
+	Number, Session uint64
+	Serial          int64
+	Record          string
+	State           uint64 // for Session.SetStateLocked
+	Gone            bool
 }
+
+func (r *row) key() string { return strconv.FormatUint(r.Number, 10) }
 
 // pause is a row of the table of pauses. Its time is zero if it is over.
 type pause struct {
@@ -50,22 +50,21 @@ var errOtherHistory = errors.New("a standby was promoted, or a copy was restored
 // last round, and reports it.
 func (s *session) round() error {
 	w := s.takeWork()
-	var a *answer
+	a := new(answer)
 	err := s.connect()
 	if err == nil {
 		requests := new(pgx.Batch)
 		s.write(requests, w)
 		if w.reads {
-			a = new(answer)
 			s.read(requests, w, a)
 		}
-		err = s.store.exchange(s.ctx, s.working, requests)
+		err = s.store.exchange(s.Ctx, s.working, requests)
 	}
 	switch {
 	case err == nil && w.reads:
 		err = s.checkHistory(a)
 	case errors.Is(err, pgx.ErrNoRows): // the namespace was deleted
-		s.lease.End(lease.ErrEnded)
+		s.End(lease.ErrEnded)
 	}
 	if err != nil {
 		s.putBack(w, err)
@@ -85,13 +84,13 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 	if s.durable {
 		tx.Queue("SET LOCAL synchronous_commit = on")
 	}
-	if w.sent == nil && w.trim == 0 && !w.mustBeRead() {
+	if w.trim == 0 && !w.due && !w.states() {
 		tx.Queue(statements["leave"], s.store.namespace, w.leaving, s.channel, message)
 		return
 	}
 	numbers := 1
-	if w.sent != nil {
-		numbers += len(w.sent.tickets)
+	for _, c := range w.changes {
+		numbers += c.tickets
 	}
 	tx.Queue(statements["lock"], s.store.namespace, numbers)
 	if w.due {
@@ -100,8 +99,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		tx.Queue(statements["end pauses"], s.store.namespace)
 	}
 	if w.trim > 0 {
-		tx.Queue(statements["trim tickets"], s.namespace, w.trim)
-		tx.Queue(statements["trimmed"], s.namespace, w.trim)
+		tx.Queue(statements["trim"], s.namespace, w.trim)
 	}
 	if len(w.leaving) > 0 {
 		tx.Queue(statements["take out"], s.namespace, w.leaving)
@@ -115,9 +113,6 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 			return nil
 		})
 	}
-	if w.sent != nil {
-		w.sent.insert(tx, s)
-	}
 	if tells {
 		tx.Queue("SELECT pg_notify($1, $2)", s.channel, message)
 	}
@@ -125,29 +120,20 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 
 // read adds the requests that read what has changed.
 func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
-	since := s.version
-	if w.full {
-		since = -1
-	}
 	tx.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	tx.Queue(statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.serial, &a.stands)
+		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.stands)
 	})
 	if w.ends {
 		tx.Queue(statements["read ends"], s.namespace, s.id, w.count).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
 	}
-	tx.Queue(statements["read tickets"], s.namespace, since).Query(func(rows pgx.Rows) (err error) {
-		a.tickets, err = pgx.CollectRows(rows, scanTicket)
+	tx.Queue(statements["read tickets"], s.namespace, s.version).Query(func(rows pgx.Rows) (err error) {
+		a.tickets, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 		return err
 	})
-	tx.Queue(statements["read pauses"], s.namespace, since).Query(func(rows pgx.Rows) (err error) {
+	tx.Queue(statements["read pauses"], s.namespace, s.version).Query(func(rows pgx.Rows) (err error) {
 		a.pauses, err = pgx.CollectRows(rows, pgx.RowToStructByPos[pause])
 		return err
 	})
 	tx.Queue("COMMIT")
-}
-
-func scanTicket(from pgx.CollectableRow) (r row, err error) {
-	err = from.Scan(&r.number, &r.session, &r.serial, &r.queue, &r.client, &r.rule.Shared, &r.rule.Limit, &r.arrived, &r.inside, &r.evict, &r.gone, &r.owner)
-	return r, err
 }

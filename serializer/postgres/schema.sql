@@ -28,11 +28,7 @@ CREATE TABLE IF NOT EXISTS orderly_tickets (
     version   bigint NOT NULL,                     -- of the last change
     session   bigint NOT NULL,
     serial    bigint NOT NULL,                     -- in the session
-    queue     bytea NOT NULL,
-    client    text NOT NULL,
-    shared    boolean NOT NULL,
-    capacity  bigint NOT NULL,
-    arrived   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    record    json NOT NULL,                       -- what others and people want to know
     inside    boolean NOT NULL DEFAULT false,      -- said in paused queues only
     evict     boolean NOT NULL DEFAULT false,      -- somebody asks its owner for that
     gone      boolean NOT NULL DEFAULT false,      -- out of the queue

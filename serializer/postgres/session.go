@@ -8,35 +8,29 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// session is the lifetime of one lease. All tickets that the process takes in this time
-// belong to it, and what the process knows about others ends with it.
+// session is the lifetime of one lease, and what the process knows in it.
 type session struct {
+	*lease.Session
 	store     *Store
 	id        uint64 // a number of its namespace, so no two sessions have the same
 	namespace int64
 	epoch     int64
-	timeline  string // of the server's history
-	channel   string // of notifications
-	durable   bool   // the server must be asked to commit to its disk
-	lease     *lease.Session
-	ctx       context.Context // done when the session is over
-	end       context.CancelCauseFunc
-	wake      chan struct{}         // has a message if there is something to do
+	timeline  string                // of the server's history
+	channel   string                // of notifications
+	durable   bool                  // the server must be asked to commit to its disk
+	serial    int64                 // of the last ticket; Append alone uses it
 	trouble   atomic.Pointer[error] // why the last round failed; nil if it did not
-
-	renewing *pgx.Conn // used by renew alone; nil while there is none
+	renewing  *pgx.Conn             // used by renew alone; nil while there is none
 
 	// round and its helpers alone use these.
 
 	working   *pgx.Conn // nil while there is none
 	listening bool
-	version   int64     // everything up to this one was reported
+	version   int64     // everything up to this one was reported; -1 if all must be read
 	position  int64     // of the server in its log
 	trimmed   int64     // rows of tickets that were out by then are deleted
 	counted   time.Time // when the tickets were last counted
@@ -44,200 +38,105 @@ type session struct {
 	due       time.Time // when the next lease or pause ends
 	changedAt time.Time // when something was last reported, or done
 
-	// Store.mu guards the rest.
-
-	over     bool
-	reported bool
-	tickets  map[uint64]*serializer.Ticket // that were reported and are not out, by number
-	remote   int                           // how many of these are of others
-	local    int                           // own tickets that have joined and were not removed
-	serial   int64                         // of the last ticket
-	sent     *batch                        // tickets on their way; nil if there are none
-	leaving  map[uint64]bool               // numbers of own tickets to be taken out
-	changes  []*change                     // to be carried out
+	changes []*change // to be carried out; Store.Mu guards them
 }
 
-// run keeps a session until the store is closed.
-func (st *Store) run() {
-	for tries := 1; st.ctx.Err() == nil; tries++ {
-		s, err := st.begin()
-		pause := 4 * lease.RetryPause
-		closed, isClosed := errors.AsType[*notOpenError](err)
-		switch {
-		case err == nil:
-			s.lease.Keep(s.ctx, st.ttl, s.renew)
-			discard(s.renewing)
-			tries, pause = 0, 0
-		case isClosed:
-			pause = closed.remaining
-		case tries >= 3 || !transient(err): // a connection may break at this moment, so a single failure means little
-			st.fail(err)
-		}
-		lease.Sleep(st.ctx, pause)
-	}
+func (st *Store) newSession(base *lease.Session) lease.Protocol {
+	return &session{Session: base, store: st, version: -1}
 }
 
-// fail notes why there is no session, and logs it if the reason is new.
-func (st *Store) fail(err error) {
-	if st.current.Set(nil, err) && st.ctx.Err() == nil {
-		st.log.Warn("PostgreSQL cannot be used; requests are refused until it can", "namespace", st.namespace, "error", err)
-	}
-}
-
-// begin requests a lease, and reports what is there.
-func (st *Store) begin() (*session, error) {
-	s := &session{
-		store: st, version: -1, wake: make(chan struct{}, 1),
-		tickets: make(map[uint64]*serializer.Ticket), leaving: make(map[uint64]bool),
-	}
-	s.ctx, s.end = context.WithCancelCause(st.ctx)
-	sent, err := s.open()
-	if code(err) == undefinedTable {
-		if err = s.makeTables(); err == nil {
-			sent, err = s.open()
-		}
-	}
-	if err == nil {
-		s.lease = lease.Begin(nil, sent, st.ttl, s.lose)
-		if err = s.start(); err != nil {
-			s.lease.End(err)
-			go lease.Forget(st.ctx, st.ttl, s.revoke)
-		}
-	}
-	if err != nil {
-		s.end(err)
+// Start implements [lease.Protocol].
+func (s *session) Start() error {
+	if err := s.start(); err != nil {
 		discard(s.working)
-		return nil, err
+		return err
 	}
-	return s, nil
-}
-
-// start reports what is there, and makes this the session that tickets are taken in.
-func (s *session) start() error {
-	if err := s.round(); err != nil {
-		return fmt.Errorf("reading the queues: %w", err)
-	}
-	st := s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.over {
-		return context.Cause(s.ctx)
-	}
-	st.sessions[s.id], st.lostEpoch = s, -1
-	st.current.Set(s, nil)
-	st.running.Go(s.work)
-	go st.log.Info("got a lease from PostgreSQL", "host", st.server.Host, "database", st.server.Database,
-		"namespace", st.namespace, "session", s.id, "ttl", st.ttl, "listening", s.listening)
+	s.Go(s.work)
 	return nil
 }
 
-// notOpenError is why no session begins yet: history was lost.
-type notOpenError struct{ remaining time.Duration }
+// start requests a lease, and reports what is there. While commits may be missing, it waits.
+func (s *session) start() error {
+	var sent, closed time.Duration
+	for err := error(nil); s.id == 0; lease.Sleep(s.Ctx, closed) {
+		sent, closed, err = s.open()
+		if code(err) == undefinedTable {
+			err = s.makeTables()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.Begin(fmt.Sprint(s.id), sent, s.store.TTL)
+	if err := s.round(); err != nil {
+		return fmt.Errorf("reading the queues: %w", err)
+	}
+	return nil
+}
 
-func (e *notOpenError) Error() string {
-	return fmt.Sprintf("commits may be missing; waiting for another %s until all leases have ended", e.remaining)
+// Keep implements [lease.Protocol].
+func (s *session) Keep() {
+	s.Deadline.Keep(s.Ctx, s.store.TTL, s.renew)
+	discard(s.renewing)
 }
 
 // open inserts the session's row. If the server has another history than before, or an
-// answer has shown that, it ends all others. It returns when that was requested.
-func (s *session) open() (sent time.Duration, err error) {
+// answer has shown that, it ends all others. It returns when that was requested, and, if no
+// session may begin yet, for how long.
+func (s *session) open() (sent, closed time.Duration, err error) {
 	if err := s.connect(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	st, tx := s.store, new(pgx.Batch)
-	st.mu.Lock()
-	lost := st.lostEpoch
-	st.mu.Unlock()
 	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	tx.Queue(statements["add namespace"], st.namespace)
 	tx.Queue(statements["lock"], st.namespace, 1)
-	tx.Queue(statements["begin epoch"], st.namespace, st.ttl.Microseconds(), lost, st.channel)
+	tx.Queue(statements["begin epoch"], st.namespace, st.TTL.Microseconds(), st.lostBefore.Load(), st.channel)
 	tx.Queue(statements["end sessions"], st.namespace)
 	tx.Queue(statements["end tickets"], st.namespace)
-	tx.Queue(statements["begin session"], st.namespace, st.owner.Name, st.ttl.Microseconds()).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			if err := rows.Scan(&s.id, &s.namespace, &s.epoch); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
+	var micros int64
+	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&micros, &s.timeline, &s.channel, &s.durable, &s.id, &s.namespace, &s.epoch)
 	})
 	tx.Queue("COMMIT")
-	var closed int64 // microseconds
-	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&closed, &s.timeline, &s.channel, &s.durable)
-	})
 	sent = lease.Uptime()
-	if err = st.exchange(s.ctx, s.working, tx); err != nil {
-		return 0, err
+	if err = st.exchange(s.Ctx, s.working, tx); err != nil {
+		return 0, 0, err
 	}
 	st.channel = s.channel
 	if s.id == 0 {
-		return 0, &notOpenError{max(time.Duration(closed)*time.Microsecond, lease.RetryPause)}
+		return 0, max(time.Duration(micros)*time.Microsecond, lease.RetryPause), nil
 	}
-	return sent, s.listen()
+	return sent, 0, s.listen()
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
 // its tickets out, and all others would wait for them.
 func (s *session) renew() error {
-	return s.lease.Renew(func() (time.Duration, error) {
+	return s.Renew(func() (time.Duration, error) {
 		st := s.store
 		if trouble := s.trouble.Load(); trouble != nil && !isWaiting(*trouble) {
 			return 0, *trouble
 		}
 		if s.renewing == nil || s.renewing.IsClosed() {
 			var err error
-			if s.renewing, err = pgx.ConnectConfig(s.ctx, st.server); err != nil {
+			if s.renewing, err = pgx.ConnectConfig(s.Ctx, st.server); err != nil {
 				return 0, err
 			}
 		}
-		request, renewed := new(pgx.Batch), int64(0)
-		request.Queue(statements["renew"], s.id).Exec(func(tag pgconn.CommandTag) error {
-			renewed = tag.RowsAffected()
-			return nil
-		})
-		err := st.exchange(s.ctx, s.renewing, request)
-		if err == nil && renewed == 0 {
+		request := new(pgx.Batch)
+		request.Queue(statements["renew"], s.id).QueryRow(func(row pgx.Row) error { return row.Scan(new(uint64)) })
+		err := st.exchange(s.Ctx, s.renewing, request)
+		if errors.Is(err, pgx.ErrNoRows) {
 			err = lease.ErrEnded
 		}
-		return st.ttl, err
+		return st.TTL, err
 	})
 }
 
-// lose ends the session when its lease can no longer be relied on.
-func (s *session) lose(cause error) {
-	st, err := s.store, fmt.Errorf("%w: session %d: %w", serializer.ErrLost, s.id, cause)
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if s.over {
-		return // the store is closed
-	}
-	s.over = true
-	s.end(err)
-	if errors.Is(cause, errOtherHistory) {
-		st.lostEpoch = max(st.lostEpoch, s.epoch)
-	}
-	if st.current.Get() == s {
-		st.current.Set(nil, nil)
-	}
-	if s.reported {
-		st.events.Lost(err)
-		s.forgetIfLeftLocked()
-	}
-}
-
-// forgetIfLeftLocked ends a lost session in the database once its last holder has left, so
-// that others need not wait for the end of its lease.
-func (s *session) forgetIfLeftLocked() {
-	if s.local == 0 {
-		delete(s.store.sessions, s.id)
-		go lease.Forget(s.store.ctx, s.store.ttl, s.revoke)
-	}
-}
-
-// revoke ends a session in the database, by a connection of its own.
-func (s *session) revoke(ctx context.Context) error {
+// Revoke implements [lease.Protocol]. It uses a connection of its own.
+func (s *session) Revoke(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, s.store.server)
 	if err != nil {
 		return err

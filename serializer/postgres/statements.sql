@@ -21,11 +21,11 @@ WHERE name = $1
 
 -- : begin epoch
 -- If commits may be missing: all sessions end, and none begins for the longest lease. An
--- answer may have shown that, in epoch $3, or the row is not the one with the channel $4.
+-- answer may have shown that, in an epoch before $3, or the row is not the one with the channel $4.
 UPDATE orderly_namespaces n
 SET epoch = epoch + 1, history = :history, opens = clock_timestamp() +
     greatest($2::bigint * interval '1 microsecond', (SELECT max(ttl) FROM orderly_sessions s WHERE s.namespace = n.id))
-WHERE name = $1 AND (history <> :history OR epoch <= $3 OR channel <> coalesce(nullif($4, ''), channel))
+WHERE name = $1 AND (history <> :history OR epoch < $3 OR channel <> coalesce(nullif($4, ''), channel))
 
 -- : end sessions
 DELETE FROM orderly_sessions s USING orderly_namespaces n
@@ -45,16 +45,16 @@ WHERE n.name = $1 AND p.namespace = n.id AND p.ends <= clock_timestamp()
 INSERT INTO orderly_sessions (id, namespace, epoch, owner, ttl, ends)
 SELECT last, id, epoch, $2, $3::bigint * interval '1 microsecond', clock_timestamp() + $3::bigint * interval '1 microsecond'
 FROM orderly_namespaces WHERE name = $1 AND opens <= clock_timestamp()
-RETURNING id, namespace, epoch
 
 -- : opening
--- The microseconds until sessions may begin, and what a session needs to know.
+-- The microseconds until sessions may begin, and what a session needs to know. Its ID is 0 if
+-- it has not begun.
 SELECT (extract(epoch FROM greatest(opens, clock_timestamp()) - clock_timestamp()) * 1000000)::bigint,
-    :timeline, channel, current_setting('synchronous_commit') = 'off'
-FROM orderly_namespaces WHERE name = $1
+    :timeline, channel, current_setting('synchronous_commit') = 'off', coalesce(s.id, 0), n.id, n.epoch
+FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last WHERE n.name = $1
 
 -- : renew
-UPDATE orderly_sessions SET ends = clock_timestamp() + ttl WHERE id = $1 AND ends > clock_timestamp()
+UPDATE orderly_sessions SET ends = clock_timestamp() + ttl WHERE id = $1 AND ends > clock_timestamp() RETURNING id
 
 -- : end session
 UPDATE orderly_sessions SET ends = clock_timestamp() WHERE id = $1
@@ -64,10 +64,9 @@ UPDATE orderly_sessions SET ends = clock_timestamp() WHERE id = $1
 WITH mine AS (
     UPDATE orderly_sessions SET serial = $3::bigint + $4 - 1
     WHERE id = $2 AND namespace = $1 AND serial < $3 AND ends > clock_timestamp() RETURNING id)
-INSERT INTO orderly_tickets (namespace, number, version, session, serial, queue, client, shared, capacity)
-SELECT n.id, n.last - $4 + t.i, n.last, mine.id, $3::bigint + t.i - 1, t.queue, t.client, t.shared, t.capacity
-FROM mine, orderly_namespaces n,
-    unnest($5::bytea[], $6::text[], $7::boolean[], $8::bigint[]) WITH ORDINALITY AS t (queue, client, shared, capacity, i)
+INSERT INTO orderly_tickets (namespace, number, version, session, serial, record)
+SELECT n.id, n.last - $4 + t.i, n.last, mine.id, $3::bigint + t.i - 1, t.record
+FROM mine, orderly_namespaces n, unnest($5::json[]) WITH ORDINALITY AS t (record, i)
 WHERE n.id = $1
 
 -- : take out
@@ -86,11 +85,9 @@ out AS (
     WHERE t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT t.gone)
 SELECT pg_notify($3, $4) FROM n
 
--- : trim tickets
+-- : trim
+WITH n AS (UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed < $2)
 DELETE FROM orderly_tickets WHERE namespace = $1 AND version <= $2 AND gone
-
--- : trimmed
-UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed < $2
 
 -- : set inside
 UPDATE orderly_tickets t SET version = n.last, inside = $3 FROM orderly_namespaces n
@@ -111,7 +108,7 @@ UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM ord
 WHERE n.id = $1 AND p.namespace = n.id AND p.name = $2::bytea AND p.until IS NOT NULL
 
 -- : read state
-SELECT n.last, n.trimmed, :timeline, pg_current_wal_flush_lsn() - '0/0', s.serial, coalesce(s.ends > clock_timestamp(), false)
+SELECT n.last, n.trimmed, :timeline, pg_current_wal_flush_lsn() - '0/0', coalesce(s.ends > clock_timestamp(), false)
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.id = $2 WHERE n.id = $1
 
 -- : read ends
@@ -122,10 +119,8 @@ SELECT (extract(epoch FROM least(
     CASE WHEN $3 THEN (SELECT count(*) FROM orderly_tickets t WHERE t.namespace = $1 AND NOT gone) END
 
 -- : read tickets
-SELECT t.number, t.session, t.serial, t.queue, t.client, t.shared, t.capacity, (extract(epoch FROM t.arrived) * 1000000)::bigint,
-    t.inside, t.evict, t.gone, coalesce(s.owner, 'unknown')
-FROM orderly_tickets t LEFT JOIN orderly_sessions s ON s.id = t.session
-WHERE t.namespace = $1 AND t.version > $2 AND NOT (t.gone AND $2::bigint < 0) ORDER BY t.number
+SELECT number, session, serial, record::text, inside::int + 2 * evict::int, gone FROM orderly_tickets
+WHERE namespace = $1 AND version > $2 AND NOT (gone AND $2::bigint < 0) ORDER BY number
 
 -- : read pauses
 SELECT name, (extract(epoch FROM until) * 1000000)::bigint FROM orderly_pauses WHERE namespace = $1 AND version > $2

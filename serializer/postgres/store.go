@@ -11,16 +11,11 @@
 package postgres
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -76,83 +71,13 @@ import (
 //   - All queues of a namespace share a row, so their commits come one after another.
 //   - A server without fsync forgets commits, and nobody can notice.
 type Store struct {
+	*lease.Store
 	namespace string
-	owner     *serializer.Owner // this process
-	ttl       time.Duration
 	patience  time.Duration // for the answer to a request
 	server    *pgx.ConnConfig
-	log       *slog.Logger
-	events    serializer.Events
-	ctx       context.Context // done when the store is closed
-	stop      context.CancelFunc
-	running   sync.WaitGroup
-	failures  throttle.Throttle[struct{}] // of log entries about rounds
-	current   lease.Current[session]
-	channel   string // of the namespace, as run knows it
+	channel   string // of the namespace, as the last session knows it
 
-	mu        sync.Mutex
-	sessions  map[uint64]*session // by ID: the current one, and lost ones whose holders have not left
-	pauses    map[string]time.Time
-	lostEpoch int64 // whose history was lost, as an answer has shown; -1 if none was
-}
-
-// Path returns postgres: and the namespace.
-func (st *Store) Path() string { return "postgres:" + st.namespace }
-
-// Check implements [serializer.Store]. Every name will do.
-func (st *Store) Check(string) error { return nil }
-
-// Follow implements [serializer.Store].
-func (st *Store) Follow(events serializer.Events) {
-	st.events = events
-	st.running.Go(st.run)
-}
-
-// Stands implements [serializer.Lease].
-func (st *Store) Stands(t *serializer.Ticket) bool {
-	s := st.sessionOf(t)
-	return s != nil && s.lease.Stands()
-}
-
-// sessionOf returns the session that a ticket of this process belongs to.
-func (st *Store) sessionOf(t *serializer.Ticket) *session {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.sessions[t.Ref]
-}
-
-// Close implements [serializer.Store]. It ends the session, and takes out its tickets that
-// are not out yet.
-func (st *Store) Close() error {
-	st.stop()
-	st.running.Wait()
-	s := st.current.Get()
-	if s != nil && s.lease.Stop() {
-		if err := s.revoke(context.Background()); err != nil {
-			return fmt.Errorf("ending session %d, whose lease will expire: %w", s.id, err)
-		}
-	}
-	return nil
-}
-
-// await returns the session. While one is being requested, it waits for the result.
-func (st *Store) await(ctx context.Context) (*session, error) {
-	s, err := st.current.Await(ctx)
-	if err != nil && ctx.Err() == nil {
-		err = st.storageError("using PostgreSQL", err)
-	}
-	return s, err
-}
-
-// complain logs an error that concerns no particular caller, at most once a second.
-func (st *Store) complain(err error) {
-	if _, ok := st.failures.Allow(struct{}{}); ok && st.ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
-		st.log.Error("a request to PostgreSQL failed; trying again", "namespace", st.namespace, "error", err)
-	}
-}
-
-func (st *Store) storageError(op string, err error) error {
-	return &serializer.StorageError{Op: op, Path: st.Path(), Err: err}
+	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 }
 
 // Interface guard

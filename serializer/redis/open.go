@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Options say where and how a [Store] keeps its tickets.
@@ -41,13 +40,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Defaults and bounds of [Options].
-const (
-	DefaultNamespace = "orderly"
-	DefaultTTL       = 10 * time.Second
-	MinTTL           = 2 * time.Second
-	MaxTTL           = time.Hour
-)
+// DefaultNamespace is that of [Options].
+const DefaultNamespace = "orderly"
 
 // Open makes a store. It looks at the servers for a moment. The error is for invalid
 // options, and for servers that can never keep queues, as they are configured; see
@@ -55,30 +49,24 @@ const (
 // begun. If that fails, they are refused with [serializer.ReasonStorage] until the store,
 // which keeps trying, has one.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	switch {
 	case len(o.Addresses) == 0:
 		return nil, errors.New("opening Redis store: no addresses")
-	case o.TTL < MinTTL || o.TTL > MaxTTL:
-		return nil, fmt.Errorf("opening Redis store: time to live %s; expected %s to %s", o.TTL, MinTTL, MaxTTL)
 	case strings.ContainsAny(o.Namespace, "{}"):
 		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
-	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
-	host, _ := os.Hostname() // for people
-	st := &Store{
-		keys:     k,
-		where:    strings.Join(o.Addresses, ","),
-		owner:    &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		ttl:      o.TTL,
-		servers:  newServers(o, k),
-		log:      cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		sessions: make(map[uint64]*session),
-		serial:   isInside,
-		pauses:   make(map[string]bool),
+	if err := lease.CheckTTL(o.TTL); err != nil {
+		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
-	st.ctx, st.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(st.ctx, requestTime)
+	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
+	st := &Store{keys: k, servers: newServers(o, k)}
+	st.Store = lease.NewStore(lease.Options{
+		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
+		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
+	})
+	ctx, cancel := context.WithTimeout(st.Ctx, requestTime)
 	defer cancel()
 	subscription, err := st.servers.subscribeMaster(ctx)
 	if err == nil {

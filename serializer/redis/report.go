@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
@@ -15,108 +14,85 @@ import (
 // for a poll.
 func (s *session) report(e entry) {
 	if slices.Contains(e.changes, "x "+s.id) {
-		s.lease.End(lease.ErrEnded) // before its tickets vanish
+		s.End(lease.ErrEnded) // before its tickets vanish
 	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
 	switch {
-	case s.over || e.version <= s.version:
+	case s.OverLocked() || e.version <= s.version:
 	case s.version > 0 && (e.version > s.version+1 || e.before != s.tag):
 		s.behind = true
-		s.poll()
+		s.Wake()
 	default:
 		s.reportLocked(e)
 	}
 }
 
-// poll asks for a poll soon.
-func (s *session) poll() {
-	select {
-	case s.wanted <- struct{}{}:
-	default: // somebody has asked
-	}
-}
-
 // reportLocked reports changes: each is a letter and arguments. Some are notes.
 func (s *session) reportLocked(e entry) {
+	appended := 0 // of this session
 	for _, change := range e.changes {
 		letter, argument, _ := strings.Cut(change, " ")
 		first, rest, _ := strings.Cut(argument, " ")
-		number, _ := strconv.ParseUint(first, 10, 64)
-		switch t := s.tickets[number]; {
-		case letter == "p":
-			s.pausedLocked(first, rest)
-		case letter == "a":
-			s.store.known = max(s.store.known, number)
-			s.appendedLocked(e, number, rest)
-		case t == nil:
-		case letter == "r":
-			delete(s.tickets, number)
-			if t.Local() {
-				s.store.events.Removed(t)
-			} else {
-				s.store.events.Vanished(t)
+		switch letter {
+		case "p":
+			micros, _ := strconv.ParseInt(rest, 10, 64)
+			s.PausedLocked(pauseOf(first, micros))
+		case "a":
+			if s.appendedLocked(ticketID(e.request(), appended), first, rest) {
+				appended++
 			}
-		case letter == "e" && t.Local():
-			s.store.events.Evict(t.Queue, number)
-		case letter == "i" && !t.Local():
-			atomic.StoreUint64(&t.Ref, isInside)
+		case "r":
+			s.OutLocked(first)
+		case "e":
+			s.EvictLocked(first)
+		case "i":
+			s.SetStateLocked(first, lease.IsInside)
 		}
 	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
-	delete(s.sent, e.request())
 }
 
-// appendedLocked reports a new ticket, whose value says session, state, and record. One of
-// our session that nobody wants any more is taken out.
-func (s *session) appendedLocked(e entry, number uint64, value string) {
+// appendedLocked reports a new ticket, whose value says session, state, and record. It
+// reports whether the ticket is of this session, and then was sent under the given ID.
+func (s *session) appendedLocked(id, key, value string) (own bool) {
+	number, _ := strconv.ParseUint(key, 10, 64)
+	s.store.known = max(s.store.known, number)
 	session, rest, _ := strings.Cut(value, " ")
 	state, record, _ := strings.Cut(rest, " ")
-	sent := s.sent[e.request()]
-	switch {
-	case session != s.id:
-		t := remoteTicket(number, record)
-		if state == "i" {
-			t.Ref = isInside
-		}
-		s.tickets[number] = t
-		s.store.events.Appeared(t)
-	case len(sent) == 0:
-		s.removeLocked(number)
-	default:
-		t := sent[0]
-		s.sent[e.request()] = sent[1:]
-		t.Number = number
-		if !s.store.events.Joined(t) {
-			s.removeLocked(number)
-			return
-		}
-		s.tickets[number] = t
-		s.local++
+	if session == s.id {
+		s.JoinedLocked(id, key, number)
+		return true
 	}
+	t := lease.RemoteTicket(key, number, record)
+	if state == "i" {
+		t.Ref = lease.IsInside
+	}
+	s.AppearedLocked(t)
+	return false
 }
 
-// pausedLocked reports when a pause ends, in microseconds since 1970; 0 means that it has
-// ended.
-func (s *session) pausedLocked(escaped, until string) {
-	name, _ := url.PathUnescape(escaped)
-	micros, _ := strconv.ParseInt(until, 10, 64)
-	if micros == 0 {
-		delete(s.store.pauses, escaped)
-		s.store.events.Paused(name, time.Time{})
-		return
+// pauseOf is a pause in the log: its escaped name, and its end in microseconds since 1970. 0
+// means that it is over.
+func pauseOf(escaped string, micros int64) (name string, until time.Time) {
+	if micros > 0 {
+		until = time.UnixMicro(micros).UTC()
 	}
-	s.store.pauses[escaped] = true
-	s.store.events.Paused(name, time.UnixMicro(micros).UTC())
+	name, _ = url.PathUnescape(escaped)
+	return name, until
 }
 
 // beginLocked reports what the session finds when it begins.
 func (s *session) beginLocked(e entry) {
-	for name := range s.store.pauses {
-		if !slices.ContainsFunc(e.changes, func(change string) bool { return strings.HasPrefix(change, "p "+name+" ") }) {
-			s.pausedLocked(name, "0")
+	paused := make(map[string]bool)
+	for _, change := range e.changes {
+		if pause, ok := strings.CutPrefix(change, "p "); ok {
+			escaped, _, _ := strings.Cut(pause, " ")
+			name, _ := pauseOf(escaped, 0)
+			paused[name] = true
 		}
 	}
+	s.OnlyLocked(nil, paused)
 	slices.Sort(e.changes) // all numbers have 16 digits
 	s.reportLocked(e)
 }

@@ -44,22 +44,24 @@ func (e entry) request() string {
 	return tag
 }
 
+// ticketID identifies a ticket of a request, by its place among these.
+func ticketID(request string, i int) string { return fmt.Sprintf("%s/%d", request, i) }
+
 // maxRemovals bounds how many tickets one request takes out, and so the time of the script.
 const maxRemovals = 256
 
 // arguments are those of the script. Each request takes pending removals along: in a busy
 // queue, callers often leave and return at once. There are no arguments if the log has
 // already shown what the request was for.
-func (s *session) arguments(r request) (args []any, removals []uint64) {
+func (s *session) arguments(r request) (args []any, removals []string) {
 	st := s.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if r.appends && s.sent[r.tag] == nil {
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	if r.appends && s.SentLocked() == 0 {
 		return nil, nil
 	}
-	args = []any{r.mode, s.id, st.ttl.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel}
-	n := min(maxRemovals, len(s.removals))
-	removals, s.removals = s.removals[:n:n], s.removals[n:]
+	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel}
+	removals = s.TakeLeavingLocked(maxRemovals)
 	for _, number := range removals {
 		args = append(args, "r", number)
 	}
@@ -82,7 +84,7 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 		}
 		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
-			s.removeAgain(removals)
+			s.LeaveAgain(removals)
 			return nil, err
 		}
 		for list := answer[1:]; len(list) > 1; list = list[2:] {
@@ -94,19 +96,19 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 		}
 		switch answer[0] {
 		case "history":
-			s.lease.End(errOtherHistory)
+			s.End(errOtherHistory)
 		case "ended":
-			s.lease.End(lease.ErrEnded)
+			s.End(lease.ErrEnded)
 		}
 		switch {
-		case s.ctx.Err() != nil && r.mode != "end":
-			return nil, fmt.Errorf("%w: %w", errSession, context.Cause(s.ctx))
+		case s.Ctx.Err() != nil && r.mode != "end":
+			return nil, context.Cause(s.Ctx)
 		case answer[0] == "closed":
 			return nil, errClosed
 		case answer[0] == "ok":
 			return own, nil
 		}
-		s.removeAgain(removals)
+		s.LeaveAgain(removals)
 	}
 }
 
@@ -114,15 +116,15 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 // ctx is done.
 func (s *session) persist(ctx context.Context, r request) (own []string, err error) {
 	for closed := false; ; {
-		own, err = s.send(s.ctx, r)
+		own, err = s.send(s.Ctx, r)
 		switch {
 		case err == nil || !transient(err):
 			return own, err
-		case s.ctx.Err() != nil:
-			return nil, context.Cause(s.ctx)
+		case s.Ctx.Err() != nil:
+			return nil, context.Cause(s.Ctx)
 		case errors.Is(err, errClosed) && !closed:
 			closed = true
-			s.store.log.Info("nobody is let in for now", "namespace", s.store.keys.namespace, "reason", err)
+			s.store.Log.Info("nobody is let in for now", "path", s.store.Path(), "reason", err)
 		}
 		lease.Sleep(ctx, lease.RetryPause)
 		if ctx.Err() != nil {

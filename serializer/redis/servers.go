@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // requestTime is how long a server may take to answer.
@@ -166,7 +168,7 @@ func transient(err error) bool {
 	code, _, _ := strings.Cut(err.Error(), " ")
 	var refusal redis.Error
 	switch {
-	case errors.Is(err, ErrUnsuitable) || errors.Is(err, errSession):
+	case errors.Is(err, ErrUnsuitable) || errors.Is(err, serializer.ErrLost):
 		return false
 	case errors.As(err, &refusal):
 		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)

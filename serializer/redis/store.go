@@ -12,14 +12,7 @@ package redis
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -56,49 +49,10 @@ import (
 //   - Keys that expire: Redis's clock can be set, and a replica's may differ.
 //   - Blocking pops, and Redlock: they have no order.
 type Store struct {
+	*lease.Store
 	keys    keys
-	where   string // the addresses, for people
-	owner   *serializer.Owner
-	ttl     time.Duration
 	servers *servers
-	log     *slog.Logger
-	events  serializer.Events
-	ctx     context.Context // done when the store is closed
-	stop    context.CancelFunc
-	running sync.WaitGroup
-	logged  throttle.Throttle[struct{}] // of log entries about requests
-	current lease.Current[session]
-
-	mu       sync.Mutex
-	sessions map[uint64]*session // by serial: this one, and lost ones whose holders have not left
-	serial   uint64              // of the last session
-	known    uint64              // the greatest number that this process has seen
-	pauses   map[string]bool     // that were reported
-}
-
-// Path returns redis: and the namespace.
-func (st *Store) Path() string { return "redis:" + st.keys.namespace }
-
-// Check implements [serializer.Store]. Every name will do.
-func (st *Store) Check(string) error { return nil }
-
-// Follow implements [serializer.Store].
-func (st *Store) Follow(events serializer.Events) {
-	st.events = events
-	st.running.Go(st.run)
-}
-
-// Stands implements [serializer.Lease].
-func (st *Store) Stands(t *serializer.Ticket) bool {
-	s := st.sessionOf(t)
-	return s != nil && s.lease.Stands()
-}
-
-// sessionOf returns the session that a ticket of this process belongs to.
-func (st *Store) sessionOf(t *serializer.Ticket) *session {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.sessions[t.Ref]
+	known   uint64 // the greatest number that this process has seen; Mu guards it
 }
 
 // Sync implements [serializer.Store].
@@ -109,52 +63,17 @@ func (st *Store) Sync(ctx context.Context) error {
 
 // do has the script carry out operations. All changes before are then reported.
 func (st *Store) do(ctx context.Context, what string, operations ...string) (own []string, err error) {
-	s, err := st.await(ctx)
-	if err != nil {
-		return nil, err
-	}
-	own, err = s.persist(ctx, newRequest("keep", operations...))
-	return own, st.storageError(what, err)
+	err = lease.Do(ctx, st.Store, what, func(s *session) (err error) {
+		own, err = s.persist(ctx, newRequest("keep", operations...))
+		return err
+	})
+	return own, err
 }
 
 // Close implements [serializer.Store]. It ends the session, and all its tickets with it.
 func (st *Store) Close() error {
-	st.stop()
-	st.running.Wait()
 	defer st.servers.close()
-	s := st.current.Get()
-	if s == nil || !s.lease.Stop() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
-	defer cancel()
-	if err := s.revoke(ctx); err != nil {
-		return fmt.Errorf("ending the session, which will expire: %w", err)
-	}
-	return nil
-}
-
-// await returns the session. While one is being begun, it waits for the result.
-func (st *Store) await(ctx context.Context) (*session, error) {
-	s, err := st.current.Await(ctx)
-	if err != nil && ctx.Err() == nil {
-		err = st.storageError("using", err)
-	}
-	return s, err
-}
-
-// complain logs an error that concerns no particular caller, at most once a second.
-func (st *Store) complain(err error) {
-	if _, ok := st.logged.Allow(struct{}{}); ok && st.ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
-		st.log.Error("a request to Redis failed; trying again", "addresses", st.where, "namespace", st.keys.namespace, "error", err)
-	}
-}
-
-func (st *Store) storageError(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &serializer.StorageError{Op: op, Path: "Redis at " + strings.ReplaceAll(st.where, ",", ", "), Err: err}
+	return st.Store.Close()
 }
 
 // Interface guard

@@ -30,16 +30,16 @@ func (c *suspended) sleep(d time.Duration) {
 const ttl = 10 * time.Second
 
 // begin starts a session on a clock that only the test moves.
-func begin(t *testing.T) (*Session, *suspended, <-chan error) {
+func begin(t *testing.T) (*Deadline, *suspended, <-chan error) {
 	t.Helper()
 	clock, ended := new(suspended), make(chan error, 2)
-	s := Begin(clock.now, 0, ttl, func(err error) { ended <- err })
+	s := NewDeadline(clock.now, 0, ttl, func(err error) { ended <- err })
 	t.Cleanup(func() { s.Stop() })
 	return s, clock, ended
 }
 
 // wantEnd waits for the end of a session, and checks that it comes once.
-func wantEnd(t *testing.T, s *Session, ended <-chan error, cause error) {
+func wantEnd(t *testing.T, s *Deadline, ended <-chan error, cause error) {
 	t.Helper()
 	select {
 	case err := <-ended:
@@ -90,11 +90,11 @@ func TestEnd(t *testing.T) {
 	revoked := errors.New("the lease was revoked")
 	for _, c := range []struct {
 		cause error
-		end   func(*Session, *suspended)
+		end   func(*Deadline, *suspended)
 	}{
-		{ErrDeadline, func(_ *Session, clock *suspended) { clock.sleep(time.Minute) }},
-		{revoked, func(s *Session, _ *suspended) { s.End(revoked) }},
-		{ErrEnded, func(s *Session, _ *suspended) {
+		{ErrDeadline, func(_ *Deadline, clock *suspended) { clock.sleep(time.Minute) }},
+		{revoked, func(s *Deadline, _ *suspended) { s.End(revoked) }},
+		{ErrEnded, func(s *Deadline, _ *suspended) {
 			if err := s.Renew(func() (time.Duration, error) { return 0, ErrEnded }); !errors.Is(err, ErrEnded) {
 				t.Error(err)
 			}

@@ -1,0 +1,73 @@
+package enginesettings
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// Common are settings of engines that log in to servers.
+type Common struct {
+	// Begins the names of all keys. Handlers with different namespaces have different
+	// queues. Default: `orderly`.
+	Namespace string `json:"namespace,omitempty"`
+
+	// How long the others wait for a Caddy that died or is cut off, as a duration of
+	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
+	TTL caddy.Duration `json:"ttl,omitempty"`
+
+	// The user name. Default: none.
+	Username string `json:"username,omitempty"`
+
+	// The password of that user. Default: none.
+	Password string `json:"password,omitempty"`
+
+	// The TLS settings. Default: the system's certificate authorities, and no client
+	// certificate, where connections are encrypted.
+	TLS *TLS `json:"tls,omitempty"`
+}
+
+// With adds the subdirectives of [Common] to those of an engine.
+func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T] {
+	return append(table,
+		directive.OnText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
+		directive.On("ttl", TTL(func(e T) *caddy.Duration { return &of(e).TTL })),
+		directive.OnText("username", "a name", func(e T) *string { return &of(e).Username }),
+		directive.OnText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
+			func(e T) *string { return &of(e).Password }),
+		directive.On("tls", ParseTLS(func(e T) **TLS { return &of(e).TLS })))
+}
+
+// Expanded applies defaults, and replaces placeholders in the settings and in the list of
+// servers, which is named name.
+func (c Common) Expanded(name string, servers []string) (Common, []string, error) {
+	c.Namespace, c.TTL, c.TLS = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL)), c.TLS.Clone()
+	list := strings.Join(servers, " ")
+	err := Expand(append(c.TLS.Settings(), Setting{name, &list}, Setting{"namespace", &c.Namespace},
+		Setting{"username", &c.Username}, Setting{"password", &c.Password})...)
+	return c, strings.Fields(list), err
+}
+
+// Check returns an error for invalid settings.
+func (c Common) Check() error {
+	return cmp.Or(c.TLS.Check(), CheckNamespace(c.Namespace), CheckTTL(time.Duration(c.TTL)))
+}
+
+// Key tells engines, servers, namespaces and ways to reach them apart. It reveals no secret.
+func Key(engine, namespace string, settings any) string {
+	all, _ := json.Marshal(settings) // texts and numbers always marshal
+	return fmt.Sprintf("%s:%s:%x", engine, namespace, sha256.Sum256(all))
+}
+
+// Space names servers and a namespace on them, whatever the order of the servers.
+func Space(engine, namespace string, servers []string) string {
+	return fmt.Sprintf("%s:%s:%s", engine, namespace, strings.Join(slices.Compact(slices.Sorted(slices.Values(servers))), ","))
+}

@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Why a session ends: no renewal was answered in time, or there is no such lease any more.
+var (
+	ErrDeadline = errors.New("no keep-alive was answered in time")
+	ErrEnded    = errors.New("the lease has ended")
+)
+
+// checkInterval is the longest time between two checks of the clock, because timers stand
+// still while the machine is suspended.
+const checkInterval = 200 * time.Millisecond
+
+// Deadline is until when a process may rely on one lease. All methods may be called
+// from many goroutines.
+type Deadline struct {
+	clock func() time.Duration
+	ended func(cause error)
+
+	mu       sync.Mutex
+	deadline time.Duration
+	trouble  error // why the last renewal failed
+	timer    *time.Timer
+	over     bool
+}
+
+// NewDeadline is for a lease that was requested at the moment sent, by the clock; nil means
+// [Uptime]. When the session ends, ended is called once, with the cause.
+func NewDeadline(clock func() time.Duration, sent, ttl time.Duration, ended func(cause error)) *Deadline {
+	if clock == nil {
+		clock = Uptime
+	}
+	d := &Deadline{clock: clock, ended: ended, deadline: sent + ttl - Margin(ttl)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.timer = time.AfterFunc(d.nextCheckLocked(), d.check)
+	return d
+}
+
+// Renew sends a renewal, and moves the deadline once it is answered. An answer that comes
+// after the deadline, or after that to a later renewal, does nothing. If the error wraps
+// [ErrEnded], the session ends. Any other is part of the cause if the deadline passes.
+func (d *Deadline) Renew(send func() (ttl time.Duration, err error)) error {
+	sent := d.clock()
+	ttl, err := send()
+	if errors.Is(err, ErrEnded) {
+		d.End(err)
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	deadline := sent + ttl - Margin(ttl)
+	switch {
+	case err != nil:
+		d.trouble = err
+	case d.standsLocked() && deadline > d.deadline:
+		d.deadline, d.trouble = deadline, nil
+	}
+	return err
+}
+
+// Keep renews the lease until ctx is done: each quarter of its time to live, and soon again
+// after a failure.
+func (d *Deadline) Keep(ctx context.Context, ttl time.Duration, renew func() error) {
+	for pause := ttl / 4; ctx.Err() == nil; {
+		Sleep(ctx, pause)
+		if pause = ttl / 4; renew() != nil {
+			pause = RetryPause
+		}
+	}
+}
+
+// Stands reports whether the process may still rely on the lease.
+func (d *Deadline) Stands() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.standsLocked()
+}
+
+func (d *Deadline) standsLocked() bool { return !d.over && d.clock() < d.deadline }
+
+// End ends the session before its deadline, unless it has ended.
+func (d *Deadline) End(cause error) {
+	if d.Stop() {
+		d.ended(cause)
+	}
+}
+
+// Stop is like End, but without the call. It reports whether the session had not ended.
+func (d *Deadline) Stop() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := !d.over
+	d.over = true
+	d.timer.Stop()
+	return first
+}
+
+// check ends the session at its deadline.
+func (d *Deadline) check() {
+	if cause := d.expired(); cause != nil {
+		d.End(cause)
+	}
+}
+
+// expired returns why the session must end now. Otherwise, it sets the timer again.
+func (d *Deadline) expired() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.over:
+		return nil
+	case d.standsLocked():
+		d.timer.Reset(d.nextCheckLocked())
+		return nil
+	case d.trouble != nil:
+		return fmt.Errorf("%w: %w", ErrDeadline, d.trouble)
+	}
+	return ErrDeadline
+}
+
+// nextCheckLocked is how long to wait before the clock is read again.
+func (d *Deadline) nextCheckLocked() time.Duration {
+	return min(d.deadline-d.clock(), checkInterval)
+}

@@ -1,0 +1,52 @@
+package lease
+
+import (
+	"encoding/json"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// record is what others know of a ticket, as text: the facts that other processes need,
+// and those that people want to know.
+type record struct {
+	Queue  string    `json:"queue,omitempty"` // URL-escaped
+	Owner  string    `json:"owner"`
+	Client string    `json:"client,omitempty"`
+	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only
+	Shared bool      `json:"shared,omitempty"`
+	Limit  int       `json:"limit,omitempty"`
+	Inside bool      `json:"inside,omitempty"` // set only while the queue is paused
+}
+
+// Record is a text for other processes about a ticket of this one.
+func Record(t *serializer.Ticket, inside bool) string {
+	r := record{
+		Queue: url.PathEscape(t.Queue), Owner: t.Owner.Name, Since: t.Arrived.UTC(),
+		Shared: t.Rule.Shared, Limit: t.Rule.Limit, Inside: inside,
+	}
+	if t.Client.IsValid() {
+		r.Client = t.Client.String()
+	}
+	text, _ := json.Marshal(r) // texts, numbers and a time of this century always marshal
+	return string(text)
+}
+
+// RemoteTicket makes the ticket of another process from its [Record]. One that cannot be read
+// counts as exclusive: under that rule, nobody enters too early.
+func RemoteTicket(key string, number uint64, text string) *serializer.Ticket {
+	var r record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		r = record{Owner: "unknown"}
+	}
+	t := &serializer.Ticket{Key: key, Number: number, Arrived: r.Since, Owner: &serializer.Owner{Name: r.Owner, Alive: true}}
+	t.Queue, _ = url.PathUnescape(r.Queue)
+	t.Rule = serializer.Rule{Shared: r.Shared, Limit: r.Limit}
+	t.Client, _ = netip.ParseAddrPort(r.Client)
+	if r.Inside {
+		t.Ref = IsInside
+	}
+	return t
+}

@@ -1,0 +1,218 @@
+package lease
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Session is the lifetime of one lease. All tickets that the process takes in this time
+// belong to it, and what the process knows about others ends with it. A protocol embeds
+// it. Store.Mu guards all fields but Ctx, Wanted and Deadline.
+type Session struct {
+	*Deadline // nil until Begin
+
+	Ctx    context.Context // done when the session is over
+	Wanted chan struct{}   // has a message if something has to be asked of the servers
+
+	// Tickets are those that were reported and are not out, by Ticket.Key.
+	Tickets map[string]*serializer.Ticket
+	Local   int             // own tickets that have joined and were not removed
+	Remote  int             // tickets of others among Tickets
+	Leaving map[string]bool // keys of own tickets to be taken out
+
+	store    *Store
+	protocol Protocol
+	name     string // for people
+	ref      uint64 // of its tickets
+	end      context.CancelCauseFunc
+	sent     map[string]*serializer.Ticket // of the Append in progress, see Send
+	used     bool                          // tickets are taken in it
+	over     bool
+}
+
+func newSession(st *Store, ref uint64) *Session {
+	s := &Session{
+		store: st, ref: ref, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
+		Leaving: make(map[string]bool), sent: make(map[string]*serializer.Ticket),
+	}
+	s.Ctx, s.end = context.WithCancelCause(st.Ctx)
+	s.protocol = st.New(s)
+	return s
+}
+
+// Begin notes that the servers have granted a lease, which was requested at the moment sent
+// of [Uptime]. The name is for people.
+func (s *Session) Begin(name string, sent, ttl time.Duration) {
+	s.name = name
+	s.Deadline = NewDeadline(nil, sent, ttl, func(cause error) { s.store.lose(s, cause) })
+}
+
+// Go calls a function in a goroutine, which must end soon after the session is over.
+func (s *Session) Go(f func()) { s.store.running.Go(f) }
+
+// Owns reports whether a ticket of this process belongs to the session.
+func (s *Session) Owns(t *serializer.Ticket) bool { return t.Ref == s.ref }
+
+// OverLocked reports whether the session is over. Nothing is reported any more.
+func (s *Session) OverLocked() bool { return s.over }
+
+// Wake has the protocol ask something of the servers soon.
+func (s *Session) Wake() {
+	select {
+	case s.Wanted <- struct{}{}:
+	default: // somebody has asked
+	}
+}
+
+// forgetIfLeftLocked ends a lost lease once its last holder has left, so that others need
+// not wait for its end.
+func (s *Session) forgetIfLeftLocked() {
+	if s.Local == 0 {
+		delete(s.store.sessions, s.ref)
+		go Forget(s.store.Ctx, s.store.TTL, s.protocol.Revoke)
+	}
+}
+
+// Send notes tickets that are about to be sent, each under an ID by which the protocol will
+// recognize it. It makes them tickets of the session, and returns their records; see [Record].
+func (s *Session) Send(tickets []*serializer.Ticket, id func(i int) string) (records []string) {
+	now := time.Now()
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	for i, t := range tickets {
+		t.Ref, t.Owner, t.Arrived = s.ref, s.store.Owner, now
+		s.sent[id(i)] = t
+		records = append(records, Record(t, false))
+	}
+	return records
+}
+
+// SentLocked is how many of the tickets that were sent are not reported yet.
+func (s *Session) SentLocked() int { return len(s.sent) }
+
+// Abandon gives up tickets that were sent and are not reported, and counts them. If the
+// servers still make them, they are taken out.
+func (s *Session) Abandon() (n int) {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	n = len(s.sent)
+	clear(s.sent)
+	return n
+}
+
+// JoinedLocked reports a ticket of this session, which was sent under an ID. One that nobody
+// wants is taken out: its caller has gone, or it was abandoned.
+func (s *Session) JoinedLocked(id, key string, number uint64) {
+	t := s.sent[id]
+	delete(s.sent, id)
+	if t != nil {
+		t.Key, t.Number = key, number
+	}
+	if t == nil || !s.store.events.Joined(t) {
+		s.LeaveLocked(key)
+		return
+	}
+	s.Tickets[key] = t
+	s.Local++
+}
+
+// AppearedLocked reports a ticket of another process.
+func (s *Session) AppearedLocked(t *serializer.Ticket) {
+	s.Tickets[t.Key] = t
+	s.Remote++
+	s.store.events.Appeared(t)
+}
+
+// SetStateLocked notes what the owner of another process's ticket says: the state is made of
+// [IsInside] and [IsAsked].
+func (s *Session) SetStateLocked(key string, state uint64) {
+	if t := s.Tickets[key]; t != nil && !t.Local() {
+		atomic.StoreUint64(&t.Ref, state)
+	}
+}
+
+// EvictLocked reports that another process asks for the eviction of a ticket.
+func (s *Session) EvictLocked(key string) {
+	if t := s.Tickets[key]; t != nil && t.Local() {
+		s.store.events.Evict(t.Queue, t.Number)
+	}
+}
+
+// OutLocked reports that a ticket is out, if it is known. One of this process was taken out by
+// somebody else.
+func (s *Session) OutLocked(key string) {
+	t := s.Tickets[key]
+	s.SetStateLocked(key, 0)
+	delete(s.Tickets, key)
+	switch {
+	case t == nil:
+	case t.Local():
+		s.store.events.Removed(t)
+	default:
+		s.Remote--
+		s.store.events.Vanished(t)
+	}
+}
+
+// OnlyLocked reports that all other tickets than those with the given keys are out, and all
+// other pauses over. Own tickets come first, so that none of them enters.
+func (s *Session) OnlyLocked(keys, pauses map[string]bool) {
+	for _, local := range []bool{true, false} {
+		for key, t := range s.Tickets {
+			if t.Local() == local && !keys[key] {
+				s.OutLocked(key)
+			}
+		}
+	}
+	for name := range s.store.pauses {
+		if !pauses[name] {
+			s.PausedLocked(name, time.Time{})
+		}
+	}
+}
+
+// PausedLocked reports the end of a pause, unless it is known. The zero time means that the
+// pause is over.
+func (s *Session) PausedLocked(name string, until time.Time) {
+	pauses := s.store.pauses
+	if pauses[name].Equal(until) {
+		return
+	}
+	if pauses[name] = until; until.IsZero() {
+		delete(pauses, name)
+	}
+	s.store.events.Paused(name, until)
+}
+
+// LeaveLocked has the protocol take tickets out soon. Keys are never used again, so that may
+// happen at any time, and more than once.
+func (s *Session) LeaveLocked(keys ...string) {
+	for _, key := range keys {
+		s.Leaving[key] = true
+	}
+	if len(s.Leaving) > 0 {
+		s.Wake()
+	}
+}
+
+// LeaveAgain is LeaveLocked for keys whose request has failed.
+func (s *Session) LeaveAgain(keys []string) {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	s.LeaveLocked(keys...)
+}
+
+// TakeLeavingLocked returns at most n keys of tickets to be taken out, and forgets them.
+func (s *Session) TakeLeavingLocked(n int) (keys []string) {
+	for key := range s.Leaving {
+		if len(keys) == n {
+			break
+		}
+		delete(s.Leaving, key)
+		keys = append(keys, key)
+	}
+	return keys
+}

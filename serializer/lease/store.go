@@ -1,0 +1,238 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Options of a [Store]. All are required.
+type Options struct {
+	Name  string // of the kind of servers, for people, such as Redis
+	Where string // which servers, for people
+	Path  string // see [serializer.Store]
+	TTL   time.Duration
+	Log   *slog.Logger
+
+	// New makes the protocol of a session. It asks nothing of the servers.
+	New func(*Session) Protocol
+
+	// Passes reports whether an error of [Protocol.Start] may pass soon by itself.
+	Passes func(error) bool
+}
+
+// Protocol is what the session of a store says to its servers.
+type Protocol interface {
+	// Start requests a lease, calls [Session.Begin], and reports all tickets and pauses that
+	// are there. If it succeeds, tickets are taken in the session.
+	Start() error
+
+	// Keep renews the lease until the session is over.
+	Keep()
+
+	// Revoke ends the lease, if it has not ended, and all its tickets with it.
+	Revoke(ctx context.Context) error
+}
+
+// Store is what all stores with leases do. A store embeds it, and adds the rest of
+// [serializer.Lease]. It keeps one session, and begins another one when that is lost.
+type Store struct {
+	Options
+	Owner *serializer.Owner // this process
+	Ctx   context.Context   // done when the store is closed
+
+	stop     context.CancelFunc
+	events   serializer.Events
+	running  sync.WaitGroup
+	failures throttle.Throttle[struct{}] // of log entries about requests
+	current  Current[Session]
+	last     uint64 // Ref of the last session's tickets; run alone uses it
+
+	// Mu guards the rest, the fields of sessions, and what protocols know. It is held from
+	// when something is known until it is reported.
+	Mu       sync.Mutex
+	sessions map[uint64]*Session  // by Ref: the current one, and lost ones whose holders have not left
+	pauses   map[string]time.Time // that were reported
+}
+
+// NewStore makes a store that nobody follows yet.
+func NewStore(o Options) *Store {
+	host, _ := os.Hostname() // for people
+	st := &Store{
+		Options: o, Owner: &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
+		sessions: make(map[uint64]*Session), pauses: make(map[string]time.Time),
+	}
+	st.Ctx, st.stop = context.WithCancel(context.Background())
+	return st
+}
+
+// Path implements [serializer.Store].
+func (st *Store) Path() string { return st.Options.Path }
+
+// Check implements [serializer.Store]. Every name will do.
+func (st *Store) Check(string) error { return nil }
+
+// Follow implements [serializer.Store].
+func (st *Store) Follow(events serializer.Events) {
+	st.events = events
+	st.running.Go(st.run)
+}
+
+// Stands implements [serializer.Lease].
+func (st *Store) Stands(t *serializer.Ticket) bool {
+	st.Mu.Lock()
+	s := st.sessions[t.Ref]
+	st.Mu.Unlock()
+	return s != nil && s.Stands()
+}
+
+// The Ref of a ticket of another process.
+const (
+	IsInside = 1 << iota // its owner says so
+	IsAsked              // somebody has asked its owner to evict it
+)
+
+// IsAsked reports whether a ticket of another process is known, and its owner has not obeyed
+// yet to a request to evict it.
+func (st *Store) IsAsked(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsAsked != 0 }
+
+// Inside implements [serializer.Store].
+func (st *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsInside != 0 }
+
+// Remove implements [serializer.Store].
+func (st *Store) Remove(t *serializer.Ticket) {
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	s := st.sessions[t.Ref]
+	s.Local--
+	switch {
+	case s.over:
+		s.forgetIfLeftLocked()
+	case s.Tickets[t.Key] == t: // otherwise, somebody has taken it out
+		delete(s.Tickets, t.Key)
+		s.LeaveLocked(t.Key)
+	}
+}
+
+// Close implements [serializer.Store]. It ends the session, and all its tickets with it.
+func (st *Store) Close() error {
+	st.stop()
+	st.running.Wait()
+	s := st.current.Get()
+	if s == nil || !s.Stop() {
+		return nil
+	}
+	st.Mu.Lock()
+	s.over = true
+	st.Mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), st.TTL)
+	defer cancel()
+	if err := s.protocol.Revoke(ctx); err != nil {
+		return fmt.Errorf("ending the session in %s, which will expire: %w", st.Name, err)
+	}
+	return nil
+}
+
+// Do calls a function with the current session's protocol. While a session is being begun,
+// it waits for the result. An error says what was being done to the servers.
+func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error) error {
+	s, err := st.current.Await(ctx)
+	if err == nil {
+		err = f(s.protocol.(P))
+	} else {
+		what = "using"
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return st.StorageError(what, err)
+}
+
+// StorageError is an error of a request to the servers.
+func (st *Store) StorageError(what string, err error) error {
+	return &serializer.StorageError{Op: what, Path: st.Name + " at " + st.Where, Err: err}
+}
+
+// Complain logs an error that concerns no particular caller, at most once a second.
+func (st *Store) Complain(err error) {
+	if _, ok := st.failures.Allow(struct{}{}); ok && st.Ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
+		st.Log.Error("a request to "+st.Name+" failed; trying again", "path", st.Path(), "error", err)
+	}
+}
+
+// run keeps a session until the store is closed.
+func (st *Store) run() {
+	for tries := 1; st.Ctx.Err() == nil; tries++ {
+		s, err := st.begin()
+		if err == nil {
+			s.protocol.Keep()
+			tries = 0
+			continue
+		}
+		// A connection may break at this moment, so a single failure means little.
+		if (tries >= 3 || !st.Passes(err)) && st.current.Set(nil, err) && st.Ctx.Err() == nil {
+			st.Log.Warn(st.Name+" cannot be used; requests are refused until it can", "servers", st.Where, "path", st.Path(), "error", err)
+		}
+		Sleep(st.Ctx, 4*RetryPause)
+	}
+}
+
+// begin begins a session, and makes it the one that tickets are taken in.
+func (st *Store) begin() (*Session, error) {
+	st.last++
+	s := newSession(st, st.last)
+	err := s.protocol.Start()
+	if err == nil {
+		err = st.use(s)
+	}
+	if err == nil {
+		st.Log.Info("began a session in "+st.Name, "servers", st.Where, "path", st.Path(), "session", s.name, "ttl", st.TTL)
+		return s, nil
+	}
+	if s.Deadline != nil {
+		s.End(err)
+	}
+	s.end(err)
+	return nil, err
+}
+
+func (st *Store) use(s *Session) error {
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	if s.over {
+		return context.Cause(s.Ctx)
+	}
+	st.sessions[s.ref], s.used = s, true
+	st.current.Set(s, nil)
+	return nil
+}
+
+// lose ends a session when it can no longer be relied on.
+func (st *Store) lose(s *Session, cause error) {
+	err := fmt.Errorf("%w: session %s: %w", serializer.ErrLost, s.name, cause)
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	if s.over {
+		return // the store is closed
+	}
+	s.over = true
+	s.end(err)
+	if st.current.Get() == s {
+		st.current.Set(nil, nil)
+	}
+	if s.used || len(s.Tickets) > 0 {
+		st.events.Lost(err)
+	}
+	for key := range s.Tickets {
+		s.SetStateLocked(key, 0)
+	}
+	s.forgetIfLeftLocked()
+}
