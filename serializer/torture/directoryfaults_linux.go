@@ -153,6 +153,7 @@ func useBytes(r *rand.Rand, dir string) {
 const (
 	guardName  = ".orderly-guard"
 	ownerFiles = ".orderly-owner-*"
+	drafts     = ".orderly-new-" // of owner files and guards, that are being made
 )
 
 // spoilGuard damages the guard file, or removes it. The last number is then lost, except
