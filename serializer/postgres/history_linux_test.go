@@ -136,6 +136,7 @@ func besiege(t *testing.T) *besieged {
 		}
 		b.links = append(b.links, link)
 		b.engines = append(b.engines, open(t, Options{URL: url, TTL: besiegedTTL}))
+		enterSoon(t, b.engines[i]) // some faults need the tables
 	}
 	return b
 }
