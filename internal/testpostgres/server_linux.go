@@ -222,8 +222,9 @@ func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	addr := l.Addr().String()
+	check(t, l.Close())
+	return addr
 }
 
 func check(t testing.TB, err error) {

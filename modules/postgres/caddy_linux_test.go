@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -152,5 +151,5 @@ func TestTurns(t *testing.T) {
 	for _, n := range turns {
 		total += n
 	}
-	t.Log(fmt.Sprintf("%.0f turns a second", float64(total)/time.Since(start).Seconds()))
+	t.Logf("%.0f turns a second", float64(total)/time.Since(start).Seconds())
 }

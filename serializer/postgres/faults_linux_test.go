@@ -334,7 +334,7 @@ func TestPasswordChanged(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
 	hba := filepath.Join(server.Data, "pg_hba.conf")
-	must(t, os.WriteFile(hba, []byte("host all app all scram-sha-256\nhost all all all trust\n"), 0))
+	must(t, os.WriteFile(hba, []byte("host all app all scram-sha-256\nhost all all all trust\n"), 0)) //nolint:dupword // columns
 	server.Query("orderly", "SELECT pg_reload_conf()")
 	server.Query("orderly", "CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'")
 	link := startRelay(t, server.Addr)
@@ -429,5 +429,24 @@ func TestCrowd(t *testing.T) {
 	t.Logf("%d have joined in %s, and had their turns in another %s", n, joined, time.Since(start)-joined)
 	if inversions.Load() > 0 {
 		t.Errorf("%d inversions", inversions.Load())
+	}
+}
+
+// Bug: renewals were not on the disk of a server with synchronous_commit=off. After a crash,
+// the lease of a holder had ended for the others, and not for itself.
+func TestRenewalsAreDurable(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t, "synchronous_commit=off", "wal_writer_delay=10s")
+	link := startRelay(t, server.Addr)
+	enterSoon(t, open(t, Options{URL: link.url(), TTL: 4 * time.Second}))
+	ends := func() string { return server.Query("orderly", "SELECT max(ends) FROM orderly_sessions") }
+	begun := ends()
+	wait.Until(t, "the lease is renewed", func() bool { return ends() != begun })
+	link.set(func() { link.parted = true })
+	renewed := ends()
+	server.Kill()
+	server.Run()
+	if after := ends(); after != renewed {
+		t.Errorf("the lease ended at %s before a crash, and at %s afterwards", renewed, after)
 	}
 }

@@ -79,11 +79,8 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		return
 	}
 	message, tells := w.message()
-	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	beginDurable(tx)
 	defer tx.Queue("COMMIT")
-	if s.durable {
-		tx.Queue("SET LOCAL synchronous_commit = on")
-	}
 	if w.trim == 0 && !w.due && !w.states() {
 		tx.Queue(statements["leave"], s.store.namespace, w.leaving, s.channel, message)
 		return
@@ -120,7 +117,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 
 // read adds the requests that read what has changed.
 func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
-	tx.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	tx.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") //nolint:dupword // SQL
 	tx.Queue(statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.stands)
 	})

@@ -21,7 +21,6 @@ type session struct {
 	epoch     int64
 	timeline  string                // of the server's history
 	channel   string                // of notifications
-	durable   bool                  // the server must be asked to commit to its disk
 	serial    int64                 // of the last ticket; Append alone uses it
 	trouble   atomic.Pointer[error] // why the last round failed; nil if it did not
 	renewing  *pgx.Conn             // used by renew alone; nil while there is none
@@ -58,7 +57,8 @@ func (s *session) Start() error {
 // start requests a lease, and reports what is there. While commits may be missing, it waits.
 func (s *session) start() error {
 	var sent, closed time.Duration
-	for err := error(nil); s.id == 0; lease.Sleep(s.Ctx, closed) {
+	for ; s.id == 0; lease.Sleep(s.Ctx, closed) {
+		var err error
 		sent, closed, err = s.open()
 		if code(err) == undefinedTable {
 			err = s.makeTables()
@@ -88,7 +88,7 @@ func (s *session) open() (sent, closed time.Duration, err error) {
 		return 0, 0, err
 	}
 	st, tx := s.store, new(pgx.Batch)
-	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	beginDurable(tx)
 	tx.Queue(statements["add namespace"], st.namespace)
 	tx.Queue(statements["lock"], st.namespace, 1)
 	tx.Queue(statements["begin epoch"], st.namespace, st.TTL.Microseconds(), st.lostBefore.Load(), st.channel)
@@ -97,7 +97,7 @@ func (s *session) open() (sent, closed time.Duration, err error) {
 	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
 	var micros int64
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&micros, &s.timeline, &s.channel, &s.durable, &s.id, &s.namespace, &s.epoch)
+		return row.Scan(&micros, &s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch)
 	})
 	tx.Queue("COMMIT")
 	sent = lease.Uptime()
@@ -109,6 +109,13 @@ func (s *session) open() (sent, closed time.Duration, err error) {
 		return 0, max(time.Duration(micros)*time.Microsecond, lease.RetryPause), nil
 	}
 	return sent, 0, s.listen()
+}
+
+// beginDurable begins a transaction that is on the server's disk once it is committed, even if
+// the server's default is not to wait for that.
+func beginDurable(tx *pgx.Batch) {
+	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	tx.Queue("SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'")
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
@@ -126,7 +133,9 @@ func (s *session) renew() error {
 			}
 		}
 		request := new(pgx.Batch)
+		beginDurable(request)
 		request.Queue(statements["renew"], s.id).QueryRow(func(row pgx.Row) error { return row.Scan(new(uint64)) })
+		request.Queue("COMMIT")
 		err := st.exchange(s.Ctx, s.renewing, request)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = lease.ErrEnded
@@ -143,7 +152,7 @@ func (s *session) Revoke(ctx context.Context) error {
 	}
 	defer discard(conn)
 	tx := new(pgx.Batch)
-	tx.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	beginDurable(tx)
 	tx.Queue(statements["lock"], s.store.namespace, 1)
 	tx.Queue(statements["end session"], s.id)
 	tx.Queue(statements["end sessions"], s.store.namespace)

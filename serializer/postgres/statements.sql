@@ -50,7 +50,7 @@ FROM orderly_namespaces WHERE name = $1 AND opens <= clock_timestamp()
 -- The microseconds until sessions may begin, and what a session needs to know. Its ID is 0 if
 -- it has not begun.
 SELECT (extract(epoch FROM greatest(opens, clock_timestamp()) - clock_timestamp()) * 1000000)::bigint,
-    :timeline, channel, current_setting('synchronous_commit') = 'off', coalesce(s.id, 0), n.id, n.epoch
+    :timeline, channel, coalesce(s.id, 0), n.id, n.epoch
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last WHERE n.name = $1
 
 -- : renew

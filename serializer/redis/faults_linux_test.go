@@ -329,3 +329,38 @@ func TestConnectionsCut(t *testing.T) {
 		t.Errorf("revoked: %v", <-holder.revoked)
 	}
 }
+
+// Bug: a master that had followed a replica with fewer writes, and was promoted again, was taken
+// for the same server. So two were inside, with the same token.
+func TestFailoverAndBack(t *testing.T) {
+	t.Parallel()
+	master, replica := startServer(t), startServer(t)
+	follow := func(s, of *server) {
+		host, port, _ := strings.Cut(of.address, ":")
+		s.do("REPLICAOF", host, port)
+		wait.Until(t, "it follows", func() bool {
+			return strings.Contains(s.do("INFO", "replication").(string), "master_link_status:up")
+		})
+	}
+	link, late := startRelay(t, master.address), startRelay(t, master.address)
+	a, b := open(t, Options{}, link.Addr().String()), open(t, Options{}, late.Addr().String())
+	enterSoon(t, a)
+	enterSoon(t, b)
+	follow(replica, master)
+	replica.do("REPLICAOF", "NO", "ONE") // it lacks what comes now
+	late.part(true)
+	enterSoon(t, a) // its session may have ended by the first replica
+	holder := enter(t, a)
+	link.part(true)
+	follow(master, replica)
+	master.do("REPLICAOF", "NO", "ONE")
+	late.cut()
+	late.part(false)
+	token := enterSoon(t, b)
+	if len(holder.revoked) == 0 {
+		t.Error("two were inside")
+	}
+	if token <= holder.turn.Token() {
+		t.Errorf("token %d came after %d", token, holder.turn.Token())
+	}
+}

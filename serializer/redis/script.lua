@@ -20,7 +20,7 @@ if mode == 'try' then
 		{'DEL', none}, {'HSET', none, 'a', ''}, {'HGET', none, 'a'}, {'HMGET', none, 'a'}, {'HEXISTS', none, 'a'}, {'HLEN', none},
 		{'HGETALL', none}, {'HDEL', none, 'a'}, {'ZADD', none, 0, 'a'}, {'ZSCORE', none, 'a'}, {'ZCARD', none},
 		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
-		{'XRANGE', none, '-', '-'}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'},
+		{'XRANGE', none, '-', '-'}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'}, {'INFO', 'replication'},
 	}) do redis.call(unpack(call)) end
 	return {'ok'}
 end
@@ -35,7 +35,8 @@ if not appends then redis.call('HDEL', meta, 'none') end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+-- A server that was a replica meanwhile has the same run ID, but another replication ID.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
 local numbers = {'version', 'number', 'clock', 'time', 'longest', 'closed', 'due', 'tickets', 'sessions'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
