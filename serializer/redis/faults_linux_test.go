@@ -191,8 +191,7 @@ func TestFailover(t *testing.T) {
 	master.start()
 	third := open(t, Options{}, master.address, replica.address)
 	wantRefused(t, third, "are both masters")
-	host, port, _ := strings.Cut(replica.address, ":")
-	master.do("REPLICAOF", host, port)
+	follow(t, master, replica)
 	enterSoon(t, third)
 }
 
@@ -200,8 +199,7 @@ func TestFailover(t *testing.T) {
 func startReplicated(t *testing.T) (master, replica *server, engines []*serializer.Engine) {
 	t.Helper()
 	master, replica = startServer(t), startServer(t)
-	host, port, _ := strings.Cut(master.address, ":")
-	replica.do("REPLICAOF", host, port)
+	follow(t, replica, master)
 	engines = opened(t, 2, master.address, replica.address)
 	awaitReplica(t, master, replica)
 	return master, replica, engines
@@ -335,24 +333,17 @@ func TestConnectionsCut(t *testing.T) {
 func TestFailoverAndBack(t *testing.T) {
 	t.Parallel()
 	master, replica := startServer(t), startServer(t)
-	follow := func(s, of *server) {
-		host, port, _ := strings.Cut(of.address, ":")
-		s.do("REPLICAOF", host, port)
-		wait.Until(t, "it follows", func() bool {
-			return strings.Contains(s.do("INFO", "replication").(string), "master_link_status:up")
-		})
-	}
 	link, late := startRelay(t, master.address), startRelay(t, master.address)
 	a, b := open(t, Options{}, link.Addr().String()), open(t, Options{}, late.Addr().String())
 	enterSoon(t, a)
 	enterSoon(t, b)
-	follow(replica, master)
+	follow(t, replica, master)
 	replica.do("REPLICAOF", "NO", "ONE") // it lacks what comes now
 	late.part(true)
 	enterSoon(t, a) // its session may have ended by the first replica
 	holder := enter(t, a)
 	link.part(true)
-	follow(master, replica)
+	follow(t, master, replica)
 	master.do("REPLICAOF", "NO", "ONE")
 	late.cut()
 	late.part(false)

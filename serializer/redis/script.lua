@@ -35,13 +35,17 @@ if not appends then redis.call('HDEL', meta, 'none') end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
--- A server that was a replica meanwhile has the same run ID, but another replication ID.
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
-local numbers = {'version', 'number', 'clock', 'time', 'longest', 'closed', 'due', 'tickets', 'sessions'}
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
 for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
 local before = m.tag
+-- A server that was a replica meanwhile has the same run ID, but its second replication ID is
+-- the first one of the server that it followed. It becomes zero again when there was no replica
+-- for `repl-backlog-ttl`, so that means nothing.
+local followed = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')
+run = run .. (string.match(followed, '^0+$') and string.sub(m.run, #run + 1) or followed)
 
 local changes = {}
 local function change(...) changes[#changes + 1] = table.concat({...}, ' ') end
@@ -62,7 +66,8 @@ end
 -- moves by no more than the margin of a lease.
 m.clock = m.clock + math.min(math.max(now - m.time, 0), 500000)
 m.time = now
-m.longest = math.max(m.longest, tonumber(ttl))
+-- The longest time to live counts until it has passed since somebody has asked with it.
+if tonumber(ttl) >= m.longest or m.clock > m.used + m.longest then m.longest, m.used = tonumber(ttl), m.clock end
 m.number = math.max(m.number, tonumber(known))
 
 -- Keys are new, or were deleted. Then all is lost: no process has seen an entry of this log.
@@ -75,11 +80,11 @@ end
 -- missing, or all. Whoever knows of them has a session that ends within the longest time to
 -- live. Until then, nobody gets a ticket. Renewals may be missing, too.
 if run ~= m.run then
-	m.run, m.number, m.closed = run, math.max(m.number, now), m.clock + m.longest
+	m.run, m.number, m.since, m.used, m.closed = run, math.max(m.number, now), m.clock, m.clock, m.clock + m.longest
 	for _, id in ipairs(redis.call('ZRANGE', sessions, 0, -1)) do redis.call('ZADD', sessions, text(m.closed), id) end
 	change('s', run)
-elseif mode == 'begin' and m.closed > m.clock then
-	m.closed = math.max(m.closed, m.clock + ttl)
+elseif m.closed > m.clock then
+	m.closed = math.max(m.closed, m.since + m.longest)
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', sessions, '-inf', text(m.clock))) do finish(id) end
@@ -177,5 +182,5 @@ if #changes > 0 then
 	end
 end
 redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
-	'longest', text(m.longest), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
+	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
 return answer
