@@ -126,16 +126,18 @@ func enterSoon(t testing.TB, e *serializer.Engine) (token uint64) {
 	return token
 }
 
-func (c *caller) wantRevoked(t testing.TB) {
+// wantRevoked waits until the turn is lost, and returns why.
+func (c *caller) wantRevoked(t testing.TB) (err error) {
 	t.Helper()
 	select {
-	case err := <-c.revoked:
+	case err = <-c.revoked:
 		if !errors.Is(err, serializer.ErrLost) {
 			t.Errorf("revoked with %v", err)
 		}
 	case <-time.After(wait.Patience):
 		t.Fatal("the holder is not revoked")
 	}
+	return err
 }
 
 // wantRefused waits until arrivals are refused with a text.

@@ -355,3 +355,30 @@ func TestFailoverAndBack(t *testing.T) {
 		t.Errorf("token %d came after %d", token, holder.turn.Token())
 	}
 }
+
+// Bug: a process that had missed more changes than the log keeps was told that the server had
+// been restarted or that keys were deleted.
+func TestMissesTooMuch(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	late, busy := open(t, Options{TTL: time.Hour}, link.Addr().String()), open(t, Options{TTL: time.Hour}, s.address)
+	must(t, queues(late))
+	must(t, queues(busy))
+	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for an hour
+	holder := enter(t, late)
+	link.part(true)
+	for range 10200 {
+		turn, err := busy.Enter(context.Background(), serializer.Arrival{Queue: "b_"})
+		must(t, err)
+		turn.Leave()
+	}
+	link.cut()
+	link.part(false)
+	err := holder.wantRevoked(t)
+	if !strings.Contains(err.Error(), errMissed.Error()) {
+		t.Errorf("revoked because %v", err)
+	}
+	holder.turn.Leave()
+	enterSoon(t, late)
+}

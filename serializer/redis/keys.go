@@ -9,14 +9,14 @@ import "fmt"
 //	{<namespace>}:tickets   a hash: by number, the session, the state and a record
 //	{<namespace>}:log       a stream: the last changes
 //	{<namespace>}:pauses    a hash: by name, the end for people, and by the server's clock
-//	{<namespace>}:changes   a channel: new entries of the log
+//	{<namespace>}:changes:0 a channel: new entries of the log, with the number of the database
 type keys struct {
 	namespace, channel string
 	all                []string // as the script expects them
 }
 
-func keysOf(namespace string) keys {
-	k := keys{namespace: namespace, channel: "{" + namespace + "}:changes"}
+func keysOf(namespace string, database int) keys {
+	k := keys{namespace: namespace, channel: fmt.Sprintf("{%s}:changes:%d", namespace, database)}
 	for _, name := range []string{"meta", "sessions", "tickets", "log", "pauses"} {
 		k.all = append(k.all, "{"+namespace+"}:"+name)
 	}

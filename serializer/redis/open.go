@@ -59,7 +59,7 @@ func Open(o Options) (*Store, error) {
 	if err := lease.CheckTTL(o.TTL); err != nil {
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
-	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace))
+	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace), o.Database)
 	st := &Store{keys: k, servers: newServers(o, k)}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,

@@ -97,6 +97,8 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 		switch answer[0] {
 		case "history":
 			s.End(errOtherHistory)
+		case "missed":
+			s.End(errMissed)
 		case "ended":
 			s.End(lease.ErrEnded)
 		}

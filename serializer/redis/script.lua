@@ -20,7 +20,7 @@ if mode == 'try' then
 		{'DEL', none}, {'HSET', none, 'a', ''}, {'HGET', none, 'a'}, {'HMGET', none, 'a'}, {'HEXISTS', none, 'a'}, {'HLEN', none},
 		{'HGETALL', none}, {'HDEL', none, 'a'}, {'ZADD', none, 0, 'a'}, {'ZSCORE', none, 'a'}, {'ZCARD', none},
 		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
-		{'XRANGE', none, '-', '-'}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'}, {'INFO', 'replication'},
+		{'XRANGE', none, '-', '-'}, {'XLEN', none}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'}, {'INFO', 'replication'},
 	}) do redis.call(unpack(call)) end
 	return {'ok'}
 end
@@ -103,13 +103,16 @@ if m.due > 0 and m.due <= now then
 	end
 end
 
--- Does the log contain what the process has seen last?
+-- Does the log contain what the process has seen last? If not, it may have been cut: it is full,
+-- and was written by this server, without an interruption.
+local kept = 10000
 local status, unseen, done = 'ok', {}, false
 if mode == 'keep' then
 	unseen = redis.call('XRANGE', log, seen .. '-0', '+', 'COUNT', 1001)
 	local first = table.remove(unseen, 1)
 	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^%S*') ~= seen_tag then
-		status, unseen = 'history', {}
+		local cut = first and redis.call('XLEN', log) >= kept and string.sub(seen_tag, -#run) == run
+		status, unseen = cut and 'missed' or 'history', {}
 	elseif not redis.call('ZSCORE', sessions, session) then
 		status = 'ended'
 	elseif #unseen == 1000 then
@@ -153,7 +156,7 @@ end
 
 if mode == 'end' then finish(session) end
 if mode == 'begin' then change('b', session) end
-if mode == 'begin' or mode == 'keep' and status ~= 'history' and status ~= 'ended' then
+if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' or status == 'again') then
 	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
 end
 if (status == 'ok' or status == 'closed') and not done then
@@ -167,9 +170,9 @@ if #changes > 0 then
 	m.version = m.version + 1
 	m.tag = tag .. (status == 'ok' and not done and '.' or '-' .. text(m.version) .. '.') .. run
 	local body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
-	redis.call('XADD', log, 'MAXLEN', '~', 10000, text(m.version) .. '-0', 'c', body)
+	redis.call('XADD', log, 'MAXLEN', '~', kept, text(m.version) .. '-0', 'c', body)
 	redis.call('PUBLISH', channel, text(m.version) .. '\n' .. body)
-	if status ~= 'again' and status ~= 'history' then
+	if status == 'ok' or status == 'closed' or status == 'ended' then
 		if mode == 'begin' then
 			local all = redis.call('HGETALL', pauses)
 			for i = 1, #all, 2 do change('p', all[i], (string.match(all[i + 1], '^%d+'))) end

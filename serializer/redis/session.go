@@ -30,6 +30,9 @@ type session struct {
 // the process knows.
 var errOtherHistory = errors.New("the server was restarted without its last data, another one has taken over, or keys were deleted")
 
+// errMissed is why a session ends when the log has grown beyond what it keeps meanwhile.
+var errMissed = errors.New("there were more than 10,000 changes since this process had its last answer")
+
 func (st *Store) newSession(base *lease.Session) lease.Protocol {
 	return &session{Session: base, store: st, id: rand.Text()}
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -17,4 +18,25 @@ func TestStoreConforms(t *testing.T) {
 		}
 		return stores
 	})
+}
+
+// Bug: databases of one server shared a channel, so the processes of one woke those of others.
+// The channel must be one that the documented rights allow.
+func TestDatabases(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, append([]string{"--user", "u", "on", ">secret", "~{orderly}:*", "&{orderly}:*"}, strings.Fields(commandsNeeded)...)...)
+	var holders []*caller
+	for _, database := range []int{0, 3} {
+		e := open(t, Options{Username: "u", Password: "secret", Database: database}, s.address)
+		enterSoon(t, e)
+		holders = append(holders, enter(t, e)) // beside the one of the other database
+	}
+	for _, h := range holders {
+		if h.turn.Position() != 0 || len(h.revoked) > 0 {
+			t.Errorf("%d ahead, revoked %d times", h.turn.Position(), len(h.revoked))
+		}
+	}
+	if channels := s.do("PUBSUB", "CHANNELS"); len(channels.([]any)) != 2 {
+		t.Errorf("channels %v; expected one for each database", channels)
+	}
 }
