@@ -21,7 +21,10 @@ if mode == 'try' then
 		{'HGETALL', none}, {'HDEL', none, 'a'}, {'ZADD', none, 0, 'a'}, {'ZSCORE', none, 'a'}, {'ZCARD', none},
 		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
 		{'XRANGE', none, '-', '-'}, {'XLEN', none}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'}, {'INFO', 'replication'},
-	}) do redis.call(unpack(call)) end
+	}) do
+		local answer = redis.pcall(unpack(call))
+		if type(answer) == 'table' and answer.err then return redis.error_reply(answer.err .. ' (' .. call[1] .. ')') end
+	end
 	return {'ok'}
 end
 

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -91,6 +92,8 @@ func (s *servers) run(ctx context.Context, args ...any) ([]string, error) {
 // ErrUnsuitable is why a server can keep no queues as it is configured.
 var ErrUnsuitable = errors.New("this server cannot keep queues")
 
+var errCluster = fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
+
 // errNoMaster is why none of the servers is used for now.
 var errNoMaster = errors.New("no server that answers is a master")
 
@@ -126,9 +129,9 @@ func (s *servers) choose(ctx context.Context) error {
 // suitable returns why a server must not be used.
 func suitable(info string) error {
 	policy := infoValue(info, "maxmemory_policy")
-	switch mode := infoValue(info, "redis_mode"); {
+	switch mode := cmp.Or(infoValue(info, "redis_mode"), infoValue(info, "server_mode")); { // Valkey has the second
 	case mode == "cluster":
-		return fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
+		return errCluster
 	case mode == "sentinel":
 		return fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
 	case infoValue(info, "maxmemory") != "0" && strings.HasPrefix(policy, "allkeys-"):
@@ -156,6 +159,14 @@ func (s *servers) explain(err error) error {
 		return fmt.Errorf("a password is demanded; set username and password: %w", err)
 	case strings.HasPrefix(text, "OOM"):
 		return fmt.Errorf("the server's memory is full; raise maxmemory: %w", err)
+	case strings.HasPrefix(text, "MISCONF"):
+		return fmt.Errorf("the server refuses writes until it can save its data; see to its disk and its log: %w", err)
+	case strings.HasPrefix(text, "NOREPLICAS"):
+		return fmt.Errorf("the server refuses writes until min-replicas-to-write replicas follow it: %w", err)
+	case strings.Contains(text, "SELECT is not allowed in cluster mode"):
+		return errCluster
+	case strings.Contains(text, "DB index is out of range"):
+		return fmt.Errorf("%w: it has no such database; choose a smaller number, or raise databases: %w", ErrUnsuitable, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no answer within %s; a server without TLS gives none to a client with it: %w", requestTime, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -23,27 +24,26 @@ import (
 // and the message says what to do.
 func TestUnsuitable(t *testing.T) {
 	full := []string{"--maxmemory", "64mb"}
-	all := []string{"on", ">secret", "~{orderly}:*", "&{orderly}:*"}
+	all := append([]string{"--user", "u", "on", ">secret", "~{orderly}:*", "&{orderly}:*"}, strings.Fields(commandsNeeded)...)
 	for name, test := range map[string]struct {
 		args    []string
 		options Options
 		want    string // empty: it is suitable
 	}{
-		"noeviction":       {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
-		"volatile":         {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
-		"no bound":         {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
-		"eviction":         {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
-		"random eviction":  {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
-		"cluster":          {[]string{"--cluster-enabled", "yes"}, Options{}, "it belongs to a cluster; expected a single server"},
-		"enough rights":    {append(append([]string{"--user", "u"}, all...), strings.Fields(commandsNeeded)...), Options{Username: "u", Password: "secret"}, ""},
-		"no INFO":          {append(append([]string{"--user", "u"}, all...), "+@all", "-info"), Options{Username: "u", Password: "secret"}, `the user "u" lacks a right; expected at least ~{orderly}:* &{orderly}:* ` + commandsNeeded},
-		"no EVALSHA":       {append(append([]string{"--user", "u"}, all...), "+@all", "-evalsha"), Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"no PUBLISH":       {append(append([]string{"--user", "u"}, all...), "+@all", "-publish"), Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"no SUBSCRIBE":     {append(append([]string{"--user", "u"}, all...), "+@all", "-subscribe"), Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"no XADD":          {append(append([]string{"--user", "u"}, all...), "+@all", "-xadd"), Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"other keys":       {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"other channels":   {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"another database": {nil, Options{Database: 3}, ""},
+		"noeviction":        {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
+		"volatile":          {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
+		"no bound":          {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
+		"eviction":          {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
+		"random eviction":   {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
+		"cluster":           {[]string{"--cluster-enabled", "yes"}, Options{}, "it belongs to a cluster; expected a single server"},
+		"database, cluster": {[]string{"--cluster-enabled", "yes"}, Options{Database: 3}, "it belongs to a cluster"},
+		"without HELLO":     {[]string{"--rename-command", "HELLO", "", "--requirepass", "secret"}, Options{Password: "secret"}, ""}, // RESP2 alone
+		"enough rights":     {all, Options{Username: "u", Password: "secret"}, ""},
+		"other keys":        {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"other channels":    {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"another database":  {nil, Options{Database: 3}, ""},
+		"no such database":  {nil, Options{Database: 16}, "it has no such database"},
+		"its rights":        {append(all, "-select"), Options{Username: "u", Password: "secret", Database: 3}, "'select'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,6 +60,46 @@ func TestUnsuitable(t *testing.T) {
 				t.Errorf("got %v; expected %q", err, test.want)
 			}
 		})
+	}
+}
+
+// Bug: Valkey has another name for the field, so its clusters and Sentinels were not refused.
+func TestMode(t *testing.T) {
+	for info, want := range map[string]string{
+		"redis_version:7.0.15\r\nredis_mode:cluster":      "it belongs to a cluster",
+		"redis_version:7.2.4\r\nserver_mode:cluster\r\n":  "it belongs to a cluster",
+		"redis_version:7.2.4\r\nserver_mode:sentinel\r\n": "it is a Sentinel",
+	} {
+		if err := suitable(info); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v; expected %q", info, err, want)
+		}
+	}
+	must(t, suitable("redis_version:7.2.4\r\nserver_mode:standalone\r\nmaxmemory:0\r\n"))
+}
+
+// Bug: the message did not name the command that the user may not run, if it is the script's.
+// Each that the script calls is tried.
+func TestRightsMissing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	commands := map[string]bool{"info": true, "evalsha": true, "subscribe": true}
+	for _, call := range regexp.MustCompile(`redis\.call\('(\w+)'`).FindAllStringSubmatch(source, -1) {
+		commands[strings.ToLower(call[1])] = true
+	}
+	if len(commands) < 20 {
+		t.Errorf("the script calls only %v", commands)
+	}
+	for command := range commands {
+		s.do("ACL", "SETUSER", command, "on", ">secret", "~{orderly}:*", "&{orderly}:*", "+@all", "-"+command)
+		_, err := Open(Options{Addresses: []string{s.address}, Username: command, Password: "secret"})
+		if !errors.Is(err, ErrUnsuitable) {
+			t.Errorf("without %s: %v", command, err)
+			continue
+		}
+		_, detail, _ := strings.Cut(err.Error(), "; expected at least "+keysOf("orderly", 0).rights()+": ")
+		if !strings.Contains(strings.ToLower(detail), command) {
+			t.Errorf("the message does not name %s: %v", command, err)
+		}
 	}
 }
 
