@@ -92,7 +92,10 @@ func (s *servers) run(ctx context.Context, args ...any) ([]string, error) {
 // ErrUnsuitable is why a server can keep no queues as it is configured.
 var ErrUnsuitable = errors.New("this server cannot keep queues")
 
-var errCluster = fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
+var (
+	errCluster  = fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
+	errSentinel = fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
+)
 
 // errNoMaster is why none of the servers is used for now.
 var errNoMaster = errors.New("no server that answers is a master")
@@ -133,7 +136,7 @@ func suitable(info string) error {
 	case mode == "cluster":
 		return errCluster
 	case mode == "sentinel":
-		return fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
+		return errSentinel
 	case infoValue(info, "maxmemory") != "0" && strings.HasPrefix(policy, "allkeys-"):
 		// Other policies drop keys that expire, and no key here does.
 		return fmt.Errorf("%w: with maxmemory-policy %s, it drops keys, and with them tickets; set noeviction, or one of volatile-*", ErrUnsuitable, policy)
@@ -165,6 +168,8 @@ func (s *servers) explain(err error) error {
 		return fmt.Errorf("the server refuses writes until min-replicas-to-write replicas follow it: %w", err)
 	case strings.Contains(text, "SELECT is not allowed in cluster mode"):
 		return errCluster
+	case strings.Contains(text, "unknown command 'select'"):
+		return errSentinel
 	case strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: it has no such database; choose a smaller number, or raise databases: %w", ErrUnsuitable, err)
 	case errors.Is(err, context.DeadlineExceeded):
