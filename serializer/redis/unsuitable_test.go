@@ -128,6 +128,47 @@ func TestPasswordChanged(t *testing.T) {
 	wantRefused(t, open(t, Options{}, freeAddress(t)), "connection refused")
 }
 
+// Open connections outlast a change of the password, and so does the lease. Whoever has the new
+// one shares the queue.
+func TestPasswordRotated(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--requirepass", "old")
+	e := open(t, Options{Password: "old"}, s.address)
+	enterSoon(t, e)
+	holder := enter(t, e)
+	s.do("CONFIG", "SET", "requirepass", "new")
+	waiter := join(t, open(t, Options{Password: "new"}, s.address))
+	time.Sleep(2 * ttl)
+	if waiter.over() || len(holder.revoked) > 0 {
+		t.Error("the lease has ended")
+	}
+	holder.turn.Leave()
+	waiter.enter(t).Leave()
+}
+
+// The user loses a right, to all of the script or in its middle. The lease runs out, and arrivals
+// are refused, until it is back.
+func TestRightLost(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.do("ACL", "SETUSER", "u", "on", ">secret", "~*", "&*", "+@all")
+	e := open(t, Options{Username: "u", Password: "secret"}, s.address)
+	enterSoon(t, e)
+	for _, right := range []string{"evalsha", "hset"} {
+		holder := enter(t, e)
+		s.do("ACL", "SETUSER", "u", "-"+right)
+		if err := holder.wantRevoked(t); !strings.Contains(err.Error(), "lacks a right") {
+			t.Errorf("revoked with %v", err)
+		}
+		holder.turn.Leave()
+		wantRefused(t, e, "lacks a right")
+		s.do("ACL", "SETUSER", "u", "+"+right)
+		back := time.Now()
+		enterSoon(t, e)
+		t.Logf("%s: the next one entered %.1f s after it was back", right, time.Since(back).Seconds())
+	}
+}
+
 // When the server's memory is full, arrivals are refused. Turns end, and pass on.
 func TestMemoryFull(t *testing.T) {
 	t.Parallel()
