@@ -132,6 +132,20 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 			must(t, os.CopyFS(data, os.DirFS(older)))
 			s.start()
 		},
+		"server was a replica of one that lacks the last second": func() {
+			older := startServer(t)
+			defer older.kill()
+			follow(t, older, s)
+			older.do("REPLICAOF", "NO", "ONE")
+			time.Sleep(time.Second)
+			follow(t, s, older)
+			s.do("REPLICAOF", "NO", "ONE")
+		},
+		"server refuses writes": func() {
+			s.do("CONFIG", "SET", "min-replicas-to-write", "1")
+			time.Sleep(time.Duration(rand.IntN(int(2 * ttl))))
+			s.do("CONFIG", "SET", "min-replicas-to-write", "0")
+		},
 		"server frozen": func() {
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(time.Duration(rand.IntN(int(2 * ttl))))
