@@ -20,7 +20,7 @@ if mode == 'try' then
 		{'DEL', none}, {'HSET', none, 'a', ''}, {'HGET', none, 'a'}, {'HMGET', none, 'a'}, {'HEXISTS', none, 'a'}, {'HLEN', none},
 		{'HGETALL', none}, {'HDEL', none, 'a'}, {'ZADD', none, 0, 'a'}, {'ZSCORE', none, 'a'}, {'ZCARD', none},
 		{'ZRANGE', none, 0, 0}, {'ZRANGEBYSCORE', none, 0, 0}, {'ZREM', none, 'a'}, {'XADD', none, '1-0', 'a', ''},
-		{'XRANGE', none, '-', '-'}, {'XLEN', none}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server'}, {'INFO', 'replication'},
+		{'XRANGE', none, '-', '-'}, {'XLEN', none}, {'DEL', none}, {'PUBLISH', channel, ''}, {'TIME'}, {'INFO', 'server', 'replication'},
 	}) do
 		local answer = redis.pcall(unpack(call))
 		if type(answer) == 'table' and answer.err then return redis.error_reply(answer.err .. ' (' .. call[1] .. ')') end
@@ -38,7 +38,8 @@ if not appends then redis.call('HDEL', meta, 'none') end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+local info = redis.call('INFO', 'server', 'replication')
+local run = string.match(info, 'run_id:(%w+)')
 local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
@@ -47,7 +48,7 @@ local before = m.tag
 -- A server that was a replica meanwhile has the same run ID, but its second replication ID is
 -- the first one of the server that it followed. It becomes zero again when there was no replica
 -- for `repl-backlog-ttl`, so that means nothing.
-local followed = string.match(redis.call('INFO', 'replication'), 'master_replid2:(%w+)')
+local followed = string.match(info, 'master_replid2:(%w+)')
 run = run .. (string.match(followed, '^0+$') and string.sub(m.run, #run + 1) or followed)
 
 local changes = {}
