@@ -59,6 +59,7 @@ func TestLongestForgotten(t *testing.T) {
 
 // Bug: a server that got its first replica, or gave up its backlog after its last one had left,
 // was taken for another one: it has a new replication ID then. So it was closed for a time to live.
+// One that was a replica itself must be closed, once.
 func TestFirstReplica(t *testing.T) {
 	t.Parallel()
 	master, replica := startServer(t, "--repl-backlog-ttl", "1"), startServer(t)
@@ -67,22 +68,30 @@ func TestFirstReplica(t *testing.T) {
 	closed := meta(t, master, "closed")
 	replicationID := func() string { return infoValue(master.do("INFO", "replication").(string), "master_replid") }
 	for _, step := range []struct {
-		what string
-		do   func()
+		what   string
+		do     func()
+		closes bool
 	}{
-		{"the first replica is there", func() { follow(t, replica, master) }},
-		{"the backlog is given up", func() { replica.do("REPLICAOF", "NO", "ONE") }},
+		{"the first replica is there", func() { follow(t, replica, master) }, false},
+		{"the backlog is given up", func() { replica.do("REPLICAOF", "NO", "ONE") }, false},
+		{"it was a replica", func() {
+			master.do("CONFIG", "SET", "repl-backlog-ttl", "0") // for ever
+			follow(t, master, replica)
+			master.do("REPLICAOF", "NO", "ONE")
+		}, true},
+		{"its backlog is given up", func() { master.do("CONFIG", "SET", "repl-backlog-ttl", "1") }, false},
 	} {
 		before := replicationID()
 		step.do()
 		wait.Until(t, step.what, func() bool { return replicationID() != before })
 		must(t, queues(e))
-		if now := meta(t, master, "closed"); now != closed {
+		now := meta(t, master, "closed")
+		if (now != closed) != step.closes {
 			t.Errorf("%s: the server is closed for %s", step.what, now-meta(t, master, "clock"))
 		}
-	}
-	if len(holder.revoked) > 0 {
-		t.Errorf("revoked: %v", <-holder.revoked)
+		if closed = now; !step.closes && len(holder.revoked) > 0 {
+			t.Errorf("%s: revoked: %v", step.what, <-holder.revoked)
+		}
 	}
 }
 
