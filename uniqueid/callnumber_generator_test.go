@@ -73,7 +73,7 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 func TestCallNumberUnique(t *testing.T) {
 	gen := NewCallNumberGenerator(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))
 	defer gen.Close()
-	wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), anyOrder, func() key {
+	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), anyOrder, func() key {
 		number, err := gen.New(t.Context())
 		if err != nil {
 			t.Error(err)

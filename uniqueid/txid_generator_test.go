@@ -18,7 +18,7 @@ func TestTXIDUniqueWhileClockStands(t *testing.T) {
 	if !gen.coarse {
 		t.Fatal("a clock that stands still is said to be fine")
 	}
-	wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), strictly, func() key { return txidKey(gen.New()) }))
+	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key { return txidKey(gen.New()) }))
 }
 
 // The same with a lane for each goroutine. The clock stands still once the generator has
@@ -27,7 +27,7 @@ func TestTXIDUniqueInManyLanes(t *testing.T) {
 	clock := newFakeClock(time.Nanosecond)
 	gen := NewTXIDGenerator(WithClock(clock))
 	clock.tick = 0
-	wantDistinct(t, makeFromAllCores(t, scaled(1e6, 10e6), anyOrder, func() key { return txidKey(gen.New()) }))
+	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 10e6), anyOrder, func() key { return txidKey(gen.New()) }))
 }
 
 // All numbers of a millisecond are taken. Lanes move on to the next one, and no two get

@@ -10,7 +10,7 @@ func TestUniqueIDUnique(t *testing.T) {
 	for layout := range layouts {
 		t.Run(Layout(layout).String(), func(t *testing.T) {
 			gen := newUniqueIDs(t, Layout(layout))
-			wantDistinct(t, makeFromAllCores(t, scaled(1e6, 50e6), anyOrder, func() key {
+			wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), anyOrder, func() key {
 				return uniqueIDKey(gen.New(time.Now()))
 			}))
 		})

@@ -34,8 +34,9 @@ func TestComposeExample(t *testing.T) {
 	if counted == nil {
 		t.Fatalf("the example says\n%s", out)
 	}
-	if free, err := strconv.Atoi(counted[1]); err != nil || free >= 50 {
-		t.Errorf("without a queue, none of 50 requests was lost: %s", counted[1])
+	// Two that write at once can also leave the digits of both.
+	if free, err := strconv.Atoi(counted[1]); err != nil || free == 50 {
+		t.Errorf("without a queue, the counter is right: %s", counted[1])
 	}
 	if counted[2] != "50" {
 		t.Errorf("in the queue, of 50 requests, the counter has %s", counted[2])
