@@ -66,7 +66,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 	d.watch = sys.Watch()
 	if d.own, err = owner.Make(sys, s.clock()); err == nil {
 		trial := name.New + name.Random() // shows whether tickets can be made here
-		err = errors.Join(sys.Link(d.own.Name(), trial), sys.Unlink(trial))
+		err = errors.Join(sys.Link(d.own.Name, trial), sys.Unlink(trial))
 	}
 	if err != nil {
 		d.close()

@@ -108,18 +108,9 @@ func (g *Guard) TryLock() (locked bool, err error) {
 // Unlock lets others take the guard.
 func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
 
-// Check returns an error unless the guard is still the one at its path. [ErrReplaced]
+// Check returns an error unless the guard is still the one at its path. [dir.ErrReplaced]
 // means that others may have taken another one.
-func (g *Guard) Check() error {
-	there, err := dir.IsAt(g.path, g.id)
-	if err == nil && !there {
-		err = ErrReplaced
-	}
-	return err
-}
-
-// ErrReplaced means that the path of a guard leads to another one, or to none.
-var ErrReplaced = errors.New("the lock directory or its guard was replaced")
+func (g *Guard) Check() error { return dir.Check(g.path, g.id) }
 
 // Close closes the file.
 func (g *Guard) Close() { _ = unix.Close(g.fd) }
