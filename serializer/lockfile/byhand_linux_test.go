@@ -168,6 +168,21 @@ func TestOwnerFileMovedToGuard(t *testing.T) {
 	})
 }
 
+// Bug: what cannot be linked to, in the place of a process's own owner file, was reported as
+// a file system without hard links.
+func TestDirectoryInPlaceOfOwnerFile(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir)
+	file := filepath.Join(dir, e.dir().own.Name)
+	must(t, errors.Join(os.Remove(file), os.Mkdir(file, 0o700)))
+	r := <-started(e, "a_")
+	if !errors.Is(r.err, serializer.ErrStorage) || !strings.Contains(r.err.Error(), "making "+filepath.Base(file)) || strings.Contains(r.err.Error(), "hard links") {
+		t.Errorf("got %v", r.err)
+	}
+	remove(t, file)
+	enter(t, e, "a_").Leave()
+}
+
 // Bug: an eviction in a directory that was replaced and closed meanwhile asked for a file by a
 // closed descriptor, until its context ended.
 func TestEvictionWhileDirectoryIsReplaced(t *testing.T) {

@@ -167,10 +167,10 @@ func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
 }
 
 // linkLocked links a ticket's file to the owner file. That is replaced if somebody has
-// removed it, or if it has too many links.
+// removed it, or has put there what cannot be linked to, or if it has too many links.
 func (d *directory) linkLocked(file string) error {
 	err := d.sys.Link(d.own.Name, file)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EMLINK) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) {
 		if err = d.own.Renew(); err == nil {
 			err = d.sys.Link(d.own.Name, file)
 		}

@@ -216,12 +216,15 @@ func infoOf(st *unix.Stat_t) Info {
 }
 
 // Link gives a file of the directory a second name there.
-func (d *Dir) Link(from, to string) error {
-	err := unix.Linkat(d.fd, from, d.fd, to, 0)
+func (d *Dir) Link(from, to string) error { return unix.Linkat(d.fd, from, d.fd, to, 0) }
+
+// TryLink is Link for a name that is removed again. It says so if there are no hard links.
+func (d *Dir) TryLink(from, to string) error {
+	err := d.Link(from, to)
 	if err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP {
-		err = fmt.Errorf("its file system has no hard links, use another directory: %w", err)
+		return fmt.Errorf("its file system has no hard links, use another directory: %w", err)
 	}
-	return err
+	return errors.Join(err, d.Unlink(to))
 }
 
 // Unlink removes a name of a file. It is not an error if there is none.

@@ -65,8 +65,12 @@ func Open(d *dir.Dir) (*Guard, error) {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: strings.TrimSpace(string(boot))}
 	text, err := g.read()
-	if err == nil && (info.Links > 1 || strings.HasPrefix(text, name.OwnerText)) { // somebody has moved an owner file there
+	switch {
+	case err != nil:
+	case strings.HasPrefix(text, name.OwnerText): // somebody has moved it there
 		err = dir.ErrNotOurs
+	case info.Links > 1:
+		err = errors.New("it has a second name, perhaps in a copy of the directory (cp -al); remove it here or there")
 	}
 	if err != nil {
 		_ = unix.Close(fd)

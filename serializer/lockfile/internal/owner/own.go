@@ -61,7 +61,7 @@ func (o *Own) Renew() (err error) {
 		err = o.dir.Rename(draft, o.Name)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("making %s: %w", o.Name, err)
 	}
 	o.files = append(o.files, f)
 	if info, err := dir.Stat(o.files[0].fd); len(o.files) > maxFiles && err == nil && info.Links == 0 {
